@@ -396,7 +396,7 @@ fn part(folder: &Folder, layers: std::ops::Range<usize>) -> std::path::PathBuf {
     let whole = std::fs::read(package("models/demo.bin")).unwrap();
     let header = Header::parse(&whole).unwrap();
     let fingerprint = header.fingerprint(&whole);
-    let share = FileShare { layers, has_ends: false, fingerprint };
+    let share = FileShare { layers, has_ends: false, fingerprint, slice: None };
     let part = Header { share: Some(share), ..header.clone() };
     let mut file = part.emit().to_vec();
     let mut crcs = Vec::new();

@@ -2,12 +2,15 @@
 
 mod common;
 
+use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use common::models::{bits, demo, isas};
-use leap::format::model::{Header, Weights};
+use common::folder::Folder;
+use common::models::{bits, demo, isas, package};
+use leap::format::model::{Extent, Header, Tensor, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
     Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Span, Stage, Team, To,
@@ -173,6 +176,79 @@ fn check(model: &Arc<Model>, setup: &Setup<'_>, name: &str) {
     }
 }
 
+/// A file in `folder` of the rows that node `own` has of the model at `path`.
+fn rows_of(folder: &Folder, path: &Path, shares: &[u16], own: usize) -> Arc<Model> {
+    let whole = fs::read(path).unwrap();
+    let header = Header::parse(&whole).unwrap();
+    let slice = Team::new(&header, shares, own).unwrap().own().clone();
+    let part = header.part(0..header.n_layers, Some(slice), header.fingerprint(&whole)).unwrap();
+    let mut file = part.header.emit();
+    file.resize(part.len_bytes() as usize, 0);
+    for Extent { at, from, bytes } in part.extents {
+        let [at, from, bytes] = [at, from, bytes].map(|n| n as usize);
+        file[at..at + bytes].copy_from_slice(&whole[from..from + bytes]);
+    }
+    let end = part.header.tensors_end() as usize;
+    let of = |t: Tensor| crc32fast::hash(&file[t.offset as usize..(t.offset + t.bytes) as usize]);
+    let crcs: Vec<u8> = part.header.tensors().flat_map(|t| of(t).to_le_bytes()).collect();
+    file[end..].copy_from_slice(&crcs);
+    assert!(own == 0 || file.len() < whole.len());
+    let path = folder.write(&format!("rows-{own}.bin"), file);
+    assert!(Model::open(&path).is_err(), "a part is no model");
+    Arc::new(Model::open_part(&path).unwrap())
+}
+
+/// As [`check`] for nodes that have their own rows alone, but for the lead.
+fn check_parts(path: &Path, setup: &Setup<'_>, name: &str) {
+    let (folder, model) = (Folder::new(), Arc::new(Model::open(path).unwrap()));
+    let batches = batches(model.header().vocab_size);
+    let plan = Plan { kv: setup.kv, ..PLAN };
+    let mut alone = node(&model, setup.isas[0], setup.is_packed, plan);
+    let wanted: Vec<_> = batches.iter().map(|b| bits(alone.forward(b).unwrap())).collect();
+    let n = setup.shares.len();
+    let table = Table { places: Mutex::new(vec![Vec::new(); n]), barrier: Barrier::new(n) };
+    let run = |own: usize| {
+        let rows = |own| rows_of(&folder, path, setup.shares, own);
+        let model = if own == 0 { Arc::clone(&model) } else { rows(own) };
+        let mut node = node(&model, setup.isas[own % setup.isas.len()], setup.is_packed, plan);
+        let team = Team::new(model.header(), setup.shares, own).unwrap();
+        let all = team.part_of(Model::open(path).unwrap().bytes_per_token());
+        node.set_team(Some(team), plan).unwrap();
+        node.check_weights(&|| false).unwrap();
+        assert!(node.bytes_per_token() < 2 * all + (1 << 20), "{name}, node {own}");
+        let mut seat = Seat { table: &table, own };
+        let run = |batch: &Batch| {
+            let n_rows = batch.tokens().len();
+            if own == 0 {
+                node.embed(batch).unwrap();
+            }
+            node.share_rows(n_rows, &mut seat).unwrap();
+            node.run_layers_in_team(batch.spans(), &mut seat).unwrap();
+            bits(node.logits_in_team(batch.spans(), &mut seat).unwrap())
+        };
+        batches.iter().map(run).collect::<Vec<_>>()
+    };
+    let found = thread::scope(|scope| {
+        let nodes: Vec<_> = (0..n).map(|own| scope.spawn(move || run(own))).collect();
+        let mut found: Vec<_> = nodes.into_iter().map(|node| node.join().unwrap()).collect();
+        found.swap_remove(0)
+    });
+    for (index, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+        assert!(wanted == found, "{name}, rows of {:?}, batch {index}", setup.shares);
+    }
+}
+
+#[test]
+fn nodes_that_have_their_rows_alone_give_the_same_bits() {
+    let demo = package("models/demo.bin");
+    for shares in [&[1, 1][..], &[5, 2, 3], &[100, 1, 40, 7, 2, 60]] {
+        for is_packed in [false, true] {
+            let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F16 };
+            check_parts(&demo, &setup, "demo");
+        }
+    }
+}
+
 fn best() -> Isa {
     isas().last().unwrap()
 }
@@ -247,8 +323,8 @@ mod families {
     use leap::format::model::Ends;
 
     use super::*;
-    use crate::common::models::{CHECKPOINTS, FAMILIES, export};
-    use crate::common::quick;
+    use crate::common::models::{CHECKPOINTS, FAMILIES, export, export_to};
+    use crate::common::{leap, quick};
 
     #[test]
     fn every_family_is_the_same_in_a_team() {
@@ -262,6 +338,45 @@ mod families {
                     let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F32 };
                     check(&model, &setup, &format!("{checkpoint}, {weights:?}"));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_family_is_the_same_by_nodes_with_rows_alone() {
+        let step = if quick() { 3 } else { 1 };
+        let shares = &[2, 1, 3][..];
+        for checkpoint in CHECKPOINTS.into_iter().chain(FAMILIES).step_by(step) {
+            let int8 = Weights::Q8 { group: 32 };
+            let four = Weights::Q4 { group: 32, int8_embedding: true };
+            let six = Weights::B2 { group: 32, ends: Ends::SixBits };
+            for weights in [Weights::F32, int8, four, six] {
+                let (folder, name) = (Folder::new(), format!("{checkpoint}, {weights:?}"));
+                let path = export_to(&folder, checkpoint, weights);
+                let is_packed = weights != Weights::F32;
+                let setup = Setup { shares, isas: &[best()], is_packed, kv: KvKind::F32 };
+                check_parts(&path, &setup, &name);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_packed_files_are_whole_panels() {
+        for checkpoint in ["llama3-tiny", "qwen3moe-tiny"] {
+            for version in ["2", "3", "4"] {
+                let (folder, mut export) = (Folder::new(), leap());
+                let path = folder.join("packed.bin");
+                export.arg("export").arg(&path);
+                export.arg("--meta-llama").arg(package("tests/golden").join(checkpoint));
+                export.args(["--version", version, "--isa", best().name()]);
+                assert!(export.output().unwrap().status.success());
+                let setup = Setup {
+                    shares: &[2, 1, 3],
+                    isas: &[best()],
+                    is_packed: false,
+                    kv: KvKind::F16,
+                };
+                check_parts(&path, &setup, &format!("{checkpoint}, version {version}"));
             }
         }
     }

@@ -275,9 +275,16 @@ fn packed_for(header: &Header) -> String {
 }
 
 fn layers_held(header: &Header) -> String {
-    let Some(FileShare { layers, has_ends, .. }) = &header.share else { return "all".to_owned() };
-    let ends = if *has_ends { ", with embedding and classifier" } else { "" };
-    format!("{}..{}{ends}", layers.start, layers.end)
+    let Some(FileShare { layers, has_ends, slice, .. }) = &header.share else {
+        return "all".to_owned();
+    };
+    let ends = match (has_ends, slice) {
+        (false, _) => "",
+        (true, None) => ", with embedding and classifier",
+        (true, Some(_)) => ", with classifier",
+    };
+    let rows = if slice.is_some() { "some rows of " } else { "" };
+    format!("{rows}{}..{}{ends}", layers.start, layers.end)
 }
 
 /// The layers of which `is_one` says so, as ranges.

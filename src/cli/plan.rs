@@ -2,7 +2,7 @@
 
 pub(super) mod load;
 pub(super) mod report;
-mod team;
+pub(super) mod team;
 
 use std::fs;
 use std::io::Write;

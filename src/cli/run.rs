@@ -56,7 +56,7 @@ impl Run {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
-            Role::Master if self.team.is_some() => {
+            Role::Master if self.team_file().is_some() => {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
@@ -68,7 +68,7 @@ impl Run {
         };
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch, board.as_ref())?;
-        let team = TeamBoard::find(&ring, self.team.as_deref())?;
+        let team = TeamBoard::find(&ring, self.team_file())?;
         match &team {
             Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
             None => weights::prepare(&mut engine, &self.place(), self.words())?,

@@ -17,7 +17,7 @@ use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
 use super::ring::carrier::{self, CarrierKind};
-use super::ring::origin::{self, Boards};
+use super::ring::origin::{self, Boards, TeamOrigin};
 use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
 use super::team::{self, TeamBoard};
 use super::weights::{self, Words};
@@ -116,9 +116,10 @@ pub(super) struct Serve {
     #[argh(option)]
     ring: Option<PathBuf>,
     /// be the lead of the team in this file: a line for each board with name, address, share; they share
-    /// every layer, and each has the whole model's file
-    #[argh(option)]
-    team: Option<PathBuf>,
+    /// every layer, and each has the whole model's file. Or auto: of the boards of --boards (auto), by how quick
+    /// they are; each gets its rows
+    #[argh(option, from_str_fn(origin::team))]
+    team: Option<TeamOrigin>,
     /// be the master of a ring of these boards, and divide the model among them: auto (those that answer
     /// on this network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the
     /// same --key
@@ -223,7 +224,7 @@ impl Serve {
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.as_ref())?;
         let words = if self.quiet { Words::None } else { Words::All };
-        let team = TeamBoard::find(&flags, self.team.as_deref())?;
+        let team = TeamBoard::find(&flags, self.team_file())?;
         match &team {
             Some(team) => team.prepare(&mut engine, &place, words)?,
             None => weights::prepare(&mut engine, &place, words)?,
@@ -285,8 +286,12 @@ impl Serve {
             let what = "--ring says who has which layers, --boards finds it out; give one of them";
             return Err(Failure::Usage(what.to_owned()));
         }
+        if self.team == Some(TeamOrigin::Auto) && self.ring.is_some() {
+            let what = "--ring says who has which layers, --team auto finds out who has which rows";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
-        if self.team.is_some() && has_layers {
+        if self.team_file().is_some() && has_layers {
             let what = "--team shares every layer: no --ring, --boards or --give";
             return Err(Failure::Usage(what.to_owned()));
         }
@@ -309,6 +314,17 @@ impl Serve {
 
     fn has_ring(&self) -> bool {
         self.ring.is_some() || self.boards.is_some() || self.team.is_some()
+    }
+
+    /// The boards that are called, if there are.
+    fn called(&self) -> Option<Boards> {
+        let team = self.team.as_ref();
+        team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
+    }
+
+    /// The file of the team, if there is one.
+    fn team_file(&self) -> Option<&Path> {
+        self.team.as_ref().and_then(TeamOrigin::file)
     }
 
     /// Divides the model among the boards that wait for it, if there are.
@@ -387,10 +403,11 @@ impl Serve {
             give: self.give,
             fetch: None,
             join: None,
-            boards: self.boards.clone(),
+            boards: self.called(),
+            is_team: self.team == Some(TeamOrigin::Auto),
             objective: self.objective,
             wire: self.wire,
-            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.boards.is_some()),
+            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.called().is_some()),
             timeout_s: self.ring_timeout,
             busy_poll: None,
             control: self.control.clone(),
@@ -407,7 +424,7 @@ impl Serve {
         place: &WeightsPlace,
     ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
         let tokenizer = self.tokenizer.as_deref();
-        if !self.has_ring() || self.team.is_some() {
+        if !self.has_ring() || self.team_file().is_some() {
             return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
         }
         let (loaded, board) = ring::load(flags, place, tokenizer)?;

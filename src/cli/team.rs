@@ -1,18 +1,20 @@
 //! This board's part in a team: boards that share every layer by rows.
 
 use std::fs;
+use std::mem;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_files;
-use super::ring::{self, Board, Control, RingFile, RingFlags, is_interrupted};
+use super::ring::{self, Board, Control, RingFlags, is_interrupted};
 use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
+use crate::fetch::giver;
 use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode, TeamPlace};
 use crate::sys::power::Meter;
@@ -77,7 +79,7 @@ impl<'a> TeamBoard<'a> {
 
     /// What the flags and their ring file say, if this board's place in that is a team.
     fn of_ring(flags: &'a RingFlags) -> Result<Option<TeamBoard<'a>>, Failure> {
-        let Some(file @ RingFile::At(_)) = &flags.file else { return Ok(None) };
+        let Some(file) = &flags.file else { return Ok(None) };
         let topology = file.read()?;
         let first = topology.members().first().map(|member| member.name.clone());
         let name = match (&flags.node, flags.is_master) {
@@ -120,6 +122,10 @@ impl<'a> TeamBoard<'a> {
     ) -> Result<(), Failure> {
         let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
         let part = f64::from(self.nodes[self.own].share) / total;
+        if engine.header().slice().is_some() {
+            // All that there is is its part.
+            return weights::prepare(engine, place, words);
+        }
         // A copy would be of all weights.
         let huge = if place.huge == Huge::Auto { Huge::Off } else { place.huge };
         weights::prepare_part(engine, &WeightsPlace { huge, ..place.clone() }, part, words)
@@ -201,13 +207,17 @@ impl<'a> TeamBoard<'a> {
         &self,
         hear: impl Fn(Option<String>) + Send + 'static,
     ) -> Result<TeamOptions, Failure> {
-        let flags = self.flags;
+        let (flags, mut n_given) = (self.flags, 0);
         Ok(TeamOptions {
             name: self.nodes[self.own].name.clone(),
             shares: self.nodes.iter().map(|node| node.share).collect(),
             wire: flags.wire,
             // A place of a ring is waited for by its master.
             timeout: flags.is_master.then(|| flags.timeout()).flatten(),
+            // A board that gets its rows from here will be ready.
+            is_coming: Box::new(move || {
+                giver::n_pieces() > mem::replace(&mut n_given, giver::n_pieces())
+            }),
             epoch: ring::random_epoch()?,
             is_interrupted,
             tell: Box::new(self.teller(hear)),

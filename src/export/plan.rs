@@ -187,7 +187,7 @@ impl ExportPlan {
         }
         // The fingerprint is known when every tensor has been converted.
         let has_ends = layers.start == 0;
-        let share = FileShare { layers, has_ends, fingerprint: 0 };
+        let share = FileShare { layers, has_ends, fingerprint: 0, slice: None };
         self.share = Some(share).filter(|share| share.layers.len() < n_layers);
         Ok(())
     }

@@ -1,26 +1,39 @@
 //! The bytes of a model file that boards get.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-use crate::format::model::{Header, Part};
-use crate::wire::give::PIECE_BYTES;
+use crate::format::model::{Header, Part, Slice, Tensor};
+use crate::wire::give::{PIECE_BYTES, Rows};
+
+/// Says which rows of a model with this header a node of a team has, or why there is no such node.
+pub(crate) type Cut = fn(&Header, &Rows) -> Result<Slice, String>;
+
+/// Bytes of a file that are read at once to compute a checksum.
+const READ_BYTES: usize = 1 << 18;
 
 /// A model file whose layers are given. It stays the same file whatever becomes of its name.
 pub(crate) struct Content {
     file: File,
     header: Header,
     fingerprint: u64,
+    cut: Cut,
+    /// Which of its tensors match their checksums, as far as that was of interest.
+    matching: Mutex<Vec<bool>>,
 }
 
 /// A part of it, as a file of its own.
 pub(super) struct PartBytes<'a> {
-    file: &'a File,
+    content: &'a Content,
     head: Vec<u8>,
     part: Part,
+    /// The checksums of a part that has only some rows, as far as they are known; empty of others.
+    checksums: RefCell<Vec<Option<u32>>>,
 }
 
 impl Content {
@@ -28,8 +41,14 @@ impl Content {
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn open(path: &Path, header: &Header, fingerprint: u64) -> io::Result<Content> {
-        Ok(Content { file: File::open(path)?, header: header.clone(), fingerprint })
+    pub(crate) fn open(
+        path: &Path,
+        header: &Header,
+        fingerprint: u64,
+        cut: Cut,
+    ) -> io::Result<Content> {
+        let matching = Mutex::new(vec![false; header.n_tensors()]);
+        Ok(Content { file: File::open(path)?, header: header.clone(), fingerprint, cut, matching })
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
@@ -40,10 +59,15 @@ impl Content {
         self.header.n_layers
     }
 
-    /// The part with these layers, or why there is none.
-    pub(super) fn part(&self, layers: Range<usize>) -> Result<PartBytes<'_>, String> {
+    /// The part with these layers, or these rows of them, or why there is none.
+    pub(super) fn part(
+        &self,
+        layers: Range<usize>,
+        rows: Option<&Rows>,
+    ) -> Result<PartBytes<'_>, String> {
         let Range { start, end } = layers.clone();
-        let part = self.header.part(layers, self.fingerprint).ok_or_else(|| {
+        let slice = rows.map(|rows| (self.cut)(&self.header, rows)).transpose()?;
+        let part = self.header.part(layers, slice, self.fingerprint).ok_or_else(|| {
             let n_layers = self.header.n_layers;
             match &self.header.share {
                 _ if !self.header.has_extension => {
@@ -56,7 +80,30 @@ impl Content {
                 None => format!("{start}..{end} are no layers of 0..{n_layers}"),
             }
         })?;
-        Ok(PartBytes { file: &self.file, head: part.header.emit(), part })
+        let n_checksums = part.header.slice().map_or(0, |_| part.header.n_tensors());
+        let checksums = RefCell::new(vec![None; n_checksums]);
+        Ok(PartBytes { content: self, head: part.header.emit(), part, checksums })
+    }
+
+    /// Compares tensor `id` with its checksum, unless that was done before.
+    fn check(&self, of: &Tensor) -> io::Result<()> {
+        let found = self.header.tensors().enumerate().find(|(_, tensor)| tensor.id == of.id);
+        let Some((index, tensor)) = found else { return Ok(()) };
+        // A list of flags is sound whoever panicked with it in hand.
+        let matching = || self.matching.lock().unwrap_or_else(PoisonError::into_inner);
+        if matching()[index] {
+            return Ok(());
+        }
+        let mut stored = [0; 4];
+        self.file.read_exact_at(&mut stored, self.header.tensors_end() + 4 * index as u64)?;
+        let place = tensor.offset..tensor.offset + tensor.bytes;
+        let crc = crc(place, &mut |at, out| self.file.read_exact_at(out, at))?;
+        if crc != u32::from_le_bytes(stored) {
+            let what = format!("its model file is damaged: {}", of.id);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        matching()[index] = true;
+        Ok(())
     }
 }
 
@@ -65,27 +112,89 @@ impl PartBytes<'_> {
         self.part.len_bytes()
     }
 
+    /// Stands for its rows; 0 if it has all.
+    pub(super) fn rows(&self) -> u64 {
+        let fingerprint = self.content.fingerprint;
+        self.part.header.slice().map_or(0, |_| self.part.header.fingerprint_of_rows(fingerprint))
+    }
+
     /// Puts a piece into `out`, whose length follows; `None` if there is no such piece.
     ///
     /// # Errors
-    /// What reading gives.
+    /// What reading gives; or the file is other than its checksums say, as far as the part's own are computed.
     pub(super) fn piece(&self, index: u32, out: &mut Vec<u8>) -> io::Result<Option<()>> {
         let start = u64::from(index) * PIECE_BYTES;
         let end = self.len().min(start + PIECE_BYTES);
         if start >= end {
             return Ok(None);
         }
+        if self.part.header.slice().is_some() {
+            self.sum_up(start..end)?;
+        }
+        out.clear();
         out.resize((end - start) as usize, 0);
+        self.read(start, out)?;
+        Ok(Some(()))
+    }
+
+    /// Reads what is there from `start` on.
+    fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = start + out.len() as u64;
         let head = self.head.get(start as usize..).unwrap_or_default();
         let n_head = head.len().min(out.len());
         out[..n_head].copy_from_slice(&head[..n_head]);
-        for extent in &self.part.extents {
+        let extents = &self.part.extents;
+        let first = extents.partition_point(|extent| extent.at + extent.bytes <= start);
+        for extent in extents[first..].iter().take_while(|extent| extent.at < end) {
             let (first, last) = (extent.at.max(start), (extent.at + extent.bytes).min(end));
-            if first < last {
-                let place = (first - start) as usize..(last - start) as usize;
-                self.file.read_exact_at(&mut out[place], extent.from + (first - extent.at))?;
+            let place = (first - start) as usize..(last - start) as usize;
+            let from = extent.from + (first - extent.at);
+            self.content.file.read_exact_at(&mut out[place], from)?;
+        }
+        let table = self.part.header.tensors_end();
+        for (index, checksum) in self.checksums.borrow().iter().enumerate() {
+            for (at, byte) in (table + 4 * index as u64..).zip(checksum.unwrap_or(0).to_le_bytes())
+            {
+                if (start..end).contains(&at) {
+                    out[(at - start) as usize] = byte;
+                }
             }
         }
-        Ok(Some(()))
+        Ok(())
     }
+
+    /// Computes the checksums of the tensors in `range`; of all where that has checksums. The rows of a tensor are
+    /// as good as all of it.
+    fn sum_up(&self, range: Range<u64>) -> io::Result<()> {
+        let needs_all = range.end > self.part.header.tensors_end();
+        for (index, tensor) in self.part.header.tensors().enumerate() {
+            let place = tensor.offset..tensor.offset + tensor.bytes;
+            let is_in = place.start < range.end && range.start < place.end;
+            let is_known = self.checksums.borrow()[index].is_some();
+            if is_known || !(is_in || needs_all) {
+                continue;
+            }
+            self.content.check(&tensor)?;
+            let crc = crc(place, &mut |at, out| self.read(at, out))?;
+            self.checksums.borrow_mut()[index] = Some(crc);
+        }
+        Ok(())
+    }
+}
+
+/// The checksum of the bytes in `place`, which are read by `read` from where they are.
+fn crc(
+    place: Range<u64>,
+    read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>,
+) -> io::Result<u32> {
+    let (mut crc, mut bytes) = (crc32fast::Hasher::new(), vec![0; READ_BYTES]);
+    let mut at = place.start;
+    while at < place.end {
+        let n = (place.end - at).min(READ_BYTES as u64) as usize;
+        bytes[..n].fill(0);
+        read(at, &mut bytes[..n])?;
+        crc.update(&bytes[..n]);
+        at += n as u64;
+    }
+    Ok(crc.finalize())
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
@@ -15,8 +16,8 @@ use crate::wire::seal::Key;
 /// What there is to tell of it.
 #[derive(Debug)]
 pub(crate) enum Gift {
-    /// A board begins to take these layers.
-    Begun { name: String, from: IpAddr, layers: Range<u32> },
+    /// A board begins to take these layers, or some rows of them.
+    Begun { name: String, from: IpAddr, layers: Range<u32>, has_all_rows: bool },
     /// A board cannot have what it wants.
     Refused { name: String, from: IpAddr, why: String },
     /// Somebody without the key, or of another release, has asked.
@@ -25,6 +26,14 @@ pub(crate) enum Gift {
 
 /// Who is told of it.
 pub(crate) type Tell = Box<dyn Fn(&Gift) + Send + Sync>;
+
+/// How many pieces this process has given.
+static PIECES: AtomicU64 = AtomicU64::new(0);
+
+/// How many pieces this process has given: whoever waits for a board sees that it comes.
+pub(crate) fn n_pieces() -> u64 {
+    PIECES.load(Ordering::Relaxed)
+}
 
 struct Giver {
     content: Content,
@@ -48,13 +57,13 @@ pub(crate) fn start(
 impl Service for Giver {
     /// Answers what a board asks, until it goes.
     fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
-        let Question::Want { start, end, name } = question(&mut channel)? else {
+        let Question::Want { start, end, rows, name } = question(&mut channel)? else {
             return Err(ChannelError::Broken("it asks for pieces of nothing"));
         };
         let end = if end == 0 { self.content.n_layers() } else { end as usize };
         let layers = start as usize..end;
         let name = name.as_str().to_owned();
-        let part = match self.content.part(layers) {
+        let part = match self.content.part(layers, rows.as_ref()) {
             Ok(part) => part,
             Err(why) => {
                 channel.send(&give::emit_reason(&why))?;
@@ -64,7 +73,8 @@ impl Service for Giver {
         };
         let layers = start..end as u32;
         let fingerprint = self.content.fingerprint();
-        let offer = Offer { layers: layers.clone(), bytes: part.len(), fingerprint };
+        let (bytes, has_all_rows) = (part.len(), rows.is_none());
+        let offer = Offer { layers: layers.clone(), bytes, fingerprint, rows: part.rows() };
         channel.send(&offer.emit())?;
         let (mut bytes, mut is_told) = (Vec::with_capacity(PIECE_BYTES as usize), false);
         loop {
@@ -78,10 +88,11 @@ impl Service for Giver {
                 true => channel.send(&Sha256::digest(&bytes))?,
                 false => channel.send(&bytes)?,
             }
+            PIECES.fetch_add(1, Ordering::Relaxed);
             if !is_hash && !is_told {
                 is_told = true;
                 let (name, layers) = (name.clone(), layers.clone());
-                (self.tell)(&Gift::Begun { name, from, layers });
+                (self.tell)(&Gift::Begun { name, from, layers, has_all_rows });
             }
         }
     }

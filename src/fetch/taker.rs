@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::channel::{Channel, ChannelError};
 use crate::sys::file::free_bytes;
-use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX};
+use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX, Rows};
 use crate::wire::hello;
 use crate::wire::seal::Key;
 
@@ -30,6 +30,8 @@ pub(crate) struct Order<'a> {
     pub(crate) name: &'a str,
     /// Its layers; all from the first on if there is no end.
     pub(crate) layers: (usize, Option<usize>),
+    /// Which rows of them, if not all.
+    pub(crate) rows: Option<&'a Rows>,
     /// The key of the ring.
     pub(crate) key: &'a Key,
     /// Where it keeps the file. The folder is there.
@@ -45,6 +47,8 @@ pub(crate) struct Fetched {
     pub(crate) path: PathBuf,
     /// The layers.
     pub(crate) layers: Range<u32>,
+    /// Whether it has all of their rows.
+    pub(crate) has_all_rows: bool,
     /// Bytes of it.
     pub(crate) bytes: u64,
     /// Those of them that were sent now.
@@ -119,15 +123,18 @@ pub(crate) fn fetch(
 ) -> Result<Fetched, FetchError> {
     let mut channel = Channel::connect(address, order.key, order.is_interrupted)?;
     let offer = ask(&mut channel, order)?;
-    let Offer { layers, bytes, fingerprint } = offer.clone();
-    let name = format!("{fingerprint:016x}-{}-{}.bin", layers.start, layers.end);
+    let Offer { layers, bytes, fingerprint, rows } = offer.clone();
+    let has_all_rows = order.rows.is_none();
+    let rows = if has_all_rows { String::new() } else { format!("-{rows:016x}") };
+    let name = format!("{fingerprint:016x}-{}-{}{rows}.bin", layers.start, layers.end);
     let path = order.folder.join(name);
-    let fetched = |sent| Fetched { path: path.clone(), layers: layers.clone(), bytes, sent };
+    let fetched =
+        |sent| Fetched { path: path.clone(), layers: layers.clone(), has_all_rows, bytes, sent };
     if is_whole(&path, bytes) {
         return Ok(fetched(0));
     }
     let wanted = layers.start as usize..layers.end as usize;
-    if let Some(larger) = holding(order.folder, fingerprint, &wanted) {
+    if let Some(larger) = holding(order.folder, fingerprint, &wanted).filter(|_| has_all_rows) {
         return Ok(Fetched { path: larger, ..fetched(0) });
     }
     let partial = path.with_extension("bin.part");
@@ -180,13 +187,16 @@ fn ask(channel: &mut Channel<'_>, order: &Order<'_>) -> Result<Offer, FetchError
     let (start, end) = order.layers;
     let name = hello::name(order.name);
     let end = end.map_or(0, |end| end as u32);
-    channel.send(&Question::Want { start: start as u32, end, name }.emit())?;
+    let rows = order.rows.cloned();
+    channel.send(&Question::Want { start: start as u32, end, rows, name }.emit())?;
     let mut bytes = [0; 4 + REASON_MAX];
     let len = channel.receive(&mut bytes)?;
     let answer = give::parse_answer(&bytes[..len]);
     let answer = answer.map_err(|_| broken("an offer without meaning"))?;
     let offer = answer.map_err(|why| FetchError::Refused(why.as_str().to_owned()))?;
-    let is_asked = offer.layers.start == start as u32 && (end == 0 || offer.layers.end == end);
+    let is_asked = offer.layers.start == start as u32
+        && (end == 0 || offer.layers.end == end)
+        && (offer.rows == 0) == order.rows.is_none();
     if is_asked { Ok(offer) } else { Err(broken("an offer of other layers")) }
 }
 

@@ -12,8 +12,8 @@ use super::giver::{self, Content, Gift};
 use super::taker::{self, FetchError, Fetched, Order};
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
-use crate::format::model::Header;
-use crate::wire::give::{MESSAGE_MAX, Offer, PIECE_BYTES, Question, opening};
+use crate::format::model::{Header, Slice, TensorKind};
+use crate::wire::give::{MESSAGE_MAX, Offer, PIECE_BYTES, Question, Rows, opening};
 use crate::wire::seal::Key;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
@@ -50,7 +50,7 @@ impl Drop for Folder {
 fn giver() -> (SocketAddr, Receiver<String>) {
     let file = fs::read(MODEL).unwrap();
     let header = Header::parse(&file).unwrap();
-    let content = Content::open(Path::new(MODEL), &header, header.fingerprint(&file)).unwrap();
+    let content = Content::open(Path::new(MODEL), &header, header.fingerprint(&file), cut).unwrap();
     let (tell, told) = channel();
     let tell = Box::new(move |gift: &Gift| {
         let _ = tell.send(format!("{gift:?}"));
@@ -59,7 +59,7 @@ fn giver() -> (SocketAddr, Receiver<String>) {
 }
 
 fn order<'a>(folder: &'a Folder, key: &'a Key, layers: (usize, Option<usize>)) -> Order<'a> {
-    Order { name: "pi", layers, key, folder: &folder.0, is_interrupted: &|| false }
+    Order { name: "pi", layers, rows: None, key, folder: &folder.0, is_interrupted: &|| false }
 }
 
 fn fetch(from: SocketAddr, folder: &Folder, start: usize) -> Result<Fetched, FetchError> {
@@ -235,7 +235,7 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
         assert!(folder.names().iter().all(|name| name.ends_with(".part")), "{:?}", folder.names());
         error
     };
-    let offer = Offer { layers: 2..6, bytes: 3 * PIECE_BYTES, fingerprint: 9 };
+    let offer = Offer { layers: 2..6, bytes: 3 * PIECE_BYTES, fingerprint: 9, rows: 0 };
     let words = |error: FetchError| error.to_string();
     let others = Offer { layers: 1..6, ..offer.clone() };
     assert!(words(tell(others, vec![1; 8])).contains("other layers"));
@@ -255,4 +255,81 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     let folder = Folder::new("wrong");
     let fetched = fetch(from.unwrap(), &folder, 2).unwrap();
     assert!(Header::parse(&fs::read(fetched.path).unwrap()).is_err());
+}
+
+/// The rows of the second of two nodes that have a quarter and the rest of a model's.
+fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
+    if rows.own != 1 {
+        return Err("there is no such node".to_owned());
+    }
+    let rest = |n: usize, unit: usize| n / 4 / unit * unit..n;
+    Ok(Slice {
+        heads: rest(header.n_heads, 1),
+        kv_heads: rest(header.n_kv_heads, 1),
+        dim: rest(header.dim, 32),
+        ffn: rest(header.ffn_dim, 32),
+        vocab: rest(header.vocab_size, 32),
+    })
+}
+
+#[test]
+fn a_board_of_a_team_gets_its_rows_and_no_others() {
+    let (from, told) = giver();
+    let folder = Folder::new("rows");
+    let key = key();
+    let rows = |own| Rows { shares: [1, 3].into_iter().collect(), own };
+    let fetch = |rows: &Rows| {
+        let order = Order { rows: Some(rows), ..order(&folder, &key, (0, None)) };
+        taker::fetch(&order, from, &mut |_, _| {})
+    };
+    let Err(FetchError::Refused(why)) = fetch(&rows(0)) else { panic!("a node without rows") };
+    assert_eq!(why, "there is no such node");
+    assert!(told.recv().unwrap().starts_with("Refused"));
+    let fetched = fetch(&rows(1)).unwrap();
+    assert!(told.recv().unwrap().contains("has_all_rows: false"));
+    let (whole, part) = (fs::read(MODEL).unwrap(), fs::read(&fetched.path).unwrap());
+    let (all, own) = (Header::parse(&whole).unwrap(), Header::parse(&part).unwrap());
+    assert_eq!(own.verify(&part), Ok(true));
+    assert_eq!(own.fingerprint(&part), all.fingerprint(&whole));
+    let slice = own.slice().unwrap();
+    assert_eq!(*slice, cut(&all, &rows(1)).unwrap());
+    assert!(part.len() < whole.len() && fetched.sent == part.len() as u64 && !fetched.has_all_rows);
+    for tensor in own.tensors() {
+        let from = all.tensors().find(|from| from.id == tensor.id).unwrap();
+        let is_cut = own.is_multiplied(tensor.id.kind);
+        let rows = slice.rows(tensor.id.kind, own.head_dim);
+        assert_eq!(tensor.rows, if is_cut { rows.len() } else { from.rows }, "{}", tensor.id);
+        // Of a cut matrix the last rows: where numbers end, or their scales do.
+        let bytes = |file: &[u8], end: u64, n: u64| file[(end - n) as usize..end as usize].to_vec();
+        let n = tensor.bytes.min(64);
+        let (got, wanted) = (tensor.offset + tensor.bytes, from.offset + from.bytes);
+        assert_eq!(bytes(&part, got, n), bytes(&whole, wanted, n), "{}", tensor.id);
+    }
+    assert_eq!(fetch(&rows(1)).unwrap(), Fetched { sent: 0, ..fetched });
+    // Whoever wants layers does not take rows for them.
+    let fingerprint = all.fingerprint(&whole);
+    assert_eq!(taker::holding(&folder.0, fingerprint, &(1..2)), None);
+    // What the disk has lost is found, as in any other file.
+    let mut damaged = part.clone();
+    damaged[part.len() / 2] ^= 1;
+    assert!(own.verify(&damaged).is_err());
+}
+
+#[test]
+fn rows_of_a_damaged_file_are_not_given() {
+    let folder = Folder::new("damaged");
+    let mut file = fs::read(MODEL).unwrap();
+    let header = Header::parse(&file).unwrap();
+    let w2 = header.tensors().find(|tensor| tensor.id.kind == TensorKind::W2).unwrap();
+    // Not one of the rows that are asked for.
+    file[w2.offset as usize] ^= 1;
+    let path = folder.0.join("model");
+    fs::write(&path, &file).unwrap();
+    let content = Content::open(&path, &header, header.fingerprint(&file), cut).unwrap();
+    let from = giver::start(content, ANY, key(), Box::new(|_| {})).unwrap();
+    let (taken, key) = (Folder::new("taken"), key());
+    let rows = Rows { shares: [1, 3].into_iter().collect(), own: 1 };
+    let order = Order { rows: Some(&rows), ..order(&taken, &key, (0, None)) };
+    assert!(taker::fetch(&order, from, &mut |_, _| {}).unwrap_err().may_pass());
+    assert!(taken.names().iter().all(|name| name.ends_with(".part")), "{:?}", taken.names());
 }

@@ -12,7 +12,7 @@
 //! 64      u32      extension magic "LEAX"; all zero up to 256 if there is no extension
 //! 68      u32      extension version: 1, or 2 with a block of features
 //! 72      u32      extension length in bytes from offset 64, 132; 148 if the matrices are packed;
-//!                  168 if the file holds only some layers; 176 with a block of features
+//!                  168 if the file holds only some layers; 176 with a block of features; 180 with only some rows
 //! 76      u32      flags: bit 0 (versions 3 and 4) = embedding and classifier are int8;
 //!                  bit 1 (version 4, without bit 0) = they have 6 bits
 //! 80      u32      head_dim
@@ -35,11 +35,15 @@
 //! 196     u32 × 2  packed matrices: id of their layout, rows of a panel
 //! 204     u64      packed matrices: fingerprint of the same model with none packed
 //! 212     u32 × 2  some layers: the first, and the one after the last
-//! 220     u32      some layers: 1 with embedding, final norm and classifier, else 0
+//! 220     u32      some layers: 1 with embedding, final norm and classifier, else 0; 2 more if the file has
+//!                  only some rows of its matrices
 //! 224     u64      some layers: fingerprint of the whole model with no packed matrix
 //! 232     u32      length of the block of features, a multiple of 128
 //! 236     u32      CRC32 of that block
-//! 256              the block of features, if there is one
+//! 240     u32      some rows: CRC32 of the block that says which
+//! 256              the block of features, if there is one; then 128 bytes that say which rows there are, if these
+//!                  are not all: u32 × 2 each of query heads, KV heads, dim, ffn_dim and vocab_size, the first
+//!                  and the one behind the last; zeros
 //! …                tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
 //! ```
@@ -91,7 +95,9 @@
 //! no packing refuse the version.
 //!
 //! A file of some layers is one node's share of a ring: the header of the whole model, and those
-//! layers' tensors. All such files of one model have one fingerprint.
+//! layers' tensors. All such files of one model have one fingerprint. One of some rows is what a board of a team
+//! computes: of each matrix that is multiplied by, and of each expert's, the rows that it has. An embedding that is
+//! only looked up is not there.
 
 mod bytes;
 mod check;
@@ -102,6 +108,8 @@ mod header;
 mod kinds;
 mod layer;
 mod part;
+mod rows;
+mod slice;
 mod tensors;
 mod weights;
 
@@ -116,6 +124,7 @@ pub use header::{
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use part::{Extent, Part};
+pub use slice::Slice;
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Ends, Weights};
 

@@ -75,7 +75,7 @@ impl<'a> Matrix<'a> {
         kind: TensorKind,
         layout: Layout,
     ) -> Matrix<'a> {
-        let (rows, k) = header.shape(kind);
+        let (rows, k) = header.held_shape(kind);
         let dims = MatrixDims { rows, k };
         let matrix = match (header.encoding(kind), header.weights.group()) {
             (Encoding::Q8 { group }, _) => {

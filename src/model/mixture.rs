@@ -14,9 +14,9 @@ use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
 use super::project::{Projector, Source};
 use super::routes::Routes;
-use super::team::{Columns, Slice, Team};
+use super::team::{Columns, Team};
 use super::watch::Watcher;
-use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec, TensorKind};
+use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec, Slice, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::Chunks;
 
@@ -31,6 +31,8 @@ pub(super) struct Mixture<'a> {
     pub(super) m: usize,
     /// Which rows of each expert's matrices this node computes.
     pub(super) slice: &'a Slice,
+    /// Whether the matrices have these rows alone.
+    pub(super) is_cut: bool,
     /// The team that it does so in.
     pub(super) team: Option<&'a Team>,
     /// `[experts, dim]`.
@@ -274,15 +276,21 @@ impl Mixture<'_> {
 
     /// This node's rows of an expert's gate and up.
     fn gate_up(&self, expert: usize) -> [Matrix<'_>; 2] {
-        let first = expert * self.rows.ffn_dim;
-        let rows = first + self.slice.ffn.start..first + self.slice.ffn.end;
+        let rows = self.rows_of(expert, self.rows.ffn_dim, &self.slice.ffn);
         [self.gates.slice_rows(rows.clone()), self.ups.slice_rows(rows)]
     }
 
     /// The same of its down.
     fn down(&self, expert: usize) -> Matrix<'_> {
-        let first = expert * self.rows.dim;
-        self.downs.slice_rows(first + self.slice.dim.start..first + self.slice.dim.end)
+        self.downs.slice_rows(self.rows_of(expert, self.rows.dim, &self.slice.dim))
+    }
+
+    /// Where `own` of the `n` rows of an expert stand in the matrix of all.
+    fn rows_of(&self, expert: usize, n: usize, own: &Range<usize>) -> Range<usize> {
+        match self.is_cut {
+            true => expert * own.len()..(expert + 1) * own.len(),
+            false => expert * n + own.start..expert * n + own.end,
+        }
     }
 }
 

@@ -144,6 +144,10 @@ impl Packer<'_> {
         let is_own = |id: &TensorId| is_packable(id.kind) && self.model.share().holds(*id);
         let candidates = ids.filter(is_own).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
+            // A board of a team may have no rows of some.
+            if w.rows() == 0 {
+                return None;
+            }
             let bytes = packed_bytes(layout, &w, w.rows(), header.weights.group()?)?;
             Some(Candidate { id, w, bytes })
         });
@@ -167,6 +171,7 @@ impl Packer<'_> {
     /// What a cache file of these matrices is recognised by.
     fn identity(&self, layout: Layout) -> Result<CacheIdentity, PackError> {
         let fingerprint = self.model.fingerprint().map_err(PackError::Model)?;
+        let fingerprint = self.model.header().fingerprint_of_rows(fingerprint);
         Ok(CacheIdentity { fingerprint, layout: layout.id(), order: ORDER })
     }
 
@@ -245,7 +250,7 @@ impl Packer<'_> {
     fn is_same(&self, a: &Candidate<'_>, b: &Candidate<'_>) -> bool {
         let header = self.model.header();
         discriminant(&a.w) == discriminant(&b.w)
-            && header.shape(a.id.kind) == header.shape(b.id.kind)
+            && header.held_shape(a.id.kind) == header.held_shape(b.id.kind)
             && self.model.tensor_bytes(a.id) == self.model.tensor_bytes(b.id)
     }
 

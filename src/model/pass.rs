@@ -14,10 +14,10 @@ use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::{Projector, Source};
 use super::rope::{self, Frequencies};
-use super::team::{Columns, Slice, Team};
+use super::team::{Columns, Team};
 use super::watch::{Watch, Watcher};
 use super::{Matrix, Model};
-use crate::format::model::{Experts, LayerSpec, Rope, TensorId, TensorKind};
+use crate::format::model::{Experts, LayerSpec, Rope, Slice, TensorId, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::{Chunks, Pool};
 
@@ -61,9 +61,13 @@ impl Pass<'_> {
     /// This node's rows of the matrix of `kind` in `layer`.
     fn rows(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let matrix = self.matrix(kind, layer);
+        let header = self.model.header();
         match self.team {
-            Some(_) => matrix.slice_rows(self.slice.rows(kind, self.model.header().head_dim)),
-            None => matrix,
+            Some(_) if header.slice().is_none() => {
+                matrix.slice_rows(self.slice.rows(kind, header.head_dim))
+            }
+            // A file may have no others.
+            Some(_) | None => matrix,
         }
     }
 
@@ -251,6 +255,7 @@ impl Pass<'_> {
             },
             m: self.m,
             slice: &self.slice,
+            is_cut: header.slice().is_some(),
             team: self.team,
             router: self.model.vector(TensorKind::Router, layer),
             router_bias: vector(TensorKind::RouterBias),

@@ -11,27 +11,12 @@ use super::batch::ForwardError;
 use super::gather::{Gather, To};
 use super::inputs::{Given, activation_group};
 use super::precision::Precision;
-use crate::format::model::{Header, TensorKind};
+use crate::format::model::{Header, Slice, TensorKind};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
 
 /// Most nodes of a team.
 pub const TEAM_MAX: usize = 16;
-
-/// The rows of one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slice {
-    /// Query heads.
-    pub(super) heads: Range<usize>,
-    /// KV heads that they look at.
-    pub(super) kv_heads: Range<usize>,
-    /// Of what is added to the residual stream.
-    pub(super) dim: Range<usize>,
-    /// Of gate and up.
-    pub(super) ffn: Range<usize>,
-    /// Of the classifier.
-    pub(super) vocab: Range<usize>,
-}
 
 /// What columns of a gathered row are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,34 +96,6 @@ impl fmt::Display for SharesError {
 }
 
 impl std::error::Error for SharesError {}
-
-impl Slice {
-    /// All rows.
-    pub(super) fn whole(header: &Header) -> Slice {
-        Slice {
-            heads: 0..header.n_heads,
-            kv_heads: 0..header.n_kv_heads,
-            dim: 0..header.dim,
-            ffn: 0..header.ffn_dim,
-            vocab: 0..header.vocab_size,
-        }
-    }
-
-    /// Its rows of a matrix of `kind`, or of one expert's.
-    pub(super) fn rows(&self, kind: TensorKind, head_dim: usize) -> Range<usize> {
-        let of_heads = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
-        match kind {
-            TensorKind::Wq | TensorKind::Bq => of_heads(&self.heads),
-            TensorKind::Wk | TensorKind::Wv | TensorKind::Bk | TensorKind::Bv => {
-                of_heads(&self.kv_heads)
-            }
-            TensorKind::W1 | TensorKind::W3 | TensorKind::B1 | TensorKind::B3 => self.ffn.clone(),
-            TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
-            TensorKind::Sinks => self.heads.clone(),
-            _ => self.dim.clone(),
-        }
-    }
-}
 
 impl Team {
     /// Nodes that have parts of the model in proportion to `shares`, as nearly as whole panels of every
@@ -322,7 +279,7 @@ impl Team {
     }
 
     /// This node's rows.
-    pub(super) fn own(&self) -> &Slice {
+    pub fn own(&self) -> &Slice {
         &self.slices[self.own]
     }
 

@@ -20,10 +20,11 @@ use super::precision::Precision;
 use super::rope::Frequencies;
 use super::stage::{KvPlace, Stage, StageInfo};
 use super::start_error::StartError;
-use super::team::{Slice, Team};
+use super::team::Team;
 use super::watch::Watch;
 use super::{CheckError, Model, Share};
 use crate::arena::Arena;
+use crate::format::model::Slice;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::sys::heap;
@@ -345,7 +346,9 @@ impl Stage for Transformer {
 
     fn bytes_per_token(&self) -> u64 {
         let bytes = self.model.bytes_per_token();
-        self.team.as_ref().map_or(bytes, |team| team.part_of(bytes))
+        // A file that has only some rows has those of its node.
+        let team = self.team.as_ref().filter(|_| self.model.header().slice().is_none());
+        team.map_or(bytes, |team| team.part_of(bytes))
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {

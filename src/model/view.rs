@@ -92,12 +92,14 @@ impl Model {
     /// # Errors
     /// Names the layers.
     pub fn check_whole(&self) -> Result<(), FormatError> {
-        let Some(FileShare { layers: Range { start, end }, .. }) = &self.header().share else {
+        let Some(FileShare { layers: Range { start, end }, slice, .. }) = &self.header().share
+        else {
             return Ok(());
         };
+        let (n_layers, rows) =
+            (self.header().n_layers, if slice.is_some() { "some rows of " } else { "" });
         Err(FormatError::Unsupported(format!(
-            "the file holds only layers {start}..{end} of {}, for one node of a ring",
-            self.header().n_layers
+            "the file holds only {rows}layers {start}..{end} of {n_layers}, for one node of a ring"
         )))
     }
 
@@ -160,7 +162,7 @@ impl Model {
         if let Some((_, layout)) = self.file.packed_for().filter(|_| is_packed) {
             return Matrix::packed(bytes, header, kind, layout);
         }
-        let (rows, k) = header.shape(kind);
+        let (rows, k) = header.held_shape(kind);
         match header.encoding(kind) {
             Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
             Encoding::Q8 { group } => {

@@ -220,6 +220,11 @@ impl Topology {
         self.members.iter().map(|member| member.name.as_str()).chain(of_teams)
     }
 
+    /// How many boards there are.
+    pub(crate) fn n_boards(&self) -> usize {
+        self.names().count()
+    }
+
     /// Checks that teams have as many boards as they may, which need ports of their own.
     fn check_teams(&self) -> Result<(), TopologyError> {
         let mut before: Vec<(&TeamNode, usize)> = Vec::new();
@@ -227,7 +232,10 @@ impl Topology {
             let error = |what| TopologyError::Team { name: member.name.clone(), what };
             team_file::check(team, team.is_empty()).map_err(error)?;
             for node in team {
-                let is_ring = |other: &&Member| node.overlaps(&other.address, team.len(), 1);
+                // A ring of one place has no links.
+                let has_links = self.members.len() > 1;
+                let is_ring =
+                    |other: &&Member| has_links && node.overlaps(&other.address, team.len(), 1);
                 if let Some(other) = self.members.iter().find(is_ring) {
                     let what = format!("{} needs ports that {} has", node.name, other.name);
                     return Err(error(what));
@@ -252,6 +260,12 @@ impl Topology {
         let nodes = self.teams[index].clone();
         let layers = self.members[index].layers.clone();
         Some(TeamPlace { own: of(&nodes)?, nodes, layers, is_first: index == 0 })
+    }
+
+    /// The places that are teams: what each is called, and its boards, the lead first.
+    pub(crate) fn teams(&self) -> impl Iterator<Item = (&str, &[TeamNode])> {
+        let places = self.members.iter().zip(&self.teams).filter(|(_, team)| !team.is_empty());
+        places.map(|(member, team)| (member.name.as_str(), &team[..]))
     }
 
     /// The first place that is a team.
@@ -445,7 +459,10 @@ mod tests {
             ("a h 0..2\nteam a h 2\nteam a g 1", "line 3: there is a node called a"),
             ("a h 0..2\nteam h 2..4", "line 2: no node is called team"),
             ("a h 0..2\nteam a h 2", "the team of a: a team has two"),
-            ("a h 0..2\nteam a h:9999\nteam b g", "the team of a: a needs ports that a has"),
+            (
+                "a h 0..2\nteam a h:9999\nteam b g\nc f 2..4",
+                "the team of a: a needs ports that a has",
+            ),
             (
                 "a h 0..2\nteam a h\nteam b g\nc f 2..3\nteam c f\nteam d g:9971",
                 "d needs ports that b",

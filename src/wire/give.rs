@@ -7,16 +7,19 @@
 //!  4 u32 version
 //!  8 u64 0                              then messages: u16 bytes, and as many sealed: see talk
 //!
-//! question, 48 bytes                   offer, 40 bytes
+//! question, 84 bytes                   offer, 40 bytes
 //!  0 u32 0 WANT, 1 HASH, 2 PIECE        0 u32 1
 //!  4 u32 first layer; piece             4 u32 0
 //!  8 u32 layer behind the last, or      8 u32 × 2 layers
 //!        0 for all that follow         16 u64 bytes of the file
 //! 12 u32 0                             24 u64 fingerprint of the model
-//! 16 [32] name, UTF-8, zeros           32 u64 0
+//! 16 [32] name, UTF-8, zeros           32 u64 stands for the rows; 0 if these are all
+//! 48 u16 nodes of its team, or 0
+//! 50 u16 which of them it is
+//! 52 u16[16] their shares, zeros
 //! ```
 //!
-//! WANT comes first. It is answered by an offer, or by `u32` 0 and a text that says why not. HASH is
+//! WANT comes first: all rows of these layers, or those that a team's node has. It is answered by an offer, or by `u32` 0 and a text that says why not. HASH is
 //! answered by the SHA-256 of a piece, PIECE by its bytes in messages of [`MESSAGE_MAX`], the last of which
 //! may be shorter. What is offered is a file of these layers ([`crate::format`]); pieces are its
 //! [`PIECE_BYTES`] one after the other, the last as long as there are bytes. Questions may be asked ahead.
@@ -24,13 +27,16 @@
 use std::ops::Range;
 
 use super::WireError;
-use super::fields::{Writer, u32_at, u64_at};
+use super::fields::{Writer, u16_at, u32_at, u64_at};
 use super::name::{NAME_MAX, Name, printable, put_text, text};
+use super::team::NODES_MAX;
 
 /// Bytes with which both ends open a connection.
 pub const OPENING_LEN: usize = 16;
 /// Bytes of a question.
-pub const QUESTION_LEN: usize = 16 + NAME_MAX;
+pub const QUESTION_LEN: usize = ROWS_AT + 4 + 2 * NODES_MAX;
+/// Where a question says which rows are wanted.
+const ROWS_AT: usize = 16 + NAME_MAX;
 /// Bytes of an offer.
 pub const OFFER_LEN: usize = 40;
 /// Bytes of a piece, but for the last one.
@@ -44,7 +50,7 @@ pub const REASON_MAX: usize = 256;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// With what an end opens a connection.
 pub fn opening() -> [u8; OPENING_LEN] {
@@ -64,6 +70,37 @@ pub fn parse_opening(bytes: &[u8; OPENING_LEN]) -> Result<u32, WireError> {
     }
 }
 
+/// The rows that a node of a team has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// What each node computes in proportion to the others.
+    pub shares: heapless::Vec<u16, NODES_MAX>,
+    /// Which of them it is.
+    pub own: u16,
+}
+
+impl Rows {
+    fn parse(bytes: &[u8]) -> Result<Option<Rows>, WireError> {
+        let (n, own) = (usize::from(u16_at(bytes, 0)), u16_at(bytes, 2));
+        let shares = bytes[4..].as_chunks().0.iter().map(|share| u16::from_le_bytes(*share));
+        let rows = Rows { shares: shares.take(n).collect(), own };
+        let is_one = n <= NODES_MAX && usize::from(own) < n && !rows.shares.contains(&0);
+        match (n, own) {
+            (0, 0) => Ok(None),
+            _ if is_one => Ok(Some(rows)),
+            _ => Err(WireError::Field("rows")),
+        }
+    }
+
+    fn emit(&self, out: &mut [u8]) {
+        let mut out = Writer::new(out);
+        out.u16(self.shares.len() as u16).u16(self.own);
+        self.shares.iter().for_each(|share| {
+            out.u16(*share);
+        });
+    }
+}
+
 /// What a board asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
@@ -73,6 +110,8 @@ pub enum Question {
         start: u32,
         /// Layer behind the last.
         end: u32,
+        /// Which rows of them; all if none are named.
+        rows: Option<Rows>,
         /// What the board is called.
         name: Name,
     },
@@ -95,7 +134,8 @@ impl Question {
             0 => Ok(Question::Want {
                 start: u32_at(bytes, 4),
                 end: u32_at(bytes, 8),
-                name: text(&bytes[16..]),
+                rows: Rows::parse(&bytes[ROWS_AT..])?,
+                name: text(&bytes[16..ROWS_AT]),
             }),
             1 => Ok(Question::Hash(u32_at(bytes, 4))),
             2 => Ok(Question::Piece(u32_at(bytes, 4))),
@@ -107,8 +147,9 @@ impl Question {
     pub fn emit(&self) -> [u8; QUESTION_LEN] {
         let mut bytes = [0; QUESTION_LEN];
         let fields = match self {
-            Question::Want { start, end, name } => {
-                put_text(&mut bytes[16..], name);
+            Question::Want { start, end, rows, name } => {
+                put_text(&mut bytes[16..ROWS_AT], name);
+                rows.iter().for_each(|rows| rows.emit(&mut bytes[ROWS_AT..]));
                 (0, *start, *end)
             }
             Question::Hash(piece) => (1, *piece, 0),
@@ -128,6 +169,8 @@ pub struct Offer {
     pub bytes: u64,
     /// Fingerprint of the model.
     pub fingerprint: u64,
+    /// Stands for the rows; 0 if these are all.
+    pub rows: u64,
 }
 
 impl Offer {
@@ -139,9 +182,10 @@ impl Offer {
     /// Its bytes.
     pub fn emit(&self) -> [u8; OFFER_LEN] {
         let mut bytes = [0; OFFER_LEN];
-        let Offer { layers, bytes: len, fingerprint } = self;
+        let Offer { layers, bytes: len, fingerprint, rows } = self;
         let mut out = Writer::new(&mut bytes);
         out.u32(1).u32(0).u32(layers.start).u32(layers.end).u64(*len).u64(*fingerprint);
+        out.u64(*rows);
         bytes
     }
 }
@@ -162,6 +206,7 @@ pub fn parse_answer(bytes: &[u8]) -> Result<Answer, WireError> {
                 layers: u32_at(bytes, 8)..u32_at(bytes, 12),
                 bytes: u64_at(bytes, 16),
                 fingerprint: u64_at(bytes, 24),
+                rows: u64_at(bytes, 32),
             };
             match offer.layers.is_empty() || offer.n_pieces() > u64::from(u32::MAX) {
                 true => Err(WireError::Field("offer")),
@@ -185,10 +230,22 @@ mod tests {
 
     #[test]
     fn questions_are_read_as_they_were_asked() {
-        let want = Question::Want { start: 3, end: 0, name: crate::wire::hello::name("pi") };
-        for question in [want, Question::Hash(7), Question::Piece(u32::MAX)] {
+        let want =
+            |rows| Question::Want { start: 3, end: 0, rows, name: crate::wire::hello::name("pi") };
+        let rows =
+            |shares: &[u16], own| Some(Rows { shares: shares.iter().copied().collect(), own });
+        let of_team = [want(rows(&[40, 20, 1], 2)), want(rows(&[u16::MAX; NODES_MAX], 15))];
+        let others = [want(None), Question::Hash(7), Question::Piece(u32::MAX)];
+        for question in of_team.into_iter().chain(others) {
             assert_eq!(Question::parse(&question.emit()), Ok(question));
         }
+        for (shares, own) in [(&[40, 20][..], 2), (&[40, 0], 0), (&[], 1)] {
+            let question = want(rows(shares, own)).emit();
+            assert_eq!(Question::parse(&question), Err(WireError::Field("rows")));
+        }
+        let mut many = want(rows(&[1; NODES_MAX], 0)).emit();
+        many[ROWS_AT] += 1;
+        assert_eq!(Question::parse(&many), Err(WireError::Field("rows")));
         assert_eq!(Question::parse(&[3; QUESTION_LEN]), Err(WireError::Field("question")));
         assert!(Question::parse(&[0; QUESTION_LEN - 1]).is_err());
         assert!(Question::parse(&[0; QUESTION_LEN + 1]).is_err());
@@ -196,7 +253,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_they_were_given() {
-        let offer = Offer { layers: 3..8, bytes: 3 * PIECE_BYTES + 1, fingerprint: 9 };
+        let offer = Offer { layers: 3..8, bytes: 3 * PIECE_BYTES + 1, fingerprint: 9, rows: 7 };
         assert_eq!(parse_answer(&offer.emit()), Ok(Ok(offer.clone())));
         assert_eq!(offer.n_pieces(), 4);
         let why = parse_answer(&emit_reason("no\nlayers")).unwrap().unwrap_err();
@@ -208,7 +265,7 @@ mod tests {
 
     #[test]
     fn answers_without_meaning_are_refused() {
-        let offer = Offer { layers: 3..8, bytes: 1, fingerprint: 9 };
+        let offer = Offer { layers: 3..8, bytes: 1, fingerprint: 9, rows: 0 };
         for len in 0..OFFER_LEN {
             assert!(parse_answer(&offer.emit()[..len]).is_err(), "{len}");
         }

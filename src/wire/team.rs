@@ -15,10 +15,10 @@
 //! 20 u16 streams        48 [16] instruction set   18 u16 spans of the batch   20 u32 bytes of the part
 //! 22 u16 largest batch  64 u64 bytes per token    20 u16 first id here        24 u32 computed, us
 //! 24 u16 most logits    72 u16 threads            22 u16 first span here      28 bytes
-//! 26 u8  kind of KV     74 [6] zero               24 u16 ids here             REFUSED, a member's
+//! 26 u8  kind of KV     74 u8 embeds (0, 1)       24 u16 ids here             REFUSED, a member's
 //! 27 u8  type of gathers                          26 u16 spans here           16 [200] why
 //! 28 u8  has ends (0, 1)                          28 u16 rows (work 2)
-//! 29 [3] zero                                     30 u16 work
+//! 29 [3] zero           75 [5] zero               30 u16 work
 //! 32 u16 nodes                                    32 spans of 12 bytes,
 //! 34 [6] zero                                        ids of 4
 //! 40 [32] the lead
@@ -99,6 +99,8 @@ pub struct TeamLine {
     pub threads: u16,
     /// Bytes of weights that it reads for a token.
     pub bytes_per_token: u64,
+    /// Whether it can embed ids, where the team has the model's ends: else rows are given to it.
+    pub embeds: bool,
     /// Round trip between it and the lead, in microseconds; 0 if unknown. It does not travel.
     pub rtt_us: u32,
 }
@@ -254,6 +256,11 @@ fn parse_line(bytes: &[u8]) -> Result<TeamLine, WireError> {
         isa: text(&bytes[48..48 + ISA_MAX]),
         bytes_per_token: u64_at(bytes, 64),
         threads: u16_at(bytes, 72),
+        embeds: match bytes[74] {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::Field("whether it embeds")),
+        },
         rtt_us: 0,
     })
 }
@@ -315,7 +322,7 @@ pub fn emit_open(epoch: u32, opening: &Opening, node: u16, out: &mut [u8]) -> Op
 pub fn emit_ready(epoch: u32, line: &TeamLine, out: &mut [u8]) -> Option<usize> {
     let mut out = header(out.get_mut(..READY_LEN)?, 1, 0, epoch, 0);
     out.put(&padded::<NAME_MAX>(&line.name)).put(&padded::<ISA_MAX>(&line.isa));
-    out.u64(line.bytes_per_token).u16(line.threads).zero(6);
+    out.u64(line.bytes_per_token).u16(line.threads).u8(line.embeds.into()).zero(5);
     Some(READY_LEN)
 }
 

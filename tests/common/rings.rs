@@ -172,6 +172,7 @@ impl Recipe {
             shares,
             wire: self.wire,
             timeout: Some(Duration::from_secs(60)),
+            is_coming: Box::new(|| false),
             epoch: 1,
             is_interrupted: || false,
             tell: Box::new(|_| {}),

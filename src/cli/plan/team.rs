@@ -1,4 +1,4 @@
-//! `leap plan --team`: boards that share every layer by rows.
+//! `leap plan --team`, and `--team auto`: boards that share every layer by rows.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::ring::plan::team::{TeamFigures, TeamPart, shares, team_figures};
 use crate::ring::plan::{Board, Load, Need, Wish};
 
 /// The team of all boards that may serve.
-pub(super) struct TeamPlan<'a> {
+pub(in crate::cli) struct TeamPlan<'a> {
     boards: Vec<&'a Board>,
     shares: Vec<u16>,
     parts: Vec<TeamPart>,
@@ -22,7 +22,7 @@ pub(super) struct TeamPlan<'a> {
 impl<'a> TeamPlan<'a> {
     /// # Errors
     /// If these are too many boards, or one.
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         header: &Header,
         load: &Load,
         boards: &'a [Board],
@@ -34,12 +34,21 @@ impl<'a> TeamPlan<'a> {
         if boards.len() < 2 {
             return Err(SharesError::Nodes(boards.len()));
         }
-        let all = load.layers.iter().chain([&load.ends]).fold(Need::default(), |sum, need| Need {
-            memory: sum.memory.saturating_add(need.memory),
-            read: sum.read.saturating_add(need.read),
-            ops: sum.ops.saturating_add(need.ops),
-        });
-        let shares = shares(&boards, &all);
+        let shares = shares(&boards, &whole(load), load.every);
+        TeamPlan::with_shares(header, load, boards, shares)
+    }
+
+    /// The team of `boards`, the lead first, which have these shares.
+    ///
+    /// # Errors
+    /// If these are too many, or none.
+    pub(in crate::cli) fn with_shares(
+        header: &Header,
+        load: &Load,
+        boards: Vec<&'a Board>,
+        shares: Vec<u16>,
+    ) -> Result<TeamPlan<'a>, SharesError> {
+        let all = whole(load);
         let part = |own: usize| {
             let team = Team::new(header, &shares, own)?;
             let [of_heads, of_dim, of_ffn, logits] = team.part_bytes();
@@ -56,19 +65,19 @@ impl<'a> TeamPlan<'a> {
     }
 
     /// The first board that lacks memory for its part: its name, and the bytes that it needs.
-    pub(super) fn lacks(&self) -> Option<(&'a str, u64)> {
+    pub(in crate::cli) fn lacks(&self) -> Option<(&'a str, u64)> {
         let nodes = self.boards.iter().zip(&self.parts);
         let mut nodes = nodes.map(|(board, part)| (*board, part.need.memory + self.every));
         nodes.find(|(board, need)| *need > board.memory).map(|(board, need)| (&*board.name, need))
     }
 
     /// Seconds of a token.
-    pub(super) fn token_s(&self) -> f64 {
+    pub(in crate::cli) fn token_s(&self) -> f64 {
         self.figures.token_s()
     }
 
     /// What a token takes, in words.
-    pub(super) fn words(&self) -> String {
+    pub(in crate::cli) fn words(&self) -> String {
         let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
         format!(
             "{:.1} tokens/s of one stream: weights {:.2} ms, gathers {:.2} ms, their latency {:.2} ms",
@@ -84,7 +93,7 @@ impl<'a> TeamPlan<'a> {
     }
 
     /// A line for each board, and one of figures.
-    pub(super) fn table(&self) -> String {
+    pub(in crate::cli) fn table(&self) -> String {
         let mut text = String::new();
         let width = self.boards.iter().map(|board| board.name.len()).max().unwrap_or(0).max(5);
         // Writing to a string cannot fail.
@@ -117,6 +126,17 @@ impl<'a> TeamPlan<'a> {
         text
     }
 
+    /// The ring file of one place that is this team, which has all `n_layers`.
+    pub(in crate::cli) fn ring_file(&self, n_layers: usize) -> String {
+        let lead = self.boards[0];
+        let mut text = format!("{} {} 0..{n_layers}\n", lead.name, lead.address);
+        for (board, share) in self.boards.iter().zip(&self.shares) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "team {} {} {share}", board.name, board.address);
+        }
+        text
+    }
+
     pub(super) fn json(&self) -> String {
         let boards = self.boards.iter().enumerate().map(|(node, board)| {
             JsonObject::new()
@@ -135,4 +155,13 @@ impl<'a> TeamPlan<'a> {
             .number("latency_ms", latency_s * 1e3)
             .finish()
     }
+}
+
+/// All that a model asks of boards.
+fn whole(load: &Load) -> Need {
+    load.layers.iter().chain([&load.ends]).fold(Need::default(), |sum, need| Need {
+        memory: sum.memory.saturating_add(need.memory),
+        read: sum.read.saturating_add(need.read),
+        ops: sum.ops.saturating_add(need.ops),
+    })
 }

@@ -1,35 +1,31 @@
 //! `--boards`: a master without a ring file calls its boards, divides the model among them, and tells each.
 
 use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
 use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
-use super::fleet::{Failed, Fleet, Kind, board, call, known};
-use super::interrupt::is_interrupted;
+use super::fleet::{Fleet, Kind};
 use super::origin::Boards;
+use super::roll::{Known, fleet, until_there};
+use super::rows;
 use super::search;
-use crate::call::master::{CallError, Called, Way};
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
 use crate::cli::{Failure, key, model_files, note, warn};
 use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, Wish, solve, with_others};
-use crate::ring::{Address, PORT_DEFAULT, Topology};
+use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve, with_others};
+use crate::ring::{Address, Topology};
 use crate::sys::notify;
 use crate::sys::power::Meter;
-use crate::wire::call::{Call, Figures};
+use crate::wire::call::Call;
 use crate::wire::seal::Key;
 
-/// How long a master waits before it calls a board again that was away.
-const RETRY: Duration = Duration::from_secs(1);
 /// How much better than the last split a new one has to be: figures of the ways between boards vary, and each
 /// board has the layers of the last one.
 const WORTH_IT: f64 = 1.1;
@@ -47,6 +43,9 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
+    if flags.is_team {
+        rows::check(flags)?;
+    }
     check_watts(flags, meter.is_some() || flags.watts.is_some())?;
     let key = checked(flags)?;
     let model = model_files::open_whole(path)?;
@@ -61,6 +60,10 @@ pub(in crate::cli) fn gather(
         Boards::Named(boards) => boards.clone(),
         Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
+    if flags.is_team {
+        let of = rows::Model { header: model.header(), load: &load, kind, kept_at: &kept_at };
+        return rows::share(flags, &places, (&own, of), &key);
+    }
     let ((known, called), best) = planned(flags, &places, (&own, kind, &load), &key)?;
     let has_all = called.len() == places.len();
     let choices = with_others(&known, flags.objective == Objective::Energy);
@@ -70,6 +73,7 @@ pub(in crate::cli) fn gather(
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
+        rows::hint(model.header(), &load, &known, task.figures(&parts).token_s);
     }
     let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
     let others = known.iter().skip(1).zip(&called);
@@ -145,9 +149,6 @@ fn tell(
     Ok(are_told)
 }
 
-/// This board and those that are there, and where these are called.
-type Known = (Vec<Board>, Vec<Address>);
-
 /// The same, and the best split among them. As long as there is none,
 /// those that are away are waited for.
 fn planned(
@@ -169,112 +170,6 @@ fn planned(
     }
 }
 
-/// This board and those that are there, with what they can do, and where these are called.
-fn fleet(
-    flags: &RingFlags,
-    boards: &[Address],
-    (own, kind): (&Own, Kind),
-    key: &Key,
-) -> Result<Known, Failure> {
-    // Somebody has to say where this board is.
-    let talks = loop {
-        let talks = talk_to_all(flags, boards, key)?;
-        if !talks.is_empty() {
-            break talks;
-        }
-    };
-    let mut fleet = Vec::with_capacity(1 + talks.len());
-    let mut seen_as: Option<IpAddr> = None;
-    let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
-    for (address, (figures, way, local)) in &talks {
-        if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
-            return Err(Failure::Input(format!(
-                "{address} and other boards see this one at different places: name boards of this machine by \
-                 an address that others reach, too"
-            )));
-        }
-        seen_as = Some(*local);
-        best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
-        best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
-        fleet.push(board(address, figures, *way, kind));
-    }
-    let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
-    let name = flags.node.clone().unwrap_or_else(figures::name);
-    let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
-    let of_own = (&*own.speeds, own.memory);
-    let this = Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) };
-    fleet.insert(0, this);
-    check_names(&fleet)?;
-    Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))
-}
-
-/// What a board says of itself, the way there, and where it sees this one.
-type Talk = (Figures, Way, IpAddr);
-
-/// Talks with each of the boards that are there, or come in time.
-fn talk_to_all(
-    flags: &RingFlags,
-    boards: &[Address],
-    key: &Key,
-) -> Result<Vec<(Address, Talk)>, Failure> {
-    let patience = (Instant::now(), flags.rebalance_after);
-    let mut talks = Vec::with_capacity(boards.len());
-    for address in boards {
-        let talked = until_there(address, key, patience, &mut |called| {
-            Ok((called.ask()?, called.measure()?, called.local_ip()?))
-        })?;
-        talks.extend(talked.map(|talk| (address.clone(), talk)));
-    }
-    Ok(talks)
-}
-
-fn check_names(fleet: &[Board]) -> Result<(), Failure> {
-    let twice = fleet
-        .iter()
-        .enumerate()
-        .find(|(index, board)| fleet[..*index].iter().any(|other| other.name == board.name));
-    twice.map_or(Ok(()), |(_, board)| {
-        Err(Failure::Input(format!(
-            "two boards are called {}, one of them at {}: give one another name with --node",
-            board.name, board.address.host
-        )))
-    })
-}
-
-/// Calls the board at `address`, again and again until it is there, and talks with it. `None` if it may be left
-/// out, and has been away since `start` for long enough.
-fn until_there<T>(
-    address: &Address,
-    key: &Key,
-    (start, patience): (Instant, Option<Duration>),
-    talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
-) -> Result<Option<T>, Failure> {
-    let mut told = String::new();
-    loop {
-        let Failed { may_pass, is_interruption, why } = match call(address, key, &mut *talk) {
-            Ok(found) => return Ok(Some(found)),
-            Err(failed) => failed,
-        };
-        if is_interruption || is_interrupted() {
-            return Err(Failure::Runtime("interrupted".to_owned()));
-        }
-        if !may_pass {
-            return Err(Failure::Ring(format!("{address}: {why}")));
-        }
-        if patience.is_some_and(|patience| start.elapsed() >= patience) {
-            warn(&format!("goes on without the board at {address}: {why}"));
-            return Ok(None);
-        }
-        let why = format!("waiting for {address}: {why}");
-        if told != why {
-            note(&format!("leap: {why}"));
-            notify::status(&why);
-            told = why;
-        }
-        thread::sleep(RETRY);
-    }
-}
-
 /// Where the last split of this model is kept.
 fn file_name(model: &Path) -> PathBuf {
     let model = model.canonicalize().unwrap_or_else(|_| model.to_owned());
@@ -286,7 +181,7 @@ fn file_name(model: &Path) -> PathBuf {
 /// How many boards the split that is kept there has, beside this one.
 fn n_kept(path: &Path) -> usize {
     let topology = fs::read_to_string(path).ok().and_then(|text| Topology::parse(&text).ok());
-    topology.map_or(0, |topology| topology.members().len() - 1)
+    topology.map_or(0, |topology| topology.n_boards() - 1)
 }
 
 /// The split that is kept there, if it is one of these boards and not much worse than the best.

@@ -7,10 +7,11 @@ use std::thread;
 use std::time::Instant;
 
 use super::desk::{Desk, Seen};
-use super::flags::{ControlPlace, RingFlags};
+use super::flags::{ControlPlace, RingFile, RingFlags};
 use super::moves::{Moves, words};
 use super::replan::Planner;
-use super::{status, watch};
+use super::status::{self, PlaceTeam};
+use super::watch;
 use crate::cli::options;
 use crate::cli::plan::load;
 use crate::cli::{Failure, warn};
@@ -19,8 +20,8 @@ use crate::control::server::{self, Say, Service};
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::ChangesBy;
 use crate::engine::{Engine, WeightsPlace};
-use crate::ring::Notice;
 use crate::ring::plan::Objective;
+use crate::ring::{Notice, Topology};
 use crate::wire::frame::NodeLine;
 
 /// How many times as good a split has to be for the layers to move.
@@ -50,7 +51,9 @@ impl Control {
             watch::start(Arc::clone(&moves), objective, after)
                 .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
         }
-        let file = listen(flags, Answers { moves, objective })?;
+        let topology = flags.file.as_ref().map(RingFile::read).transpose()?;
+        let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();
+        let file = listen(flags, Answers { moves, teams, objective })?;
         Ok((Control::new(desk, file), changes))
     }
 
@@ -122,6 +125,8 @@ pub(super) fn look(desk: &Desk, tokens: impl Fn(&Seen) -> u64) -> (f64, Seen) {
 /// Answers requests.
 struct Answers {
     moves: Arc<Moves>,
+    /// The places that are teams.
+    teams: Vec<PlaceTeam>,
     /// What the ring is divided for, if nobody says otherwise.
     objective: Objective,
 }
@@ -151,8 +156,8 @@ impl Answers {
     fn status(&self, is_json: bool) -> String {
         let (rate, seen) = look(&self.moves.desk, |seen| seen.times.tokens);
         match is_json {
-            true => status::json(&seen, rate),
-            false => status::text(&seen, rate),
+            true => status::json(&seen, &self.teams, rate),
+            false => status::text(&seen, &self.teams, rate),
         }
     }
 

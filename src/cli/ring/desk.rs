@@ -29,7 +29,7 @@ pub(super) struct Seen {
     pub(super) times: Times,
     /// Why it waits, if it does.
     pub(super) trouble: Option<String>,
-    /// What is known of a team without a ring.
+    /// What is known of a team without a ring, or at the master's place.
     pub(super) team: Option<TeamSeen>,
 }
 
@@ -259,7 +259,8 @@ impl Desk {
             seen.lines.clear();
             seen.lines.extend_from_slice(ring.lines());
             seen.times = ring.times().clone();
-        } else if let Some(team) = engine.team() {
+        }
+        if let Some(team) = engine.team() {
             let (lines, shares) = (team.lines().cloned().collect(), team.shares().to_vec());
             seen.team = Some(TeamSeen { lines, shares, times: *team.times() });
         }

@@ -35,10 +35,11 @@ pub(in crate::cli) fn fetch(
         return Err(Failure::Usage("--fetch needs --key, as the board that gives has".to_owned()));
     };
     let key = key::read(key)?;
-    let Wanted { name, layers, from } = place::wanted(flags, origin)?;
+    let Wanted { name, layers, rows, from } = place::wanted(flags, origin)?;
     let folder = folder(cache)?;
     let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
-    let order = Order { name: &name, layers, key: &key, folder: &folder, is_interrupted };
+    let rows = rows.as_ref();
+    let order = Order { name: &name, layers, rows, key: &key, folder: &folder, is_interrupted };
     // The board is up, whether or not the other one is.
     notify::start();
     notify::ready();
@@ -83,14 +84,15 @@ fn attempt(order: &Order<'_>, from: &Address, is_quiet: bool) -> Result<Fetched,
 }
 
 fn words(fetched: &Fetched, from: &Address) -> String {
-    let Fetched { path, layers, bytes, sent } = fetched;
+    let Fetched { path, layers, has_all_rows, bytes, sent } = fetched;
     let came = match sent {
         0 => "were here already".to_owned(),
         sent => {
             format!("came from {from}, {:.1} of {:.1} MB", *sent as f64 / 1e6, *bytes as f64 / 1e6)
         }
     };
-    format!("layers {}..{} {came}: {}", layers.start, layers.end, path.display())
+    let rows = if *has_all_rows { "" } else { "rows of " };
+    format!("{rows}layers {}..{} {came}: {}", layers.start, layers.end, path.display())
 }
 
 fn failure(error: &FetchError, from: &Address) -> Failure {

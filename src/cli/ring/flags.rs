@@ -123,6 +123,8 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) join: Option<u16>,
     /// Boards that a master calls.
     pub(in crate::cli) boards: Option<Boards>,
+    /// Whether they share every layer by rows.
+    pub(in crate::cli) is_team: bool,
     /// For what it divides a model among them.
     pub(in crate::cli) objective: Objective,
     pub(in crate::cli) wire: Dtype,

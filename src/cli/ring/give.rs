@@ -5,9 +5,11 @@ use std::path::Path;
 use super::flags::RingFlags;
 use crate::cli::{Failure, key, note};
 use crate::fetch::giver::{self, Content, Gift};
-use crate::model::Model;
+use crate::format::model::{Header, Slice};
+use crate::model::{Model, Team};
 use crate::ring::Place;
 use crate::transport::place::HostPort;
+use crate::wire::give::Rows;
 
 /// Gives the layers of the model file at `path` on `port`, for as long as the process lives.
 pub(super) fn start(
@@ -25,7 +27,7 @@ pub(super) fn start(
         ));
     };
     let fingerprint = model.fingerprint();
-    let content = fingerprint.and_then(|of| Content::open(path, model.file().header(), of));
+    let content = fingerprint.and_then(|of| Content::open(path, model.file().header(), of, cut));
     let content = content.map_err(|e| Failure::unreadable(path, &e))?;
     let address = HostPort::new(&place.listen.host, port).resolve(|_| true);
     let address = address.map_err(|e| Failure::runtime(&e))?;
@@ -44,10 +46,17 @@ pub(super) fn start(
     Ok(())
 }
 
+/// Which rows a node of a team has.
+fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
+    let team = Team::new(header, &rows.shares, rows.own.into()).map_err(|e| e.to_string())?;
+    Ok(team.own().clone())
+}
+
 fn words(gift: &Gift) -> String {
     match gift {
-        Gift::Begun { name, from, layers } => {
-            format!("gives layers {}..{} to {name} at {from}", layers.start, layers.end)
+        Gift::Begun { name, from, layers, has_all_rows } => {
+            let rows = if *has_all_rows { "" } else { "its rows of " };
+            format!("gives {rows}layers {}..{} to {name} at {from}", layers.start, layers.end)
         }
         Gift::Refused { name, from, why } => format!("gives nothing to {name} at {from}: {why}"),
         Gift::Stranger { from, why } => format!("gives nothing to {from}: {why}"),

@@ -254,6 +254,7 @@ impl Orders {
         let order = taker::Order {
             name: &self.name,
             layers: (place.layers.start, Some(place.layers.end)),
+            rows: None,
             key: &self.key,
             folder: &self.folder,
             is_interrupted: &|| signal::interrupted() != 0,
@@ -290,6 +291,9 @@ impl Orders {
 /// Whether `name` is a worker of that ring.
 fn check(file: &str, name: &str) -> Result<(), String> {
     let topology = Topology::parse(file).map_err(|e| e.to_string())?;
+    if topology.team(name).is_some_and(|team| team.own > 0) {
+        return Ok(());
+    }
     match topology.place(name) {
         Ok((_, false)) => Ok(()),
         Ok((_, true)) => Err(format!("{name} is no master")),

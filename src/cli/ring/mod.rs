@@ -19,6 +19,8 @@ pub(super) mod origin;
 mod place;
 mod prepare;
 mod replan;
+mod roll;
+mod rows;
 mod search;
 mod speeds;
 mod status;
@@ -103,6 +105,11 @@ impl<'a> Board<'a> {
 
     /// The model with this board's weights alone.
     pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, Failure> {
+        if model.header().slice().is_some() {
+            let what =
+                format!("the file has some rows of its layers alone, and {} all", self.place.name);
+            return Err(Failure::Input(what));
+        }
         narrow(model, &self.share, &self.place.name, place)
     }
 

@@ -1,4 +1,6 @@
-//! Where boards without a model or a ring file get them: the values of `--give`, `--fetch`, `--join` and `--boards`.
+//! Where boards without a model or a ring file get them: the values of `--give`, `--fetch`, `--join`, `--boards` and `--team`.
+
+use std::path::{Path, PathBuf};
 
 use crate::channel::PORT_DEFAULT;
 use crate::ring::Address;
@@ -43,6 +45,43 @@ pub(in crate::cli) fn boards(value: &str) -> Result<Boards, String> {
     match boards.iter().enumerate().find(|(index, board)| boards[..*index].contains(board)) {
         Some((_, twice)) => Err(format!("{twice} is named twice")),
         None => Ok(Boards::Named(boards)),
+    }
+}
+
+/// Who is in a team, and with which shares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum TeamOrigin {
+    /// Boards that are called, by how quick they are.
+    Auto,
+    /// Those of this file.
+    File(PathBuf),
+}
+
+impl TeamOrigin {
+    /// The file, if it is one.
+    pub(in crate::cli) fn file(&self) -> Option<&Path> {
+        match self {
+            TeamOrigin::Auto => None,
+            TeamOrigin::File(path) => Some(path),
+        }
+    }
+
+    /// Which boards are called with `--boards` like this.
+    pub(in crate::cli) fn boards(&self, said: Option<&Boards>) -> Option<Boards> {
+        match (self, said) {
+            (_, Some(boards)) => Some(boards.clone()),
+            (TeamOrigin::Auto, None) => Some(Boards::Auto(PORT_DEFAULT)),
+            (TeamOrigin::File(_), None) => None,
+        }
+    }
+}
+
+/// `auto` or a file.
+pub(in crate::cli) fn team(value: &str) -> Result<TeamOrigin, String> {
+    match value {
+        "" => Err("wanted a file, or auto".to_owned()),
+        "auto" => Ok(TeamOrigin::Auto),
+        path => Ok(TeamOrigin::File(PathBuf::from(path))),
     }
 }
 

@@ -5,6 +5,7 @@ use super::origin::Origin;
 use crate::channel;
 use crate::cli::Failure;
 use crate::ring::{Address, Member, PORT_DEFAULT, Place, TeamPlace};
+use crate::wire::give::Rows;
 
 const NO_NODE: &str = "--ring needs --node NAME on a worker";
 const NO_RING: &str =
@@ -54,6 +55,8 @@ pub(super) struct Wanted {
     pub(super) name: String,
     /// Its layers; all from the first on if there is no end.
     pub(super) layers: (usize, Option<usize>),
+    /// Which rows of them, if not all.
+    pub(super) rows: Option<Rows>,
     /// Where they come from.
     pub(super) from: Address,
 }
@@ -70,22 +73,22 @@ pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failu
         let from = given(origin).ok_or_else(|| {
             Failure::Usage("--fetch auto needs --ring FILE; else name the board".to_owned())
         })?;
-        return Ok(Wanted { name, layers: (split, flags.end), from });
+        return Ok(Wanted { name, layers: (split, flags.end), rows: None, from });
     };
     let topology = file.read()?;
     let name = flags.node.clone().ok_or_else(|| Failure::Usage(NO_NODE.to_owned()))?;
-    let layers = match topology.team(&name) {
-        Some(team) if team.is_first => {
-            let what = format!("{name} needs the whole model: --fetch gets layers alone");
-            return Err(Failure::Usage(what));
+    let (layers, rows) = match topology.team(&name) {
+        // Its lead has all rows.
+        Some(team) if team.own > 0 => {
+            let shares = team.nodes.iter().map(|node| node.share).collect();
+            (team.layers, Some(Rows { shares, own: team.own as u16 }))
         }
-        Some(team) => team.layers,
-        None => topology.place(&name).map_err(|e| file.is_bad(&e))?.0.layers,
+        _ => (topology.place(&name).map_err(|e| file.is_bad(&e))?.0.layers, None),
     };
     let first = &topology.members()[0].address;
     let auto = || Address { host: first.host.clone(), port: channel::PORT_DEFAULT };
     let layers = (layers.start, Some(layers.end));
-    Ok(Wanted { name, layers, from: given(origin).unwrap_or_else(auto) })
+    Ok(Wanted { name, layers, rows, from: given(origin).unwrap_or_else(auto) })
 }
 
 /// A node and the next one, of a ring of which no more is known.

@@ -2,15 +2,44 @@
 
 use std::fmt::Write;
 
-use super::desk::Seen;
+use super::desk::{Seen, TeamNodeSeen};
 use crate::cli::json_object::JsonObject;
+use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
 
-/// A line for each node, and one for all.
-pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
+/// A place of a ring that is a team.
+pub(super) struct PlaceTeam {
+    /// What it is called.
+    name: String,
+    /// Each board, and which part of the rows it has; the lead first.
+    boards: Vec<(String, f64)>,
+}
+
+impl PlaceTeam {
+    /// The place of this name, which is a team of these.
+    pub(super) fn new((name, nodes): (&str, &[TeamNode])) -> PlaceTeam {
+        let total: f64 = nodes.iter().map(|node| f64::from(node.share)).sum();
+        let board = |node: &TeamNode| (node.name.clone(), f64::from(node.share) / total);
+        PlaceTeam { name: name.to_owned(), boards: nodes.iter().map(board).collect() }
+    }
+
+    /// Each board with its part, and what is known of it: of those at the master's place.
+    fn boards<'a>(
+        &'a self,
+        index: usize,
+        seen: &'a Seen,
+    ) -> impl Iterator<Item = (&'a str, f64, Option<TeamNodeSeen<'a>>)> {
+        let mut nodes = if index == 0 { seen.team_nodes() } else { Vec::new() }.into_iter();
+        self.boards.iter().map(move |(name, part)| (&**name, *part, nodes.next()))
+    }
+}
+
+/// A line for each node, and for each board of those that are teams, and one for all.
+pub(super) fn text(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> String {
     let mut text = String::new();
     let names: Vec<String> = seen.lines.iter().map(name).collect();
-    let width = names.iter().map(String::len).max().unwrap_or(0).max(4);
+    let boards = teams.iter().flat_map(|team| &team.boards).map(|(name, _)| name.len() + 2);
+    let width = names.iter().map(String::len).chain(boards).max().unwrap_or(0).max(4);
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
@@ -34,6 +63,19 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
             number(seen.watts(index), 1),
             number(seen.degrees(index), 0),
         );
+        for (name, part, known) in team_of(line, teams).flat_map(|team| team.boards(index, seen)) {
+            let (name, part) = (format!("  {name}"), format!("{:.0} %", part * 1e2));
+            let line = known.as_ref().map(|node| node.line);
+            let mb = line.map(|line| line.bytes_per_token as f64 / 1e6);
+            let threads = line.map_or("-".to_owned(), |line| line.threads.to_string());
+            let way = line.map_or("-".to_owned(), |line| format!("{} us", line.rtt_us));
+            let ms = number(known.as_ref().and_then(|node| node.compute_ms), 2);
+            let _ = writeln!(
+                text,
+                "{name:width$}  {part:>9}  {:>10}  {threads:>7}  {ms:>11}  {way:>10}",
+                number(mb, 1),
+            );
+        }
     }
     for name in names.iter().enumerate().filter(|(index, _)| seen.is_slowed(*index) == Some(true)) {
         let _ = writeln!(text, "{} is too warm: its system slows it down", name.1);
@@ -45,6 +87,12 @@ pub(super) fn text(seen: &Seen, tokens_per_s: f64) -> String {
     text + "\n"
 }
 
+/// The team that this node is, if it is one.
+fn team_of<'a>(line: &NodeLine, teams: &'a [PlaceTeam]) -> std::slice::Iter<'a, PlaceTeam> {
+    let index = teams.iter().position(|team| team.name == line.name.as_str());
+    index.map_or(&[][..], |index| &teams[index..=index]).iter()
+}
+
 /// What a node is called, and how many boards it is.
 fn name(line: &NodeLine) -> String {
     match line.nodes {
@@ -54,7 +102,26 @@ fn name(line: &NodeLine) -> String {
 }
 
 /// The same as one JSON object.
-pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
+pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> String {
+    let team = |index: usize, line: &NodeLine| {
+        let boards: Vec<JsonObject> = team_of(line, teams)
+            .flat_map(|team| team.boards(index, seen))
+            .map(|(name, part, known)| {
+                let object = JsonObject::new().string("name", name).number("share", part);
+                let Some(TeamNodeSeen { line, compute_ms, waiting_ms, .. }) = known else {
+                    return object;
+                };
+                object
+                    .integer("bytes_per_token", line.bytes_per_token)
+                    .string("isa", line.isa.as_str())
+                    .integer("threads", line.threads.into())
+                    .integer("round_trip_us", line.rtt_us.into())
+                    .number("compute_ms", compute_ms.unwrap_or(f64::NAN))
+                    .number("waiting_ms", waiting_ms.unwrap_or(f64::NAN))
+            })
+            .collect();
+        boards
+    };
     let nodes = seen.lines.iter().enumerate().map(|(index, line)| {
         JsonObject::new()
             .string("name", line.name.as_str())
@@ -70,6 +137,7 @@ pub(super) fn json(seen: &Seen, tokens_per_s: f64) -> String {
             .number("watts", seen.watts(index).unwrap_or(f64::NAN))
             .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))
             .boolean("throttled", seen.is_slowed(index))
+            .objects("team", team(index, line).into_iter())
     });
     JsonObject::new()
         .integer("pid", std::process::id().into())

@@ -1,6 +1,6 @@
 //! The options of `leap run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use argh::{ArgsInfo, FromArgs};
@@ -11,7 +11,7 @@ use crate::cli::draft::{self, Draft};
 use crate::cli::draft_node;
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::carrier::{self, CarrierKind};
-use crate::cli::ring::origin::{self, Boards, Origin};
+use crate::cli::ring::origin::{self, Boards, Origin, TeamOrigin};
 use crate::cli::ring::{self, ControlPlace, RebalanceAfter, RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options};
@@ -149,9 +149,10 @@ pub(in crate::cli) struct Run {
     #[argh(option)]
     pub(super) ring: Option<PathBuf>,
     /// team: file with a line for each board: name, address, share; they share every layer, and each has
-    /// the whole model's file. The first is the lead, as which `leap run` works, too
-    #[argh(option)]
-    pub(super) team: Option<PathBuf>,
+    /// the whole model's file. The first is the lead, as which `leap run` works, too. Or auto: the boards of --boards
+    /// (auto), by how quick they are; each gets its rows
+    #[argh(option, from_str_fn(origin::team))]
+    pub(super) team: Option<TeamOrigin>,
     /// ring without a file: boards to divide the model among, auto (those that answer on this
     /// network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the same
     /// --key
@@ -280,10 +281,14 @@ impl Run {
                 "--ring says what --split, --end and --next-host would; give one or the other",
             );
         }
-        let divides_itself = self.boards.is_some() || self.join.is_some();
+        let is_auto = self.team == Some(TeamOrigin::Auto);
+        if is_auto && self.role == Role::Worker {
+            return usage("--team auto is the lead's; a worker that waits for it has --key alone");
+        }
+        let divides_itself = self.boards.is_some() || self.join.is_some() || is_auto;
         if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
             return usage(
-                "--boards and --join find out who has which layers: no --ring, --split or --fetch",
+                "--boards, --join and --team auto find out who has what: no --ring, --split or --fetch",
             );
         }
         let has_ring = divides_itself
@@ -291,12 +296,13 @@ impl Run {
             || self.split.is_some()
             || self.end.is_some()
             || self.next_host.is_some();
-        if self.team.is_some() && (has_ring || self.fetch.is_some() || self.give.is_some()) {
+        let is_file = self.team.is_some() && !is_auto;
+        if is_file && (has_ring || self.fetch.is_some() || self.give.is_some()) {
             return usage(
                 "--team is for boards that share every layer: no option of a ring's layers",
             );
         }
-        if self.team.is_some() && self.rebalance_after.is_some() {
+        if is_file && self.rebalance_after.is_some() {
             return usage(
                 "--rebalance-after is for rings; a team's shares stay as its file has them",
             );
@@ -331,10 +337,11 @@ impl Run {
             give: self.give,
             fetch: self.fetch.clone(),
             join: self.join,
-            boards: self.boards.clone(),
+            boards: self.called(),
+            is_team: self.team == Some(TeamOrigin::Auto),
             objective: self.objective,
             wire: self.wire,
-            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.boards.is_some()),
+            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.called().is_some()),
             timeout_s: self.ring_timeout,
             busy_poll: self.busy_poll,
             control: self.control.clone(),
@@ -342,6 +349,17 @@ impl Run {
             fleet: None,
             is_quiet: self.quiet,
         }
+    }
+
+    /// The boards that are called, if this is a master that calls some.
+    fn called(&self) -> Option<Boards> {
+        let team = self.team.as_ref();
+        team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
+    }
+
+    /// The file of the team, if there is one.
+    pub(super) fn team_file(&self) -> Option<&Path> {
+        self.team.as_ref().and_then(TeamOrigin::file)
     }
 
     /// Where the weights are kept.

@@ -32,7 +32,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
     let heat = ring::thermometer()?;
     let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
-    if flags.team.is_some() {
+    if flags.team_file().is_some() {
         let sensors = (meter.as_deref(), heat.as_ref());
         return work_with(flags, &ring, &options, sensors, &mut Held::default(), &flags.place());
     }
@@ -116,7 +116,7 @@ fn work_with(
     held: &mut Held,
     place: &WeightsPlace,
 ) -> Result<(), Failure> {
-    let team = TeamBoard::find(ring, flags.team.as_deref())?;
+    let team = TeamBoard::find(ring, flags.team_file())?;
     if let Some(team) = team.as_ref().filter(|team| !team.is_lead()) {
         return join_team(flags, team, options, place);
     }

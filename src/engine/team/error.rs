@@ -13,6 +13,8 @@ pub enum TeamStartError {
     Shares(SharesError),
     /// This node has no memory for its part.
     Start(StartError),
+    /// It has only some rows of the model, and others than are its own.
+    Rows,
     /// It cannot work.
     Node(NodeError),
 }
@@ -22,6 +24,9 @@ impl fmt::Display for TeamStartError {
         match self {
             TeamStartError::Shares(e) => e.fmt(f),
             TeamStartError::Start(e) => e.fmt(f),
+            TeamStartError::Rows => f.write_str(
+                "its file has other rows: give all the same shares, or it the whole model",
+            ),
             TeamStartError::Node(e) => e.fmt(f),
         }
     }

@@ -28,6 +28,9 @@ pub struct TeamOptions {
     pub wire: Dtype,
     /// Longest wait for the other nodes; `None` to wait for ever.
     pub timeout: Option<Duration>,
+    /// Asked after that whether one of them has been getting ready since this was asked last, and is waited for as long
+    /// again.
+    pub is_coming: Box<dyn FnMut() -> bool + Send>,
     /// A random number.
     pub epoch: u32,
     /// Asked while waiting; `true` ends the wait.
@@ -92,6 +95,9 @@ impl TeamLead {
         let sizes = frames::sizes(&plan, header.dim, Dtype::F32);
         sizes.ok_or(TeamStartError::Node(NodeError::Counts))?;
         let team = Team::new(header, &options.shares, 0).map_err(TeamStartError::Shares)?;
+        if header.slice().is_some_and(|slice| slice != team.own()) {
+            return Err(TeamStartError::Rows);
+        }
         let team = team.with_wire(frames::precision(options.wire));
         transformer.set_team(Some(team), plan).map_err(TeamStartError::Start)?;
         let mut lead = Lead::new(mesh, options.epoch);
@@ -121,8 +127,13 @@ impl TeamLead {
         }
         self.is_open = false;
         let opening = self.opening(transformer).ok_or(ForwardError::Plan)?;
-        let TeamOptions { is_interrupted, tell, timeout, .. } = &mut self.options;
-        self.lead.open(&opening, is_interrupted, tell, *timeout).map_err(step_error)?;
+        let TeamOptions { is_interrupted, tell, timeout, is_coming, .. } = &mut self.options;
+        loop {
+            match self.lead.open(&opening, is_interrupted, tell, *timeout) {
+                Err(TeamError::Timeout { .. }) if is_coming() => {}
+                opened => break opened.map_err(step_error)?,
+            }
+        }
         self.is_open = true;
         Ok(false)
     }
@@ -202,7 +213,10 @@ impl TeamLead {
     ) -> Result<(), ForwardError> {
         transformer.embed(batch)?;
         self.ids.clear();
-        self.ids.extend_from_slice(batch.tokens());
+        // Who lacks the embedding is given rows.
+        if self.lead.lines().iter().all(|line| line.embeds) {
+            self.ids.extend_from_slice(batch.tokens());
+        }
         Ok(())
     }
 

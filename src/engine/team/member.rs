@@ -155,6 +155,9 @@ impl AtWork<'_> {
         let own = usize::from(opening.node);
         let header = self.transformer.model().header();
         let team = Team::new(header, &opening.shares, own).map_err(TeamStartError::Shares)?;
+        if header.slice().is_some_and(|slice| slice != team.own()) {
+            return Err(TeamStartError::Rows);
+        }
         let team = team.with_wire(frames::precision(opening.wire));
         let StageInfo { share: now, .. } = self.transformer.about();
         if share != *now {
@@ -177,6 +180,10 @@ impl AtWork<'_> {
         spans.extend(member.spans().iter().map(frames::from_frame));
         let n_rows: usize = spans.iter().map(|span| span.n_rows).sum();
         match work {
+            // It has said so.
+            Work::Ids if transformer.model().header().slice().is_some() => {
+                return Err(ForwardError::Plan);
+            }
             Work::Ids => {
                 frames::batch(member.spans(), member.tokens(), &mut self.batch);
                 transformer.embed(&self.batch)?;

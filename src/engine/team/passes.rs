@@ -14,6 +14,7 @@ pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
         isa: heapless::String::try_from(device).unwrap_or_default(),
         threads: threads as u16,
         bytes_per_token: transformer.bytes_per_token(),
+        embeds: transformer.model().header().slice().is_none(),
         rtt_us: 0,
     }
 }

@@ -3,6 +3,7 @@
 use super::header::{
     Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
 };
+use super::slice::{SLICE_LEN, Slice};
 use super::weights::{Ends, Weights};
 use crate::format::cursor::{Cursor, u32_at};
 use crate::format::{ChatTemplate, FormatError};
@@ -13,15 +14,19 @@ const EXTENSION_LEN: usize = 132;
 const PACKED_EXTENSION_LEN: usize = 148;
 const PARTIAL_EXTENSION_LEN: usize = 168;
 const FEATURES_EXTENSION_LEN: usize = 176;
+const ROWS_EXTENSION_LEN: usize = 180;
 /// Version of an extension with a block of features.
 const FEATURES_VERSION: u32 = 2;
 /// Added to the version of a file with packed matrices.
 const PACKED: i32 = 256;
 /// Added to the version of a file of some layers.
 const PARTIAL: i32 = 512;
+/// Added to what a share says of the ends, if it has only some rows of its matrices.
+const ROWS: u32 = 2;
 pub(super) const CRC_AT: usize = 192;
 const SHARE_AT: usize = 212;
 const BLOCK_AT: usize = 232;
+const ROWS_CRC_AT: usize = 240;
 
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
@@ -39,13 +44,14 @@ impl Header {
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
         let (is_packed, is_partial) = (version & PACKED != 0, version & PARTIAL != 0);
-        let form = Form { is_packed, is_partial, has_block: false };
+        let form = Form { is_packed, is_partial, has_block: false, has_rows: false };
         let mut header = Header::parse_base(&mut r, version & !(PACKED | PARTIAL))?;
         let table = match u32_at(bytes, EXTENSION_AT) {
             EXTENSION_MAGIC => {
                 let form = form.of_extension(bytes)?;
                 let table = header.parse_extension(bytes, form)?;
                 header.parse_features(file, form)?;
+                header.parse_slice(file, form)?;
                 Some(table)
             }
             _ if form.is_plain() && bytes[EXTENSION_AT..].iter().all(|&b| b == 0) => None,
@@ -151,6 +157,27 @@ impl Header {
         }
     }
 
+    /// Reads which rows `file` has if it says so.
+    fn parse_slice(&mut self, file: &[u8], form: Form) -> Result<(), FormatError> {
+        if !form.has_rows {
+            return Ok(());
+        }
+        let mut r = Cursor::new(file);
+        r.take("header", HEADER_LEN + self.block_len())?;
+        let bytes = r.take("rows", SLICE_LEN)?;
+        if crc32fast::hash(bytes) != u32_at(file, ROWS_CRC_AT) {
+            return Err(FormatError::Checksum { what: "rows".to_owned() });
+        }
+        let slice = Slice::parse(bytes)?;
+        self.share.iter_mut().for_each(|share| share.slice = Some(slice.clone()));
+        Ok(())
+    }
+
+    /// Length of the header in bytes, with what follows it before the tensors.
+    pub fn len_bytes(&self) -> usize {
+        HEADER_LEN + self.block_len() + if self.slice().is_some() { SLICE_LEN } else { 0 }
+    }
+
     /// The bytes of the header, [`Header::len_bytes`] of them.
     ///
     /// # Panics
@@ -178,6 +205,7 @@ impl Header {
         }
         assert!(self.has_extension || self.form().is_plain());
         let block = self.emit_block();
+        let rows = self.slice().map_or(Vec::new(), Slice::emit);
         if self.has_extension {
             w.pos = EXTENSION_AT;
             self.emit_extension(&mut w);
@@ -186,10 +214,14 @@ impl Header {
                 w.put(&(block.len() as u32).to_le_bytes());
                 w.put(&crc32fast::hash(&block).to_le_bytes());
             }
+            if !rows.is_empty() {
+                w.pos = ROWS_CRC_AT;
+                w.put(&crc32fast::hash(&rows).to_le_bytes());
+            }
             let crc = header_crc(&bytes);
             bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         }
-        [&bytes[..], &block].concat()
+        [&bytes[..], &block, &rows].concat()
     }
 
     fn emit_extension(&self, w: &mut HeaderWriter<'_>) {
@@ -224,7 +256,8 @@ impl Header {
             w.pos = SHARE_AT;
             w.put(&(share.layers.start as u32).to_le_bytes());
             w.put(&(share.layers.end as u32).to_le_bytes());
-            w.put(&u32::from(share.has_ends).to_le_bytes());
+            let rows = if share.slice.is_some() { ROWS } else { 0 };
+            w.put(&(u32::from(share.has_ends) | rows).to_le_bytes());
             w.put(&share.fingerprint.to_le_bytes());
         }
     }
@@ -234,6 +267,7 @@ impl Header {
             is_packed: self.packed.is_some(),
             is_partial: self.share.is_some(),
             has_block: self.has_block(),
+            has_rows: self.slice().is_some(),
         }
     }
 }
@@ -244,6 +278,7 @@ struct Form {
     is_packed: bool,
     is_partial: bool,
     has_block: bool,
+    has_rows: bool,
 }
 
 impl Form {
@@ -259,7 +294,8 @@ impl Form {
         if version != 1 && version != FEATURES_VERSION {
             return Err(FormatError::Unsupported(format!("header extension version {version}")));
         }
-        let form = Form { has_block: version == FEATURES_VERSION, ..self };
+        let has_rows = self.is_partial && u32_at(bytes, SHARE_AT + 8) & ROWS != 0;
+        let form = Form { has_block: version == FEATURES_VERSION, has_rows, ..self };
         if u32_at(bytes, CRC_AT) != header_crc(bytes) {
             return Err(FormatError::Checksum { what: "header".to_owned() });
         }
@@ -272,6 +308,7 @@ impl Form {
 
     fn extension_len(self) -> usize {
         match self {
+            Form { has_rows: true, .. } => ROWS_EXTENSION_LEN,
             Form { has_block: true, .. } => FEATURES_EXTENSION_LEN,
             Form { is_partial: true, .. } => PARTIAL_EXTENSION_LEN,
             Form { is_packed: true, .. } => PACKED_EXTENSION_LEN,
@@ -296,13 +333,13 @@ fn parse_packed(r: &mut Cursor<'_>) -> Result<Packed, FormatError> {
 
 fn parse_share(r: &mut Cursor<'_>) -> Result<FileShare, FormatError> {
     let (first, end) = (r.u32("first layer")?, r.u32("layer after the last")?);
-    let has_ends = match r.u32("embedding and classifier")? {
+    let has_ends = match r.u32("embedding and classifier")? & !ROWS {
         0 => false,
         1 => true,
         other => return Err(FormatError::field("embedding and classifier", other, "0 or 1")),
     };
     let layers = first as usize..end as usize;
-    Ok(FileShare { layers, has_ends, fingerprint: r.u64("fingerprint")? })
+    Ok(FileShare { layers, has_ends, fingerprint: r.u64("fingerprint")?, slice: None })
 }
 
 fn parse_scaling(r: &mut Cursor<'_>) -> Result<Option<RopeScaling>, FormatError> {

@@ -110,7 +110,7 @@ impl Header {
     fn check_share(&self) -> Result<(), FormatError> {
         let Some(FileShare { layers, .. }) = &self.share else { return Ok(()) };
         match layers.start < layers.end && layers.end <= self.n_layers {
-            true => Ok(()),
+            true => self.check_slice(),
             false => {
                 let (Range { start, end }, n_layers) = (layers, self.n_layers);
                 Err(FormatError::Unsupported(format!("layers {start}..{end} of {n_layers}")))

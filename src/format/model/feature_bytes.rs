@@ -159,9 +159,9 @@ impl Header {
         is_new || is_new_rope || self.features != Features::default()
     }
 
-    /// Length of the header in bytes, with the block of features.
-    pub fn len_bytes(&self) -> usize {
-        super::header::HEADER_LEN + if self.has_block() { self.features.block_len() } else { 0 }
+    /// Length of the block of features; 0 if there is none.
+    pub(super) fn block_len(&self) -> usize {
+        if self.has_block() { self.features.block_len() } else { 0 }
     }
 
     /// The block of features; empty if there is none.

@@ -11,6 +11,13 @@ pub fn fingerprint(header: &[u8], checksums: &[u8]) -> u64 {
     hash.0
 }
 
+/// Stands for what `fingerprint` does, and these bytes.
+pub(super) fn fingerprint_with(fingerprint: u64, bytes: &[u8]) -> u64 {
+    let mut hash = Fnv(fingerprint);
+    hash.add(bytes);
+    hash.0
+}
+
 impl Header {
     /// Stands for the whole model's content, however its matrices are packed and whichever of
     /// its layers the file holds: the header and the checksums of all tensors. Those that a file

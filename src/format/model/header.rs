@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::features::Features;
+use super::slice::Slice;
 use super::weights::Weights;
 use crate::format::ChatTemplate;
 
@@ -120,6 +121,8 @@ pub struct FileShare {
     pub has_ends: bool,
     /// [`Header::fingerprint`] of the whole model with no packed matrix.
     pub fingerprint: u64,
+    /// The rows of its matrices, if these are not all.
+    pub slice: Option<Slice>,
 }
 
 /// What the header says about a model. A value from [`Header::parse`] is consistent.

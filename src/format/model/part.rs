@@ -1,8 +1,9 @@
-//! A model file's part with some of its layers, as a file of its own.
+//! A model file's part with some of its layers, or some rows of these, as a file of its own.
 
 use std::ops::Range;
 
 use super::header::{FileShare, Header};
+use super::slice::Slice;
 
 /// Bytes of a part that stand in the file of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,28 +21,36 @@ pub struct Extent {
 pub struct Part {
     /// What its file says about the model.
     pub header: Header,
-    /// Its tensors and their checksums, in the order of its file, without gaps behind the header.
+    /// Its tensors and their checksums, in the order of its file. What lies between is zero. Checksums of a part that
+    /// has only some rows are not among them: they stand nowhere.
     pub extents: Vec<Extent>,
 }
 
 impl Header {
     /// The part with `layers` of the file with this header, the very bytes that `leap export --layers`
-    /// writes; layer 0 brings the embedding, the final norm and the classifier. `fingerprint` is that of
-    /// the model. `None` if the file does not hold these layers, or has no checksums.
-    pub fn part(&self, layers: Range<usize>, fingerprint: u64) -> Option<Part> {
+    /// writes; layer 0 brings the embedding, the final norm and the classifier. With a `slice` it has these rows
+    /// alone of each matrix that is multiplied by. `fingerprint` is that of
+    /// the model. `None` if the file does not hold these layers and rows, or has no checksums.
+    pub fn part(
+        &self,
+        layers: Range<usize>,
+        slice: Option<Slice>,
+        fingerprint: u64,
+    ) -> Option<Part> {
         let (held, has_ends) = match &self.share {
             Some(share) => (share.layers.clone(), share.has_ends),
             None => (0..self.n_layers, true),
         };
         let needs_ends = layers.start == 0;
         let is_held = held.start <= layers.start && layers.end <= held.end;
-        let is_known = self.has_extension && !layers.is_empty();
+        let is_known = self.has_extension && !layers.is_empty() && self.slice().is_none();
         if !is_known || !is_held || (needs_ends && !has_ends) {
             return None;
         }
-        let is_whole = layers.len() == self.n_layers;
-        let share = FileShare { layers, has_ends: needs_ends, fingerprint };
+        let is_whole = layers.len() == self.n_layers && slice.is_none();
+        let share = FileShare { layers, has_ends: needs_ends, fingerprint, slice };
         let header = Header { share: Some(share).filter(|_| !is_whole), ..self.clone() };
+        header.check().ok()?;
         let extents = self.extents_of(&header);
         Some(Part { header, extents })
     }
@@ -50,24 +59,36 @@ impl Header {
         let table = self.tensors_end();
         let own: Vec<_> = self.tensors().enumerate().collect();
         let (mut tensors, mut checksums) = (Vec::new(), Vec::new());
-        let mut at = part.tensors_end();
+        let mut table_at = part.tensors_end();
         for tensor in part.tensors() {
             let found = own.iter().find(|(_, own)| own.id == tensor.id);
             let (index, from) = found.expect("the part's tensors are held");
-            tensors.push(Extent { at: tensor.offset, from: from.offset, bytes: from.bytes });
-            checksums.push(Extent { at, from: table + 4 * *index as u64, bytes: 4 });
-            at += 4;
+            let mut at = tensor.offset;
+            for place in part.places_in(self, from) {
+                let bytes = place.end - place.start;
+                tensors.push(Extent { at, from: from.offset + place.start, bytes });
+                at += bytes;
+            }
+            checksums.push(Extent { at: table_at, from: table + 4 * *index as u64, bytes: 4 });
+            table_at += 4;
         }
-        joined(tensors.into_iter().chain(checksums))
+        match part.slice() {
+            None => joined(tensors.into_iter().chain(checksums)),
+            Some(_) => joined(tensors.into_iter()),
+        }
     }
 }
 
 /// The same, with neighbours in both files made one.
 fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::new();
-    for extent in extents {
+    for extent in extents.filter(|extent| extent.bytes > 0) {
         match out.last_mut() {
-            Some(last) if last.from + last.bytes == extent.from => last.bytes += extent.bytes,
+            Some(last)
+                if last.from + last.bytes == extent.from && last.at + last.bytes == extent.at =>
+            {
+                last.bytes += extent.bytes;
+            }
             _ => out.push(extent),
         }
     }
@@ -77,6 +98,6 @@ fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
 impl Part {
     /// Bytes of its file.
     pub fn len_bytes(&self) -> u64 {
-        self.extents.last().map_or(0, |last| last.at + last.bytes)
+        self.header.tensors_end() + 4 * self.header.n_tensors() as u64
     }
 }

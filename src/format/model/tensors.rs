@@ -115,7 +115,7 @@ impl Header {
             .kinds()
             .flat_map(|kind| self.layers_of(kind).map(move |layer| TensorId { kind, layer }));
         ids.map(move |id| {
-            let (rows, cols) = self.shape(id.kind);
+            let (rows, cols) = self.held_shape(id.kind);
             let bytes = self.bytes_of(id.kind).unwrap_or(u64::MAX);
             let tensor = Tensor { id, rows, cols, offset, bytes };
             offset = offset.saturating_add(bytes);
@@ -190,7 +190,7 @@ impl Header {
     fn layers_of(&self, kind: TensorKind) -> Range<usize> {
         match &self.share {
             Some(share) if kind.is_per_layer() => share.layers.clone(),
-            Some(share) => 0..usize::from(share.has_ends),
+            Some(share) => 0..usize::from(share.has_ends && self.has_rows_of(kind)),
             None if kind.is_per_layer() => 0..self.n_layers,
             None => 0..1,
         }
@@ -205,7 +205,7 @@ impl Header {
     }
 
     fn checked_content_bytes(&self, kind: TensorKind) -> Option<u64> {
-        let (rows, cols) = self.shape(kind);
+        let (rows, cols) = self.held_shape(kind);
         let rows = match self.packing_of(kind) {
             Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
             None => rows,

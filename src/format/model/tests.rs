@@ -101,7 +101,7 @@ fn featured(weights: Weights) -> Header {
 #[test]
 fn features_come_back_from_their_block() {
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX] {
-        let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77 });
+        let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77, slice: None });
         let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
         let whole = featured(weights);
         for header in [Header { share, ..whole.clone() }, Header { packed, ..whole.clone() }, whole]
@@ -227,7 +227,7 @@ fn a_block_that_says_nothing_and_features_without_one_are_refused() {
 fn files_of_some_layers_have_their_tensors_alone() {
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX] {
         for has_ends in [false, true] {
-            let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77 });
+            let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77, slice: None });
             let header = Header { share, ..small(weights) };
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
@@ -238,7 +238,7 @@ fn files_of_some_layers_have_their_tensors_alone() {
         }
     }
     for layers in [1..1, Range { start: 2, end: 1 }, 1..3, 7..9] {
-        let share = Some(FileShare { layers, has_ends: false, fingerprint: 0 });
+        let share = Some(FileShare { layers, has_ends: false, fingerprint: 0, slice: None });
         let header = Header { share, ..small(Q4) };
         assert!(matches!(header.check(), Err(FormatError::Unsupported(_))));
         assert!(Header::parse(&header.emit()).is_err());

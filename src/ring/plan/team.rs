@@ -34,13 +34,46 @@ impl TeamFigures {
     }
 }
 
-/// Shares in proportion to how quick boards are with all of a model, the quickest's 1000 or less.
-pub(crate) fn shares(boards: &[&Board], all: &Need) -> Vec<u16> {
-    let quickest = boards.iter().map(|board| board.seconds(all)).fold(f64::INFINITY, f64::min);
-    let share = |board: &&Board| (1e3 * quickest / board.seconds(all)).round().max(1.0) as u16;
-    let shares: Vec<u16> = boards.iter().map(share).collect();
+/// How much of its memory a board's part may take: rows are cut in steps.
+const MEMORY_PART: f64 = 0.98;
+
+/// Shares in proportion to how quick boards are with all of a model, the largest 1000 or less. Who lacks memory for so
+/// much, beside the bytes that `every` board needs, has as much as fits, if all of them together have enough.
+pub(crate) fn shares(boards: &[&Board], all: &Need, every: u64) -> Vec<u16> {
+    let speeds: Vec<f64> = boards.iter().map(|board| 1.0 / board.seconds(all)).collect();
+    let rooms = boards.iter().map(|board| {
+        MEMORY_PART * board.memory.saturating_sub(every) as f64 / all.memory.max(1) as f64
+    });
+    let parts = parts(&speeds, &rooms.collect::<Vec<f64>>()).unwrap_or(speeds);
+    let largest = parts.iter().copied().fold(0.0, f64::max);
+    let share = |part: &f64| (1e3 * part / largest).round().max(1.0) as u16;
+    let shares: Vec<u16> = parts.iter().map(share).collect();
     let by = shares.iter().fold(0, |by, share| gcd(by, *share)).max(1);
     shares.iter().map(|share| share / by).collect()
+}
+
+/// Parts of a whole in proportion to `speeds`, each at most its room; `None` if these are too small.
+fn parts(speeds: &[f64], rooms: &[f64]) -> Option<Vec<f64>> {
+    let mut is_full = vec![false; speeds.len()];
+    loop {
+        let nodes = || is_full.iter().zip(speeds).zip(rooms);
+        let left = 1.0 - nodes().filter(|((full, _), _)| **full).map(|(_, room)| room).sum::<f64>();
+        let speed: f64 = nodes().filter(|((full, _), _)| !**full).map(|((_, of), _)| of).sum();
+        let part = |(full, of): (&bool, &f64), room: &f64| match full {
+            true => *room,
+            false => left * of / speed,
+        };
+        let parts: Vec<f64> = nodes().map(|(node, room)| part(node, room)).collect();
+        let fits = parts.iter().zip(rooms).map(|(part, room)| part <= room);
+        let over: Vec<usize> = fits.enumerate().filter(|(_, fits)| !fits).map(|(i, _)| i).collect();
+        if over.is_empty() {
+            return (speed > 0.0 || left <= 0.0).then_some(parts);
+        }
+        over.iter().for_each(|node| is_full[*node] = true);
+        if is_full.iter().all(|full| *full) {
+            return None;
+        }
+    }
 }
 
 /// What comes of a team of `boards` that have these parts of `n_layers` layers, the lead first.
@@ -72,4 +105,23 @@ pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usiz
 
 fn gcd(a: u16, b: u16) -> u16 {
     if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lacks_memory_has_what_fits_and_the_others_the_rest() {
+        let near = |parts: Option<Vec<f64>>, wanted: &[f64]| {
+            let parts = parts.unwrap();
+            assert!(parts.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{parts:?}");
+        };
+        near(parts(&[2.0, 1.0, 1.0], &[9.0; 3]), &[0.5, 0.25, 0.25]);
+        near(parts(&[2.0, 1.0, 1.0], &[0.3, 9.0, 9.0]), &[0.3, 0.35, 0.35]);
+        // Who has enough at first may be the next who has not.
+        near(parts(&[2.0, 1.0, 1.0], &[0.3, 0.3, 9.0]), &[0.3, 0.3, 0.4]);
+        assert_eq!(parts(&[2.0, 1.0], &[0.4, 0.5]), None);
+        assert_eq!(parts(&[1.0], &[0.0]), None);
+    }
 }

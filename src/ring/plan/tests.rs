@@ -289,10 +289,10 @@ fn a_team_takes_its_slowest_boards_time_and_that_of_gathers() {
     let slow = Board { wire: 20.0, round_trip_s: 0.25, ..board("slow", 100.0, 0, None) };
     // So many operations that bytes do not count.
     let weak = Board { int8: 0.5, ..slow.clone() };
-    assert_eq!(shares(&[&quick, &slow, &slow], &all), [2, 1, 1]);
-    assert_eq!(shares(&[&quick, &quick], &all), [1, 1]);
-    assert_eq!(shares(&[&quick, &slow, &weak], &all), [4, 2, 1]);
-    assert_eq!(shares(&[&slow, &Board { int8: 1e-9, ..weak }], &all), [1000, 1]);
+    assert_eq!(shares(&[&quick, &slow, &slow], &all, 0), [2, 1, 1]);
+    assert_eq!(shares(&[&quick, &quick], &all, 0), [1, 1]);
+    assert_eq!(shares(&[&quick, &slow, &weak], &all, 0), [4, 2, 1]);
+    assert_eq!(shares(&[&slow, &Board { int8: 1e-9, ..weak }], &all, 0), [1000, 1]);
     let part = |read, gives, logits| TeamPart {
         need: Need { read, ..Need::default() },
         gives: [gives, gives, 2 * gives, gives],

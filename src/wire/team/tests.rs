@@ -25,6 +25,7 @@ fn line() -> TeamLine {
         isa: heapless::String::try_from("neondot").unwrap(),
         threads: 4,
         bytes_per_token: 1 << 40,
+        embeds: true,
         rtt_us: 0,
     }
 }
@@ -149,6 +150,7 @@ fn fields_without_meaning_are_refused() {
     assert_eq!(forged(0, 27, 2), Err(WireError::Field("type of gathers")));
     assert_eq!(forged(0, 28, 2), Err(WireError::Field("ends")));
     assert_eq!(forged(0, 72, 9), Err(WireError::Field("layers")));
+    assert_eq!(forged(1, 74, 2), Err(WireError::Field("whether it embeds")));
     assert_eq!(forged(3, 30, 3), Err(WireError::Field("work")));
     assert_eq!(forged(4, 16, 17), Err(WireError::Field("offset in the part")));
     assert_eq!(forged(4, 19, 255), Err(WireError::Field("offset in the part")));

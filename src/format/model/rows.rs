@@ -1,0 +1,128 @@
+//! A file that has only some rows of its model's matrices: those of one board of a team.
+
+use std::ops::Range;
+
+use super::fingerprint::fingerprint_with;
+use super::header::{FileShare, Header};
+use super::kinds::{TensorKind, TensorRole};
+use super::slice::Slice;
+use super::tensors::Tensor;
+use super::weights::Encoding;
+use crate::format::FormatError;
+
+impl Slice {
+    /// All rows.
+    pub fn whole(header: &Header) -> Slice {
+        Slice {
+            heads: 0..header.n_heads,
+            kv_heads: 0..header.n_kv_heads,
+            dim: 0..header.dim,
+            ffn: 0..header.ffn_dim,
+            vocab: 0..header.vocab_size,
+        }
+    }
+
+    /// Its rows of a matrix of `kind`, or of one expert's.
+    pub fn rows(&self, kind: TensorKind, head_dim: usize) -> Range<usize> {
+        let of_heads = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
+        match kind {
+            TensorKind::Wq | TensorKind::Bq => of_heads(&self.heads),
+            TensorKind::Wk | TensorKind::Wv | TensorKind::Bk | TensorKind::Bv => {
+                of_heads(&self.kv_heads)
+            }
+            TensorKind::W1 | TensorKind::W3 | TensorKind::B1 | TensorKind::B3 => self.ffn.clone(),
+            TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
+            TensorKind::Sinks => self.heads.clone(),
+            _ => self.dim.clone(),
+        }
+    }
+}
+
+impl Header {
+    /// The rows that the file has of each matrix; `None` if it has all.
+    pub fn slice(&self) -> Option<&Slice> {
+        self.share.as_ref().and_then(|share| share.slice.as_ref())
+    }
+
+    /// The rows of tensors of `kind` that the file has, if it does not have all: so many of each of so many parts.
+    fn cut_of(&self, kind: TensorKind) -> Option<Cut> {
+        let slice = self.slice().filter(|_| self.is_multiplied(kind))?;
+        let (rows, cols) = self.shape(kind);
+        let n = if kind.is_per_expert() { self.n_ffns() } else { 1 };
+        Some(Cut { n, each: rows / n, cols, own: slice.rows(kind, self.head_dim) })
+    }
+
+    /// `[rows, cols]` of a tensor of `kind` in the file.
+    pub fn held_shape(&self, kind: TensorKind) -> (usize, usize) {
+        match self.cut_of(kind) {
+            Some(Cut { n, cols, own, .. }) => (n * own.len(), cols),
+            None => self.shape(kind),
+        }
+    }
+
+    /// Whether the file has tensors of `kind`, as far as rows decide that: who embeds for a team has the embedding.
+    pub(super) fn has_rows_of(&self, kind: TensorKind) -> bool {
+        self.slice().is_none() || kind.role() != TensorRole::Embedding || self.is_multiplied(kind)
+    }
+
+    /// Where in tensor `from` of `whole`, which is the same model's file with all rows, those of this file are.
+    pub(super) fn places_in(&self, whole: &Header, from: &Tensor) -> Vec<Range<u64>> {
+        let kind = from.id.kind;
+        let Some(Cut { n, each, cols, own }) = self.cut_of(kind) else {
+            return vec![0..from.bytes];
+        };
+        // A packed matrix's last panel is filled up.
+        let panel = self.packing_of(kind).map_or(1, |packed| packed.panel_rows);
+        let all = (n * each).next_multiple_of(panel);
+        let places = |from: u64, row_bytes: u64| {
+            let ends = (0..n).map(|part| {
+                let [start, end] = [own.start, own.end].map(|row| part * each + row);
+                start..if own.is_empty() { start } else { end.next_multiple_of(panel) }
+            });
+            let place = move |rows: Range<usize>| {
+                let [start, end] = [rows.start, rows.end].map(|row| from + row as u64 * row_bytes);
+                start..end
+            };
+            ends.map(place).collect::<Vec<_>>()
+        };
+        match self.encoding(kind) {
+            Encoding::Q8 { group } if self.packing_of(kind).is_none() => {
+                let scales = 4 * (cols / group) as u64;
+                let q = places(0, cols as u64);
+                q.into_iter().chain(places((all * cols) as u64, scales)).collect()
+            }
+            _ => places(0, whole.content_bytes(kind) / all.max(1) as u64),
+        }
+    }
+
+    /// Whether the rows are the model's, and such as can be cut out of its packed matrices.
+    pub(super) fn check_slice(&self) -> Result<(), FormatError> {
+        let Some(FileShare { slice: Some(slice), .. }) = &self.share else { return Ok(()) };
+        let whole = Slice::whole(self);
+        let panel = self.packed.map_or(1, |packed| packed.panel_rows);
+        let limits = slice.ranges().into_iter().zip(whole.ranges());
+        let is_cut_well = |(index, (own, all)): (usize, (&Range<usize>, &Range<usize>))| {
+            let width = if index < 2 { self.head_dim } else { 1 };
+            let is_joint = |end: usize| end == all.end || (end * width).is_multiple_of(panel);
+            own.start <= own.end && own.end <= all.end && is_joint(own.start) && is_joint(own.end)
+        };
+        match limits.enumerate().all(is_cut_well) {
+            true => Ok(()),
+            false => Err(FormatError::Unsupported("rows that the model does not have".to_owned())),
+        }
+    }
+
+    /// Stands for these rows of the model that `fingerprint` stands for; the same if the file has all.
+    pub fn fingerprint_of_rows(&self, fingerprint: u64) -> u64 {
+        let Some(slice) = self.slice() else { return fingerprint };
+        fingerprint_with(fingerprint, &slice.emit())
+    }
+}
+
+/// Rows of a matrix that has `n` parts of `each` rows: `own` of each part.
+struct Cut {
+    n: usize,
+    each: usize,
+    cols: usize,
+    own: Range<usize>,
+}

@@ -1,0 +1,54 @@
+//! Which rows of a model's matrices one board of a team has.
+
+use std::ops::Range;
+
+use crate::format::FormatError;
+use crate::format::cursor::Cursor;
+
+/// Bytes in which a file says that.
+pub(super) const SLICE_LEN: usize = 128;
+
+/// The rows of one node of a team.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// Query heads.
+    pub heads: Range<usize>,
+    /// KV heads that they look at.
+    pub kv_heads: Range<usize>,
+    /// Of what is added to the residual stream.
+    pub dim: Range<usize>,
+    /// Of gate and up.
+    pub ffn: Range<usize>,
+    /// Of the classifier.
+    pub vocab: Range<usize>,
+}
+
+impl Slice {
+    pub(super) fn ranges(&self) -> [&Range<usize>; 5] {
+        [&self.heads, &self.kv_heads, &self.dim, &self.ffn, &self.vocab]
+    }
+
+    /// Its bytes in a file.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let ends = self.ranges().into_iter().flat_map(|range| [range.start, range.end]);
+        let mut bytes: Vec<u8> = ends.flat_map(|end| (end as u32).to_le_bytes()).collect();
+        bytes.resize(SLICE_LEN, 0);
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Slice, FormatError> {
+        let mut r = Cursor::new(bytes);
+        let mut range = || Ok(r.u32("first row")? as usize..r.u32("row behind the last")? as usize);
+        let slice = Slice {
+            heads: range()?,
+            kv_heads: range()?,
+            dim: range()?,
+            ffn: range()?,
+            vocab: range()?,
+        };
+        match slice.emit() == bytes {
+            true => Ok(slice),
+            false => Err(FormatError::Unsupported("rows with unknown fields".to_owned())),
+        }
+    }
+}
