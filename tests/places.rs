@@ -230,10 +230,12 @@ mod processes {
                 "desk {host}:9000 0..3\n\
                  team desk {host}:9100\n\
                  team fig {host}:9120\n\
-                 pi {host}:9010 3..6\n"
+                 pi {host}:9010 3..6\n\
+                 team pi {host}:9140 2\n\
+                 team elm {host}:9160 1\n"
             ),
         );
-        let (_pi, fig) = (worker(&ring, "pi"), worker(&ring, "fig"));
+        let (_pi, _elm, fig) = (worker(&ring, "pi"), worker(&ring, "elm"), worker(&ring, "fig"));
         let mut master = master(&ring, &folder).spawn().unwrap();
         let (mut text, mut stdout) = (Vec::new(), master.stdout.take().unwrap());
         read(&mut text, &mut stdout);
@@ -261,7 +263,20 @@ mod processes {
             assert!(begun.elapsed() < Duration::from_secs(60), "{asked:?}");
             thread::sleep(Duration::from_millis(50));
         };
-        assert!(status.contains("desk, 2 boards"), "{status}");
+        assert!(status.contains("desk, 2 boards") && status.contains("pi, 2 boards"), "{status}");
+        let line = |name: &str| {
+            let line = status.lines().find(|line| line.trim_start().starts_with(name));
+            line.unwrap_or_else(|| panic!("no {name} in {status}"))
+        };
+        // Of its own place the master knows more than the shares.
+        assert!(line("fig").contains(" 50 % ") && line("fig").ends_with(" us"), "{status}");
+        assert!(line("elm").contains(" 33 % ") && line("elm").ends_with(" -"), "{status}");
+        let json = ask(&["status", "--json"]).out;
+        assert!(
+            json.contains("{\"name\": \"fig\", \"share\": 0.5, \"bytes_per_token\": "),
+            "{json}"
+        );
+        assert!(json.contains("{\"name\": \"elm\", \"share\": 0.3333333333333333}]"), "{json}");
         ask(&["resize", "desk=0..2,pi=2..6"]).fails(2, "desk is a team, whose layers stay: 0..3");
         ask(&["replan"]).fails(2, "desk is a team, whose layers stay");
     }
@@ -293,6 +308,14 @@ mod processes {
         master.args(["--give", "9300", "--key"]).arg(&key).arg("--ring").arg(&ring).args(TEXT);
         let ran = Ran::new(master.stdin(Stdio::null()).output().unwrap()).succeeds();
         assert_eq!(ran.out, alone());
+        // Who does not speak for the place gets its rows alone: a third.
+        let bytes = |node: &str| {
+            let files = std::fs::read_dir(folder.join(node).join("layers")).unwrap();
+            let mut files = files.map(|entry| entry.unwrap().path());
+            let file = files.find(|path| path.extension().is_some_and(|end| end == "bin"));
+            file.unwrap().metadata().unwrap().len()
+        };
+        assert!(2 * bytes("fig") < bytes("pi"), "{} of {}", bytes("fig"), bytes("pi"));
     }
 
     #[test]

@@ -96,10 +96,14 @@ fn a_plan_is_a_team_file_too() {
     assert!(explained.out.contains("\nas a team: "), "{explained:?}");
     let alone = folder.write("alone", format!("desk 127.0.0.1 read=20 {figures}\n"));
     run(&["plan", DEMO, "--boards", alone.to_str().unwrap(), "--team"]).fails(3, "a team of 1");
-    let small = folder.write(
-        "small",
-        format!("desk a read=9 {figures}\npi b read=9 int8=9 memory=0.001 rtt=9 wire=9\n"),
-    );
-    run(&["plan", DEMO, "--boards", small.to_str().unwrap(), "--team"])
-        .fails(1, "pi has too little");
+    let small = |memory: &str| {
+        let pi = format!("pi b read=9 int8=9 memory={memory} rtt=9 wire=9\n");
+        let small = folder.write("small", format!("desk a read=9 {figures}\n{pi}"));
+        run(&["plan", DEMO, "--boards", small.to_str().unwrap(), "--team", "--json"])
+    };
+    // As much as fits, though it is as quick as desk.
+    let shares: Value = serde_json::from_str(&small("0.001").succeeds().out).unwrap();
+    let of = |board: usize| shares["boards"][board]["share"].as_u64().unwrap();
+    assert!(5 * of(1) < of(0), "{shares}");
+    small("0.0001").fails(1, "pi has too little");
 }

@@ -11,7 +11,7 @@ use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::fleet::{Fleet, Kind};
 use super::origin::Boards;
-use super::roll::{Known, fleet, until_there};
+use super::roll::{Divided, Known, fleet, until_there};
 use super::rows;
 use super::search;
 use crate::channel;
@@ -43,9 +43,6 @@ pub(in crate::cli) fn gather(
     let Some(path) = model else {
         return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
     };
-    if flags.is_team {
-        rows::check(flags)?;
-    }
     check_watts(flags, meter.is_some() || flags.watts.is_some())?;
     let key = checked(flags)?;
     let model = model_files::open_whole(path)?;
@@ -60,20 +57,31 @@ pub(in crate::cli) fn gather(
         Boards::Named(boards) => boards.clone(),
         Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
-    if flags.is_team {
-        let of = rows::Model { header: model.header(), load: &load, kind, kept_at: &kept_at };
-        return rows::share(flags, &places, (&own, of), &key);
+    let model = Divided { header: model.header(), load: &load, kind, kept_at: &kept_at };
+    match flags.is_team {
+        true => rows::share(flags, &places, (&own, model), &key),
+        false => divide(flags, (boards, &places), (&own, model), key),
     }
-    let ((known, called), best) = planned(flags, &places, (&own, kind, &load), &key)?;
+}
+
+/// Divides a model among this board and those at `places`, who are `sought`, by layers.
+fn divide(
+    flags: &mut RingFlags,
+    (sought, places): (Boards, &[Address]),
+    (own, model): (&Own, Divided<'_>),
+    key: Key,
+) -> Result<(), Failure> {
+    let Divided { header, load, kind, kept_at } = model;
+    let ((known, called), best) = planned(flags, places, (own, kind, load), &key)?;
     let has_all = called.len() == places.len();
     let choices = with_others(&known, flags.objective == Objective::Energy);
-    let task = Task::new(&load, &choices);
-    let parts = kept(&kept_at, &task, flags, &best).unwrap_or(best);
+    let task = Task::new(load, &choices);
+    let parts = kept(kept_at, &task, flags, &best).unwrap_or(best);
     let ring = report::ring_lines(&task, &parts);
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
     if !flags.is_quiet {
         report::table(&task, &parts).lines().for_each(note);
-        rows::hint(model.header(), &load, &known, task.figures(&parts).token_s);
+        rows::hint(header, load, &known, task.figures(&parts).token_s);
     }
     let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
     let others = known.iter().skip(1).zip(&called);
@@ -84,10 +92,10 @@ pub(in crate::cli) fn gather(
         called,
         nodes,
         kind,
-        sought: boards,
+        sought,
         key,
         port,
-        kept_at,
+        kept_at: kept_at.to_owned(),
         untold: (!are_told).then(|| ring.clone()),
     };
     // Without it the next start may divide the model otherwise.
@@ -103,6 +111,9 @@ pub(in crate::cli) fn gather(
 
 /// The key, which `--boards` needs.
 fn checked(flags: &RingFlags) -> Result<Key, Failure> {
+    if flags.is_team {
+        rows::check(flags)?;
+    }
     let Some(key) = &flags.key else {
         return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
     };

@@ -1,6 +1,7 @@
 //! The boards that a master calls: those that are there, and what they can do.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use super::fleet::{Failed, Kind, board, call, known};
 use super::interrupt::is_interrupted;
 use crate::call::master::{CallError, Called, Way};
 use crate::cli::{Failure, note, warn};
-use crate::ring::plan::{Board, Wish};
+use crate::format::model::Header;
+use crate::ring::plan::{Board, Load, Wish};
 use crate::ring::{Address, PORT_DEFAULT};
 use crate::sys::notify;
 use crate::wire::call::Figures;
@@ -18,6 +20,16 @@ use crate::wire::seal::Key;
 
 /// How long a master waits before it calls a board again that was away.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// A model that boards are to have.
+pub(super) struct Divided<'a> {
+    pub(super) header: &'a Header,
+    /// What it asks of boards.
+    pub(super) load: &'a Load,
+    pub(super) kind: Kind,
+    /// Where its last split is kept.
+    pub(super) kept_at: &'a Path,
+}
 
 /// This board and those that are there, and where these are called.
 pub(super) type Known = (Vec<Board>, Vec<Address>);

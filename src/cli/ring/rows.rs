@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use super::figures::Own;
 use super::flags::{RingFile, RingFlags};
-use super::fleet::Kind;
-use super::roll::{Known, fleet, until_there};
+use super::roll::{Divided, Known, fleet, until_there};
 use crate::channel;
 use crate::cli::plan::team::TeamPlan;
 use crate::cli::{Failure, note, warn};
@@ -22,16 +21,6 @@ use crate::wire::seal::Key;
 /// How much quicker a new split of the rows has to be than the last one, whose rows each board has; and a team than a
 /// ring, to be spoken of.
 const WORTH_IT: f64 = 1.1;
-
-/// A model that is shared.
-pub(super) struct Model<'a> {
-    pub(super) header: &'a Header,
-    /// What it asks of boards.
-    pub(super) load: &'a Load,
-    pub(super) kind: Kind,
-    /// Where its last split is kept.
-    pub(super) kept_at: &'a Path,
-}
 
 /// Refuses what has no meaning for a team.
 pub(super) fn check(flags: &RingFlags) -> Result<(), Failure> {
@@ -48,10 +37,10 @@ pub(super) fn check(flags: &RingFlags) -> Result<(), Failure> {
 pub(super) fn share(
     flags: &mut RingFlags,
     places: &[Address],
-    (own, model): (&Own, Model<'_>),
+    (own, model): (&Own, Divided<'_>),
     key: &Key,
 ) -> Result<(), Failure> {
-    let Model { header, load, .. } = model;
+    let Divided { header, load, .. } = model;
     let (known, called) = known(flags, places, (own, &model), key)?;
     let best = plan(&model, &known)?;
     let plan = kept(&model, &known, best.token_s()).unwrap_or(best);
@@ -97,7 +86,7 @@ pub(super) fn hint(header: &Header, load: &Load, known: &[Board], token_s: f64) 
 fn known(
     flags: &RingFlags,
     places: &[Address],
-    (own, model): (&Own, &Model<'_>),
+    (own, model): (&Own, &Divided<'_>),
     key: &Key,
 ) -> Result<Known, Failure> {
     loop {
@@ -117,13 +106,13 @@ fn known(
     }
 }
 
-fn plan<'a>(model: &Model<'_>, known: &'a [Board]) -> Result<TeamPlan<'a>, Failure> {
+fn plan<'a>(model: &Divided<'_>, known: &'a [Board]) -> Result<TeamPlan<'a>, Failure> {
     let plan = TeamPlan::new(model.header, model.load, known);
     plan.map_err(|e| Failure::Input(format!("{e}: name the boards that are to be in it")))
 }
 
 /// The split that is kept, if it is one of these boards that does for a token not much longer than `best_s`.
-fn kept<'a>(model: &Model<'_>, known: &'a [Board], best_s: f64) -> Option<TeamPlan<'a>> {
+fn kept<'a>(model: &Divided<'_>, known: &'a [Board], best_s: f64) -> Option<TeamPlan<'a>> {
     let topology = Topology::parse(&fs::read_to_string(model.kept_at).ok()?).ok()?;
     let TeamPlace { nodes, layers, .. } = topology.team(&known[0].name)?;
     let board = |(name, address): (&String, &Address)| {

@@ -69,7 +69,7 @@ impl Header {
     pub(super) fn places_in(&self, whole: &Header, from: &Tensor) -> Vec<Range<u64>> {
         let kind = from.id.kind;
         let Some(Cut { n, each, cols, own }) = self.cut_of(kind) else {
-            return vec![0..from.bytes];
+            return std::iter::once(0..from.bytes).collect();
         };
         // A packed matrix's last panel is filled up.
         let panel = self.packing_of(kind).map_or(1, |packed| packed.panel_rows);
