@@ -9,6 +9,7 @@
 //! call usually follows at once, then sleep.
 
 mod calls;
+mod pairs;
 mod parts;
 mod section;
 #[cfg(test)]
@@ -22,16 +23,15 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use self::calls::Calls;
+use self::pairs::Counts;
+pub use self::pairs::{Pairs, UNITS_MAX};
 use self::parts::Parts;
-pub use self::parts::{Chunked, Chunks, RowChunks};
+pub use self::parts::{Chunked, Chunks, ColumnChunks, RowChunks, TILE_ROWS};
 use crate::sys::cpu;
 
 /// Rows of a matrix that [`Pool::run_columns`] hands to a job at once: many, as a job reads its
 /// weights again for each such part. A multiple of every tile height of the kernels.
 pub const ROW_TILE: usize = 384;
-
-/// Most rows that [`Pool::run_tiles`] hands to a job at once.
-pub const TILE_ROWS: usize = 32;
 
 /// The work on some columns of some rows: their section, which they are, and the parts of the
 /// rows.
@@ -40,10 +40,15 @@ type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [
 /// The work on some columns of some rows: which they are, and the parts of the rows.
 type TileJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
+/// What is made of a unit of two matrices: its number, its columns of each row of both, and a chunk.
+type UnitJob<'a, C> = &'a (dyn Fn(usize, &[[&mut [f32]; 2]], C) + Sync + 'a);
+
 /// A set of threads; dropping it ends them.
 pub struct Pool {
     calls: Arc<Calls>,
     workers: Vec<JoinHandle<()>>,
+    /// Of each unit of [`Pool::run_pairs`], the pieces that are done.
+    counts: Counts,
     /// Calls come from one thread at a time, so a pool may move but not be shared.
     not_sync: PhantomData<Cell<()>>,
 }
@@ -63,7 +68,8 @@ impl Pool {
         if n_workers > 0 {
             cpu::pin_current_thread(cpus[0]);
         }
-        let mut pool = Pool { calls, workers: Vec::new(), not_sync: PhantomData };
+        let counts = Counts::new();
+        let mut pool = Pool { calls, workers: Vec::new(), counts, not_sync: PhantomData };
         for index in 0..n_workers {
             let calls = Arc::clone(&pool.calls);
             let cpu = cpus[index + 1];
@@ -146,6 +152,59 @@ impl Pool {
                 }
                 job(section, columns.clone(), tile, &mut slices);
             }
+        });
+    }
+
+    /// Splits two matrices that stand side by side in the rows of `out`, up to [`TILE_ROWS`] of them, and calls
+    /// `job(matrix, columns, rows, parts)` for each piece. Whoever has done the last of a unit's columns in both, mostly
+    /// the thread that did them all, calls `make(unit, parts, chunk)` there.
+    ///
+    /// # Panics
+    /// If `out` is not such rows, a unit is not whole pieces, there are more than [`UNITS_MAX`], or not a chunk for each.
+    pub fn run_pairs<C: Chunked>(
+        &self,
+        out: &mut [f32],
+        pairs: Pairs,
+        job: ColumnJob<'_>,
+        chunks: C,
+        make: UnitJob<'_, C::Chunk>,
+    ) {
+        assert!(pairs.unit.is_multiple_of(pairs.step));
+        assert!(out.len().is_multiple_of(2 * pairs.width));
+        let rows = out.len() / (2 * pairs.width);
+        assert!(rows <= TILE_ROWS);
+        assert!(pairs.units() <= UNITS_MAX);
+        assert_eq!(chunks.count(), pairs.units());
+        let parts = Parts::new(out);
+        let (counts, threads) = (&self.counts, self.threads());
+        let _reset = counts.reset();
+        self.run(pairs.pieces(threads), &|i| {
+            let (matrix, columns) = pairs.piece(threads, i);
+            if columns.is_empty() {
+                return;
+            }
+            let unit = columns.start / pairs.unit;
+            {
+                let slice = |row| {
+                    // SAFETY: `run` calls each piece once, and each has columns of its own, which its unit takes
+                    // only after this piece is counted.
+                    unsafe { parts.slice(pairs.place(row, matrix, &columns)) }
+                };
+                let mut slices: heapless::Vec<_, TILE_ROWS> = (0..rows).map(slice).collect();
+                job(matrix, columns, 0..rows, &mut slices);
+            }
+            if !counts.add(unit, pairs.pieces_of(unit)) {
+                return;
+            }
+            let columns = pairs.columns(unit);
+            let both = |row| {
+                // SAFETY: all pieces of the unit are done, this is the only one that was the last, and no other
+                // unit has these columns.
+                [0, 1].map(|matrix| unsafe { parts.slice(pairs.place(row, matrix, &columns)) })
+            };
+            let slices: heapless::Vec<_, TILE_ROWS> = (0..rows).map(both).collect();
+            // SAFETY: a unit is done once, and there are as many chunks.
+            make(unit, &slices, unsafe { chunks.chunk(unit) });
         });
     }
 

@@ -1,15 +1,21 @@
 //! Attention of a batch: each row against what its stream has stored.
 
+use std::ops::Range;
+
 use heapless::Vec;
 
 use super::batch::{self, Span};
 use super::buffers::{Buffers, KvValues};
+use super::inputs::{Inputs, Prepared};
 use super::interrupt::Interrupt;
 use super::kv::{KvLane, KvShape};
+use super::matrix::Matrix;
+use super::project::Projector;
 use super::team::gcd;
+use super::units::Units;
 use crate::format::model::{HEAD_DIM_MAX, LayerSpec};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
-use crate::pool::{Chunks, Pool, TILE_ROWS};
+use crate::pool::{Chunks, ColumnChunks, Pool, TILE_ROWS};
 
 /// Most rows that share keys and values.
 const BLOCK_ROWS: usize = if ATTEND_QUERIES < TILE_ROWS { ATTEND_QUERIES } else { TILE_ROWS };
@@ -18,7 +24,6 @@ const BLOCK_ROWS: usize = if ATTEND_QUERIES < TILE_ROWS { ATTEND_QUERIES } else 
 #[derive(Clone, Copy)]
 pub(super) struct Attention<'a> {
     pub(super) kernels: &'a Kernels,
-    pub(super) pool: &'a Pool,
     pub(super) kv: &'a KvShape,
     pub(super) spec: LayerSpec,
     pub(super) heads: HeadSpec<'a>,
@@ -54,35 +59,64 @@ pub(super) struct HeadSpec<'a> {
 
 impl HeadSpec<'_> {
     /// Adds biases to a row of queries, keys and values, and normalises and rotates queries and keys.
-    fn shape(&self, kernels: &Kernels, qkv: &mut [f32], (cos, sin): (&[f32], &[f32])) {
-        let HeadSpec { n_heads, n_kv_heads, head_dim, rotary_dim, .. } = *self;
-        let (q, kv) = qkv.split_at_mut(n_heads * head_dim);
-        let (k, v) = kv.split_at_mut(n_kv_heads * head_dim);
-        if let Some([of_q, of_k, of_v]) = self.biases {
-            for (x, bias) in [(&mut *q, of_q), (&mut *k, of_k), (v, of_v)] {
-                kernels.add(x, bias);
-            }
+    fn shape(&self, kernels: &Kernels, qkv: &mut [f32], angles: Angles<'_>) {
+        let (q, kv) = qkv.split_at_mut(self.n_heads * self.head_dim);
+        self.shape_queries(kernels, (q, 0), angles);
+        self.shape_keys(kernels, kv, angles);
+    }
+
+    /// The same of a row of some heads' queries, which begin at `column`.
+    fn shape_queries(
+        &self,
+        kernels: &Kernels,
+        (q, column): (&mut [f32], usize),
+        angles: Angles<'_>,
+    ) {
+        if let Some([bias, ..]) = self.biases {
+            kernels.add(q, &bias[column..][..q.len()]);
         }
-        if let Some([of_q, of_k]) = self.norms {
-            for (x, weight) in [(q, of_q), (k, of_k)] {
-                for head in x.chunks_exact_mut(head_dim) {
-                    let mut normed = [0.0; HEAD_DIM_MAX];
-                    let normed = &mut normed[..head_dim];
-                    kernels.rms_norm(head, weight, self.norm_eps, normed);
-                    head.copy_from_slice(normed);
-                }
-            }
+        if let Some([weight, _]) = self.norms {
+            self.normalise(kernels, q, weight);
         }
-        let qk = &mut qkv[..(n_heads + n_kv_heads) * head_dim];
+        self.rotate(kernels, q, angles);
+    }
+
+    /// The same of a row of keys and values.
+    fn shape_keys(&self, kernels: &Kernels, kv: &mut [f32], angles: Angles<'_>) {
+        let (k, v) = kv.split_at_mut(self.n_kv_heads * self.head_dim);
+        if let Some([_, of_k, of_v]) = self.biases {
+            kernels.add(k, of_k);
+            kernels.add(v, of_v);
+        }
+        if let Some([_, weight]) = self.norms {
+            self.normalise(kernels, k, weight);
+        }
+        self.rotate(kernels, k, angles);
+    }
+
+    fn normalise(&self, kernels: &Kernels, x: &mut [f32], weight: &[f32]) {
+        for head in x.chunks_exact_mut(self.head_dim) {
+            let mut normed = [0.0; HEAD_DIM_MAX];
+            let normed = &mut normed[..self.head_dim];
+            kernels.rms_norm(head, weight, self.norm_eps, normed);
+            head.copy_from_slice(normed);
+        }
+    }
+
+    fn rotate(&self, kernels: &Kernels, x: &mut [f32], (cos, sin): Angles<'_>) {
+        let HeadSpec { head_dim, rotary_dim, .. } = *self;
         if self.is_rotated && rotary_dim == head_dim {
-            kernels.rope(qk, head_dim, cos, sin);
+            kernels.rope(x, head_dim, cos, sin);
         } else if self.is_rotated {
-            for head in qk.chunks_exact_mut(head_dim) {
+            for head in x.chunks_exact_mut(head_dim) {
                 kernels.rope(&mut head[..rotary_dim], rotary_dim, cos, sin);
             }
         }
     }
 }
+
+/// Cosines and sines of a row's position.
+type Angles<'a> = (&'a [f32], &'a [f32]);
 
 impl Attention<'_> {
     fn q_dim(&self) -> usize {
@@ -95,65 +129,133 @@ impl Attention<'_> {
 
     /// Rotates the queries and keys in `buffers.qkv` if the layer does, stores keys and values, and writes the
     /// attention's result to `buffers.inputs.f32`, or to `buffers.part` of a team's node; `[m, q_dim]`.
-    pub(super) fn run(&self, layer: usize, buffers: &mut Buffers<'_>) {
+    pub(super) fn run(&self, pool: &Pool, layer: usize, buffers: &mut Buffers<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
         if q_dim == 0 {
             return;
         }
         let width = q_dim + 2 * kv_dim;
-        let half = self.heads.rotary_dim / 2;
-        let (cos, sin) = (&*buffers.cos, &*buffers.sin);
+        let Buffers { cos, sin, kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
         if heads.is_rotated || heads.biases.is_some() || heads.norms.is_some() {
-            self.pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
-                let angles = row * half..(row + 1) * half;
-                heads.shape(kernels, qkv, (&cos[angles.clone()], &sin[angles]));
+            pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
+                heads.shape(kernels, qkv, self.angles(row, (cos, sin)));
             });
         }
-        let lane = |span: &Span| KvLane { stream: span.stream, layer };
-        let places = self.spans.iter().flat_map(|s| s.positions().map(move |pos| (lane(s), pos)));
-        for (place, qkv) in places.zip(qkv.chunks_exact(width)) {
-            let (k, v) = qkv[q_dim..].split_at(kv_dim);
-            buffers.kv.store(self.kv, place, (k, v), self.kernels);
-        }
+        self.store(layer, qkv, kv);
         let out = match buffers.part.is_empty() {
             true => &mut buffers.inputs.f32[..self.m * q_dim],
             false => &mut buffers.part[..self.m * q_dim],
         };
-        self.attend(layer, qkv, &buffers.kv, out);
+        let heads = self.heads_step() * self.kv.head_dim;
+        let rows_step = self.rows_step(heads);
+        let (qkv, kv) = (&*qkv, &*kv);
+        pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
+            let q = |row: usize| &qkv[row * width..][columns.clone()];
+            self.attend(layer, (block, columns.clone()), &q, kv, out);
+        });
     }
 
-    fn attend(&self, layer: usize, qkv: &[f32], kv: &KvValues<'_>, out: &mut [f32]) {
-        let q_dim = self.q_dim();
+    /// The same for few rows, whose result `wo` is multiplied by: in one go for the query heads of a KV head, by whoever has
+    /// computed most of them. `None`, and nothing done, if that cannot be.
+    pub(super) fn run_few<'i>(
+        &self,
+        layer: usize,
+        (projector, wo): (Projector<'_>, &Matrix<'_>),
+        (qkv, (cos, sin)): (&mut [f32], Angles<'_>),
+        kv: &mut KvValues<'_>,
+        inputs: &'i mut Inputs<'_>,
+    ) -> Option<Prepared<'i>> {
+        let (q_dim, kernels) = (self.q_dim(), self.kernels);
         let width = q_dim + 2 * self.kv_dim();
+        let step = self.heads_step() * self.kv.head_dim;
+        let units = Units::new(projector, (wo, q_dim), self.m, step)?;
+        if self.m > self.rows_step(step) {
+            return None;
+        }
+        let qkv = &mut qkv[..self.m * width];
+        for (row, qkv) in qkv.chunks_exact_mut(width).enumerate() {
+            let angles = self.angles(row, (cos, sin));
+            self.heads.shape_keys(kernels, &mut qkv[q_dim..], angles);
+        }
+        self.store(layer, qkv, kv);
+        let (out, room) = inputs.split_f32();
+        let out = ColumnChunks::new(&mut out[..self.m * q_dim], q_dim, q_dim, step);
+        let q = ColumnChunks::new(qkv, width, q_dim, step);
+        let kv = &*kv;
+        let prepared = units.write(room, |chunks| {
+            projector.pool.run_chunks((q, (out, chunks)), &|piece, (mut q, (mut out, unit))| {
+                for (row, q) in q.iter_mut().enumerate() {
+                    let angles = self.angles(row, (cos, sin));
+                    self.heads.shape_queries(kernels, (q, piece * step), angles);
+                }
+                let (q, columns) = (|row: usize| &*q[row], piece * step..(piece + 1) * step);
+                self.attend(layer, (0..self.m, columns), &q, kv, &mut out);
+                units.quantize(kernels, unit, |row, give| give(out[row]));
+            });
+        });
+        Some(prepared)
+    }
+
+    fn angles<'t>(&self, row: usize, (cos, sin): Angles<'t>) -> Angles<'t> {
+        let half = self.heads.rotary_dim / 2;
+        let angles = row * half..(row + 1) * half;
+        (&cos[angles.clone()], &sin[angles])
+    }
+
+    /// Stores the keys and values of all rows.
+    fn store(&self, layer: usize, qkv: &[f32], kv: &mut KvValues<'_>) {
+        let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
+        let lane = |span: &Span| KvLane { stream: span.stream, layer };
+        let places = self.spans.iter().flat_map(|s| s.positions().map(move |pos| (lane(s), pos)));
+        for (place, qkv) in places.zip(qkv.chunks_exact(q_dim + 2 * kv_dim)) {
+            let (k, v) = qkv[q_dim..].split_at(kv_dim);
+            kv.store(self.kv, place, (k, v), self.kernels);
+        }
+    }
+
+    /// Query heads that are taken together: those of one KV head are neighbours and share its keys and values.
+    fn heads_step(&self) -> usize {
+        let HeadSpec { n_heads, group, first: (first, _), .. } = self.heads;
+        gcd(gcd(group, first), n_heads)
+    }
+
+    /// Rows that are taken together where heads have so many columns: such that follow each other share keys and
+    /// values, too.
+    fn rows_step(&self, columns: usize) -> usize {
+        (ATTEND_QUERIES * self.kv.head_dim / columns).clamp(1, BLOCK_ROWS)
+    }
+
+    /// Attention of some query heads of one KV head, `columns` of the rows of `block`.
+    fn attend<'q>(
+        &self,
+        layer: usize,
+        (block, columns): (Range<usize>, Range<usize>),
+        q: &dyn Fn(usize) -> &'q [f32],
+        kv: &KvValues<'_>,
+        out: &mut [&mut [f32]],
+    ) {
+        if self.interrupt.ask() {
+            return;
+        }
         let (scale, sinks, head_dim) =
             (self.spec.attention_scale, self.heads.sinks, self.kv.head_dim);
         let window = self.spec.window.unwrap_or(usize::MAX);
-        // The query heads of one kv head are neighbours and share its keys and values, and so do
-        // rows that follow each other.
-        let HeadSpec { n_heads, group, first: (first, first_kv), .. } = self.heads;
-        let heads = gcd(gcd(group, first), n_heads) * head_dim;
-        let rows_step = (ATTEND_QUERIES * self.kv.head_dim / heads).clamp(1, BLOCK_ROWS);
-        self.pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
-            if self.interrupt.ask() {
-                return;
-            }
-            let head = (first + columns.start / head_dim) / group - first_kv;
-            let of_heads = columns.start / head_dim..columns.end / head_dim;
-            let sinks = sinks.map_or(&[][..], |sinks| &sinks[of_heads]);
-            let (mut rows, mut out) = (block.clone(), out);
-            for span in batch::part(self.spans, block) {
-                let of_span = rows.by_ref().take(span.n_rows);
-                let q: Vec<&[f32], BLOCK_ROWS> =
-                    of_span.map(|row| &qkv[row * width..][columns.clone()]).collect();
-                let (results, rest) = out.split_at_mut(span.n_rows);
-                out = rest;
-                let pos = span.pos;
-                let kv = kv.pages(self.kv, KvLane { stream: span.stream, layer }, head);
-                let to = Attended { kv, pos, window, head_dim, scale, sinks };
-                self.kernels.attend(&q, &to, results);
-            }
-        });
+        let HeadSpec { group, first: (first, first_kv), .. } = self.heads;
+        let head = (first + columns.start / head_dim) / group - first_kv;
+        let of_heads = columns.start / head_dim..columns.end / head_dim;
+        let sinks = sinks.map_or(&[][..], |sinks| &sinks[of_heads]);
+        let (mut rows, mut out) = (block.clone(), out);
+        for span in batch::part(self.spans, block) {
+            let of_span = rows.by_ref().take(span.n_rows);
+            let q: Vec<&[f32], BLOCK_ROWS> = of_span.map(q).collect();
+            let (results, rest) = out.split_at_mut(span.n_rows);
+            out = rest;
+            let pos = span.pos;
+            let kv = kv.pages(self.kv, KvLane { stream: span.stream, layer }, head);
+            let to = Attended { kv, pos, window, head_dim, scale, sinks };
+            self.kernels.attend(&q, &to, results);
+        }
     }
 }

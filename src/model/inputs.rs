@@ -44,6 +44,12 @@ impl<'a> Inputs<'a> {
         all.collect()
     }
 
+    /// Its room for f32, and all other.
+    pub(super) fn split_f32(&mut self) -> (&mut [f32], Inputs<'_>) {
+        let Inputs { f32, q, scales, zeros, sums, tile_sums } = self;
+        (f32, Inputs { f32: &mut [], q, scales, zeros, sums, tile_sums })
+    }
+
     /// Takes room for `rows` rows.
     pub(super) fn carve(
         header: &Header,

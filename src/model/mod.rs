@@ -9,6 +9,7 @@ mod batch;
 mod buffers;
 mod check;
 mod file;
+mod gated;
 mod gather;
 mod inputs;
 mod interrupt;
@@ -31,6 +32,7 @@ mod start_error;
 mod synthetic;
 mod team;
 mod transformer;
+mod units;
 mod view;
 mod watch;
 

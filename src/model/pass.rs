@@ -7,12 +7,13 @@ use super::activation::activate;
 use super::attention::{Attention, HeadSpec};
 use super::batch::{self, ForwardError, Span};
 use super::buffers::Buffers;
+use super::gated::Gating;
 use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
-use super::project::{Projector, Source};
+use super::project::{FEW_ROWS, Projector, Source};
 use super::rope::{self, Frequencies};
 use super::team::{Columns, Team};
 use super::watch::{Watch, Watcher};
@@ -142,14 +143,29 @@ impl Pass<'_> {
         let own_layer = layer - self.model.share().layers.start;
         let (interrupt, spans) = (&self.interrupt, self.spans);
         let heads = self.heads(layer, spec);
-        let attention = Attention { kernels, pool, kv, spec, heads, interrupt, spans, m };
-        attention.run(own_layer, buffers);
+        let attention = Attention { kernels, kv, spec, heads, interrupt, spans, m };
         let (wo, dims) = (rows(TensorKind::Wo), MatrixDims { rows: m, k: q_dim });
+        let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
+        let ends = ends.map(|kind| self.vector(kind, layer));
+        let at_once = self.adds_at_once(ends, spec);
+        if at_once && self.watch.is_none() {
+            let Buffers { qkv, cos, sin, kv, inputs, .. } = buffers;
+            let of = (&mut **qkv, (&**cos, &**sin));
+            if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
+                projector.add_projected(inputs, &wo, buffers.x);
+                return Ok(());
+            }
+        }
+        attention.run(pool, own_layer, buffers);
         match self.team {
             None => {
                 let inputs = &mut buffers.inputs;
                 self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
                 let inputs = projector.prepare(inputs, dims, &wo, None);
+                if at_once {
+                    projector.add_projected(inputs, &wo, buffers.x);
+                    return Ok(());
+                }
                 projector.project(inputs, &[wo], buffers.delta);
             }
             Some(team) => {
@@ -157,8 +173,7 @@ impl Pass<'_> {
             }
         }
         self.gather_delta(buffers, gather)?;
-        let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
-        self.add_delta(ends.map(|kind| self.vector(kind, layer)), spec, buffers);
+        self.add_delta(ends, spec, buffers);
         Ok(())
     }
 
@@ -227,13 +242,24 @@ impl Pass<'_> {
         buffers: &mut Buffers<'_>,
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
+        let ends = [None, self.vector(TensorKind::FfnPostNorm, layer)];
         match self.model.header().features.experts {
             Some(experts) => self.mixture(layer, spec, experts).run(buffers, gather)?,
+            None if self.adds_at_once(ends, spec) && self.gated(layer, spec, buffers) => {
+                return Ok(());
+            }
             None => self.dense(layer, spec, buffers, gather)?,
         }
         self.gather_delta(buffers, gather)?;
-        self.add_delta([None, self.vector(TensorKind::FfnPostNorm, layer)], spec, buffers);
+        self.add_delta(ends, spec, buffers);
         Ok(())
+    }
+
+    /// Whether what a layer's half gives is added to `x` as it is, where it is computed: few rows, nothing that a
+    /// family does to it, and nobody else who has a part of it.
+    fn adds_at_once(&self, ends: [Option<&[f32]>; 2], spec: LayerSpec) -> bool {
+        let is_plain = ends.iter().all(Option::is_none) && spec.residual_scale == 1.0;
+        self.m <= FEW_ROWS && self.team.is_none() && is_plain
     }
 
     /// The mixture that layer `layer` is.
@@ -264,6 +290,31 @@ impl Pass<'_> {
             downs: matrix(TensorKind::W2),
             down_bias: vector(TensorKind::B2),
         }
+    }
+
+    /// Adds to `x` what the feed-forward layer gives for few rows whose down projection has packed weights, if nobody looks
+    /// at its inputs. Whether that was so.
+    fn gated(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) -> bool {
+        let header = self.model.header();
+        let matrix = |kind| self.matrix(kind, layer);
+        let [w1, w3, w2] = [TensorKind::W1, TensorKind::W3, TensorKind::W2].map(matrix);
+        let projector = self.projector();
+        let gating = Gating::new(projector, (&w2, header.ffn_dim), self.m);
+        let has_room = 2 * self.m * header.dim <= buffers.x.len();
+        let is_seen = self.watch.is_some();
+        let Some(gating) = gating.filter(|_| has_room && !is_seen) else { return false };
+        // What gate and up are multiplied by and what down is are there at the same time.
+        let mut rooms = buffers.inputs.split(2);
+        let (Some(room_down), Some(mut room)) = (rooms.pop(), rooms.pop()) else { return false };
+        let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
+        let x = &*buffers.x;
+        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
+        let dims = MatrixDims { rows: self.m, k: header.dim };
+        let inputs = projector.prepare(&mut room, dims, &w1, Some(&fill));
+        let both = (inputs, [w1, w3]);
+        let inputs = gating.run(projector, both, spec.activation, buffers.gate_up, room_down);
+        projector.add_projected(inputs, &w2, buffers.x);
+        true
     }
 
     /// The feed-forward layer up to `delta`, or this node's part of it.

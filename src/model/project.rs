@@ -14,7 +14,11 @@ use crate::quant::bcml1::BLOCK;
 
 /// Rows of a matrix that a thread takes at once. A multiple of every panel's height,
 /// and small enough that unequal cores finish at about the same time.
-const PIECE_ROWS: usize = 64;
+pub(super) const PIECE_ROWS: usize = 64;
+
+/// Most rows of a batch whose products are added where they were computed: with more, memory waits for whoever
+/// goes to all of a matrix's rows by turns.
+pub(super) const FEW_ROWS: usize = 16;
 
 // Rows that are taken together are cut as all of them are.
 const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
@@ -26,7 +30,18 @@ const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
 /// What quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
-type QuantizeTileRow = fn(&Kernels, ActivationRow<'_>, TileRow, usize, TilePartsMut<'_>);
+pub(super) type QuantizeTileRow = fn(&Kernels, ActivationRow<'_>, TileRow, usize, TilePartsMut<'_>);
+
+/// How rows for packed weights of one kind stand in tiles.
+pub(super) struct TileKind {
+    pub(super) cut: TileCut,
+    /// Whether their terms are zeros, not sums.
+    pub(super) has_zeros: bool,
+    /// How many terms a row has.
+    pub(super) row_terms: usize,
+    pub(super) quantize: QuantizeTileRow,
+    pub(super) join: for<'a> fn(TileParts<'a>, Groups, TileCut) -> Prepared<'a>,
+}
 
 /// Where rows of inputs come from.
 #[derive(Clone, Copy)]
@@ -98,7 +113,7 @@ impl Projector<'_> {
     ) -> Prepared<'i> {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = inputs;
         let rows = Rows { x: &mut f32[..m * k], k, source };
-        let group = activation_group(encoding(matrix), self.group, k);
+        let group = self.group_of(matrix, k);
         if let Source::Given(Given { group: given @ Some(_), .. }) = source {
             assert!(given == group, "quantised as the weights want it");
         }
@@ -118,28 +133,54 @@ impl Projector<'_> {
                 let x = self.quantize_summed(rows, group, q, scales, sums);
                 Prepared::B2 { x, sums }
             }
-            Matrix::PackedQ8(_) | Matrix::PackedB6(_) => {
-                let (cut, terms) = (self.kernels.cut_q8(), &mut zeros[..m * k / group]);
-                let parts = TilePartsMut { q, scales, terms };
-                let quantize = Kernels::quantize_tile_row;
-                let parts = self.quantize_tiles(cut, rows, groups, parts, k / group, quantize);
-                Prepared::PackedQ8(Q8Tiles::new(parts, groups, cut))
-            }
-            Matrix::PackedQ4(_) => {
-                let (cut, terms) = (self.kernels.cut_q4(), &mut tile_sums[..m * k / BLOCK]);
-                let parts = TilePartsMut { q, scales, terms };
-                let quantize = Kernels::quantize_tile_row_summed;
-                let parts = self.quantize_tiles(cut, rows, groups, parts, k / BLOCK, quantize);
-                Prepared::PackedQ4(Q8Tiles::summed(parts, groups, cut))
-            }
-            Matrix::PackedB2(_) => {
-                let (cut, terms) = (self.kernels.cut_b2(), &mut tile_sums[..m * k / BLOCK]);
-                let parts = TilePartsMut { q, scales, terms };
-                let quantize = Kernels::quantize_tile_row_int_summed;
-                let parts = self.quantize_tiles(cut, rows, groups, parts, k / BLOCK, quantize);
-                Prepared::PackedB2(Q8Tiles::int_summed(parts, groups, cut))
+            _ => {
+                let tiles = self.tiles(matrix, groups).expect("others are packed");
+                let terms = if tiles.has_zeros { zeros } else { tile_sums };
+                let parts = TilePartsMut { q, scales, terms: &mut terms[..m * tiles.row_terms] };
+                (tiles.join)(self.quantize_tiles(&tiles, rows, groups, parts), groups, tiles.cut)
             }
         }
+    }
+
+    /// How rows for these weights stand in tiles, if they are packed.
+    pub(super) fn tiles(
+        &self,
+        matrix: &Matrix<'_>,
+        Groups { k, group }: Groups,
+    ) -> Option<TileKind> {
+        match matrix {
+            Matrix::PackedQ8(_) | Matrix::PackedB6(_) => Some(TileKind {
+                cut: self.kernels.cut_q8(),
+                has_zeros: true,
+                row_terms: k / group,
+                quantize: Kernels::quantize_tile_row,
+                join: |parts, groups, cut| Prepared::PackedQ8(Q8Tiles::new(parts, groups, cut)),
+            }),
+            Matrix::PackedQ4(_) => Some(TileKind {
+                cut: self.kernels.cut_q4(),
+                has_zeros: false,
+                row_terms: k / BLOCK,
+                quantize: Kernels::quantize_tile_row_summed,
+                join: |parts, groups, cut| Prepared::PackedQ4(Q8Tiles::summed(parts, groups, cut)),
+            }),
+            Matrix::PackedB2(_) => Some(TileKind {
+                cut: self.kernels.cut_b2(),
+                has_zeros: false,
+                row_terms: k / BLOCK,
+                quantize: Kernels::quantize_tile_row_int_summed,
+                join: |parts, groups, cut| {
+                    Prepared::PackedB2(Q8Tiles::int_summed(parts, groups, cut))
+                },
+            }),
+            Matrix::F32 { .. } | Matrix::Q8(_) | Matrix::Q4(_) | Matrix::B2(_) | Matrix::B6(_) => {
+                None
+            }
+        }
+    }
+
+    /// How many values of a row of inputs of `matrix`, `k` long, share a scale.
+    pub(super) fn group_of(&self, matrix: &Matrix<'_>, k: usize) -> Option<usize> {
+        activation_group(encoding(matrix), self.group, k)
     }
 
     /// Rows for f32 weights.
@@ -188,15 +229,13 @@ impl Projector<'_> {
         activations(q, scales, k, group)
     }
 
-    /// Tiles for packed weights, where a row has so many terms.
+    /// Tiles for packed weights.
     fn quantize_tiles<'i>(
         &self,
-        cut: TileCut,
+        &TileKind { cut, row_terms, quantize, .. }: &TileKind,
         rows: Rows<'_, '_>,
         Groups { k, group }: Groups,
         parts: TilePartsMut<'i>,
-        row_terms: usize,
-        quantize: QuantizeTileRow,
     ) -> TileParts<'i> {
         let (Rows { x, source, .. }, TilePartsMut { q, scales, terms }) = (rows, parts);
         let batches = x.chunks_mut(CUT_ROWS * k).zip(q.chunks_mut(CUT_ROWS * k));
@@ -248,6 +287,20 @@ impl Projector<'_> {
         self.multiply(1, &|matrix| inputs[matrix], matrices, out);
     }
 
+    /// Adds `matrix * inputs[row]` to each row of `x`, up to [`FEW_ROWS`] of them. Who computes columns adds them, too,
+    /// so that they need not go to another core's cache for that.
+    pub(super) fn add_projected(&self, inputs: Prepared<'_>, matrix: &Matrix<'_>, x: &mut [f32]) {
+        let (m, width, multiplier) = (inputs.m(), matrix.rows(), self.multiplier());
+        self.pool.run_columns(&mut x[..m * width], &[width], PIECE_ROWS, &|_, columns, _, x| {
+            let mut room = [0.0; FEW_ROWS * PIECE_ROWS];
+            let mut products: heapless::Vec<&mut [f32], FEW_ROWS> =
+                room.chunks_exact_mut(columns.len()).take(m).collect();
+            multiplier.multiply(&matrix.slice_rows(columns), inputs, &mut products);
+            let kernels = multiplier.kernels;
+            x.iter_mut().zip(products).for_each(|(x, product)| kernels.add(x, product));
+        });
+    }
+
     fn multiply<'i>(
         &self,
         m: usize,
@@ -255,40 +308,51 @@ impl Projector<'_> {
         matrices: &[Matrix<'_>],
         out: &mut [f32],
     ) {
-        let kernels = self.kernels;
         let widths: heapless::Vec<usize, MATRICES_MAX> =
             matrices.iter().map(Matrix::rows).collect();
         let out = &mut out[..m * widths.iter().sum::<usize>()];
         if out.is_empty() {
             return;
         }
+        let multiplier = self.multiplier();
         self.pool.run_columns(out, &widths, PIECE_ROWS, &|matrix, columns, rows, parts| {
-            if self.interrupt.ask() {
-                return;
-            }
-            match (matrices[matrix].slice_rows(columns), inputs(matrix).slice_rows(rows)) {
-                (Matrix::F32 { w, k }, Prepared::F32 { x, .. }) => {
-                    kernels.matmul_f32(w, k, x, parts);
-                }
-                (Matrix::Q8(w), Prepared::Q8(x)) => kernels.matmul_q8(w, x, parts),
-                (Matrix::Q4(w), Prepared::Q4 { x, sums }) => kernels.matmul_q4(w, x, sums, parts),
-                (Matrix::PackedQ8(w), Prepared::PackedQ8(x)) => {
-                    kernels.matmul_packed_q8(w, x, parts);
-                }
-                (Matrix::B6(w), Prepared::Q8(x)) => kernels.matmul_b6(w, x, parts),
-                (Matrix::PackedB6(w), Prepared::PackedQ8(x)) => {
-                    kernels.matmul_packed_b6(w, x, parts);
-                }
-                (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => {
-                    kernels.matmul_packed_q4(w, x, parts);
-                }
-                (Matrix::B2(w), Prepared::B2 { x, sums }) => kernels.matmul_b2(w, x, sums, parts),
-                (Matrix::PackedB2(w), Prepared::PackedB2(x)) => {
-                    kernels.matmul_packed_b2(w, x, parts);
-                }
-                _ => unreachable!("inputs are prepared for the matrices they are multiplied by"),
-            }
+            let (w, x) = (matrices[matrix].slice_rows(columns), inputs(matrix).slice_rows(rows));
+            multiplier.multiply(&w, x, parts);
         });
+    }
+
+    /// What each thread multiplies with.
+    pub(super) fn multiplier(&self) -> Multiplier<'_> {
+        Multiplier { kernels: self.kernels, interrupt: self.interrupt }
+    }
+}
+
+/// What a thread multiplies with.
+#[derive(Clone, Copy)]
+pub(super) struct Multiplier<'a> {
+    pub(super) kernels: &'a Kernels,
+    interrupt: &'a Interrupt,
+}
+
+impl Multiplier<'_> {
+    /// `out[row] = w * x[row]`, unless nobody wants that any more.
+    pub(super) fn multiply(&self, w: &Matrix<'_>, x: Prepared<'_>, out: &mut [&mut [f32]]) {
+        if self.interrupt.ask() {
+            return;
+        }
+        let kernels = self.kernels;
+        match (*w, x) {
+            (Matrix::F32 { w, k }, Prepared::F32 { x, .. }) => kernels.matmul_f32(w, k, x, out),
+            (Matrix::Q8(w), Prepared::Q8(x)) => kernels.matmul_q8(w, x, out),
+            (Matrix::Q4(w), Prepared::Q4 { x, sums }) => kernels.matmul_q4(w, x, sums, out),
+            (Matrix::PackedQ8(w), Prepared::PackedQ8(x)) => kernels.matmul_packed_q8(w, x, out),
+            (Matrix::B6(w), Prepared::Q8(x)) => kernels.matmul_b6(w, x, out),
+            (Matrix::PackedB6(w), Prepared::PackedQ8(x)) => kernels.matmul_packed_b6(w, x, out),
+            (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => kernels.matmul_packed_q4(w, x, out),
+            (Matrix::B2(w), Prepared::B2 { x, sums }) => kernels.matmul_b2(w, x, sums, out),
+            (Matrix::PackedB2(w), Prepared::PackedB2(x)) => kernels.matmul_packed_b2(w, x, out),
+            _ => unreachable!("inputs are prepared for the matrices they are multiplied by"),
+        }
     }
 }
 

@@ -3,6 +3,10 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+/// Most rows that [`Pool::run_tiles`](super::Pool::run_tiles) and [`Pool::run_pairs`](super::Pool::run_pairs) hand to a
+/// job at once, or [`ColumnChunks`] have.
+pub const TILE_ROWS: usize = 32;
+
 /// A slice whose disjoint parts several threads write.
 pub(super) struct Parts<'a, T> {
     start: *mut T,
@@ -112,6 +116,51 @@ unsafe impl<'a, T: Send> Chunked for RowChunks<'a, '_, T> {
     }
 }
 
+/// The first columns of a matrix of up to [`TILE_ROWS`] rows, some at a time.
+pub struct ColumnChunks<'a, T> {
+    parts: Parts<'a, T>,
+    width: usize,
+    columns: usize,
+    chunk: usize,
+}
+
+impl<'a, T> ColumnChunks<'a, T> {
+    /// The first `columns` of the rows of `slice`, of `width` elements each, in chunks of `chunk`, fewer in the last.
+    ///
+    /// # Panics
+    /// If these are no rows, too many, or shorter.
+    pub fn new(
+        slice: &'a mut [T],
+        width: usize,
+        columns: usize,
+        chunk: usize,
+    ) -> ColumnChunks<'a, T> {
+        assert!(slice.len().is_multiple_of(width));
+        assert!(slice.len() / width <= TILE_ROWS);
+        assert!(columns <= width);
+        ColumnChunks { parts: Parts::new(slice), width, columns, chunk }
+    }
+}
+
+// SAFETY: chunk `index` has the columns of its own, which end where those of the next start.
+unsafe impl<'a, T: Send> Chunked for ColumnChunks<'a, T> {
+    type Chunk = heapless::Vec<&'a mut [T], TILE_ROWS>;
+
+    fn count(&self) -> usize {
+        self.columns.div_ceil(self.chunk)
+    }
+
+    unsafe fn chunk(&self, index: usize) -> Self::Chunk {
+        let (start, end) = (index * self.chunk, ((index + 1) * self.chunk).min(self.columns));
+        let rows = 0..self.parts.len / self.width;
+        // SAFETY: rows do not overlap, nor do columns of two chunks, and the caller takes none twice.
+        rows.map(|row| unsafe {
+            self.parts.slice(row * self.width + start..row * self.width + end)
+        })
+        .collect()
+    }
+}
+
 // SAFETY: each slice's chunks keep apart, and two slices are mutable, so share nothing.
 unsafe impl<A: Chunked, B: Chunked> Chunked for (A, B) {
     type Chunk = (A::Chunk, B::Chunk);
@@ -124,5 +173,21 @@ unsafe impl<A: Chunked, B: Chunked> Chunked for (A, B) {
     unsafe fn chunk(&self, index: usize) -> Self::Chunk {
         // SAFETY: the caller takes no chunk twice, so neither slice's is.
         unsafe { (self.0.chunk(index), self.1.chunk(index)) }
+    }
+}
+
+// SAFETY: each slice's chunks keep apart, and slices are mutable, so share nothing.
+unsafe impl<C: Chunked, const N: usize> Chunked for heapless::Vec<C, N> {
+    type Chunk = heapless::Vec<C::Chunk, N>;
+
+    fn count(&self) -> usize {
+        let count = self.first().map_or(0, Chunked::count);
+        assert!(self.iter().all(|chunks| chunks.count() == count));
+        count
+    }
+
+    unsafe fn chunk(&self, index: usize) -> Self::Chunk {
+        // SAFETY: the caller takes no chunk twice, so no slice's is.
+        self.iter().map(|chunks| unsafe { chunks.chunk(index) }).collect()
     }
 }

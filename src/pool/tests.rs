@@ -131,3 +131,46 @@ fn dropping_ends_the_threads() {
     drop(pool);
     assert_eq!(Arc::strong_count(&calls), 1);
 }
+
+#[test]
+fn units_are_made_of_what_all_their_pieces_wrote() {
+    for threads in [1, 2, 4] {
+        let pool = pool(threads);
+        // Units of 6 columns in pieces of 3, the last of 2.
+        let pairs = Pairs { width: 20, step: 3, unit: 6 };
+        for round in 0..50 {
+            let (mut out, mut sums) = (vec![-1.0; 2 * 2 * 20], vec![0.0; 4]);
+            let job = |matrix, columns: Range<usize>, _, rows: &mut [&mut [f32]]| {
+                for (row, part) in rows.iter_mut().enumerate() {
+                    for (x, column) in part.iter_mut().zip(columns.clone()) {
+                        *x = (1000 * matrix + 100 * row + column + round) as f32;
+                    }
+                }
+            };
+            pool.run_pairs(&mut out, pairs, &job, Chunks::new(&mut sums, 1), &|unit, rows, sum| {
+                let columns = unit * 6..(unit * 6 + 6).min(20);
+                for (row, pair) in rows.iter().enumerate() {
+                    for (matrix, part) in pair.iter().enumerate() {
+                        assert_eq!(part.len(), columns.len());
+                        assert_eq!(
+                            part[0],
+                            (1000 * matrix + 100 * row + columns.start + round) as f32
+                        );
+                    }
+                }
+                sum[0] = rows.iter().flatten().flat_map(|part| part.iter()).sum();
+            });
+            let of = |columns: Range<usize>| {
+                let of_row = |row: usize, at: usize| out[40 * row + at..][..columns.len()].iter();
+                let all = [
+                    (0, columns.start),
+                    (0, 20 + columns.start),
+                    (1, columns.start),
+                    (1, 20 + columns.start),
+                ];
+                all.into_iter().flat_map(|(row, at)| of_row(row, at)).sum::<f32>()
+            };
+            assert_eq!(sums, [of(0..6), of(6..12), of(12..18), of(18..20)]);
+        }
+    }
+}

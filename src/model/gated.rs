@@ -1,0 +1,68 @@
+//! Gate and up of few rows, and what the down projection is multiplied by.
+
+use super::activation::activate;
+use super::inputs::{Inputs, Prepared};
+use super::matrix::Matrix;
+use super::project::{PIECE_ROWS, Projector};
+use super::units::Units;
+use crate::format::model::Activation;
+use crate::kernels::PACKED_GROUP_MAX;
+use crate::pool::{Pairs, UNITS_MAX};
+
+/// Columns of gate and up that a thread makes inputs of the down projection of.
+const UNIT: usize = PACKED_GROUP_MAX;
+
+const _: () = assert!(UNIT.is_multiple_of(PIECE_ROWS));
+
+/// Fewest rows that this pays for: fewer are done so soon that it is quicker not to leave off reading weights for them.
+const FEWEST: usize = 4;
+
+/// How gates and ups of few rows become the inputs of the down projection.
+pub(super) struct Gating {
+    units: Units,
+    pairs: Pairs,
+    m: usize,
+}
+
+impl Gating {
+    /// For `m` rows of inputs of `down`, `k` long; `None` if these are too few or many, or cannot be had by units.
+    pub(super) fn new(
+        projector: Projector<'_>,
+        (down, k): (&Matrix<'_>, usize),
+        m: usize,
+    ) -> Option<Gating> {
+        let units = Units::new(projector, (down, k), m, UNIT)?;
+        let pairs = Pairs { width: k, step: PIECE_ROWS, unit: UNIT };
+        let fits = m >= FEWEST && pairs.units() <= UNITS_MAX;
+        fits.then_some(Gating { units, pairs, m })
+    }
+
+    /// Computes gates and ups of `inputs`, side by side in `gate_up`, and of them the inputs of the down
+    /// projection, in `room`.
+    pub(super) fn run<'i>(
+        &self,
+        projector: Projector<'_>,
+        (inputs, matrices): (Prepared<'_>, [Matrix<'_>; 2]),
+        activation: Activation,
+        gate_up: &mut [f32],
+        room: Inputs<'i>,
+    ) -> Prepared<'i> {
+        let Gating { units, pairs, m } = self;
+        let (multiplier, kernels) = (projector.multiplier(), projector.kernels);
+        let gate_up = &mut gate_up[..m * 2 * pairs.width];
+        let job = |matrix: usize, columns, _, parts: &mut [&mut [f32]]| {
+            multiplier.multiply(&matrices[matrix].slice_rows(columns), inputs, parts);
+        };
+        units.write(room, |chunks| {
+            projector.pool.run_pairs(gate_up, *pairs, &job, chunks, &|_, rows, unit| {
+                units.quantize(kernels, unit, |row, give| {
+                    let [gate, up] = &rows[row];
+                    let mut acts = [0.0; UNIT];
+                    let acts = &mut acts[..gate.len()];
+                    activate(kernels, activation, (gate, up), acts);
+                    give(acts);
+                });
+            });
+        })
+    }
+}
