@@ -23,6 +23,10 @@ const QUICKER_WEIGHT: f32 = 0.5;
 /// How fast the part of drafts that are right follows new ones, and where it begins for each kind.
 const HIT_WEIGHT: f32 = 0.125;
 const HITS_FIRST: [f32; 3] = [0.25, 0.25, 0.7];
+/// The same for those of a model, once there were some: chance would make too many of some and too few of others.
+const MODEL_HIT_WEIGHT: f32 = 1.0 / 24.0;
+/// How many of a model's drafts count as much as where it begins.
+const N_FIRST: f32 = 4.0;
 /// Tokens after which a model that was of no use is tried again for so many drafts. Each time it is twice as many.
 const IDLE_FIRST: usize = 128;
 const N_TRIED_AGAIN: usize = 4;
@@ -116,6 +120,8 @@ pub(super) struct LaneDrafts {
     kind: DraftKind,
     /// Part of the drafts that were right, by their kind.
     hits: [f32; 3],
+    /// Drafts of a model that tell that, since it was tried first or again.
+    n_tested: f32,
     /// Tokens since a model drafted, and after how many it is tried again.
     idle: usize,
     idle_max: usize,
@@ -250,6 +256,7 @@ impl LaneDrafts {
             next: Vec::with_capacity(DRAFTS_MAX),
             kind: DraftKind::Ngram,
             hits: HITS_FIRST,
+            n_tested: 0.0,
             idle: 0,
             idle_max: IDLE_FIRST,
         }
@@ -264,7 +271,7 @@ impl LaneDrafts {
     /// Another text begins, of which nothing is known.
     pub(super) fn begin(&mut self) {
         self.clear();
-        self.hits = HITS_FIRST;
+        (self.hits, self.n_tested) = (HITS_FIRST, 0.0);
         (self.idle, self.idle_max) = (0, IDLE_FIRST);
     }
 
@@ -293,7 +300,10 @@ impl LaneDrafts {
         if self.kind == DraftKind::Model && !self.ids.is_empty() {
             follow(&mut control.seconds_each, seconds / self.ids.len() as f32);
             self.idle = 0;
-            self.idle_max <<= u32::from(is_tried_again);
+            if is_tried_again {
+                self.idle_max <<= 1;
+                self.n_tested = 0.0;
+            }
         }
         cut(&mut self.ids, vocab_size);
         let n_max = n_max.min(self.ids.len());
@@ -341,8 +351,13 @@ impl LaneDrafts {
     pub(super) fn test(&mut self, index: usize, id: u32) -> bool {
         let Some(&draft) = self.ids.get(index) else { return false };
         let is_hit = draft == id;
+        let mut weight = HIT_WEIGHT;
+        if self.kind == DraftKind::Model {
+            self.n_tested += 1.0;
+            weight = MODEL_HIT_WEIGHT.max(1.0 / (N_FIRST + self.n_tested));
+        }
         let hits = &mut self.hits[self.kind as usize];
-        *hits += HIT_WEIGHT * (f32::from(u8::from(is_hit)) - *hits);
+        *hits += weight * (f32::from(u8::from(is_hit)) - *hits);
         is_hit && index < self.n_sent
     }
 }
