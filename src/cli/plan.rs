@@ -3,6 +3,7 @@
 pub(super) mod load;
 pub(super) mod report;
 pub(super) mod team;
+mod teams;
 
 use std::fs;
 use std::io::Write;
@@ -11,13 +12,14 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 
 use load::Asked;
-use team::TeamPlan;
+use team::{TeamPlan, quickest};
+use teams::TeamsPlan;
 
 use super::{Failure, model_files, note, options, print};
 use crate::format::model::{Ends, Header};
 use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
 use crate::ring::TEAM_PORT_DEFAULT;
-use crate::ring::plan::{NoSplit, Objective, Part, Task, fleet, solve};
+use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
 
 /// Finds out which boards should run which layers of a model, from what was measured of them.
@@ -62,6 +64,9 @@ pub(super) struct Plan {
     /// a team, whose boards share every layer by rows, instead of a ring
     #[argh(switch)]
     team: bool,
+    /// a ring whose places may be teams of boards that follow each other in the file, at most 10 in all
+    #[argh(switch)]
+    teams: bool,
     /// say what bounds the ring, what boards less and more would do, and whether a team is quicker
     #[argh(switch)]
     explain: bool,
@@ -84,6 +89,9 @@ impl Plan {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(&text)
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
+        if self.teams {
+            return self.plan_teams(&header, &load, &boards);
+        }
         if self.team {
             return self.plan_team(&TeamPlan::new(&header, &load, &boards));
         }
@@ -102,7 +110,7 @@ impl Plan {
     }
 
     fn plan_team(&self, plan: &Result<TeamPlan<'_>, SharesError>) -> Result<(), Failure> {
-        if self.objective != Objective::Latency || self.min_tokens_per_s.is_some() || self.explain {
+        if self.is_for_more_than_a_stream() {
             return Err(Failure::Usage(
                 "--team plans for one stream, with nothing to choose".to_owned(),
             ));
@@ -118,6 +126,27 @@ impl Plan {
             write_file(out, &plan.file(TEAM_PORT_DEFAULT))?;
         }
         print(&if self.json { plan.json() } else { plan.table() })
+    }
+
+    fn plan_teams(&self, header: &Header, load: &Load, boards: &[Board]) -> Result<(), Failure> {
+        if self.is_for_more_than_a_stream() || self.team {
+            return Err(Failure::Usage("--teams plans for one stream, and a ring".to_owned()));
+        }
+        let n = quickest(boards).len();
+        if n > teams::BOARDS_MAX {
+            let what = format!("--teams is for {} boards at most, not {n}", teams::BOARDS_MAX);
+            return Err(Failure::Input(what));
+        }
+        let plan = TeamsPlan::new(header, load, boards).map_err(failure)?;
+        if let Some(out) = &self.out {
+            write_file(out, &plan.file())?;
+        }
+        print(&if self.json { plan.json() } else { plan.table() })
+    }
+
+    /// Whether something else is asked for than a plan that is best for one stream.
+    fn is_for_more_than_a_stream(&self) -> bool {
+        self.objective != Objective::Latency || self.min_tokens_per_s.is_some() || self.explain
     }
 
     fn explanation(&self, task: &Task<'_>, parts: &[Part], header: &Header) -> String {

@@ -107,3 +107,35 @@ fn a_plan_is_a_team_file_too() {
     assert!(5 * of(1) < of(0), "{shares}");
     small("0.0001").fails(1, "pi has too little");
 }
+
+#[test]
+fn a_plan_may_make_teams_of_a_rings_boards() {
+    let folder = Folder::new();
+    // pi and fig are near each other; desk is far away.
+    let boards = folder.write(
+        "boards",
+        "desk 127.0.0.1 read=0.1 int8=100 memory=0.004 rtt=9000 wire=9\n\
+         pi 127.0.0.2 read=0.1 int8=100 memory=0.004 rtt=20 wire=900\n\
+         fig 127.0.0.2:9998 read=0.1 int8=100 memory=0.004 rtt=20 wire=900\n",
+    );
+    let file = folder.join("ring");
+    let (boards, file) = (boards.to_str().unwrap(), file.to_str().unwrap());
+    let plan = ["plan", DEMO, "--boards", boards, "--ctx", "64"];
+    let rate = |args: &[&str]| {
+        let json = run(&[&plan[..], args, &["--json"]].concat()).succeeds();
+        let json: Value = serde_json::from_str(&json.out).unwrap();
+        json["stream_tokens_per_s"].as_f64().unwrap()
+    };
+    let ran = run(&[&plan[..], &["--teams", "-o", file]].concat()).succeeds();
+    assert!(ran.out.contains("\npi+fig "), "{ran:?}");
+    assert!(rate(&["--teams"]) > rate(&[]) && rate(&["--teams"]) > rate(&["--team"]), "{ran:?}");
+    let lines = fs::read_to_string(file).unwrap();
+    assert!(lines.contains("team pi 127.0.0.2:9970 1\nteam fig 127.0.0.2:9972 1\n"), "{lines}");
+    // It is a ring file that boards take: all that is wrong is the name.
+    run(&["worker", DEMO, "--ring", file, "--node", "elm"]).fails(3, "there are desk, pi, fig");
+    run(&[&plan[..], &["--teams", "--team"]].concat()).fails(2, "--teams plans for one stream");
+    let many: String =
+        (0..11).map(|i| format!("n{i} 10.0.0.{i} read=1 int8=1 memory=1 rtt=9 wire=9\n")).collect();
+    let many = folder.write("many", many);
+    run(&["plan", DEMO, "--boards", many.to_str().unwrap(), "--teams"]).fails(3, "10 boards");
+}

@@ -27,13 +27,22 @@ impl<'a> TeamPlan<'a> {
         load: &Load,
         boards: &'a [Board],
     ) -> Result<TeamPlan<'a>, SharesError> {
-        // Of a board with several numbers of threads the quickest: a team is for one stream.
-        let quickest = |same: &'a [Board]| same.iter().max_by(|a, b| a.read.total_cmp(&b.read));
-        let all = boards.chunk_by(|a, b| a.name == b.name).filter_map(quickest);
-        let boards: Vec<&Board> = all.filter(|b| b.wish != Wish::Never).collect();
+        let boards = quickest(boards);
         if boards.len() < 2 {
             return Err(SharesError::Nodes(boards.len()));
         }
+        TeamPlan::of(header, load, boards)
+    }
+
+    /// The team of `boards`, the lead first, by how quick they are and what memory they have.
+    ///
+    /// # Errors
+    /// If these are too many, or none.
+    pub(super) fn of(
+        header: &Header,
+        load: &Load,
+        boards: Vec<&'a Board>,
+    ) -> Result<TeamPlan<'a>, SharesError> {
         let shares = shares(&boards, &whole(load), load.every);
         TeamPlan::with_shares(header, load, boards, shares)
     }
@@ -126,6 +135,37 @@ impl<'a> TeamPlan<'a> {
         text
     }
 
+    /// The team as a place of a ring: a board that is as quick as all of them, and gathers for each layer.
+    pub(super) fn as_place(&self, load: &Load) -> Board {
+        let (all, lead) = (whole(load), self.boards[0]);
+        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        let names: Vec<&str> = self.boards.iter().map(|board| &*board.name).collect();
+        let room = |(board, part): (&&Board, &TeamPart)| {
+            let part = part.need.memory as f64 / all.memory.max(1) as f64;
+            board.memory.saturating_sub(self.every) as f64 / part.max(1e-9)
+        };
+        let room = self.boards.iter().zip(&self.parts).map(room).fold(f64::INFINITY, f64::min);
+        let is_fixed = self.boards.iter().any(|board| board.wish == Wish::Always);
+        Board {
+            name: names.join("+"),
+            threads: None,
+            read: all.read as f64 / weights_s.0,
+            // What computing takes is in that.
+            int8: f64::INFINITY,
+            memory: self.every.saturating_add(room as u64),
+            layer_s: (gathers_s + latency_s) / load.layers.len() as f64,
+            watts: None,
+            wish: if is_fixed { Wish::Always } else { Wish::Any },
+            others: Vec::new(),
+            ..lead.clone()
+        }
+    }
+
+    /// The boards, the lead first, and their shares.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a Board, u16)> {
+        self.boards.iter().copied().zip(self.shares.iter().copied())
+    }
+
     /// The ring file of one place that is this team, which has all `n_layers`.
     pub(in crate::cli) fn ring_file(&self, n_layers: usize) -> String {
         let lead = self.boards[0];
@@ -155,6 +195,13 @@ impl<'a> TeamPlan<'a> {
             .number("latency_ms", latency_s * 1e3)
             .finish()
     }
+}
+
+/// The boards that may serve; of one with several numbers of threads the quickest: a team is for one stream.
+pub(super) fn quickest(boards: &[Board]) -> Vec<&Board> {
+    let same = boards.chunk_by(|a, b| a.name == b.name);
+    let quickest = same.filter_map(|same| same.iter().max_by(|a, b| a.read.total_cmp(&b.read)));
+    quickest.filter(|board| board.wish != Wish::Never).collect()
 }
 
 /// All that a model asks of boards.

@@ -167,6 +167,7 @@ pub(super) fn known(
         memory,
         round_trip_s: way.round_trip_s,
         wire: way.bytes_per_s,
+        layer_s: 0.0,
         watts: all.and_then(|all| all.watts),
         wish: Wish::Any,
         others: speeds.filter(|_| kind.is_large).collect(),

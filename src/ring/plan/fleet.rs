@@ -56,6 +56,8 @@ pub(crate) struct Board {
     pub(crate) round_trip_s: f64,
     /// Bytes a second that it sends.
     pub(crate) wire: f64,
+    /// Seconds of each layer besides computing: where it is a team, those of its gathers.
+    pub(crate) layer_s: f64,
     pub(crate) watts: Option<Watts>,
     pub(crate) wish: Wish,
     /// What else it could do.
@@ -196,6 +198,7 @@ fn board(line: &str) -> Result<Board, String> {
         memory: memory as u64,
         round_trip_s,
         wire,
+        layer_s: 0.0,
         watts,
         wish,
         others: Vec::new(),

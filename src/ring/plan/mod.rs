@@ -151,7 +151,8 @@ impl<'a> Task<'a> {
             sum
         });
         let memory = std::iter::once(0).chain(memory).collect();
-        let seconds = boards.iter().map(|board| sums(&|layer| board.seconds(layer))).collect();
+        let seconds = |board: &Board| sums(&|layer| board.seconds(layer) + board.layer_s);
+        let seconds = boards.iter().map(seconds).collect();
         let groups = boards.chunk_by(|a, b| a.is_same(b)).enumerate();
         let which = groups.flat_map(|(index, same)| same.iter().map(move |_| index)).collect();
         Task { load, boards, which, memory, seconds }

@@ -12,6 +12,7 @@ fn board(name: &str, read: f64, memory: u64, watts: Option<(f64, f64)>) -> Board
         int8: 1e15,
         memory,
         round_trip_s: 0.0,
+        layer_s: 0.0,
         wire: 1e15,
         watts: watts.map(|(idle, busy)| Watts { idle, busy }),
         wish: Wish::Any,
@@ -105,6 +106,7 @@ impl Random {
         Board {
             int8: self.between(1e2, 1e5),
             round_trip_s: self.between(0.0, 2.0),
+            layer_s: self.between(0.0, 0.5),
             wire: self.between(1.0, 100.0),
             watts: Some(Watts { idle, busy: idle + self.between(0.0, 40.0) }),
             wish,
