@@ -246,6 +246,45 @@ fn files_of_some_layers_have_their_tensors_alone() {
 }
 
 #[test]
+fn files_of_some_rows_have_those_of_each_matrix() {
+    let of = |header: Header, slice: Slice| {
+        let share = FileShare { layers: 0..2, has_ends: true, fingerprint: 77, slice: Some(slice) };
+        Header { share: Some(share), ..header }
+    };
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX] {
+        for whole in [small(weights), featured(weights)] {
+            let all = Slice::whole(&whole);
+            let slice = Slice { heads: 0..1, kv_heads: 0..1, dim: 32..64, ..all.clone() };
+            let header = of(whole.clone(), slice.clone());
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.verify(&bytes), Ok(true));
+            let [wo, norm] = [TensorKind::Wo, TensorKind::FfnNorm].map(|k| header.held_shape(k));
+            assert_eq!((wo, norm), ((32, whole.q_dim()), (1, whole.dim)));
+            // Who has some rows embeds nothing.
+            let has = |kind| header.tensors().any(|tensor| tensor.id.kind == kind);
+            assert_eq!(has(TensorKind::Embedding), whole.classifier() == TensorKind::Embedding);
+            // Another fingerprint for what is packed of them, the same for the model.
+            assert_eq!(header.fingerprint(&bytes), 77);
+            assert_ne!(header.fingerprint_of_rows(77), 77);
+            for len in 0..header.len_bytes() {
+                assert!(Header::parse(&bytes[..len]).is_err(), "{len}");
+            }
+            // What says which rows there are has a checksum, and they are the model's.
+            let mut damaged = bytes.clone();
+            damaged[header.len_bytes() - 1] ^= 1;
+            assert!(matches!(Header::parse(&damaged), Err(FormatError::Checksum { .. })));
+            let backwards = Range { start: 9, end: 8 };
+            for dim in [0..whole.dim + 1, backwards] {
+                let header = of(whole.clone(), Slice { dim, ..slice.clone() });
+                assert!(matches!(header.check(), Err(FormatError::Unsupported(_))));
+                assert!(Header::parse(&header.emit()).is_err());
+            }
+        }
+    }
+}
+
+#[test]
 fn published_files_have_defaults() {
     let plain = Header {
         head_dim: 16,
