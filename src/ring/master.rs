@@ -41,6 +41,8 @@ pub(crate) struct Master {
     earlier: Option<Earlier>,
     /// Since when no batch is begun, as the nodes are to get other layers.
     held_us: Option<u64>,
+    /// Whether all nodes know that the move of this epoch is over; `None` if there was none.
+    all_moved: Option<bool>,
     /// A frame that goes on to the next node, while it is written.
     scratch: Vec<u8>,
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
@@ -75,6 +77,7 @@ impl Master {
             window,
             earlier: None,
             held_us: None,
+            all_moved: None,
             scratch: vec![0; frame::HEADER_LEN + moving::KV_BYTES],
             assigned: Vec::new(),
             course: Course::new(&sizes, window),
@@ -121,6 +124,11 @@ impl Master {
     /// Whether the ring is complete.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether more than results may come.
+    fn is_opening(&self) -> bool {
+        !self.is_open() || self.all_moved == Some(false)
     }
 
     /// Whether all batches that were begun have been round, and nothing has to be computed again.
@@ -229,7 +237,7 @@ impl Master {
             self.patience.pause(pause_us);
         }
         self.take_events(now, link);
-        while (!self.course.is_done() || !self.is_open()) && self.receive(now, link, rows) {}
+        while (!self.course.is_done() || self.is_opening()) && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {
             return MasterStep::Failed(failure);
         }
@@ -371,6 +379,7 @@ impl Master {
         let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
         self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
         self.reopened_us = Some(now);
+        self.all_moved = None;
         self.course.restart();
         self.incoming.clear();
         self.outgoing.clear();
@@ -422,6 +431,10 @@ impl Master {
                 self.phase.end_waiting();
                 Ok(())
             }
+            Repr::Moved { epoch, is_over: true } if epoch == self.epoch => {
+                self.all_moved = self.all_moved.map(|_| true);
+                Ok(())
+            }
             // Of an epoch that is over, or of another master.
             _ => Ok(()),
         }
@@ -449,7 +462,11 @@ impl Master {
         self.lines = lines;
         self.patience.opened(now);
         match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
-            true => self.phase = Phase::moving(now, self.course.again_us(self.lines.len())),
+            true => {
+                log::debug!("epoch {}: what layers have stored moves", self.epoch);
+                self.phase = Phase::moving(now, self.course.again_us(self.lines.len()));
+                self.all_moved = Some(false);
+            }
             false => self.begin(now),
         }
         Ok(())

@@ -81,7 +81,7 @@ pub(super) enum Moving {
     Ending,
 }
 
-/// The nodes of an epoch that is over, all of whose batches have been round.
+/// The nodes with layers of an epoch that is over, all of whose batches have been round.
 pub(super) struct Earlier {
     epoch: u32,
     nodes: Vec<Name>,
@@ -90,7 +90,8 @@ pub(super) struct Earlier {
 impl Earlier {
     /// The epoch of these nodes.
     pub(super) fn new(epoch: u32, lines: &[NodeLine]) -> Earlier {
-        Earlier { epoch, nodes: lines.iter().map(|line| line.name.clone()).collect() }
+        let with_layers = lines.iter().filter(|line| !line.layers.is_empty());
+        Earlier { epoch, nodes: with_layers.map(|line| line.name.clone()).collect() }
     }
 
     /// The epoch.

@@ -340,7 +340,7 @@ impl Topology {
 pub(super) fn covers(lines: &[NodeLine], n_layers: u32) -> bool {
     let mut end = 0;
     let joins = lines.iter().all(|line| {
-        let joins = line.layers.start == end && line.layers.end > end;
+        let joins = line.layers.start == end && line.layers.end >= end;
         end = line.layers.end;
         joins
     });

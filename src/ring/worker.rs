@@ -500,6 +500,9 @@ impl Worker {
         if header.n_spans == 0 {
             return Err(Broken("rows without a stream"));
         }
+        if self.line.layers.is_empty() {
+            return Err(Broken("rows for a node without layers"));
+        }
         if self.incoming.take(frame, header, &sizes, rows)? {
             self.batch = (epoch, header.batch, sizes);
             self.work = WorkerTask::Computing;

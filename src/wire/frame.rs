@@ -310,7 +310,9 @@ impl<'a> Frame<'a> {
         };
         let share = |bytes: &[u8; ASSIGNED_LEN]| u32_at(bytes, 0)..u32_at(bytes, 4);
         shares.as_chunks::<ASSIGNED_LEN>().0.iter().map(share).map(|layers| {
-            if layers.is_empty() { Err(WireError::Field("assigned layers")) } else { Ok(layers) }
+            // One that leaves has none.
+            let is_range = layers.start <= layers.end;
+            if is_range { Ok(layers) } else { Err(WireError::Field("assigned layers")) }
         })
     }
 

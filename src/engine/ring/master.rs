@@ -1,9 +1,11 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
+mod changes;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,6 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures};
-use crate::wire::hello;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -110,6 +111,8 @@ type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 enum Goal {
     /// The ring is open.
     Open,
+    /// What the layers of those who leave have stored is where it belongs, or it is this late.
+    HandedOver(Instant),
     /// There is room for another batch, and nothing that could be computed meanwhile.
     Room,
     /// The oldest batch that wants logits is back.
@@ -299,82 +302,6 @@ impl RingMaster {
         Ok((report, NodeLine { streams: said, ..line(seat, &self.name) }))
     }
 
-    /// Makes the ring what it is to become, if it is to, once batches are answered; `true` if so.
-    pub(in crate::engine) fn look_for_changes(&mut self, seat: &mut Seat<'_>) -> bool {
-        // While one is made, no other is looked for.
-        let Some(by) = self.changes.take() else { return false };
-        if by.n_coming.load(Ordering::Acquire) > 0 {
-            self.master.be_patient();
-        }
-        self.waiting = self.waiting.take().or_else(|| by.asked.try_recv().ok());
-        let is_due = self.waiting.is_some() && self.master.hold();
-        if is_due && let Some(change) = self.waiting.take() {
-            match change {
-                Change::Nodes(others) => self.take_others(seat, others, &by.place),
-                Change::Layers(others) => self.take_other_layers(seat, others, &by.place),
-            }
-        }
-        self.changes = Some(by);
-        is_due
-    }
-
-    fn take_other_layers(
-        &mut self,
-        seat: &mut Seat<'_>,
-        OtherLayers { layers, is_settled, done }: OtherLayers,
-        place: &WeightsPlace,
-    ) {
-        self.master.go_on();
-        if is_settled.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let prepare =
-            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let result = self.resplit(seat, &layers, &prepare);
-        // Whoever asked may be gone.
-        let _ = done.send(result.map(|_| ()));
-    }
-
-    fn take_others(
-        &mut self,
-        seat: &mut Seat<'_>,
-        OtherNodes { members, next, tell, done }: OtherNodes,
-        place: &WeightsPlace,
-    ) {
-        let before = seat.about().share.layers.clone();
-        let prepare =
-            |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let is_interrupted = self.is_interrupted;
-        let took = self.take_layers(seat, &members[0].layers, (&prepare, &is_interrupted));
-        let told = match took {
-            Ok((_, line)) => {
-                // Whom nobody could tell may be told again; the others do so already.
-                let told = tell();
-                let mut endpoint = self.node.lock();
-                endpoint.set_next(next);
-                if let (Some(prev), Some(last)) = (&mut endpoint.links().prev, members.last()) {
-                    prev.expect(hello::name(&last.name));
-                }
-                drop(endpoint);
-                self.master.rejoin(line, members);
-                self.start_times();
-                told
-            }
-            Err(e) => {
-                let back = self.take_layers(seat, &before, (&prepare, &|| false));
-                let (back, line) = match back {
-                    Ok((_, line)) => (None, line),
-                    Err(e) => (Some(e), line(seat, &self.name)),
-                };
-                let assigned = self.master.assigned().to_vec();
-                self.master.assign(line, assigned);
-                Err(back.unwrap_or(e).to_string())
-            }
-        };
-        // Whoever asked may be gone.
-        let _ = done.send(told);
-    }
-
     /// From now on `is_interrupted` is asked while waiting.
     pub(crate) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.is_interrupted = is_interrupted;
@@ -507,12 +434,16 @@ impl RingMaster {
             }
             match step {
                 MasterStep::Compute => self.compute(seat)?,
-                // Whoever waits for something else takes the result next, unless it is an open ring.
-                MasterStep::Done if goal != Goal::Open || self.master.is_open() => return Ok(()),
+                // Whoever waits for something else takes the result next, unless it is a ring.
+                MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => return Ok(()),
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),
                 MasterStep::Idle | MasterStep::Done => {
                     let is_reached = match goal {
                         Goal::Open => self.master.is_open(),
+                        Goal::HandedOver(end) => {
+                            let is_late = !self.master.is_moving() && Instant::now() > end;
+                            self.master.is_handed_over() || is_late
+                        }
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
                         Goal::Done => is_waiting.is_some_and(|is_waiting| !is_waiting()),
                     };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::engine::error::StepError;
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{PackError, PackReport, StartError};
-use crate::ring::RingError;
+use crate::ring::{Member, RingError};
 use crate::wire::frame::NodeLine;
 
 /// Gets the weights of a stage ready that has taken other layers: packs those that are new, and compares
@@ -65,6 +65,22 @@ pub(super) fn tell_unpacked(what: Preparing<'_>) {
     if let Preparing::Unpacked(why) = what {
         log::warn!("{why}; weights are used unpacked, which is slower");
     }
+}
+
+/// The layers of the nodes of these lines once those leave that are not among `members`, who have all layers then; they get none.
+/// `None` if none leave, or others come, or are in another order.
+pub(super) fn left_by(lines: &[NodeLine], members: &[Member]) -> Option<Vec<Range<usize>>> {
+    let (mut end, mut rest) = (0, members.iter().peekable());
+    let layers = |line: &NodeLine| match rest.next_if(|member| line.name == member.name.as_str()) {
+        Some(member) => {
+            end = member.layers.end;
+            member.layers.clone()
+        }
+        None => end..end,
+    };
+    let layers: Vec<Range<usize>> = lines.iter().map(layers).collect();
+    let leaves = lines.len() > members.len() && rest.next().is_none();
+    leaves.then_some(layers)
 }
 
 /// Checks that `layers` leave those of places that are teams as they are.

@@ -51,7 +51,8 @@ impl<S: Stage> Rows for MasterRows<'_, S> {
     }
 
     fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
-        streams::take(self.held, (piece, bytes), sizes, self.stage)
+        let own = streams::layers(self.stage);
+        streams::take(self.held, (piece, bytes), (&own, sizes), self.stage)
     }
 
     fn moved(&mut self, epoch: u32, sizes: &Sizes) {

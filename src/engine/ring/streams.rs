@@ -50,10 +50,10 @@ pub(super) fn set_aside(held: &mut Held, stage: &mut (impl Stage + ?Sized)) {
 pub(super) fn take(
     held: &mut Held,
     (piece, bytes): (&KvPiece, &[u8]),
-    sizes: &Sizes,
+    (own, sizes): (&Range<u32>, &Sizes),
     stage: &mut (impl Stage + ?Sized),
 ) -> Option<bool> {
-    let is_own = layers(stage).contains(&piece.layer);
+    let is_own = own.contains(&piece.layer);
     is_own.then(|| held.take(piece, (bytes, sizes), &mut StageParts(stage)))
 }
 

@@ -80,6 +80,7 @@ pub fn run_worker<S: Stage>(
         ready,
         damaged: None,
         is_elsewhere: false,
+        is_leaving: false,
         stage,
         options,
         held,
@@ -141,6 +142,8 @@ struct StageRows<'a, S> {
     /// Whether another file is in use than at first, and how it is damaged, if it is.
     is_elsewhere: bool,
     damaged: Option<CheckError>,
+    /// Whether it has no layers in this epoch, after which it leaves the ring. Its stage stays as it is.
+    is_leaving: bool,
     held: &'a mut Held,
     /// The epoch for whose streams the stage got what was set aside.
     restored: Option<u32>,
@@ -156,11 +159,12 @@ impl<S: Stage> Rows for StageRows<'_, S> {
     }
 
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
-        self.held.give(&streams::layers(self.stage), out)
+        self.held.give(&self.layers(), out)
     }
 
     fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
-        streams::take(self.held, (piece, bytes), sizes, self.stage)
+        let own = self.layers();
+        streams::take(self.held, (piece, bytes), (&own, sizes), self.stage)
     }
 
     fn moved(&mut self, epoch: u32, sizes: &Sizes) {
@@ -243,6 +247,11 @@ impl<S: Stage> StageRows<'_, S> {
             return Readied::Status(Status::Batch(limits.max_batch as u32));
         }
         let Some(layers) = &opening.layers else { return Readied::Status(Status::Unassigned) };
+        self.is_leaving = layers.is_empty();
+        if self.is_leaving {
+            self.set_aside();
+            return Readied::Status(Status::Ready);
+        }
         let layers = layers.start as usize..layers.end as usize;
         let share = Share { layers, has_ends: false };
         let StageInfo { plan: own_plan, share: own, .. } = self.stage.about();
@@ -261,7 +270,12 @@ impl<S: Stage> StageRows<'_, S> {
         self.take(node, share, plan, opening.from.is_some())
     }
 
-    /// Copies what the stage has stored: it is about to be empty.
+    /// The layers that it has in this epoch.
+    fn layers(&self) -> Range<u32> {
+        if self.is_leaving { 0..0 } else { streams::layers(self.stage) }
+    }
+
+    /// Copies what the stage has stored: others are about to need it, or it is about to be empty.
     fn set_aside(&mut self) {
         streams::set_aside(self.held, self.stage);
         self.restored = None;
@@ -270,7 +284,7 @@ impl<S: Stage> StageRows<'_, S> {
     /// Gives the stage what was set aside of epoch `from`, unless it has that.
     fn restore(&mut self, from: Option<u32>, sizes: &Sizes) {
         if !self.held.is_intact(from, sizes) && (from.is_none() || self.restored != from) {
-            let own = (streams::layers(self.stage), sizes);
+            let own = (self.layers(), sizes);
             self.held.restore(from, own, &mut StageParts(self.stage));
             self.restored = from;
         }

@@ -47,6 +47,28 @@ impl Master {
         self.restart(self.polled_us);
     }
 
+    /// Whether the ring's nodes can send what their layers have stored.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_open() && self.is_still() && !self.patience.is_troubled()
+    }
+
+    /// As [`Master::assign`], before some of the nodes leave, which get no layers: what theirs have stored goes to who has them
+    /// now. No batch is begun until [`Master::rejoin`].
+    pub(crate) fn hand_over(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
+        self.assign(line, assigned);
+        self.held_us = Some(self.polled_us);
+    }
+
+    /// Whether that is done, or all is computed again, as it is when a node is lost meanwhile.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        (self.is_open() && self.all_moved != Some(false)) || self.patience.is_troubled()
+    }
+
+    /// Whether layers' keys and values are on their way.
+    pub(crate) fn is_moving(&self) -> bool {
+        matches!(self.phase, Phase::Moving(..)) || self.all_moved == Some(false)
+    }
+
     /// Whoever is away is going to be replaced: the time for that begins anew.
     pub(crate) fn be_patient(&mut self) {
         self.patience.rest(self.polled_us);

@@ -35,6 +35,8 @@ impl Cost {
     }
 }
 
+/// Longest wait until a ring is open in which nodes hand over what they have stored.
+const HAND_OVER_US: u64 = 30_000_000;
 /// Banks of each link.
 const N_BANKS: usize = 16;
 /// What a machine keeps beside batches and tokens: lines of all nodes, notices, a frame.
@@ -57,6 +59,9 @@ struct Ring {
     shape: Shape,
     /// What it is to become, as soon as its batches are answered; the first first.
     coming: VecDeque<Change>,
+    /// The layers of a ring that some nodes leave, as this life of theirs, once they have handed over what they stored, or it is
+    /// this late.
+    leaving: Option<(Vec<u32>, u64, Micros)>,
 }
 
 /// What a ring becomes.
@@ -102,6 +107,12 @@ impl Shape {
         *before.expect("the master has layers")
     }
 
+    /// Whether nodes leave, and none come, as it becomes the ring `after`.
+    fn is_left_for(&self, after: &Shape) -> bool {
+        let stays = |index: usize| self.layers[index] > 0;
+        after.members().all(stays) && after.members().count() < self.members().count()
+    }
+
     /// The layers of the node at `index`.
     fn layers_of(&self, index: usize) -> Range<u32> {
         let first = self.layers[..index].iter().sum();
@@ -114,8 +125,15 @@ impl Ring {
         let network = Network::new(shape.seed, faults);
         let master = MasterNode::new(&network, &shape);
         let told = vec![shape.clone(); shape.layers.len() - 1];
-        let mut ring =
-            Ring { network, master, workers: Vec::new(), told, shape, coming: VecDeque::new() };
+        let mut ring = Ring {
+            network,
+            master,
+            workers: Vec::new(),
+            told,
+            shape,
+            coming: VecDeque::new(),
+            leaving: None,
+        };
         for index in 1..ring.shape.layers.len() {
             let worker =
                 WorkerNode::new(&ring.network, &ring.shape, index, 0, (false, Held::default()));
@@ -134,6 +152,14 @@ impl Ring {
 
     /// Makes what is to come once it can.
     fn change(&mut self) {
+        if let Some((layers, life, end)) = &self.leaving {
+            if self.master.is_handed_over(self.now() > *end) {
+                let (layers, life) = (layers.clone(), *life);
+                self.leaving = None;
+                self.rejoin(layers, life);
+            }
+            return;
+        }
         if self.coming.is_empty() || !self.master.hold() {
             return;
         }
@@ -142,8 +168,12 @@ impl Ring {
                 self.master.resplit(&Shape { layers: n_layers, ..self.master.shape().clone() });
             }
             Some(Change::Nodes(seed, life)) => {
-                let n_layers = self.draw_members(&mut Dice::new(seed));
-                self.rejoin(n_layers, life);
+                let layers = self.draw_members(&mut Dice::new(seed));
+                let after = Shape { layers, ..self.shape.clone() };
+                match self.shape.is_left_for(&after) && self.master.hand_over(&self.shape, &after) {
+                    true => self.leaving = Some((after.layers, life, self.now() + HAND_OVER_US)),
+                    false => self.rejoin(after.layers, life),
+                }
             }
             None => {}
         }
@@ -251,6 +281,16 @@ impl Ring {
         nodes::reference(&self.shape)
     }
 
+    /// Whether no node has computed a position twice.
+    fn has_computed_once(&self) -> bool {
+        let mut batches: Vec<(usize, u32)> =
+            self.log().iter().map(|(node, pos, ..)| (*node, *pos)).collect();
+        let n = batches.len();
+        batches.sort_unstable();
+        batches.dedup();
+        n == batches.len()
+    }
+
     /// When each batch began to be computed, by node: the order of events.
     fn log(&self) -> Vec<(usize, u32, Micros, Micros)> {
         let workers = self.workers.iter().flatten().flat_map(|worker| worker.log().iter().copied());
@@ -306,12 +346,28 @@ fn nodes_take_other_layers_while_streams_go_on() {
             assert_eq!(ring.run_to(ring.now() + second / 10), None, "{n_nodes} nodes");
         }
         assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
-        // What was stored has moved with the layers: nothing was computed twice.
-        let mut batches: Vec<(usize, u32)> =
-            ring.log().iter().map(|(node, pos, ..)| (*node, *pos)).collect();
-        let n = batches.len();
-        batches.sort_unstable();
-        batches.dedup();
-        assert_eq!(n, batches.len(), "{n_nodes} nodes");
+        // What was stored has moved with the layers.
+        assert!(ring.has_computed_once(), "{n_nodes} nodes");
+    }
+}
+
+#[test]
+fn nodes_that_leave_hand_over_what_they_have_stored() {
+    let second = Duration::from_secs(1).as_micros() as u64;
+    for n_nodes in 2..=5 {
+        let mut shape = Scenario::quiet(n_nodes).shape;
+        (shape.n_predict, shape.packing_us) = (40, second);
+        shape.prompts.truncate(1);
+        shape.cost = Cost { weights_us: 20_000, row_us: 0 };
+        let mut ring = Ring::new(shape, Faults::NONE);
+        assert_eq!(ring.run_to(ring.now() + second), None);
+        let after = |seed: u64| {
+            let layers = ring.draw_members(&mut Dice::new(seed));
+            Shape { layers, ..ring.shape.clone() }
+        };
+        let seed = (0..).find(|seed| ring.shape.is_left_for(&after(*seed)));
+        ring.coming.extend(seed.map(|seed| Change::Nodes(seed, 1)));
+        assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
+        assert!(ring.has_computed_once(), "{n_nodes} nodes");
     }
 }

@@ -378,6 +378,22 @@ impl MasterNode {
         self.master.assign(line, shares);
     }
 
+    /// Has those of the nodes of `before` that are none `after` hand over what they have stored, if that can be.
+    pub(super) fn hand_over(&mut self, before: &Shape, after: &Shape) -> bool {
+        let can_be = self.master.is_quiet();
+        if can_be {
+            let line = self.take(after);
+            let shares = before.members().map(|index| after.layers_of(index)).collect();
+            self.master.hand_over(line, shares);
+        }
+        can_be
+    }
+
+    /// Whether that is done, or it is too late.
+    pub(super) fn is_handed_over(&self, is_late: bool) -> bool {
+        self.master.is_handed_over() || (is_late && !self.master.is_moving())
+    }
+
     /// Has these nodes for a ring from now on.
     pub(super) fn rejoin(&mut self, shape: &Shape) {
         let line = self.take(shape);

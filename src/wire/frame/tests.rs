@@ -103,9 +103,12 @@ fn open_assigns_shares_and_collects_lines() {
             assert_eq!(emit_open((9, None), &SIZES, assigned, &lines, &mut out[..len - 1]), None);
         }
     }
-    let none = 3..3;
-    let len = emit_open((9, None), &SIZES, std::slice::from_ref(&none), &[], &mut out).unwrap();
-    assert!(Frame::parse(&out[..len]).unwrap().assigned().next().unwrap().is_err());
+    let [none, backwards] = [(3, 3), (4, 3)].map(|(start, end)| {
+        let layers = std::ops::Range { start, end };
+        let len = emit_open((9, None), &SIZES, &[layers], &[], &mut out).unwrap();
+        Frame::parse(&out[..len]).unwrap().assigned().next().unwrap()
+    });
+    assert!(none == Ok(3..3) && backwards.is_err());
 }
 
 #[test]
