@@ -4,12 +4,16 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 use common::distant::Distant;
 use common::folder::Folder;
 use common::models::{bits, package};
 use common::rings::{LIMITS, Recipe, work};
-use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
+use leap::engine::ring::{
+    Address, Change, ChangesBy, Held, MachineReading, Member, OtherNodes, RingOptions,
+    WorkerOptions, run_worker,
+};
 use leap::engine::score;
 use leap::engine::{Engine, KvKind, Options, Wants};
 use leap::format::model::{FileShare, Header};
@@ -389,6 +393,48 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
         // Two workers, the prompt of 70 in five batches, and eleven tokens.
         assert_eq!(COMPUTED.load(Ordering::Relaxed) - before, 2 * (5 + 11), "{kv:?}");
     }
+}
+
+/// Batches that the master of the next test has computed.
+static MASTERS: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn nodes_that_leave_hand_over_what_they_have_stored() {
+    let recipe = Recipe { has_key: true, ..recipe(&[2, 4]) };
+    let wanted = run_with(&mut recipe.alone(), |_, _| {});
+    let (changes, asked) = mpsc::channel();
+    let count = |is_computing| {
+        MASTERS.fetch_add(usize::from(is_computing), Ordering::Relaxed);
+        MachineReading::default()
+    };
+    let by = ChangesBy { asked, n_coming: Arc::default(), place: recipe.place(0) };
+    let options =
+        RingOptions { changes: Some(by), meter: Box::new(count), ..recipe.ring_options() };
+    let (mut engine, workers) = recipe.ring_with(work, options);
+    let (next, mut workers) = (workers.master(), Some(workers));
+    let found = run_with(&mut engine, |engine, step| {
+        if step != 4 {
+            return;
+        }
+        // The master alone is the ring from now on.
+        let address = Address { host: next.ip().to_string(), port: next.port() };
+        let name = "node0".to_owned();
+        let members = vec![Member { name, address, layers: 0..6, threads: None }];
+        let (done, answer) = mpsc::channel();
+        // The others end when they are told.
+        let leaving = workers.take();
+        let tell = Box::new(move || {
+            drop(leaving);
+            Ok(())
+        });
+        changes.send(Change::Nodes(OtherNodes { members, next, tell, done })).unwrap();
+        engine.look_for_changes().unwrap();
+        answer.recv().unwrap().unwrap();
+        assert_eq!(engine.ring().unwrap().lines().len(), 1);
+    });
+    assert!(found == wanted);
+    // The prompt of 70 in five batches, and eleven tokens.
+    assert_eq!(MASTERS.load(Ordering::Relaxed), 5 + 11);
 }
 
 /// The demo model's layers `layers` in a file, for one node of a ring.

@@ -47,7 +47,7 @@ use std::ops::Range;
 use crate::wire::Dtype;
 use crate::wire::frame::{KvPiece, NodeLine, Reason, Sizes, Status};
 
-pub(crate) use address::Address;
+pub use address::Address;
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
 pub use held::Held;
@@ -58,7 +58,8 @@ pub(crate) use options::{MasterOptions, MasterStep};
 pub(crate) use replay::Replay;
 pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;
-pub(crate) use topology::{Member, PORT_DEFAULT, Place, TeamPlace, Topology};
+pub use topology::Member;
+pub(crate) use topology::{PORT_DEFAULT, Place, TeamPlace, Topology};
 pub(crate) use worker::{Opening, Worker, WorkerStep};
 
 /// A node's neighbours.

@@ -1,6 +1,7 @@
 //! Rings of threads of this process, over sockets of the loopback interface.
 #![allow(dead_code, reason = "every test crate compiles this module; not all start rings")]
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +50,7 @@ pub(crate) struct Workers {
     is_interrupted: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     told: Told,
+    master: SocketAddr,
 }
 
 /// What the workers' users were told: by whom, and the notice as it is debugged.
@@ -69,6 +71,11 @@ impl Telling {
 }
 
 impl Workers {
+    /// Where the ring's master listens.
+    pub(crate) fn master(&self) -> SocketAddr {
+        self.master
+    }
+
     /// What the worker at `index` of the ring told since this was asked last.
     pub(crate) fn told(&self, index: usize) -> Vec<String> {
         let mut told = self.told.lock().unwrap();
@@ -113,6 +120,11 @@ impl Recipe {
 
     /// The same, of workers that do `work`.
     pub(crate) fn ring_of(&self, work: Work) -> (Engine, Workers) {
+        self.ring_with(work, self.ring_options())
+    }
+
+    /// The same, with a master of these options.
+    pub(crate) fn ring_with(&self, work: Work, options: RingOptions) -> (Engine, Workers) {
         let n_layers = Model::open(&self.model).unwrap().header().n_layers;
         let starts = [0].into_iter().chain(self.cuts.iter().copied());
         let layers: Vec<Range<usize>> = starts
@@ -147,8 +159,8 @@ impl Recipe {
         if let Some((mesh, options)) = lead {
             engine.lead(mesh, options).unwrap();
         }
-        engine.join(endpoint, self.ring_options()).unwrap();
-        (engine, Workers { is_interrupted, threads, told })
+        engine.join(endpoint, options).unwrap();
+        (engine, Workers { is_interrupted, threads, told, master: addresses[0] })
     }
 
     /// Begins the members of the team that the place at `index` is, if it is one; returns what its lead needs. They last as
@@ -213,7 +225,7 @@ impl Recipe {
     }
 
     pub(crate) fn endpoint(&self, index: usize, share: &Model) -> Box<dyn Endpoint> {
-        let header = share.header();
+        let (header, layers) = (share.header(), &share.share().layers);
         let node = RingInfo {
             model: share.fingerprint().unwrap(),
             dim: header.dim as u32,
@@ -221,7 +233,8 @@ impl Recipe {
             kv_dim: header.kv_dim() as u32,
             vocab_size: header.vocab_size as u32,
             held: 0..header.n_layers as u32,
-            wish: Some(share.share().layers.start as u32..share.share().layers.end as u32),
+            // The master may be alone later.
+            wish: (index > 0).then_some(layers.start as u32..layers.end as u32),
             dtype: self.wire,
             is_master: index == 0,
             name: hello::name(&format!("node{index}")),
