@@ -260,7 +260,7 @@ fn what_cannot_be_a_team_is_one_line() {
             &["worker", "--team", "auto", "--key", key][..],
             "a worker that waits for it has --key alone",
         ),
-        (&["run", demo, "--team", "auto"], "--boards needs --key"),
+        (&["run", demo, "--team", "auto"], "--team auto needs --key"),
         (&["run", "--team", "auto", "--key", key], "name its file"),
         (&["run", demo, "--team", "auto", "--ring", "r", "--key", key], "no --ring"),
         (&["serve", demo, "--team", "auto", "--ring", "r", "--key", key], "--team auto finds out"),

@@ -41,7 +41,7 @@ pub(in crate::cli) fn gather(
 ) -> Result<(), Failure> {
     let Some(boards) = flags.boards.clone() else { return Ok(()) };
     let Some(path) = model else {
-        return Err(Failure::Usage("--boards divides a model: name its file".to_owned()));
+        return Err(Failure::Usage(format!("{} divides a model: name its file", asked_by(flags))));
     };
     check_watts(flags, meter.is_some() || flags.watts.is_some())?;
     let key = checked(flags)?;
@@ -109,13 +109,19 @@ fn divide(
     Ok(())
 }
 
-/// The key, which `--boards` needs.
+/// The option that asks for boards.
+fn asked_by(flags: &RingFlags) -> &'static str {
+    if flags.is_team { "--team auto" } else { "--boards" }
+}
+
+/// The key, which they need.
 fn checked(flags: &RingFlags) -> Result<Key, Failure> {
     if flags.is_team {
         rows::check(flags)?;
     }
     let Some(key) = &flags.key else {
-        return Err(Failure::Usage("--boards needs --key, as the boards have".to_owned()));
+        let what = asked_by(flags);
+        return Err(Failure::Usage(format!("{what} needs --key, as the boards have")));
     };
     key::read(key)
 }
