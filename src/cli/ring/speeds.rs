@@ -13,6 +13,7 @@ use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
 use crate::sys::cpu;
 use crate::sys::huge::Pages;
+use crate::sys::memory;
 use crate::sys::power::Meter;
 use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
@@ -25,8 +26,8 @@ const GROUP: usize = 64;
 const CTX_LEN: usize = 288;
 /// Bytes of a made-up model, which is soon made up.
 const MODEL_BYTES: u64 = 240 << 20;
-/// Bytes that are read between tokens, at most, as many as caches have twice: in a larger model they hold nothing from one
-/// token to the next.
+/// Bytes that are read between tokens, at most, twice as many as the largest cache has: of a larger model it holds nothing from
+/// one token to the next.
 const BETWEEN_BYTES_MAX: u64 = 256 << 20;
 /// Seconds in which power is measured: some sensors say means of a second.
 const POWER_SECONDS: f64 = 1.0;
@@ -104,7 +105,9 @@ struct Text<'a> {
 impl Text<'_> {
     fn new(engine: &mut Engine) -> Result<Text<'_>, Failure> {
         let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
-        let between = vec![1; (2 * cpu::cache_bytes()).min(BETWEEN_BYTES_MAX) as usize];
+        let free = memory::available_bytes().unwrap_or(u64::MAX);
+        let between = (2 * cpu::cache_bytes()).min(BETWEEN_BYTES_MAX).min(free / 2);
+        let between = vec![1; between as usize];
         let mut text = Text { engine, stream, between };
         // What is done once.
         text.token()?;
