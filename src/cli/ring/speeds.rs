@@ -19,7 +19,10 @@ use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 
 /// Runs of each measurement.
-const RUNS: usize = 5;
+const RUNS: usize = 7;
+/// Which of their rates counts, the slowest being 0. The quickest are of moments in which a shared or limited processor gives more
+/// than it goes on to; slow ones, of which there are more, are of moments in which something disturbs it.
+const COUNTS: usize = 4;
 /// Values that share a scale where they are int8.
 const GROUP: usize = 64;
 /// Tokens of a text.
@@ -138,8 +141,7 @@ impl Text<'_> {
     }
 }
 
-/// Bytes of weights a second that are read for tokens. Of some runs neither the best nor the worst: it is to be expected of
-/// a board whose time is shared or limited, too.
+/// Bytes of weights a second that are read for tokens, as is to be expected of a board whose time is shared or limited, too.
 fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
     let mut text = Text::new(engine)?;
     let mut rates = [0.0_f64; RUNS];
@@ -147,7 +149,7 @@ fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
         *rate = text.write(SECONDS_QUICK)?;
     }
     rates.sort_by(f64::total_cmp);
-    Ok((rates[RUNS / 2] * engine.model().bytes_per_token() as f64).max(1.0))
+    Ok((rates[COUNTS] * engine.model().bytes_per_token() as f64).max(1.0))
 }
 
 /// What the machine takes at rest and while it decodes; `None` if the sensor does not answer all the time.
