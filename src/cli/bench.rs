@@ -343,6 +343,9 @@ impl Bench {
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
         let cache = if self.shape.is_some() { Cache::Auto } else { self.cache.clone() };
         let place = WeightsPlace { model: self.model.clone(), cache, huge: self.huge };
-        weights::prepare(engine, &place, Words::Progress)
+        weights::prepare(engine, &place, Words::Progress)?;
+        // What is measured is not what goes on beside it.
+        engine.await_huge_pages();
+        Ok(())
     }
 }

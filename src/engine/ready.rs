@@ -212,6 +212,11 @@ impl Engine {
         self.transformer.kernels().isa()
     }
 
+    /// Waits until weights that are copied to huge pages are there: meanwhile the copying takes bandwidth.
+    pub fn await_huge_pages(&mut self) {
+        self.transformer.await_huge_pages();
+    }
+
     /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
     /// no packed form, or the model's file holds that.
     pub fn packed_bytes(&self) -> Option<u64> {

@@ -180,6 +180,14 @@ impl PackedWeights {
             self.moving = None;
         }
     }
+
+    /// Waits for a copy that is under way, and takes it into use if there was memory for it.
+    pub(super) fn await_move(&mut self) {
+        let copy = self.moving.take().and_then(|moving| moving.done.recv().ok());
+        if let Some((copy, kinds)) = copy {
+            (self.home, self.kinds) = (Home::Memory(copy), kinds);
+        }
+    }
 }
 
 impl Drop for Moving {

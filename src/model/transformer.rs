@@ -160,6 +160,13 @@ impl Transformer {
         }
     }
 
+    /// Waits for that copy, if one is made.
+    pub fn await_huge_pages(&mut self) {
+        if let Some(packed) = &mut self.packed {
+            packed.await_move();
+        }
+    }
+
     /// Whether packed weights are in use.
     pub fn is_packed(&self) -> bool {
         self.packed.is_some()

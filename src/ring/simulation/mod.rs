@@ -142,6 +142,15 @@ impl Ring {
         ring
     }
 
+    /// A quiet ring with one stream, long enough for all that happens to it, in which packing a layer takes a second.
+    fn with_one_stream(n_nodes: usize) -> Ring {
+        let mut shape = Scenario::quiet(n_nodes).shape;
+        (shape.n_predict, shape.packing_us) = (40, 1_000_000);
+        shape.prompts.truncate(1);
+        shape.cost = Cost { weights_us: 20_000, row_us: 0 };
+        Ring::new(shape, Faults::NONE)
+    }
+
     fn network(&self) -> &Network {
         &self.network
     }
@@ -327,12 +336,7 @@ fn a_node_in_the_middle_that_is_missing_is_named() {
 fn nodes_take_other_layers_while_streams_go_on() {
     let second = Duration::from_secs(1).as_micros() as u64;
     for n_nodes in 2..=5 {
-        let mut shape = Scenario::quiet(n_nodes).shape;
-        (shape.n_predict, shape.packing_us) = (40, second);
-        shape.prompts.truncate(1);
-        // Long enough for all that happens.
-        shape.cost = Cost { weights_us: 20_000, row_us: 0 };
-        let mut ring = Ring::new(shape, Faults::NONE);
+        let mut ring = Ring::with_one_stream(n_nodes);
         let n_layers: u32 = ring.shape.layers.iter().sum();
         let others = n_nodes as u32 - 1;
         // All that can be is the master's, then the last node's, then as it was told first.
@@ -355,11 +359,7 @@ fn nodes_take_other_layers_while_streams_go_on() {
 fn nodes_that_leave_hand_over_what_they_have_stored() {
     let second = Duration::from_secs(1).as_micros() as u64;
     for n_nodes in 2..=5 {
-        let mut shape = Scenario::quiet(n_nodes).shape;
-        (shape.n_predict, shape.packing_us) = (40, second);
-        shape.prompts.truncate(1);
-        shape.cost = Cost { weights_us: 20_000, row_us: 0 };
-        let mut ring = Ring::new(shape, Faults::NONE);
+        let mut ring = Ring::with_one_stream(n_nodes);
         assert_eq!(ring.run_to(ring.now() + second), None);
         let after = |seed: u64| {
             let layers = ring.draw_members(&mut Dice::new(seed));
