@@ -22,6 +22,13 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
+/// From now on only what is resident from here on counts for [`peak_resident_bytes`], where the kernel can do that.
+pub fn forget_peak() {
+    if let Err(e) = fs::write("/proc/self/clear_refs", "5") {
+        log::debug!("the peak of memory goes on to count: {e}");
+    }
+}
+
 /// Memory this process has resident now, in bytes; mapped files count.
 pub fn resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")

@@ -53,6 +53,8 @@ pub(super) fn own(
                 );
             }
             let speeds = speeds::measure(options, meter)?;
+            // What that took is free again, and is not what a model takes.
+            memory::forget_peak();
             // Where they cannot be kept they are measured again.
             let _ = keep(&path, &machine, &speeds);
             speeds
