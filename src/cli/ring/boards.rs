@@ -101,8 +101,9 @@ fn divide(
     // Without it the next start may divide the model otherwise.
     let _ = fleet.keep_split(&ring);
     flags.file = Some(RingFile::Told(ring));
-    // Who waits for boards to come, and has the model alone until then, is a ring of one.
-    if parts.len() > 1 || !has_all {
+    // Who has the model alone until boards come, or until it is throttled, is a ring of one.
+    let may_change = flags.rebalance_after.is_some() && !places.is_empty();
+    if parts.len() > 1 || !has_all || may_change {
         flags.give = Some(port);
         flags.fleet = Some(fleet);
     }

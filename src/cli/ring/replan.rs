@@ -75,15 +75,32 @@ impl Planner {
             code: 1,
             why: "too few tokens have been written since the last split".to_owned(),
         })?;
-        // With more layers than now, nodes may be as slow as they were with more.
-        let with_more: Vec<Board> = boards
-            .iter()
-            .zip(&seen.lines)
-            .map(|(board, line)| {
-                let least = experience.least(&board.name, layers(line).len());
-                Board { read: board.read.min(least.unwrap_or(f64::INFINITY)), ..board.clone() }
-            })
-            .collect();
+        self.best_known(seen, boards, experience, objective)
+    }
+
+    /// The same of the ring's nodes and whoever else is `there`, the master first.
+    pub(super) fn plan_wider(
+        &self,
+        seen: &Seen,
+        (there, experience): (&[Board], &Experience),
+        objective: Objective,
+    ) -> Result<Better, Refusal> {
+        self.best_known(seen, self.among(seen, there, objective), experience, objective)
+    }
+
+    /// The best split among boards that may, with more layers than now, be as slow as they were with more.
+    fn best_known(
+        &self,
+        seen: &Seen,
+        boards: Vec<Board>,
+        experience: &Experience,
+        objective: Objective,
+    ) -> Result<Better, Refusal> {
+        let with_more = boards.iter().map(|board| {
+            let least = experience.least(&board.name, n_layers(seen, board).max(1));
+            Board { read: board.read.min(least.unwrap_or(f64::INFINITY)), ..board.clone() }
+        });
+        let with_more: Vec<Board> = with_more.collect();
         let now = self.best(seen, boards.clone(), objective)?;
         let then = self.best(seen, with_more.clone(), objective)?;
         let [now, then] =
@@ -91,7 +108,7 @@ impl Planner {
         Ok(if now.gain > then.gain { now } else { then })
     }
 
-    /// The split as it is to be expected where nodes are as the former boards with as many layers as now, or fewer, and
+    /// The split as it is to be expected where boards are as the former ones with as many layers as now, or fewer, and
     /// as the latter ones with more.
     fn judge(
         &self,
@@ -100,20 +117,16 @@ impl Planner {
         (now, with_more): (&[Board], &[Board]),
         objective: Objective,
     ) -> Better {
-        let Some(parts) = better.layers(&seen.lines) else { return better };
-        let nodes = parts.iter().zip(&seen.lines).zip(now.iter().zip(with_more));
-        let boards: Vec<Board> = nodes
-            .map(
-                |((part, line), (now, with_more))| {
-                    if part.len() > layers(line).len() { with_more.clone() } else { now.clone() }
-                },
-            )
-            .collect();
+        let Some(before) = parts_now(seen, now) else { return better };
+        let mut boards = now.to_vec();
+        for Part { board, layers } in &better.parts {
+            if layers.len() > n_layers(seen, &now[*board]) {
+                boards[*board] = with_more[*board].clone();
+            }
+        }
         let value = |boards: &[Board], parts: &[Part]| {
             Task::new(&self.load, boards).figures(parts).value(objective)
         };
-        let part = |(board, line): (usize, &NodeLine)| Part { board, layers: layers(line) };
-        let before: Vec<Part> = seen.lines.iter().enumerate().map(part).collect();
         let gain = value(now, &before) / value(&boards, &better.parts);
         Better { boards, gain, ..better }
     }
@@ -152,6 +165,11 @@ impl Planner {
         there: &[Board],
         objective: Objective,
     ) -> Result<Better, Refusal> {
+        self.best(seen, self.among(seen, there, objective), objective)
+    }
+
+    /// The boards that are there, the master first, as they were observed, or else as they said.
+    fn among(&self, seen: &Seen, there: &[Board], objective: Objective) -> Vec<Board> {
         let slower = self.slower(seen, there);
         let board = |said: &Board| {
             let index = seen.lines.iter().position(|line| line.name == said.name.as_str());
@@ -172,7 +190,7 @@ impl Planner {
         };
         let mut boards: Vec<Board> = there.iter().map(board).collect();
         boards.iter_mut().take(1).for_each(|master| master.wish = Wish::Always);
-        self.best(seen, with_others(&boards, objective == Objective::Energy), objective)
+        with_others(&boards, objective == Objective::Energy)
     }
 
     fn best(
@@ -184,24 +202,23 @@ impl Planner {
         let task = Task::new(&self.load, &boards);
         let best =
             solve(&task, objective, None).map_err(|e| Refusal { code: 1, why: e.to_string() })?;
-        let part = |line: &NodeLine| {
-            let board = boards.iter().position(|board| line.name == board.name.as_str())?;
-            Some(Part { board, layers: layers(line) })
-        };
-        let now: Option<Vec<Part>> = seen.lines.iter().map(part).collect();
         let value = |parts: &[Part]| task.figures(parts).value(objective);
-        let now = now.filter(|now| !now.is_empty());
+        let now = parts_now(seen, &boards);
         let gain = now.map_or(f64::INFINITY, |now| value(&now) / value(&best));
         Ok(Better { parts: best, gain, boards })
     }
 
-    /// How many times as long as by what they said of themselves the nodes take for a layer, on average.
+    /// How many times as long as by what they said of themselves the nodes take for a layer, on average. Who is much
+    /// slower, or quicker, has reasons of its own, and tells nothing of others.
     fn slower(&self, seen: &Seen, said: &[Board]) -> f64 {
+        let rows = seen.times.tokens as f64 / seen.times.batches.max(1) as f64;
         let need = self.load.layers.first().copied().unwrap_or_default();
+        let of_rows = Need { ops: (need.ops as f64 * rows.max(1.0)) as u64, ..need };
         let slower = |(index, line): (usize, &NodeLine)| {
             let said = said.iter().find(|board| line.name == board.name.as_str())?;
             let took = need.read as f64 / self.bytes_per_s(seen, (index, line))?;
-            Some(took / said.seconds(&need))
+            let slower = took / said.seconds(&of_rows);
+            (slower.max(1.0 / slower) < DRIFT).then_some(slower)
         };
         let all: Vec<f64> = seen.lines.iter().enumerate().filter_map(slower).collect();
         if all.is_empty() { 1.0 } else { all.iter().sum::<f64>() / all.len() as f64 }
@@ -261,6 +278,22 @@ impl Planner {
             self.load.layers.get(layers(line))?.iter().map(|need: &Need| need.read).sum();
         Some(read as f64 * times.batches as f64 / (*us as f64 / 1e6))
     }
+}
+
+/// The split that there is, of these boards; `None` if there is none, or another board has layers.
+fn parts_now(seen: &Seen, boards: &[Board]) -> Option<Vec<Part>> {
+    let part = |line: &NodeLine| {
+        let board = boards.iter().position(|board| line.name == board.name.as_str())?;
+        Some(Part { board, layers: layers(line) })
+    };
+    let parts: Option<Vec<Part>> = seen.lines.iter().map(part).collect();
+    parts.filter(|parts| !parts.is_empty())
+}
+
+/// Layers that a board has.
+fn n_layers(seen: &Seen, board: &Board) -> usize {
+    let line = seen.lines.iter().find(|line| line.name == board.name.as_str());
+    line.map_or(0, |line| layers(line).len())
 }
 
 fn layers(line: &NodeLine) -> Range<usize> {
@@ -334,6 +367,45 @@ mod tests {
         experience.forget_before(at(11));
         let known = (&[][..], &experience);
         assert!(planner().plan(&few, known, Objective::Throughput).unwrap().gain > 1.6);
+    }
+
+    /// A board that goes through so many bytes a second, as it says.
+    fn said(name: &str, read: f64) -> Board {
+        let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
+        let known = planner().board(&seen, &[], (0, &line("desk", 0..6))).unwrap();
+        Board { name: name.to_owned(), read, wish: Wish::Any, ..known }
+    }
+
+    #[test]
+    fn a_master_that_is_throttled_gives_layers_to_who_rested() {
+        let there = [said("desk", 12e6), said("pi", 6e6)];
+        let alone = |pass_us: u64| Seen {
+            lines: vec![line("desk", 0..12)],
+            times: Times {
+                batches: 100,
+                tokens: 100,
+                compute_us: vec![100 * pass_us],
+                ..Times::default()
+            },
+            ..Seen::default()
+        };
+        let wider = |seen: &Seen, experience: &Experience| {
+            planner().plan_wider(seen, (&there, experience), Objective::Latency).unwrap()
+        };
+        // As quick as it said: nobody else would help.
+        let quick = alone(1_000);
+        assert_eq!(wider(&quick, &Experience::default()).gain, 1.0);
+        // At a quarter, which says nothing of the other board.
+        let slow = alone(4_000);
+        let mut experience = Experience::default();
+        planner().note(&slow, Duration::from_secs(1), &mut experience);
+        let better = wider(&slow, &experience);
+        assert_eq!(better.parts.len(), 2, "{better:?}");
+        assert_eq!(better.parts[1].layers, 1..12);
+        assert!(better.gain > 1.8, "{better:?}");
+        // Where the other one has shown that it is as slow, it stays.
+        experience.note(Duration::from_secs(2), "pi", 11, 3e6);
+        assert_eq!(wider(&slow, &experience).gain, 1.0);
     }
 
     #[test]

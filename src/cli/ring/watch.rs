@@ -55,12 +55,12 @@ struct Watch {
 }
 
 impl Watch {
-    /// Of a ring with these nodes.
-    fn new(after: Duration, nodes: &[String]) -> Watch {
+    /// Of a ring that was planned with these boards.
+    fn new(after: Duration, considered: Vec<String>) -> Watch {
         Watch {
             after,
             boards: Vec::new(),
-            considered: nodes.to_vec(),
+            considered,
             n_better: 0,
             rests_until: after,
             rest: after,
@@ -129,7 +129,8 @@ impl Watch {
 /// # Errors
 /// If the system refuses a thread.
 pub(super) fn start(moves: Arc<Moves>, objective: Objective, after: Duration) -> io::Result<()> {
-    let watch = Watch::new(after, &moves.nodes());
+    let boards = moves.said().into_iter().map(|board| board.name);
+    let watch = Watch::new(after, boards.chain(moves.nodes()).collect());
     let began = Instant::now();
     let keeper = Keeper {
         moves,
@@ -166,24 +167,27 @@ impl Keeper {
         let mut compared = Instant::now();
         while !is_interrupted() {
             thread::sleep(every);
-            if self.look_after_boards() && compared.elapsed() >= self.watch.after {
+            if let Some(there) = self.look_after_boards()
+                && compared.elapsed() >= self.watch.after
+            {
                 compared = Instant::now();
-                self.compare();
+                self.compare(&there);
             }
         }
     }
 
-    /// Takes boards in and leaves them out; whether there was nothing to do, and all nodes are there.
-    fn look_after_boards(&mut self) -> bool {
-        let Some((boards, is_there)) = self.moves.look() else { return true };
+    /// Takes boards in and leaves them out. If there was nothing to do, and all nodes are there: the boards that are,
+    /// none if they were not called.
+    fn look_after_boards(&mut self) -> Option<Vec<Board>> {
+        let Some((boards, is_there)) = self.moves.look() else { return Some(Vec::new()) };
         let seen: Vec<(&str, bool)> =
             boards.iter().map(|board| board.name.as_str()).zip(is_there.iter().copied()).collect();
         let nodes = self.moves.nodes();
         let act = self.watch.see(self.began.elapsed(), &seen, &nodes);
         let result = match &act {
             Act::Nothing => {
-                let is_there = |name: &String| seen.contains(&(name.as_str(), true));
-                return nodes.iter().all(is_there);
+                let are_there = nodes.iter().all(|name| seen.contains(&(name.as_str(), true)));
+                return are_there.then(|| only(boards, &is_there));
             }
             Act::Without(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
                 note(&format!("leap: {name} is away: the others take its layers"));
@@ -192,7 +196,7 @@ impl Keeper {
             Act::With(name) if self.moves.desk.seen().lines.is_empty() => {
                 // Nothing is known of a ring that has not been open: later.
                 self.watch.forget(name);
-                return false;
+                return None;
             }
             Act::With(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
                 if better.gain < WORTH_IT {
@@ -204,7 +208,7 @@ impl Keeper {
             }),
         };
         self.tell(result);
-        false
+        None
     }
 
     fn plan(&self, there: Vec<Board>) -> Result<(Seen, Better), Refusal> {
@@ -237,8 +241,9 @@ impl Keeper {
         }
     }
 
-    /// Moves layers among the nodes if that has been better for long enough, by the times since the last look.
-    fn compare(&mut self) {
+    /// Moves layers among the nodes, or to others that are `there`, if that has been better for long enough, by the
+    /// times since the last look.
+    fn compare(&mut self, there: &[Board]) {
         // Nobody writes, or the ring waits: there is nothing to compare.
         let Ok(seen) = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())) else {
             return;
@@ -258,9 +263,16 @@ impl Keeper {
         let said = self.moves.said();
         self.look_for_drift(&seen, &said);
         let known = (&*said, &self.experience);
-        let Ok(better) = self.moves.planner.plan(&seen, known, self.objective) else {
-            return;
-        };
+        let among_nodes = self.moves.planner.plan(&seen, known, self.objective);
+        let Ok(mut better) = among_nodes else { return };
+        // The ring becomes another one only where that gives more.
+        if there.len() > seen.lines.len()
+            && let Ok(wider) =
+                self.moves.planner.plan_wider(&seen, (there, &self.experience), self.objective)
+            && wider.gain >= WORTH_IT * better.gain
+        {
+            better = wider;
+        }
         log::debug!("another split would be {:.2} times as good", better.gain);
         if self.watch.compare(now, better.gain) {
             note(&format!("leap: layers move: {:.0} % better", (better.gain - 1.0) * 1e2));
@@ -298,7 +310,7 @@ mod tests {
     #[test]
     fn who_is_away_for_long_is_left_out_and_taken_in_again() {
         let ring = nodes(&["desk", "pi", "orange"]);
-        let mut watch = Watch::new(s(60), &ring);
+        let mut watch = Watch::new(s(60), ring.clone());
         let there = [("desk", true), ("pi", true), ("orange", true)];
         let away = [("desk", true), ("pi", false), ("orange", true)];
         assert_eq!(watch.see(s(0), &there, &ring), Act::Nothing);
@@ -326,7 +338,7 @@ mod tests {
 
     #[test]
     fn layers_move_for_speed_more_and_more_seldom() {
-        let mut watch = Watch::new(s(60), &[]);
+        let mut watch = Watch::new(s(60), Vec::new());
         // Two looks a minute apart; every other split turns out to be the better one.
         let moves: Vec<u64> = (0..600)
             .map(|minute| minute * 60)
