@@ -247,6 +247,73 @@ fn such_a_team_outlives_the_death_of_each_board() {
     assert_eq!(answer(&serve()), wanted);
 }
 
+/// Says with its own end that something is over.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Seconds for which a board is away before the others do without it.
+const SOON: &str = "1";
+
+#[test]
+fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
+    let boards = Boards::new(83);
+    let wanted = alone();
+    let wanted = wanted.strip_prefix(PROMPT).unwrap().strip_suffix('\n').unwrap();
+    let mut workers = [0, 1].map(|index| Some(boards.worker(index)));
+    let mut lead = boards.lead("serve", &[0, 1]);
+    lead.args(["--listen", "127.0.0.1:0", "--streams", "2", "--rebalance-after", SOON]);
+    lead.arg("--control").arg(boards.folder.join("control"));
+    let served = Served::by(lead);
+    let nodes = || {
+        let mut asked = leap();
+        asked.args(["ring", "status", "--json", "--control"]).arg(boards.folder.join("control"));
+        let status: Value =
+            serde_json::from_str(&Ran::new(asked.output().unwrap()).succeeds().out).unwrap();
+        let nodes = status["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+    };
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Texts are under way all the time.
+        let end = End(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(answer(&served), wanted);
+            }
+        });
+        drop(workers[0].take());
+        let said = served.said("leap: the team is another one: desk, orange\n");
+        assert!(said.contains("pi is away: the others take its rows"), "{said}");
+        boards.wait_for(1, "computes ");
+        assert_eq!(answer(&served), wanted);
+        assert_eq!(nodes(), ["desk", "orange"]);
+
+        // The master goes on alone.
+        drop(workers[1].take());
+        served.said("leap: the team is another one: desk\n");
+        assert_eq!(answer(&served), wanted);
+        assert_eq!(nodes(), ["desk"]);
+
+        // One comes back, and then the other, which still believes in the team that it knew.
+        workers[1] = Some(boards.worker(1));
+        let said = served.said("leap: orange is there, and gets rows\n");
+        assert!(!said.contains("pi is there"), "{said}");
+        boards.wait_for(1, "computes ");
+        workers[0] = Some(boards.worker(0));
+        served.said("leap: pi is there, and gets rows\n");
+        served.said("leap: the team is another one: desk, pi, orange\n");
+        boards.wait_for(0, "computes ");
+        assert_eq!(answer(&served), wanted);
+        assert_eq!(nodes(), ["desk", "pi", "orange"]);
+        drop(end);
+    });
+}
+
 #[test]
 fn what_cannot_be_a_team_is_one_line() {
     let folder = Folder::new();

@@ -157,8 +157,8 @@ pub(super) struct Serve {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     control: ControlPlace,
-    /// ring: seconds that a board may be away, or another split be better by what is observed, before
-    /// layers move by themselves (60 with --boards, else off), or off
+    /// ring or --team auto: seconds that a board may be away, or a ring's other split be better by what is
+    /// observed, before layers or rows move by themselves (60 with --boards, else off), or off
     #[argh(option, from_str_fn(ring::rebalance_after))]
     rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which the server gives up (120; 0: never)

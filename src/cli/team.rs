@@ -5,14 +5,16 @@ use std::mem;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::model_files;
-use super::ring::{self, Board, Control, RingFlags, is_interrupted};
+use super::ring::{self, Board, Control, Links, RingFile, RingFlags, is_interrupted};
 use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
-use crate::engine::team::{MemberNotice, MemberOptions, TeamOptions};
+use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::fetch::giver;
 use crate::model::{Model, Share};
@@ -131,12 +133,11 @@ impl<'a> TeamBoard<'a> {
         weights::prepare_part(engine, &WeightsPlace { huge, ..place.clone() }, part, words)
     }
 
-    /// Opens the links to all other nodes.
-    fn mesh(&self, model: &Model) -> Result<Mesh, Failure> {
-        let own = &self.nodes[self.own];
+    /// What this node says of itself to others that it has links with.
+    fn info(&self, model: &Model) -> Result<RingInfo, Failure> {
         let header = model.header();
         let whole = 0..header.n_layers as u32;
-        let node = RingInfo {
+        Ok(RingInfo {
             model: model.fingerprint().map_err(|e| Failure::runtime(&e))?,
             dim: header.dim as u32,
             n_layers: whole.end,
@@ -146,8 +147,14 @@ impl<'a> TeamBoard<'a> {
             wish: None,
             dtype: self.flags.wire,
             is_master: false,
-            name: hello::name(&own.name),
-        };
+            name: hello::name(&self.nodes[self.own].name),
+        })
+    }
+
+    /// Opens the links to all other nodes. Those of another team of theirs are refused where a master says who is in it:
+    /// they may not know of this one yet.
+    fn mesh(&self, info: &RingInfo) -> Result<Mesh, Failure> {
+        let own = &self.nodes[self.own];
         let key = self.flags.key.as_deref().map(key::read).transpose()?;
         let host = self.flags.host.as_ref().unwrap_or(&own.address.host);
         if key.is_none() && !ring::is_loopback(host) {
@@ -165,14 +172,44 @@ impl<'a> TeamBoard<'a> {
             let is_said = self.is_lead() && self.share.is_some();
             let has_first = is_said || endpoints.iter().any(Option::is_some);
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
-            let config = LinkConfig::new(node.clone(), key.clone(), seed);
-            let config = LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, ..config };
+            let config = LinkConfig::new(info.clone(), key.clone(), seed);
+            let prev = self.flags.is_told().then(|| hello::name(&peer.name));
+            let config = LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, prev, ..config };
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
             let next = HostPort::new(&peer.address.host, port(peer, self.own));
             endpoints.push(Some(self.endpoint(config, listen, next, !has_first)?));
         }
         Mesh::new(endpoints).map_err(|e| Failure::runtime(&e))
+    }
+
+    /// What opens the links of other teams that this lead is to have, of which `hear` hears.
+    fn links<H>(&self, info: RingInfo, hear: H) -> Links
+    where
+        H: Fn(Option<String>) + Clone + Send + 'static,
+    {
+        let flags = self.flags.clone();
+        Box::new(move |file| {
+            let file = Some(RingFile::Told(file.to_owned()));
+            let (flags, info) = (RingFlags { file, ..flags.clone() }, info.clone());
+            let names = match TeamBoard::of_ring(&flags) {
+                Ok(Some(board)) => board.names(),
+                _ => Vec::new(),
+            };
+            let notices = Box::new(teller(names, hear.clone()));
+            let hear = hear.clone();
+            let link = move || {
+                let mesh = match TeamBoard::of_ring(&flags) {
+                    Ok(Some(board)) => board.mesh(&info).map_err(|e| words(&e))?,
+                    Ok(None) => Mesh::alone(),
+                    Err(e) => return Err(words(&e)),
+                };
+                // Nobody waits for boards of the team before.
+                hear(None);
+                Ok(mesh)
+            };
+            (Box::new(link), notices)
+        })
     }
 
     fn endpoint(
@@ -198,16 +235,18 @@ impl<'a> TeamBoard<'a> {
 
     /// Makes `engine` the lead of its place in a ring.
     pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), Failure> {
-        let mesh = self.mesh(engine.model())?;
-        let options = self.options(|_| {})?;
+        let mesh = self.mesh(&self.info(engine.model())?)?;
+        let options = self.options(|_| {}, &Arc::default(), None)?;
         engine.lead(mesh, options).map_err(|e| Failure::runtime(&e))
     }
 
     fn options(
         &self,
         hear: impl Fn(Option<String>) + Send + 'static,
+        n_coming: &Arc<AtomicUsize>,
+        changes: Option<Receiver<OtherTeam>>,
     ) -> Result<TeamOptions, Failure> {
-        let (flags, mut n_given) = (self.flags, 0);
+        let (flags, mut n_given, n_coming) = (self.flags, 0, Arc::clone(n_coming));
         Ok(TeamOptions {
             name: self.nodes[self.own].name.clone(),
             shares: self.nodes.iter().map(|node| node.share).collect(),
@@ -217,10 +256,12 @@ impl<'a> TeamBoard<'a> {
             // A board that gets its rows from here will be ready.
             is_coming: Box::new(move || {
                 giver::n_pieces() > mem::replace(&mut n_given, giver::n_pieces())
+                    || n_coming.load(Ordering::Acquire) > 0
             }),
             epoch: ring::random_epoch()?,
             is_interrupted,
-            tell: Box::new(self.teller(hear)),
+            tell: Box::new(teller(self.names(), hear)),
+            changes,
         })
     }
 
@@ -230,9 +271,13 @@ impl<'a> TeamBoard<'a> {
         engine: &mut Engine,
         place: &WeightsPlace,
     ) -> Result<Control, Failure> {
-        let mesh = self.mesh(engine.model())?;
+        let info = self.info(engine.model())?;
+        let mesh = self.mesh(&info)?;
         let (control, hear) = ring::team_control(self.flags, place)?;
-        engine.lead_alone(mesh, self.options(hear)?).map_err(|e| match e {
+        let (links, n_coming) = (self.links(info, hear.clone()), Arc::default());
+        let changes = ring::watch_team(self.flags, engine, links, Arc::clone(&n_coming))?;
+        let options = self.options(hear, &n_coming, changes)?;
+        engine.lead_alone(mesh, options).map_err(|e| match e {
             LeadError::Step(e) => self.failure(&e),
             e => Failure::runtime(&e),
         })?;
@@ -264,40 +309,6 @@ impl<'a> TeamBoard<'a> {
         self.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    /// Says what happens to the team, by the nodes' names, and has it heard who is waited for.
-    fn teller<H: Fn(Option<String>) + Send>(
-        &self,
-        hear: H,
-    ) -> impl FnMut(&TeamNotice) + Send + use<H> {
-        let names = self.names();
-        // Whoever was waited for is heard of again.
-        let mut is_waited_for = vec![false; names.len()];
-        move |notice| {
-            let mut was_waited_for = false;
-            match notice {
-                TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
-                    is_waited_for[*node] = true;
-                }
-                TeamNotice::Ready { node, .. } => {
-                    was_waited_for = std::mem::take(&mut is_waited_for[*node]);
-                }
-                _ => {}
-            }
-            let waited_for = names.iter().zip(&is_waited_for).filter(|(_, is)| **is);
-            let waited_for: Vec<&str> = waited_for.map(|(name, _)| name.as_str()).collect();
-            let is_complete = waited_for.is_empty();
-            hear((!is_complete).then(|| format!("waiting for {}", waited_for.join(", "))));
-            match notice {
-                TeamNotice::Ready { .. } if !was_waited_for => return,
-                TeamNotice::Came { .. } => return,
-                _ => {}
-            }
-            let text = text(&names, notice);
-            notify::status(&text);
-            note(&format!("leap: {text}"));
-        }
-    }
-
     /// The team, a line a node.
     pub(super) fn describe(&self, engine: &Engine) {
         let Some(team) = engine.team().filter(|_| !self.flags.is_quiet) else { return };
@@ -326,7 +337,7 @@ impl<'a> TeamBoard<'a> {
 
     /// Works for any lead until a signal ends it.
     pub(super) fn follow(&self, engine: &mut Engine, limits: Limits) -> Result<(), Failure> {
-        let mesh = self.mesh(engine.model())?;
+        let mesh = self.mesh(&self.info(engine.model())?)?;
         let own = &self.nodes[self.own];
         if !self.flags.is_quiet {
             let Address { host, port } = self.listens();
@@ -383,6 +394,44 @@ pub(super) fn begin(
             Ok(Some(control))
         }
     }
+}
+
+/// Says what happens to the team, by the nodes' names, and has it heard who is waited for.
+fn teller<H: Fn(Option<String>) + Send>(
+    names: Vec<String>,
+    hear: H,
+) -> impl FnMut(&TeamNotice) + Send + use<H> {
+    // Whoever was waited for is heard of again.
+    let mut is_waited_for = vec![false; names.len()];
+    move |notice| {
+        let mut was_waited_for = false;
+        match notice {
+            TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
+                is_waited_for[*node] = true;
+            }
+            TeamNotice::Ready { node, .. } => {
+                was_waited_for = std::mem::take(&mut is_waited_for[*node]);
+            }
+            _ => {}
+        }
+        let waited_for = names.iter().zip(&is_waited_for).filter(|(_, is)| **is);
+        let waited_for: Vec<&str> = waited_for.map(|(name, _)| name.as_str()).collect();
+        let is_complete = waited_for.is_empty();
+        hear((!is_complete).then(|| format!("waiting for {}", waited_for.join(", "))));
+        match notice {
+            TeamNotice::Ready { .. } if !was_waited_for => return,
+            TeamNotice::Came { .. } => return,
+            _ => {}
+        }
+        let text = text(&names, notice);
+        notify::status(&text);
+        note(&format!("leap: {text}"));
+    }
+}
+
+/// What went wrong, in words.
+fn words(failure: &Failure) -> String {
+    failure.message().unwrap_or_default().to_owned()
 }
 
 /// What happened, by the nodes' names.

@@ -32,6 +32,16 @@ impl<'a> Seat<'a> {
         self.team.as_mut().map_or(Ok(true), |team| team.assemble(self.transformer))
     }
 
+    /// Whether the team is to become another one.
+    pub(in crate::engine) fn is_team_to_change(&self) -> bool {
+        self.team.as_ref().is_some_and(|team| team.is_to_change())
+    }
+
+    /// How often the team has become another one.
+    pub(in crate::engine) fn n_team_changes(&self) -> u32 {
+        self.team.as_ref().map_or(0, |team| team.n_changes())
+    }
+
     /// Whether the lead of the team was asked to end its work.
     pub(in crate::engine) fn is_interrupted(&self) -> bool {
         self.team.as_ref().is_some_and(|team| team.is_interrupted())

@@ -75,16 +75,23 @@ impl Engine {
         }
     }
 
-    /// As the master of a ring: makes it what it is to become, if somebody asks for that, and opens it so.
+    /// As the master of a ring or the lead of a team without one: makes it what it is to become, if somebody asks for
+    /// that, and opens it so.
     ///
     /// # Errors
     /// If it cannot be opened.
     pub fn look_for_changes(&mut self) -> Result<(), StepError> {
         let (mut seat, nodes) = self.seat();
-        let Nodes::Ring(ring) = nodes else { return Ok(()) };
-        match ring.look_for_changes(&mut seat) {
-            true => ring.open(&mut seat),
-            false => Ok(()),
+        match nodes {
+            Nodes::Alone(_) => Ok(()),
+            Nodes::Ring(ring) => match ring.look_for_changes(&mut seat) {
+                true => ring.open(&mut seat),
+                false => Ok(()),
+            },
+            Nodes::Team(team) => match seat.is_team_to_change() {
+                true => team.open(&mut seat),
+                false => Ok(()),
+            },
         }
     }
 

@@ -59,7 +59,7 @@ pub(crate) use replay::Replay;
 pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;
 pub use topology::Member;
-pub(crate) use topology::{PORT_DEFAULT, Place, TeamPlace, Topology};
+pub(crate) use topology::{PORT_DEFAULT, Place, TeamPlace, Topology, TopologyError};
 pub(crate) use worker::{Opening, Worker, WorkerStep};
 
 /// A node's neighbours.

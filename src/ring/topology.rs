@@ -209,7 +209,8 @@ impl Topology {
         Ok(())
     }
 
-    fn knows(&self, name: &str) -> bool {
+    /// Whether a board is called so.
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.names().any(|known| known == name)
     }
 

@@ -31,6 +31,8 @@ pub enum TeamError {
     Superseded,
     /// There is no open epoch.
     NotOpen,
+    /// This node cannot open its links: why.
+    Links(String),
     /// The caller was interrupted.
     Interrupted,
 }
@@ -45,6 +47,7 @@ impl fmt::Display for TeamError {
             }
             TeamError::Superseded => write!(f, "the team's lead has gone on without this node"),
             TeamError::NotOpen => write!(f, "the team is not open"),
+            TeamError::Links(why) => write!(f, "no links to the other nodes of the team: {why}"),
             TeamError::Interrupted => write!(f, "interrupted"),
         }
     }

@@ -110,6 +110,15 @@ impl Mesh {
         Ok(mesh)
     }
 
+    /// Of a node that is the only one.
+    pub fn alone() -> Mesh {
+        let (driven_us, is_resting) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (is_closing, peers) = (AtomicBool::new(false), vec![None]);
+        let time = Arc::new(SystemTime(Instant::now()));
+        let shared = Shared { time, peers, driven_us, is_resting, is_closing };
+        Mesh { shared: Arc::new(shared), own: 0, minder: None }
+    }
+
     /// The same in another time, where somebody else calls [`Minder::turn`].
     pub(super) fn without_minder(
         endpoints: Vec<Option<Box<dyn Endpoint>>>,

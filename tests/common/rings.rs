@@ -188,6 +188,7 @@ impl Recipe {
             epoch: 1,
             is_interrupted: || false,
             tell: Box::new(|_| {}),
+            changes: None,
         };
         Some((lead, options))
     }

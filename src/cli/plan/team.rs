@@ -38,7 +38,7 @@ impl<'a> TeamPlan<'a> {
     ///
     /// # Errors
     /// If these are too many, or none.
-    pub(super) fn of(
+    pub(in crate::cli) fn of(
         header: &Header,
         load: &Load,
         boards: Vec<&'a Board>,
@@ -162,15 +162,16 @@ impl<'a> TeamPlan<'a> {
     }
 
     /// The boards, the lead first, and their shares.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = (&'a Board, u16)> {
+    pub(in crate::cli) fn nodes(&self) -> impl Iterator<Item = (&'a Board, u16)> {
         self.boards.iter().copied().zip(self.shares.iter().copied())
     }
 
-    /// The ring file of one place that is this team, which has all `n_layers`.
+    /// The ring file of one place that is this team, or its only board, which has all `n_layers`.
     pub(in crate::cli) fn ring_file(&self, n_layers: usize) -> String {
         let lead = self.boards[0];
         let mut text = format!("{} {} 0..{n_layers}\n", lead.name, lead.address);
-        for (board, share) in self.boards.iter().zip(&self.shares) {
+        let nodes = self.boards.iter().zip(&self.shares).filter(|_| self.boards.len() > 1);
+        for (board, share) in nodes {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "team {} {} {share}", board.name, board.address);
         }

@@ -59,7 +59,7 @@ pub(in crate::cli) fn gather(
     };
     let model = Divided { header: model.header(), load: &load, kind, kept_at: &kept_at };
     match flags.is_team {
-        true => rows::share(flags, &places, (&own, model), &key),
+        true => rows::share(flags, (boards, &places), (&own, model), key),
         false => divide(flags, (boards, &places), (&own, model), key),
     }
 }

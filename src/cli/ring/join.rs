@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,12 +15,14 @@ use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::interrupt::{self, is_interrupted};
 use super::origin::Origin;
+use super::place::part_of;
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
+use crate::model::Share;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
 use crate::sys::power::Meter;
@@ -53,8 +54,8 @@ struct Orders {
     state: Mutex<State>,
 }
 
-/// Packs these layers of the file at this path.
-pub(in crate::cli) type Pack = Box<dyn Fn(&Path, Range<usize>) -> Result<(), String> + Send + Sync>;
+/// Packs what this share needs of the file at this path.
+pub(in crate::cli) type Pack = Box<dyn Fn(&Path, Share) -> Result<(), String> + Send + Sync>;
 
 struct State {
     order: Order,
@@ -206,7 +207,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Gets the layers that this board has in a ring file while it works, and says how many percent are there.
+    /// Gets the layers, or the rows, that this board has in a ring file while it works, and says how many percent are there.
     fn prepare(self: &Arc<Orders>, file: &str, port: u16) -> Result<u32, String> {
         check(file, &self.name)?;
         let order = Order::Ring { file: file.to_owned(), port };
@@ -247,14 +248,16 @@ impl Orders {
     fn get(&self, next: &Next) -> Result<(), String> {
         let Order::Ring { file, port } = &next.order else { return Ok(()) };
         let topology = Topology::parse(file).map_err(|e| e.to_string())?;
-        let (place, _) = topology.place(&self.name).map_err(|e| e.to_string())?;
+        let (layers, rows) = part_of(&topology, &self.name).map_err(|e| e.to_string())?;
+        // A board that has some rows has those of the classifier, too, if its team does.
+        let has_ends = topology.team(&self.name).is_some_and(|team| team.is_first);
         let host = &topology.members()[0].address.host;
         let address = HostPort::new(host, *port).resolve(|_: &SocketAddr| true);
         let address = address.map_err(|e| e.to_string())?;
         let order = taker::Order {
             name: &self.name,
-            layers: (place.layers.start, Some(place.layers.end)),
-            rows: None,
+            layers: (layers.start, Some(layers.end)),
+            rows: rows.as_ref(),
             key: &self.key,
             folder: &self.folder,
             is_interrupted: &|| signal::interrupted() != 0,
@@ -266,7 +269,8 @@ impl Orders {
         // Once more if a disk has not kept what was fetched earlier.
         for _ in 0..2 {
             let fetched = taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
-            let Err(why) = (self.pack)(&fetched.path, place.layers.clone()) else { break };
+            let share = Share { layers: layers.clone(), has_ends };
+            let Err(why) = (self.pack)(&fetched.path, share) else { break };
             log::debug!("layers are not packed ahead: {why}");
             if fetch::remove_damaged(&self.folder) == 0 {
                 break;

@@ -25,6 +25,7 @@ mod search;
 mod speeds;
 mod status;
 mod team;
+mod team_watch;
 mod tell;
 mod watch;
 
@@ -59,6 +60,7 @@ pub(super) use flags::{
 };
 pub(super) use interrupt::is_interrupted;
 pub(super) use team::control as team_control;
+pub(super) use team_watch::{Links, start as watch_team};
 pub(super) use tell::tell;
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.
@@ -80,12 +82,14 @@ impl<'a> Board<'a> {
         let (place, members, n_nodes) = match &flags.file {
             Some(file) => {
                 let (mut place, members) = place::from_file(flags, file, header.n_layers)?;
-                if flags.fleet.is_some() && place.next.is_none() {
+                // The boards of a team are no ring's.
+                let has_fleet = flags.fleet.is_some() && !flags.is_team;
+                if has_fleet && place.next.is_none() {
                     // A ring of one is its own next node.
                     place.next = Some(members[0].address.clone());
                 }
                 // Boards that are called may become more.
-                let n_nodes = if flags.fleet.is_some() { NODES_MAX } else { members.len() };
+                let n_nodes = if has_fleet { NODES_MAX } else { members.len() };
                 (place, members, n_nodes)
             }
             None => {

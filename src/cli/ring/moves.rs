@@ -254,12 +254,12 @@ impl Moves {
 
 impl Fleet {
     /// Tells the boards of these names their parts of the ring in this file, and those that have none, that.
-    fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
+    pub(super) fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
+        let ring = Topology::parse(file).map_err(|e| e.to_string())?;
         let mut result = Ok(());
         let others = self.boards.iter().skip(1).zip(&self.called);
         for (board, place) in others.filter(|(board, _)| names.contains(&board.name)) {
-            let has_part =
-                file.lines().any(|line| line.split(' ').next() == Some(board.name.as_str()));
+            let has_part = ring.knows(&board.name);
             let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };
             let told = call(place, &self.key, |called| called.tell(&order));
             if let (Err(Failed { why, .. }), true, Ok(())) = (told, has_part, &result) {
@@ -272,7 +272,7 @@ impl Fleet {
 
 impl Fleet {
     /// If not all boards of the ring could be told of it: tells those that are there.
-    fn tell_again(&mut self, is_there: &[bool]) {
+    pub(super) fn tell_again(&mut self, is_there: &[bool]) {
         let Some(file) = self.untold.take() else { return };
         let there = only(self.boards.clone(), is_there);
         let there: Vec<String> = there.into_iter().map(|board| board.name).collect();

@@ -1,10 +1,12 @@
 //! A board's place in its ring, by the ring file or by flags alone.
 
+use std::ops::Range;
+
 use super::flags::{RingFile, RingFlags};
 use super::origin::Origin;
 use crate::channel;
 use crate::cli::Failure;
-use crate::ring::{Address, Member, PORT_DEFAULT, Place, TeamPlace};
+use crate::ring::{Address, Member, PORT_DEFAULT, Place, TeamPlace, Topology, TopologyError};
 use crate::wire::give::Rows;
 
 const NO_NODE: &str = "--ring needs --node NAME on a worker";
@@ -25,7 +27,8 @@ pub(super) fn from_file(
             return Err(Failure::Usage(NO_NODE.to_owned()));
         }
     };
-    if let (Some(team), true) = (topology.first_team(), flags.rebalance_after.is_some()) {
+    let stays = flags.rebalance_after.is_some() && !flags.is_team;
+    if let Some(team) = topology.first_team().filter(|_| stays) {
         let what = format!("--rebalance-after moves layers, and those of {team}, a team, stay");
         return Err(Failure::Usage(what));
     }
@@ -77,18 +80,26 @@ pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failu
     };
     let topology = file.read()?;
     let name = flags.node.clone().ok_or_else(|| Failure::Usage(NO_NODE.to_owned()))?;
-    let (layers, rows) = match topology.team(&name) {
-        // Its lead has all rows.
-        Some(team) if team.own > 0 => {
-            let shares = team.nodes.iter().map(|node| node.share).collect();
-            (team.layers, Some(Rows { shares, own: team.own as u16 }))
-        }
-        _ => (topology.place(&name).map_err(|e| file.is_bad(&e))?.0.layers, None),
-    };
+    let (layers, rows) = part_of(&topology, &name).map_err(|e| file.is_bad(&e))?;
     let first = &topology.members()[0].address;
     let auto = || Address { host: first.host.clone(), port: channel::PORT_DEFAULT };
     let layers = (layers.start, Some(layers.end));
     Ok(Wanted { name, layers, rows, from: given(origin).unwrap_or_else(auto) })
+}
+
+/// The layers that a board has in a ring, and which rows of them, if not all.
+pub(super) fn part_of(
+    topology: &Topology,
+    name: &str,
+) -> Result<(Range<usize>, Option<Rows>), TopologyError> {
+    match topology.team(name) {
+        // Its lead has all rows.
+        Some(team) if team.own > 0 => {
+            let shares = team.nodes.iter().map(|node| node.share).collect();
+            Ok((team.layers, Some(Rows { shares, own: team.own as u16 })))
+        }
+        _ => Ok((topology.place(name)?.0.layers, None)),
+    }
 }
 
 /// A node and the next one, of a ring of which no more is known.

@@ -1,12 +1,12 @@
 //! `--team auto`: the boards of `--boards` share every layer by rows, each as much as it is quick.
 
 use std::fs;
-use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 
 use super::figures::Own;
 use super::flags::{RingFile, RingFlags};
+use super::fleet::Fleet;
+use super::origin::Boards;
 use super::roll::{Divided, Known, fleet, until_there};
 use crate::channel;
 use crate::cli::plan::team::TeamPlan;
@@ -14,7 +14,6 @@ use crate::cli::{Failure, note, warn};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Objective, Task, solve};
 use crate::ring::{Address, TeamPlace, Topology};
-use crate::sys::file::AtomicFile;
 use crate::wire::call::Call;
 use crate::wire::seal::Key;
 
@@ -32,18 +31,19 @@ pub(super) fn check(flags: &RingFlags) -> Result<(), Failure> {
     }
 }
 
-/// Shares a model among this board and those at `places`, tells each its part, and gives `flags` the ring file of one
+/// Shares a model among this board and those at `places`, who are `sought`, tells each its part, and gives `flags` the ring file of one
 /// place that is their team.
 pub(super) fn share(
     flags: &mut RingFlags,
-    places: &[Address],
+    (sought, places): (Boards, &[Address]),
     (own, model): (&Own, Divided<'_>),
-    key: &Key,
+    key: Key,
 ) -> Result<(), Failure> {
     let Divided { header, load, .. } = model;
-    let (known, called) = known(flags, places, (own, &model), key)?;
-    let best = plan(&model, &known)?;
-    let plan = kept(&model, &known, best.token_s()).unwrap_or(best);
+    let (boards, called) = known(flags, places, (own, &model), &key)?;
+    let known = &*boards;
+    let best = plan(&model, known)?;
+    let plan = kept(&model, known, best.token_s()).unwrap_or(best);
     let file = plan.ring_file(header.n_layers);
     if let Err(e) = Topology::parse(&file) {
         let what =
@@ -52,23 +52,36 @@ pub(super) fn share(
     }
     if !flags.is_quiet {
         plan.table().lines().for_each(note);
-        let task = Task::new(load, &known);
+        let task = Task::new(load, known);
         if let Ok(parts) = solve(&task, Objective::Latency, None) {
             let of_one = 1.0 / task.figures(&parts).token_s;
             note(&format!("as a ring, without --team auto: {of_one:.1} tokens/s of one stream"));
         }
     }
     let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
+    // One that goes away just now is told or left out later.
+    let patience = (Instant::now(), flags.rebalance_after);
+    let mut are_told = true;
     for address in &called {
-        // A team is complete, or waits.
         let call = Call::Ring { port, file: &file };
-        let patience = (Instant::now(), None);
-        until_there(address, key, patience, &mut |called| called.tell(&call))?;
+        let told = until_there(address, &key, patience, &mut |called| called.tell(&call))?;
+        are_told &= told.is_some();
     }
+    let nodes = plan.nodes().map(|(board, _)| board.name.clone()).collect();
+    let fleet = Fleet {
+        boards,
+        called,
+        nodes,
+        kind: model.kind,
+        sought,
+        key,
+        port,
+        kept_at: model.kept_at.to_owned(),
+        untold: (!are_told).then(|| file.clone()),
+    };
     // Without it the next start may share the rows otherwise.
-    let _ = keep(model.kept_at, &file);
-    (flags.file, flags.give, flags.rebalance_after) =
-        (Some(RingFile::Told(file)), Some(port), None);
+    let _ = fleet.keep_split(&file);
+    (flags.file, flags.give, flags.fleet) = (Some(RingFile::Told(file)), Some(port), Some(fleet));
     Ok(())
 }
 
@@ -127,10 +140,4 @@ fn kept<'a>(model: &Divided<'_>, known: &'a [Board], best_s: f64) -> Option<Team
     let plan = TeamPlan::with_shares(model.header, model.load, boards, shares).ok()?;
     let is_good = is_same && plan.lacks().is_none() && plan.token_s() <= WORTH_IT * best_s;
     is_good.then_some(plan)
-}
-
-fn keep(path: &Path, file: &str) -> std::io::Result<()> {
-    let mut kept = AtomicFile::create(path)?;
-    kept.write_all(file.as_bytes())?;
-    kept.commit()
 }

@@ -17,8 +17,8 @@ use crate::engine::WeightsPlace;
 pub(in crate::cli) fn control(
     flags: &RingFlags,
     place: &WeightsPlace,
-) -> Result<(Control, impl Fn(Option<String>) + Send + use<>), Failure> {
-    // A team's shares do not change.
+) -> Result<(Control, impl Fn(Option<String>) + Clone + Send + use<>), Failure> {
+    // What a team becomes while it works is no matter of the desk.
     let (desk, _) = Desk::new(place);
     let desk = Arc::new(desk);
     let file = listen(flags, Answers { desk: Arc::clone(&desk) })?;
@@ -36,8 +36,8 @@ impl Service for Answers {
         let (rate, seen) = match request {
             "status" | "status json" => look(&self.desk, |seen| seen.team_tokens()),
             _ => {
-                let why = "this is the lead of a team, whose boards share every layer: shares stay as the \
-                           team's file has them";
+                let why = "this is the lead of a team, whose boards share every layer: nobody \
+                           gives them layers";
                 return Err(Refusal { code: 2, why: why.to_owned() });
             }
         };

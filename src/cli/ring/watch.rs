@@ -30,7 +30,7 @@ const KNOWN_FOR: u32 = 20;
 
 /// What is to be done about the boards.
 #[derive(Debug, PartialEq, Eq)]
-enum Act {
+pub(super) enum Act {
     /// Nothing.
     Nothing,
     /// This node is away.
@@ -40,7 +40,7 @@ enum Act {
 }
 
 /// What a watch remembers. Times are those since it began.
-struct Watch {
+pub(super) struct Watch {
     /// How long a board has to be as it is, or a split the better one.
     after: Duration,
     /// Boards, whether they are there, and since when.
@@ -55,8 +55,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Of a ring that was planned with these boards.
-    fn new(after: Duration, considered: Vec<String>) -> Watch {
+    /// Of a ring or a team that was planned with these boards.
+    pub(super) fn new(after: Duration, considered: Vec<String>) -> Watch {
         Watch {
             after,
             boards: Vec::new(),
@@ -67,8 +67,13 @@ impl Watch {
         }
     }
 
+    /// How often boards are looked after.
+    pub(super) fn period(&self) -> Duration {
+        (self.after / 4).clamp(LOOKED_EVERY.0, LOOKED_EVERY.1)
+    }
+
     /// Which boards are there, and which are nodes of the ring.
-    fn see(&mut self, now: Duration, boards: &[(&str, bool)], nodes: &[String]) -> Act {
+    pub(super) fn see(&mut self, now: Duration, boards: &[(&str, bool)], nodes: &[String]) -> Act {
         for (name, is_there) in boards {
             match self.boards.iter_mut().find(|(known, ..)| known == name) {
                 Some((_, was_there, _)) if was_there == is_there => {}
@@ -99,7 +104,7 @@ impl Watch {
     }
 
     /// A plan is yet to consider this board.
-    fn forget(&mut self, name: &str) {
+    pub(super) fn forget(&mut self, name: &str) {
         self.considered.retain(|known| known != name);
     }
 
@@ -163,7 +168,7 @@ struct Keeper {
 
 impl Keeper {
     fn keep(mut self) {
-        let every = (self.watch.after / 4).clamp(LOOKED_EVERY.0, LOOKED_EVERY.1);
+        let every = self.watch.period();
         let mut compared = Instant::now();
         while !is_interrupted() {
             thread::sleep(every);

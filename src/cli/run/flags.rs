@@ -210,8 +210,8 @@ pub(in crate::cli) struct Run {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     pub(super) control: ControlPlace,
-    /// ring: seconds that a board may be away, or another split be better by what is observed, before
-    /// layers move by themselves (60 with --boards, else off), or off
+    /// ring or --team auto: seconds that a board may be away, or a ring's other split be better by what is
+    /// observed, before layers or rows move by themselves (60 with --boards, else off), or off
     #[argh(option, from_str_fn(ring::rebalance_after))]
     pub(super) rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which the master gives up (120; 0: never)
@@ -304,7 +304,7 @@ impl Run {
         }
         if is_file && self.rebalance_after.is_some() {
             return usage(
-                "--rebalance-after is for rings; a team's shares stay as its file has them",
+                "--rebalance-after is for rings and --team auto; shares stay as a team's file has them",
             );
         }
         if self.fetch.is_some() && self.model.is_some() {

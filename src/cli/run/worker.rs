@@ -12,7 +12,6 @@ use crate::engine::ring::{Held, Limits, MachineReading, NodeError};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::format::model::Header;
-use crate::model::Share;
 use crate::ring::Notice;
 use crate::sys::heat::Thermometer;
 use crate::sys::power::Meter;
@@ -41,9 +40,9 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         return take_part(flags, &ring, &options, sensors, &mut Held::default());
     };
     let (place, isa) = (flags.place(), options.isa);
-    let pack = move |path: &Path, layers| {
+    let pack = move |path: &Path, share| {
         let place = WeightsPlace { model: Some(path.to_owned()), ..place.clone() };
-        ahead::pack(Share { layers, has_ends: false }, &place, isa)
+        ahead::pack(share, &place, isa)
     };
     let waiting =
         join::start(&ring, port, &flags.cache, (&options, meter.as_deref(), Box::new(pack)))?;

@@ -92,8 +92,13 @@ impl TeamAlone {
     }
 
     fn try_run(&mut self, seat: &mut Seat<'_>, batch: Option<&Batch>) -> Result<(), StepError> {
+        let n_changes = seat.n_team_changes();
         if !seat.assemble_team()? {
             self.replay.restart();
+        }
+        if seat.n_team_changes() != n_changes {
+            // Other nodes are waited for as long again.
+            self.progress = Instant::now();
         }
         while let Some((span, tokens)) = self.replay.next_batch() {
             frames::batch(&[span], tokens, &mut self.again);

@@ -1,5 +1,9 @@
 //! The lead of a team: has all nodes run what it is to run.
 
+mod changes;
+
+use std::cell::RefCell;
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use super::error::TeamStartError;
@@ -37,6 +41,25 @@ pub struct TeamOptions {
     pub is_interrupted: fn() -> bool,
     /// Told what happens.
     pub tell: TellTeam,
+    /// Other teams that this one is to become, if somebody asks for some.
+    pub changes: Option<Receiver<OtherTeam>>,
+}
+
+/// Opens a lead's links, or says why that cannot be.
+pub type LinkTeam = Box<dyn FnMut() -> Result<Mesh, String> + Send>;
+
+/// Another team of the same model and lead, which has it once no batch is under way.
+pub struct OtherTeam {
+    /// What each node computes in proportion to the others, the lead first, which may be alone.
+    pub shares: Vec<u16>,
+    /// Tells the others, or says whom it could not tell.
+    pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    /// Opens the links, once those of the team before are closed.
+    pub link: LinkTeam,
+    /// Told what happens to it.
+    pub notices: TellTeam,
+    /// Hears that it is so, or why not.
+    pub done: Sender<Result<(), String>>,
 }
 
 /// Where the time of passes went, in all.
@@ -79,6 +102,12 @@ pub struct TeamLead {
     /// The spans of a pass in the words of frames.
     spans: Vec<FrameSpan>,
     times: TeamTimes,
+    /// What the team is to become next.
+    waiting: RefCell<Option<OtherTeam>>,
+    /// Opens the links that there are to be.
+    link: Option<LinkTeam>,
+    /// How often it has become another one.
+    n_changes: u32,
 }
 
 impl TeamLead {
@@ -110,32 +139,46 @@ impl TeamLead {
             ids: Vec::with_capacity(plan.max_batch),
             spans: Vec::with_capacity(plan.max_batch),
             times: TeamTimes::default(),
+            waiting: RefCell::default(),
+            link: None,
+            n_changes: 0,
         })
     }
 
-    /// Waits until all nodes are ready. `false` if they were not since this was asked last: what the streams held is
-    /// lost.
+    /// Waits until all nodes are ready, of another team if that is asked for. `false` if they were not since this was asked
+    /// last: what the streams held is lost.
     ///
     /// # Errors
     /// If they will not be, or nobody waits for it any more.
     pub(in crate::engine) fn assemble(
         &mut self,
-        transformer: &Transformer,
+        transformer: &mut Transformer,
     ) -> Result<bool, StepError> {
-        if self.is_open && self.lead.is_open() {
-            return Ok(true);
-        }
-        self.is_open = false;
-        let opening = self.opening(transformer).ok_or(ForwardError::Plan)?;
-        let TeamOptions { is_interrupted, tell, timeout, is_coming, .. } = &mut self.options;
         loop {
-            match self.lead.open(&opening, is_interrupted, tell, *timeout) {
+            self.change(transformer)?;
+            if self.is_open && self.lead.is_open() {
+                return Ok(true);
+            }
+            self.is_open = false;
+            let opening = self.opening(transformer).ok_or(ForwardError::Plan)?;
+            let TeamOptions { is_interrupted, tell, timeout, is_coming, changes, .. } =
+                &mut self.options;
+            let waiting = &self.waiting;
+            let is_over = || is_interrupted() || is_asked_for(waiting, changes.as_ref());
+            match self.lead.open(&opening, &is_over, tell, *timeout) {
+                Ok(()) => break,
                 Err(TeamError::Timeout { .. }) if is_coming() => {}
-                opened => break opened.map_err(step_error)?,
+                Err(TeamError::Interrupted) if !is_interrupted() => {}
+                Err(error) => return Err(step_error(error)),
             }
         }
         self.is_open = true;
         Ok(false)
+    }
+
+    /// How often the team has become another one.
+    pub(in crate::engine) fn n_changes(&self) -> u32 {
+        self.n_changes
     }
 
     /// What the nodes are to be ready for.
@@ -305,6 +348,16 @@ impl Drop for TeamLead {
     fn drop(&mut self) {
         self.lead.close();
     }
+}
+
+/// Whether another team is asked for, which waits from then on.
+fn is_asked_for(
+    waiting: &RefCell<Option<OtherTeam>>,
+    changes: Option<&Receiver<OtherTeam>>,
+) -> bool {
+    let mut waiting = waiting.borrow_mut();
+    *waiting = waiting.take().or_else(|| changes?.try_recv().ok());
+    waiting.is_some()
 }
 
 /// Whether the transformer has all layers and both ends.

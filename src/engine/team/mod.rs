@@ -8,5 +8,5 @@ mod passes;
 
 pub(super) use alone::TeamAlone;
 pub use error::TeamStartError;
-pub use lead::{TeamLead, TeamOptions, TeamTimes, TellTeam};
+pub use lead::{LinkTeam, OtherTeam, TeamLead, TeamOptions, TeamTimes, TellTeam};
 pub use member::{MemberNotice, MemberOptions, run_member};

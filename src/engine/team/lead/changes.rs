@@ -1,0 +1,62 @@
+//! How a lead's team becomes another one.
+
+use super::{OtherTeam, TeamLead, TeamTimes, is_asked_for};
+use crate::engine::error::StepError;
+use crate::engine::ring::frames;
+use crate::engine::team::passes::line;
+use crate::model::{Stage, StageInfo, Team, Transformer};
+use crate::team::{Lead, Mesh, TeamError};
+
+/// How far the epochs of another team are from those of the one before.
+const EPOCHS: u32 = 1 << 16;
+
+impl TeamLead {
+    /// Whether the team is to become another one.
+    pub(in crate::engine) fn is_to_change(&self) -> bool {
+        is_asked_for(&self.waiting, self.options.changes.as_ref())
+    }
+
+    /// Makes it so, if somebody asks for it, and sees to it that there are links then.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub(super) fn change(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
+        while self.is_to_change() {
+            if let Some(other) = self.waiting.take() {
+                self.take_other(other, transformer);
+            }
+        }
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let mesh = link().map_err(|why| StepError::Team(TeamError::Links(why)))?;
+        self.lead = Lead::new(mesh, self.options.epoch);
+        self.lead.interrupt_by(self.options.is_interrupted);
+        self.link = None;
+        Ok(())
+    }
+
+    fn take_other(&mut self, other: OtherTeam, transformer: &mut Transformer) {
+        let OtherTeam { shares, tell, link, notices, done } = other;
+        if let Err(why) = self.share_out(&shares, transformer) {
+            // Whoever asked may be gone.
+            let _ = done.send(Err(why));
+            return;
+        }
+        self.lead.close();
+        // The ports are those of the next links.
+        self.lead = Lead::new(Mesh::alone(), self.options.epoch);
+        self.options.epoch = self.options.epoch.wrapping_add(EPOCHS);
+        self.line = line(transformer, &self.options.name);
+        (self.options.shares, self.options.tell, self.link) = (shares, notices, Some(link));
+        (self.is_open, self.times) = (false, TeamTimes::default());
+        self.n_changes += 1;
+        let _ = done.send(tell());
+    }
+
+    /// Has the transformer compute the lead's part of these shares; it stays as it is if it cannot.
+    fn share_out(&self, shares: &[u16], transformer: &mut Transformer) -> Result<(), String> {
+        let StageInfo { header, plan, .. } = transformer.about();
+        let team = Team::new(header, shares, 0).map_err(|e| e.to_string())?;
+        let (team, plan) = (team.with_wire(frames::precision(self.options.wire)), *plan);
+        transformer.set_team(Some(team), plan).map_err(|e| e.to_string())
+    }
+}
