@@ -137,6 +137,7 @@ fn work(
         prepare: &|_, _| Ok(None),
         elsewhere: &|_, _, _| None,
         meter: &|_| MachineReading::default(),
+        report: &|_| None,
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
     };
     run_worker(&mut stage, endpoint, &options, &mut Held::default(), &mut |_| {}).unwrap();

@@ -96,6 +96,7 @@ fn another_device_can_be_a_node() {
                 prepare: &|_, _| Ok(None),
                 elsewhere: &|_, _, _| None,
                 meter: &|_| MachineReading::default(),
+                report: &|_| None,
                 is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
             };
             let mut stage = Distant::new(Arc::new(share));
@@ -370,6 +371,7 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
                     prepare: &|_, _| Ok(None),
                     elsewhere: &|_, _, _| None,
                     meter: &count,
+                    report: &|_| None,
                     is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
                 };
                 let mut stage = Distant::new(Arc::new(share));

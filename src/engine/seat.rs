@@ -9,6 +9,7 @@ use crate::model::{
     AssembleError, Batch, CheckError, ForwardError, KvPlace, Plan, Precision, Share, Span, Stage,
     StageInfo, StartError, Transformer,
 };
+use crate::wire::frame::BoardsReport;
 
 /// This node's transformer, which has part of each row where there is a team.
 pub(in crate::engine) struct Seat<'a> {
@@ -30,6 +31,11 @@ impl<'a> Seat<'a> {
     /// In the words of the team.
     pub(in crate::engine) fn assemble_team(&mut self) -> Result<bool, StepError> {
         self.team.as_mut().map_or(Ok(true), |team| team.assemble(self.transformer))
+    }
+
+    /// What the boards of the team have done, which is the place called `name`.
+    pub(in crate::engine) fn team_report(&self, name: &str) -> Option<BoardsReport> {
+        self.team.as_ref().map(|team| team.report(name))
     }
 
     /// Whether the team is to become another one.

@@ -193,9 +193,10 @@ impl Engine {
             }
             Some(taken)
         };
-        let (prepare, elsewhere) = (&prepare, &elsewhere);
+        let report = |seat: &Seat<'_>| seat.team_report(name);
+        let (prepare, elsewhere, report) = (&prepare, &elsewhere, &report);
         let options =
-            WorkerOptions { name, wish, limits, prepare, elsewhere, meter, is_interrupted };
+            WorkerOptions { name, wish, limits, prepare, elsewhere, meter, report, is_interrupted };
         let (mut seat, _) = self.seat();
         run_worker(&mut seat, endpoint, &options, held, tell)
     }

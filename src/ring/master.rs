@@ -13,7 +13,8 @@ use super::options::{MasterOptions, MasterStep};
 use super::patience::{Patience, Ups};
 use super::times::Times;
 use super::{Event, Link, NodeLine, Notice, Reason, RingError, Rows, Side};
-use crate::wire::frame::{self, Activations, Frame, FrameSpan, Repr, WorkFigures};
+use crate::wire::frame::{self, Activations, BoardsReport, Frame, FrameSpan, Repr, WorkFigures};
+use crate::wire::hello::Name;
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
@@ -35,6 +36,8 @@ pub(crate) struct Master {
     phase: Phase,
     was_open: bool,
     lines: Vec<NodeLine>,
+    /// What places that are teams say of their boards.
+    reports: Vec<BoardsReport>,
     /// Most batches under way, however many nodes there are.
     window: usize,
     /// Which nodes have what the epoch before left, while nothing was computed since.
@@ -74,6 +77,7 @@ impl Master {
             phase: Phase::Opening(0),
             was_open: false,
             lines: Vec::new(),
+            reports: Vec::new(),
             window,
             earlier: None,
             held_us: None,
@@ -435,9 +439,30 @@ impl Master {
                 self.all_moved = self.all_moved.map(|_| true);
                 Ok(())
             }
+            Repr::Boards(_) => {
+                frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
+                Ok(())
+            }
             // Of an epoch that is over, or of another master.
             _ => Ok(()),
         }
+    }
+
+    /// A place that is a team says what its boards do.
+    fn hear_of_boards(&mut self, report: BoardsReport) {
+        match self.reports.iter_mut().find(|known| known.name == report.name) {
+            Some(known) => *known = report,
+            None => {
+                self.reports.push(report);
+                let is_node = |name: &Name| self.lines.iter().any(|line| line.name == *name);
+                self.reports.retain(|report| is_node(&report.name));
+            }
+        }
+    }
+
+    /// What places that are teams have said of their boards, some of which may be nodes no more.
+    pub(crate) fn reports(&self) -> &[BoardsReport] {
+        &self.reports
     }
 
     /// OPEN has been round.

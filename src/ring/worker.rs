@@ -8,13 +8,15 @@ use super::error::refusal;
 use super::moving;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::frame::{
-    self, ASSIGNED_LEN, Activations, Frame, FrameSpan, HEADER_LEN, KvPiece, LINE_LEN, NODES_MAX,
-    Repr, WorkFigures,
+    self, ASSIGNED_LEN, Activations, BoardsReport, Frame, FrameSpan, HEADER_LEN, KvPiece, LINE_LEN,
+    NODES_MAX, Repr, WorkFigures,
 };
 use crate::wire::{Dtype, KvType};
 
 /// How often the master is told that the node before is missing.
 const MISSING_EVERY_US: u64 = 1_000_000;
+/// How often it is told what a place that is a team does.
+const REPORTED_EVERY_US: u64 = 500_000;
 /// Bytes of the longest frame that goes on to the next node as it came.
 const SCRATCH: usize = {
     let (open, kv) = (NODES_MAX * (ASSIGNED_LEN + LINE_LEN), moving::KV_BYTES);
@@ -86,6 +88,9 @@ pub(crate) struct Worker {
     is_prev_silent: bool,
     /// When the master is told again that the node before is missing.
     missing_at: u64,
+    /// What the master is to hear of this node's boards, and when it may hear of them again.
+    report: Option<BoardsReport>,
+    report_at: u64,
     /// A frame that goes on to the next node, while it is written.
     scratch: Vec<u8>,
     notices: VecDeque<Notice>,
@@ -126,6 +131,8 @@ impl Worker {
             stray_epoch: None,
             is_prev_silent: false,
             missing_at: 0,
+            report: None,
+            report_at: 0,
             scratch: vec![0; SCRATCH],
             notices: VecDeque::with_capacity(16),
         }
@@ -140,6 +147,16 @@ impl Worker {
     pub(crate) fn discard(&mut self) {
         self.work = WorkerTask::Receiving;
         self.lose_epoch(Reason::Lost);
+    }
+
+    /// Whether the master is to hear again what this node's boards do, if it is a team.
+    pub(crate) fn is_report_due(&self, now: u64) -> bool {
+        now >= self.report_at
+    }
+
+    /// It does, as soon as that can be sent.
+    pub(crate) fn report(&mut self, now: u64, report: BoardsReport) {
+        (self.report, self.report_at) = (Some(report), now + REPORTED_EVERY_US);
     }
 
     /// The epoch of the batch that [`WorkerStep::Compute`] asks for, and what was agreed for it.
@@ -202,6 +219,7 @@ impl Worker {
                 WorkerTask::Moving(epoch) => moving::send(epoch, link, rows),
             };
             self.send_down(link);
+            self.send_report(link);
             if !is_sent {
                 link.leave();
                 return WorkerStep::Idle;
@@ -293,6 +311,16 @@ impl Worker {
         self.down = None;
     }
 
+    fn send_report(&mut self, link: &mut impl Link) {
+        if self.report.is_none() || !link.is_up(Side::Next) {
+            return;
+        }
+        let Some(out) = link.reserve() else { return };
+        if let Some(bytes) = self.report.take().and_then(|of| frame::emit_boards(&of, out)) {
+            link.commit(bytes);
+        }
+    }
+
     fn tell(&mut self, notice: Notice) {
         if self.notices.len() == self.notices.capacity() {
             self.notices.pop_front();
@@ -366,10 +394,11 @@ impl Worker {
 
     /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
     fn control(&mut self, repr: Repr, len: usize, link: &mut impl Link) -> Result<bool, Broken> {
-        if let Repr::Down { reason, .. } = repr
-            && reason.is_repeated()
-            && !link.is_up(Side::Next)
-        {
+        let is_repeated = match repr {
+            Repr::Down { reason, .. } => reason.is_repeated(),
+            repr => matches!(repr, Repr::Boards(_)),
+        };
+        if is_repeated && !link.is_up(Side::Next) {
             // It is said again, and is old when the next node is back.
             return Ok(true);
         }

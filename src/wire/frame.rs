@@ -3,7 +3,7 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEPF"
-//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a place that is a team)
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
 //!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete
@@ -47,8 +47,9 @@ use super::fields::{put, u16_at, u32_at};
 use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
-use super::{Dtype, KvType, WireError};
+use super::{Dtype, KvType, WireError, boards};
 
+pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
 pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
 pub use super::kv::KvPiece;
 pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
@@ -78,6 +79,8 @@ pub enum Kind {
     Kv,
     /// All nodes before have sent theirs, or all nodes have.
     Moved,
+    /// What a place that is a team says of its boards.
+    Boards,
 }
 
 /// What a node says to the master.
@@ -175,6 +178,8 @@ pub enum Repr {
         /// Whether all nodes have, and what they sent is ahead of this.
         is_over: bool,
     },
+    /// What a place says of so many boards.
+    Boards(u16),
 }
 
 /// Which rows of which batch a frame holds.
@@ -252,6 +257,7 @@ impl<'a> Frame<'a> {
             Repr::Down { .. } => HEADER_LEN + NAME_MAX,
             Repr::Close { .. } | Repr::Moved { .. } => HEADER_LEN,
             Repr::Kv { piece, .. } => HEADER_LEN.saturating_add(piece.bytes as usize),
+            Repr::Boards(n) => HEADER_LEN + boards::bytes(*n),
         };
         match have == wanted {
             true => Ok(Frame { bytes, repr }),
@@ -323,6 +329,11 @@ impl<'a> Frame<'a> {
             _ => &[],
         };
         lines.as_chunks::<LINE_LEN>().0.iter().map(parse_line)
+    }
+
+    /// What BOARDS says.
+    pub fn boards(&self) -> Option<BoardsReport> {
+        matches!(self.repr, Repr::Boards(_)).then(|| boards::parse(self.bytes, HEADER_LEN))
     }
 
     /// The name in DOWN; empty in other kinds.
@@ -401,6 +412,10 @@ impl Repr {
                 0 | 1 => Ok(Repr::Moved { epoch, is_over: header[7] == 1 }),
                 _ => Err(WireError::Field("whether all have moved")),
             },
+            6 => match boards::count(header) {
+                n if usize::from(n) <= BOARDS_MAX => Ok(Repr::Boards(n)),
+                _ => Err(WireError::Field("number of boards")),
+            },
             _ => Err(WireError::Field("kind")),
         }
     }
@@ -414,6 +429,7 @@ impl Repr {
             Repr::Close { .. } => Kind::Close,
             Repr::Kv { .. } => Kind::Kv,
             Repr::Moved { .. } => Kind::Moved,
+            Repr::Boards(_) => Kind::Boards,
         }
     }
 
@@ -475,6 +491,7 @@ impl Repr {
                 put(header, 8, &epoch.to_le_bytes());
                 piece.emit(header);
             }
+            Repr::Boards(_) => {}
         }
     }
 }
@@ -516,6 +533,16 @@ pub fn emit_down(epoch: u32, reason: Reason, name: &str, out: &mut [u8]) -> Opti
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
     Repr::Down { epoch, reason }.emit(header);
     put_text(body, name);
+    Some(bytes)
+}
+
+/// Writes a BOARDS into `out`; returns its length, `None` if it does not fit.
+pub fn emit_boards(report: &BoardsReport, out: &mut [u8]) -> Option<usize> {
+    let n = report.boards.len() as u16;
+    let bytes = HEADER_LEN + boards::bytes(n);
+    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
+    Repr::Boards(n).emit(header);
+    boards::emit(report, header, body);
     Some(bytes)
 }
 

@@ -13,6 +13,7 @@
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
+mod boards;
 pub mod call;
 pub mod control;
 pub mod datagram;

@@ -11,11 +11,12 @@ use super::tell;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError};
-use crate::engine::team::TeamTimes;
+use crate::engine::team::{TeamLead, TeamTimes};
 use crate::engine::{Engine, StepError, WeightsPlace};
 use crate::ring::{Member, Notice, Times};
 use crate::team::TeamLine;
-use crate::wire::frame::NodeLine;
+use crate::wire::frame::{BoardReport, BoardsReport, NodeLine};
+use crate::wire::hello::Name;
 
 /// How often somebody is told to wait before the engine has begun.
 const PATIENCE: usize = 10;
@@ -31,6 +32,8 @@ pub(super) struct Seen {
     pub(super) trouble: Option<String>,
     /// What is known of a team without a ring, or at the master's place.
     pub(super) team: Option<TeamSeen>,
+    /// What other places say of themselves that are teams, by their names.
+    pub(super) places: Vec<(Name, TeamSeen)>,
 }
 
 /// What is known of a team.
@@ -52,10 +55,41 @@ pub(super) struct TeamNodeSeen<'a> {
     pub(super) waiting_ms: Option<f64>,
 }
 
-impl Seen {
-    /// The nodes of a team, the lead first.
-    pub(super) fn team_nodes(&self) -> Vec<TeamNodeSeen<'_>> {
-        let Some(TeamSeen { lines, shares, times }) = &self.team else { return Vec::new() };
+impl TeamSeen {
+    fn of_lead(team: &TeamLead) -> TeamSeen {
+        let (lines, shares) = (team.lines().cloned().collect(), team.shares().to_vec());
+        TeamSeen { lines, shares, times: *team.times() }
+    }
+
+    /// As another place of a ring says it.
+    fn of_report(report: &BoardsReport) -> TeamSeen {
+        let line = |board: &BoardReport| TeamLine {
+            name: board.name.clone(),
+            isa: board.isa.clone(),
+            threads: board.threads,
+            bytes_per_token: board.bytes_per_token,
+            embeds: false,
+            rtt_us: board.rtt_us,
+        };
+        let mut times = TeamTimes {
+            passes: report.passes,
+            whole: Duration::from_micros(report.whole_us),
+            slowest: Duration::from_micros(report.slowest_us),
+            ..TeamTimes::default()
+        };
+        for (time, board) in times.computing.iter_mut().zip(&report.boards) {
+            *time = Duration::from_micros(board.compute_us);
+        }
+        TeamSeen {
+            lines: report.boards.iter().map(line).collect(),
+            shares: report.boards.iter().map(|board| board.share).collect(),
+            times,
+        }
+    }
+
+    /// The nodes, the lead first.
+    pub(super) fn nodes(&self) -> Vec<TeamNodeSeen<'_>> {
+        let TeamSeen { lines, shares, times } = self;
         let total: f64 = shares.iter().copied().map(f64::from).sum();
         let node = |(index, (line, share)): (usize, (_, &u16))| TeamNodeSeen {
             line,
@@ -66,15 +100,31 @@ impl Seen {
         lines.iter().zip(shares).enumerate().map(node).collect()
     }
 
-    /// Milliseconds of a team's pass, and those of them in which bytes moved.
+    /// Milliseconds of a pass, and those of them in which bytes moved.
     pub(super) fn pass_ms(&self) -> Option<(f64, f64)> {
-        let TeamSeen { times, .. } = self.team.as_ref()?;
-        Some((self.of_pass(times.whole)?, self.of_pass(times.gathering())?))
+        Some((self.of_pass(self.times.whole)?, self.of_pass(self.times.gathering())?))
     }
 
     fn of_pass(&self, time: Duration) -> Option<f64> {
-        let passes = self.team.as_ref()?.times.passes;
+        let passes = self.times.passes;
         (passes > 0).then(|| time.as_secs_f64() * 1e3 / f64::from(passes))
+    }
+}
+
+impl Seen {
+    /// The nodes of a team without a ring, the lead first.
+    pub(super) fn team_nodes(&self) -> Vec<TeamNodeSeen<'_>> {
+        self.team.as_ref().map(TeamSeen::nodes).unwrap_or_default()
+    }
+
+    /// What is known of the place of a ring at `index`, if it is a team.
+    pub(super) fn place(&self, index: usize) -> Option<&TeamSeen> {
+        let line = self.lines.get(index)?;
+        let of_name = |(name, _): &&(Name, TeamSeen)| *name == line.name;
+        match index {
+            0 => self.team.as_ref(),
+            _ => self.places.iter().find(of_name).map(|(_, team)| team),
+        }
     }
 
     /// Tokens that a team has written.
@@ -259,11 +309,10 @@ impl Desk {
             seen.lines.clear();
             seen.lines.extend_from_slice(ring.lines());
             seen.times = ring.times().clone();
+            let reports = ring.reports().iter();
+            seen.places = reports.map(|of| (of.name.clone(), TeamSeen::of_report(of))).collect();
         }
-        if let Some(team) = engine.team() {
-            let (lines, shares) = (team.lines().cloned().collect(), team.shares().to_vec());
-            seen.team = Some(TeamSeen { lines, shares, times: *team.times() });
-        }
+        seen.team = engine.team().map(TeamSeen::of_lead);
         seen.clone()
     }
 }

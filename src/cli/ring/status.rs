@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::desk::{Seen, TeamNodeSeen};
+use super::desk::{Seen, TeamNodeSeen, TeamSeen};
 use crate::cli::json_object::JsonObject;
 use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
@@ -23,13 +23,13 @@ impl PlaceTeam {
         PlaceTeam { name: name.to_owned(), boards: nodes.iter().map(board).collect() }
     }
 
-    /// Each board with its part, and what is known of it: of those at the master's place.
+    /// Each board with its part, and what is known of it.
     fn boards<'a>(
         &'a self,
         index: usize,
         seen: &'a Seen,
     ) -> impl Iterator<Item = (&'a str, f64, Option<TeamNodeSeen<'a>>)> {
-        let mut nodes = if index == 0 { seen.team_nodes() } else { Vec::new() }.into_iter();
+        let mut nodes = seen.place(index).map(TeamSeen::nodes).unwrap_or_default().into_iter();
         self.boards.iter().map(move |(name, part)| (&**name, *part, nodes.next()))
     }
 }
@@ -77,6 +77,7 @@ pub(super) fn text(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
             );
         }
     }
+    write_passes(&mut text, seen);
     for name in names.iter().enumerate().filter(|(index, _)| seen.is_slowed(*index) == Some(true)) {
         let _ = writeln!(text, "{} is too warm: its system slows it down", name.1);
     }
@@ -85,6 +86,22 @@ pub(super) fn text(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
         let _ = write!(text, ", {rate:.1} of one stream");
     }
     text + "\n"
+}
+
+/// A line for each place that is a team, once it has said what its boards did.
+fn write_passes(text: &mut String, seen: &Seen) {
+    for (index, line) in seen.lines.iter().enumerate() {
+        let known = seen.place(index).and_then(|team| Some((team.nodes(), team.pass_ms()?)));
+        let Some((nodes, (pass, gathers))) = known else { continue };
+        let name = line.name.as_str();
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{name}: {pass:.2} ms a pass, gathers {gathers:.2} ms of that");
+        for (n, node) in nodes.iter().enumerate() {
+            let (waits, name) = (if n == 0 { "; waiting: " } else { ", " }, &node.line.name);
+            let _ = write!(text, "{waits}{name} {:.2} ms", node.waiting_ms.unwrap_or(0.0));
+        }
+        text.push('\n');
+    }
 }
 
 /// The team that this node is, if it is one.
@@ -123,6 +140,8 @@ pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
         boards
     };
     let nodes = seen.lines.iter().enumerate().map(|(index, line)| {
+        let pass_ms = seen.place(index).and_then(TeamSeen::pass_ms);
+        let (pass_ms, gather_ms) = pass_ms.unwrap_or((f64::NAN, f64::NAN));
         JsonObject::new()
             .string("name", line.name.as_str())
             .integer("first_layer", line.layers.start.into())
@@ -138,6 +157,8 @@ pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
             .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))
             .boolean("throttled", seen.is_slowed(index))
             .objects("team", team(index, line).into_iter())
+            .number("team_pass_ms", pass_ms)
+            .number("team_gather_ms", gather_ms)
     });
     JsonObject::new()
         .integer("pid", std::process::id().into())

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::control::{Control, listen, look};
-use super::desk::{Desk, Seen};
+use super::desk::{Desk, Seen, TeamSeen};
 use super::flags::RingFlags;
 use crate::cli::Failure;
 use crate::cli::json_object::JsonObject;
@@ -71,7 +71,7 @@ fn text(seen: &Seen, tokens_per_s: f64) -> String {
         );
     }
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.team_state());
-    if let Some((pass_ms, gather_ms)) = seen.pass_ms() {
+    if let Some((pass_ms, gather_ms)) = seen.team.as_ref().and_then(TeamSeen::pass_ms) {
         let _ = write!(text, ", {pass_ms:.2} ms a pass, gathers {gather_ms:.2} ms of that");
     }
     text + "\n"
@@ -91,7 +91,8 @@ fn json(seen: &Seen, tokens_per_s: f64) -> String {
             .number("compute_ms", node.compute_ms.unwrap_or(f64::NAN))
             .number("waiting_ms", node.waiting_ms.unwrap_or(f64::NAN))
     });
-    let (pass_ms, gather_ms) = seen.pass_ms().unwrap_or((f64::NAN, f64::NAN));
+    let (pass_ms, gather_ms) =
+        seen.team.as_ref().and_then(TeamSeen::pass_ms).unwrap_or((f64::NAN, f64::NAN));
     JsonObject::new()
         .integer("pid", std::process::id().into())
         .string("state", seen.team_state())

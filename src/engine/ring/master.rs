@@ -24,7 +24,7 @@ use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, 
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures};
+use crate::wire::frame::{BoardsReport, FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -310,6 +310,11 @@ impl RingMaster {
     /// The nodes, the master first; empty before the ring is open.
     pub fn lines(&self) -> &[NodeLine] {
         self.master.lines()
+    }
+
+    /// What places that are teams have said of their boards.
+    pub fn reports(&self) -> &[BoardsReport] {
+        self.master.reports()
     }
 
     /// Where the time of decoded tokens went.

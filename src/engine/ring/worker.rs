@@ -18,7 +18,7 @@ use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{KvPiece, MachineReading, Sizes, Status, WorkFigures};
+use crate::wire::frame::{BoardsReport, KvPiece, MachineReading, Sizes, Status, WorkFigures};
 use crate::wire::hello;
 
 /// Longest wait for the link before it is asked again whether to go on.
@@ -56,6 +56,8 @@ pub struct WorkerOptions<'a, S> {
     pub elsewhere: Elsewhere<'a, S>,
     /// Tells what the node's machine has spent.
     pub meter: NodeMeter<'a>,
+    /// Tells what its boards have done, if it is a team of several.
+    pub report: &'a dyn Fn(&S) -> Option<BoardsReport>,
     /// Asked again and again whether to end the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
@@ -187,6 +189,10 @@ impl<S: Stage> StageRows<'_, S> {
                 self.held.computed(epoch, &sizes, worker.spans());
                 self.restored = None;
                 worker.computed(WorkFigures::new(compute_us, machine));
+                if worker.is_report_due(node.now()) {
+                    let report = (self.options.report)(self.stage);
+                    report.into_iter().for_each(|report| worker.report(node.now(), report));
+                }
             }
             Err(ForwardError::Interrupted) => return false,
             // A board that computes with it is lost; or, as the spans were checked against the plan, another plan came

@@ -16,8 +16,11 @@ use crate::model::{
 };
 use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
-use crate::wire::frame::FrameSpan;
+use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FrameSpan};
 use crate::wire::hello;
+
+// A place says of all of its boards what they do.
+const _: () = assert!(BOARDS_MAX == TEAM_MAX);
 
 /// Told what happens to the team.
 pub type TellTeam = Box<dyn FnMut(&TeamNotice) + Send>;
@@ -241,6 +244,28 @@ impl TeamLead {
     /// Where the time of passes went.
     pub fn times(&self) -> &TeamTimes {
         &self.times
+    }
+
+    /// What the boards have done, as the place called `name` of a ring says it.
+    pub(in crate::engine) fn report(&self, name: &str) -> BoardsReport {
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let board = |((line, share), time): ((&TeamLine, &u16), &Duration)| BoardReport {
+            name: line.name.clone(),
+            isa: line.isa.clone(),
+            bytes_per_token: line.bytes_per_token,
+            compute_us: us(*time),
+            rtt_us: line.rtt_us,
+            threads: line.threads,
+            share: *share,
+        };
+        let TeamTimes { passes, whole, slowest, computing, .. } = &self.times;
+        BoardsReport {
+            name: hello::name(name),
+            passes: *passes,
+            whole_us: us(*whole),
+            slowest_us: us(*slowest),
+            boards: self.lines().zip(&self.options.shares).zip(computing).map(board).collect(),
+        }
     }
 
     /// Forgets the times so far.

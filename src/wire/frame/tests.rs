@@ -134,6 +134,41 @@ fn down_and_close_come_back() {
 }
 
 #[test]
+fn what_is_said_of_boards_comes_back() {
+    let board = |name: &str, share| BoardReport {
+        name: heapless::String::try_from(name).unwrap(),
+        isa: heapless::String::try_from("neondot").unwrap(),
+        bytes_per_token: 1 << 33,
+        compute_us: 1 << 34,
+        rtt_us: 180,
+        threads: 4,
+        share,
+    };
+    let report = BoardsReport {
+        name: heapless::String::try_from("pi").unwrap(),
+        passes: 0x0102_0304,
+        whole_us: 1 << 35,
+        slowest_us: (1 << 35) - 1,
+        boards: [board("pi", 2), board("fig", 65_535)].into_iter().collect(),
+    };
+    let mut out = [0xa5; 300];
+    let len = emit_boards(&report, &mut out).unwrap();
+    let mut wanted =
+        Vec::from(*b"LEPF\x06\0\0\0\0\0\0\0\x04\x03\x02\x01\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0");
+    wanted.extend_from_slice(b"\0\0\0\0\x08\0\0\0\xff\xff\xff\xff\x07\0\0\0pi");
+    assert_eq!(out[..wanted.len()], wanted);
+    assert_eq!(
+        out[len - 24..len],
+        *b"\0\0\0\0\x02\0\0\0\0\0\0\0\x04\0\0\0\xb4\0\0\0\x04\0\xff\xff"
+    );
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!((frame.repr(), frame.boards()), (Repr::Boards(2), Some(report.clone())));
+    assert_eq!(emit_boards(&report, &mut out[..len - 1]), None);
+    out[24] = BOARDS_MAX as u8 + 1;
+    assert!(matches!(Frame::parse(&out), Err(WireError::Field("number of boards"))));
+}
+
+#[test]
 fn pieces_of_keys_and_values_come_back() {
     let piece = KvPiece { layer: 7, stream: 2, reached: 130, page: 2, first: 96, bytes: 5 };
     let mut out = [0xa5; 100];

@@ -10,7 +10,7 @@ fn strange_words(hello: &[u8]) -> Vec<Vec<u8>> {
         wire.sent.remove(0)
     };
     let mut version = greeting(config(2..4, None, 3));
-    version[HEADER_LEN] = 9;
+    version[HEADER_LEN] = 10;
     fix_checksum(&mut version);
     let model = |key| {
         let mut config = config(2..4, key, 3);
