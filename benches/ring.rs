@@ -11,7 +11,6 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,8 +24,8 @@ use leap::engine::{
 };
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, KvKind, KvPlace, Model, Plan, Precision, Share, Span, Stage,
-    StageInfo, StartError, Transformer,
+    Batch, CheckError, ForwardError, KvKind, KvPlace, Model, PageChange, Plan, Precision, Share,
+    Span, Stage, StageInfo, StartError, Transformer,
 };
 use leap::internals::pool::Pool;
 use leap::internals::transport::Endpoint;
@@ -92,8 +91,12 @@ impl Stage for Slow {
         self.0.get_row(row, precision, out);
     }
 
-    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
-        self.0.kv_pages(layer, reached)
+    fn change_page(&mut self, change: &PageChange) -> bool {
+        self.0.change_page(change)
+    }
+
+    fn is_windowed(&self, layer: usize) -> bool {
+        self.0.is_windowed(layer)
     }
 
     fn kv_part_bytes(&self) -> usize {
@@ -275,6 +278,7 @@ fn main() {
         cache: None,
         own_file: None,
         teams: Vec::new(),
+        kv_tokens: None,
     };
     let (mut engine, _workers) = recipe.ring_of(work);
     let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };

@@ -37,6 +37,7 @@ fn recipe(n_streams: usize, batch: usize) -> Recipe {
         cache: None,
         own_file: None,
         teams: Vec::new(),
+        kv_tokens: None,
     }
 }
 

@@ -68,6 +68,7 @@ fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
         cache: None,
         own_file: None,
         teams: Vec::new(),
+        kv_tokens: None,
     }
 }
 

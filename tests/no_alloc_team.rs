@@ -58,6 +58,7 @@ fn opening() -> Opening {
     Opening {
         ctx_len: 4096,
         n_streams: 1,
+        n_pages: 9,
         max_batch: 16,
         max_logits: 1,
         kv: KvType::F16,

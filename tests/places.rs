@@ -22,6 +22,7 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
         cache: None,
         own_file: None,
         teams: teams.iter().map(|shares| shares.to_vec()).collect(),
+        kv_tokens: None,
     }
 }
 

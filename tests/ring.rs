@@ -34,6 +34,7 @@ fn recipe(cuts: &[usize]) -> Recipe {
         cache: None,
         own_file: None,
         teams: Vec::new(),
+        kv_tokens: None,
     }
 }
 

@@ -38,6 +38,7 @@ fn recipe(n_streams: usize, batch: usize, max_logits: usize) -> Recipe {
         cache: None,
         own_file: None,
         teams: Vec::new(),
+        kv_tokens: None,
     }
 }
 
@@ -153,28 +154,25 @@ fn jobs_go_on_while_layers_move() {
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64, 64).alone(), &tokenizer, &jobs);
     let recipe = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 9) };
-    let (mut engine, _workers) = recipe.ring();
+    let (mut engine, _workers, mut mover) = recipe.moving_ring();
     let mut scheduler = Scheduler::new(&mut engine, usize::MAX, Some(&tokenizer)).unwrap();
     let mut drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
     let said = jobs.iter().zip(&wanted);
     said.for_each(|(job, wanted)| drafter.end(0, &[&job.prompt[..], &wanted.ids].concat()));
     scheduler.draft(Box::new(drafter), DraftMode::Fixed(3));
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let (mut ear, mut state, mut n_moves) = (Ear::default(), 0x5eed, 0);
+    let (mut ear, mut state) = (Ear::default(), 0x5eed);
     while !scheduler.is_idle() {
         if below(3, &mut state) == 0 {
             let first = 1 + below(4, &mut state);
             let second = first + 1 + below(5 - first, &mut state);
-            engine.resplit(&[0..first, first..second, second..6], &recipe.place(0)).unwrap();
-            let lines = engine.ring().unwrap().lines();
-            assert_eq!(lines[1].layers, first as u32..second as u32);
-            n_moves += 1;
+            mover.ask(&[0..first, first..second, second..6]);
         }
         scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
     }
     let found: Vec<Heard> = ids.iter().map(|id| ear.0.remove(id).unwrap()).collect();
-    assert_same(&found, &wanted, &format!("{n_moves} moves"));
-    assert!(n_moves > 10, "{n_moves}");
+    assert_same(&found, &wanted, &format!("{} moves", mover.n_moves));
+    assert!(mover.n_moves > 10, "{}", mover.n_moves);
 }
 
 /// Questions that are left until [`is_interrupted`] says yes.
@@ -244,10 +242,10 @@ fn interrupted_batches_are_run_again() {
 #[test]
 fn a_ring_goes_on_after_interrupted_batches() {
     let tokenizer = tokenizer();
-    let jobs = &mixed(&tokenizer)[..6];
+    let jobs = &mixed(&tokenizer);
     let wanted = ids(alone(&mut recipe(1, 64, 64).alone(), &tokenizer, jobs));
     let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(3, 16, 9) }.ring();
-    assert_eq!(interrupted(&mut engine, Some(&tokenizer), (jobs, &wanted), 4), wanted);
+    assert_eq!(interrupted(&mut engine, Some(&tokenizer), (jobs, &wanted), 2), wanted);
 }
 
 #[cfg(feature = "tools")]

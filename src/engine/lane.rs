@@ -155,6 +155,15 @@ impl<'t> Lane<'t> {
         self.last_token = None;
     }
 
+    /// What its stream held is lost, and what is under way.
+    pub(super) fn lose(&mut self) {
+        self.take_back();
+        match self.work {
+            Some(_) => self.park(),
+            None => self.stream.clear(),
+        }
+    }
+
     /// What its stream shall hold may have become a long text: all of it is computed anew then.
     pub(super) fn grow(&mut self) {
         if let Some(work) = &mut self.work

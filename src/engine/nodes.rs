@@ -4,7 +4,7 @@ use super::error::StepError;
 use super::ring::RingMaster;
 use super::seat::Seat;
 use super::team::TeamAlone;
-use crate::model::{Batch, Span, Stage};
+use crate::model::{Batch, PageChange, Span, Stage};
 
 /// The nodes that run the model's layers, the first of them at the engine's own seat.
 pub(super) enum Nodes {
@@ -59,6 +59,17 @@ impl Nodes {
         }
     }
 
+    /// A stream has another page from the next batch on.
+    pub(super) fn change_page(&mut self, seat: &mut Seat<'_>, change: &PageChange) {
+        match self {
+            Nodes::Ring(ring) => ring.change_page(change),
+            Nodes::Alone(_) | Nodes::Team(_) => {
+                let is_there = seat.change_page(change);
+                assert!(is_there, "there is no {change:?}");
+            }
+        }
+    }
+
     /// Starts a batch. Those that want logits are collected in the same order.
     pub(super) fn submit(&mut self, seat: &mut Seat<'_>, batch: &Batch) -> Result<(), StepError> {
         seat.about().check(batch)?;
@@ -89,6 +100,14 @@ impl Nodes {
             }
             Nodes::Ring(ring) => ring.collect(seat),
             Nodes::Team(team) => Ok(team.collect(seat)),
+        }
+    }
+
+    /// Waits until the oldest batch submitted that wants logits is there.
+    pub(super) fn wait(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        match self {
+            Nodes::Alone(_) | Nodes::Team(_) => Ok(()),
+            Nodes::Ring(ring) => ring.wait(seat),
         }
     }
 

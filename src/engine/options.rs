@@ -37,7 +37,7 @@ pub enum KvMemory {
     Free,
     /// For so many tokens, a context at least.
     Tokens(usize),
-    /// So many bytes, a context's at least.
+    /// So many bytes, a context's at least; those of all nodes together, if it is a ring's.
     Bytes(u64),
 }
 
@@ -46,20 +46,15 @@ impl KvMemory {
     pub(super) fn pages(self, plan: &Plan, model: &Model) -> Option<usize> {
         let header = model.header();
         let ctx_pages = plan.kv_plan(header).ctx_pages;
-        let in_bytes = |bytes: u64| {
-            let of_context = plan.context_bytes(header, model.share());
-            let pages = u128::from(bytes) * ctx_pages as u128 / of_context.max(1) as u128;
-            usize::try_from(pages).unwrap_or(usize::MAX)
-        };
         match self {
             KvMemory::Whole => None,
             KvMemory::Tokens(n) => Some(n / KV_PAGE),
-            KvMemory::Bytes(bytes) => Some(in_bytes(bytes)),
+            KvMemory::Bytes(bytes) => Some(plan.pages_in(bytes, header)),
             KvMemory::Free => {
                 let most = ctx_pages.saturating_mul(2).saturating_mul(plan.n_streams);
                 let free = memory::available_bytes().unwrap_or(0);
                 let free = free.saturating_sub(model.bytes_per_token());
-                Some(in_bytes(free / 2).clamp(ctx_pages, most.max(ctx_pages)))
+                Some(plan.pages_in(free / 2, header).clamp(ctx_pages, most.max(ctx_pages)))
             }
         }
     }

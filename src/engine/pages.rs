@@ -11,7 +11,7 @@
 
 mod load;
 
-use crate::model::{KV_PAGE, KvPlan, WindowPlan};
+use crate::model::{KV_PAGE, KvPlan, PagePair, WindowPlan};
 
 pub(super) use load::WindowNeeded;
 
@@ -94,13 +94,6 @@ pub(super) struct PageCopy {
     pub(super) to: PagePair,
 }
 
-/// A page, and that of layers with a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PagePair {
-    pub(super) page: u32,
-    pub(super) window: Option<u32>,
-}
-
 /// How many pages there are, and what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFigures {
@@ -120,6 +113,12 @@ impl Held {
     /// Room for whole contexts.
     pub(super) fn with_capacity(ctx_pages: usize) -> Held {
         Held { nodes: Vec::with_capacity(ctx_pages), ..Held::default() }
+    }
+
+    /// Nothing is held any more, as the pages have forgotten who holds them.
+    pub(super) fn forget(&mut self) {
+        self.nodes.clear();
+        (self.n_shared, self.window_from) = (0, 0);
     }
 
     /// Positions that there is room for.
@@ -153,6 +152,19 @@ impl Pages {
             n_used_windows: 0,
             now: 0,
             hits: 0,
+        }
+    }
+
+    /// What pages hold is lost: all are free, and nobody holds any.
+    pub(super) fn forget(&mut self) {
+        let n_pages = self.nodes.len();
+        let n_windows = self.window.map_or(0, |window| window.n_pages);
+        self.nodes.fill(UNUSED);
+        self.roots = [NONE; 2];
+        (self.n_used, self.n_used_windows) = (0, 0);
+        for (free, n) in [(&mut self.free, n_pages), (&mut self.free_windows, n_windows)] {
+            free.clear();
+            free.extend((0..n as u32).rev());
         }
     }
 

@@ -8,7 +8,7 @@ use super::about::{EngineInfo, WeightsIn};
 use super::error::{EngineError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
-use super::pages::{PageCopy, PageFigures, PagePair};
+use super::pages::PageFigures;
 use super::prefix::{Kept, PrefixCache};
 use super::seat::Seat;
 use super::stream::{Places, Stream};
@@ -139,7 +139,7 @@ impl Engine {
 
     /// From now on keys and values of long prompts are kept in files in `folder`, up to `limit` bytes of all
     /// models together, and found there again. Files are written by a thread of their own; one that cannot be
-    /// used is told of, and done without. Has no effect on a ring.
+    /// used is told of, and done without. Has no effect on a ring or a team.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
@@ -288,6 +288,30 @@ impl Engine {
         if ids.len() > self.max_batch() {
             return Err(ForwardError::Plan.into());
         }
+        let wants = if ids.is_empty() { Wants::None } else { wants };
+        loop {
+            match self.try_push(stream, ids, wants) {
+                // All that the ring's nodes hold is computed again.
+                Err(StepError::Lost) => {}
+                pushed => break pushed?,
+            }
+        }
+        let logits = match wants {
+            Wants::None => &mut [],
+            Wants::Last | Wants::All => self.collect()?.1,
+        };
+        stream.ids.extend_from_slice(ids);
+        Ok(logits)
+    }
+
+    /// Runs the batch that is next in a stream, and waits for the logits that are wanted.
+    fn try_push(
+        &mut self,
+        stream: &mut Stream,
+        ids: &[u32],
+        wants: Wants,
+    ) -> Result<(), StepError> {
+        self.restore(stream)?;
         self.make_long(stream, ids.len())?;
         let end = stream.pos() + ids.len();
         if end <= self.ctx_len() && self.reserve(stream, end) < end {
@@ -297,16 +321,25 @@ impl Engine {
         batch.clear();
         batch.push(stream.span(ids.len(), wants), ids);
         let submitted = self.submit(&batch);
-        let n_wanted = batch.n_wanted();
         self.batch = batch;
         submitted?;
-        if n_wanted == 0 {
-            stream.ids.extend_from_slice(ids);
-            return Ok(&mut []);
+        match wants {
+            Wants::None => Ok(()),
+            Wants::Last | Wants::All => self.wait(),
         }
-        let (_, logits) = self.collect()?;
-        stream.ids.extend_from_slice(ids);
-        Ok(logits)
+    }
+
+    /// Computes again what the stream holds, if that is lost.
+    fn restore(&mut self, stream: &mut Stream) -> Result<(), StepError> {
+        if stream.is_lost() {
+            let ids = stream.ids.clone();
+            self.adopt(stream, &ids);
+            let rest = &ids[stream.pos()..];
+            for batch in rest.chunks(self.max_batch()) {
+                self.push_batch(stream, batch, Wants::None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Computes what the stream holds anew if `n` more ids make its text a long one.
@@ -343,15 +376,35 @@ impl Engine {
     /// If it does not fit the model or the plan, or could not be run.
     pub(super) fn submit(&mut self, batch: &Batch) -> Result<(), StepError> {
         let (mut seat, nodes) = self.seat();
-        nodes.submit(&mut seat, batch)
+        let submitted = nodes.submit(&mut seat, batch);
+        self.heard(submitted)
+    }
+
+    /// What the nodes had stored is forgotten here too, if it is lost.
+    fn heard(&self, result: Result<(), StepError>) -> Result<(), StepError> {
+        if result == Err(StepError::Lost) {
+            self.places.forget();
+        }
+        result
+    }
+
+    /// Waits until the oldest batch submitted that wants logits is there.
+    ///
+    /// # Errors
+    /// If it could not be run.
+    pub(super) fn wait(&mut self) -> Result<(), StepError> {
+        let (mut seat, nodes) = self.seat();
+        let waited = nodes.wait(&mut seat);
+        self.heard(waited)
     }
 
     /// The oldest batch submitted that wants logits: its spans, and its logits,
-    /// `[wanted, vocab_size]`.
+    /// `[wanted, vocab_size]`. It is waited for.
     ///
     /// # Errors
     /// If it could not be run.
     pub(super) fn collect(&mut self) -> Result<(&[Span], &mut [f32]), StepError> {
+        self.wait()?;
         let (seat, nodes) = self.seat();
         nodes.collect(seat)
     }
@@ -362,7 +415,8 @@ impl Engine {
     /// If it could not be run.
     pub(super) fn wait_while(&mut self, is_waiting: &dyn Fn() -> bool) -> Result<(), StepError> {
         let (mut seat, nodes) = self.seat();
-        nodes.wait_while(&mut seat, is_waiting)
+        let waited = nodes.wait_while(&mut seat, is_waiting);
+        self.heard(waited)
     }
 
     /// Waits for the oldest batch submitted that wants logits, which nobody wants any more.
@@ -371,7 +425,8 @@ impl Engine {
     /// If it could not be run.
     pub(super) fn skip(&mut self) -> Result<(), StepError> {
         let (mut seat, nodes) = self.seat();
-        nodes.skip(&mut seat)
+        let skipped = nodes.skip(&mut seat);
+        self.heard(skipped)
     }
 
     /// Nobody collects what has been submitted any more.
@@ -385,10 +440,8 @@ impl Engine {
             if !self.places.are_shared() {
                 return self.ctx_len();
             }
-            let (transformer, place) = (&mut self.transformer, stream.index());
-            stream.extend(end, &mut |index, PagePair { page, window }| {
-                transformer.set_kv_page(place, index, page, window);
-            });
+            let (mut seat, nodes) = self.seat();
+            stream.extend(end, &mut |change| nodes.change_page(&mut seat, change));
         }
         stream.room()
     }
@@ -429,16 +482,8 @@ impl Engine {
             let text = (ids, stream.is_long(ids.len()));
             self.places.with_pages(|pages| prefixes.load((&mut self.transformer, pages), text));
         }
-        let (transformer, place) = (&mut self.transformer, stream.index());
-        let copy = stream.adopt(ids, &mut |index, PagePair { page, window }| {
-            transformer.set_kv_page(place, index, page, window);
-        });
-        if let Some(PageCopy { from, to }) = copy {
-            transformer.copy_kv_page(from.page, to.page, false);
-            if let (Some(from), Some(to)) = (from.window, to.window) {
-                transformer.copy_kv_page(from, to, true);
-            }
-        }
+        let (mut seat, nodes) = self.seat();
+        stream.adopt(ids, &mut |change| nodes.change_page(&mut seat, change));
     }
 
     /// Has the pages of `prompt` that its stream has filled written to files, if prefixes are kept.
@@ -453,7 +498,7 @@ impl Engine {
         self.places.are_shared()
     }
 
-    /// The pages of the KV cache; `None` on a ring, where each stream has its own.
+    /// The pages of the KV cache; `None` where a team alone has the model, and each stream has its own.
     pub fn page_figures(&self) -> Option<PageFigures> {
         let read = self.prefixes.as_ref().map_or(0, PrefixCache::n_read);
         self.places.figures().map(|figures| PageFigures { read, ..figures })

@@ -4,20 +4,22 @@
 //! On a ring several batches are under way, each with as many streams as give every node one. As a
 //! row's results do not depend on its batch, each job's text is what it would be alone.
 
+mod memory;
+
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::answer::Answer;
 use super::choice::{ChoiceScratch, Chooser, Chosen};
-use super::drafts::{self, Beside, DRAFTS_MAX, DraftControl, DraftMode, Drafter, LaneDrafts};
+use super::drafts::{self, Beside, DraftControl, DraftMode, Drafter, LaneDrafts};
 use super::job::{
     Job, JobError, JobEvent, JobFigures, JobId, Outcome, QueueEnd, Queued, StopReason,
 };
 use super::lane::{BatchRoom, Lane, RunningJob, UnderWay};
 use super::pace::{Gap, Pace, StallLimit};
 use super::{Engine, EngineError, StepError};
-use crate::model::{Batch, KV_PAGE, Span};
+use crate::model::{Batch, Span};
 use crate::tokenizer::Tokenizer;
 
 /// Told what happens to jobs.
@@ -191,6 +193,7 @@ impl<'t> Scheduler<'t> {
                 self.lanes.iter_mut().for_each(Lane::take_back);
                 self.under_way.clear();
             }
+            Err(StepError::Lost) => self.lose(),
             Err(error) => self.fail_all(&error, tell),
         }
         self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
@@ -319,71 +322,6 @@ impl<'t> Scheduler<'t> {
             if let Some(drafter) = &mut self.drafter {
                 drafter.begin(index, &self.lanes[index].ids);
             }
-        }
-    }
-
-    /// Has lanes go on that gave up their memory, as far as there is some. Whether all do.
-    fn resume(&mut self, engine: &mut Engine) -> bool {
-        self.sort_by_age(|lane| lane.is_parked);
-        for at in 0..self.order.len() {
-            let ids = &self.lanes[self.order[at].1].ids;
-            if !self.has_room_for(ids, ids.len()) {
-                return false;
-            }
-            let lane = &mut self.lanes[self.order[at].1];
-            let is_told_all = lane.work.as_ref().is_none_or(|work| !work.wants_logits);
-            engine.rewind(&mut lane.stream, if is_told_all { &lane.ids } else { &[] });
-            lane.go_on();
-        }
-        true
-    }
-
-    /// Whether a job with a prompt of `len` ids, which may go on from others' results for `ids`, has room,
-    /// and nobody is about to compute what it needs.
-    fn may_begin(&self, ids: &[u32], len: usize) -> bool {
-        let is_computed = !ids.is_empty() && self.lanes.iter().any(|lane| lane.computes_for(ids));
-        !is_computed && self.has_room_for(ids, len)
-    }
-
-    /// Whether a text of `len` ids and a page more have room. Alone every text has.
-    fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
-        let len = (len + KV_PAGE).min(self.ctx_len);
-        self.lanes.first().is_some_and(|lane| lane.stream.has_room_for(ids, len))
-    }
-
-    /// Lines up the lanes with work that `is_meant`, the oldest job first.
-    fn sort_by_age(&mut self, is_meant: impl Fn(&Lane<'_>) -> bool) {
-        self.order.clear();
-        for (index, lane) in self.lanes.iter().enumerate() {
-            if let Some(work) = lane.work.as_ref().filter(|_| is_meant(lane)) {
-                self.order.push((work.id, index));
-            }
-        }
-        self.order.sort_unstable();
-    }
-
-    /// Sees to it that each lane has memory for its next row, and for more as far as there is. Where there is
-    /// not enough, the youngest jobs give up theirs: the oldest comes to its end, whatever there is.
-    fn make_room(&mut self, engine: &mut Engine) {
-        self.sort_by_age(|lane| lane.is_ready());
-        let mut at = 0;
-        while at < self.order.len() {
-            let lane = &mut self.lanes[self.order[at].1];
-            lane.grow();
-            let pos = lane.stream.pos();
-            lane.reserve(engine, pos + 1);
-            if lane.room > pos {
-                at += 1;
-            } else if let Some((_, youngest)) = self.order.pop() {
-                self.lanes[youngest].park();
-            }
-        }
-        let n_drafts = if self.drafter.is_some() { DRAFTS_MAX } else { 0 };
-        for (_, index) in &self.order {
-            let lane = &mut self.lanes[*index];
-            let n_drafts = if lane.is_decoding() { n_drafts } else { 0 };
-            let end = (lane.ids.len() + n_drafts).min(lane.stream.pos() + engine.max_batch());
-            lane.reserve(engine, end.min(self.ctx_len));
         }
     }
 

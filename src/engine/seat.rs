@@ -1,13 +1,12 @@
 //! What computes in this node, be it alone or a place of a ring: its own processors, or a team that it leads.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use super::error::StepError;
 use super::team::TeamLead;
 use crate::model::{
-    AssembleError, Batch, CheckError, ForwardError, KvPlace, Plan, Precision, Share, Span, Stage,
-    StageInfo, StartError, Transformer,
+    AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, Plan, Precision, Share,
+    Span, Stage, StageInfo, StartError, Transformer,
 };
 use crate::wire::frame::BoardsReport;
 
@@ -137,11 +136,16 @@ impl Stage for Seat<'_> {
         self.transformer.get_row(row, precision, out);
     }
 
-    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
-        match self.team {
-            None => self.transformer.kv_pages(layer, reached),
-            Some(_) => 0..0,
+    fn change_page(&mut self, change: &PageChange) -> bool {
+        let is_there = self.transformer.change_page(change);
+        if is_there && let Some(team) = &mut self.team {
+            team.change_page(change);
         }
+        is_there
+    }
+
+    fn is_windowed(&self, layer: usize) -> bool {
+        self.transformer.is_windowed(layer)
     }
 
     fn kv_part_bytes(&self) -> usize {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::pages::{Held, PageCopy, PageFigures, PagePair, Pages};
+use super::pages::{Held, PageCopy, PageFigures, Pages};
 use crate::format::model::Header;
-use crate::model::{KV_PAGE, KvPlan, Span, Wants};
+use crate::model::{KV_PAGE, KvPlan, PageChange, PagePair, Span, Wants};
 
 /// One sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
 /// it is dropped.
@@ -19,6 +19,8 @@ pub struct Stream {
     pub(super) reached: usize,
     /// The pages that have them, if streams share pages.
     held: Held,
+    /// How often pages had been lost when it got them.
+    n_losses: u64,
     /// Ids of the longest text that is not a long one.
     long_from: usize,
 }
@@ -27,13 +29,16 @@ impl Stream {
     /// An empty stream in one of `places` for the model of `header`, with room for `ctx_len` ids; `None`
     /// if all are taken.
     pub(super) fn new(places: &Arc<Places>, header: &Header, ctx_len: usize) -> Option<Stream> {
-        let index = places.lock().free.pop()?;
+        let (index, n_losses) = {
+            let mut state = places.lock();
+            (state.free.pop()?, state.n_losses)
+        };
         let held = Held::with_capacity(places.ctx_pages);
         let ids = Vec::with_capacity(ctx_len);
         let long_from = header.features.long_rope.as_ref().map(|long| long.original_ctx);
         let long_from = long_from.unwrap_or(usize::MAX);
         let places = Arc::clone(places);
-        Some(Stream { index, places, ids, reached: 0, held, long_from })
+        Some(Stream { index, places, ids, reached: 0, held, n_losses, long_from })
     }
 
     /// The ids that have been through the model.
@@ -43,12 +48,22 @@ impl Stream {
 
     /// Empties the stream.
     pub fn clear(&mut self) {
-        if let Some(pages) = &mut self.places.lock().pages {
-            pages.release(&mut self.held, &self.ids);
+        let mut state = self.places.lock();
+        let n_losses = std::mem::replace(&mut self.n_losses, state.n_losses);
+        let is_lost = n_losses != state.n_losses;
+        match state.pages.as_mut().filter(|_| !is_lost) {
+            Some(pages) => pages.release(&mut self.held, &self.ids),
+            None => self.held.forget(),
         }
+        drop(state);
         self.ids.clear();
         self.reached = 0;
         self.held.is_long = false;
+    }
+
+    /// Whether what is stored of its ids has been lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.n_losses != self.places.lock().n_losses
     }
 
     /// Whether what is stored can be part of a text of `n_ids` ids.
@@ -110,28 +125,35 @@ impl Stream {
     }
 
     /// Takes pages for positions up to `end`, as far as there are any, and tells which have changed.
-    pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(usize, PagePair)) {
-        if let Some(pages) = &mut self.places.lock().pages {
+    pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(&PageChange)) {
+        let mut state = self.places.lock();
+        let is_lost = self.n_losses != state.n_losses;
+        if let Some(pages) = state.pages.as_mut().filter(|_| !is_lost) {
             let first = pages.extend(&mut self.held, &self.ids, end);
-            pages.pairs(&self.held, first).for_each(|(index, pair)| tell(index, pair));
+            let pairs = pages.pairs(&self.held, first);
+            pairs.for_each(|(index, to)| tell(&self.change(index, to, None)));
         }
     }
 
     /// Empties the stream, then takes the pages that hold the longest beginning of `ids`, and tells which
-    /// these are. Returns what has to be copied.
-    pub(super) fn adopt(
-        &mut self,
-        ids: &[u32],
-        tell: &mut dyn FnMut(usize, PagePair),
-    ) -> Option<PageCopy> {
+    /// these are.
+    pub(super) fn adopt(&mut self, ids: &[u32], tell: &mut dyn FnMut(&PageChange)) {
         self.clear();
         self.held.is_long = self.is_long(ids.len());
-        let mut places = self.places.lock();
-        let pages = places.pages.as_mut()?;
+        let places = Arc::clone(&self.places);
+        let mut state = places.lock();
+        let Some(pages) = state.pages.as_mut() else { return };
         let (n, copy) = pages.adopt(&mut self.held, ids);
         self.ids.extend_from_slice(&ids[..n]);
-        pages.pairs(&self.held, 0).for_each(|(index, pair)| tell(index, pair));
-        copy
+        for (index, to) in pages.pairs(&self.held, 0) {
+            let from =
+                copy.filter(|copy| copy.to.page == to.page).map(|PageCopy { from, .. }| from);
+            tell(&self.change(index, to, from));
+        }
+    }
+
+    fn change(&self, index: usize, to: PagePair, from: Option<PagePair>) -> PageChange {
+        PageChange { stream: self.index, index, to, from }
     }
 
     /// Whether a text of `len` ids that begins with `ids` has room beside what other streams hold.
@@ -188,18 +210,28 @@ struct PlacesState {
     free: Vec<usize>,
     /// `None` if each stream has pages of its own.
     pages: Option<Pages>,
+    /// How often all was lost that pages held.
+    n_losses: u64,
 }
 
 impl Places {
     /// `n` free places for streams that share pages.
     pub(super) fn new(n: usize, plan: &KvPlan) -> Arc<Places> {
-        let state = PlacesState { free: (0..n).rev().collect(), pages: Some(Pages::new(plan)) };
+        let (free, pages) = ((0..n).rev().collect(), Some(Pages::new(plan)));
+        let state = PlacesState { free, pages, n_losses: 0 };
         Arc::new(Places { ctx_pages: plan.ctx_pages, state: Mutex::new(state) })
     }
 
     /// From now on each stream has pages of its own.
     pub(super) fn divide(&self) {
         self.lock().pages = None;
+    }
+
+    /// What pages held is lost.
+    pub(super) fn forget(&self) {
+        let mut state = self.lock();
+        state.n_losses += 1;
+        state.pages.iter_mut().for_each(Pages::forget);
     }
 
     /// Whether streams share pages.

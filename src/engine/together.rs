@@ -26,7 +26,7 @@ type OtherFile<'a> = &'a dyn Fn(&Range<usize>) -> Option<(Model, PathBuf)>;
 
 impl Engine {
     /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
-    /// is the share with ends. Each stream has memory for keys and values of its own from then on.
+    /// is the share with ends. Streams are empty from then on.
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the ring cannot be completed.
@@ -35,9 +35,6 @@ impl Engine {
         endpoint: Box<dyn Endpoint>,
         options: RingOptions,
     ) -> Result<(), JoinError> {
-        if self.plan().kv_pages.is_some() {
-            return Err(JoinError::Node(NodeError::Pages));
-        }
         let checked = self.transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
         let (mut seat, _) = self.seat();
@@ -46,8 +43,7 @@ impl Engine {
         let mut ring = Box::new(ring);
         ring.open(&mut seat).map_err(JoinError::Step)?;
         self.prefixes = None;
-        self.transformer.divide_kv_pages();
-        self.places.divide();
+        self.places.forget();
         self.nodes = Nodes::Ring(ring);
         Ok(())
     }
@@ -96,31 +92,31 @@ impl Engine {
     }
 
     /// Becomes the lead of a team over `mesh`, which has the layers that this node has: its place in a ring that it
-    /// joins or works for from then on, or the whole model ([`Engine::lead_alone`]). Each stream has memory for keys and
-    /// values of its own from then on.
+    /// joins or works for from then on, or the whole model ([`Engine::lead_alone`]).
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the model cannot be shared so.
     pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         let start = |e| LeadError::Start(TeamStartError::Node(e));
-        if self.plan().kv_pages.is_some() {
-            return Err(start(NodeError::Pages));
-        }
         let checked = self.transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| start(NodeError::Weights(e)))?;
         let team = TeamLead::new(&mut self.transformer, mesh, options);
         self.team = Some(Box::new(team.map_err(LeadError::Start)?));
         self.prefixes = None;
-        self.places.divide();
         Ok(())
     }
 
-    /// The same of the whole model; waits until all nodes are ready.
+    /// The same of the whole model; waits until all nodes are ready. Each stream has memory for keys and values of its own
+    /// from then on.
     ///
     /// # Errors
     /// The same, or if a node is not ready.
     pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
+        if self.plan().kv_pages.is_some() {
+            return Err(LeadError::Start(TeamStartError::Node(NodeError::Pages)));
+        }
         self.lead(mesh, options)?;
+        self.places.divide();
         let (mut seat, nodes) = self.seat();
         let team = TeamAlone::new(&seat).map_err(|e| LeadError::Start(TeamStartError::Node(e)))?;
         let mut team = Box::new(team);

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::buffers::KvValues;
 use super::kv_kind::KvPart;
-use super::plan::{KV_PAGE, KvPlan, Plan, WindowPlan};
+use super::plan::{KV_PAGE, KvPlan, PageChange, PagePair, Plan, WindowPlan};
 use crate::format::model::Header;
 use crate::kernels::{Kernels, KvPages, KvStored};
 
@@ -46,6 +46,8 @@ struct PageGroup {
     page: usize,
     /// Pages of a stream's table.
     n: usize,
+    /// Pages in all.
+    n_pages: usize,
     /// `[n_streams, n]`.
     tables: Vec<u32>,
 }
@@ -117,11 +119,22 @@ impl KvShape {
         start..start + group.page
     }
 
-    /// The pages of a stream, counted in it, with what it looks back to in a layer of which `reached` positions are
-    /// stored.
-    pub(super) fn pages_of(&self, layer: usize, reached: usize) -> Range<usize> {
-        let end = reached.div_ceil(KV_PAGE);
-        end.saturating_sub(self.group(layer).n)..end
+    /// Whether there are the stream, the index and the pages of `change`.
+    pub(super) fn has(&self, change: &PageChange) -> bool {
+        let PageChange { stream, index, to, from } = *change;
+        let is_page = |PagePair { page, window }: PagePair| {
+            let has_window = |window| (window as usize) < self.windowed.n_pages;
+            (page as usize) < self.whole.n_pages && window.is_none_or(has_window)
+        };
+        index < self.whole.n
+            && stream < self.whole.tables.len() / self.whole.n
+            && is_page(to)
+            && from.is_none_or(is_page)
+    }
+
+    /// Whether a layer's pages are those of layers with a window.
+    pub(super) fn is_windowed(&self, layer: usize) -> bool {
+        self.layers[layer].is_windowed
     }
 
     /// Units that a layer has in a page.
@@ -129,13 +142,12 @@ impl KvShape {
         self.part.of_layer()
     }
 
-    /// Where what a stream has of a layer lies in the page of this index; `None` if there is none.
-    pub(super) fn part_range(&self, lane: KvLane, page: usize) -> Option<Range<usize>> {
-        let is_there = lane.layer < self.layers.len()
-            && page < self.whole.n
-            && lane.stream < self.whole.tables.len() / self.whole.n;
+    /// Where a layer's part of a page lies; `None` if there is none.
+    pub(super) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
+        let is_there = layer < self.layers.len() && page < self.group(layer).n_pages;
         is_there.then(|| {
-            let start = self.place(lane, page * KV_PAGE);
+            let group = self.group(layer);
+            let start = group.start + page * group.page + self.layers[layer].start;
             start..start + self.part.of_layer()
         })
     }
@@ -165,7 +177,7 @@ impl PageGroup {
     fn new(start: usize, page: usize, (n_streams, n, n_pages): (usize, usize, usize)) -> PageGroup {
         // Any page will do until it is said who has which.
         let tables = (0..n_streams * n).map(|index| (index % n_pages.max(1)) as u32).collect();
-        PageGroup { start, page, n, tables }
+        PageGroup { start, page, n, n_pages, tables }
     }
 
     fn table(&self, stream: usize) -> &[u32] {

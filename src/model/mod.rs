@@ -43,7 +43,7 @@ pub use gather::{Gather, To};
 pub use kv_kind::{KvKind, KvPart};
 pub use matrix::Matrix;
 pub use packer::{PackError, PackProgress, PackReport, PackWatch, cached_layers};
-pub use plan::{KV_PAGE, KvPlan, Plan, PlanError, WindowPlan};
+pub use plan::{KV_PAGE, KvPlan, PageChange, PagePair, Plan, PlanError, WindowPlan};
 pub use precision::Precision;
 pub use share::Share;
 pub use stage::{AssembleError, KvPlace, Stage, StageInfo};

@@ -50,6 +50,28 @@ pub struct WindowPlan {
     pub n_pages: usize,
 }
 
+/// A page of the KV cache, and that of layers with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PagePair {
+    /// Of layers that see all positions.
+    pub page: u32,
+    /// Of the others, if it is told.
+    pub window: Option<u32>,
+}
+
+/// A page that a stream has from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageChange {
+    /// The stream.
+    pub stream: usize,
+    /// Which of its pages.
+    pub index: usize,
+    /// Its positions lie here; those of layers with a window, where that is told.
+    pub to: PagePair,
+    /// The page that is copied there first, if any is.
+    pub from: Option<PagePair>,
+}
+
 /// A run that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -158,6 +180,19 @@ impl Plan {
         let of_windows = window.map_or(0, |window| window.ring_pages * of_window_page);
         let units = ctx_pages.saturating_mul(of_page).saturating_add(of_windows);
         units.saturating_mul(self.kv.unit_bytes())
+    }
+
+    /// Pages of the KV cache that so many bytes of the whole model's layers hold.
+    pub fn pages_in(&self, bytes: u64, header: &Header) -> usize {
+        let of_context = self.context_bytes(header, &Share::whole(header));
+        let KvPlan { ctx_pages, .. } = self.kv_plan(header);
+        let pages = u128::from(bytes) * ctx_pages as u128 / of_context.max(1) as u128;
+        usize::try_from(pages).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes of the whole KV cache in these layers, saturating.
+    pub fn kv_bytes(&self, header: &Header, layers: Range<usize>) -> usize {
+        self.kv_units(header, layers).saturating_mul(self.kv.unit_bytes())
     }
 
     /// Units of the whole KV cache in these layers, saturating.

@@ -1,10 +1,8 @@
 //! What a node needs of whatever computes in it.
 
-use std::ops::Range;
-
 use super::batch::{Batch, ForwardError, Span};
 use super::check::CheckError;
-use super::plan::Plan;
+use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::share::Share;
 use super::start_error::StartError;
@@ -91,11 +89,14 @@ pub trait Stage {
     /// If there is no such row.
     fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]);
 
-    /// The pages of the KV cache with what a stream looks back to in a layer, counted in the model, when `reached`
-    /// positions of it are stored. Each stream has pages of its own; they are counted in the stream.
-    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize>;
+    /// From now on a stream has another page of the KV cache. `false` if there is no such stream or page, and nothing
+    /// has been changed then.
+    fn change_page(&mut self, change: &PageChange) -> bool;
 
-    /// Bytes of what a stream has of a layer in a page of the KV cache: keys and values of its positions. What they mean
+    /// Whether the pages of a layer, counted in the model, are those of layers with a window.
+    fn is_windowed(&self, layer: usize) -> bool;
+
+    /// Bytes of a layer's part of a page of the KV cache: keys and values of its positions. What they mean
     /// depends on the model and the plan, not on the device. 0 if none are read or written from outside.
     fn kv_part_bytes(&self) -> usize;
 
@@ -130,9 +131,7 @@ pub enum AssembleError {
 pub struct KvPlace {
     /// The layer, counted in the model.
     pub layer: usize,
-    /// The stream.
-    pub stream: usize,
-    /// The page, counted in the stream.
+    /// The page: of those of layers with a window if it is one.
     pub page: usize,
 }
 

@@ -11,11 +11,11 @@ use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
 use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
-use super::kv::{KvLane, KvShape};
+use super::kv::KvShape;
 use super::packed::PackedWeights;
 use super::packer::{PackError, PackReport, PackWatch, Packer};
 use super::pass::Pass;
-use super::plan::Plan;
+use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::rope::Frequencies;
 use super::stage::{KvPlace, Stage, StageInfo};
@@ -206,20 +206,8 @@ impl Transformer {
         self.arena.bytes()
     }
 
-    /// From now on positions `index * KV_PAGE` and following of a stream lie in this page of the KV cache, and
-    /// those of layers with a window in `window`, if that is given. Streams may have the same pages.
-    ///
-    /// # Panics
-    /// If there is no such stream or index.
-    pub fn set_kv_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
-        self.kv.set_page(stream, index, page, window);
-    }
-
     /// Copies a page of the KV cache to another one; of those of layers with a window if `is_windowed`.
-    ///
-    /// # Panics
-    /// If there is no such page.
-    pub fn copy_kv_page(&mut self, from: u32, to: u32, is_windowed: bool) {
+    fn copy_kv_page(&mut self, from: u32, to: u32, is_windowed: bool) {
         let [from, to] = [from, to].map(|page| self.kv.page_range(page, is_windowed));
         let (_, mut buffers) = self.begin(&[]);
         buffers.kv.copy(from, to);
@@ -242,21 +230,12 @@ impl Transformer {
             .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes())
     }
 
-    /// What a stream has of a layer in a page; `None` if there is none.
-    fn kv_part(&mut self, KvPlace { layer, stream, page }: KvPlace) -> Option<&mut [u8]> {
+    /// A layer's part of a page; `None` if there is none.
+    fn kv_part(&mut self, KvPlace { layer, page }: KvPlace) -> Option<&mut [u8]> {
         let layer = layer.checked_sub(self.model.share().layers.start)?;
-        let range = self.kv.part_range(KvLane { stream, layer }, page)?;
+        let range = self.kv.part_range(layer, page)?;
         let (_, buffers) = self.begin(&[]);
         Some(buffers.kv.into_bytes(range))
-    }
-
-    /// Gives each stream pages of its own, as at the start.
-    ///
-    /// # Panics
-    /// If the plan has not that many.
-    pub fn divide_kv_pages(&mut self) {
-        assert!(self.plan.kv_pages.is_none());
-        self.kv = kv_shape(&self.model, &self.plan, self.team.as_ref());
     }
 
     /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can go on from `pos`:
@@ -411,8 +390,23 @@ impl Stage for Transformer {
         precision.write(&buffers.x[row * dim..][..dim], out);
     }
 
-    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
-        self.kv.pages_of(layer - self.model.share().layers.start, reached)
+    fn change_page(&mut self, change: &PageChange) -> bool {
+        if !self.kv.has(change) {
+            return false;
+        }
+        let PageChange { stream, index, to, from } = *change;
+        self.kv.set_page(stream, index, to.page, to.window);
+        if let Some(from) = from {
+            self.copy_kv_page(from.page, to.page, false);
+            if let (Some(from), Some(to)) = (from.window, to.window) {
+                self.copy_kv_page(from, to, true);
+            }
+        }
+        true
+    }
+
+    fn is_windowed(&self, layer: usize) -> bool {
+        self.kv.is_windowed(layer - self.model.share().layers.start)
     }
 
     fn kv_part_bytes(&self) -> usize {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::Sizes;
 use super::batch;
-use super::replay::Replay;
-use crate::wire::frame::FrameSpan;
+use super::pages::PAGES_OFTEN;
+use crate::wire::frame::{FramePage, FrameSpan};
 
 /// Batches under way for each node: one computed, one waiting for it.
 pub(super) const BATCHES_PER_NODE: usize = 2;
@@ -29,6 +29,8 @@ struct KeptBatch {
     spans: Vec<FrameSpan>,
     /// Ids of all rows.
     tokens: Vec<u32>,
+    /// Pages that streams have from then on.
+    pages: Vec<FramePage>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
     is_forgotten: bool,
 }
@@ -38,8 +40,6 @@ pub(super) struct Sent {
     pub(super) number: u32,
     pub(super) n_wanted: usize,
     pub(super) n_rows: usize,
-    /// Whether it was answered in an earlier epoch.
-    pub(super) is_replay: bool,
     /// When it was begun, and whether each of its rows is a stream's next token.
     pub(super) begun_us: u64,
     pub(super) is_decoding: bool,
@@ -51,7 +51,11 @@ pub(super) struct Course {
     queue: VecDeque<KeptBatch>,
     /// How many of them have been begun in this epoch.
     n_begun: usize,
-    replay: Replay,
+    /// Whether any has been begun since the nodes had forgotten everything.
+    has_begun: bool,
+    /// Positions that each stream has stored, and of those that were lost how many have not been stored again.
+    reached: Vec<usize>,
+    n_owed: usize,
     /// Begun in this epoch and not answered, in order.
     sent: VecDeque<Sent>,
     free: Vec<KeptBatch>,
@@ -71,12 +75,15 @@ impl Course {
         let batch = || KeptBatch {
             spans: Vec::with_capacity(rows),
             tokens: Vec::with_capacity(rows),
+            pages: Vec::with_capacity(PAGES_OFTEN),
             is_forgotten: false,
         };
         Course {
             queue: VecDeque::with_capacity(window),
             n_begun: 0,
-            replay: Replay::new(sizes),
+            has_begun: false,
+            reached: vec![0; sizes.n_streams.into()],
+            n_owed: 0,
             sent: VecDeque::with_capacity(window),
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
@@ -98,12 +105,7 @@ impl Course {
 
     /// Whether one is to be begun.
     pub(super) fn is_behind(&self) -> bool {
-        self.n_begun < self.queue.len() || self.replay.is_due()
-    }
-
-    /// Whether nodes have forgotten what was answered.
-    pub(super) fn is_replaying(&self) -> bool {
-        self.replay.is_due()
+        self.n_begun < self.queue.len()
     }
 
     /// Whether results are back and have not been taken.
@@ -121,6 +123,11 @@ impl Course {
         (&self.current.spans, &self.current.tokens)
     }
 
+    /// Pages that streams have from that batch on. They are told once, if it is begun twice.
+    pub(super) fn pages(&self) -> &[FramePage] {
+        &self.current.pages
+    }
+
     /// The one that was begun last.
     pub(super) fn last_sent(&self) -> Option<&Sent> {
         self.sent.back()
@@ -131,13 +138,15 @@ impl Course {
         self.sent.front()
     }
 
-    /// Submits one.
-    pub(super) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32]) {
+    /// Submits one, and `pages` that streams have from then on.
+    pub(super) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32], pages: &[FramePage]) {
         let mut batch = self.free.pop().unwrap_or_default();
         batch.spans.clear();
         batch.spans.extend_from_slice(spans);
         batch.tokens.clear();
         batch.tokens.extend_from_slice(tokens);
+        batch.pages.clear();
+        batch.pages.extend_from_slice(pages);
         batch.is_forgotten = false;
         self.queue.push_back(batch);
     }
@@ -153,63 +162,71 @@ impl Course {
         self.free.extend(self.done.take());
     }
 
-    /// An epoch begins in which the nodes have forgotten everything.
+    /// An epoch begins.
     pub(super) fn restart(&mut self) {
         self.sent.clear();
         self.n_begun = 0;
-        self.replay.restart();
     }
 
-    /// The nodes have forgotten nothing that was answered.
-    pub(super) fn skip_replay(&mut self) {
-        self.replay.skip();
+    /// The nodes have forgotten everything, and those that are submitted build on that. `false` if there was nothing to
+    /// be forgotten.
+    pub(super) fn lose(&mut self) -> bool {
+        self.restart();
+        let is_lost = std::mem::take(&mut self.has_begun);
+        if is_lost {
+            self.free.extend(self.queue.drain(..));
+            self.n_owed = self.reached.iter().sum();
+            self.reached.fill(0);
+        }
+        is_lost
     }
 
     /// Microseconds in which `n_nodes` compute all again that has been answered, if that can be told: they compute batches
     /// of several rows, each another one.
     pub(super) fn again_us(&self, n_nodes: usize) -> Option<u64> {
-        let us = self.row_us * self.replay.n_tokens() as f32 / n_nodes.max(1) as f32;
+        let n_tokens: usize = self.reached.iter().sum();
+        let us = self.row_us * n_tokens as f32 / n_nodes.max(1) as f32;
         (self.row_us > 0.0).then_some(us as u64)
     }
 
-    /// The oldest one that was begun is answered. Returns what was sent, and how many tokens it had.
-    pub(super) fn answered(&mut self, now: u64) -> Option<(Sent, usize)> {
+    /// The oldest one that was begun is answered. Returns what was sent, and whether it only brings back what was lost.
+    pub(super) fn answered(&mut self, now: u64) -> Option<(Sent, bool)> {
         let sent = self.sent.pop_front()?;
         if !sent.is_decoding && sent.n_rows >= ROWS_MIN {
             let row_us = now.saturating_sub(sent.begun_us) as f32 / sent.n_rows as f32;
             let weight = if self.row_us == 0.0 { 1.0 } else { ROW_WEIGHT };
             self.row_us += weight * (row_us - self.row_us);
         }
-        if sent.is_replay {
-            let n_rows = sent.n_rows;
-            return Some((sent, n_rows));
+        let is_again = self.n_owed > 0 && !sent.is_decoding;
+        if is_again {
+            self.n_owed = self.n_owed.saturating_sub(sent.n_rows);
         }
-        let batch = self.queue.pop_front().expect("what is sent and no replay is in the queue");
+        let batch = self.queue.pop_front().expect("what is sent is in the queue");
         self.n_begun -= 1;
-        self.replay.record(&batch.spans, &batch.tokens);
-        let n_tokens = batch.tokens.len();
+        for span in &batch.spans {
+            self.reached[usize::from(span.stream)] = span.pos as usize + usize::from(span.n_rows);
+        }
         match sent.n_wanted == 0 || batch.is_forgotten {
             true => self.free.push(batch),
             false => self.done = Some(batch),
         }
-        Some((sent, n_tokens))
+        Some((sent, is_again))
     }
 
-    /// Begins the next one: what the nodes have forgotten first. `false` if there is none.
+    /// Begins the next one. `false` if there is none.
     pub(super) fn begin_next(&mut self, now: u64) -> bool {
-        let is_replay = self.begin_replay();
-        if !is_replay {
-            let Some(batch) = self.queue.get(self.n_begun) else { return false };
-            self.current.spans.clone_from(&batch.spans);
-            self.current.tokens.clone_from(&batch.tokens);
-            self.n_begun += 1;
-        }
+        let Some(batch) = self.queue.get_mut(self.n_begun) else { return false };
+        self.current.spans.clone_from(&batch.spans);
+        self.current.tokens.clone_from(&batch.tokens);
+        self.current.pages.clear();
+        self.current.pages.append(&mut batch.pages);
+        self.n_begun += 1;
+        self.has_begun = true;
         let spans = &self.current.spans;
         self.sent.push_back(Sent {
             number: self.next_number,
             n_wanted: spans.iter().map(FrameSpan::n_wanted).sum(),
             n_rows: self.current.tokens.len(),
-            is_replay,
             begun_us: now,
             is_decoding: spans.iter().all(FrameSpan::is_next_token),
         });
@@ -217,13 +234,17 @@ impl Course {
         true
     }
 
-    fn begin_replay(&mut self) -> bool {
-        let Some((span, ids)) = self.replay.next_batch() else { return false };
-        self.current.spans.clear();
-        self.current.spans.push(span);
-        self.current.tokens.clear();
-        self.current.tokens.extend_from_slice(ids);
-        true
+    /// The one that was begun last is to be begun again, or comes to nothing if none was submitted after it: nobody
+    /// waits for it, and no node has heard of it.
+    pub(super) fn take_back(&mut self) {
+        if self.sent.pop_back().is_none() {
+            return;
+        }
+        self.next_number = self.next_number.wrapping_sub(1);
+        self.n_begun -= 1;
+        if self.n_begun + 1 == self.queue.len() {
+            self.free.extend(self.queue.pop_back());
+        }
     }
 
     /// Bytes that it keeps on the heap.
@@ -232,8 +253,9 @@ impl Course {
         let waiting = self.queue.iter().chain(&self.free).chain(&self.done);
         let batches = waiting.chain([&self.current]);
         batches.clone().map(|batch| batch.spans.capacity() * size_of::<FrameSpan>()).sum::<usize>()
-            + batches.map(|batch| batch.tokens.capacity() * 4).sum::<usize>()
-            + self.replay.heap_bytes()
+            + batches.clone().map(|batch| batch.tokens.capacity() * 4).sum::<usize>()
+            + batches.map(|batch| batch.pages.capacity() * size_of::<FramePage>()).sum::<usize>()
+            + self.reached.capacity() * size_of::<usize>()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
     }
@@ -250,6 +272,7 @@ mod tests {
         let sizes = Sizes {
             ctx_len: 64,
             n_streams: 1,
+            n_pages: 1,
             max_batch: 16,
             max_logits: 1,
             kv: KvType::F16,
@@ -260,7 +283,7 @@ mod tests {
         let mut run = |pos: u32, rows: u16, us: u64| {
             let span =
                 FrameSpan { stream: 0, wants: FrameWants::None, pos, n_rows: rows, is_long: false };
-            course.submit(&[span], &vec![7; rows.into()]);
+            course.submit(&[span], &vec![7; rows.into()], &[]);
             assert!(course.begin_next(1000));
             course.answered(1000 + us).unwrap();
             course.again_us(2)

@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 use super::Sizes;
-use crate::wire::frame::{FrameSpan, KvPiece};
+use crate::wire::frame::{FramePage, KvPiece};
 
-/// Keys and values as whoever computes keeps them: what a stream has of a layer lies in pages, as parts of the same
-/// length.
+/// Keys and values as whoever computes keeps them: a page has a part of each layer, all of the same length. Layers with
+/// a window may have pages of their own.
 pub(crate) trait KvParts {
     /// Bytes of a part; 0 if there are none to be had.
     fn part_bytes(&self) -> usize;
 
-    /// The pages of a layer with what a stream looks back to of which so many positions are stored.
-    fn pages(&self, layer: u32, reached: u32) -> Range<u32>;
+    /// Whether a layer's pages are those of layers with a window.
+    fn is_windowed(&self, layer: u32) -> bool;
 
     /// Reads a part, `[part_bytes]`; `false` if there is no such.
     fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool;
@@ -21,22 +21,19 @@ pub(crate) trait KvParts {
     fn write(&mut self, part: KvPart, first: usize, bytes: &[u8]) -> bool;
 }
 
-/// What a stream has of a layer in a page.
+/// What a page has of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KvPart {
     /// The layer.
     pub(crate) layer: u32,
-    /// The stream.
-    pub(crate) stream: u16,
-    /// The page, counted in the stream.
+    /// The page: of those of layers with a window if it is one.
     pub(crate) page: u32,
 }
 
 /// Copies of all that a node had stored before its layers changed.
 struct Aside {
     epoch: (u32, Sizes),
-    /// By stream.
-    reached: Vec<u32>,
+    named: [Vec<bool>; 2],
     parts: Vec<KvPart>,
     /// Of each part, one behind the other.
     bytes: Vec<u8>,
@@ -55,8 +52,8 @@ pub struct Held {
     /// The epoch whose batches have been through the node's layers, and what was agreed for it; `None` if what they
     /// stored is not known.
     epoch: Option<(u32, Sizes)>,
-    /// How many positions each stream has stored.
-    reached: Vec<u32>,
+    /// Which pages streams have had, and what is in them may be gone on from; and of layers with a window.
+    named: [Vec<bool>; 2],
     aside: Option<Aside>,
 }
 
@@ -75,16 +72,29 @@ impl Held {
     /// The node's streams are empty.
     pub(crate) fn clear(&mut self) {
         self.epoch = None;
-        self.reached.clear();
+        self.named.iter_mut().for_each(Vec::clear);
     }
 
-    /// A batch of `spans` of this epoch has been through the node's layers.
-    pub(crate) fn computed(&mut self, epoch: u32, sizes: &Sizes, spans: &[FrameSpan]) {
-        (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
-        self.reached.resize(sizes.n_streams.into(), 0);
-        for span in spans {
-            self.reached[usize::from(span.stream)] = span.pos + u32::from(span.n_rows);
+    /// A stream has this page, which the node's layers have.
+    pub(crate) fn has_page(&mut self, page: &FramePage, sizes: &Sizes) {
+        self.name(false, page.to.0, sizes);
+        if let Some(window) = page.to.1 {
+            self.name(true, window, sizes);
         }
+    }
+
+    fn name(&mut self, is_windowed: bool, page: u32, sizes: &Sizes) {
+        let named = &mut self.named[usize::from(is_windowed)];
+        // There are no more of either kind.
+        named.resize(sizes.n_pages as usize, false);
+        if let Some(is_named) = named.get_mut(page as usize) {
+            *is_named = true;
+        }
+    }
+
+    /// A batch of this epoch has been through the node's layers.
+    pub(crate) fn computed(&mut self, epoch: u32, sizes: &Sizes) {
+        (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
     }
 
     /// Copies what `layers` have stored, as far as it is known and not copied yet: they are about to change. Copies of
@@ -96,10 +106,9 @@ impl Held {
         }
         let mut all = Vec::new();
         for layer in layers {
-            for (stream, reached) in (0..).zip(&self.reached) {
-                let pages = parts.pages(layer, *reached);
-                all.extend(pages.map(|page| KvPart { layer, stream, page }));
-            }
+            let named = &self.named[usize::from(parts.is_windowed(layer))];
+            let pages = (0..).zip(named).filter(|(_, is_named)| **is_named);
+            all.extend(pages.map(|(page, _)| KvPart { layer, page }));
         }
         let part_bytes = parts.part_bytes();
         let mut bytes = Vec::new();
@@ -110,9 +119,8 @@ impl Held {
         bytes.resize(part_bytes * all.len(), 0);
         let mut places = all.iter().zip(bytes.chunks_exact_mut(part_bytes));
         if places.all(|(part, out)| parts.read(*part, out)) {
-            let reached = self.reached.clone();
-            self.aside =
-                Some(Aside { epoch, reached, parts: all, bytes, part_bytes, next: (0, 0) });
+            let named = self.named.clone();
+            self.aside = Some(Aside { epoch, named, parts: all, bytes, part_bytes, next: (0, 0) });
         }
     }
 
@@ -130,7 +138,7 @@ impl Held {
         self.aside = aside.filter(|aside| from.is_some_and(|epoch| aside.epoch == (epoch, *sizes)));
         let Some(aside) = &mut self.aside else { return };
         aside.next = (0, 0);
-        self.reached.clone_from(&aside.reached);
+        self.named.clone_from(&aside.named);
         for (part, bytes) in aside.parts.iter().zip(aside.bytes.chunks_exact(aside.part_bytes)) {
             if layers.contains(&part.layer) {
                 parts.write(*part, 0, bytes);
@@ -147,12 +155,11 @@ impl Held {
             aside.next.0 += 1;
         }
         let (index, first) = aside.next;
-        let KvPart { layer, stream, page } = aside.parts[index];
+        let KvPart { layer, page } = aside.parts[index];
         let bytes = out.len().min(len - first);
         out[..bytes].copy_from_slice(&aside.bytes[index * len + first..][..bytes]);
         aside.next = if first + bytes == len { (index + 1, 0) } else { (index, first + bytes) };
-        let reached = aside.reached[usize::from(stream)];
-        Some(KvPiece { layer, stream, reached, page, first: first as u32, bytes: bytes as u32 })
+        Some(KvPiece { layer, page, first: first as u32, bytes: bytes as u32 })
     }
 
     /// Stores a piece of what a layer of the node has stored elsewhere; `false` if there is no place for it.
@@ -162,21 +169,16 @@ impl Held {
         (bytes, sizes): (&[u8], &Sizes),
         parts: &mut impl KvParts,
     ) -> bool {
-        if piece.stream >= sizes.n_streams || piece.reached > sizes.ctx_len {
-            return false;
+        let KvPiece { layer, page, first, .. } = *piece;
+        let is_stored = parts.write(KvPart { layer, page }, first as usize, bytes);
+        if is_stored {
+            self.name(parts.is_windowed(layer), page, sizes);
         }
-        let KvPiece { layer, stream, page, first, .. } = *piece;
-        if !parts.write(KvPart { layer, stream, page }, first as usize, bytes) {
-            return false;
-        }
-        self.reached.resize(sizes.n_streams.into(), 0);
-        self.reached[usize::from(piece.stream)] = piece.reached;
-        true
+        is_stored
     }
 
     /// All layers have what they need to go on in this epoch.
     pub(crate) fn moved(&mut self, epoch: u32, sizes: &Sizes) {
         (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
-        self.reached.resize(sizes.n_streams.into(), 0);
     }
 }

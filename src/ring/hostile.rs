@@ -7,13 +7,14 @@ use super::*;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    self, Activations, Frame, FrameSpan, FrameWants, Repr, Streams, WorkFigures,
+    self, Activations, Frame, FramePage, FrameSpan, FrameWants, Repr, Streams, WorkFigures,
 };
 use crate::wire::hello;
 
 const SIZES: Sizes = Sizes {
     ctx_len: 64,
     n_streams: 2,
+    n_pages: 4,
     max_batch: 8,
     max_logits: 2,
     kv: KvType::F16,
@@ -110,25 +111,38 @@ impl Rows for Layers {
         out.fill(row as u8);
     }
 
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
+        let pages = [page.to].into_iter().chain(page.from);
+        page.stream < sizes.n_streams && { pages }.all(|(page, _)| page < sizes.n_pages)
+    }
+
     fn give_kv(&mut self, _: &mut [u8]) -> Option<KvPiece> {
         self.n_pieces = self.n_pieces.checked_sub(1)?;
         Some(KvPiece { layer: 0, ..PIECE })
     }
 
-    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool> {
+    fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], _: &Sizes) -> Option<bool> {
         if piece.layer != 1 {
             return None;
         }
         let place = self.stored.get_mut(piece.first as usize..);
         let place = place.and_then(|rest| rest.get_mut(..bytes.len()));
-        let is_known = piece.stream < sizes.n_streams && piece.page == 0;
-        Some(place.filter(|_| is_known).map(|place| place.copy_from_slice(bytes)).is_some())
+        Some(place.filter(|_| piece.page == 0).map(|place| place.copy_from_slice(bytes)).is_some())
     }
 
     fn moved(&mut self, _: u32, _: &Sizes) {}
 }
 
-const PIECE: KvPiece = KvPiece { layer: 1, stream: 1, reached: 3, page: 0, first: 16, bytes: 8 };
+const PIECE: KvPiece = KvPiece { layer: 1, page: 0, first: 16, bytes: 8 };
+const PAGE: FramePage = FramePage { stream: 1, index: 0, to: (3, None), from: Some((2, None)) };
+
+fn pages(epoch: u32) -> Vec<u8> {
+    let mut out = vec![7; FRAME_MAX];
+    let (bytes, n) = frame::emit_pages(epoch, &[PAGE, PAGE], &mut out).unwrap();
+    assert_eq!(n, 2);
+    out.truncate(bytes);
+    out
+}
 
 fn piece(epoch: u32, piece: KvPiece) -> Vec<u8> {
     let mut out = vec![7; FRAME_MAX];
@@ -200,7 +214,8 @@ fn forgeries(frame: &[u8]) -> Vec<Vec<u8>> {
         (48, 2),
         (50, 1),
         (52, 4),
-        (56, 2),
+        (56, 4),
+        (64, 4),
     ];
     let values = [0u32, 1, 2, 3, 8, 9, 64, 65, 0x7f, 0xff, 0xffff, 0x7fff_ffff, u32::MAX];
     let mut all = Vec::new();
@@ -258,6 +273,7 @@ fn a_worker_survives_every_forged_field() {
         others,
         moved(1, false),
         moved(1, true),
+        pages(1),
     ];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
         for frame in [&sound[0], &forged, &sound[0], &sound[1]] {
@@ -344,7 +360,7 @@ fn a_master_survives_every_forged_field() {
         for index in 0..forgeries(&example).len() {
             let (mut master, mut link) = (master(None), Neighbours::new());
             let heap_bytes = master.heap_bytes();
-            master.submit(&SPANS, &[1, 2, 3]);
+            master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
             let mut is_forged = false;
             let step = (0..100).find_map(|turn| {
                 for sent in std::mem::take(&mut link.outbox) {
@@ -357,6 +373,7 @@ fn a_master_survives_every_forged_field() {
                 }
                 match master.poll(turn * 400_000, &mut link, &mut layers) {
                     MasterStep::Compute => master.computed(WorkFigures::default()),
+                    MasterStep::Lost => master.submit(&SPANS, &[1, 2, 3], &[PAGE]),
                     MasterStep::Idle => {}
                     step => return Some(step),
                 }
@@ -377,7 +394,7 @@ fn a_move_survives_every_forged_field() {
     let sound = [piece(6, PIECE), piece(6, KvPiece { layer: 0, ..PIECE }), moved(6, false)];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
         let (mut master, mut link, mut layers) = (master(None), Neighbours::new(), Layers::new(8));
-        master.submit(&SPANS, &[1, 2, 3]);
+        master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
         for turn in 0..4 {
             for sent in std::mem::take(&mut link.outbox) {
                 link.inbox.extend(answer(&sent));
@@ -405,6 +422,7 @@ fn a_move_survives_every_forged_field() {
         for turn in 11..400 {
             match master.poll(turn * 10_000, &mut link, &mut layers) {
                 MasterStep::Compute => master.computed(WorkFigures::default()),
+                MasterStep::Lost => {}
                 step => assert_eq!(step, MasterStep::Idle),
             }
             for sent in std::mem::take(&mut link.outbox) {
@@ -456,7 +474,7 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
     let file = "node0 10.0.0.1 0..1\nnode1 10.0.0.2 1..2";
     options.members = Topology::parse(file).unwrap().members().to_vec();
     let (mut master, mut notices) = (Master::new(options), Vec::new());
-    master.submit(&SPANS, &[1, 2, 3]);
+    master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
     for tenth in 1..10_000 {
         for sent in std::mem::take(&mut link.outbox) {
             if let Repr::Open { epoch, .. } = Frame::parse(&sent).unwrap().repr() {
@@ -469,6 +487,7 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
         }
         match master.poll(tenth * 100_000, &mut link, &mut layers) {
             MasterStep::Compute => master.computed(WorkFigures::default()),
+            MasterStep::Lost => master.submit(&SPANS, &[1, 2, 3], &[PAGE]),
             MasterStep::Failed(error) => return (notices, error),
             step => assert_eq!(step, MasterStep::Idle),
         }

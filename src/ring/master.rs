@@ -1,6 +1,8 @@
-//! The first node: it begins epochs, sends batches round, and repeats what was lost.
+//! The first node: it begins epochs, sends batches round, and says what was lost.
 
 mod changes;
+mod events;
+mod pages;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,10 +12,13 @@ use super::course::{self, BATCHES_PER_NODE, Course};
 use super::error::{misfit, strangers};
 use super::moving::{self, Earlier, Moving, Phase};
 use super::options::{MasterOptions, MasterStep};
+use super::pages::{PagesOut, Tables};
 use super::patience::{Patience, Ups};
 use super::times::Times;
-use super::{Event, Link, NodeLine, Notice, Reason, RingError, Rows, Side};
-use crate::wire::frame::{self, Activations, BoardsReport, Frame, FrameSpan, Repr, WorkFigures};
+use super::{Link, NodeLine, Notice, RingError, Rows, Side};
+use crate::wire::frame::{
+    self, Activations, BoardsReport, Frame, FramePage, FrameSpan, Repr, WorkFigures,
+};
 use crate::wire::hello::Name;
 
 /// Between two OPENs while the ring is not complete.
@@ -51,6 +56,10 @@ pub(crate) struct Master {
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
     course: Course,
+    tables: Tables,
+    pages_out: PagesOut,
+    /// Whether whoever submitted batches has to hear that they, and what streams held, are lost.
+    is_lost: bool,
     work: MasterTask,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -85,6 +94,9 @@ impl Master {
             scratch: vec![0; frame::HEADER_LEN + moving::KV_BYTES],
             assigned: Vec::new(),
             course: Course::new(&sizes, window),
+            tables: Tables::new(&sizes),
+            pages_out: PagesOut::new(),
+            is_lost: false,
             work: MasterTask::Nothing,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
@@ -135,24 +147,26 @@ impl Master {
         !self.is_open() || self.all_moved == Some(false)
     }
 
-    /// Whether all batches that were begun have been round, and nothing has to be computed again.
+    /// Whether all batches that were begun have been round.
     fn is_still(&self) -> bool {
-        self.work == MasterTask::Nothing && self.course.n_sent() == 0 && !self.course.is_replaying()
+        let is_idle = self.work == MasterTask::Nothing && self.course.n_sent() == 0;
+        is_idle && self.pages_out.is_empty()
     }
 
-    /// What this node had stored is lost: the ring is opened anew, and everything computed again.
+    /// What this node had stored is lost: the ring is opened anew, and all is lost.
     pub(crate) fn begin_anew(&mut self) {
         self.earlier = None;
         self.reopen(self.polled_us);
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if
-    /// they had been taken.
+    /// they had been taken, unless that is lost.
     pub(crate) fn forget_pending(&mut self) {
         self.course.forget();
         if self.work == MasterTask::Computing {
-            // Nobody is going to say that it was computed: all of the epoch is done again.
-            self.reopen(self.polled_us);
+            // Nobody is going to say that it was computed.
+            self.course.take_back();
+            self.work = MasterTask::Nothing;
         }
     }
 
@@ -176,17 +190,21 @@ impl Master {
         self.times.start(self.options.n_nodes);
     }
 
-    /// Submits a batch: tokens, and the spans they are in.
+    /// Submits a batch: tokens, the spans they are in, and `pages` that streams have from then on. A stream's are told in
+    /// order, and with one that changes all that follow it.
     ///
     /// # Panics
     /// If there is no room, or the spans do not fit the tokens and the sizes.
-    pub(crate) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32]) {
+    pub(crate) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32], pages: &[FramePage]) {
         // A ring that has become smaller meanwhile takes what was promised.
         assert!(self.course.n_submitted() < self.window);
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
         assert!(rows <= usize::from(self.options.sizes.max_batch));
-        self.course.submit(spans, tokens);
+        // Whoever submits it does not know yet: it is lost with what it builds on.
+        if !self.is_lost {
+            self.course.submit(spans, tokens, pages);
+        }
     }
 
     /// The epoch of the batch to compute.
@@ -245,7 +263,13 @@ impl Master {
         if let Some(failure) = self.failure.clone() {
             return MasterStep::Failed(failure);
         }
-        if self.work == MasterTask::Sending && self.outgoing.send(&self.options.sizes, link, rows) {
+        if self.is_lost && !self.course.is_done() {
+            self.is_lost = false;
+            return MasterStep::Lost;
+        }
+        let are_pages_told = self.is_open() && self.pages_out.send(self.epoch, link);
+        let is_sending = self.work == MasterTask::Sending && are_pages_told;
+        if is_sending && self.outgoing.send(&self.options.sizes, link, rows) {
             self.work = MasterTask::Nothing;
         }
         match self.phase {
@@ -255,6 +279,7 @@ impl Master {
             Phase::Open => {
                 let is_free = self.work == MasterTask::Nothing && self.may_begin();
                 if is_free && self.course.begin_next(now) {
+                    self.change_pages(rows);
                     self.work = MasterTask::Computing;
                     return MasterStep::Compute;
                 }
@@ -270,6 +295,8 @@ impl Master {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         self.course.heap_bytes()
+            + self.tables.heap_bytes()
+            + self.pages_out.heap_bytes()
             + self.notices.capacity() * size_of::<Notice>()
             + self.lines.capacity() * size_of::<NodeLine>()
             + self.incoming.heap_bytes()
@@ -305,48 +332,6 @@ impl Master {
         self.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
 
-    fn take_events(&mut self, now: u64, link: &mut impl Link) {
-        while let Some(event) = link.next_event() {
-            match event {
-                Event::Up(side) => {
-                    let name = self.neighbour(side);
-                    if self.patience.is_troubled() && matches!(self.phase, Phase::Open) {
-                        self.tell(Notice::Back(name));
-                    }
-                }
-                Event::Silent(side) => {
-                    let name = self.neighbour(side);
-                    self.trouble(&name);
-                    self.tell(Notice::Silent(name));
-                }
-                Event::Reset(side) => {
-                    let name = self.neighbour(side);
-                    self.reset(now, name);
-                }
-                Event::Refused { what, is_final: true } if !self.was_open => {
-                    self.failure = Some(RingError::Refused(what));
-                }
-                Event::Refused { what, .. } => {
-                    self.patience.refuse(what.clone());
-                    self.tell(Notice::Refused(what));
-                }
-            }
-        }
-    }
-
-    /// The name of a neighbour, as far as it is known.
-    fn neighbour(&self, side: Side) -> String {
-        let (line, label, unknown) = match side {
-            Side::Next => (self.lines.get(1), self.patience.label(1), "the next node"),
-            Side::Prev => {
-                let last = self.patience.last().and_then(|last| self.patience.label(last));
-                (self.lines.last(), last, "the last node")
-            }
-        };
-        let name = line.map(|line| line.name.as_str().to_owned());
-        name.or(label).unwrap_or_else(|| unknown.to_owned())
-    }
-
     fn trouble(&mut self, name: &str) {
         self.patience.blame(|| format!("nothing is heard of {name}"));
     }
@@ -360,7 +345,7 @@ impl Master {
         }
     }
 
-    /// A link lost frames: everything since the last OPEN is done again.
+    /// A link lost frames: everything since the last OPEN is lost.
     fn reset(&mut self, now: u64, name: String) {
         if matches!(self.phase, Phase::Open) {
             self.trouble(&name);
@@ -385,6 +370,10 @@ impl Master {
         self.reopened_us = Some(now);
         self.all_moved = None;
         self.course.restart();
+        if self.earlier.is_none() {
+            self.lose();
+        }
+        self.pages_out.clear();
         self.incoming.clear();
         self.outgoing.clear();
         self.work = MasterTask::Nothing;
@@ -492,7 +481,10 @@ impl Master {
                 self.phase = Phase::moving(now, self.course.again_us(self.lines.len()));
                 self.all_moved = Some(false);
             }
-            false => self.begin(now),
+            false => {
+                self.lose();
+                self.begin(now);
+            }
         }
         Ok(())
     }
@@ -518,7 +510,7 @@ impl Master {
                 let bytes = frame::emit_moved(self.epoch, true, out);
                 link.commit(bytes.expect("a header fits a frame"));
                 rows.moved(self.epoch, &self.options.sizes);
-                self.course.skip_replay();
+                self.tell_tables(rows);
                 self.begin(now);
             }
         }
@@ -531,27 +523,6 @@ impl Master {
             self.patience.rest(now);
         }
         is_seen
-    }
-
-    fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
-        let index = self.lines.iter().position(|line| line.name == reporter);
-        let before = index.and_then(|index| self.lines.get(index.checked_sub(1)?));
-        let name = before.map_or("a node", |line| line.name.as_str()).to_owned();
-        match reason {
-            Reason::Silent => {
-                self.trouble(&name);
-                self.tell(Notice::Silent(name));
-            }
-            Reason::Back => self.tell(Notice::Back(name)),
-            Reason::Reset => self.reset(now, name),
-            Reason::Lost => {
-                self.patience.blame(|| format!("{reporter} begins anew"));
-                self.tell(Notice::Anew(reporter.to_owned()));
-                self.reopen(now);
-            }
-            // What is said again and again is the patience's.
-            _ => {}
-        }
     }
 
     fn result(
@@ -576,15 +547,15 @@ impl Master {
 
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
-        let Some((sent, n_tokens)) = self.course.answered(now) else { return };
-        if sent.is_replay {
-            return self.patience.replayed(now, n_tokens);
+        let Some((sent, is_again)) = self.course.answered(now) else { return };
+        if is_again {
+            return self.patience.replayed(now, sent.n_rows);
         }
         if let Some(notice) = self.patience.answered(now) {
             self.tell(notice);
         }
         let lap_us = now.saturating_sub(sent.begun_us);
-        let n_decoded = sent.is_decoding.then_some(n_tokens);
+        let n_decoded = sent.is_decoding.then_some(sent.n_rows);
         self.times.add(now, lap_us, &self.incoming.figures, n_decoded);
     }
 }

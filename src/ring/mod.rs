@@ -11,9 +11,12 @@
 //! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
 //! A node that misses the one before it says DOWN too, again and again, and so does one that is long
 //! at a piece of work, packs weights or waits for its team ([`Hop::say`]): the master waits for progress, and says whom it waits for.
-//! A node that finds frames lost, or what it had stored, says DOWN to the next; the master then begins a new epoch and
-//! sends every stream's tokens again. Frames of another epoch are dropped everywhere, and links
+//! A node that finds frames lost, or what it had stored, says DOWN to the next; the master then begins a new epoch, and
+//! whoever uses it submits again what the streams are to hold. Frames of another epoch are dropped everywhere, and links
 //! keep their order, so nothing is ever computed twice within an epoch.
+//!
+//! Which pages of keys and values a stream has is decided by whoever uses the master. PAGES tells the other nodes, ahead
+//! of the batch that needs them.
 //!
 //! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch before,
 //! and nodes that have what it left say so. If all do that had layers, MOVED goes round: each node that gets it sends
@@ -29,9 +32,9 @@ mod hop;
 mod master;
 mod moving;
 mod options;
+mod pages;
 mod patience;
 pub(crate) mod plan;
-mod replay;
 mod team_file;
 mod times;
 mod topology;
@@ -45,7 +48,7 @@ mod simulation;
 use std::ops::Range;
 
 use crate::wire::Dtype;
-use crate::wire::frame::{KvPiece, NodeLine, Reason, Sizes, Status};
+use crate::wire::frame::{FramePage, KvPiece, NodeLine, Reason, Sizes, Status};
 
 pub use address::Address;
 pub(crate) use batch::{fits, token_bytes};
@@ -55,7 +58,6 @@ pub(crate) use held::{KvPart, KvParts};
 pub(crate) use hop::Hop;
 pub(crate) use master::Master;
 pub(crate) use options::{MasterOptions, MasterStep};
-pub(crate) use replay::Replay;
 pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;
 pub use topology::Member;
@@ -132,6 +134,9 @@ pub(crate) trait Rows {
 
     /// Writes row `row` as `dtype` to `out`, `[dim]`.
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]);
+
+    /// From now on a stream has another page of what layers store; `false` if there is no such stream or page.
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool;
 
     /// As [`Held::give`].
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece>;

@@ -33,6 +33,8 @@ pub(crate) enum MasterStep {
     Compute,
     /// The rows wanted of the oldest batch are back; then [`Master::finish`].
     Done,
+    /// What was submitted and not answered does not come back, and streams hold nothing any more.
+    Lost,
     /// The ring cannot go on.
     Failed(RingError),
 }

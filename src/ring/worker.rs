@@ -107,6 +107,7 @@ impl Worker {
         let nothing = Sizes {
             ctx_len: 0,
             n_streams: 0,
+            n_pages: 0,
             max_batch: 0,
             max_logits: 0,
             kv: KvType::F32,
@@ -350,7 +351,7 @@ impl Worker {
                 // What goes on to the next node is copied, as the link is needed to send it.
                 let len = bytes.len();
                 self.scratch[..len].copy_from_slice(bytes);
-                self.control(repr, len, link)
+                self.control(repr, len, (link, rows))
             }
             heard => heard.map(|_| true),
         };
@@ -393,7 +394,12 @@ impl Worker {
     }
 
     /// Sends a frame other than ACTIVATIONS on; `Ok(false)` if it has to wait.
-    fn control(&mut self, repr: Repr, len: usize, link: &mut impl Link) -> Result<bool, Broken> {
+    fn control(
+        &mut self,
+        repr: Repr,
+        len: usize,
+        (link, rows): (&mut impl Link, &mut impl Rows),
+    ) -> Result<bool, Broken> {
         let is_repeated = match repr {
             Repr::Down { reason, .. } => reason.is_repeated(),
             repr => matches!(repr, Repr::Boards(_)),
@@ -420,9 +426,27 @@ impl Worker {
                     self.forward(len, link);
                 }
             }
+            Repr::Pages { epoch, .. } => {
+                // Once, as there is room to send it on.
+                self.change_pages(epoch, len, rows)?;
+                if !self.is_last {
+                    self.forward(len, link);
+                }
+            }
             _ => self.forward(len, link),
         }
         Ok(true)
+    }
+
+    /// Streams have other pages, as a frame in `scratch` says.
+    fn change_pages(&mut self, epoch: u32, len: usize, rows: &mut impl Rows) -> Result<(), Broken> {
+        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
+        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("PAGES"))?;
+        let mut pages = frame.pages();
+        match pages.all(|page| page.is_ok_and(|page| rows.set_page(&page, &sizes))) {
+            true => Ok(()),
+            false => Err(Broken("pages that there are not")),
+        }
     }
 
     fn left(&mut self) {

@@ -1,6 +1,6 @@
 //! The batch that a member receives.
 
-use crate::wire::frame::FrameSpan;
+use crate::wire::frame::{FrameSpan, PAGE_WORDS, PAGES_MAX};
 use crate::wire::team::{Opening, PassPiece, Work};
 
 /// Spans and ids of the batch.
@@ -47,7 +47,7 @@ impl Incoming {
             self.forget();
             (self.seq, self.work) = (Some(seq), piece.work);
         }
-        if piece.work != Work::Rows && !opening.has_ends {
+        if matches!(piece.work, Work::Ids | Work::Logits(_)) && !opening.has_ends {
             return Err("ids, or rows for logits, where there are none of the model's ends");
         }
         if !is_agreed(piece, opening) {
@@ -86,7 +86,7 @@ impl Incoming {
         let wanted: usize = self.spans.iter().map(FrameSpan::n_wanted).sum();
         let is_full = match self.work {
             Work::Ids => rows == self.tokens.len(),
-            Work::Rows | Work::Logits(_) => rows <= opening.max_batch.into(),
+            Work::Rows | Work::Logits(_) | Work::Pages => rows <= opening.max_batch.into(),
         };
         if !is_full {
             return Err("spans that do not fit their rows");
@@ -107,5 +107,6 @@ fn is_agreed(piece: &PassPiece<'_>, opening: &Opening) -> bool {
         Work::Logits(rows) => {
             (1..=opening.max_logits).contains(&rows) && (n_spans, n_tokens) == (0, 0)
         }
+        Work::Pages => n_spans == 0 && usize::from(n_tokens) <= PAGES_MAX * PAGE_WORDS,
     }
 }

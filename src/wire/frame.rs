@@ -3,7 +3,7 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEPF"
-//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a place that is a team)
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a team), 7 PAGES
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
 //!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete
@@ -13,20 +13,23 @@
 //! 16      u32      dim: width of a row; page (KV)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
-//! 24      u16      rows in this frame; streams (OPEN); stream (KV)
-//! 26      u16      spans (ACTIVATIONS); lines (OPEN)
+//! 24      u16      rows in this frame; streams (OPEN)
+//! 26      u16      spans (ACTIVATIONS); lines (OPEN); pages (PAGES)
 //! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
 //! 30      u16      zero
-//! 32      u32      context length (OPEN); positions that the stream has stored (KV)
+//! 32      u32      context length (OPEN)
 //! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
-//! 40      u32      bytes (KV)
+//! 40      u32      bytes (KV); pages of keys and values (OPEN)
 //! 44      4 × u8   zero
 //! 48               OPEN: assigned shares of 8 bytes, lines of 100. DOWN: a name of 32 bytes.
-//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes
+//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes.
+//!                  PAGES: pages of 24 bytes
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
 //! figure: u32 microseconds of computing, u32 hundredths of a joule spent so far (all bits: unknown)
+//! page:   u16 stream, u16 zero, u32 which of its pages, u32 × 2 page and that of layers with a window,
+//!         u32 × 2 what is copied there first (all bits: none, or not told)
 //! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
@@ -44,6 +47,7 @@ use std::ops::Range;
 
 use super::datagram::FRAME_MAX;
 use super::fields::{put, u16_at, u32_at};
+use super::kv::{emit_page, parse_page};
 use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
@@ -51,8 +55,9 @@ use super::{Dtype, KvType, WireError, boards};
 
 pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
 pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
-pub use super::kv::KvPiece;
+pub use super::kv::{FramePage, FramePair, KvPiece, PAGE_LEN, PAGE_WORDS, PAGES_MAX};
 pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
+pub use super::reason::Reason;
 pub use super::span::{FrameSpan, FrameWants, SPAN_LEN};
 
 /// Length of the header in bytes.
@@ -81,37 +86,8 @@ pub enum Kind {
     Moved,
     /// What a place that is a team says of its boards.
     Boards,
-}
-
-/// What a node says to the master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Nothing has been heard for a while of the node before it.
-    Silent,
-    /// That is heard again, and nothing was lost.
-    Back,
-    /// That began anew: frames are lost.
-    Reset,
-    /// That is not heard now, in whatever epoch: said again and again.
-    Missing,
-    /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
-    Busy(u32),
-    /// This node itself packs the weights of layers that are new to it, and so many percent are done.
-    Packing(u32),
-    /// This node itself has lost what it had stored of the streams.
-    Lost,
-    /// This node itself waits for boards of its team, in whatever epoch.
-    Incomplete,
-}
-
-impl Reason {
-    /// Whether it is said again and again, in whatever epoch.
-    pub fn is_repeated(self) -> bool {
-        match self {
-            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
-            Reason::Silent | Reason::Back | Reason::Reset | Reason::Lost => false,
-        }
-    }
+    /// Streams have other pages, before the batch that comes next.
+    Pages,
 }
 
 /// Sizes that all nodes of a ring agree on.
@@ -121,6 +97,8 @@ pub struct Sizes {
     pub ctx_len: u32,
     /// Streams.
     pub n_streams: u16,
+    /// Pages of keys and values that they share.
+    pub n_pages: u32,
     /// Most rows of a batch.
     pub max_batch: u16,
     /// Most rows of a batch that may want logits.
@@ -180,6 +158,13 @@ pub enum Repr {
     },
     /// What a place says of so many boards.
     Boards(u16),
+    /// Streams have other pages.
+    Pages {
+        /// The epoch.
+        epoch: u32,
+        /// How many.
+        n_pages: u16,
+    },
 }
 
 /// Which rows of which batch a frame holds.
@@ -258,6 +243,7 @@ impl<'a> Frame<'a> {
             Repr::Close { .. } | Repr::Moved { .. } => HEADER_LEN,
             Repr::Kv { piece, .. } => HEADER_LEN.saturating_add(piece.bytes as usize),
             Repr::Boards(n) => HEADER_LEN + boards::bytes(*n),
+            Repr::Pages { n_pages, .. } => HEADER_LEN + usize::from(*n_pages) * PAGE_LEN,
         };
         match have == wanted {
             true => Ok(Frame { bytes, repr }),
@@ -306,6 +292,15 @@ impl<'a> Frame<'a> {
             Repr::Kv { .. } => &self.bytes[HEADER_LEN..],
             _ => &[],
         }
+    }
+
+    /// The pages of PAGES; those with impossible fields are errors.
+    pub fn pages(&self) -> impl Iterator<Item = Result<FramePage, WireError>> + use<'a> {
+        let pages = match self.repr {
+            Repr::Pages { .. } => &self.bytes[HEADER_LEN..],
+            _ => &[],
+        };
+        pages.as_chunks::<PAGE_LEN>().0.iter().map(parse_page)
     }
 
     /// The shares that OPEN assigns; those that are empty are errors.
@@ -361,6 +356,7 @@ impl Repr {
                 let sizes = Sizes {
                     ctx_len: u32_at(header, 32),
                     n_streams: u16_at(header, 24),
+                    n_pages: u32_at(header, 40),
                     max_batch: u16_at(header, 20),
                     max_logits: u16_at(header, 22),
                     kv: KvType::from_code(header[6])
@@ -393,17 +389,7 @@ impl Repr {
                 }))
             }
             2 => {
-                let reason = match header[6] {
-                    0 => Reason::Silent,
-                    1 => Reason::Back,
-                    2 => Reason::Reset,
-                    3 => Reason::Missing,
-                    4 => Reason::Busy(u32_at(header, 12)),
-                    5 => Reason::Packing(u32_at(header, 12)),
-                    6 => Reason::Lost,
-                    7 => Reason::Incomplete,
-                    _ => return Err(WireError::Field("reason")),
-                };
+                let reason = Reason::parse(header[6], u32_at(header, 12))?;
                 Ok(Repr::Down { epoch, reason })
             }
             3 => Ok(Repr::Close { epoch }),
@@ -415,6 +401,10 @@ impl Repr {
             6 => match boards::count(header) {
                 n if usize::from(n) <= BOARDS_MAX => Ok(Repr::Boards(n)),
                 _ => Err(WireError::Field("number of boards")),
+            },
+            7 => match u16_at(header, 26) {
+                n_pages if usize::from(n_pages) <= PAGES_MAX => Ok(Repr::Pages { epoch, n_pages }),
+                _ => Err(WireError::Field("number of pages")),
             },
             _ => Err(WireError::Field("kind")),
         }
@@ -430,6 +420,7 @@ impl Repr {
             Repr::Kv { .. } => Kind::Kv,
             Repr::Moved { .. } => Kind::Moved,
             Repr::Boards(_) => Kind::Boards,
+            Repr::Pages { .. } => Kind::Pages,
         }
     }
 
@@ -451,6 +442,7 @@ impl Repr {
                 put(header, 26, &n_lines.to_le_bytes());
                 put(header, 28, &n_assigned.to_le_bytes());
                 put(header, 32, &sizes.ctx_len.to_le_bytes());
+                put(header, 40, &sizes.n_pages.to_le_bytes());
             }
             Repr::Activations(a) => {
                 header[5] = a.dtype as u8;
@@ -468,16 +460,7 @@ impl Repr {
                 }
             }
             Repr::Down { epoch, reason } => {
-                let (code, number) = match *reason {
-                    Reason::Silent => (0, 0),
-                    Reason::Back => (1, 0),
-                    Reason::Reset => (2, 0),
-                    Reason::Missing => (3, 0),
-                    Reason::Busy(seconds) => (4, seconds),
-                    Reason::Packing(percent) => (5, percent),
-                    Reason::Lost => (6, 0),
-                    Reason::Incomplete => (7, 0),
-                };
+                let (code, number) = reason.code();
                 header[6] = code;
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 12, &number.to_le_bytes());
@@ -492,6 +475,10 @@ impl Repr {
                 piece.emit(header);
             }
             Repr::Boards(_) => {}
+            Repr::Pages { epoch, n_pages } => {
+                put(header, 8, &epoch.to_le_bytes());
+                put(header, 26, &n_pages.to_le_bytes());
+            }
         }
     }
 }
@@ -556,6 +543,19 @@ pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
 pub fn emit_moved(epoch: u32, is_over: bool, out: &mut [u8]) -> Option<usize> {
     Repr::Moved { epoch, is_over }.emit(out.first_chunk_mut()?);
     Some(HEADER_LEN)
+}
+
+/// Writes a PAGES with the first of `pages`, as many as fit, into `out`; returns its length, and how many these are. `None` if
+/// none fit.
+pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(usize, usize)> {
+    let (header, body) = out.split_first_chunk_mut()?;
+    let n = pages.len().min(PAGES_MAX).min(body.len() / PAGE_LEN);
+    // No more than PAGES_MAX.
+    Repr::Pages { epoch, n_pages: n as u16 }.emit(header);
+    for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<PAGE_LEN>().0) {
+        emit_page(page, out);
+    }
+    (n > 0).then_some((HEADER_LEN + n * PAGE_LEN, n))
 }
 
 /// Writes a KV into `out`, whose bytes are there; returns its length, `None` if it does not fit.

@@ -1,17 +1,24 @@
-//! Pieces of keys and values in frames.
+//! Pieces of keys and values in frames, and who has which pages.
 
+use super::WireError;
 use super::fields::{put, u16_at, u32_at};
 
-/// Which keys and values a frame holds: bytes of what a stream has of a layer in a page.
+/// Bytes of a page that a stream has.
+pub const PAGE_LEN: usize = 24;
+/// Words of it.
+pub const PAGE_WORDS: usize = PAGE_LEN / 4;
+/// Most of them in a frame.
+pub const PAGES_MAX: usize = 1024;
+
+/// In place of a page.
+const NO_PAGE: u32 = u32::MAX;
+
+/// Which keys and values a frame holds: bytes of a layer's part of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvPiece {
     /// The layer.
     pub layer: u32,
-    /// The stream.
-    pub stream: u16,
-    /// Positions that it has stored.
-    pub reached: u32,
-    /// The page, counted in the stream.
+    /// The page: of those of layers with a window if it is one.
     pub page: u32,
     /// The first byte.
     pub first: u32,
@@ -25,8 +32,6 @@ impl KvPiece {
         KvPiece {
             layer: u32_at(header, 12),
             page: u32_at(header, 16),
-            stream: u16_at(header, 24),
-            reached: u32_at(header, 32),
             first: u32_at(header, 36),
             bytes: u32_at(header, 40),
         }
@@ -36,9 +41,74 @@ impl KvPiece {
     pub(super) fn emit(&self, header: &mut [u8]) {
         put(header, 12, &self.layer.to_le_bytes());
         put(header, 16, &self.page.to_le_bytes());
-        put(header, 24, &self.stream.to_le_bytes());
-        put(header, 32, &self.reached.to_le_bytes());
         put(header, 36, &self.first.to_le_bytes());
         put(header, 40, &self.bytes.to_le_bytes());
     }
+}
+
+/// A page of keys and values, and that of layers with a window, if it is told.
+pub type FramePair = (u32, Option<u32>);
+
+/// A page that a stream has from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FramePage {
+    /// The stream.
+    pub stream: u16,
+    /// Which of its pages.
+    pub index: u32,
+    /// Where its positions lie.
+    pub to: FramePair,
+    /// What is copied there first.
+    pub from: Option<FramePair>,
+}
+
+impl FramePage {
+    /// It in as many words as [`FramePage::from_words`] reads.
+    pub fn to_words(&self) -> [u32; PAGE_WORDS] {
+        let mut bytes = [0; PAGE_LEN];
+        emit_page(self, &mut bytes);
+        let words = bytes.as_chunks().0;
+        std::array::from_fn(|word| u32::from_le_bytes(words[word]))
+    }
+
+    /// The one of these words.
+    ///
+    /// # Errors
+    /// If it has no page.
+    pub fn from_words(words: &[u32; PAGE_WORDS]) -> Result<FramePage, WireError> {
+        let mut bytes = [0; PAGE_LEN];
+        for (word, out) in words.iter().zip(bytes.as_chunks_mut().0) {
+            *out = word.to_le_bytes();
+        }
+        parse_page(&bytes)
+    }
+}
+
+/// Writes a page that a stream has.
+pub(super) fn emit_page(page: &FramePage, out: &mut [u8; PAGE_LEN]) {
+    out.fill(0);
+    let (from, from_window) = page.from.unwrap_or((NO_PAGE, None));
+    put(out, 0, &page.stream.to_le_bytes());
+    let window = |window: Option<u32>| window.unwrap_or(NO_PAGE);
+    for (at, value) in [
+        (4, page.index),
+        (8, page.to.0),
+        (12, window(page.to.1)),
+        (16, from),
+        (20, window(from_window)),
+    ] {
+        put(out, at, &value.to_le_bytes());
+    }
+}
+
+/// Reads a page that a stream has; one without a page is an error.
+pub(super) fn parse_page(bytes: &[u8; PAGE_LEN]) -> Result<FramePage, WireError> {
+    let page = |at: usize| Some(u32_at(bytes, at)).filter(|page| *page != NO_PAGE);
+    let to = page(8).ok_or(WireError::Field("page"))?;
+    Ok(FramePage {
+        stream: u16_at(bytes, 0),
+        index: u32_at(bytes, 4),
+        to: (to, page(12)),
+        from: page(16).map(|from| (from, page(20))),
+    })
 }

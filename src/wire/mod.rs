@@ -29,6 +29,7 @@ mod line;
 mod name;
 pub mod noise;
 pub mod piece;
+mod reason;
 mod refusal;
 pub mod seal;
 mod span;

@@ -20,14 +20,16 @@
 //! 28 u8  has ends (0, 1)                          28 u16 rows (work 2)
 //! 29 [3] zero           75 [5] zero               30 u16 work
 //! 32 u16 nodes                                    32 spans of 12 bytes,
-//! 34 [6] zero                                        ids of 4
+//! 34 [2] zero                                        ids of 4
+//! 36 u32 pages of KV
 //! 40 [32] the lead
 //! 72 u32 × 2 layers
 //! 80 u16 × nodes shares
 //! ```
 //!
 //! Work is 0 where ids are embedded and go through the layers, 1 where rows do that the lead gives by the first
-//! gather, 2 where rows that it gives so become logits; the last has neither spans nor ids. Layers are the first and
+//! gather, 2 where rows that it gives so become logits, which has neither spans nor ids, 3 where streams have other pages of
+//! keys and values from the next batch on: the ids are what [`super::frame`] has of them, word by word. Layers are the first and
 //! the one behind the last. Types are those of [`super::Dtype`].
 //!
 //! FAILED, CLOSE and MISSING have no more fields. Spans are those of [`super::frame`]. A batch that is longer
@@ -68,6 +70,8 @@ pub struct Opening {
     pub ctx_len: u32,
     /// Streams.
     pub n_streams: u16,
+    /// Pages of keys and values that they share.
+    pub n_pages: u32,
     /// Most rows of a batch.
     pub max_batch: u16,
     /// Most rows of a batch that may want logits.
@@ -115,6 +119,8 @@ pub enum Work {
     Rows,
     /// So many rows that the lead gives become logits.
     Logits(u16),
+    /// Its ids are words of pages that streams have from then on.
+    Pages,
 }
 
 /// Spans and ids of a batch, or a part of them.
@@ -233,6 +239,7 @@ fn parse_opening(bytes: &[u8], node: u16) -> Result<Opening, WireError> {
     Ok(Opening {
         ctx_len: u32_at(bytes, 16),
         n_streams: u16_at(bytes, 20),
+        n_pages: u32_at(bytes, 36),
         max_batch: u16_at(bytes, 22),
         max_logits: u16_at(bytes, 24),
         kv: KvType::from_code(bytes[26]).ok_or(WireError::Field("kind of keys and values"))?,
@@ -274,6 +281,7 @@ fn parse_pass(bytes: &[u8]) -> Result<PassPiece<'_>, WireError> {
         0 => Work::Ids,
         1 => Work::Rows,
         2 => Work::Logits(u16_at(bytes, 28)),
+        3 => Work::Pages,
         _ => return Err(WireError::Field("work")),
     };
     Ok(PassPiece {
@@ -309,7 +317,7 @@ pub fn emit_open(epoch: u32, opening: &Opening, node: u16, out: &mut [u8]) -> Op
     let mut out = header(out.get_mut(..bytes)?, 0, node, epoch, 0);
     out.u32(opening.ctx_len).u16(opening.n_streams).u16(opening.max_batch).u16(opening.max_logits);
     out.u8(opening.kv as u8).u8(opening.wire as u8).u8(opening.has_ends.into()).zero(3);
-    out.u16(opening.shares.len() as u16).zero(6);
+    out.u16(opening.shares.len() as u16).zero(2).u32(opening.n_pages);
     out.put(&padded::<NAME_MAX>(&opening.lead));
     out.u32(opening.layers.start).u32(opening.layers.end);
     for share in &opening.shares {
@@ -378,6 +386,7 @@ pub fn emit_pass(
         Work::Ids => (0, 0),
         Work::Rows => (1, 0),
         Work::Logits(rows) => (2, rows),
+        Work::Pages => (3, 0),
     };
     out.u16(count(tokens_here.len())).u16(count(spans_here.len())).u16(rows).u16(code);
     for span in spans_here {

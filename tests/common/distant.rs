@@ -1,15 +1,14 @@
 //! A device of its own: a thread that nobody shares memory with computes, and keeps rows as big-endian bytes.
 #![allow(dead_code, reason = "every test crate compiles this module; not all have devices")]
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use leap::internals::kernels::Kernels;
 use leap::internals::model::{
-    Batch, CheckError, ForwardError, KvKind, KvPlace, Model, Plan, Precision, Share, Span, Stage,
-    StageInfo, StartError, Transformer, check_spans,
+    Batch, CheckError, ForwardError, GatherError, KvKind, KvPlace, Model, PageChange, Plan,
+    Precision, Share, Span, Stage, StageInfo, StartError, Transformer, check_spans,
 };
 use leap::internals::pool::Pool;
 
@@ -29,6 +28,9 @@ pub(crate) struct Distant {
     plan: Plan,
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
+    /// With which batches it loses what it has stored, and how many it was to run.
+    loses_every: Option<usize>,
+    n_run: usize,
 }
 
 impl Device {
@@ -80,7 +82,22 @@ impl Distant {
             let mut device = Device::new(held, plan);
             queue.iter().for_each(|command| command(&mut device));
         });
-        Distant { model, plan, commands: Some(commands), thread: Some(thread) }
+        let loses_every = None;
+        Distant {
+            model,
+            plan,
+            commands: Some(commands),
+            thread: Some(thread),
+            loses_every,
+            n_run: 0,
+        }
+    }
+
+    /// The same, which loses what it has stored with each `n`-th batch.
+    pub(crate) fn losing(model: Arc<Model>, n: usize) -> Distant {
+        let mut distant = Distant::new(model);
+        distant.loses_every = Some(n);
+        distant
     }
 
     /// Has the device do something, and waits for its result.
@@ -148,6 +165,11 @@ impl Stage for Distant {
 
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         check_spans(spans, &self.plan)?;
+        self.n_run += 1;
+        if self.loses_every.is_some_and(|n| self.n_run.is_multiple_of(n)) {
+            self.set_plan(self.plan).unwrap();
+            return Err(ForwardError::Gather(GatherError::Lost { node: 1 }));
+        }
         let spans = spans.to_vec();
         self.call(move |device| device.run(&spans))
     }
@@ -168,8 +190,13 @@ impl Stage for Distant {
         precision.write(&values, out);
     }
 
-    fn kv_pages(&self, layer: usize, reached: usize) -> Range<usize> {
-        self.call(move |device| device.cores.kv_pages(layer, reached))
+    fn change_page(&mut self, change: &PageChange) -> bool {
+        let change = *change;
+        self.call(move |device| device.cores.change_page(&change))
+    }
+
+    fn is_windowed(&self, layer: usize) -> bool {
+        self.call(move |device| device.cores.is_windowed(layer))
     }
 
     fn kv_part_bytes(&self) -> usize {

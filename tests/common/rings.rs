@@ -5,13 +5,16 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use leap::engine::ring::{Held, Limits, MachineReading, RingOptions};
+use leap::engine::ring::{
+    Change, ChangesBy, Held, Limits, MachineReading, OtherLayers, ResplitError, RingOptions,
+};
 use leap::engine::team::{MemberOptions, TeamOptions};
-use leap::engine::{Cache, Engine, Huge, Listener, Options, WeightsPlace};
+use leap::engine::{Cache, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::team::Mesh;
 use leap::internals::transport::Endpoint;
@@ -43,6 +46,8 @@ pub(crate) struct Recipe {
     pub(crate) own_file: Option<(usize, PathBuf)>,
     /// Shares of the nodes of each place's team; none, or one, where it is no team.
     pub(crate) teams: Vec<Vec<u16>>,
+    /// Tokens whose keys and values all streams have room for together; whole contexts of all if nothing is said.
+    pub(crate) kv_tokens: Option<usize>,
 }
 
 /// The workers of a ring; dropping them ends them.
@@ -95,7 +100,42 @@ impl Drop for Workers {
     }
 }
 
+/// Has layers of a ring's nodes move, a move at a time.
+pub(crate) struct Mover {
+    changes: Sender<Change>,
+    answer: Option<Receiver<Result<(), ResplitError>>>,
+    /// Moves that are made.
+    pub(crate) n_moves: usize,
+}
+
+impl Mover {
+    /// Asks for another split, unless the last one is still to come.
+    pub(crate) fn ask(&mut self, layers: &[Range<usize>]) {
+        match self.answer.as_ref().map(Receiver::try_recv) {
+            Some(Err(TryRecvError::Empty)) => return,
+            Some(answer) => {
+                answer.unwrap().unwrap();
+                self.n_moves += 1;
+            }
+            None => {}
+        }
+        let (done, answer) = channel();
+        let (layers, is_settled) = (layers.to_vec(), Arc::default());
+        self.changes.send(Change::Layers(OtherLayers { layers, is_settled, done })).unwrap();
+        self.answer = Some(answer);
+    }
+}
+
 impl Recipe {
+    /// The master of a ring of threads whose layers may move.
+    pub(crate) fn moving_ring(&self) -> (Engine, Workers, Mover) {
+        let (changes, asked) = channel();
+        let by = ChangesBy { asked, n_coming: Arc::default(), place: self.place(0) };
+        let options = RingOptions { changes: Some(by), ..self.ring_options() };
+        let (engine, workers) = self.ring_with(work, options);
+        (engine, workers, Mover { changes, answer: None, n_moves: 0 })
+    }
+
     pub(crate) fn options(&self) -> Options {
         Options {
             ctx_len: Some(256),
@@ -103,6 +143,7 @@ impl Recipe {
             n_streams: Some(self.n_streams),
             max_logits: Some(self.max_logits),
             kv: Some(self.kv),
+            kv_memory: self.kv_tokens.map_or(KvMemory::Whole, KvMemory::Tokens),
             threads: Some(1),
             ..Options::default()
         }
@@ -286,7 +327,7 @@ fn worker(share: Model, place: &WeightsPlace) -> Engine {
 }
 
 /// The most that workers keep.
-pub(crate) const LIMITS: Limits = Limits { ctx_len: 256, n_streams: 4, max_batch: 64 };
+pub(crate) const LIMITS: Limits = Limits { ctx_len: 256, n_streams: 8, max_batch: 64 };
 
 /// Runs layers on this machine's CPUs.
 pub(crate) fn work(

@@ -1,7 +1,7 @@
 //! Pages that are filled from elsewhere, for texts that go on from them.
 
-use super::{Held, NONE, PagePair, Pages};
-use crate::model::KV_PAGE;
+use super::{Held, NONE, Pages};
+use crate::model::{KV_PAGE, PagePair};
 
 /// A page of layers with a window that a path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

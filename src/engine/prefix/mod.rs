@@ -14,9 +14,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::pages::{Held, PagePair, Pages, WindowNeeded};
+use super::pages::{Held, Pages, WindowNeeded};
 use super::stream::Stream;
-use crate::model::{KV_PAGE, KvKind, Stage, Transformer};
+use crate::model::{KV_PAGE, KvKind, PagePair, Stage, Transformer};
 use page_file::{Fault, HEAD_BYTES, Key, PageFile, PageName};
 use shelf::Shelf;
 use writer::Writer;

@@ -34,7 +34,7 @@ impl std::fmt::Display for NodeError {
                 "a ring numbers up to {COUNT_MAX} streams and rows of a batch; use fewer on it"
             ),
             NodeError::Pages => {
-                write!(f, "on a ring each stream has memory for its whole context, and shares none")
+                write!(f, "in a team each stream has memory for its whole context, and shares none")
             }
             NodeError::Weights(e) => e.fmt(f),
         }

@@ -1,7 +1,7 @@
 //! What the model counts in `usize` and floats of its own, in the words of frames.
 
-use crate::model::{Batch, KvKind, Plan, Precision, Span, Wants};
-use crate::wire::frame::{FrameSpan, FrameWants, Sizes};
+use crate::model::{Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, Wants};
+use crate::wire::frame::{FramePage, FrameSpan, FrameWants, Sizes};
 use crate::wire::{Dtype, KvType};
 
 /// Most streams, and most rows of a batch: frames number them in 16 bits.
@@ -53,12 +53,39 @@ pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
     }
 }
 
+/// `change` in the words of frames; those have room for all streams and pages that a plan in these words has.
+pub(in crate::engine) fn to_page(change: &PageChange) -> FramePage {
+    let pair = |pair: PagePair| (pair.page, pair.window);
+    FramePage {
+        stream: change.stream as u16,
+        index: change.index as u32,
+        to: pair(change.to),
+        from: change.from.map(pair),
+    }
+}
+
+/// A frame's page in the words of the model.
+pub(in crate::engine) fn from_page(page: &FramePage) -> PageChange {
+    let pair = |(page, window)| PagePair { page, window };
+    PageChange {
+        stream: page.stream.into(),
+        index: page.index as usize,
+        to: pair(page.to),
+        from: page.from.map(pair),
+    }
+}
+
 /// What all nodes of a ring agree on for runs of `plan`; `None` if a number is beyond what
 /// frames can say.
 pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
+    let n_pages = plan.kv_pages.unwrap_or_else(|| {
+        let of_context = plan.ctx_len.div_ceil(KV_PAGE).max(1);
+        of_context.saturating_mul(plan.n_streams)
+    });
     Some(Sizes {
         ctx_len: u32::try_from(plan.ctx_len).ok()?,
         n_streams: u16::try_from(plan.n_streams).ok()?,
+        n_pages: u32::try_from(n_pages).ok()?,
         max_batch: u16::try_from(plan.max_batch).ok()?,
         max_logits: u16::try_from(plan.max_logits).ok()?,
         kv: match plan.kv {
@@ -83,7 +110,7 @@ pub(in crate::engine) fn plan(sizes: &Sizes) -> Plan {
             KvType::F32 => KvKind::F32,
             KvType::Int8 => KvKind::Int8,
         },
-        kv_pages: None,
+        kv_pages: Some(sizes.n_pages as usize),
     }
 }
 

@@ -19,12 +19,17 @@ use super::streams::{self, StageParts};
 use crate::engine::error::StepError;
 use crate::engine::seat::Seat;
 use crate::engine::weights::{Listener, WeightsPlace};
-use crate::model::{Batch, ForwardError, PackReport, Share, Span, Stage, StageInfo, Transformer};
+use crate::model::{
+    Batch, ForwardError, KV_PAGE, PackReport, PageChange, Share, Span, Stage, StageInfo,
+    Transformer,
+};
 use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{BoardsReport, FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures};
+use crate::wire::frame::{
+    BoardsReport, FramePage, FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures,
+};
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -131,8 +136,11 @@ pub struct RingMaster {
     is_taken: bool,
     /// The batch being computed.
     batch: Batch,
-    /// The spans of one that is submitted.
+    /// The spans of one that is submitted, and pages that streams have from the next one on.
     submitted: Vec<FrameSpan>,
+    pages: Vec<FramePage>,
+    /// Whether what was submitted is lost, and what nodes had stored.
+    is_lost: bool,
     is_interrupted: fn() -> bool,
     tell: Tell,
     meter: MasterMeter,
@@ -183,6 +191,8 @@ impl RingMaster {
             is_taken: false,
             batch: Batch::with_capacity(plan.max_batch),
             submitted: Vec::with_capacity(plan.max_batch),
+            pages: Vec::with_capacity(plan.ctx_len.div_ceil(KV_PAGE) + plan.n_streams),
+            is_lost: false,
             is_interrupted: options.is_interrupted,
             tell: options.tell,
             meter: options.meter,
@@ -340,6 +350,11 @@ impl RingMaster {
         self.master.has_room()
     }
 
+    /// A stream has another page from the next batch on.
+    pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
+        self.pages.push(frames::to_page(change));
+    }
+
     /// Sends a batch on its way; waits only if too many are.
     pub(in crate::engine) fn submit(
         &mut self,
@@ -349,16 +364,16 @@ impl RingMaster {
         let fits = frames::to_frames(batch.spans(), &mut self.submitted);
         fits.ok_or(ForwardError::Plan)?;
         self.drive(seat, Goal::Room)?;
-        self.master.submit(&self.submitted, batch.tokens());
+        self.master.submit(&self.submitted, batch.tokens(), &self.pages);
+        self.pages.clear();
         self.drive(seat, Goal::Room)
     }
 
-    /// Waits for the oldest batch that wants logits: its spans, and its logits.
+    /// The oldest batch that wants logits, which is back: its spans, and its logits.
     pub(in crate::engine) fn collect<'a>(
         &'a mut self,
         mut seat: Seat<'a>,
     ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
-        self.drive(&mut seat, Goal::Done)?;
         self.spans.clear();
         self.spans.extend(self.master.spans().iter().map(frames::from_frame));
         let wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
@@ -379,6 +394,11 @@ impl RingMaster {
         }
     }
 
+    /// Waits until the oldest batch that wants logits is back.
+    pub(in crate::engine) fn wait(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        self.drive(seat, Goal::Done)
+    }
+
     /// Waits for the oldest batch that wants logits as long as something else `is_waiting` too, which is looked at
     /// each millisecond.
     pub(in crate::engine) fn wait_while(
@@ -397,7 +417,7 @@ impl RingMaster {
     }
 
     /// Nobody waits for the results of what has been submitted any more. Streams go on as if they had been
-    /// taken.
+    /// taken, unless that is lost.
     pub(crate) fn forget(&mut self) {
         self.is_taken = false;
         self.master.forget_pending();
@@ -432,6 +452,11 @@ impl RingMaster {
     ) -> Result<(), StepError> {
         let wait = if is_waiting.is_some() { LOOKED_EVERY } else { WAIT };
         loop {
+            if self.is_lost && matches!(goal, Goal::Room | Goal::Done) {
+                self.is_lost = false;
+                self.pages.clear();
+                return Err(StepError::Lost);
+            }
             self.look_for_changes(seat);
             let step = self.poll(seat);
             while let Some(notice) = self.master.notice() {
@@ -439,6 +464,7 @@ impl RingMaster {
             }
             match step {
                 MasterStep::Compute => self.compute(seat)?,
+                MasterStep::Lost => self.is_lost = true,
                 // Whoever waits for something else takes the result next, unless it is a ring.
                 MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => return Ok(()),
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),
@@ -494,7 +520,7 @@ impl RingMaster {
             return self.begin_anew(seat);
         }
         result?;
-        self.held.computed(self.master.epoch(), &self.sizes, self.master.spans());
+        self.held.computed(self.master.epoch(), &self.sizes);
         self.master.computed(WorkFigures::new(compute_us, machine));
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::streams;
 use crate::model::{Precision, Stage};
 use crate::ring::{Held, Rows};
 use crate::wire::Dtype;
-use crate::wire::frame::{KvPiece, Sizes};
+use crate::wire::frame::{FramePage, KvPiece, Sizes};
 
 /// The rows of the last result, as they came.
 pub(super) struct Returned {
@@ -44,6 +44,10 @@ impl<S: Stage> Rows for MasterRows<'_, S> {
 
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]) {
         self.stage.get_row(row, frames::precision(dtype), out);
+    }
+
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
+        streams::set_page(self.held, (page, sizes), self.stage)
     }
 
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {

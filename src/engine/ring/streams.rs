@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
+use super::frames;
 use crate::model::{KvPlace, Stage, StageInfo};
 use crate::ring::{Held, KvPart, KvParts};
 use crate::sys::memory;
-use crate::wire::frame::{KvPiece, Sizes, Streams};
+use crate::wire::frame::{FramePage, KvPiece, Sizes, Streams};
 
 /// The keys and values of a stage.
 pub(super) struct StageParts<'a, S: Stage + ?Sized>(pub(super) &'a mut S);
 
 fn place(part: KvPart) -> KvPlace {
-    let KvPart { layer, stream, page } = part;
-    KvPlace { layer: layer as usize, stream: stream.into(), page: page as usize }
+    KvPlace { layer: part.layer as usize, page: part.page as usize }
 }
 
 impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
@@ -20,9 +20,8 @@ impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
         self.0.kv_part_bytes()
     }
 
-    fn pages(&self, layer: u32, reached: u32) -> Range<u32> {
-        let pages = self.0.kv_pages(layer as usize, reached as usize);
-        pages.start as u32..pages.end as u32
+    fn is_windowed(&self, layer: u32) -> bool {
+        self.0.is_windowed(layer as usize)
     }
 
     fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool {
@@ -55,6 +54,19 @@ pub(super) fn take(
 ) -> Option<bool> {
     let is_own = own.contains(&piece.layer);
     is_own.then(|| held.take(piece, (bytes, sizes), &mut StageParts(stage)))
+}
+
+/// As [`Rows::set_page`](crate::ring::Rows::set_page).
+pub(super) fn set_page(
+    held: &mut Held,
+    (page, sizes): (&FramePage, &Sizes),
+    stage: &mut (impl Stage + ?Sized),
+) -> bool {
+    let is_there = stage.change_page(&frames::from_page(page));
+    if is_there {
+        held.has_page(page, sizes);
+    }
+    is_there
 }
 
 /// What a node says it has of the streams of epoch `from`.

@@ -11,14 +11,16 @@ use super::resplit::{Prepare, tell_unpacked};
 use super::streams::{self, StageParts};
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
-    AssembleError, CheckError, ForwardError, PackError, PackReport, Plan, Share, Span, Stage,
-    StageInfo, StartError,
+    AssembleError, CheckError, ForwardError, KV_PAGE, PackError, PackReport, Plan, Share, Span,
+    Stage, StageInfo, StartError,
 };
 use crate::ring::{Held, Hop, Notice, Opening, Rows, Worker, WorkerStep};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::frame::{BoardsReport, KvPiece, MachineReading, Sizes, Status, WorkFigures};
+use crate::wire::frame::{
+    BoardsReport, FramePage, KvPiece, MachineReading, Sizes, Status, WorkFigures,
+};
 use crate::wire::hello;
 
 /// Longest wait for the link before it is asked again whether to go on.
@@ -33,6 +35,13 @@ pub struct Limits {
     pub n_streams: usize,
     /// Rows of a batch.
     pub max_batch: usize,
+}
+
+impl Limits {
+    /// Most pages of keys and values: as streams share them, some may hold what nobody needs now.
+    pub(in crate::engine) fn pages_max(&self) -> usize {
+        self.ctx_len.div_ceil(KV_PAGE).saturating_mul(self.n_streams).saturating_mul(2)
+    }
 }
 
 /// Tells what a node's machine says of itself, and is told whether the node computes.
@@ -160,6 +169,10 @@ impl<S: Stage> Rows for StageRows<'_, S> {
         self.stage.get_row(row, frames::precision(dtype), out);
     }
 
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
+        streams::set_page(self.held, (page, sizes), self.stage)
+    }
+
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
         self.held.give(&self.layers(), out)
     }
@@ -186,7 +199,7 @@ impl<S: Stage> StageRows<'_, S> {
         match result {
             Ok(()) => {
                 let (epoch, sizes) = worker.epoch();
-                self.held.computed(epoch, &sizes, worker.spans());
+                self.held.computed(epoch, &sizes);
                 self.restored = None;
                 worker.computed(WorkFigures::new(compute_us, machine));
                 if worker.is_report_due(node.now()) {
@@ -248,6 +261,9 @@ impl<S: Stage> StageRows<'_, S> {
         }
         if plan.n_streams > limits.n_streams {
             return Readied::Status(Status::Streams(limits.n_streams as u32));
+        }
+        if opening.sizes.n_pages as usize > limits.pages_max() {
+            return Readied::Status(Status::Memory);
         }
         if plan.max_batch > limits.max_batch {
             return Readied::Status(Status::Batch(limits.max_batch as u32));

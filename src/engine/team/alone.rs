@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use super::replay::Replay;
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, frames};
 use crate::engine::seat::Seat;
 use crate::model::{Batch, ForwardError, Span, Stage, StageInfo};
-use crate::ring::Replay;
 use crate::wire::Dtype;
 use crate::wire::frame::FrameSpan;
 

@@ -11,12 +11,12 @@ use super::passes::{Gathering, forward_error, line};
 use crate::engine::error::StepError;
 use crate::engine::ring::{NodeError, frames};
 use crate::model::{
-    Batch, ForwardError, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX, Team,
-    Transformer, check_spans,
+    Batch, ForwardError, PageChange, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX,
+    Team, Transformer, check_spans,
 };
 use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
-use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FrameSpan};
+use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FrameSpan, PAGE_WORDS, PAGES_MAX};
 use crate::wire::hello;
 
 // A place says of all of its boards what they do.
@@ -24,6 +24,9 @@ const _: () = assert!(BOARDS_MAX == TEAM_MAX);
 
 /// Told what happens to the team.
 pub type TellTeam = Box<dyn FnMut(&TeamNotice) + Send>;
+
+/// Pages that change with a pass, as long as no text begins.
+const PAGES_OFTEN: usize = 8;
 
 /// How a lead works.
 pub struct TeamOptions {
@@ -104,6 +107,8 @@ pub struct TeamLead {
     ids: Vec<u32>,
     /// The spans of a pass in the words of frames.
     spans: Vec<FrameSpan>,
+    /// Words of pages that streams have from the next pass on.
+    pages: Vec<u32>,
     times: TeamTimes,
     /// What the team is to become next.
     waiting: RefCell<Option<OtherTeam>>,
@@ -141,6 +146,7 @@ impl TeamLead {
             is_open: false,
             ids: Vec::with_capacity(plan.max_batch),
             spans: Vec::with_capacity(plan.max_batch),
+            pages: Vec::with_capacity(PAGE_WORDS * PAGES_OFTEN),
             times: TeamTimes::default(),
             waiting: RefCell::default(),
             link: None,
@@ -176,6 +182,7 @@ impl TeamLead {
             }
         }
         self.is_open = true;
+        self.pages.clear();
         Ok(false)
     }
 
@@ -191,6 +198,7 @@ impl TeamLead {
         Some(Opening {
             ctx_len: sizes.ctx_len,
             n_streams: sizes.n_streams,
+            n_pages: sizes.n_pages,
             max_batch: sizes.max_batch,
             max_logits: sizes.max_logits,
             kv: sizes.kv,
@@ -299,6 +307,11 @@ impl TeamLead {
         transformer.put_rows(first, precision, bytes);
     }
 
+    /// As [`Stage::change_page`], of a page that the own transformer has; the members hear of it before the next pass.
+    pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
+        self.pages.extend(frames::to_page(change).to_words());
+    }
+
     /// As [`Stage::run_layers`]; where the layers are the whole model, up to the logits that are wanted.
     pub(in crate::engine) fn run_layers(
         &mut self,
@@ -354,6 +367,10 @@ impl TeamLead {
         run: &mut dyn FnMut(&mut Lead) -> Result<(), ForwardError>,
     ) -> Result<(), ForwardError> {
         let (start, before) = (Instant::now(), self.lead.figures());
+        for words in self.pages.chunks(PAGE_WORDS * PAGES_MAX) {
+            self.lead.start(Work::Pages, &[], words).map_err(forward_error)?;
+        }
+        self.pages.clear();
         let ids = if work == Work::Ids { &self.ids[..] } else { &[] };
         self.lead.start(work, &self.spans, ids).map_err(forward_error)?;
         run(&mut self.lead)?;

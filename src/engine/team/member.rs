@@ -9,7 +9,7 @@ use crate::engine::ring::{Limits, NodeError, frames};
 use crate::model::{Batch, ForwardError, Plan, Share, Span, Stage, StageInfo, Team, Transformer};
 use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice, Work};
 use crate::wire::Dtype;
-use crate::wire::frame::Sizes;
+use crate::wire::frame::{FramePage, Sizes};
 use crate::wire::hello;
 
 /// How a member takes part in a team.
@@ -121,11 +121,13 @@ impl AtWork<'_> {
     /// Gets ready; says why not if it cannot.
     fn open(&mut self, opening: &Opening) -> Result<TeamLine, String> {
         let (plan, Limits { ctx_len, n_streams, max_batch }) = (plan(opening), self.limits);
+        let pages_max = self.limits.pages_max();
         for (what, wanted, limit) in [
             ("a context of", plan.ctx_len, ctx_len),
             ("streams,", plan.n_streams, n_streams),
             ("rows of a batch,", plan.max_batch, max_batch),
             ("logits of a batch,", plan.max_logits, max_batch),
+            ("pages of keys and values,", opening.n_pages as usize, pages_max),
         ] {
             if wanted > limit {
                 return Err(format!("it is ready for {what} {limit}, not {wanted}"));
@@ -189,6 +191,7 @@ impl AtWork<'_> {
                 transformer.embed(&self.batch)?;
             }
             Work::Rows => transformer.share_rows(n_rows, &mut Gathering(member))?,
+            Work::Pages => return change_pages(transformer, member.tokens()),
             Work::Logits(n) => {
                 let gather = &mut Gathering(member);
                 return transformer.classify_in_team(n.into(), None, gather).map(|_| ());
@@ -203,6 +206,15 @@ impl AtWork<'_> {
     }
 }
 
+/// Gives streams the pages of these words.
+fn change_pages(transformer: &mut Transformer, words: &[u32]) -> Result<(), ForwardError> {
+    let (pages, rest) = words.as_chunks();
+    let mut pages = pages.iter().map(FramePage::from_words);
+    let is_there =
+        pages.all(|page| page.is_ok_and(|page| transformer.change_page(&frames::from_page(&page))));
+    if is_there && rest.is_empty() { Ok(()) } else { Err(ForwardError::Plan) }
+}
+
 /// What a share has, in words.
 fn words(share: &Share) -> String {
     let ends = if share.has_ends { " and both ends" } else { "" };
@@ -211,7 +223,7 @@ fn words(share: &Share) -> String {
 
 /// What a lead asks for.
 fn plan(opening: &Opening) -> Plan {
-    let Opening { ctx_len, n_streams, max_batch, max_logits, kv, .. } = *opening;
+    let Opening { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, .. } = *opening;
     let wire = Dtype::F32;
-    frames::plan(&Sizes { ctx_len, n_streams, max_batch, max_logits, kv, wire, dim: 0 })
+    frames::plan(&Sizes { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, wire, dim: 0 })
 }

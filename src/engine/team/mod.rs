@@ -5,6 +5,7 @@ mod error;
 mod lead;
 mod member;
 mod passes;
+mod replay;
 
 pub(super) use alone::TeamAlone;
 pub use error::TeamStartError;

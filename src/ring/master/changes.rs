@@ -16,8 +16,7 @@ impl Master {
     /// answered, or that need not be waited for.
     pub(crate) fn hold(&mut self) -> bool {
         let since = *self.held_us.get_or_insert(self.polled_us);
-        let is_in_vain =
-            !self.is_open() || self.patience.is_troubled() || self.course.is_replaying();
+        let is_in_vain = !self.is_open() || self.patience.is_troubled();
         is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
     }
 

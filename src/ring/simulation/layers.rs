@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::ring::{Held, KvPart, KvParts, Rows};
 use crate::wire::Dtype;
-use crate::wire::frame::{FrameSpan, KvPiece, Sizes, Streams};
+use crate::wire::frame::{FramePage, FrameSpan, KvPiece, Sizes, Streams};
 
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
@@ -14,55 +14,72 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
 }
 
 /// Positions of a page of the stand-in model's keys and values.
-const PAGE: usize = 4;
+pub(super) const PAGE: usize = 4;
 /// Bytes that a node may copy of them: not always enough.
-pub(super) const ROOM: u64 = 2048;
+pub(super) const ROOM: u64 = 3072;
 
 /// Some layers of the stand-in model: a value depends on the layer and on all values before it
 /// in its stream.
 pub(super) struct Layers {
     pub(super) layers: Range<u32>,
-    /// What each stream has stored in each layer, by position, `[n_streams][layers][ctx_len]`; zeros where nothing is.
-    kv: Vec<Vec<Vec<u64>>>,
-    ctx_len: usize,
+    /// What is stored of each layer, `[layers][n_pages]`; zeros where nothing is.
+    kv: Vec<Vec<[u64; PAGE]>>,
+    /// The pages of each stream.
+    tables: Vec<Vec<u32>>,
     /// The values of the batch, by row.
     pub(super) x: Vec<u64>,
     dim: usize,
 }
 
 impl Layers {
-    pub(super) fn new(layers: Range<u32>, dim: u32, ctx_len: u32) -> Layers {
-        let ctx_len = (ctx_len as usize).next_multiple_of(PAGE);
-        Layers { layers, kv: Vec::new(), ctx_len, x: Vec::new(), dim: dim as usize }
+    pub(super) fn new(layers: Range<u32>, dim: u32) -> Layers {
+        Layers { layers, kv: Vec::new(), tables: Vec::new(), x: Vec::new(), dim: dim as usize }
     }
 
-    /// Has these layers from now on, and `n_streams` empty streams.
-    pub(super) fn open(&mut self, layers: Range<u32>, n_streams: usize) {
-        self.kv = vec![vec![vec![0; self.ctx_len]; layers.len()]; n_streams];
+    /// Has these layers from now on, and so many pages and streams, all empty.
+    pub(super) fn open(&mut self, layers: Range<u32>, n_pages: usize, n_streams: usize) {
+        self.kv = vec![vec![[0; PAGE]; n_pages]; layers.len()];
+        self.tables = vec![Vec::new(); n_streams];
         self.layers = layers;
+    }
+
+    /// As [`Rows::set_page`].
+    pub(super) fn set_page(&mut self, page: &FramePage) -> bool {
+        let FramePage { index, to: (to, _), from, .. } = *page;
+        let table = &mut self.tables[usize::from(page.stream)];
+        table.resize(table.len().max(index as usize + 1), u32::MAX);
+        table[index as usize] = to;
+        if let Some((from, _)) = from {
+            self.kv.iter_mut().for_each(|pages| pages[to as usize] = pages[from as usize]);
+        }
+        true
     }
 
     pub(super) fn run(&mut self, spans: &[FrameSpan]) {
         let mut rows = self.x.iter_mut();
         for span in spans {
-            let kv = &mut self.kv[usize::from(span.stream)];
+            let table = &self.tables[usize::from(span.stream)];
+            let place = |pos: usize| (table[pos / PAGE] as usize, pos % PAGE);
             for pos in span.pos as usize..span.pos as usize + usize::from(span.n_rows) {
                 let x = rows.next().expect("spans have as many rows as were put");
-                for (layer, kv) in self.layers.clone().zip(&mut *kv) {
+                let (page, at) = place(pos);
+                for (layer, pages) in self.layers.clone().zip(&mut self.kv) {
                     // Where a token was lost there is none, or another one's: the wrong value shows it.
-                    let before = pos.checked_sub(1).map_or(0, |before| kv[before]);
+                    let before = pos.checked_sub(1).map_or(0, |before| {
+                        let (page, at) = place(before);
+                        pages[page][at]
+                    });
                     let value = mix(mix(layer.into(), before), *x);
-                    kv[pos] = value;
+                    pages[page][at] = value;
                     *x = value;
                 }
             }
         }
     }
 
-    fn page(&mut self, part: KvPart) -> Option<&mut [u64]> {
+    fn page(&mut self, part: KvPart) -> Option<&mut [u64; PAGE]> {
         let layer = part.layer.checked_sub(self.layers.start)?;
-        let stored = self.kv.get_mut(usize::from(part.stream))?.get_mut(layer as usize)?;
-        stored.chunks_exact_mut(PAGE).nth(part.page as usize)
+        self.kv.get_mut(layer as usize)?.get_mut(part.page as usize)
     }
 
     fn read(&mut self, first: usize, bytes: &[u8]) {
@@ -83,8 +100,8 @@ impl KvParts for Layers {
         PAGE * 8
     }
 
-    fn pages(&self, _: u32, reached: u32) -> Range<u32> {
-        0..reached.div_ceil(PAGE as u32)
+    fn is_windowed(&self, _: u32) -> bool {
+        false
     }
 
     fn read(&mut self, part: KvPart, out: &mut [u8]) -> bool {
@@ -115,6 +132,11 @@ pub(super) struct Stored {
 }
 
 impl Rows for Stored {
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
+        self.held.has_page(page, sizes);
+        self.layers.set_page(page)
+    }
+
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
         assert_eq!(dtype, Dtype::F32);
         self.layers.read(first, bytes);
@@ -142,7 +164,8 @@ impl Rows for Stored {
 impl Stored {
     /// Loses what was stored, as a team does of which a board is lost.
     pub(super) fn lose(&mut self) {
-        self.layers.open(self.layers.layers.clone(), self.layers.kv.len());
+        let n_pages = self.layers.kv.first().map_or(0, Vec::len);
+        self.layers.open(self.layers.layers.clone(), n_pages, self.layers.tables.len());
         self.held.clear();
     }
 
@@ -159,7 +182,7 @@ impl Stored {
         if from.is_some() {
             self.held.set_aside(self.layers.layers.clone(), ROOM, &mut self.layers);
         }
-        self.layers.open(layers.clone(), sizes.n_streams.into());
+        self.layers.open(layers.clone(), sizes.n_pages as usize, sizes.n_streams.into());
         self.held.restore(from, (layers.clone(), sizes), &mut self.layers);
         if self.held.has(from, sizes) { Streams::Kept } else { Streams::Empty }
     }
@@ -169,11 +192,15 @@ impl Stored {
 pub(super) struct MasterRows<'a>(pub(super) &'a mut Stored, pub(super) &'a mut Vec<u64>);
 
 impl Rows for MasterRows<'_> {
+    fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
+        self.0.set_page(page, sizes)
+    }
+
     fn put(&mut self, first: usize, dtype: Dtype, bytes: &[u8]) {
         assert_eq!(dtype, Dtype::F32);
         let x = std::mem::take(self.1);
         let dim = self.0.layers.dim;
-        let mut returned = Layers { x, kv: Vec::new(), layers: 0..0, ctx_len: 0, dim };
+        let mut returned = Layers { x, dim, ..Layers::new(0..0, 0) };
         returned.read(first, bytes);
         *self.1 = returned.x;
     }

@@ -3,18 +3,19 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::layers::{Layers, MasterRows, ROOM, Stored, mix};
+use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored, mix};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
     Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Topology, Worker,
     WorkerStep,
 };
+use crate::transport::fault::Dice;
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{self, Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, Streams, WorkFigures,
+    FramePage, FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, Streams, WorkFigures,
 };
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
@@ -35,8 +36,12 @@ fn choose(value: u64) -> u32 {
 pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
     let answer = |prompt: &Vec<u32>| {
         let n_layers = shape.layers.iter().sum();
-        let mut node = Layers::new(0..0, 4, shape.ctx_len);
-        node.open(0..n_layers, 1);
+        let mut node = Layers::new(0..0, 4);
+        let n_pages = shape.ctx_len.div_ceil(PAGE as u32);
+        node.open(0..n_layers, n_pages as usize, 1);
+        for index in 0..n_pages {
+            node.set_page(&FramePage { stream: 0, index, to: (index, None), from: None });
+        }
         let mut answer = Vec::new();
         let mut tokens = prompt.clone();
         for pos in 0.. {
@@ -160,7 +165,7 @@ impl WorkerNode {
                 (shape.dim, n_layers),
                 FRAME_MAX,
             ),
-            stored: Stored { layers: Layers::new(layers, shape.dim, shape.ctx_len), held },
+            stored: Stored { layers: Layers::new(layers, shape.dim), held },
             step: WorkerStep::Idle,
             busy: None,
             is_lost: false,
@@ -258,7 +263,7 @@ impl WorkerNode {
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
         self.stored.layers.run(self.worker.spans());
         let (epoch, sizes) = self.worker.epoch();
-        self.stored.held.computed(epoch, &sizes, self.worker.spans());
+        self.stored.held.computed(epoch, &sizes);
         self.worker.computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
     }
 }
@@ -266,9 +271,12 @@ impl WorkerNode {
 /// One stream as its user drives it.
 struct Lane {
     prompt: Vec<u32>,
-    fed: usize,
     answer: Vec<u32>,
+    /// How many ids of both are submitted.
+    n_submitted: usize,
     is_waiting: bool,
+    /// Its pages.
+    pages: Vec<u32>,
 }
 
 pub(super) struct MasterNode {
@@ -282,6 +290,9 @@ pub(super) struct MasterNode {
     /// Values of the last result.
     returned: Vec<u64>,
     lanes: Vec<Lane>,
+    /// Pages that no stream has.
+    free: Vec<u32>,
+    dice: Dice,
     busy: Option<Busy>,
     is_lost: bool,
     log: Log,
@@ -293,16 +304,20 @@ impl MasterNode {
         let next = (shape.layers.len() > 1).then_some(1);
         let lane = |prompt: &Vec<u32>| Lane {
             prompt: prompt.clone(),
-            fed: 0,
             answer: Vec::new(),
+            n_submitted: 0,
             is_waiting: false,
+            pages: Vec::new(),
         };
-        let mut layers = Layers::new(0..0, shape.dim, shape.ctx_len);
-        layers.open(shape.layers_of(0), shape.prompts.len());
         let n_streams = shape.prompts.len() as u16;
+        // Some more, to copy to.
+        let n_pages = u32::from(n_streams) * shape.ctx_len.div_ceil(PAGE as u32) + 2;
+        let mut layers = Layers::new(0..0, shape.dim);
+        layers.open(shape.layers_of(0), n_pages as usize, n_streams.into());
         let sizes = Sizes {
             ctx_len: shape.ctx_len,
             n_streams,
+            n_pages,
             max_batch: shape.max_batch,
             max_logits: n_streams,
             kv: KvType::F16,
@@ -329,6 +344,8 @@ impl MasterNode {
             sizes,
             returned: Vec::new(),
             lanes: shape.prompts.iter().map(lane).collect(),
+            free: (0..n_pages).collect(),
+            dice: Dice::new(shape.seed ^ 0x9a9e),
             busy: None,
             is_lost: false,
             log: Vec::new(),
@@ -451,6 +468,7 @@ impl MasterNode {
                     break;
                 }
                 MasterStep::Done => self.collect(),
+                MasterStep::Lost => self.begin_streams_anew(),
             }
         }
         while let Some(notice) = self.master.notice() {
@@ -469,8 +487,8 @@ impl MasterNode {
         let layers = &mut self.stored.layers;
         layers.x = self.master.tokens().iter().map(|&token| embed(token)).collect();
         layers.run(self.master.spans());
-        let (epoch, spans) = (self.master.epoch(), self.master.spans());
-        self.stored.held.computed(epoch, &self.sizes, spans);
+        let epoch = self.master.epoch();
+        self.stored.held.computed(epoch, &self.sizes);
         self.master.computed(WorkFigures::new((until - since) as u32, MachineReading::default()));
     }
 
@@ -486,28 +504,54 @@ impl MasterNode {
         self.master.finish();
     }
 
-    /// Submits the next part of a prompt, or the next token of one stream.
+    /// Submits the next part of one stream's text.
     fn submit(&mut self) -> bool {
         let n_predict = self.n_predict;
         let is_ready = |lane: &Lane| !lane.is_waiting && lane.answer.len() < n_predict;
         let Some(stream) = self.lanes.iter().position(is_ready) else { return false };
         let lane = &mut self.lanes[stream];
-        let (pos, tokens) = match lane.answer.last() {
-            Some(last) => (lane.prompt.len() + lane.answer.len() - 1, vec![*last]),
-            None => {
-                let end = lane.prompt.len().min(lane.fed + self.max_batch);
-                let tokens = lane.prompt[lane.fed..end].to_vec();
-                let pos = lane.fed;
-                lane.fed = end;
-                (pos, tokens)
-            }
-        };
-        let is_last = lane.fed == lane.prompt.len();
-        let wants = if is_last { FrameWants::Last } else { FrameWants::None };
-        lane.is_waiting = is_last;
+        let n_ids = lane.prompt.len() + lane.answer.len();
+        let (pos, end) = (lane.n_submitted, n_ids.min(lane.n_submitted + self.max_batch));
+        let ids = lane.prompt.iter().chain(&lane.answer).skip(pos).take(end - pos);
+        let tokens: Vec<u32> = ids.copied().collect();
+        (lane.n_submitted, lane.is_waiting) = (end, end == n_ids);
+        let wants = if lane.is_waiting { FrameWants::Last } else { FrameWants::None };
+        let pages = self.change_pages(stream, pos..end);
         let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
-        self.master.submit(&[FrameSpan { stream, wants, pos, n_rows, is_long: false }], &tokens);
+        let span = FrameSpan { stream, wants, pos, n_rows, is_long: false };
+        self.master.submit(&[span], &tokens, &pages);
         true
+    }
+
+    /// Gives a stream any pages for these positions, now and then another one for what it goes on from.
+    fn change_pages(&mut self, stream: usize, positions: Range<usize>) -> Vec<FramePage> {
+        let (lane, mut changes) = (&mut self.lanes[stream], Vec::new());
+        let stream = stream as u16;
+        let take = |dice: &mut Dice, free: &mut Vec<u32>| {
+            free.swap_remove(dice.below(free.len() as u64) as usize)
+        };
+        let is_inside = !positions.start.is_multiple_of(PAGE);
+        if is_inside && self.dice.below(3) == 0 {
+            let index = positions.start / PAGE;
+            let (from, to) = (lane.pages[index], take(&mut self.dice, &mut self.free));
+            (lane.pages[index], _) = (to, self.free.push(from));
+            let (index, from) = (index as u32, Some((from, None)));
+            changes.push(FramePage { stream, index, to: (to, None), from });
+        }
+        while lane.pages.len() * PAGE < positions.end {
+            let (index, to) = (lane.pages.len() as u32, take(&mut self.dice, &mut self.free));
+            lane.pages.push(to);
+            changes.push(FramePage { stream, index, to: (to, None), from: None });
+        }
+        changes
+    }
+
+    /// The nodes have forgotten everything.
+    fn begin_streams_anew(&mut self) {
+        for lane in &mut self.lanes {
+            (lane.n_submitted, lane.is_waiting) = (0, false);
+            self.free.append(&mut lane.pages);
+        }
     }
 }
 

@@ -197,6 +197,7 @@ fn opening(shape: &Shape) -> Opening {
     Opening {
         ctx_len: 4096,
         n_streams: 1,
+        n_pages: 9,
         max_batch: shape.max_batch as u16,
         max_logits: 1,
         kv: KvType::F16,

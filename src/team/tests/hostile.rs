@@ -189,6 +189,7 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
                     Work::Ids => assert_eq!(rows, member.tokens().len()),
                     Work::Rows => assert!(rows <= 512 && member.tokens().is_empty()),
                     Work::Logits(n) => assert!(n <= 4 && rows + member.tokens().len() == 0),
+                    Work::Pages => assert!(rows == 0),
                 }
                 let mut bytes = *b"......sound.";
                 let parts = [[0..6, 0..0], [6..12, 0..0]];

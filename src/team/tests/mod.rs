@@ -88,6 +88,7 @@ fn opening(n_nodes: usize) -> Opening {
     Opening {
         ctx_len: 4096,
         n_streams: 4,
+        n_pages: 9,
         max_batch: 512,
         max_logits: 4,
         kv: KvType::F16,

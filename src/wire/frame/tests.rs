@@ -3,6 +3,7 @@ use super::*;
 const SIZES: Sizes = Sizes {
     ctx_len: 4096,
     n_streams: 3,
+    n_pages: 70_000,
     max_batch: 64,
     max_logits: 2,
     kv: KvType::F32,
@@ -170,13 +171,13 @@ fn what_is_said_of_boards_comes_back() {
 
 #[test]
 fn pieces_of_keys_and_values_come_back() {
-    let piece = KvPiece { layer: 7, stream: 2, reached: 130, page: 2, first: 96, bytes: 5 };
+    let piece = KvPiece { layer: 7, page: 2, first: 96, bytes: 5 };
     let mut out = [0xa5; 100];
     out[HEADER_LEN..][..5].copy_from_slice(b"piece");
     let len = emit_kv(3, piece, &mut out).unwrap();
     let mut wanted =
-        b"LEPF\x04\0\0\0\x03\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0".to_vec();
-    wanted.extend_from_slice(b"\x82\0\0\0\x60\0\0\0\x05\0\0\0\0\0\0\0piece");
+        b"LEPF\x04\0\0\0\x03\0\0\0\x07\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    wanted.extend_from_slice(b"\0\0\0\0\x60\0\0\0\x05\0\0\0\0\0\0\0piece");
     assert_eq!(out[..len], wanted);
     let frame = Frame::parse(&out[..len]).unwrap();
     assert_eq!((frame.repr(), frame.kv()), (Repr::Kv { epoch: 3, piece }, &b"piece"[..]));
@@ -186,6 +187,31 @@ fn pieces_of_keys_and_values_come_back() {
         let repr = Frame::parse(&out[..len]).unwrap().repr();
         assert_eq!(repr, Repr::Moved { epoch: 4, is_over });
     }
+}
+
+const PAGES: [FramePage; 2] = [
+    FramePage { stream: 2, index: 70, to: (0x102, None), from: None },
+    FramePage { stream: 0, index: 1, to: (3, Some(4)), from: Some((5, Some(6))) },
+];
+
+#[test]
+fn pages_come_back() {
+    let mut out = [0xa5; 200];
+    let (len, n) = emit_pages(3, &PAGES, &mut out).unwrap();
+    let mut wanted = b"LEPF\x07\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0".to_vec();
+    wanted.resize(HEADER_LEN, 0);
+    wanted.extend_from_slice(b"\x02\0\0\0\x46\0\0\0\x02\x01\0\0\xff\xff\xff\xff");
+    wanted.extend_from_slice(b"\xff\xff\xff\xff\xff\xff\xff\xff");
+    wanted.extend_from_slice(b"\0\0\0\0\x01\0\0\0\x03\0\0\0\x04\0\0\0\x05\0\0\0\x06\0\0\0");
+    assert_eq!((&out[..len], n), (&wanted[..], 2));
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!(frame.repr(), Repr::Pages { epoch: 3, n_pages: 2 });
+    assert_eq!(frame.pages().collect::<Result<Vec<_>, _>>(), Ok(PAGES.to_vec()));
+    assert!(Frame::parse(&out[..len - 1]).is_err());
+    // As many as fit.
+    assert_eq!(emit_pages(3, &PAGES, &mut out[..len - 1]), Some((len - PAGE_LEN, 1)));
+    assert_eq!(emit_pages(3, &PAGES, &mut out[..HEADER_LEN]), None);
+    assert_eq!(PAGES.map(|page| FramePage::from_words(&page.to_words())), PAGES.map(Ok));
 }
 
 #[test]
@@ -211,7 +237,10 @@ fn no_forged_byte_makes_an_accessor_panic() {
     let mut open = vec![0; 500];
     let len = emit_open((9, None), &SIZES, &[0..1, 1..4], &[line()], &mut open).unwrap();
     open.truncate(len);
-    for frame in [activations(), open] {
+    let mut pages = vec![0; 200];
+    let (len, _) = emit_pages(9, &PAGES, &mut pages).unwrap();
+    pages.truncate(len);
+    for frame in [activations(), open, pages] {
         for at in 0..frame.len() {
             for byte in [0, 1, 2, 3, 0x7f, 0xff] {
                 let mut forged = frame.clone();
@@ -219,7 +248,7 @@ fn no_forged_byte_makes_an_accessor_panic() {
                 let Ok(frame) = Frame::parse(&forged) else { continue };
                 let _ = (frame.spans().count(), frame.figures().count());
                 let _ = (frame.rows().len(), frame.lines().count(), frame.name());
-                let _ = frame.assigned().count();
+                let _ = (frame.assigned().count(), frame.pages().count());
             }
         }
     }

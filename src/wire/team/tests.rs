@@ -7,6 +7,7 @@ fn opening() -> Opening {
     Opening {
         ctx_len: 4096,
         n_streams: 3,
+        n_pages: 9,
         max_batch: 512,
         max_logits: 4,
         kv: KvType::Int8,
@@ -51,7 +52,7 @@ fn part() -> Vec<u8> {
 }
 
 /// One frame of each kind.
-fn frames() -> [Vec<u8>; 10] {
+fn frames() -> [Vec<u8>; 11] {
     [
         emitted(|out| emit_open(5, &opening(), 2, out)),
         emitted(|out| emit_ready(5, &line(), out)),
@@ -63,6 +64,7 @@ fn frames() -> [Vec<u8>; 10] {
         emitted(|out| emit_missing(5, 1, out)),
         emitted(|out| Some(emit_pass((5, 6), Work::Rows, &SPANS, &[], (0, 0), out)?.0)),
         emitted(|out| Some(emit_pass((5, 6), Work::Logits(7), &[], &[], (0, 0), out)?.0)),
+        emitted(|out| Some(emit_pass((5, 6), Work::Pages, &[], &TOKENS, (0, 0), out)?.0)),
     ]
 }
 
@@ -87,6 +89,8 @@ fn what_is_emitted_is_read() {
         assert_eq!((piece.work, piece.n_spans, piece.n_tokens), (work, n_spans, 0));
         assert_eq!((piece.spans().count(), piece.tokens().count()), (n_spans.into(), 0));
     }
+    let TeamFrame::Pass(5, 6, piece) = read(10) else { panic!("{:?}", read(10)) };
+    assert!(piece.work == Work::Pages && piece.tokens().eq(TOKENS));
 }
 
 #[test]
@@ -98,7 +102,7 @@ fn the_bytes_are_these() {
                  \x0a\0\0\0\xff\xff\xff\xff\x1e\0\0\0";
     assert_eq!(frames()[3], pass);
     let open = b"LEPT\0\0\x02\0\x05\0\0\0\0\0\0\0\0\x10\0\0\x03\0\0\x02\x04\0\x02\x01\x01\0\0\0\
-                 \x03\0\0\0\0\0\0\0desk\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+                 \x03\0\0\0\x09\0\0\0desk\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
                  \x03\0\0\0\x09\0\0\0\x09\0\0\0\xff\xff";
     assert_eq!(frames()[0], open);
     let logits = b"LEPT\x03\0\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07\0\x02\0";
@@ -151,7 +155,7 @@ fn fields_without_meaning_are_refused() {
     assert_eq!(forged(0, 28, 2), Err(WireError::Field("ends")));
     assert_eq!(forged(0, 72, 9), Err(WireError::Field("layers")));
     assert_eq!(forged(1, 74, 2), Err(WireError::Field("whether it embeds")));
-    assert_eq!(forged(3, 30, 3), Err(WireError::Field("work")));
+    assert_eq!(forged(3, 30, 4), Err(WireError::Field("work")));
     assert_eq!(forged(4, 16, 17), Err(WireError::Field("offset in the part")));
     assert_eq!(forged(4, 19, 255), Err(WireError::Field("offset in the part")));
 }

@@ -1,10 +1,9 @@
-//! What the nodes of a ring or a team have to be told again when it is opened anew.
+//! What the nodes of a team have to be told again when it is opened anew.
 
-use super::Sizes;
-use crate::wire::frame::{FrameSpan, FrameWants};
+use crate::wire::frame::{FrameSpan, FrameWants, Sizes};
 
 /// The ids of all streams, as far as they are answered, and how many of them this epoch's nodes have.
-pub(crate) struct Replay {
+pub(super) struct Replay {
     /// By stream.
     history: Vec<Vec<u32>>,
     /// Which streams' texts are long.
@@ -16,7 +15,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// Nothing yet, with room for all that there can be.
-    pub(crate) fn new(sizes: &Sizes) -> Replay {
+    pub(super) fn new(sizes: &Sizes) -> Replay {
         let ids = |_| Vec::with_capacity(sizes.ctx_len as usize);
         Replay {
             history: (0..sizes.n_streams).map(ids).collect(),
@@ -27,17 +26,12 @@ impl Replay {
     }
 
     /// The nodes have forgotten everything.
-    pub(crate) fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.next = (0, 0);
     }
 
-    /// The nodes have forgotten nothing.
-    pub(crate) fn skip(&mut self) {
-        self.next = (self.history.len(), 0);
-    }
-
     /// A batch of `tokens` in these spans is answered.
-    pub(crate) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
+    pub(super) fn record(&mut self, spans: &[FrameSpan], mut tokens: &[u32]) {
         for span in spans {
             let (first, rest) = tokens.split_at(span.n_rows.into());
             let stream = usize::from(span.stream);
@@ -49,20 +43,8 @@ impl Replay {
         }
     }
 
-    /// How many ids there are.
-    pub(crate) fn n_tokens(&self) -> usize {
-        self.history.iter().map(Vec::len).sum()
-    }
-
-    /// Whether there is something left to send again.
-    pub(crate) fn is_due(&self) -> bool {
-        let (stream, pos) = self.next;
-        let mut rest = self.history.iter().skip(stream);
-        rest.next().is_some_and(|first| pos < first.len()) || rest.any(|ids| !ids.is_empty())
-    }
-
     /// The next batch to send again, in one span.
-    pub(crate) fn next_batch(&mut self) -> Option<(FrameSpan, &[u32])> {
+    pub(super) fn next_batch(&mut self) -> Option<(FrameSpan, &[u32])> {
         while self.next.1 >= self.history.get(self.next.0)?.len() {
             self.next = (self.next.0 + 1, 0);
         }
@@ -79,11 +61,5 @@ impl Replay {
             is_long: self.is_long[stream],
         };
         Some((span, &ids[pos..end]))
-    }
-
-    /// Bytes that it keeps on the heap.
-    #[cfg(test)]
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.history.iter().map(|ids| ids.capacity() * 4).sum()
     }
 }

@@ -1,0 +1,33 @@
+//! Who has which pages, as batches and moves have it.
+
+use super::Master;
+use crate::ring::Rows;
+
+impl Master {
+    /// The batch that is begun has the pages that it needs.
+    pub(super) fn change_pages(&mut self, rows: &mut impl Rows) {
+        for page in self.course.pages() {
+            self.tables.apply(page);
+            assert!(rows.set_page(page, &self.options.sizes), "there is no {page:?}");
+        }
+        if self.lines.len() > 1 {
+            self.pages_out.add(self.course.pages().iter().copied());
+        }
+    }
+
+    /// Layers have moved: this node's streams have no pages yet, and nor have those of nodes that are new.
+    pub(super) fn tell_tables(&mut self, rows: &mut impl Rows) {
+        for page in self.tables.all() {
+            assert!(rows.set_page(&page, &self.options.sizes), "there is no {page:?}");
+        }
+        if self.lines.len() > 1 {
+            self.pages_out.add(self.tables.all());
+        }
+    }
+
+    /// The nodes have forgotten everything.
+    pub(super) fn lose(&mut self) {
+        self.is_lost |= self.course.lose();
+        self.tables.clear();
+    }
+}

@@ -1,0 +1,103 @@
+//! Which pages of keys and values streams have, as the master tells the other nodes.
+//!
+//! Nodes mirror the streams' tables: what changes goes round before the batch that needs it. Links keep that order, and
+//! within an epoch nothing is sent twice. When layers have moved, the whole tables go round, as nodes may be new.
+
+use super::{Link, Sizes};
+use crate::wire::frame::{self, FramePage, FramePair};
+
+/// Pages that there are and that change at a time, where texts are short.
+pub(super) const PAGES_OFTEN: usize = 8;
+
+/// The streams' tables, as the batches begun so far have them.
+pub(super) struct Tables {
+    /// By stream.
+    streams: Vec<Vec<FramePair>>,
+}
+
+impl Tables {
+    pub(super) fn new(sizes: &Sizes) -> Tables {
+        let table = |_| Vec::with_capacity(PAGES_OFTEN);
+        Tables { streams: (0..sizes.n_streams).map(table).collect() }
+    }
+
+    /// Nobody has any.
+    pub(super) fn clear(&mut self) {
+        self.streams.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Whoever changes a page tells of all that follow it, too.
+    pub(super) fn apply(&mut self, page: &FramePage) {
+        let table = &mut self.streams[usize::from(page.stream)];
+        table.truncate(page.index as usize);
+        table.push(page.to);
+    }
+
+    /// All of them. Of layers with a window later pages may have the place of earlier ones, and come later here.
+    pub(super) fn all(&self) -> impl Iterator<Item = FramePage> {
+        let of_stream = |(stream, table): (usize, &Vec<FramePair>)| {
+            let pages = table.clone().into_iter().enumerate();
+            pages.map(move |(index, to)| FramePage {
+                stream: stream as u16,
+                index: index as u32,
+                to,
+                from: None,
+            })
+        };
+        self.streams.iter().enumerate().flat_map(of_stream)
+    }
+
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.streams.iter().map(|table| table.capacity() * size_of::<FramePair>()).sum()
+    }
+}
+
+/// Pages on their way out.
+pub(super) struct PagesOut {
+    pages: Vec<FramePage>,
+    n_sent: usize,
+}
+
+impl PagesOut {
+    /// None yet.
+    pub(super) fn new() -> PagesOut {
+        PagesOut { pages: Vec::with_capacity(PAGES_OFTEN), n_sent: 0 }
+    }
+
+    /// Drops what has not been sent.
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+        self.n_sent = 0;
+    }
+
+    /// Whether all is sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Has these sent, too.
+    pub(super) fn add(&mut self, pages: impl IntoIterator<Item = FramePage>) {
+        self.pages.extend(pages);
+    }
+
+    /// Sends what the link takes now; says whether everything is on its way.
+    pub(super) fn send(&mut self, epoch: u32, link: &mut impl Link) -> bool {
+        while self.n_sent < self.pages.len() {
+            let Some(out) = link.reserve() else { return false };
+            let sent = frame::emit_pages(epoch, &self.pages[self.n_sent..], out);
+            let (bytes, n) = sent.expect("a page fits a frame");
+            link.commit(bytes);
+            self.n_sent += n;
+        }
+        self.clear();
+        true
+    }
+
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.pages.capacity() * size_of::<FramePage>()
+    }
+}

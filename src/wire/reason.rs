@@ -1,0 +1,63 @@
+//! What nodes say to the master in DOWN.
+
+use super::WireError;
+
+/// What a node says to the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing has been heard for a while of the node before it.
+    Silent,
+    /// That is heard again, and nothing was lost.
+    Back,
+    /// That began anew: frames are lost.
+    Reset,
+    /// That is not heard now, in whatever epoch: said again and again.
+    Missing,
+    /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
+    Busy(u32),
+    /// This node itself packs the weights of layers that are new to it, and so many percent are done.
+    Packing(u32),
+    /// This node itself has lost what it had stored of the streams.
+    Lost,
+    /// This node itself waits for boards of its team, in whatever epoch.
+    Incomplete,
+}
+
+impl Reason {
+    /// Whether it is said again and again, in whatever epoch.
+    pub fn is_repeated(self) -> bool {
+        match self {
+            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
+            Reason::Silent | Reason::Back | Reason::Reset | Reason::Lost => false,
+        }
+    }
+
+    /// Of this code, with what belongs to it.
+    pub(super) fn parse(code: u8, number: u32) -> Result<Reason, WireError> {
+        Ok(match code {
+            0 => Reason::Silent,
+            1 => Reason::Back,
+            2 => Reason::Reset,
+            3 => Reason::Missing,
+            4 => Reason::Busy(number),
+            5 => Reason::Packing(number),
+            6 => Reason::Lost,
+            7 => Reason::Incomplete,
+            _ => return Err(WireError::Field("reason")),
+        })
+    }
+
+    /// Its code, and what belongs to it.
+    pub(super) fn code(self) -> (u8, u32) {
+        match self {
+            Reason::Silent => (0, 0),
+            Reason::Back => (1, 0),
+            Reason::Reset => (2, 0),
+            Reason::Missing => (3, 0),
+            Reason::Busy(seconds) => (4, seconds),
+            Reason::Packing(percent) => (5, percent),
+            Reason::Lost => (6, 0),
+            Reason::Incomplete => (7, 0),
+        }
+    }
+}
