@@ -55,9 +55,13 @@ pub(super) struct Plan {
     /// context of each stream in tokens (the model's, up to 4096)
     #[argh(option)]
     ctx: Option<usize>,
-    /// streams with a context each (1)
+    /// streams (1)
     #[argh(option, default = "1")]
     streams: usize,
+    /// memory of all boards together for the streams' keys and values, as in 500M or 2G (a context
+    /// for each stream)
+    #[argh(option, from_str_fn(options::bytes))]
+    kv_memory: Option<u64>,
     /// keys and values: f16, f32 or int8 (as for run)
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
@@ -176,7 +180,14 @@ impl Plan {
 
     fn sizes(&self, header: &Header) -> Sizes {
         let batch = super::ring::BATCH;
-        load::sizes(header, Asked { ctx_len: self.ctx, batch, streams: self.streams, kv: self.kv })
+        let asked = Asked {
+            ctx_len: self.ctx,
+            batch,
+            streams: self.streams,
+            kv: self.kv,
+            kv_memory: self.kv_memory,
+        };
+        load::sizes(header, asked)
     }
 }
 

@@ -112,6 +112,7 @@ impl Run {
             batch: self.batch.unwrap_or(ring::BATCH),
             streams: self.streams.unwrap_or(1),
             kv: self.kv,
+            kv_memory: None,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
         boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))

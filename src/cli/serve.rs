@@ -88,7 +88,8 @@ pub(super) struct Serve {
     #[argh(option)]
     streams: Option<usize>,
     /// memory for the keys and values of all answers and of what earlier ones had, as in 500M or 2G: a
-    /// context's at least (half of what is free, up to two contexts for each stream)
+    /// context's at least (half of what is free, up to two contexts for each stream); of a ring all
+    /// boards' together (a context for each stream)
     #[argh(option, from_str_fn(options::bytes))]
     kv_memory: Option<u64>,
     /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that what they
@@ -270,9 +271,8 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.kv_memory.is_some() && self.has_ring() {
-            let what =
-                "--kv-memory is for one board; on a ring each stream has its context's memory";
+        if self.kv_memory.is_some() && self.team.is_some() {
+            let what = "--kv-memory is for one board or a ring; in a team each stream has its context's memory";
             return Err(Failure::Usage(what.to_owned()));
         }
         if self.prefix_cache.is_some() && self.has_ring() {
@@ -334,6 +334,7 @@ impl Serve {
             batch: self.batch.unwrap_or(ring::BATCH),
             streams: self.streams.unwrap_or(STREAMS),
             kv: self.kv,
+            kv_memory: self.kv_memory,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
         boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))

@@ -11,19 +11,21 @@ pub(in crate::cli) struct Asked {
     pub(in crate::cli) batch: usize,
     pub(in crate::cli) streams: usize,
     pub(in crate::cli) kv: Option<KvKind>,
+    pub(in crate::cli) kv_memory: Option<u64>,
 }
 
 /// The sizes that a model with this header is run with.
 pub(in crate::cli) fn sizes(header: &Header, asked: Asked) -> Plan {
     let ctx_len = asked.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
-    Plan {
+    let plan = Plan {
         ctx_len,
         max_batch: asked.batch.min(ctx_len.max(1)),
         max_logits: asked.streams,
         n_streams: asked.streams,
         kv: asked.kv.unwrap_or(KvKind::for_weights(header.weights)),
         kv_pages: None,
-    }
+    };
+    Plan { kv_pages: asked.kv_memory.map(|bytes| plan.pages_in(bytes, header)), ..plan }
 }
 
 /// The layers of a model with this header, run with these sizes.
@@ -33,10 +35,7 @@ pub(in crate::cli) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanErr
         return Err(PlanError::TooLarge);
     }
     let share = |has_ends| Share { layers: 0..1, has_ends };
-    let kv = |layer: usize| {
-        let share = Share { layers: layer..layer + 1, has_ends: false };
-        (plan.context_bytes(header, &share) as u64).saturating_mul(plan.n_streams as u64)
-    };
+    let kv = |layer: usize| plan.kv_bytes(header, layer..layer + 1) as u64;
     let (without, with) = (plan.bytes(header, &share(false))?, plan.bytes(header, &share(true))?);
     let mut layers: Vec<Need> =
         (0..header.n_layers).map(|layer| Need { memory: kv(layer), ..Need::default() }).collect();
