@@ -150,7 +150,7 @@ impl Master {
     /// Whether all batches that were begun have been round.
     fn is_still(&self) -> bool {
         let is_idle = self.work == MasterTask::Nothing && self.course.n_sent() == 0;
-        is_idle && self.pages_out.is_empty()
+        is_idle && !self.pages_out.has_copies()
     }
 
     /// What this node had stored is lost: the ring is opened anew, and all is lost.

@@ -72,9 +72,9 @@ impl PagesOut {
         self.n_sent = 0;
     }
 
-    /// Whether all is sent.
-    pub(super) fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+    /// Whether one that is copied has not been sent: whole tables do not say that.
+    pub(super) fn has_copies(&self) -> bool {
+        self.pages[self.n_sent..].iter().any(|page| page.from.is_some())
     }
 
     /// Has these sent, too.
