@@ -18,7 +18,6 @@ pub(super) fn kv_type(value: &str) -> Result<KvKind, String> {
 }
 
 /// A number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.
-#[cfg(feature = "serve")]
 pub(super) fn bytes(value: &str) -> Result<u64, String> {
     let text = value.strip_suffix("iB").unwrap_or(value);
     let (number, shift) = match text.as_bytes().last() {
@@ -174,7 +173,6 @@ pub(super) fn weights(version: u32, group: usize, ends: Option<Ends>) -> Result<
 mod tests {
     use super::*;
 
-    #[cfg(feature = "serve")]
     #[test]
     fn sizes_are_bytes_or_multiples_of_1024() {
         let known = [("0", 0), ("77", 77), ("3k", 3 << 10), ("500M", 500 << 20), ("2GiB", 2 << 30)];
