@@ -357,7 +357,7 @@ impl Metrics {
             (
                 "leap_kv_pages",
                 "gauge",
-                "Pages of keys and values that streams share; 0 on a ring",
+                "Pages of keys and values that streams share; 0 in a team that is no ring",
                 gauge(&self.kv_pages),
             ),
             ("leap_kv_pages_used", "gauge", "Pages that answers hold", gauge(&self.used_kv_pages)),
