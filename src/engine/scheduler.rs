@@ -336,7 +336,10 @@ impl<'t> Scheduler<'t> {
         let share = n_active.div_ceil(engine.n_nodes());
         let mut n_decoding = self.lanes.iter().filter(|lane| lane.is_decoding()).count();
         let n_answering = self.lanes.iter().filter(|lane| lane.is_answering()).count();
-        let prompt_rows = self.pace.prompt_rows(n_answering).min(engine.max_batch());
+        // Where all compute what they had before, nobody is kept waiting.
+        let is_anyone_next = n_decoding > 0 || !self.under_way.is_empty();
+        let n_waiting = if is_anyone_next { n_answering } else { 0 };
+        let prompt_rows = self.pace.prompt_rows(n_waiting).min(engine.max_batch());
         let has_prompts = self.lanes.iter().any(|lane| lane.is_ready() && !lane.is_decoding());
         let (rows, logits) = (engine.max_batch(), engine.max_logits());
         let mut room = BatchRoom { rows, logits, n_decoding, prompt_rows };
