@@ -2,10 +2,13 @@
 
 use super::*;
 
-/// Another gather than this one tells by its bytes.
+/// Two gathers, which differ in their bytes, and the last one.
 fn cases() -> Vec<Case> {
-    vec![Case::new(2, &[700, 800, 900], To::All), Case::new(3, &[5, 200_000, 7], To::All)]
+    let (first, second) = (&[700, 800, 900], &[5, 200_000, 7]);
+    vec![Case::new(2, first, To::All), Case::new(3, second, To::All), Case::last(3)]
 }
+
+const LAST: u32 = 2;
 
 #[test]
 fn a_member_that_restarts_is_taken_in_again() {
@@ -20,7 +23,7 @@ fn a_member_that_restarts_is_taken_in_again() {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass(_) => {
-                        for (id, case) in cases.iter().enumerate() {
+                        for (id, case) in cases[..2].iter().enumerate() {
                             n_gathers += 1;
                             if n_gathers < 3 {
                                 case.run(id, 2, |rows| member.gather(rows)).unwrap();
@@ -41,7 +44,7 @@ fn a_member_that_restarts_is_taken_in_again() {
         let second = scope.spawn(|| serve(places.member(2), 2, &cases, &is_over));
         open(&mut lead, 3);
         for _ in 0..5 {
-            pass(&mut lead, &cases, &[0, 1, 0]).unwrap();
+            pass(&mut lead, &cases, &[0, 1, 0, LAST]).unwrap();
         }
         lead.close();
         assert_eq!(second.join().unwrap(), []);
@@ -70,10 +73,12 @@ fn members_go_over_to_a_lead_that_restarts() {
         drop(lead);
         let mut lead = places.lead(900);
         open(&mut lead, 3);
-        pass(&mut lead, &cases, &[1, 0]).unwrap();
+        pass(&mut lead, &cases, &[1, 0, LAST]).unwrap();
         lead.close();
         for member in members {
-            assert_eq!(member.join().unwrap(), [TeamError::Superseded]);
+            // A member may not have begun when the first lead went.
+            let errors = member.join().unwrap();
+            assert!(errors.is_empty() || errors == [TeamError::Superseded], "{errors:?}");
         }
     });
 }
@@ -95,7 +100,9 @@ fn a_member_that_gives_up_is_named_at_once() {
                         member.fail();
                     }
                     Order::Pass(_) => {
-                        cases[0].run(0, 2, |rows| member.gather(rows)).unwrap();
+                        for id in [0, LAST as usize] {
+                            cases[id].run(id, 2, |rows| member.gather(rows)).unwrap();
+                        }
                         return member;
                     }
                     Order::Close => panic!("it closes too early"),
@@ -108,7 +115,7 @@ fn a_member_that_gives_up_is_named_at_once() {
             assert_eq!(pass(&mut lead, &cases, &[0]), Err(TeamError::Lost { node: 2 }));
             open(&mut lead, 3);
         }
-        pass(&mut lead, &cases, &[0]).unwrap();
+        pass(&mut lead, &cases, &[0, LAST]).unwrap();
         let _member = second.join().unwrap();
         lead.close();
         assert!(first.join().unwrap().len() <= 3);

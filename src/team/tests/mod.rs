@@ -133,6 +133,11 @@ impl Case {
         Case { m, row_bytes: end, parts, to }
     }
 
+    /// When the lead has this all have what came before it: it may close.
+    fn last(n_nodes: usize) -> Case {
+        Case::new(1, &vec![1; n_nodes], To::Lead)
+    }
+
     fn byte(id: usize, at: usize) -> u8 {
         ((at as u32).wrapping_mul(2_654_435_761).wrapping_add(id as u32 * 977) >> 13) as u8
     }
@@ -225,9 +230,7 @@ impl Drop for Over<'_> {
 
 /// Runs all cases over and over on a whole team, `n_passes` times.
 fn check(places: Places, cases: &[Case], n_passes: usize) {
-    // When the lead has this all have all: it may close.
-    let last = Case::new(1, &vec![1; places.n_nodes], To::Lead);
-    let cases = &[cases, &[last]].concat();
+    let cases = &[cases, &[Case::last(places.n_nodes)]].concat();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&is_over);
