@@ -1,4 +1,4 @@
-//! Streams of a ring share pages of keys and values as those of one board do.
+//! Streams of a ring or a team share pages of keys and values as those of one board do.
 
 mod common;
 
@@ -90,7 +90,7 @@ fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
 
 #[track_caller]
 fn assert_no_page_is_lost(engine: &Engine, kv_tokens: usize) {
-    let figures = engine.page_figures().unwrap();
+    let figures = engine.page_figures();
     assert_eq!((figures.n_pages, figures.n_used), (kv_tokens / 64, 0));
 }
 
@@ -111,6 +111,29 @@ fn jobs_on_a_ring_share_less_memory_than_they_need() {
             assert_no_page_is_lost(&engine, kv_tokens);
         }
     }
+}
+
+#[test]
+fn streams_of_a_team_that_is_no_ring_share_pages() {
+    let tokenizer = tokenizer();
+    let jobs = mixed(&tokenizer);
+    let said = alone(&mut recipe(&[], 1, 64, 256).alone(), &tokenizer, &jobs);
+    let texts = alike(4000);
+    let wanted = wanted(&recipe(&[], 1, 16, 256), &texts);
+    let recipe = Recipe { teams: vec![vec![2, 1]], ..recipe(&[], 4, 16, 256) };
+    let mut engine = recipe.team_alone();
+    for _ in 0..2 {
+        assert_same(&run(&mut engine, &tokenizer, &jobs), &said, "jobs");
+        assert_no_page_is_lost(&engine, 256);
+    }
+    let (found, computed) = answers(&mut engine, &texts, |_| {});
+    assert!(found == wanted);
+    let n_ids: usize = texts.iter().map(|job| job.prompt.len()).sum();
+    assert!(computed < n_ids, "{computed} of {n_ids}");
+    answers(&mut engine, &texts[..1], |_| {});
+    let (found, computed) = answers(&mut engine, &texts[..1], |_| {});
+    assert!(found == wanted[..1]);
+    assert_eq!(computed, 1);
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn jobs_share_less_memory_than_they_need() {
         assert_same(&run(&mut engine, &tokenizer, &jobs), &wanted, "shared memory");
         for seed in if common::quick() { 21..22 } else { 21..25 } {
             crowd(&mut engine, &tokenizer, seed);
-            let figures = engine.page_figures().unwrap();
+            let figures = engine.page_figures();
             assert_eq!((figures.n_pages, figures.n_used), (kv_tokens / 64, 0), "a page is lost");
         }
         let said = ids(wanted.clone());
@@ -372,7 +372,7 @@ fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
     let (found, computed) = run(&mut engine, &jobs);
     assert!(found == wanted, "{kv_tokens}");
     let n_ids: usize = jobs.iter().map(|job| job.prompt.len()).sum();
-    let figures = engine.page_figures().unwrap();
+    let figures = engine.page_figures();
     assert_eq!(figures.n_used, 0);
     assert!(computed < n_ids, "{computed} of {n_ids}");
     // A prompt that is held needs its last id alone.

@@ -271,10 +271,6 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.kv_memory.is_some() && self.team.is_some() {
-            let what = "--kv-memory is for one board or a ring; in a team each stream has its context's memory";
-            return Err(Failure::Usage(what.to_owned()));
-        }
         if self.prefix_cache.is_some() && self.has_ring() {
             return Err(Failure::Usage("--prefix-cache is for one board".to_owned()));
         }

@@ -65,7 +65,7 @@ pub enum StepError {
     Stranger,
     /// Other streams have the memory for keys and values.
     NoPage,
-    /// What the ring's nodes had stored is lost, and batches under way with it.
+    /// What the nodes had stored is lost, and batches under way with it.
     Lost,
     /// Its user ended the work.
     Interrupted,
@@ -79,7 +79,7 @@ impl fmt::Display for StepError {
             StepError::Team(e) => e.fmt(f),
             StepError::Stranger => write!(f, "the stream belongs to another engine"),
             StepError::NoPage => write!(f, "other streams have the memory for keys and values"),
-            StepError::Lost => write!(f, "what the ring's nodes had stored is lost"),
+            StepError::Lost => write!(f, "what the other nodes had stored is lost"),
             StepError::Interrupted => write!(f, "interrupted"),
         }
     }

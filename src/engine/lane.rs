@@ -189,7 +189,7 @@ impl<'t> Lane<'t> {
             let pos = self.stream.pos();
             engine.reserve(&mut self.stream, pos);
             engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
-            self.stream.let_go();
+            self.stream.clear();
         }
     }
 

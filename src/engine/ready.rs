@@ -144,9 +144,7 @@ impl Engine {
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.places.are_shared() {
-            self.prefixes = Some(PrefixCache::open(folder, limit, &self.transformer)?);
-        }
+        self.prefixes = Some(PrefixCache::open(folder, limit, &self.transformer)?);
         Ok(())
     }
 
@@ -291,7 +289,7 @@ impl Engine {
         let wants = if ids.is_empty() { Wants::None } else { wants };
         loop {
             match self.try_push(stream, ids, wants) {
-                // All that the ring's nodes hold is computed again.
+                // All that the nodes hold is computed again.
                 Err(StepError::Lost) => {}
                 pushed => break pushed?,
             }
@@ -437,9 +435,6 @@ impl Engine {
     /// Makes room for positions of the stream up to `end`, and returns up to where there is.
     pub(super) fn reserve(&mut self, stream: &mut Stream, end: usize) -> usize {
         if stream.room() < end || stream.has_new_page() {
-            if !self.places.are_shared() {
-                return self.ctx_len();
-            }
             let (mut seat, nodes) = self.seat();
             stream.extend(end, &mut |change| nodes.change_page(&mut seat, change));
         }
@@ -453,16 +448,8 @@ impl Engine {
     /// At least one id is left to push, as its logits are wanted. With a sliding window none remains if
     /// what the next id looks back to has made way for others.
     pub fn rewind(&mut self, stream: &mut Stream, ids: &[u32]) -> usize {
-        if self.places.are_shared() {
-            self.adopt(stream, ids);
-            return stream.pos();
-        }
-        let keep = self.n_shared(stream, ids);
-        match keep {
-            0 => stream.clear(),
-            _ => stream.ids.truncate(keep),
-        }
-        keep
+        self.adopt(stream, ids);
+        stream.pos()
     }
 
     /// As [`Engine::rewind`], where the stream mostly holds all but the last few of `ids`, and little else.
@@ -493,15 +480,10 @@ impl Engine {
         }
     }
 
-    /// Whether streams share pages of the KV cache.
-    pub(super) fn shares_pages(&self) -> bool {
-        self.places.are_shared()
-    }
-
-    /// The pages of the KV cache; `None` where a team alone has the model, and each stream has its own.
-    pub fn page_figures(&self) -> Option<PageFigures> {
+    /// The pages of the KV cache.
+    pub fn page_figures(&self) -> PageFigures {
         let read = self.prefixes.as_ref().map_or(0, PrefixCache::n_read);
-        self.places.figures().map(|figures| PageFigures { read, ..figures })
+        PageFigures { read, ..self.places.figures() }
     }
 
     /// How many of `ids` the stream would keep if its pages were its own.

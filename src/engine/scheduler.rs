@@ -6,7 +6,6 @@
 
 mod memory;
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -281,27 +280,19 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Gives free lanes to the jobs that have waited longest. Where streams share pages, jobs wait until there
-    /// are some for the prompt, those first that have begun.
+    /// Gives free lanes to the jobs that have waited longest, once there are pages for the prompt, those first that
+    /// have begun.
     fn assign(&mut self, engine: &mut Engine) {
         if !self.resume(engine) {
             return;
         }
         while let Some(queued) = self.queue.front() {
             let prompt: &[u32] = if queued.job.wants_logits { &[] } else { &queued.job.prompt };
-            if engine.shares_pages() && !self.may_begin(prompt, queued.job.prompt.len()) {
+            if !self.may_begin(prompt, queued.job.prompt.len()) {
                 return;
             }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
-            // Of lanes with pages of their own, the one that holds most of it. A prefix is worth the rest of
-            // another text if it is half of that, or of the prompt. Where
-            // there is none, the text goes that is likeliest to be over.
-            let rank = |lane: &&mut Lane<'_>| {
-                let n_shared = engine.n_shared(&lane.stream, prompt);
-                let is_worth_it = 2 * n_shared >= lane.stream.pos().min(prompt.len());
-                (if is_worth_it { n_shared } else { 0 }, Reverse(lane.used))
-            };
-            let Some(lane) = free.max_by_key(rank) else { return };
+            let Some(lane) = free.min_by_key(|lane| lane.used) else { return };
             let n_kept = engine.rewind(&mut lane.stream, prompt);
             let Some(Queued { id, mut job, .. }) = self.queue.pop_front() else { return };
             let prompt = std::mem::take(&mut job.prompt);

@@ -17,7 +17,7 @@ pub struct Stream {
     /// Most positions that were stored at once since it was empty: with a sliding window, later ones
     /// took the places of earlier ones.
     pub(super) reached: usize,
-    /// The pages that have them, if streams share pages.
+    /// The pages that have them.
     held: Held,
     /// How often pages had been lost when it got them.
     n_losses: u64,
@@ -51,9 +51,9 @@ impl Stream {
         let mut state = self.places.lock();
         let n_losses = std::mem::replace(&mut self.n_losses, state.n_losses);
         let is_lost = n_losses != state.n_losses;
-        match state.pages.as_mut().filter(|_| !is_lost) {
-            Some(pages) => pages.release(&mut self.held, &self.ids),
-            None => self.held.forget(),
+        match is_lost {
+            false => state.pages.release(&mut self.held, &self.ids),
+            true => self.held.forget(),
         }
         drop(state);
         self.ids.clear();
@@ -119,7 +119,7 @@ impl Stream {
         Span { stream, pos, n_rows, wants, is_long }
     }
 
-    /// Positions that its pages have room for, if streams share pages.
+    /// Positions that its pages have room for.
     pub(super) fn room(&self) -> usize {
         self.held.room()
     }
@@ -127,10 +127,9 @@ impl Stream {
     /// Takes pages for positions up to `end`, as far as there are any, and tells which have changed.
     pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(&PageChange)) {
         let mut state = self.places.lock();
-        let is_lost = self.n_losses != state.n_losses;
-        if let Some(pages) = state.pages.as_mut().filter(|_| !is_lost) {
-            let first = pages.extend(&mut self.held, &self.ids, end);
-            let pairs = pages.pairs(&self.held, first);
+        if self.n_losses == state.n_losses {
+            let first = state.pages.extend(&mut self.held, &self.ids, end);
+            let pairs = state.pages.pairs(&self.held, first);
             pairs.for_each(|(index, to)| tell(&self.change(index, to, None)));
         }
     }
@@ -141,8 +140,7 @@ impl Stream {
         self.clear();
         self.held.is_long = self.is_long(ids.len());
         let places = Arc::clone(&self.places);
-        let mut state = places.lock();
-        let Some(pages) = state.pages.as_mut() else { return };
+        let pages = &mut places.lock().pages;
         let (n, copy) = pages.adopt(&mut self.held, ids);
         self.ids.extend_from_slice(&ids[..n]);
         for (index, to) in pages.pairs(&self.held, 0) {
@@ -158,15 +156,8 @@ impl Stream {
 
     /// Whether a text of `len` ids that begins with `ids` has room beside what other streams hold.
     pub(super) fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
-        let (places, is_long) = (self.places.lock(), self.is_long(ids.len()));
-        places.pages.as_ref().is_none_or(|pages| pages.has_room_for((ids, is_long), len))
-    }
-
-    /// Its text has ended: others may have its pages, if streams share them.
-    pub(super) fn let_go(&mut self) {
-        if self.places.are_shared() {
-            self.clear();
-        }
+        let is_long = self.is_long(ids.len());
+        self.places.lock().pages.has_room_for((ids, is_long), len)
     }
 
     /// Positions whose keys and values other streams can take over.
@@ -174,9 +165,9 @@ impl Stream {
         self.held.shared_len()
     }
 
-    /// One of its pages, if streams share them.
+    /// One of its pages.
     pub(super) fn page(&self, index: usize) -> Option<PagePair> {
-        self.places.lock().pages.as_ref()?.pair(&self.held, index)
+        self.places.lock().pages.pair(&self.held, index)
     }
 
     /// Whether what it holds is a long text's.
@@ -208,8 +199,7 @@ pub(super) struct Places {
 #[derive(Debug)]
 struct PlacesState {
     free: Vec<usize>,
-    /// `None` if each stream has pages of its own.
-    pages: Option<Pages>,
+    pages: Pages,
     /// How often all was lost that pages held.
     n_losses: u64,
 }
@@ -217,36 +207,26 @@ struct PlacesState {
 impl Places {
     /// `n` free places for streams that share pages.
     pub(super) fn new(n: usize, plan: &KvPlan) -> Arc<Places> {
-        let (free, pages) = ((0..n).rev().collect(), Some(Pages::new(plan)));
+        let (free, pages) = ((0..n).rev().collect(), Pages::new(plan));
         let state = PlacesState { free, pages, n_losses: 0 };
         Arc::new(Places { ctx_pages: plan.ctx_pages, state: Mutex::new(state) })
-    }
-
-    /// From now on each stream has pages of its own.
-    pub(super) fn divide(&self) {
-        self.lock().pages = None;
     }
 
     /// What pages held is lost.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         state.n_losses += 1;
-        state.pages.iter_mut().for_each(Pages::forget);
+        state.pages.forget();
     }
 
-    /// Whether streams share pages.
-    pub(super) fn are_shared(&self) -> bool {
-        self.lock().pages.is_some()
+    /// How many pages there are, and what they hold.
+    pub(super) fn figures(&self) -> PageFigures {
+        self.lock().pages.figures()
     }
 
-    /// How many pages there are, if streams share them.
-    pub(super) fn figures(&self) -> Option<PageFigures> {
-        self.lock().pages.as_ref().map(Pages::figures)
-    }
-
-    /// Has `use_them` change the pages, if streams share them.
+    /// Has `use_them` change the pages.
     pub(super) fn with_pages(&self, use_them: impl FnOnce(&mut Pages)) {
-        self.lock().pages.as_mut().map(use_them);
+        use_them(&mut self.lock().pages);
     }
 
     /// What it guards is right whatever a thread was doing that panicked.

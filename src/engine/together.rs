@@ -106,22 +106,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The same of the whole model; waits until all nodes are ready. Each stream has memory for keys and values of its own
-    /// from then on.
+    /// The same of the whole model; waits until all nodes are ready. Streams are empty from then on.
     ///
     /// # Errors
     /// The same, or if a node is not ready.
     pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
-        if self.plan().kv_pages.is_some() {
-            return Err(LeadError::Start(TeamStartError::Node(NodeError::Pages)));
-        }
         self.lead(mesh, options)?;
-        self.places.divide();
-        let (mut seat, nodes) = self.seat();
-        let team = TeamAlone::new(&seat).map_err(|e| LeadError::Start(TeamStartError::Node(e)))?;
-        let mut team = Box::new(team);
+        let mut team = Box::new(TeamAlone::new(self.max_batch()));
+        let (mut seat, _) = self.seat();
         team.open(&mut seat).map_err(LeadError::Step)?;
-        *nodes = Nodes::Team(team);
+        self.places.forget();
+        self.nodes = Nodes::Team(team);
         Ok(())
     }
 

@@ -196,9 +196,7 @@ impl<'e, 't> Runner<'e, 't> {
         let mut totals = self.ended;
         self.scheduler.running().for_each(|figures| totals.add(&figures));
         self.metrics.set_totals(&totals);
-        if let Some(pages) = self.engine.page_figures() {
-            self.metrics.set_pages(&pages);
-        }
+        self.metrics.set_pages(&self.engine.page_figures());
         let is_due = self.told_nodes.is_none_or(|told| told.elapsed() > NODES_PERIOD);
         if is_due {
             let n_layers = self.engine.model().header().n_layers;
@@ -213,9 +211,7 @@ impl<'e, 't> Runner<'e, 't> {
 
     /// When all answers have ended, nobody holds a page.
     fn count_pages(&self) {
-        if let Some(figures) = self.engine.page_figures() {
-            let PageFigures { n_pages, n_used, n_idle, hits, .. } = figures;
-            log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");
-        }
+        let PageFigures { n_pages, n_used, n_idle, hits, .. } = self.engine.page_figures();
+        log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");
     }
 }

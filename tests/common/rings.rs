@@ -154,6 +154,14 @@ impl Recipe {
         Engine::new(Arc::new(Model::open(&self.model).unwrap()), &self.options()).unwrap()
     }
 
+    /// The lead of a team that has all layers, of the nodes of the first place.
+    pub(crate) fn team_alone(&self) -> Engine {
+        let mut engine = self.alone();
+        let (mesh, options) = self.team(0, &Model::open(&self.model).unwrap()).unwrap();
+        engine.lead_alone(mesh, options).unwrap();
+        engine
+    }
+
     /// The master of a ring of threads.
     pub(crate) fn ring(&self) -> (Engine, Workers) {
         self.ring_of(work)

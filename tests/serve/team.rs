@@ -1,6 +1,7 @@
 //! A team that serves.
 
 use std::process::{Child, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,11 +15,31 @@ use super::{run_alone, text_of};
 /// Ends with what it is in.
 struct Worker(Child);
 
-impl Drop for Worker {
-    fn drop(&mut self) {
+impl Worker {
+    fn die(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.die();
+    }
+}
+
+/// A team of two, `pi` with two thirds of the rows, on ports from `port` on; its file is in `folder`.
+fn team_file(folder: &Folder, port: u16) -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let host = format!("127.80.{high}.{low}");
+    let lines = format!("desk {host}:{port} 1\npi {host}:{} 2\n", port + 20);
+    folder.write("team.txt", lines).to_str().unwrap().to_owned()
+}
+
+fn pi(team: &str) -> Worker {
+    let mut worker = leap();
+    worker.args(["worker", "-q", "--team", team, "--node", "pi", "--threads", "1"]);
+    Worker(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// The figure `name` of `node`.
@@ -29,14 +50,9 @@ fn figure(metrics: &str, name: &str, node: &str) -> Option<f64> {
 
 #[test]
 fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let host = format!("127.80.{high}.{low}");
     let folder = Folder::new();
-    let path = folder.write("team.txt", format!("desk {host}:9000 1\npi {host}:9020 2\n"));
-    let team = path.to_str().unwrap();
-    let mut worker = leap();
-    worker.args(["worker", "-q", "--team", team, "--node", "pi", "--threads", "1"]);
-    let _pi = Worker(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let team = &team_file(&folder, 9000);
+    let _pi = pi(team);
     let mut command = leap();
     command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", "256"]);
     let served = Served::by({
@@ -96,4 +112,42 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
 fn share_of(node: &Value) -> f64 {
     assert!(["desk", "pi"].contains(&node["name"].as_str().unwrap()), "{node}");
     node["share"].as_f64().unwrap()
+}
+
+/// Four texts at a time have memory for less than they need, and the worker dies under each four.
+#[test]
+fn answers_are_those_of_run_although_a_board_of_the_team_dies() {
+    let folder = Folder::new();
+    let team = &team_file(&folder, 9040);
+    let mut worker = pi(team);
+    let mut command = leap();
+    command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1", "--ctx", "256"]);
+    command.args(["--streams", "4", "--kv-memory", "800K", "--team", team]).stdin(Stdio::null());
+    let served = &Served::by(command);
+    let prompts = ["Once there was a cat", "Once there was a dog", "The sun", "A boat"];
+    let alone = prompts.map(|p| run_alone(&["--temp", "0", "-n", "150", "-p", p], ""));
+    for _ in 0..3 {
+        thread::scope(|scope| {
+            let answers = prompts.map(|prompt| {
+                scope.spawn(move || {
+                    let body = json!({"prompt": prompt, "temperature": 0, "max_tokens": 150});
+                    text_of(&served.post("/v1/completions", &body)).to_owned()
+                })
+            });
+            thread::sleep(Duration::from_millis(100));
+            worker.die();
+            worker = pi(team);
+            for ((answer, prompt), alone) in answers.into_iter().zip(prompts).zip(&alone) {
+                assert_eq!(answer.join().unwrap(), alone.strip_prefix(prompt).unwrap());
+            }
+        });
+    }
+    let metrics = ask(&served.address, "GET", "/metrics", "").1;
+    let pages = |name: &str| {
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix(&format!("leap_kv_pages{name} ")));
+        line.unwrap_or_else(|| panic!("{metrics}")).parse::<usize>().unwrap()
+    };
+    assert_eq!(pages("_used"), 0, "{metrics}");
+    assert!((4..16).contains(&pages("")), "{metrics}");
 }

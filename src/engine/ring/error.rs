@@ -17,8 +17,6 @@ pub enum NodeError {
     Width,
     /// There are more streams or rows than frames can number.
     Counts,
-    /// The streams share less memory for keys and values than they need for whole contexts.
-    Pages,
     /// The weights are damaged: the other nodes' work would be for nothing.
     Weights(CheckError),
 }
@@ -33,9 +31,6 @@ impl std::fmt::Display for NodeError {
                 f,
                 "a ring numbers up to {COUNT_MAX} streams and rows of a batch; use fewer on it"
             ),
-            NodeError::Pages => {
-                write!(f, "in a team each stream has memory for its whole context, and shares none")
-            }
             NodeError::Weights(e) => e.fmt(f),
         }
     }

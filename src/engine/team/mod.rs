@@ -5,7 +5,6 @@ mod error;
 mod lead;
 mod member;
 mod passes;
-mod replay;
 
 pub(super) use alone::TeamAlone;
 pub use error::TeamStartError;
