@@ -88,7 +88,7 @@ pub(super) struct Serve {
     #[argh(option)]
     streams: Option<usize>,
     /// memory for the keys and values of all answers and of what earlier ones had, as in 500M or 2G: a
-    /// context's at least (half of what is free, up to two contexts for each stream); of a ring all
+    /// context's at least (half of what is free, up to two contexts for each stream); of a ring or team all
     /// boards' together (a context for each stream)
     #[argh(option, from_str_fn(options::bytes))]
     kv_memory: Option<u64>,
