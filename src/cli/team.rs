@@ -275,7 +275,8 @@ impl<'a> TeamBoard<'a> {
         let mesh = self.mesh(&info)?;
         let (control, hear) = ring::team_control(self.flags, place)?;
         let (links, n_coming) = (self.links(info, hear.clone()), Arc::default());
-        let changes = ring::watch_team(self.flags, engine, links, Arc::clone(&n_coming))?;
+        let changes =
+            ring::watch_team(self.flags, engine, &control, (links, Arc::clone(&n_coming)))?;
         let options = self.options(hear, &n_coming, changes)?;
         engine.lead_alone(mesh, options).map_err(|e| match e {
             LeadError::Step(e) => self.failure(&e),

@@ -1,6 +1,7 @@
 //! `leap plan --team`, and `--team auto`: boards that share every layer by rows.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use crate::cli::json_object::JsonObject;
 use crate::format::model::Header;
@@ -78,6 +79,17 @@ impl<'a> TeamPlan<'a> {
         let nodes = self.boards.iter().zip(&self.parts);
         let mut nodes = nodes.map(|(board, part)| (*board, part.need.memory + self.every));
         nodes.find(|(board, need)| *need > board.memory).map(|(board, need)| (&*board.name, need))
+    }
+
+    /// The boards as quick as they were with their shares, if so many passes took each so long.
+    pub(in crate::cli) fn as_seen(&self, passes: u32, computing: &[Duration]) -> Vec<Board> {
+        let nodes = self.boards.iter().zip(&self.parts).zip(computing);
+        let seen = nodes.map(|((board, part), time)| {
+            let read = part.need.read as f64 * f64::from(passes) / time.as_secs_f64();
+            // Whatever bounds the board is in what was observed.
+            Board { read, int8: f64::INFINITY, others: Vec::new(), ..Board::clone(board) }
+        });
+        seen.collect()
     }
 
     /// Seconds of a token.

@@ -57,6 +57,11 @@ impl Control {
         Ok((Control::new(desk, file), changes))
     }
 
+    /// What it knows.
+    pub(super) fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.desk)
+    }
+
     /// Of whoever answers there for `desk`, until `file` is removed.
     pub(super) fn new(desk: Arc<Desk>, file: Option<SocketFile>) -> Control {
         Control { desk, _file: file }

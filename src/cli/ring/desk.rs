@@ -87,6 +87,16 @@ impl TeamSeen {
         }
     }
 
+    /// What each node computes in proportion to the others, the lead first.
+    pub(super) fn shares(&self) -> &[u16] {
+        &self.shares
+    }
+
+    /// Where the time of passes went.
+    pub(super) fn times(&self) -> &TeamTimes {
+        &self.times
+    }
+
     /// The nodes, the lead first.
     pub(super) fn nodes(&self) -> Vec<TeamNodeSeen<'_>> {
         let TeamSeen { lines, shares, times } = self;

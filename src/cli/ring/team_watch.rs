@@ -1,22 +1,27 @@
-//! `--team auto` with `--rebalance-after`: the rows are shared anew when a board is away, or back.
+//! `--team auto` with `--rebalance-after`: the rows are shared anew when a board is away, or back, or has become slower.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::control::Control;
+use super::desk::Desk;
+use super::experience::Experience;
 use super::flags::RingFlags;
 use super::fleet::Fleet;
 use super::interrupt::is_interrupted;
 use super::moves::only;
-use super::watch::{Act, Watch};
+use super::watch::{Act, TOKENS_MIN, Watch};
 use crate::cli::plan::load;
 use crate::cli::plan::team::TeamPlan;
 use crate::cli::{Failure, note, warn};
 use crate::engine::Engine;
-use crate::engine::team::{LinkTeam, OtherTeam, TellTeam};
+use crate::engine::team::{LinkTeam, OtherTeam, TeamTimes, TellTeam};
 use crate::format::model::Header;
+use crate::model::SharesError;
 use crate::ring::Topology;
 use crate::ring::plan::{Board, Load};
 
@@ -28,8 +33,8 @@ pub(in crate::cli) type Links = Box<dyn Fn(&str) -> (LinkTeam, TellTeam) + Send>
 pub(in crate::cli) fn start(
     flags: &RingFlags,
     engine: &Engine,
-    links: Links,
-    n_coming: Arc<AtomicUsize>,
+    control: &Control,
+    (links, n_coming): (Links, Arc<AtomicUsize>),
 ) -> Result<Option<Receiver<OtherTeam>>, Failure> {
     let (Some(after), Some(fleet)) = (flags.rebalance_after, flags.fleet.clone()) else {
         return Ok(None);
@@ -46,6 +51,9 @@ pub(in crate::cli) fn start(
         changes,
         links,
         n_coming,
+        desk: control.desk(),
+        before: TeamTimes::default(),
+        experience: Experience::default(),
         told: None,
     };
     let thread = thread::Builder::new().name("leap-watch".to_owned());
@@ -67,20 +75,31 @@ struct Keeper {
     links: Links,
     /// How many boards get ready.
     n_coming: Arc<AtomicUsize>,
+    desk: Arc<Desk>,
+    /// Times at the beginning of the comparison.
+    before: TeamTimes,
+    /// How quick boards have been with how many thousandths of the rows.
+    experience: Experience,
     /// Why what was to be done is not, if it is not.
     told: Option<String>,
 }
 
 impl Keeper {
     fn keep(mut self) {
+        let mut compared = Instant::now();
         while !is_interrupted() {
             thread::sleep(self.watch.period());
-            self.look_after_boards();
+            if let Some(there) = self.look_after_boards()
+                && compared.elapsed() >= self.watch.after()
+            {
+                compared = Instant::now();
+                self.compare(&there);
+            }
         }
     }
 
-    /// Takes boards in and leaves them out.
-    fn look_after_boards(&mut self) {
+    /// Takes boards in and leaves them out. If there was nothing to do, the boards that are there.
+    fn look_after_boards(&mut self) -> Option<Vec<Board>> {
         let is_there = self.fleet.look();
         self.fleet.tell_again(&is_there);
         let there = only(self.fleet.boards.clone(), &is_there);
@@ -88,7 +107,7 @@ impl Keeper {
         let seen: Vec<(&str, bool)> = names.zip(is_there).collect();
         let act = self.watch.see(self.began.elapsed(), &seen, &self.fleet.nodes);
         let (name, what) = match &act {
-            Act::Nothing => return,
+            Act::Nothing => return Some(there),
             Act::Without(name) => (name, "is away: the others take its rows"),
             Act::With(name) => (name, "is there, and gets rows"),
         };
@@ -97,6 +116,44 @@ impl Keeper {
             self.watch.forget(name);
         }
         self.tell(result);
+        None
+    }
+
+    /// Shares the rows anew among the boards of the team if that has been better for long enough, by the times since
+    /// the last look.
+    fn compare(&mut self, there: &[Board]) {
+        // Nobody writes, or the team waits: there is nothing to compare.
+        let asked = self.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into()));
+        let Some(team) = asked.ok().and_then(|seen| seen.team) else { return };
+        let since = team.times().since(&self.before);
+        if since.is_some_and(|(passes, _)| u64::from(passes) < TOKENS_MIN) {
+            return;
+        }
+        self.before = *team.times();
+        let of_team = |node: &String| there.iter().find(|board| board.name == *node);
+        let boards: Option<Vec<&Board>> = self.fleet.nodes.iter().map(of_team).collect();
+        let (Some((passes, computing)), Some(boards)) = (since, boards) else { return };
+        if computing[..boards.len()].iter().any(Duration::is_zero) {
+            return;
+        }
+        let now = self.began.elapsed();
+        self.experience.forget_before(self.watch.known_since(now));
+        let known = (&mut self.experience, now);
+        let shown = as_shown(
+            (&self.header, &self.load),
+            (boards, team.shares()),
+            (passes, &computing),
+            known,
+        );
+        let Ok((boards, gain)) = shown else { return };
+        log::debug!("other shares would be {gain:.2} times as good");
+        if self.watch.compare(now, gain) {
+            let words = format!("leap: rows are shared anew: {:.0} % better", (gain - 1.0) * 1e2);
+            let result = self.share(&boards, &words);
+            self.watch.moved(now);
+            self.before = TeamTimes::default();
+            self.tell(result);
+        }
     }
 
     /// Shares the rows among these boards, this one first, once they have theirs; `words` are said if that can be.
@@ -168,6 +225,28 @@ impl Keeper {
     }
 }
 
+/// The boards of a team as quick as they showed themselves in so many passes, and how many times as quick a token is with
+/// shares that fit that.
+fn as_shown(
+    (header, load): (&Header, &Load),
+    (boards, shares): (Vec<&Board>, &[u16]),
+    (passes, computing): (u32, &[Duration]),
+    (experience, now): (&mut Experience, Duration),
+) -> Result<(Vec<Board>, f64), SharesError> {
+    let with_shares = |boards| TeamPlan::with_shares(header, load, boards, shares.to_vec());
+    let mut boards = with_shares(boards)?.as_seen(passes, computing);
+    let total: usize = shares.iter().copied().map(usize::from).sum();
+    for (board, share) in boards.iter_mut().zip(shares) {
+        let part = usize::from(*share) * 1000 / total.max(1);
+        experience.note(now, &board.name, part, board.read);
+        // Who was slow with more rows does not get them back at once.
+        board.read = experience.least(&board.name, part).unwrap_or(board.read);
+    }
+    let as_is = with_shares(boards.iter().collect())?.token_s();
+    let gain = as_is / TeamPlan::of(header, load, boards.iter().collect())?.token_s();
+    Ok((boards, gain))
+}
+
 /// Boards that get ready, until it is dropped.
 struct Coming(Arc<AtomicUsize>);
 
@@ -181,5 +260,57 @@ impl Coming {
 impl Drop for Coming {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(all(test, feature = "demo"))]
+mod tests {
+    use super::*;
+    use crate::model::{KvKind, Model, Plan};
+    use crate::ring::Address;
+    use crate::ring::plan::Wish;
+
+    fn board(name: &str) -> Board {
+        Board {
+            name: name.to_owned(),
+            address: Address { host: name.to_owned(), port: 1 },
+            threads: None,
+            read: 1e9,
+            int8: 1e12,
+            memory: 1 << 40,
+            round_trip_s: 0.0,
+            wire: 1e12,
+            layer_s: 0.0,
+            watts: None,
+            wish: Wish::Any,
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_follow_what_boards_showed_and_go_back_slowly() {
+        let header = Model::open("models/demo.bin".as_ref()).unwrap().header().clone();
+        let (ctx_len, kv) = (256, KvKind::F16);
+        let plan = Plan { ctx_len, max_batch: 1, max_logits: 1, n_streams: 1, kv, kv_pages: None };
+        let load = load::load(&header, &plan).unwrap();
+        let all = ["desk", "pi"].map(board);
+        let mut experience = Experience::default();
+        let mut show = |shares: [u16; 2], ms: [u64; 2], at: u64| {
+            let said = (all.iter().collect(), &shares[..]);
+            let (ms, at) = (ms.map(Duration::from_millis), Duration::from_secs(at));
+            let known = (&mut experience, at);
+            let (boards, gain) = as_shown((&header, &load), said, (100, &ms), known).unwrap();
+            let plan = TeamPlan::of(&header, &load, boards.iter().collect()).unwrap();
+            let [desk, pi] = [0, 1].map(|node| plan.nodes().nth(node).unwrap().1);
+            (f64::from(desk) / f64::from(pi), gain)
+        };
+        let (ratio, gain) = show([1, 1], [100, 100], 1);
+        assert!((ratio - 1.0).abs() < 0.02 && (gain - 1.0).abs() < 0.02, "{ratio} {gain}");
+        // pi is throttled to a quarter: of 400 ms there remain 160.
+        let (ratio, gain) = show([1, 1], [100, 400], 2);
+        assert!((ratio - 4.0).abs() < 0.1 && (gain - 2.5).abs() < 0.2, "{ratio} {gain}");
+        // With few rows it seems to be quick.
+        let (_, gain) = show([4, 1], [160, 40], 3);
+        assert!(gain < 1.05, "{gain}");
     }
 }

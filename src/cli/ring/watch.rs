@@ -22,7 +22,7 @@ const WORTH_IT: f64 = 1.1;
 /// How often in a row another split has to be better.
 const OFTEN: u32 = 2;
 /// Tokens of a comparison.
-const TOKENS_MIN: u64 = 64;
+pub(super) const TOKENS_MIN: u64 = 64;
 /// Longest time between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
 /// For so many times as long as a rest counts what a node showed with more layers.
@@ -72,6 +72,16 @@ impl Watch {
         (self.after / 4).clamp(LOOKED_EVERY.0, LOOKED_EVERY.1)
     }
 
+    /// How long a board has to be as it is before something is done about that.
+    pub(super) fn after(&self) -> Duration {
+        self.after
+    }
+
+    /// Since when counts at `now` what a node showed.
+    pub(super) fn known_since(&self, now: Duration) -> Duration {
+        now.saturating_sub(KNOWN_FOR * self.rest)
+    }
+
     /// Which boards are there, and which are nodes of the ring.
     pub(super) fn see(&mut self, now: Duration, boards: &[(&str, bool)], nodes: &[String]) -> Act {
         for (name, is_there) in boards {
@@ -109,7 +119,7 @@ impl Watch {
     }
 
     /// Another split is so many times as good: whether it is to be taken.
-    fn compare(&mut self, now: Duration, gain: f64) -> bool {
+    pub(super) fn compare(&mut self, now: Duration, gain: f64) -> bool {
         if now < self.rests_until {
             return false;
         }
@@ -122,7 +132,7 @@ impl Watch {
     }
 
     /// Layers have moved for speed: they do so again only after some rest, and a longer one each time.
-    fn moved(&mut self, now: Duration) {
+    pub(super) fn moved(&mut self, now: Duration) {
         self.n_better = 0;
         self.rest = (2 * self.rest).min(REST_MAX);
         self.rests_until = now + self.rest;
@@ -173,7 +183,7 @@ impl Keeper {
         while !is_interrupted() {
             thread::sleep(every);
             if let Some(there) = self.look_after_boards()
-                && compared.elapsed() >= self.watch.after
+                && compared.elapsed() >= self.watch.after()
             {
                 compared = Instant::now();
                 self.compare(&there);
@@ -263,7 +273,7 @@ impl Keeper {
         self.before = seen.times.clone();
         let seen = Seen { times, ..seen };
         let now = self.began.elapsed();
-        self.experience.forget_before(now.saturating_sub(KNOWN_FOR * self.watch.rest));
+        self.experience.forget_before(self.watch.known_since(now));
         self.moves.planner.note(&seen, now, &mut self.experience);
         let said = self.moves.said();
         self.look_for_drift(&seen, &said);

@@ -89,6 +89,16 @@ impl TeamTimes {
         self.whole.saturating_sub(self.slowest)
     }
 
+    /// Passes since `before`, and how long each node computed for them; `None` if times began anew meanwhile.
+    pub fn since(&self, before: &TeamTimes) -> Option<(u32, [Duration; TEAM_MAX])> {
+        let passes = self.passes.checked_sub(before.passes)?;
+        let mut computing = self.computing;
+        for (time, before) in computing.iter_mut().zip(&before.computing) {
+            *time = time.checked_sub(*before)?;
+        }
+        Some((passes, computing))
+    }
+
     /// How long node `node` waited for those that still computed.
     pub fn waiting(&self, node: usize) -> Duration {
         self.slowest.saturating_sub(self.computing[node])
