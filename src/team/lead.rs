@@ -186,6 +186,11 @@ impl Lead {
         }
     }
 
+    /// The mesh again.
+    pub fn into_mesh(self) -> Mesh {
+        self.exchange.mesh
+    }
+
     /// What gathers came to so far.
     pub fn figures(&self) -> TeamFigures {
         self.exchange.figures

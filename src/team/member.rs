@@ -74,6 +74,11 @@ impl Member {
         }
     }
 
+    /// The mesh again.
+    pub fn into_mesh(self) -> Mesh {
+        self.exchange.mesh
+    }
+
     /// From now on [`Member::gather`] asks this now and then, and may end with [`TeamError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.exchange.is_interrupted = is_interrupted;

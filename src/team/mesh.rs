@@ -197,6 +197,25 @@ impl Mesh {
         }
     }
 
+    /// The endpoints again, as [`Mesh::new`] was given them; links go on as they are.
+    pub fn into_endpoints(mut self) -> Vec<Option<Box<dyn Endpoint>>> {
+        self.stop_minding();
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        let peers = Arc::into_inner(shared).map(|shared| shared.peers).unwrap_or_default();
+        let ends = |peer: Peer| peer.ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+        peers.into_iter().map(|peer| peer.map(|peer| ends(peer).endpoint)).collect()
+    }
+
+    fn stop_minding(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        self.wake_minder();
+        if let Some(minder) = self.minder.take() {
+            // A minder that panicked has nothing left to do.
+            let _ = minder.join();
+        }
+    }
+
     fn wake_minder(&self) {
         if let Some(minder) = &self.minder {
             minder.thread().unpark();
@@ -206,12 +225,7 @@ impl Mesh {
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        self.shared.is_closing.store(true, Ordering::Relaxed);
-        self.wake_minder();
-        if let Some(minder) = self.minder.take() {
-            // A minder that panicked has nothing left to do.
-            let _ = minder.join();
-        }
+        self.stop_minding();
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn every_carrier_has_gathers_of_the_sizes_of_a_teams() {
     let told = run(&["bench", "--link", "self"]).succeeds().out;
-    let begin = "gathers, both ways at once: ";
+    let begin = "gathers of a team of both: ";
     let mut carriers = Vec::new();
     let mut carrier = "";
     for line in told.lines() {
@@ -17,9 +17,12 @@ fn every_carrier_has_gathers_of_the_sizes_of_a_teams() {
         let mut sizes = Vec::new();
         for gather in gathers.split(", ") {
             let words: Vec<&str> = gather.split_whitespace().collect();
-            let [size, "KiB", p50, "and", p99, "us"] = words[..] else { panic!("{told}") };
+            let [size, "KiB", p50, "and", p99, "us", cpu, "of", "CPU", "time)"] = words[..] else {
+                panic!("{told}")
+            };
             let [p50, p99] = [p50, p99].map(|us| us.parse::<f64>().unwrap());
             assert!(p50 > 0.0 && p50 <= p99, "{told}");
+            cpu.strip_prefix('(').unwrap().parse::<f64>().unwrap();
             sizes.push(size);
         }
         assert_eq!(sizes, ["2", "4", "8", "16"], "{told}");

@@ -7,11 +7,12 @@
 mod bare;
 mod ends;
 mod server;
+mod team;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-pub(super) use ends::{LinkFigures, place};
+pub(super) use ends::{GatherFigures, LinkFigures, place};
 pub(super) use server::serve;
 
 use crate::cli::Failure;
@@ -25,13 +26,11 @@ use crate::wire::hello::Refusal;
 use crate::wire::seal::Key;
 use bare::{bare_tcp, bare_udp};
 use ends::{
-    ECHO_FRAME, GIVE_UP, PATIENCE, PING_BYTES, PORT_FRAME, Ports, ROUNDS, SINK_FRAME, TURNS,
-    WARM_UP, failed, figures, open, options, quantiles, write,
+    ECHO_FRAME, GIVE_UP, PATIENCE, PING_BYTES, PORT_FRAME, Ports, ROUNDS, SINK_FRAME, TEAM_FRAME,
+    TURNS, WARM_UP, failed, figures, open, options, write,
 };
 use server::{pin, start_on_another_core};
-
-/// Bytes of a node's part of a team's gathers that are measured.
-const GATHER_BYTES: [usize; 4] = [2 << 10, 4 << 10, 8 << 10, 16 << 10];
+use team::GatherRun;
 
 /// Measures every carrier against the server at `server`; `self` starts one here.
 pub(super) fn measure(
@@ -70,12 +69,14 @@ struct LinkRun<'a> {
     /// CPU time of this machine so far; none if it cannot be known.
     busy: Option<Duration>,
     n_rounds: u32,
+    gathers: [GatherRun; 4],
 }
 
 impl LinkRun<'_> {
     fn new<'a>(carrier: &'static str, to: SocketAddr, key: Option<&'a Key>) -> LinkRun<'a> {
         let samples = Vec::with_capacity(ROUNDS);
-        LinkRun { carrier, to, key, samples, busy: Some(Duration::ZERO), n_rounds: 0 }
+        let (busy, gathers) = (Some(Duration::ZERO), GatherRun::all());
+        LinkRun { carrier, to, key, samples, busy, n_rounds: 0, gathers }
     }
 
     fn open(&self) -> Result<Box<dyn Endpoint>, Failure> {
@@ -87,7 +88,7 @@ impl LinkRun<'_> {
         Ok(node)
     }
 
-    /// Round trips, the first of which are not told.
+    /// Round trips, the first of which are not told, and gathers.
     fn turn(&mut self) -> Result<(), Failure> {
         let mut node = self.open()?;
         let turns = TURNS as usize;
@@ -105,16 +106,13 @@ impl LinkRun<'_> {
         }
         let spent = cpu::busy_time().zip(busy).map(|(after, before)| after.saturating_sub(before));
         self.busy = self.busy.zip(spent).map(|(sum, spent)| sum + spent);
-        Ok(())
+        send(node.as_mut(), 1, |frame| write(frame, TEAM_FRAME))?;
+        team::turn(node, &mut self.gathers).map(drop)
     }
 
-    /// Measures gathers and the throughput, and sums up.
+    /// Measures the throughput, and sums up.
     fn finish(self) -> Result<LinkFigures, Failure> {
         let mut node = self.open()?;
-        let mut gathers = Vec::new();
-        for bytes in GATHER_BYTES {
-            gathers.push((bytes, quantiles(gather(node.as_mut(), bytes)?)));
-        }
         let bytes_per_s = Some(throughput(node.as_mut())?);
         let cpu_us = self.busy.map(|busy| busy.as_secs_f64() * 1e6 / f64::from(self.n_rounds));
         let notices = node.notices().to_vec();
@@ -124,6 +122,7 @@ impl LinkRun<'_> {
             Some(_) => format!("{}, sealed", self.carrier),
             None => self.carrier.to_owned(),
         };
+        let gathers = self.gathers.into_iter().map(GatherRun::figures).collect();
         let figures = figures(&carrier, self.samples);
         Ok(LinkFigures { bytes_per_s, cpu_us, datagram_bytes, gathers, notices, ..figures })
     }
@@ -181,43 +180,6 @@ fn send(node: &mut dyn Endpoint, bytes: usize, write: impl Fn(&mut [u8])) -> Res
 fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
     send(node, PING_BYTES, |frame| write(frame, ECHO_FRAME))?;
     receive(node, PING_BYTES)
-}
-
-/// Microseconds in which either end sends so many bytes and takes as many. Two frames are on their way, half a round trip
-/// apart: so each end sends its next as the other's comes, as nodes of a team do that compute nothing.
-fn gather(node: &mut dyn Endpoint, bytes: usize) -> Result<Vec<f64>, Failure> {
-    let (start, n) = (Instant::now(), ROUNDS / GATHER_BYTES.len());
-    let put = |node: &mut dyn Endpoint| send(node, bytes, |frame| write(frame, ECHO_FRAME));
-    let mut round_trip = Duration::ZERO;
-    for _ in 0..WARM_UP / GATHER_BYTES.len() {
-        let begin = Instant::now();
-        put(node)?;
-        receive(node, bytes)?;
-        round_trip = begin.elapsed();
-    }
-    let (begin, mut samples) = (Instant::now(), Vec::with_capacity(n));
-    put(node)?;
-    while begin.elapsed() < round_trip / 2 {
-        node.service(Duration::ZERO).map_err(failed("the carrier failed"))?;
-    }
-    put(node)?;
-    let mut came = [Instant::now(); 2];
-    for round in 0..n {
-        receive(node, bytes)?;
-        put(node)?;
-        let now = Instant::now();
-        // Of two of them, as the frames need not be quite half a round trip apart.
-        let [before, last] = came;
-        came = [last, now];
-        if round >= 2 {
-            samples.push((now - before).as_secs_f64() * 1e6 / 2.0);
-        }
-        if start.elapsed() > PATIENCE / TURNS && !samples.is_empty() {
-            break;
-        }
-    }
-    (0..2).try_for_each(|_| receive(node, bytes))?;
-    Ok(samples)
 }
 
 /// Takes a frame that has come back.

@@ -51,11 +51,12 @@ impl BenchTable {
     pub(super) fn link(&mut self, figures: &link::LinkFigures) -> Result<(), Failure> {
         figures.notices.iter().for_each(|notice| note(notice));
         if self.is_json {
-            let gathers = figures.gathers.iter().map(|(bytes, [p50, p99])| {
+            let gathers = figures.gathers.iter().map(|gather| {
                 JsonObject::new()
-                    .integer("bytes", *bytes as u64)
-                    .number("p50_us", *p50)
-                    .number("p99_us", *p99)
+                    .integer("bytes", gather.bytes as u64)
+                    .number("p50_us", gather.p50_us)
+                    .number("p99_us", gather.p99_us)
+                    .number("cpu_us", gather.cpu_us.unwrap_or(f64::NAN))
             });
             let object = JsonObject::new()
                 .string("what", "link")
@@ -79,14 +80,16 @@ impl BenchTable {
             "{:<12} 16 KiB there and back: {:>7.1} us half of the time, {:>7.1} us in 99 of 100{cpu}{speed}{datagrams}\n",
             figures.carrier, figures.p50_us, figures.p99_us,
         ))?;
-        let gather = |(bytes, [p50, p99]): &(usize, [f64; 2])| {
-            format!("{} KiB {p50:.1} and {p99:.1} us", bytes >> 10)
+        let gather = |gather: &link::GatherFigures| {
+            let link::GatherFigures { bytes, p50_us, p99_us, cpu_us } = gather;
+            let cpu = cpu_us.map_or(String::new(), |us| format!(" ({us:.0} of CPU time)"));
+            format!("{} KiB {p50_us:.1} and {p99_us:.1} us{cpu}", bytes >> 10)
         };
         let gathers: Vec<String> = figures.gathers.iter().map(gather).collect();
         match gathers.is_empty() {
             true => Ok(()),
             false => {
-                print(&format!("{:<12} gathers, both ways at once: {}\n", "", gathers.join(", ")))
+                print(&format!("{:<12} gathers of a team of both: {}\n", "", gathers.join(", ")))
             }
         }
     }

@@ -31,10 +31,11 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
 /// As long as a link's endpoint looks for datagrams before it sleeps.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
-/// First byte of a frame: the port to send back to, an echo is wanted, or nothing is.
+/// First byte of a frame: the port to send back to, an echo is wanted, nothing is, or gathers of a team follow.
 pub(super) const PORT_FRAME: u8 = 0;
 pub(super) const ECHO_FRAME: u8 = 1;
 pub(super) const SINK_FRAME: u8 = 2;
+pub(super) const TEAM_FRAME: u8 = 3;
 
 /// What a bare datagram begins with: one that wants an answer, or is one. A server answers nothing
 /// else, so that two of them never answer each other.
@@ -55,11 +56,21 @@ pub(in crate::cli::bench) struct LinkFigures {
     pub(in crate::cli::bench) cpu_us: Option<f64>,
     /// Bytes of the longest datagram that the path there takes, if frames travel in datagrams.
     pub(in crate::cli::bench) datagram_bytes: Option<u32>,
-    /// Bytes that each of two ends sends to the other at the same time, and how long that takes, half and 99 of
-    /// 100 of them, in microseconds.
-    pub(in crate::cli::bench) gathers: Vec<(usize, [f64; 2])>,
+    /// Gathers of a team of both ends.
+    pub(in crate::cli::bench) gathers: Vec<GatherFigures>,
     /// What the user should know of the carrier.
     pub(in crate::cli::bench) notices: Vec<String>,
+}
+
+/// Gathers of one size.
+pub(in crate::cli::bench) struct GatherFigures {
+    /// Bytes that each of the two nodes sends to the other.
+    pub(in crate::cli::bench) bytes: usize,
+    /// How long that takes, half and 99 of 100 times, in microseconds.
+    pub(in crate::cli::bench) p50_us: f64,
+    pub(in crate::cli::bench) p99_us: f64,
+    /// CPU time of this whole machine for one, as far as that can be known: what starts a pass counts too.
+    pub(in crate::cli::bench) cpu_us: Option<f64>,
 }
 
 /// Where a server's sockets are.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use super::bare::{exchange, spin, tune};
 use super::ends::{
-    ANSWER, ECHO_FRAME, PING_BYTES, PORT_FRAME, Ports, REQUEST, STREAMS_MAX, failed, open, options,
-    write, write_datagram,
+    ANSWER, ECHO_FRAME, PING_BYTES, PORT_FRAME, Ports, REQUEST, STREAMS_MAX, TEAM_FRAME, failed,
+    open, options, write, write_datagram,
 };
+use super::team;
 use crate::cli::Failure;
 use crate::sys::{cpu, signal};
 use crate::transport::Endpoint;
@@ -111,21 +112,39 @@ fn serve_links(mut node: Box<dyn Endpoint>) {
         let links = node.links();
         while links.prev.as_mut().is_some_and(|link| link.next_event().is_some()) {}
         while links.next.as_mut().is_some_and(|link| link.next_event().is_some()) {}
-        if let Some(address) = answer(links.next.as_mut(), links.prev.as_mut()) {
-            node.set_next(address);
+        match answer(links.next.as_mut(), links.prev.as_mut()) {
+            None => {}
+            Some(Wish::Answers(address)) => node.set_next(address),
+            Some(Wish::Gathers) => match team::serve(node) {
+                Some(again) => node = again,
+                None => return,
+            },
         }
     }
 }
 
-/// Answers frames with as long ones while there is room. Returns where a new client wants them.
-fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<SocketAddr> {
+/// What a client wants besides answers.
+enum Wish {
+    /// Answers there from now on.
+    Answers(SocketAddr),
+    /// Gathers.
+    Gathers,
+}
+
+/// Answers frames with as long ones while there is room. Returns what else a client wants.
+fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<Wish> {
     let prev = prev?;
     while let Some(frame) = prev.front() {
         match *frame {
             [PORT_FRAME, low, high, ..] => {
                 let client = prev.address()?;
                 prev.release();
-                return Some(SocketAddr::new(client.ip(), u16::from_le_bytes([low, high])));
+                let port = u16::from_le_bytes([low, high]);
+                return Some(Wish::Answers(SocketAddr::new(client.ip(), port)));
+            }
+            [TEAM_FRAME, ..] => {
+                prev.release();
+                return Some(Wish::Gathers);
             }
             [ECHO_FRAME, ..] => {
                 let bytes = frame.len();
