@@ -388,7 +388,7 @@ impl LinkIn {
             session.see(now, seq.wrapping_add(1));
             session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
             if self.banks[index].is_complete() {
-                session.make_due(DatagramKind::Ack);
+                session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
             }
         }
         session.deliver(&self.banks, &mut self.stats);
