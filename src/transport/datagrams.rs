@@ -18,12 +18,14 @@ use crate::wire::datagram;
 /// Most messages that are received in one go.
 const MESSAGES_MAX: usize = 8;
 /// How long to look past the socket before asking it again, in microseconds.
-const GLANCE_US: Micros = 10;
+pub(super) const GLANCE_US: Micros = 10;
 
 /// A carrier of datagrams: a socket, and what it has beside that.
 pub trait Carrier: Wire + Send {
     /// Its name.
     const NAME: &'static str;
+    /// How long the socket need not be asked again, in microseconds: what nodes wait for comes past it.
+    const SOCKET_RESTS_US: Micros;
 
     /// Where datagrams of every kind come and go.
     fn socket(&self) -> &DatagramSocket;
@@ -61,6 +63,8 @@ pub struct Datagrams<C> {
     /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
     /// go that finds fewer has asked once too often.
     n_wanted: usize,
+    /// When the socket is to be asked again.
+    ask_at: Micros,
     /// What is to become known of a next node that says nothing.
     doubt: Option<Doubt>,
     clock: Clock,
@@ -106,6 +110,7 @@ impl<C: Carrier> Datagrams<C> {
             resolver,
             room,
             n_wanted: 1,
+            ask_at: 0,
             doubt,
             clock,
             address,
@@ -155,12 +160,21 @@ impl<C: Carrier> Datagrams<C> {
 
     /// Takes what has arrived. Returns whether the socket had something.
     fn receive(&mut self, now: Micros) -> io::Result<bool> {
+        let has_received = now >= self.ask_at && self.ask(now)?;
+        self.carrier.collect(&mut self.links, now)?;
+        Ok(has_received)
+    }
+
+    /// Takes what the socket has. Returns whether that is anything; if not, it rests.
+    fn ask(&mut self, now: Micros) -> io::Result<bool> {
         let mut room = std::mem::take(&mut self.room);
         let received = self.receive_in(&mut room, now);
         self.room = room;
         let n = received?;
         self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
-        self.carrier.collect(&mut self.links, now)?;
+        // Asking makes the kernel poll the device, if it does, for what comes past the socket too.
+        let rests = n == 0 && self.options.busy_poll_us == 0;
+        self.ask_at = if rests { now + C::SOCKET_RESTS_US } else { 0 };
         Ok(n > 0)
     }
 
@@ -215,7 +229,7 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
                 self.carrier.glance(&mut self.links, || clock.now() >= until);
             } else if !has_received {
                 self.carrier.wait(Duration::from_micros(until.saturating_sub(now)));
-                now = self.clock.now();
+                (now, self.ask_at) = (self.clock.now(), 0);
             }
         }
     }

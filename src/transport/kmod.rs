@@ -113,6 +113,7 @@ impl Wire for Module {
 
 impl Carrier for Module {
     const NAME: &'static str = "kernel";
+    const SOCKET_RESTS_US: Micros = datagrams::GLANCE_US;
 
     fn socket(&self) -> &DatagramSocket {
         &self.socket

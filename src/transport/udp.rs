@@ -64,6 +64,7 @@ impl Wire for Socket {
 
 impl Carrier for Socket {
     const NAME: &'static str = "udp";
+    const SOCKET_RESTS_US: Micros = 0;
 
     fn socket(&self) -> &DatagramSocket {
         &self.socket
