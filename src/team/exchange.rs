@@ -8,9 +8,8 @@ use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
-/// How long to look for frames without sleeping, after the last one that came.
-const SPIN_US: Micros = 200;
-/// Then all links that something is missing on are looked at once in this time, which is slept through.
+/// When a node does not look for frames without sleeping any more, all links that something is missing on are
+/// looked at once in this time, which is slept through.
 const ROUND: Duration = Duration::from_millis(1);
 /// Least sleep on one link.
 const NAP: Duration = Duration::from_micros(100);
@@ -120,6 +119,8 @@ impl Exchange {
     pub(super) fn new(mesh: Mesh) -> Exchange {
         Exchange {
             since: mesh.now(),
+            // It sleeps on one link.
+            patience: Patience::new(mesh.n_nodes() == 2),
             mesh,
             epoch: None,
             sessions: [None; NODES_MAX],
@@ -128,7 +129,6 @@ impl Exchange {
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
             given_end: [None; NODES_MAX],
-            patience: Patience::default(),
             compute_us: 0,
             rested_on: 0,
         }
@@ -229,12 +229,13 @@ impl Exchange {
                 self.patience.on_come(now);
             }
             if is_done {
+                self.patience.end();
                 return Ok(());
             }
             if self.patience.asks(now) {
                 self.ask();
             }
-            if self.patience.idle_us(now) < SPIN_US {
+            if self.patience.spins(now) {
                 // Where threads are more than cores the peer may wait for this one.
                 self.mesh.pause();
             } else if self.rest(epoch, rows)? {

@@ -4,10 +4,17 @@ use crate::transport::Micros;
 
 /// How much longer than it usually takes.
 const ASK_US: Micros = 100;
+/// How long to look for frames without sleeping, after the last one that came.
+const SPIN_US: Micros = 200;
 
 /// For how long nothing has come, now and usually.
-#[derive(Default)]
 pub(super) struct Patience {
+    /// Whether a node that sleeps hears all that it waits for. Then it sleeps sooner where it looked in vain before.
+    hears_all: bool,
+    /// How long to look now.
+    spin_us: Micros,
+    /// The longest time in this wait in which nothing came.
+    longest_us: Micros,
     /// The longest time in which nothing came, of late.
     usual_us: Micros,
     /// Something came then, or the wait began.
@@ -16,21 +23,44 @@ pub(super) struct Patience {
 }
 
 impl Patience {
+    /// Of a node that hears all it waits for while it sleeps, or else only some of it.
+    pub(super) fn new(hears_all: bool) -> Patience {
+        let spin_us = SPIN_US;
+        Patience { hears_all, spin_us, longest_us: 0, usual_us: 0, since: 0, n_asked: 0 }
+    }
+
     /// A wait begins.
     pub(super) fn begin(&mut self, now: Micros) {
+        self.longest_us = 0;
+        self.restart(now);
+    }
+
+    fn restart(&mut self, now: Micros) {
         (self.since, self.n_asked) = (now, 0);
+    }
+
+    /// All has come.
+    pub(super) fn end(&mut self) {
+        let in_vain = self.hears_all && self.longest_us > SPIN_US;
+        self.spin_us = if in_vain { self.spin_us / 2 } else { SPIN_US };
+    }
+
+    /// Whether to look for more rather than to sleep.
+    pub(super) fn spins(&self, now: Micros) -> bool {
+        self.idle_us(now) < self.spin_us
     }
 
     /// Something has come.
     pub(super) fn on_come(&mut self, now: Micros) {
+        self.longest_us = self.longest_us.max(self.idle_us(now));
         // What was lost takes longer than is usual, and a node that has become slower is known after a few.
         let idle_us = self.idle_us(now).min(self.ask_us());
         self.usual_us = idle_us.max(self.usual_us - self.usual_us / 32);
-        self.begin(now);
+        self.restart(now);
     }
 
     /// For how long nothing has come.
-    pub(super) fn idle_us(&self, now: Micros) -> Micros {
+    fn idle_us(&self, now: Micros) -> Micros {
         now.saturating_sub(self.since)
     }
 
@@ -58,7 +88,7 @@ mod tests {
 
     #[test]
     fn what_takes_longer_than_usual_is_asked_for() {
-        let mut patience = Patience::default();
+        let mut patience = Patience::new(true);
         assert_eq!(asked(&mut patience), [100, 200, 400, 800, 1600, 3200, 6400]);
         for _ in 0..10 {
             patience.begin(0);
@@ -70,5 +100,25 @@ mod tests {
             patience.on_come(10);
         }
         assert!(asked(&mut patience)[0] < 200, "it is quicker again");
+    }
+
+    /// For how long it looks after a wait of `us`.
+    fn spun(patience: &mut Patience, us: Micros) -> Micros {
+        patience.begin(0);
+        patience.on_come(us);
+        patience.end();
+        patience.begin(0);
+        (0..10_000).find(|now| !patience.spins(*now)).unwrap()
+    }
+
+    #[test]
+    fn who_looked_in_vain_sleeps_sooner_until_that_is_too_soon() {
+        let mut patience = Patience::new(true);
+        let spans = [1_000, 150, 1_000, 1_000, 1_000].map(|us| spun(&mut patience, us));
+        assert_eq!(spans, [100, 200, 100, 50, 25]);
+        (0..10).for_each(|_| _ = spun(&mut patience, 300));
+        assert_eq!([300, 10].map(|us| spun(&mut patience, us)), [0, 200]);
+        let mut patience = Patience::new(false);
+        assert_eq!(spun(&mut patience, 1_000), 200, "what it sleeps through it may not hear");
     }
 }
