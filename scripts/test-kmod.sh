@@ -3,8 +3,8 @@
 #
 # RELEASE-ARCH  bookworm-arm64 and so on: see build-kmod.sh; debug-amd64 is a kernel that checks itself, built
 #               here, which takes long. Without one: bookworm-amd64.
-# --quick       one board alone and one wire with rings, fewer cycles of loading and fewer random calls.
-# LEAP_KMOD_PARTS="selftest noipv6 fuzz wire ring bench": the parts; bench measures links, and is not among them by
+# --quick       one board alone and one wire with rings and a team, fewer cycles of loading and fewer random calls.
+# LEAP_KMOD_PARTS="selftest noipv6 fuzz wire ring team bench": the parts; bench measures links, and is not among them by
 # default. LEAP_KMOD_SEED: what random calls begin with.
 # LEAP_PROGRAM: the boards' static leap. LEAP_NIC: their network device.
 # shellcheck source=scripts/lib.sh
@@ -12,7 +12,7 @@
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
-PARTS="selftest noipv6 fuzz wire ring"
+PARTS="selftest noipv6 fuzz wire ring team"
 CYCLES=200
 CALLS=1000000
 SEED=${LEAP_KMOD_SEED:-1}
@@ -36,6 +36,9 @@ test_wire() { on_a_wire "$1" wire1 wire2 wire3; }
 
 # Two boards with nodes of three rings, and one that attacks them.
 test_ring() { on_a_wire "$1" ring1 ring2 ring3; }
+
+# A team of three boards.
+test_team() { on_a_wire "$1" team1 team2 team3; }
 
 # Two boards with one core each, as two cores here are all there may be.
 test_bench() { on_a_wire "$1" bench1 bench2; }
@@ -68,7 +71,7 @@ on_a_wire() {
 # wait_for LOGS PID SCENARIO...: waits for the first scenario's board and shows what it said; if it failed, what all did.
 wait_for() {
 	wait "$2" || true
-	grep -aE '^(test |ping|memory|bench|kernel ring|fuzz)' "$1/$3" || true
+	grep -aE '^(test |ping|memory|bench|kernel (ring|team)|fuzz)' "$1/$3" || true
 	grep -aq '^board passed' "$1/$3" || { (cd "$1" && tail -n 50 "${@:3}"); die "the board failed, see $1/$3"; }
 }
 
@@ -85,7 +88,7 @@ usage() { die "usage: ${0##*/} [--quick] [bullseye|bookworm|trixie|sid|debug]-[a
 
 if [ "${1:-}" = --quick ]; then
 	shift
-	PARTS="selftest noipv6 fuzz ring" CYCLES=20 CALLS=50000
+	PARTS="selftest noipv6 fuzz ring team" CYCLES=20 CALLS=50000
 fi
 PARTS=${LEAP_KMOD_PARTS:-$PARTS}
 [ $# -gt 0 ] || set -- bookworm-amd64
@@ -101,7 +104,7 @@ for target; do
 	mkdir -p "$TARGET_DIR/kmod/log-$target"
 	step "module: $target" build_module "${target%-*}" "${target#*-}"
 	step "foreign module: $target" build_foreign_module "${target%-*}" "${target#*-}"
-	[[ $PARTS != *@(ring|bench)* ]] || step "program: ${target#*-}" leap_for "${target#*-}"
+	[[ $PARTS != *@(ring|team|bench)* ]] || step "program: ${target#*-}" leap_for "${target#*-}"
 	step "board: $target" build_board "${target%-*}" "${target#*-}" ${LEAP:+"$LEAP"}
 	for part in $PARTS; do
 		test_step "boards: $target, $part" "test_$part" "$target"
