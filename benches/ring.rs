@@ -139,6 +139,7 @@ fn work(
         limits: LIMITS,
         prepare: &|_, _| Ok(None),
         elsewhere: &|_, _, _| None,
+        prefixes: None,
         meter: &|_| MachineReading::default(),
         report: &|_| None,
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
@@ -279,6 +280,7 @@ fn main() {
         own_file: None,
         teams: Vec::new(),
         kv_tokens: None,
+        prefixes: None,
     };
     let (mut engine, _workers) = recipe.ring_of(work);
     let job = Job { n_predict, ..Job::new(vec![1, 403, 284]) };

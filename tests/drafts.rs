@@ -38,6 +38,7 @@ fn recipe(n_streams: usize, batch: usize) -> Recipe {
         own_file: None,
         teams: Vec::new(),
         kv_tokens: None,
+        prefixes: None,
     }
 }
 

@@ -69,6 +69,7 @@ fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
         own_file: None,
         teams: Vec::new(),
         kv_tokens: None,
+        prefixes: None,
     }
 }
 

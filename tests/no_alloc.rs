@@ -207,6 +207,7 @@ fn decoding_allocates_nothing() {
             own_file: None,
             teams: Vec::new(),
             kv_tokens: None,
+            prefixes: None,
         };
         assert_eq!(by_ring(&recipe), 0, "tcp {is_tcp}, key {has_key}");
         let many = Recipe { n_streams: 4, max_logits: 4, ..recipe };

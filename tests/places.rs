@@ -23,6 +23,7 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
         own_file: None,
         teams: teams.iter().map(|shares| shares.to_vec()).collect(),
         kv_tokens: None,
+        prefixes: None,
     }
 }
 

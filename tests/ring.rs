@@ -35,6 +35,7 @@ fn recipe(cuts: &[usize]) -> Recipe {
         own_file: None,
         teams: Vec::new(),
         kv_tokens: None,
+        prefixes: None,
     }
 }
 
@@ -96,6 +97,7 @@ fn another_device_can_be_a_node() {
                 limits: LIMITS,
                 prepare: &|_, _| Ok(None),
                 elsewhere: &|_, _, _| None,
+                prefixes: None,
                 meter: &|_| MachineReading::default(),
                 report: &|_| None,
                 is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),
@@ -371,6 +373,7 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
                     limits: LIMITS,
                     prepare: &|_, _| Ok(None),
                     elsewhere: &|_, _, _| None,
+                    prefixes: None,
                     meter: &count,
                     report: &|_| None,
                     is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),

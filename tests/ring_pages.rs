@@ -38,6 +38,7 @@ fn recipe(cuts: &[usize], n_streams: usize, batch: usize, kv_tokens: usize) -> R
         own_file: None,
         teams: Vec::new(),
         kv_tokens: Some(kv_tokens),
+        prefixes: None,
     }
 }
 
@@ -241,6 +242,7 @@ fn forget(
         limits: LIMITS,
         prepare: &|_, _| Ok(None),
         elsewhere: &|_, _, _| None,
+        prefixes: None,
         meter: &|_| MachineReading::default(),
         report: &|_| None,
         is_interrupted: &|| is_interrupted.load(Ordering::Relaxed),

@@ -39,6 +39,7 @@ fn recipe(n_streams: usize, batch: usize, max_logits: usize) -> Recipe {
         own_file: None,
         teams: Vec::new(),
         kv_tokens: None,
+        prefixes: None,
     }
 }
 

@@ -29,6 +29,7 @@ mod output;
 mod pack;
 mod plan;
 mod power;
+mod prefixes;
 mod progress;
 mod ring;
 mod run;

@@ -16,6 +16,7 @@ use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::plan::load::Asked;
 use super::power::{self, StatedWatts};
+use super::prefixes;
 use super::ring::carrier::{self, CarrierKind};
 use super::ring::origin::{self, Boards, TeamOrigin};
 use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
@@ -37,8 +38,6 @@ use crate::wire::Dtype;
 
 /// Answers that are written at the same time.
 const STREAMS: usize = 4;
-/// Bytes of files that keep prefixes: what storage of boards has to spare, and prompts of several programs.
-const PREFIX_CACHE_BYTES: u64 = 2 << 30;
 /// Longest body of a request: a long conversation has a hundredth of it.
 const BODY_MAX: usize = 4 << 20;
 
@@ -93,7 +92,8 @@ pub(super) struct Serve {
     #[argh(option, from_str_fn(options::bytes))]
     kv_memory: Option<u64>,
     /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that what they
-    /// begin with is not computed again; what people ask can be computed from it
+    /// begin with is not computed again; what people ask can be computed from it. On a ring every board needs
+    /// one of its own
     #[argh(option)]
     prefix_cache: Option<PathBuf>,
     /// most bytes in that folder: what was unused longest makes way (2G: five prompts of 3,000 tokens
@@ -234,7 +234,7 @@ impl Serve {
         let nodes = (team.as_ref(), board.as_ref());
         let announce = || notify::status("waiting for the other boards");
         let control = team::begin(&mut engine, nodes, &place, meter.clone(), &announce)?;
-        self.keep_prefixes(&mut engine)?;
+        prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
@@ -271,13 +271,12 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.prefix_cache.is_some() && self.has_ring() {
-            return Err(Failure::Usage("--prefix-cache is for one board".to_owned()));
-        }
-        if self.prefix_cache_size.is_some() && self.prefix_cache.is_none() {
-            let what = "--prefix-cache-size is for --prefix-cache DIR";
+        if self.prefix_cache.is_some() && self.team.is_some() {
+            let what =
+                "--prefix-cache is for one board or a ring; in a team no board has whole pages";
             return Err(Failure::Usage(what.to_owned()));
         }
+        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         if self.ring.is_some() && self.boards.is_some() {
             let what = "--ring says who has which layers, --boards finds it out; give one of them";
             return Err(Failure::Usage(what.to_owned()));
@@ -460,20 +459,6 @@ impl Serve {
             huge: self.huge,
             is_quiet: self.quiet,
         }
-    }
-
-    /// A folder that cannot be used keeps nobody from being answered, unless it never could be one.
-    fn keep_prefixes(&self, engine: &mut Engine) -> Result<(), Failure> {
-        let Some(folder) = &self.prefix_cache else { return Ok(()) };
-        if folder.exists() && !folder.is_dir() {
-            let shown = folder.display();
-            return Err(Failure::Usage(format!("--prefix-cache {shown} is not a folder")));
-        }
-        let limit = self.prefix_cache_size.unwrap_or(PREFIX_CACHE_BYTES);
-        if let Err(e) = engine.keep_prefixes(folder, limit) {
-            warn(&format!("prefixes are not kept in {}: {e}", folder.display()));
-        }
-        Ok(())
     }
 
     fn about(&self, model: &crate::model::Model) -> Result<ModelAbout, Failure> {

@@ -158,6 +158,8 @@ impl<'t> Lane<'t> {
     /// What its stream held is lost, and what is under way.
     pub(super) fn lose(&mut self) {
         self.take_back();
+        // Nodes that are new know nothing of what was told.
+        self.kept = Kept::default();
         match self.work {
             Some(_) => self.park(),
             None => self.stream.clear(),

@@ -43,6 +43,7 @@ pub use ngrams::NgramDrafter;
 pub use options::{CTX_LEN_DEFAULT, KvMemory, Options, STEP_BYTES_MIN, batch_default, is_small};
 pub use pace::StallLimit;
 pub use pages::PageFigures;
+pub use prefix::Store as PrefixStore;
 pub use ready::Engine;
 pub use rules::{LogitRules, Odds, TokenFilter};
 pub use scheduler::{Scheduler, TellJob};

@@ -1,6 +1,7 @@
 //! Who runs a batch: this node alone, a ring, or a team.
 
 use super::error::StepError;
+use super::prefix::{PageToRead, PromptPage, Store, Text};
 use super::ring::RingMaster;
 use super::seat::Seat;
 use super::team::TeamAlone;
@@ -67,6 +68,50 @@ impl Nodes {
                 let is_there = seat.change_page(change);
                 assert!(is_there, "there is no {change:?}");
             }
+        }
+    }
+
+    /// Keeps a page of a prompt; `false` if that is to be tried again.
+    pub(super) fn keep(&mut self, seat: &mut Seat<'_>, page: &PromptPage<'_>) -> bool {
+        match self {
+            Nodes::Alone(_) => seat.keep(page),
+            Nodes::Ring(ring) => ring.keep(seat, page),
+            Nodes::Team(_) => true,
+        }
+    }
+
+    /// Whether pages can be read from files now: nobody's results are under way.
+    pub(super) fn can_read(&mut self, seat: &Seat<'_>) -> bool {
+        match self {
+            Nodes::Alone(_) => true,
+            Nodes::Ring(ring) => ring.can_read(seat),
+            Nodes::Team(_) => false,
+        }
+    }
+
+    /// Whether that takes several nodes.
+    pub(super) fn reads_together(&self, seat: &Seat<'_>) -> bool {
+        matches!(self, Nodes::Ring(ring) if ring.keeps_prefixes(seat))
+    }
+
+    /// Has pages of a text read; returns how many, the first, are there.
+    pub(super) fn read_pages(
+        &mut self,
+        (seat, prefixes): (&mut Seat<'_>, &mut Store),
+        text: Text<'_>,
+        pages: &[PageToRead],
+    ) -> usize {
+        match self {
+            Nodes::Alone(_) => prefixes.read(seat, text, pages),
+            Nodes::Ring(ring) => ring.read_pages((seat, prefixes), text, pages),
+            Nodes::Team(_) => 0,
+        }
+    }
+
+    /// Nothing more is submitted for now: what is to be kept is kept.
+    pub(super) fn rest(&mut self, seat: &mut Seat<'_>) {
+        if let Nodes::Ring(ring) = self {
+            ring.send_kept(seat);
         }
     }
 

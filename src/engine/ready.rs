@@ -9,7 +9,7 @@ use super::error::{EngineError, StepError};
 use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
 use super::pages::PageFigures;
-use super::prefix::{Kept, PrefixCache};
+use super::prefix::{self, Kept, Store};
 use super::seat::Seat;
 use super::stream::{Places, Stream};
 use super::team::TeamLead;
@@ -31,7 +31,7 @@ pub struct Engine {
     /// Streams' places and pages of the KV cache.
     pub(super) places: Arc<Places>,
     /// Beginnings of prompts in files.
-    pub(super) prefixes: Option<PrefixCache>,
+    pub(super) prefixes: Option<Store>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
@@ -139,12 +139,13 @@ impl Engine {
 
     /// From now on keys and values of long prompts are kept in files in `folder`, up to `limit` bytes of all
     /// models together, and found there again. Files are written by a thread of their own; one that cannot be
-    /// used is told of, and done without. Has no effect on a ring or a team.
+    /// used is told of, and done without. On a ring all nodes have to do so, each for its own layers; the master does once
+    /// it has joined. Has no effect on a team.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        self.prefixes = Some(PrefixCache::open(folder, limit, &self.transformer)?);
+        self.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
         Ok(())
     }
 
@@ -160,7 +161,8 @@ impl Engine {
 
     /// What computes in this node, and the nodes that it is one of.
     pub(super) fn seat(&mut self) -> (Seat<'_>, &mut Nodes) {
-        (Seat::new(&mut self.transformer, self.team.as_deref_mut()), &mut self.nodes)
+        let (team, prefixes) = (self.team.as_deref_mut(), self.prefixes.as_mut());
+        (Seat::new(&mut self.transformer, team, prefixes), &mut self.nodes)
     }
 
     /// Each gets the other's threads.
@@ -464,25 +466,64 @@ impl Engine {
     }
 
     fn adopt(&mut self, stream: &mut Stream, ids: &[u32]) {
-        if let Some(prefixes) = &mut self.prefixes {
+        if self.prefixes.is_some() {
             stream.clear();
-            let text = (ids, stream.is_long(ids.len()));
-            self.places.with_pages(|pages| prefixes.load((&mut self.transformer, pages), text));
+            self.load((ids, stream.is_long(ids.len())));
         }
         let (mut seat, nodes) = self.seat();
         stream.adopt(ids, &mut |change| nodes.change_page(&mut seat, change));
     }
 
+    /// Fills pages with what files have of the beginning of a text.
+    fn load(&mut self, text: prefix::Text<'_>) {
+        let places = Arc::clone(&self.places);
+        let Some(mut prefixes) = self.prefixes.take() else { return };
+        let (mut seat, nodes) = self.seat();
+        if nodes.can_read(&seat) {
+            prefixes.fit(&seat);
+            prefix::load(&mut prefixes, &places, text, &mut |prefixes, text, pages| {
+                nodes.read_pages((&mut seat, prefixes), text, pages)
+            });
+        }
+        self.prefixes = Some(prefixes);
+    }
+
+    /// Whether a text is to wait until nothing is under way, as files have more of its beginning than is at hand.
+    pub(super) fn has_to_read(&mut self, stream: &Stream, ids: &[u32]) -> bool {
+        let places = Arc::clone(&self.places);
+        let Some(mut prefixes) = self.prefixes.take() else { return false };
+        let (seat, nodes) = self.seat();
+        let text = (ids, stream.is_long(ids.len()));
+        let has_to = nodes.reads_together(&seat) && {
+            prefixes.fit(&seat);
+            prefix::has_more(&prefixes, &places, text)
+        };
+        self.prefixes = Some(prefixes);
+        has_to
+    }
+
     /// Has the pages of `prompt` that its stream has filled written to files, if prefixes are kept.
     pub(super) fn keep(&mut self, stream: &Stream, kept: &mut Kept, prompt: &[u32]) {
-        if let Some(prefixes) = &self.prefixes {
-            prefixes.keep(&mut self.transformer, (stream, kept), prompt);
+        if self.prefixes.is_none() {
+            return;
         }
+        let (mut seat, nodes) = self.seat();
+        while let Some(page) = kept.next(stream, prompt)
+            && nodes.keep(&mut seat, &page)
+        {
+            kept.told();
+        }
+    }
+
+    /// Nothing more is submitted for now.
+    pub(super) fn rest(&mut self) {
+        let (mut seat, nodes) = self.seat();
+        nodes.rest(&mut seat);
     }
 
     /// The pages of the KV cache.
     pub fn page_figures(&self) -> PageFigures {
-        let read = self.prefixes.as_ref().map_or(0, PrefixCache::n_read);
+        let read = self.prefixes.as_ref().map_or(0, Store::n_read);
         PageFigures { read, ..self.places.figures() }
     }
 

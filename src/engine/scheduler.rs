@@ -46,6 +46,8 @@ pub struct Scheduler<'t> {
     drafts: DraftControl,
     /// Batches under way whose logits are wanted.
     under_way: VecDeque<UnderWay>,
+    /// Whether nothing is submitted until nothing is under way: a text waits for what files have of it.
+    is_held: bool,
     /// Rows of prompts submitted so far.
     prompt_rows: usize,
     ctx_len: usize,
@@ -85,6 +87,7 @@ impl<'t> Scheduler<'t> {
             drafter: None,
             drafts: DraftControl::new(DraftMode::Auto),
             under_way: VecDeque::with_capacity(lanes.len() + engine.n_nodes()),
+            is_held: false,
             prompt_rows: 0,
             order: Vec::with_capacity(lanes.len()),
             lanes,
@@ -201,11 +204,15 @@ impl<'t> Scheduler<'t> {
 
     /// If no job runs, nobody waits for what is still under way.
     fn rest(&mut self, engine: &mut Engine) {
-        if !self.under_way.is_empty() && self.lanes.iter().all(|lane| lane.work.is_none()) {
+        if self.lanes.iter().any(|lane| lane.work.is_some()) {
+            return;
+        }
+        if !self.under_way.is_empty() {
             engine.forget();
             self.under_way.clear();
             self.lanes.iter_mut().for_each(Lane::forget);
         }
+        engine.rest();
     }
 
     fn advance(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
@@ -213,7 +220,8 @@ impl<'t> Scheduler<'t> {
             return Err(StepError::Stranger);
         }
         // Without results to wait for, submitting waits for room.
-        if engine.has_room() || self.under_way.is_empty() {
+        let may_submit = !self.is_held && engine.has_room();
+        if may_submit || self.under_way.is_empty() {
             self.make_room(engine);
             if self.submit_next(engine)? && engine.has_room() {
                 return Ok(());
@@ -283,6 +291,7 @@ impl<'t> Scheduler<'t> {
     /// Gives free lanes to the jobs that have waited longest, once there are pages for the prompt, those first that
     /// have begun.
     fn assign(&mut self, engine: &mut Engine) {
+        self.is_held = false;
         if !self.resume(engine) {
             return;
         }
@@ -293,6 +302,10 @@ impl<'t> Scheduler<'t> {
             }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
             let Some(lane) = free.min_by_key(|lane| lane.used) else { return };
+            self.is_held = !self.under_way.is_empty() && engine.has_to_read(&lane.stream, prompt);
+            if self.is_held {
+                return;
+            }
             let n_kept = engine.rewind(&mut lane.stream, prompt);
             let Some(Queued { id, mut job, .. }) = self.queue.pop_front() else { return };
             let prompt = std::mem::take(&mut job.prompt);

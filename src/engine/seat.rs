@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::error::StepError;
+use super::prefix::{PromptPage, Store};
 use super::team::TeamLead;
 use crate::model::{
     AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, Plan, Precision, Share,
@@ -14,14 +15,29 @@ use crate::wire::frame::BoardsReport;
 pub(in crate::engine) struct Seat<'a> {
     pub(in crate::engine) transformer: &'a mut Transformer,
     team: Option<&'a mut TeamLead>,
+    /// Where it keeps beginnings of prompts.
+    pub(in crate::engine) prefixes: Option<&'a mut Store>,
 }
 
 impl<'a> Seat<'a> {
     pub(in crate::engine) fn new(
         transformer: &'a mut Transformer,
         team: Option<&'a mut TeamLead>,
+        prefixes: Option<&'a mut Store>,
     ) -> Seat<'a> {
-        Seat { transformer, team }
+        Seat { transformer, team, prefixes }
+    }
+
+    /// The same, with these beginnings of prompts.
+    pub(in crate::engine) fn beside<'s>(&'s mut self, prefixes: &'s mut Store) -> Seat<'s> {
+        let team = self.team.as_deref_mut();
+        Seat { transformer: self.transformer, team, prefixes: Some(prefixes) }
+    }
+
+    /// Keeps a page of a prompt; `false` if that is to be tried again.
+    pub(in crate::engine) fn keep(&mut self, page: &PromptPage<'_>) -> bool {
+        let prefixes = self.prefixes.as_mut();
+        prefixes.is_none_or(|prefixes| prefixes.keep(self.transformer, page))
     }
 
     /// As [`Stage::assemble`].

@@ -225,8 +225,8 @@ impl Places {
     }
 
     /// Has `use_them` change the pages.
-    pub(super) fn with_pages(&self, use_them: impl FnOnce(&mut Pages)) {
-        use_them(&mut self.lock().pages);
+    pub(super) fn with_pages<R>(&self, use_them: impl FnOnce(&mut Pages) -> R) -> R {
+        use_them(&mut self.lock().pages)
     }
 
     /// What it guards is right whatever a thread was doing that panicked.

@@ -186,8 +186,18 @@ impl Engine {
         };
         let report = |seat: &Seat<'_>| seat.team_report(name);
         let (prepare, elsewhere, report) = (&prepare, &elsewhere, &report);
-        let options =
-            WorkerOptions { name, wish, limits, prepare, elsewhere, meter, report, is_interrupted };
+        let prefixes = self.prefixes.take().map(RefCell::new);
+        let options = WorkerOptions {
+            name,
+            wish,
+            limits,
+            prepare,
+            elsewhere,
+            prefixes: prefixes.as_ref(),
+            meter,
+            report,
+            is_interrupted,
+        };
         let (mut seat, _) = self.seat();
         run_worker(&mut seat, endpoint, &options, held, tell)
     }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use super::Sizes;
 use super::batch;
+use super::fetch::PagesToRead;
 use super::pages::PAGES_OFTEN;
-use crate::wire::frame::{FramePage, FrameSpan};
+use crate::wire::frame::{FrameKeep, FramePage, FrameSpan};
 
 /// Batches under way for each node: one computed, one waiting for it.
 pub(super) const BATCHES_PER_NODE: usize = 2;
@@ -29,8 +30,11 @@ struct KeptBatch {
     spans: Vec<FrameSpan>,
     /// Ids of all rows.
     tokens: Vec<u32>,
-    /// Pages that streams have from then on.
+    /// Pages that are to be kept before it is begun, and pages that streams have from then on.
+    keeps: Vec<FrameKeep>,
     pages: Vec<FramePage>,
+    /// What is read in place of rows that are computed, if this is not about rows.
+    fetch: Option<PagesToRead>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
     is_forgotten: bool,
 }
@@ -43,6 +47,8 @@ pub(super) struct Sent {
     /// When it was begun, and whether each of its rows is a stream's next token.
     pub(super) begun_us: u64,
     pub(super) is_decoding: bool,
+    /// Whether it is about pages that are read.
+    pub(super) is_fetch: bool,
 }
 
 /// The batches.
@@ -75,7 +81,9 @@ impl Course {
         let batch = || KeptBatch {
             spans: Vec::with_capacity(rows),
             tokens: Vec::with_capacity(rows),
+            keeps: Vec::new(),
             pages: Vec::with_capacity(PAGES_OFTEN),
+            fetch: None,
             is_forgotten: false,
         };
         Course {
@@ -128,6 +136,28 @@ impl Course {
         &self.current.pages
     }
 
+    /// Pages that are to be kept before that. They are told once, too.
+    pub(super) fn keeps(&self) -> &[FrameKeep] {
+        &self.current.keeps
+    }
+
+    /// What is to be read instead.
+    pub(super) fn fetch(&self) -> Option<&PagesToRead> {
+        self.current.fetch.as_ref()
+    }
+
+    /// How many pages the oldest asks for.
+    pub(super) fn n_asked(&self) -> usize {
+        let fetch = self.queue.front().and_then(|batch| batch.fetch.as_ref());
+        fetch.map_or(0, |fetch| fetch.pages.len())
+    }
+
+    /// Whether somebody waits for results of any that is submitted.
+    pub(super) fn is_awaited(&self) -> bool {
+        let wanted = |batch: &KeptBatch| batch.spans.iter().any(|span| span.n_wanted() > 0);
+        self.queue.iter().any(|batch| !batch.is_forgotten && wanted(batch))
+    }
+
     /// The one that was begun last.
     pub(super) fn last_sent(&self) -> Option<&Sent> {
         self.sent.back()
@@ -138,8 +168,13 @@ impl Course {
         self.sent.front()
     }
 
-    /// Submits one, and `pages` that streams have from then on.
-    pub(super) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32], pages: &[FramePage]) {
+    /// Submits one, `keeps` that are to be kept before, and `pages` that streams have from then on.
+    pub(super) fn submit(
+        &mut self,
+        (spans, tokens): (&[FrameSpan], &[u32]),
+        (keeps, pages): (&[FrameKeep], &[FramePage]),
+        fetch: Option<PagesToRead>,
+    ) {
         let mut batch = self.free.pop().unwrap_or_default();
         batch.spans.clear();
         batch.spans.extend_from_slice(spans);
@@ -147,6 +182,9 @@ impl Course {
         batch.tokens.extend_from_slice(tokens);
         batch.pages.clear();
         batch.pages.extend_from_slice(pages);
+        batch.keeps.clear();
+        batch.keeps.extend_from_slice(keeps);
+        batch.fetch = fetch;
         batch.is_forgotten = false;
         self.queue.push_back(batch);
     }
@@ -189,7 +227,8 @@ impl Course {
         (self.row_us > 0.0).then_some(us as u64)
     }
 
-    /// The oldest one that was begun is answered. Returns what was sent, and whether it only brings back what was lost.
+    /// The oldest one that was begun is answered. Returns what was sent, and whether it only brings back what was lost; or,
+    /// if it is about pages that are read, whether nobody waits for it.
     pub(super) fn answered(&mut self, now: u64) -> Option<(Sent, bool)> {
         let sent = self.sent.pop_front()?;
         if !sent.is_decoding && sent.n_rows >= ROWS_MIN {
@@ -202,6 +241,7 @@ impl Course {
             self.n_owed = self.n_owed.saturating_sub(sent.n_rows);
         }
         let batch = self.queue.pop_front().expect("what is sent is in the queue");
+        let is_again = if sent.is_fetch { batch.is_forgotten } else { is_again };
         self.n_begun -= 1;
         for span in &batch.spans {
             self.reached[usize::from(span.stream)] = span.pos as usize + usize::from(span.n_rows);
@@ -220,6 +260,9 @@ impl Course {
         self.current.tokens.clone_from(&batch.tokens);
         self.current.pages.clear();
         self.current.pages.append(&mut batch.pages);
+        self.current.keeps.clear();
+        self.current.keeps.append(&mut batch.keeps);
+        self.current.fetch.clone_from(&batch.fetch);
         self.n_begun += 1;
         self.has_begun = true;
         let spans = &self.current.spans;
@@ -229,6 +272,7 @@ impl Course {
             n_rows: self.current.tokens.len(),
             begun_us: now,
             is_decoding: spans.iter().all(FrameSpan::is_next_token),
+            is_fetch: self.current.fetch.is_some(),
         });
         self.next_number = self.next_number.wrapping_add(1);
         true
@@ -254,7 +298,11 @@ impl Course {
         let batches = waiting.chain([&self.current]);
         batches.clone().map(|batch| batch.spans.capacity() * size_of::<FrameSpan>()).sum::<usize>()
             + batches.clone().map(|batch| batch.tokens.capacity() * 4).sum::<usize>()
-            + batches.map(|batch| batch.pages.capacity() * size_of::<FramePage>()).sum::<usize>()
+            + batches
+                .clone()
+                .map(|batch| batch.pages.capacity() * size_of::<FramePage>())
+                .sum::<usize>()
+            + batches.map(|batch| batch.keeps.capacity() * size_of::<FrameKeep>()).sum::<usize>()
             + self.reached.capacity() * size_of::<usize>()
             + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
@@ -283,7 +331,7 @@ mod tests {
         let mut run = |pos: u32, rows: u16, us: u64| {
             let span =
                 FrameSpan { stream: 0, wants: FrameWants::None, pos, n_rows: rows, is_long: false };
-            course.submit(&[span], &vec![7; rows.into()], &[]);
+            course.submit((&[span], &vec![7; rows.into()]), (&[], &[]), None);
             assert!(course.begin_next(1000));
             course.answered(1000 + us).unwrap();
             course.again_us(2)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Sizes;
-use crate::wire::frame::{FramePage, KvPiece};
+use crate::wire::frame::{FetchPage, FramePage, KvPiece};
 
 /// Keys and values as whoever computes keeps them: a page has a part of each layer, all of the same length. Layers with
 /// a window may have pages of their own.
@@ -81,6 +81,11 @@ impl Held {
         if let Some(window) = page.to.1 {
             self.name(true, window, sizes);
         }
+    }
+
+    /// A page has been read that a stream may go on from.
+    pub(crate) fn has_read(&mut self, page: &FetchPage, sizes: &Sizes) {
+        self.name(page.is_windowed, page.page, sizes);
     }
 
     fn name(&mut self, is_windowed: bool, page: u32, sizes: &Sizes) {

@@ -1,15 +1,20 @@
 //! Neighbours that hold the key and send what no sound node sends, or nothing: the machines neither
 //! panic nor grow, and go on once a sound neighbour is back.
 
+mod frames;
+
 use std::collections::VecDeque;
 
 use super::*;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    self, Activations, Frame, FramePage, FrameSpan, FrameWants, Repr, Streams, WorkFigures,
+    self, Activations, Fetch, FetchPage, Frame, FrameKeep, FramePage, FrameSpan, FrameWants, Repr,
+    Streams, WorkFigures,
 };
 use crate::wire::hello;
+
+use frames::*;
 
 const SIZES: Sizes = Sizes {
     ctx_len: 64,
@@ -116,6 +121,10 @@ impl Rows for Layers {
         page.stream < sizes.n_streams && { pages }.all(|(page, _)| page < sizes.n_pages)
     }
 
+    fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool {
+        page.stream < sizes.n_streams && page.at.0 < sizes.n_pages
+    }
+
     fn give_kv(&mut self, _: &mut [u8]) -> Option<KvPiece> {
         self.n_pieces = self.n_pieces.checked_sub(1)?;
         Some(KvPiece { layer: 0, ..PIECE })
@@ -136,28 +145,6 @@ impl Rows for Layers {
 const PIECE: KvPiece = KvPiece { layer: 1, page: 0, first: 16, bytes: 8 };
 const PAGE: FramePage = FramePage { stream: 1, index: 0, to: (3, None), from: Some((2, None)) };
 
-fn pages(epoch: u32) -> Vec<u8> {
-    let mut out = vec![7; FRAME_MAX];
-    let (bytes, n) = frame::emit_pages(epoch, &[PAGE, PAGE], &mut out).unwrap();
-    assert_eq!(n, 2);
-    out.truncate(bytes);
-    out
-}
-
-fn piece(epoch: u32, piece: KvPiece) -> Vec<u8> {
-    let mut out = vec![7; FRAME_MAX];
-    let bytes = frame::emit_kv(epoch, piece, &mut out).unwrap();
-    out.truncate(bytes);
-    out
-}
-
-fn moved(epoch: u32, is_over: bool) -> Vec<u8> {
-    let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_moved(epoch, is_over, &mut out).unwrap();
-    out.truncate(bytes);
-    out
-}
-
 fn line(index: u32) -> NodeLine {
     NodeLine {
         name: hello::name(&format!("node{index}")),
@@ -172,32 +159,8 @@ fn line(index: u32) -> NodeLine {
         carrier: heapless::String::new(),
         status: Status::Ready,
         streams: Streams::Empty,
+        keeps: false,
     }
-}
-
-fn open(epoch: u32, lines: &[NodeLine]) -> Vec<u8> {
-    let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_open((epoch, None), &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
-    out.truncate(bytes);
-    out
-}
-
-/// Rows of a batch: with spans to a worker, without them the result for the master.
-fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[FrameSpan]) -> Vec<u8> {
-    let header = Activations {
-        epoch,
-        batch,
-        dtype: Dtype::F32,
-        dim: SIZES.dim,
-        n_rows,
-        first_row: 0,
-        rows: n_rows,
-        n_spans: spans.len() as u16,
-        n_figures: 1,
-    };
-    let mut out = vec![0; header.bytes()];
-    frame::emit_activations(&header, spans, &[WorkFigures::default()], &mut out).unwrap().fill(9);
-    out
 }
 
 /// `frame` with each field replaced by each absurd value, cut, and with a byte too many.
@@ -231,13 +194,6 @@ fn forgeries(frame: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-fn down(epoch: u32) -> Vec<u8> {
-    let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_down(epoch, Reason::Reset, &hello::name("node0"), &mut out).unwrap();
-    out.truncate(bytes);
-    out
-}
-
 fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
     loop {
         match worker.poll(0, link, layers) {
@@ -252,6 +208,10 @@ fn work(worker: &mut Worker, link: &mut Neighbours, layers: &mut Layers) {
             WorkerStep::Compute => {
                 assert!(worker.spans().len() <= layers.max_batch);
                 worker.computed(WorkFigures::default());
+            }
+            WorkerStep::Fetch => {
+                assert!(worker.fetch().1 <= worker.fetch().0.pages.len());
+                worker.fetched(1);
             }
         }
     }
@@ -274,6 +234,8 @@ fn a_worker_survives_every_forged_field() {
         moved(1, false),
         moved(1, true),
         pages(1),
+        keep(1),
+        fetch(1, 6, 2),
     ];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
         for frame in [&sound[0], &forged, &sound[0], &sound[1]] {
@@ -346,6 +308,7 @@ fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     match Frame::parse(frame).unwrap().repr() {
         Repr::Open { epoch, .. } => Some(open(epoch, &[line(0), line(1)])),
         Repr::Activations(header) => Some(rows(header.epoch, header.batch, 1, &[])),
+        Repr::Fetch(asked) => Some(fetch(asked.epoch, asked.batch, 0)),
         _ => None,
     }
 }
@@ -355,12 +318,19 @@ fn a_master_survives_every_forged_field() {
     let mut layers = Layers::new(8);
     let is_open: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Open { .. });
     let is_result: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Activations(_));
-    let answers = [(is_open, open(0, &[line(0), line(1)])), (is_result, rows(0, 0, 1, &[]))];
+    let is_found: fn(&Repr) -> bool = |repr| matches!(repr, Repr::Fetch(_));
+    let answers = [
+        (is_open, open(0, &[line(0), line(1)])),
+        (is_result, rows(0, 0, 1, &[])),
+        (is_found, fetch(0, 0, 0)),
+    ];
     for (is_kind, example) in answers {
         for index in 0..forgeries(&example).len() {
             let (mut master, mut link) = (master(None), Neighbours::new());
             let heap_bytes = master.heap_bytes();
-            master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
+            let asked = PagesToRead { ids: vec![7; 3], ..PagesToRead::default() };
+            master.submit_fetch(asked, (&[], &[]));
+            master.submit((&SPANS, &[1, 2, 3]), (&[], &[PAGE]));
             let mut is_forged = false;
             let step = (0..100).find_map(|turn| {
                 for sent in std::mem::take(&mut link.outbox) {
@@ -373,7 +343,11 @@ fn a_master_survives_every_forged_field() {
                 }
                 match master.poll(turn * 400_000, &mut link, &mut layers) {
                     MasterStep::Compute => master.computed(WorkFigures::default()),
-                    MasterStep::Lost => master.submit(&SPANS, &[1, 2, 3], &[PAGE]),
+                    MasterStep::Fetch => master.fetched(1),
+                    MasterStep::Lost => {
+                        master.submit_fetch(PagesToRead::default(), (&[], &[]));
+                        master.submit((&SPANS, &[1, 2, 3]), (&[], &[PAGE]));
+                    }
                     MasterStep::Idle => {}
                     step => return Some(step),
                 }
@@ -394,7 +368,7 @@ fn a_move_survives_every_forged_field() {
     let sound = [piece(6, PIECE), piece(6, KvPiece { layer: 0, ..PIECE }), moved(6, false)];
     for forged in sound.iter().flat_map(|frame| forgeries(frame)) {
         let (mut master, mut link, mut layers) = (master(None), Neighbours::new(), Layers::new(8));
-        master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
+        master.submit((&SPANS, &[1, 2, 3]), (&[], &[PAGE]));
         for turn in 0..4 {
             for sent in std::mem::take(&mut link.outbox) {
                 link.inbox.extend(answer(&sent));
@@ -474,7 +448,7 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
     let file = "node0 10.0.0.1 0..1\nnode1 10.0.0.2 1..2";
     options.members = Topology::parse(file).unwrap().members().to_vec();
     let (mut master, mut notices) = (Master::new(options), Vec::new());
-    master.submit(&SPANS, &[1, 2, 3], &[PAGE]);
+    master.submit((&SPANS, &[1, 2, 3]), (&[], &[PAGE]));
     for tenth in 1..10_000 {
         for sent in std::mem::take(&mut link.outbox) {
             if let Repr::Open { epoch, .. } = Frame::parse(&sent).unwrap().repr() {
@@ -487,7 +461,7 @@ fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingE
         }
         match master.poll(tenth * 100_000, &mut link, &mut layers) {
             MasterStep::Compute => master.computed(WorkFigures::default()),
-            MasterStep::Lost => master.submit(&SPANS, &[1, 2, 3], &[PAGE]),
+            MasterStep::Lost => master.submit((&SPANS, &[1, 2, 3]), (&[], &[PAGE])),
             MasterStep::Failed(error) => return (notices, error),
             step => assert_eq!(step, MasterStep::Idle),
         }

@@ -2,6 +2,7 @@
 
 mod changes;
 mod events;
+mod fetch;
 mod pages;
 
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use super::patience::{Patience, Ups};
 use super::times::Times;
 use super::{Link, NodeLine, Notice, RingError, Rows, Side};
 use crate::wire::frame::{
-    self, Activations, BoardsReport, Frame, FramePage, FrameSpan, Repr, WorkFigures,
+    self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Repr, WorkFigures,
 };
 use crate::wire::hello::Name;
 
@@ -32,6 +33,8 @@ enum MasterTask {
     Nothing,
     Computing,
     Sending,
+    /// To send on what is to be read, of which so many pages have been read here.
+    Fetching(usize),
 }
 
 /// The master's part of the ring.
@@ -60,6 +63,8 @@ pub(crate) struct Master {
     pages_out: PagesOut,
     /// Whether whoever submitted batches has to hear that they, and what streams held, are lost.
     is_lost: bool,
+    /// How many pages of those that were to be read all nodes have read.
+    found: Option<usize>,
     work: MasterTask,
     incoming: Incoming,
     outgoing: Outgoing,
@@ -97,6 +102,7 @@ impl Master {
             tables: Tables::new(&sizes),
             pages_out: PagesOut::new(),
             is_lost: false,
+            found: None,
             work: MasterTask::Nothing,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
@@ -190,12 +196,16 @@ impl Master {
         self.times.start(self.options.n_nodes);
     }
 
-    /// Submits a batch: tokens, the spans they are in, and `pages` that streams have from then on. A stream's are told in
-    /// order, and with one that changes all that follow it.
+    /// Submits a batch: tokens, the spans they are in, pages that are to be kept before, and those that streams have from
+    /// then on. A stream's are told in order, and with one that changes all that follow it.
     ///
     /// # Panics
     /// If there is no room, or the spans do not fit the tokens and the sizes.
-    pub(crate) fn submit(&mut self, spans: &[FrameSpan], tokens: &[u32], pages: &[FramePage]) {
+    pub(crate) fn submit(
+        &mut self,
+        (spans, tokens): (&[FrameSpan], &[u32]),
+        pages: (&[FrameKeep], &[FramePage]),
+    ) {
         // A ring that has become smaller meanwhile takes what was promised.
         assert!(self.course.n_submitted() < self.window);
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
@@ -203,7 +213,7 @@ impl Master {
         assert!(rows <= usize::from(self.options.sizes.max_batch));
         // Whoever submits it does not know yet: it is lost with what it builds on.
         if !self.is_lost {
-            self.course.submit(spans, tokens, pages);
+            self.course.submit((spans, tokens), pages, None);
         }
     }
 
@@ -268,8 +278,13 @@ impl Master {
             return MasterStep::Lost;
         }
         let are_pages_told = self.is_open() && self.pages_out.send(self.epoch, link);
-        let is_sending = self.work == MasterTask::Sending && are_pages_told;
-        if is_sending && self.outgoing.send(&self.options.sizes, link, rows) {
+        let is_sent = are_pages_told
+            && match self.work {
+                MasterTask::Sending => self.outgoing.send(&self.options.sizes, link, rows),
+                MasterTask::Fetching(n_found) => self.send_fetch(n_found, link),
+                MasterTask::Nothing | MasterTask::Computing => false,
+            };
+        if is_sent {
             self.work = MasterTask::Nothing;
         }
         match self.phase {
@@ -281,7 +296,10 @@ impl Master {
                 if is_free && self.course.begin_next(now) {
                     self.change_pages(rows);
                     self.work = MasterTask::Computing;
-                    return MasterStep::Compute;
+                    return match self.course.fetch() {
+                        None => MasterStep::Compute,
+                        Some(_) => MasterStep::Fetch,
+                    };
                 }
                 if self.course.n_sent() == 0 {
                     self.patience.rest(now);
@@ -428,6 +446,7 @@ impl Master {
                 self.all_moved = self.all_moved.map(|_| true);
                 Ok(())
             }
+            Repr::Fetch(fetch) if fetch.epoch == self.epoch => self.heard_found(now, &fetch),
             Repr::Boards(_) => {
                 frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
                 Ok(())
@@ -534,6 +553,7 @@ impl Master {
     ) -> Result<(), Broken> {
         let Some(sent) = self.course.first_sent() else { return Err(Broken("an unasked result")) };
         if header.batch != sent.number
+            || sent.is_fetch
             || usize::from(header.n_rows) != sent.n_wanted
             || header.n_spans > 0
         {
@@ -548,11 +568,16 @@ impl Master {
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
         let Some((sent, is_again)) = self.course.answered(now) else { return };
-        if is_again {
+        if is_again && !sent.is_fetch {
             return self.patience.replayed(now, sent.n_rows);
         }
         if let Some(notice) = self.patience.answered(now) {
             self.tell(notice);
+        }
+        if sent.is_fetch {
+            // Of one that nobody waits for nothing is told.
+            self.found = self.found.filter(|_| !is_again);
+            return;
         }
         let lap_us = now.saturating_sub(sent.begun_us);
         let n_decoded = sent.is_decoding.then_some(sent.n_rows);

@@ -18,6 +18,10 @@
 //! Which pages of keys and values a stream has is decided by whoever uses the master. PAGES tells the other nodes, ahead
 //! of the batch that needs them.
 //!
+//! Nodes may keep pages of prompts in files, each its own layers' part. KEEP tells them of a page behind the batch that
+//! computed it. FETCH goes round as a batch does, in its place among them: every node reads the pages that it names, as far
+//! as all before it could, and the master gets to know how many all have.
+//!
 //! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch before,
 //! and nodes that have what it left say so. If all do that had layers, MOVED goes round: each node that gets it sends
 //! what its former layers have stored as KV frames, which travel on to who has them now, and then MOVED. As only
@@ -27,6 +31,7 @@ mod address;
 mod batch;
 mod course;
 mod error;
+mod fetch;
 mod held;
 mod hop;
 mod master;
@@ -48,11 +53,12 @@ mod simulation;
 use std::ops::Range;
 
 use crate::wire::Dtype;
-use crate::wire::frame::{FramePage, KvPiece, NodeLine, Reason, Sizes, Status};
+use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status};
 
 pub use address::Address;
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
+pub(crate) use fetch::PagesToRead;
 pub use held::Held;
 pub(crate) use held::{KvPart, KvParts};
 pub(crate) use hop::Hop;
@@ -137,6 +143,9 @@ pub(crate) trait Rows {
 
     /// From now on a stream has another page of what layers store; `false` if there is no such stream or page.
     fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool;
+
+    /// A page that is computed is to be kept in a file; `false` if there is no such stream or page.
+    fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool;
 
     /// As [`Held::give`].
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece>;

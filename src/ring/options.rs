@@ -31,6 +31,8 @@ pub(crate) enum MasterStep {
     /// [`Master::tokens`] are to be embedded and taken through the own layers as
     /// [`Master::spans`] say; then [`Master::computed`].
     Compute,
+    /// The pages of [`Master::fetch`] are to be read; then [`Master::fetched`].
+    Fetch,
     /// The rows wanted of the oldest batch are back; then [`Master::finish`].
     Done,
     /// What was submitted and not answered does not come back, and streams hold nothing any more.

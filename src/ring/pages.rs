@@ -4,7 +4,7 @@
 //! within an epoch nothing is sent twice. When layers have moved, the whole tables go round, as nodes may be new.
 
 use super::{Link, Sizes};
-use crate::wire::frame::{self, FramePage, FramePair};
+use crate::wire::frame::{self, FrameKeep, FramePage, FramePair};
 
 /// Pages that there are and that change at a time, where texts are short.
 pub(super) const PAGES_OFTEN: usize = 8;
@@ -54,22 +54,26 @@ impl Tables {
     }
 }
 
-/// Pages on their way out.
+/// Pages on their way out: those of streams, and those that are to be kept.
 pub(super) struct PagesOut {
     pages: Vec<FramePage>,
     n_sent: usize,
+    keeps: Vec<FrameKeep>,
+    n_kept: usize,
 }
 
 impl PagesOut {
     /// None yet.
     pub(super) fn new() -> PagesOut {
-        PagesOut { pages: Vec::with_capacity(PAGES_OFTEN), n_sent: 0 }
+        let pages = Vec::with_capacity(PAGES_OFTEN);
+        PagesOut { pages, n_sent: 0, keeps: Vec::new(), n_kept: 0 }
     }
 
     /// Drops what has not been sent.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
-        self.n_sent = 0;
+        self.keeps.clear();
+        (self.n_sent, self.n_kept) = (0, 0);
     }
 
     /// Whether one that is copied has not been sent: whole tables do not say that.
@@ -82,8 +86,20 @@ impl PagesOut {
         self.pages.extend(pages);
     }
 
+    /// The same of pages that are to be kept. They go ahead: what they hold may make way for others'.
+    pub(super) fn keep(&mut self, pages: &[FrameKeep]) {
+        self.keeps.extend_from_slice(pages);
+    }
+
     /// Sends what the link takes now; says whether everything is on its way.
     pub(super) fn send(&mut self, epoch: u32, link: &mut impl Link) -> bool {
+        while self.n_kept < self.keeps.len() {
+            let Some(out) = link.reserve() else { return false };
+            let sent = frame::emit_keeps(epoch, &self.keeps[self.n_kept..], out);
+            let (bytes, n) = sent.expect("a page fits a frame");
+            link.commit(bytes);
+            self.n_kept += n;
+        }
         while self.n_sent < self.pages.len() {
             let Some(out) = link.reserve() else { return false };
             let sent = frame::emit_pages(epoch, &self.pages[self.n_sent..], out);
@@ -99,5 +115,6 @@ impl PagesOut {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         self.pages.capacity() * size_of::<FramePage>()
+            + self.keeps.capacity() * size_of::<FrameKeep>()
     }
 }

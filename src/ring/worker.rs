@@ -1,10 +1,13 @@
 //! Every node but the first: it takes what comes, computes, and sends it on.
 
+mod fetch;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::batch::{self, Broken, Incoming, Outgoing};
 use super::error::refusal;
+use super::fetch::PagesToRead;
 use super::moving;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::wire::frame::{
@@ -47,6 +50,8 @@ pub(crate) enum WorkerStep {
     /// The rows are to be taken through the own layers as [`Worker::spans`] say; then
     /// [`Worker::computed`].
     Compute,
+    /// The pages of [`Worker::fetch`] are to be read; then [`Worker::fetched`].
+    Fetch,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,9 @@ enum WorkerTask {
     Sending,
     /// To send what its former layers have stored, in this epoch.
     Moving(u32),
+    /// Pages are read, or sent on.
+    Fetching,
+    SendingFetch,
 }
 
 /// A worker's part of the ring.
@@ -81,6 +89,8 @@ pub(crate) struct Worker {
     batch: (u32, u32, Sizes),
     incoming: Incoming,
     outgoing: Outgoing,
+    /// Pages that are to be read, and how many have been.
+    fetch: (PagesToRead, usize),
     /// What the master has to hear of the node before this one.
     down: Option<(u32, Reason)>,
     /// The epoch that was not begun here, and of which a batch came nevertheless.
@@ -128,6 +138,7 @@ impl Worker {
             batch: (0, 0, nothing),
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
+            fetch: Default::default(),
             down: None,
             stray_epoch: None,
             is_prev_silent: false,
@@ -214,6 +225,8 @@ impl Worker {
             let is_sent = match self.work {
                 WorkerTask::Computing => return WorkerStep::Compute,
                 WorkerTask::Opening => return WorkerStep::Open,
+                WorkerTask::Fetching => return WorkerStep::Fetch,
+                WorkerTask::SendingFetch => self.send_fetch(link),
                 WorkerTask::Receiving => true,
                 WorkerTask::Answering => self.answer(link),
                 WorkerTask::Sending => self.outgoing.send(&self.batch.2, link, rows),
@@ -239,6 +252,7 @@ impl Worker {
             + self.notices.capacity() * size_of::<Notice>()
             + self.incoming.heap_bytes()
             + self.outgoing.heap_bytes()
+            + self.fetch.0.heap_bytes()
     }
 
     fn take_events(&mut self, link: &mut impl Link) {
@@ -337,6 +351,7 @@ impl Worker {
             Ok((Repr::Activations(header), frame)) => {
                 self.activations(&frame, &header, rows).map(|()| None)
             }
+            Ok((Repr::Fetch(fetch), frame)) => self.take_fetch(&frame, &fetch).map(|()| None),
             Ok((repr @ Repr::Kv { epoch, piece }, frame)) => {
                 let goes_on = self.piece((epoch, &piece), frame.kv(), rows);
                 goes_on.map(|goes_on| goes_on.then_some(repr))
@@ -433,20 +448,15 @@ impl Worker {
                     self.forward(len, link);
                 }
             }
+            Repr::Keep { epoch, .. } => {
+                self.keep_pages(epoch, len, rows)?;
+                if !self.is_last {
+                    self.forward(len, link);
+                }
+            }
             _ => self.forward(len, link),
         }
         Ok(true)
-    }
-
-    /// Streams have other pages, as a frame in `scratch` says.
-    fn change_pages(&mut self, epoch: u32, len: usize, rows: &mut impl Rows) -> Result<(), Broken> {
-        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
-        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("PAGES"))?;
-        let mut pages = frame.pages();
-        match pages.all(|page| page.is_ok_and(|page| rows.set_page(&page, &sizes))) {
-            true => Ok(()),
-            false => Err(Broken("pages that there are not")),
-        }
     }
 
     fn left(&mut self) {

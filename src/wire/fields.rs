@@ -1,5 +1,8 @@
 //! Little-endian fields at fixed places of a buffer whose length was checked before.
 
+/// Length of the header of a ring's frames in bytes.
+pub const HEADER_LEN: usize = 48;
+
 /// The `N` bytes at `at`.
 ///
 /// # Panics

@@ -3,18 +3,20 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEPF"
-//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a team), 7 PAGES
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a team), 7 PAGES,
+//!                  8 KEEP, 9 FETCH
 //! 5       u8       type of activations: 0 f32, 1 f16
 //! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
 //!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete
-//! 7       u8       whether streams go on from an earlier epoch (OPEN; 0, 1); whether all have moved (MOVED; 0, 1)
+//! 7       u8       whether streams go on from an earlier epoch (OPEN; 0, 1); whether all have moved (MOVED; 0, 1);
+//!                  whether the text is a long one (FETCH; 0, 1)
 //! 8       u32      epoch
-//! 12      u32      batch; seconds (DOWN, busy); percent (DOWN, packing); layer (KV)
-//! 16      u32      dim: width of a row; page (KV)
+//! 12      u32      batch (also FETCH); seconds (DOWN, busy); percent (DOWN, packing); layer (KV)
+//! 16      u32      dim: width of a row; page (KV); ids (FETCH)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
-//! 24      u16      rows in this frame; streams (OPEN)
-//! 26      u16      spans (ACTIVATIONS); lines (OPEN); pages (PAGES)
+//! 24      u16      rows in this frame; streams (OPEN); pages that all nodes so far have read (FETCH)
+//! 26      u16      spans (ACTIVATIONS); lines (OPEN); pages (PAGES, KEEP, FETCH)
 //! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
 //! 30      u16      zero
 //! 32      u32      context length (OPEN)
@@ -23,18 +25,22 @@
 //! 44      4 × u8   zero
 //! 48               OPEN: assigned shares of 8 bytes, lines of 100. DOWN: a name of 32 bytes.
 //!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes.
-//!                  PAGES: pages of 24 bytes
+//!                  PAGES: pages of 24 bytes. KEEP: pages of 276 bytes. FETCH: pages of 8 bytes, ids (u32)
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
 //! figure: u32 microseconds of computing, u32 hundredths of a joule spent so far (all bits: unknown)
 //! page:   u16 stream, u16 zero, u32 which of its pages, u32 × 2 page and that of layers with a window,
 //!         u32 × 2 what is copied there first (all bits: none, or not told)
+//! keep:   u16 stream, u8 whether the text is a long one (0, 1), u8 ids, u32 which of its pages, u32 full
+//!         pages of its prompt, u32 × 2 page and that of layers with a window (all bits: none), u32 × 64 ids
+//! fetch:  u32 which page of the text (highest bit: that of layers with a window), u32 where it goes
 //! share:  u32 × 2 layers
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
 //!         1 nothing, 2 what that epoch left), u32 detail, carrier (8 bytes),
-//!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u16 zero
+//!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u16 whether it
+//!         keeps prefixes (0, 1)
 //! ```
 //!
 //! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so their
@@ -47,21 +53,24 @@ use std::ops::Range;
 
 use super::datagram::FRAME_MAX;
 use super::fields::{put, u16_at, u32_at};
+use super::kept::{emit_keep, parse_fetch_page, parse_keep};
 use super::kv::{emit_page, parse_page};
 use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
-use super::{Dtype, KvType, WireError, boards};
+use super::{Dtype, WireError, boards};
 
+pub use super::activations::Activations;
 pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
+pub use super::fields::HEADER_LEN;
 pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
+pub use super::kept::{FETCH_LEN, Fetch, FetchPage, FrameKeep, KEEP_IDS, KEEP_LEN, KEEPS_MAX};
 pub use super::kv::{FramePage, FramePair, KvPiece, PAGE_LEN, PAGE_WORDS, PAGES_MAX};
 pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
 pub use super::reason::Reason;
+pub use super::sizes::Sizes;
 pub use super::span::{FrameSpan, FrameWants, SPAN_LEN};
 
-/// Length of the header in bytes.
-pub const HEADER_LEN: usize = 48;
 /// Bytes of an assigned share.
 pub const ASSIGNED_LEN: usize = 8;
 /// Most lines or figures of a frame: nodes of a ring.
@@ -88,27 +97,10 @@ pub enum Kind {
     Boards,
     /// Streams have other pages, before the batch that comes next.
     Pages,
-}
-
-/// Sizes that all nodes of a ring agree on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Longest context of a stream.
-    pub ctx_len: u32,
-    /// Streams.
-    pub n_streams: u16,
-    /// Pages of keys and values that they share.
-    pub n_pages: u32,
-    /// Most rows of a batch.
-    pub max_batch: u16,
-    /// Most rows of a batch that may want logits.
-    pub max_logits: u16,
-    /// How keys and values are kept.
-    pub kv: KvType,
-    /// How activations travel.
-    pub wire: Dtype,
-    /// Width of a row.
-    pub dim: u32,
+    /// Pages of prompts are computed, and to be kept in files.
+    Keep,
+    /// Pages are to be read from files.
+    Fetch,
 }
 
 /// The fixed part of a frame.
@@ -165,48 +157,15 @@ pub enum Repr {
         /// How many.
         n_pages: u16,
     },
-}
-
-/// Which rows of which batch a frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Activations {
-    /// The epoch.
-    pub epoch: u32,
-    /// Number of the batch.
-    pub batch: u32,
-    /// How the rows are stored.
-    pub dtype: Dtype,
-    /// Width of a row.
-    pub dim: u32,
-    /// Rows of the whole batch.
-    pub n_rows: u16,
-    /// The first in this frame.
-    pub first_row: u16,
-    /// Rows in this frame.
-    pub rows: u16,
-    /// Spans of the batch.
-    pub n_spans: u16,
-    /// Figures.
-    pub n_figures: u16,
-}
-
-impl Activations {
-    /// Bytes of a row.
-    pub fn row_bytes(&self) -> usize {
-        self.dim as usize * self.dtype.bytes()
-    }
-
-    /// Where the rows begin.
-    pub fn rows_at(&self) -> usize {
-        HEADER_LEN
-            + usize::from(self.n_spans) * SPAN_LEN
-            + usize::from(self.n_figures) * FIGURES_LEN
-    }
-
-    /// Bytes of the whole frame.
-    pub fn bytes(&self) -> usize {
-        self.rows_at() + usize::from(self.rows) * self.row_bytes()
-    }
+    /// Pages of prompts are to be kept.
+    Keep {
+        /// The epoch.
+        epoch: u32,
+        /// How many.
+        n_pages: u16,
+    },
+    /// Pages are to be read.
+    Fetch(Fetch),
 }
 
 /// A frame whose parts lie inside its bytes.
@@ -244,6 +203,8 @@ impl<'a> Frame<'a> {
             Repr::Kv { piece, .. } => HEADER_LEN.saturating_add(piece.bytes as usize),
             Repr::Boards(n) => HEADER_LEN + boards::bytes(*n),
             Repr::Pages { n_pages, .. } => HEADER_LEN + usize::from(*n_pages) * PAGE_LEN,
+            Repr::Keep { n_pages, .. } => HEADER_LEN + usize::from(*n_pages) * KEEP_LEN,
+            Repr::Fetch(fetch) => fetch.bytes(),
         };
         match have == wanted {
             true => Ok(Frame { bytes, repr }),
@@ -303,6 +264,25 @@ impl<'a> Frame<'a> {
         pages.as_chunks::<PAGE_LEN>().0.iter().map(parse_page)
     }
 
+    /// The pages of KEEP; those with impossible fields are errors.
+    pub fn keeps(&self) -> impl Iterator<Item = Result<FrameKeep, WireError>> + use<'a> {
+        let pages = match self.repr {
+            Repr::Keep { .. } => &self.bytes[HEADER_LEN..],
+            _ => &[],
+        };
+        pages.as_chunks::<KEEP_LEN>().0.iter().map(parse_keep)
+    }
+
+    /// The pages of FETCH, and the ids of their text.
+    pub fn fetch(&self) -> (impl Iterator<Item = FetchPage>, impl Iterator<Item = u32>) {
+        let (pages, ids): (&[u8], &[u8]) = match self.repr {
+            Repr::Fetch(fetch) => fetch.parts(&self.bytes[HEADER_LEN..]),
+            _ => (&[], &[]),
+        };
+        let pages = pages.as_chunks::<FETCH_LEN>().0.iter().map(parse_fetch_page);
+        (pages, ids.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)))
+    }
+
     /// The shares that OPEN assigns; those that are empty are errors.
     pub fn assigned(&self) -> impl Iterator<Item = Result<Range<u32>, WireError>> + use<'a> {
         let shares = match self.repr {
@@ -345,7 +325,7 @@ impl Repr {
         if u32_at(header, 0) != MAGIC {
             return Err(WireError::Magic);
         }
-        let (epoch, dim) = (u32_at(header, 8), u32_at(header, 16));
+        let epoch = u32_at(header, 8);
         let wire = dtype(header[5])?;
         match header[4] {
             0 => {
@@ -353,17 +333,7 @@ impl Repr {
                 if usize::from(n_lines.max(n_assigned)) > NODES_MAX {
                     return Err(WireError::Field("number of nodes"));
                 }
-                let sizes = Sizes {
-                    ctx_len: u32_at(header, 32),
-                    n_streams: u16_at(header, 24),
-                    n_pages: u32_at(header, 40),
-                    max_batch: u16_at(header, 20),
-                    max_logits: u16_at(header, 22),
-                    kv: KvType::from_code(header[6])
-                        .ok_or(WireError::Field("kind of keys and values"))?,
-                    wire,
-                    dim,
-                };
+                let sizes = Sizes::parse(header, wire)?;
                 let from = match header[7] {
                     0 => None,
                     1 => Some(u32_at(header, 36)),
@@ -371,23 +341,10 @@ impl Repr {
                 };
                 Ok(Repr::Open { epoch, from, sizes, n_assigned, n_lines })
             }
-            1 => {
-                let n_figures = u16_at(header, 28);
-                if usize::from(n_figures) > NODES_MAX {
-                    return Err(WireError::Field("number of figures"));
-                }
-                Ok(Repr::Activations(Activations {
-                    epoch,
-                    batch: u32_at(header, 12),
-                    dtype: wire,
-                    dim,
-                    n_rows: u16_at(header, 20),
-                    first_row: u16_at(header, 22),
-                    rows: u16_at(header, 24),
-                    n_spans: u16_at(header, 26),
-                    n_figures,
-                }))
-            }
+            1 => match Activations::parse(header, wire) {
+                rows if usize::from(rows.n_figures) <= NODES_MAX => Ok(Repr::Activations(rows)),
+                _ => Err(WireError::Field("number of figures")),
+            },
             2 => {
                 let reason = Reason::parse(header[6], u32_at(header, 12))?;
                 Ok(Repr::Down { epoch, reason })
@@ -406,6 +363,11 @@ impl Repr {
                 n_pages if usize::from(n_pages) <= PAGES_MAX => Ok(Repr::Pages { epoch, n_pages }),
                 _ => Err(WireError::Field("number of pages")),
             },
+            8 => match u16_at(header, 26) {
+                n_pages if usize::from(n_pages) <= KEEPS_MAX => Ok(Repr::Keep { epoch, n_pages }),
+                _ => Err(WireError::Field("number of pages")),
+            },
+            9 => Ok(Repr::Fetch(Fetch::parse(header))),
             _ => Err(WireError::Field("kind")),
         }
     }
@@ -421,6 +383,8 @@ impl Repr {
             Repr::Moved { .. } => Kind::Moved,
             Repr::Boards(_) => Kind::Boards,
             Repr::Pages { .. } => Kind::Pages,
+            Repr::Keep { .. } => Kind::Keep,
+            Repr::Fetch(_) => Kind::Fetch,
         }
     }
 
@@ -431,34 +395,14 @@ impl Repr {
         header[4] = self.kind() as u8;
         match self {
             Repr::Open { epoch, from, sizes, n_assigned, n_lines } => {
-                (header[5], header[6]) = (sizes.wire as u8, sizes.kv as u8);
+                sizes.emit(header);
                 header[7] = from.is_some().into();
                 put(header, 36, &from.unwrap_or(0).to_le_bytes());
                 put(header, 8, &epoch.to_le_bytes());
-                put(header, 16, &sizes.dim.to_le_bytes());
-                put(header, 20, &sizes.max_batch.to_le_bytes());
-                put(header, 22, &sizes.max_logits.to_le_bytes());
-                put(header, 24, &sizes.n_streams.to_le_bytes());
                 put(header, 26, &n_lines.to_le_bytes());
                 put(header, 28, &n_assigned.to_le_bytes());
-                put(header, 32, &sizes.ctx_len.to_le_bytes());
-                put(header, 40, &sizes.n_pages.to_le_bytes());
             }
-            Repr::Activations(a) => {
-                header[5] = a.dtype as u8;
-                put(header, 8, &a.epoch.to_le_bytes());
-                put(header, 12, &a.batch.to_le_bytes());
-                put(header, 16, &a.dim.to_le_bytes());
-                for (at, value) in [
-                    (20, a.n_rows),
-                    (22, a.first_row),
-                    (24, a.rows),
-                    (26, a.n_spans),
-                    (28, a.n_figures),
-                ] {
-                    put(header, at, &value.to_le_bytes());
-                }
-            }
+            Repr::Activations(activations) => activations.emit(header),
             Repr::Down { epoch, reason } => {
                 let (code, number) = reason.code();
                 header[6] = code;
@@ -475,7 +419,8 @@ impl Repr {
                 piece.emit(header);
             }
             Repr::Boards(_) => {}
-            Repr::Pages { epoch, n_pages } => {
+            Repr::Fetch(fetch) => fetch.emit(header),
+            Repr::Pages { epoch, n_pages } | Repr::Keep { epoch, n_pages } => {
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 26, &n_pages.to_le_bytes());
             }
@@ -556,6 +501,34 @@ pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(us
         emit_page(page, out);
     }
     (n > 0).then_some((HEADER_LEN + n * PAGE_LEN, n))
+}
+
+/// Writes a KEEP with the first of `pages`, as [`emit_pages`] does.
+pub fn emit_keeps(epoch: u32, pages: &[FrameKeep], out: &mut [u8]) -> Option<(usize, usize)> {
+    let (header, body) = out.split_first_chunk_mut()?;
+    let n = pages.len().min(KEEPS_MAX).min(body.len() / KEEP_LEN);
+    // No more than KEEPS_MAX.
+    Repr::Keep { epoch, n_pages: n as u16 }.emit(header);
+    for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<KEEP_LEN>().0) {
+        emit_keep(page, out);
+    }
+    (n > 0).then_some((HEADER_LEN + n * KEEP_LEN, n))
+}
+
+/// Writes a FETCH with these pages and ids into `out`; returns its length, `None` if it does not fit.
+///
+/// # Panics
+/// If `fetch` counts others.
+pub fn emit_fetch(
+    fetch: &Fetch,
+    pages: &[FetchPage],
+    ids: &[u32],
+    out: &mut [u8],
+) -> Option<usize> {
+    let (header, body) = out.get_mut(..fetch.bytes())?.split_first_chunk_mut()?;
+    Repr::Fetch(*fetch).emit(header);
+    fetch.emit_body(pages, ids, body);
+    Some(fetch.bytes())
 }
 
 /// Writes a KV into `out`, whose bytes are there; returns its length, `None` if it does not fit.

@@ -45,7 +45,7 @@ pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
 
 /// Version of the protocol; only equal ones talk.
-pub const PROTOCOL: u16 = 10;
+pub const PROTOCOL: u16 = 11;
 /// Bytes of a HELLO.
 pub const HELLO_LEN: usize = 168;
 /// Bytes of a WELCOME.

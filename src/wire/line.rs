@@ -73,6 +73,8 @@ pub struct NodeLine {
     pub status: Status,
     /// What it has of streams.
     pub streams: Streams,
+    /// Whether it keeps beginnings of prompts in files.
+    pub keeps: bool,
 }
 
 pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> {
@@ -109,6 +111,11 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         nodes: u16_at(bytes, 96),
         status,
         streams,
+        keeps: match u16_at(bytes, 98) {
+            0 => false,
+            1 => true,
+            _ => return Err(WireError::Field("whether it keeps prefixes")),
+        },
     })
 }
 
@@ -140,4 +147,5 @@ pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
     put(out, 88, &line.held.start.to_le_bytes());
     put(out, 92, &line.held.end.to_le_bytes());
     put(out, 96, &line.nodes.to_le_bytes());
+    put(out, 98, &u16::from(line.keeps).to_le_bytes());
 }

@@ -13,6 +13,7 @@
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
+mod activations;
 mod boards;
 pub mod call;
 pub mod control;
@@ -24,6 +25,7 @@ pub mod find;
 pub mod frame;
 pub mod give;
 pub mod hello;
+mod kept;
 mod kv;
 mod line;
 mod name;
@@ -32,6 +34,7 @@ pub mod piece;
 mod reason;
 mod refusal;
 pub mod seal;
+mod sizes;
 mod span;
 pub mod talk;
 pub mod team;

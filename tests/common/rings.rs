@@ -48,6 +48,8 @@ pub(crate) struct Recipe {
     pub(crate) teams: Vec<Vec<u16>>,
     /// Tokens whose keys and values all streams have room for together; whole contexts of all if nothing is said.
     pub(crate) kv_tokens: Option<usize>,
+    /// Folders in which nodes keep beginnings of prompts; one that has none keeps nothing.
+    pub(crate) prefixes: Option<PathBuf>,
 }
 
 /// The workers of a ring; dropping them ends them.
@@ -67,6 +69,8 @@ pub(crate) struct Telling {
     told: Told,
     /// What it leads a team with, if its place is one.
     lead: Option<(Mesh, TeamOptions)>,
+    /// Where it keeps beginnings of prompts.
+    prefixes: Option<PathBuf>,
 }
 
 impl Telling {
@@ -138,7 +142,7 @@ impl Recipe {
 
     pub(crate) fn options(&self) -> Options {
         Options {
-            ctx_len: Some(256),
+            ctx_len: Some(if self.prefixes.is_some() { 512 } else { 256 }),
             batch: Some(self.batch),
             n_streams: Some(self.n_streams),
             max_logits: Some(self.max_logits),
@@ -197,7 +201,8 @@ impl Recipe {
             .map(|(index, (share, endpoint))| {
                 let is_interrupted = Arc::clone(&is_interrupted);
                 let lead = self.team(index + 1, &share);
-                let told = Telling { index: index + 1, told: Arc::clone(&told), lead };
+                let prefixes = self.prefixes(index + 1);
+                let told = Telling { index: index + 1, told: Arc::clone(&told), lead, prefixes };
                 let place = self.place(index + 1);
                 std::thread::spawn(move || work(told, (share, place), endpoint, &is_interrupted))
             })
@@ -209,6 +214,7 @@ impl Recipe {
             engine.lead(mesh, options).unwrap();
         }
         engine.join(endpoint, options).unwrap();
+        keep_prefixes(&mut engine, self.prefixes(0));
         (engine, Workers { is_interrupted, threads, told, master: addresses[0] })
     }
 
@@ -247,6 +253,11 @@ impl Recipe {
         let file = |folder: &PathBuf| Cache::At(folder.join(format!("{index}.leapw")));
         let cache = self.cache.as_ref().map_or(Cache::Off, file);
         WeightsPlace { model: None, cache, huge: Huge::Off }
+    }
+
+    /// Where the node at `index` keeps beginnings of prompts.
+    fn prefixes(&self, index: usize) -> Option<PathBuf> {
+        self.prefixes.as_ref().map(|folder| folder.join(index.to_string()))
     }
 
     /// How the master takes part.
@@ -334,8 +345,14 @@ fn worker(share: Model, place: &WeightsPlace) -> Engine {
     engine
 }
 
+fn keep_prefixes(engine: &mut Engine, folder: Option<PathBuf>) {
+    if let Some(folder) = folder.filter(|folder| folder.is_dir()) {
+        engine.keep_prefixes(&folder, 1 << 30).unwrap();
+    }
+}
+
 /// The most that workers keep.
-pub(crate) const LIMITS: Limits = Limits { ctx_len: 256, n_streams: 8, max_batch: 64 };
+pub(crate) const LIMITS: Limits = Limits { ctx_len: 512, n_streams: 8, max_batch: 64 };
 
 /// Runs layers on this machine's CPUs.
 pub(crate) fn work(
@@ -348,6 +365,7 @@ pub(crate) fn work(
     if let Some((mesh, options)) = telling.lead.take() {
         engine.lead(mesh, options).unwrap();
     }
+    keep_prefixes(&mut engine, telling.prefixes.take());
     let is_interrupted = || is_interrupted.load(Ordering::Relaxed);
     let name = format!("node{}", telling.index);
     let mut tell = |notice: &_| telling.tell(format!("{notice:?}"));

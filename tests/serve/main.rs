@@ -319,7 +319,8 @@ fn only_who_may_ask_is_answered() {
     run(&["--streams", "0"]).fails(2, "at least 1");
     run(&["--ctx", "256", "--kv-memory", "300K"]).fails(2, "keys and values of 192 tokens");
     run(&["--kv-memory", "much"]).fails(2, "500M");
-    run(&["--prefix-cache", "x", "--ring", "none"]).fails(2, "--prefix-cache is for one board");
+    run(&["--prefix-cache", "x", "--team", "none"])
+        .fails(2, "--prefix-cache is for one board or a");
     run(&["--prefix-cache", path]).fails(2, "is not a folder");
     run(&["--prefix-cache-size", "1G"]).fails(2, "--prefix-cache DIR");
 }

@@ -15,10 +15,14 @@ use super::http::{Served, ask};
 use super::{FOX, chat, run_alone};
 
 /// A worker of a ring, which ends with this.
-struct Worker(Child);
+pub(super) struct Worker(Child);
 
 impl Worker {
     fn start(ring: &str, node: &str) -> Worker {
+        Worker::start_with(ring, node, &[])
+    }
+
+    pub(super) fn start_with(ring: &str, node: &str, options: &[&str]) -> Worker {
         let mut command = leap();
         command.args([
             "worker",
@@ -34,27 +38,35 @@ impl Worker {
             "--watts",
             "2,8",
         ]);
+        command.args(options);
         Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
-}
 
-impl Drop for Worker {
     /// As if it had lost power.
-    fn drop(&mut self) {
+    pub(super) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-#[test]
-fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The ring file of three boards with these layers, on ports that are free.
+pub(super) fn ring_file(layers: [&str; 3]) -> String {
     let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     let ports = ports.map(|socket| socket.local_addr().unwrap().port());
-    let nodes = ["desk", "pi", "orange"].iter().zip(["0..2", "2..4", "4..6"]).zip(ports);
-    let lines: Vec<String> =
-        nodes.map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n")).collect();
+    let nodes = ["desk", "pi", "orange"].iter().zip(layers).zip(ports);
+    nodes.map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n")).collect()
+}
+
+#[test]
+fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
     let folder = Folder::new();
-    let path = folder.write("ring.txt", lines.concat());
+    let path = folder.write("ring.txt", ring_file(["0..2", "2..4", "4..6"]));
     let ring = path.to_str().unwrap();
     let _orange = Worker::start(ring, "orange");
     let pi = Worker::start(ring, "pi");
@@ -110,7 +122,13 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
             let tells =
                 |node| text.contains(&format!("\nleap_node_energy_joules_total{{node={node:?}}} "));
             assert!(tells("pi") && tells("orange") && !tells("desk"), "{text}");
-            break;
+            // A context for each stream.
+            assert!(text.contains("\nleap_kv_pages 12\n"), "{text}");
+            assert!(!text.contains("\nleap_prefix_tokens_total 0\n"), "{text}");
+            let is_free = text.contains("\nleap_kv_pages_used 0\n");
+            if is_free && !text.contains("\nleap_kv_pages_idle 0\n") {
+                break;
+            }
         }
         assert!(Instant::now() < end, "{text}");
     }

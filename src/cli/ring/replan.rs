@@ -319,6 +319,7 @@ mod tests {
             carrier: heapless::String::new(),
             status: crate::wire::frame::Status::Ready,
             streams: crate::wire::frame::Streams::Empty,
+            keeps: false,
         }
     }
 

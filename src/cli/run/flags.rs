@@ -14,7 +14,7 @@ use crate::cli::ring::carrier::{self, CarrierKind};
 use crate::cli::ring::origin::{self, Boards, Origin, TeamOrigin};
 use crate::cli::ring::{self, ControlPlace, RebalanceAfter, RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
-use crate::cli::{Failure, options};
+use crate::cli::{Failure, options, prefixes};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
@@ -122,6 +122,13 @@ pub(in crate::cli) struct Run {
     /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
     #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
     pub(super) cache: Cache,
+    /// folder that keeps this board's part of keys and values of prompts of 256 tokens and more over restarts, where
+    /// `leap serve` on the ring's master does so too; what people ask can be computed from it
+    #[argh(option)]
+    pub(super) prefix_cache: Option<PathBuf>,
+    /// most bytes in that folder: what was unused longest makes way (2G)
+    #[argh(option, from_str_fn(options::bytes))]
+    pub(super) prefix_cache_size: Option<u64>,
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
     pub(super) huge: Huge,
@@ -248,6 +255,7 @@ impl Run {
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
         }
+        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         if self.key.is_some() && self.role == Role::Single && self.draft_node.is_none() {
             return usage("--key is for --role master and --role worker, and for --draft-node");
@@ -297,6 +305,14 @@ impl Run {
             || self.end.is_some()
             || self.next_host.is_some();
         let is_file = self.team.is_some() && !is_auto;
+        if self.prefix_cache.is_some() && is_file {
+            return usage(
+                "--prefix-cache is for one board or a ring; in a team no board has whole pages",
+            );
+        }
+        if self.prefix_cache.is_some() && self.draft_model.is_some() {
+            return usage("--prefix-cache is for boards that have layers; this one guesses");
+        }
         if is_file && (has_ring || self.fetch.is_some() || self.give.is_some()) {
             return usage(
                 "--team is for boards that share every layer: no option of a ring's layers",

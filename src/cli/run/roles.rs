@@ -45,7 +45,12 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         | "--next-host" | "--next-port" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
         "--control" | "--ring-timeout" | "--give" | "--boards" | "--objective"
         | "--rebalance-after" => &[Role::Master],
-        "--end" | "--fetch" | "--join" | "--draft-model" => &[Role::Worker],
+        "--end"
+        | "--fetch"
+        | "--join"
+        | "--draft-model"
+        | "--prefix-cache"
+        | "--prefix-cache-size" => &[Role::Worker],
         _ => &ALL,
     }
 }

@@ -7,7 +7,7 @@ use super::drafting;
 use super::flags::Run;
 use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
 use crate::cli::team::TeamBoard;
-use crate::cli::{Failure, model_files, options, power, warn, weights};
+use crate::cli::{Failure, model_files, options, power, prefixes, warn, weights};
 use crate::engine::ring::{Held, Limits, MachineReading, NodeError};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
@@ -140,6 +140,7 @@ fn work_with(
         None => weights::prepare(&mut engine, place, flags.words())?,
     }
     team.iter().try_for_each(|team| team.lead_place(&mut engine))?;
+    prefixes::keep(&mut engine, flags.prefix_cache.as_deref(), flags.prefix_cache_size)?;
     let endpoint = match board.endpoint(engine.model()) {
         Err(_) if is_interrupted() => return Ok(()),
         endpoint => endpoint?,

@@ -22,6 +22,13 @@ impl Pages {
         path
     }
 
+    /// How many full pages of `ids`, a long text or not, there are.
+    pub(in crate::engine) fn n_whole(&self, ids: &[u32], is_long: bool) -> usize {
+        let mut path = Held { is_long, ..Held::default() };
+        self.descend(&mut path, ids);
+        path.n_shared
+    }
+
     /// How many of `ids`, which follow a path, there are.
     pub(in crate::engine) fn n_after(&self, path: &Held, ids: &[u32]) -> usize {
         self.best_child(path.parent(), ids).map_or(0, |(_, common)| common)
@@ -81,12 +88,16 @@ impl Pages {
         })
     }
 
-    /// The page that [`Pages::next_window`] gave could not be filled.
-    pub(in crate::engine) fn drop_window(&mut self, path: &mut Held) {
+    /// The page that [`Pages::next_window`] gave last is of no use, as it could not be filled if it `is_empty`, or one behind
+    /// it could not.
+    pub(in crate::engine) fn drop_window(&mut self, path: &mut Held, is_empty: bool) {
         let node = path.nodes[path.window_from];
+        path.window_from += 1;
         self.let_go_window(node);
+        if !is_empty {
+            return;
+        }
         let window = std::mem::replace(&mut self.nodes[node as usize].window, NONE);
         self.free_windows.push(window);
-        path.window_from += 1;
     }
 }

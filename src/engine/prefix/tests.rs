@@ -1,6 +1,10 @@
-use super::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::page_file::{self, Fault, Key, PageFile, PageName};
+use super::shelf::{self, Shelf};
 use crate::format::model::{Header, Weights};
-use crate::model::KvPart;
+use crate::model::{KV_PAGE, KvKind, KvPart};
 
 const ROOT: [u64; 2] = [7, 9];
 

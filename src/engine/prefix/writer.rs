@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::page_file::{self, HEAD_BYTES, PageName};
+use super::page_file::{self, PageName};
 use super::shelf::Shelf;
 use crate::model::KvPart;
 use crate::sys::cpu;
@@ -29,8 +29,12 @@ pub(super) struct Writer {
     /// `None` once there are no more.
     pages: Option<Sender<FullPage>>,
     empty: Receiver<Vec<u8>>,
-    /// What layers have in a page.
-    part: KvPart,
+    give_back: Sender<Vec<u8>>,
+    /// How many pages may wait, and the buffers there are for that.
+    n_max: usize,
+    n_buffers: usize,
+    /// One of them.
+    spare: Option<Vec<u8>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,40 +44,59 @@ struct FullPage {
 }
 
 impl Writer {
-    /// Writes to `folder`, whose pages are on `shelf`, as long as they have up to `limit` bytes. Pages have
-    /// `page_bytes` of keys and values at most, of which layers have `part`.
+    /// Writes to `folder`, whose pages are on `shelf`, as long as they have up to `limit` bytes.
     pub(super) fn start(
         folder: PathBuf,
         shelf: Arc<Mutex<Shelf>>,
         limit: u64,
-        (page_bytes, part): (usize, KvPart),
     ) -> io::Result<Writer> {
         let (pages, full) = channel();
-        let (give_back, empty) = channel();
-        let file_bytes = HEAD_BYTES + page_bytes;
-        let n = (QUEUE_BYTES / file_bytes).clamp(*QUEUE_PAGES.start(), *QUEUE_PAGES.end());
-        for _ in 0..n {
-            // The receiver is there.
-            let _ = give_back.send(Vec::with_capacity(file_bytes));
-        }
+        let (give_back, empty) = channel::<Vec<u8>>();
+        let written = give_back.clone();
         let mut desk = Desk { folder, shelf, limit, failed: None, said: None, n_written: 0 };
         let thread = thread::Builder::new().name("leap-prefixes".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
             for FullPage { name, mut file } in full {
                 desk.take(&name, &mut file);
                 // Nobody wants it back at the end.
-                let _ = give_back.send(file);
+                let _ = written.send(file);
             }
         })?;
-        Ok(Writer { pages: Some(pages), empty, part, thread: Some(thread) })
+        let (pages, thread) = (Some(pages), Some(thread));
+        Ok(Writer { pages, empty, give_back, n_max: 0, n_buffers: 0, spare: None, thread })
     }
 
-    /// Has the page `name` of `ids` written; `false` if too many wait.
-    pub(super) fn offer(&self, name: PageName, ids: &[u32], kv: &[u8]) -> bool {
-        let Some((pages, mut file)) = self.pages.as_ref().zip(self.empty.try_recv().ok()) else {
+    /// Files have up to so many bytes from now on.
+    pub(super) fn make_room(&mut self, file_bytes: usize) {
+        let n = QUEUE_BYTES / file_bytes;
+        self.n_max = n.clamp(*QUEUE_PAGES.start(), *QUEUE_PAGES.end());
+        while self.n_buffers < self.n_max {
+            // The receiver is there.
+            let _ = self.give_back.send(Vec::with_capacity(file_bytes));
+            self.n_buffers += 1;
+        }
+    }
+
+    /// Whether a page more may wait.
+    pub(super) fn has_room(&mut self) -> bool {
+        while self.n_buffers > self.n_max && self.empty.try_recv().is_ok() {
+            self.n_buffers -= 1;
+        }
+        self.spare = self.spare.take().or_else(|| self.empty.try_recv().ok());
+        self.spare.is_some()
+    }
+
+    /// Has the page `name` of `ids` with `kv`, of which layers have `part` each, written; `false` if there is no room.
+    pub(super) fn offer(
+        &mut self,
+        name: PageName,
+        ids: &[u32],
+        (kv, part): (&[u8], &KvPart),
+    ) -> bool {
+        let Some((pages, mut file)) = self.pages.as_ref().zip(self.spare.take()) else {
             return false;
         };
-        page_file::fill(&mut file, &name, ids, (kv, &self.part));
+        page_file::fill(&mut file, &name, ids, (kv, part));
         pages.send(FullPage { name, file }).is_ok()
     }
 }

@@ -1,7 +1,12 @@
 //! What the model counts in `usize` and floats of its own, in the words of frames.
 
+use crate::engine::prefix::{PageToRead, PromptPage, Text};
 use crate::model::{Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, Wants};
-use crate::wire::frame::{FramePage, FrameSpan, FrameWants, Sizes};
+use crate::ring::PagesToRead;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::frame::{
+    FETCH_LEN, FetchPage, FrameKeep, FramePage, FrameSpan, FrameWants, HEADER_LEN, KEEP_IDS, Sizes,
+};
 use crate::wire::{Dtype, KvType};
 
 /// Most streams, and most rows of a batch: frames number them in 16 bits.
@@ -75,6 +80,60 @@ pub(in crate::engine) fn from_page(page: &FramePage) -> PageChange {
     }
 }
 
+/// A page that is to be kept in the words of frames.
+pub(in crate::engine) fn to_keep(page: &PromptPage<'_>) -> FrameKeep {
+    let mut ids = [0; KEEP_IDS];
+    ids[..page.ids.len()].copy_from_slice(page.ids);
+    FrameKeep {
+        stream: page.stream as u16,
+        is_long: page.is_long,
+        index: page.index as u32,
+        n_whole: page.n_whole as u32,
+        at: (page.at.page, page.at.window),
+        n_ids: page.ids.len() as u8,
+        ids,
+    }
+}
+
+/// A frame's page that is to be kept in the words of the engine.
+pub(in crate::engine) fn from_keep(page: &FrameKeep) -> PromptPage<'_> {
+    PromptPage {
+        stream: page.stream.into(),
+        is_long: page.is_long,
+        index: page.index as usize,
+        n_whole: page.n_whole as usize,
+        ids: page.ids(),
+        at: PagePair { page: page.at.0, window: page.at.1 },
+    }
+}
+
+/// Pages that are to be read in the words of frames, as many as one holds.
+pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead]) -> PagesToRead {
+    let room = FRAME_MAX.saturating_sub(HEADER_LEN + pages.len() * FETCH_LEN) / 4;
+    let ids = &ids[..ids.len().min(room)];
+    let has_ids = |page: &&PageToRead| page.index < ids.len().div_ceil(KV_PAGE);
+    let is_cut = ids.len() == room;
+    let pages = pages.iter().take_while(has_ids).take(u16::MAX.into());
+    let pages = pages.map(|page| FetchPage {
+        index: page.index as u32,
+        is_windowed: page.is_windowed,
+        page: page.page,
+    });
+    // Of a page that is cut there is another name.
+    let len = if is_cut { ids.len() / KV_PAGE * KV_PAGE } else { ids.len() };
+    PagesToRead { is_long, ids: ids[..len].to_vec(), pages: pages.collect() }
+}
+
+/// The same in the words of the engine.
+pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
+    let page = |page: &FetchPage| PageToRead {
+        index: page.index as usize,
+        is_windowed: page.is_windowed,
+        page: page.page,
+    };
+    pages.iter().map(page).collect()
+}
+
 /// What all nodes of a ring agree on for runs of `plan`; `None` if a number is beyond what
 /// frames can say.
 pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
@@ -121,6 +180,9 @@ pub(in crate::engine) fn precision(dtype: Dtype) -> Precision {
         Dtype::F32 => Precision::F32,
     }
 }
+
+/// Frames have room for the ids of a page.
+const _: () = assert!(KEEP_IDS == KV_PAGE);
 
 #[cfg(test)]
 mod tests {

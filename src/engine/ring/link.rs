@@ -39,5 +39,6 @@ pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
         carrier: heapless::String::new(),
         status: Status::Ready,
         streams: Streams::Empty,
+        keeps: false,
     }
 }

@@ -1,6 +1,7 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
 mod changes;
+mod prefixes;
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -28,8 +29,9 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    BoardsReport, FramePage, FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures,
+    BoardsReport, FrameKeep, FramePage, FrameSpan, MachineReading, NodeLine, Sizes, WorkFigures,
 };
+use crate::wire::hello::Name;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
@@ -120,6 +122,10 @@ enum Goal {
     HandedOver(Instant),
     /// There is room for another batch, and nothing that could be computed meanwhile.
     Room,
+    /// There is room for what is to be read.
+    Fetch,
+    /// It is known what has been read.
+    Fetched,
     /// The oldest batch that wants logits is back.
     Done,
 }
@@ -139,6 +145,10 @@ pub struct RingMaster {
     /// The spans of one that is submitted, and pages that streams have from the next one on.
     submitted: Vec<FrameSpan>,
     pages: Vec<FramePage>,
+    /// Pages of prompts that are to be kept ahead of it.
+    keeps: Vec<FrameKeep>,
+    /// Which node keeps none, as was told last.
+    unkept: Option<Name>,
     /// Whether what was submitted is lost, and what nodes had stored.
     is_lost: bool,
     is_interrupted: fn() -> bool,
@@ -192,6 +202,8 @@ impl RingMaster {
             batch: Batch::with_capacity(plan.max_batch),
             submitted: Vec::with_capacity(plan.max_batch),
             pages: Vec::with_capacity(plan.ctx_len.div_ceil(KV_PAGE) + plan.n_streams),
+            keeps: Vec::new(),
+            unkept: None,
             is_lost: false,
             is_interrupted: options.is_interrupted,
             tell: options.tell,
@@ -364,8 +376,10 @@ impl RingMaster {
         let fits = frames::to_frames(batch.spans(), &mut self.submitted);
         fits.ok_or(ForwardError::Plan)?;
         self.drive(seat, Goal::Room)?;
-        self.master.submit(&self.submitted, batch.tokens(), &self.pages);
+        let rows = (&self.submitted[..], batch.tokens());
+        self.master.submit(rows, (&self.keeps, &self.pages));
         self.pages.clear();
+        self.keeps.clear();
         self.drive(seat, Goal::Room)
     }
 
@@ -439,6 +453,8 @@ impl RingMaster {
         }
         let result = self.try_drive(seat, goal, is_waiting);
         if result == Err(StepError::Interrupted) {
+            // A batch may come to nothing that was to compute what they hold.
+            self.keeps.clear();
             self.master.forget_pending();
         }
         result
@@ -455,6 +471,11 @@ impl RingMaster {
             if self.is_lost && matches!(goal, Goal::Room | Goal::Done) {
                 self.is_lost = false;
                 self.pages.clear();
+                self.keeps.clear();
+                return Err(StepError::Lost);
+            }
+            // Whoever submits the next batch hears of it.
+            if self.is_lost && matches!(goal, Goal::Fetch | Goal::Fetched) {
                 return Err(StepError::Lost);
             }
             self.look_for_changes(seat);
@@ -464,6 +485,7 @@ impl RingMaster {
             }
             match step {
                 MasterStep::Compute => self.compute(seat)?,
+                MasterStep::Fetch => self.fetch(seat),
                 MasterStep::Lost => self.is_lost = true,
                 // Whoever waits for something else takes the result next, unless it is a ring.
                 MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => return Ok(()),
@@ -476,6 +498,8 @@ impl RingMaster {
                             self.master.is_handed_over() || is_late
                         }
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
+                        Goal::Fetch => self.master.has_room(),
+                        Goal::Fetched => self.master.has_found(),
                         Goal::Done => is_waiting.is_some_and(|is_waiting| !is_waiting()),
                     };
                     if is_reached {

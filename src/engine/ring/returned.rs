@@ -2,10 +2,11 @@
 
 use super::frames;
 use super::streams;
+use crate::engine::seat::Seat;
 use crate::model::{Precision, Stage};
 use crate::ring::{Held, Rows};
 use crate::wire::Dtype;
-use crate::wire::frame::{FramePage, KvPiece, Sizes};
+use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes};
 
 /// The rows of the last result, as they came.
 pub(super) struct Returned {
@@ -30,13 +31,13 @@ impl Returned {
 }
 
 /// Rows of the master: it gives the stage's, and takes the last node's.
-pub(super) struct MasterRows<'a, S> {
-    pub(super) stage: &'a mut S,
+pub(super) struct MasterRows<'a, 's> {
+    pub(super) stage: &'a mut Seat<'s>,
     pub(super) returned: &'a mut Returned,
     pub(super) held: &'a mut Held,
 }
 
-impl<S: Stage> Rows for MasterRows<'_, S> {
+impl Rows for MasterRows<'_, '_> {
     fn put(&mut self, first: usize, _: Dtype, bytes: &[u8]) {
         let Returned { row_bytes, bytes: rows, .. } = &mut *self.returned;
         rows[first * *row_bytes..][..bytes.len()].copy_from_slice(bytes);
@@ -48,6 +49,13 @@ impl<S: Stage> Rows for MasterRows<'_, S> {
 
     fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
         streams::set_page(self.held, (page, sizes), self.stage)
+    }
+
+    fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool {
+        let mut prefixes = self.stage.prefixes.take();
+        let is_there = streams::keep(prefixes.as_deref_mut(), (page, sizes), self.stage);
+        self.stage.prefixes = prefixes;
+        is_there
     }
 
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {

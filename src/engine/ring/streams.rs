@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::frames;
+use crate::engine::prefix::Store;
 use crate::model::{KvPlace, Stage, StageInfo};
-use crate::ring::{Held, KvPart, KvParts};
+use crate::ring::{Held, KvPart, KvParts, PagesToRead};
 use crate::sys::memory;
-use crate::wire::frame::{FramePage, KvPiece, Sizes, Streams};
+use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes, Streams};
 
 /// The keys and values of a stage.
 pub(super) struct StageParts<'a, S: Stage + ?Sized>(pub(super) &'a mut S);
@@ -67,6 +68,41 @@ pub(super) fn set_page(
         held.has_page(page, sizes);
     }
     is_there
+}
+
+/// As [`Rows::keep`](crate::ring::Rows::keep).
+pub(super) fn keep(
+    prefixes: Option<&mut Store>,
+    (page, sizes): (&FrameKeep, &Sizes),
+    stage: &mut (impl Stage + ?Sized),
+) -> bool {
+    let is_there = page.stream < sizes.n_streams && page.at.0 < sizes.n_pages;
+    if let Some(prefixes) = prefixes.filter(|_| is_there && stage.kv_part_bytes() > 0) {
+        prefixes.keep_or_miss(stage, &frames::from_keep(page));
+    }
+    is_there
+}
+
+/// Reads pages in an epoch, no more than the first `n_max`; returns how many are there.
+pub(super) fn read(
+    held: &mut Held,
+    prefixes: Option<&mut Store>,
+    (wanted, n_max): (&PagesToRead, usize),
+    (epoch, sizes): (u32, &Sizes),
+    stage: &mut (impl Stage + ?Sized),
+) -> usize {
+    let prefixes = prefixes.filter(|_| n_max > 0 && stage.kv_part_bytes() > 0);
+    let Some(prefixes) = prefixes else { return 0 };
+    let pages = frames::from_read(&wanted.pages[..n_max.min(wanted.pages.len())]);
+    prefixes.begin_text();
+    let n_read = prefixes.read(stage, (&wanted.ids, wanted.is_long), &pages);
+    for page in &wanted.pages[..n_read] {
+        held.has_read(page, sizes);
+    }
+    if n_read > 0 {
+        held.computed(epoch, sizes);
+    }
+    n_read
 }
 
 /// What a node says it has of the streams of epoch `from`.

@@ -1,5 +1,6 @@
 //! A worker's loop. It outlives masters: whoever comes next opens the ring anew.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use super::link::{carrier_notice, line, serve};
 use super::node::Node;
 use super::resplit::{Prepare, tell_unpacked};
 use super::streams::{self, StageParts};
+use crate::engine::prefix::Store;
 use crate::engine::weights::{Listener, Preparing};
 use crate::model::{
     AssembleError, CheckError, ForwardError, KV_PAGE, PackError, PackReport, Plan, Share, Span,
@@ -19,7 +21,7 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    BoardsReport, FramePage, KvPiece, MachineReading, Sizes, Status, WorkFigures,
+    BoardsReport, FrameKeep, FramePage, KvPiece, MachineReading, Sizes, Status, WorkFigures,
 };
 use crate::wire::hello;
 
@@ -63,6 +65,8 @@ pub struct WorkerOptions<'a, S> {
     pub prepare: &'a Prepare<'a, S>,
     /// Has other files.
     pub elsewhere: Elsewhere<'a, S>,
+    /// Where it keeps beginnings of prompts, if it does.
+    pub prefixes: Option<&'a RefCell<Store>>,
     /// Tells what the node's machine has spent.
     pub meter: NodeMeter<'a>,
     /// Tells what its boards have done, if it is a team of several.
@@ -124,6 +128,10 @@ pub fn run_worker<S: Stage>(
         drop(endpoint);
         let is_over = match step {
             WorkerStep::Open => !host.answer(&node, &mut worker, tell),
+            WorkerStep::Fetch => {
+                host.fetch(&node, &mut worker);
+                false
+            }
             _ => !host.compute(&node, &mut worker, &mut batch),
         };
         if is_over {
@@ -173,6 +181,11 @@ impl<S: Stage> Rows for StageRows<'_, S> {
         streams::set_page(self.held, (page, sizes), self.stage)
     }
 
+    fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool {
+        let mut prefixes = self.options.prefixes.map(RefCell::borrow_mut);
+        streams::keep(prefixes.as_deref_mut(), (page, sizes), self.stage)
+    }
+
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece> {
         self.held.give(&self.layers(), out)
     }
@@ -219,6 +232,20 @@ impl<S: Stage> StageRows<'_, S> {
         true
     }
 
+    /// Reads pages of a text that is about to be computed.
+    fn fetch(&mut self, node: &Node, worker: &mut Worker) {
+        let (epoch, sizes) = worker.epoch();
+        let (n_read, _) = node.compute(|| {
+            let mut prefixes = self.options.prefixes.map(RefCell::borrow_mut);
+            let of = (epoch, &sizes);
+            streams::read(self.held, prefixes.as_deref_mut(), worker.fetch(), of, self.stage)
+        });
+        if n_read > 0 {
+            self.restored = None;
+        }
+        worker.fetched(n_read);
+    }
+
     /// Gets ready for the master, and answers; `false` if the work ends here.
     fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
         let opening = worker.opening();
@@ -242,6 +269,7 @@ impl<S: Stage> StageRows<'_, S> {
         }
         let mut line = line(self.stage, self.options.name);
         line.status = status;
+        line.keeps = self.options.prefixes.is_some() && self.stage.kv_part_bytes() > 0;
         self.restore(from, &sizes);
         line.streams = streams::said(self.held, from, &sizes);
         if let Some(layers) = asked {

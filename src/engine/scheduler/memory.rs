@@ -18,6 +18,11 @@ impl Scheduler<'_> {
                 return false;
             }
             let lane = &mut self.lanes[self.order[at].1];
+            let is_awaited = !self.under_way.is_empty();
+            self.is_held = is_awaited && is_told_all && engine.has_to_read(&lane.stream, &lane.ids);
+            if self.is_held {
+                return false;
+            }
             engine.rewind(&mut lane.stream, if is_told_all { &lane.ids } else { &[] });
             lane.go_on();
         }

@@ -6,11 +6,15 @@ use crate::ring::Rows;
 impl Master {
     /// The batch that is begun has the pages that it needs.
     pub(super) fn change_pages(&mut self, rows: &mut impl Rows) {
+        for page in self.course.keeps() {
+            assert!(rows.keep(page, &self.options.sizes), "there is no {page:?}");
+        }
         for page in self.course.pages() {
             self.tables.apply(page);
             assert!(rows.set_page(page, &self.options.sizes), "there is no {page:?}");
         }
         if self.lines.len() > 1 {
+            self.pages_out.keep(self.course.keeps());
             self.pages_out.add(self.course.pages().iter().copied());
         }
     }

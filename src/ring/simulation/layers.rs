@@ -1,10 +1,12 @@
 //! A stand-in for layers, and what they store.
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
-use crate::ring::{Held, KvPart, KvParts, Rows};
+use crate::ring::{Held, KvPart, KvParts, PagesToRead, Rows};
 use crate::wire::Dtype;
-use crate::wire::frame::{FramePage, FrameSpan, KvPiece, Sizes, Streams};
+use crate::wire::frame::{FrameKeep, FramePage, FrameSpan, KvPiece, Sizes, Streams};
 
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
@@ -125,13 +127,78 @@ impl KvParts for Layers {
     }
 }
 
+/// Which page a node keeps in a file: the node, its layers, and the text up to the page's end.
+type PageKey = (usize, Range<u32>, Vec<u32>);
+
+/// What nodes keep in files over their lives: of each page all layers' values.
+pub(super) type Files = Arc<Mutex<HashMap<PageKey, Vec<[u64; PAGE]>>>>;
+
 /// The layers of a node, and what it has stored.
 pub(super) struct Stored {
+    node: usize,
+    files: Option<Files>,
+    /// What is told of each stream's text.
+    texts: Vec<Vec<u32>>,
     pub(super) layers: Layers,
     pub(super) held: Held,
 }
 
+impl Stored {
+    pub(super) fn new(node: usize, files: Option<Files>, layers: Layers, held: Held) -> Stored {
+        Stored { node, files, texts: vec![Vec::new(); 8], layers, held }
+    }
+
+    /// The name of a page's file, unless that is one that the node has no room for.
+    fn key(&self, text: &[u32]) -> Option<PageKey> {
+        let node = mix(self.node as u64, text.len() as u64);
+        let has_room = !mix(node, text[text.len() - 1].into()).is_multiple_of(7);
+        has_room.then(|| (self.node, self.layers.layers.clone(), text.to_vec()))
+    }
+
+    /// Reads pages, no more than `n_max`.
+    pub(super) fn read_pages(
+        &mut self,
+        (wanted, n_max): (&PagesToRead, usize),
+        (epoch, sizes): (u32, &Sizes),
+    ) -> usize {
+        let Some(files) = self.files.clone() else { return 0 };
+        let files = files.lock().unwrap();
+        let mut n = 0;
+        for page in wanted.pages.iter().take(n_max) {
+            let key = self.key(&wanted.ids[..(page.index as usize + 1) * PAGE]);
+            let Some(values) = key.and_then(|key| files.get(&key)) else { break };
+            for (pages, values) in self.layers.kv.iter_mut().zip(values) {
+                pages[page.page as usize] = *values;
+            }
+            self.held.has_read(page, sizes);
+            n += 1;
+        }
+        if n > 0 {
+            self.held.computed(epoch, sizes);
+        }
+        n
+    }
+}
+
 impl Rows for Stored {
+    fn keep(&mut self, page: &FrameKeep, _: &Sizes) -> bool {
+        let text = &mut self.texts[usize::from(page.stream)];
+        if page.index == 0 {
+            text.clear();
+        }
+        if text.len() != page.index as usize * PAGE {
+            return true;
+        }
+        text.extend_from_slice(page.ids());
+        let key = self.key(&self.texts[usize::from(page.stream)]);
+        if let Some((files, key)) = self.files.as_ref().zip(key) {
+            let at = page.at.0 as usize;
+            let values: Vec<[u64; PAGE]> = self.layers.kv.iter().map(|pages| pages[at]).collect();
+            files.lock().unwrap().insert(key, values);
+        }
+        true
+    }
+
     fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
         self.held.has_page(page, sizes);
         self.layers.set_page(page)
@@ -192,6 +259,10 @@ impl Stored {
 pub(super) struct MasterRows<'a>(pub(super) &'a mut Stored, pub(super) &'a mut Vec<u64>);
 
 impl Rows for MasterRows<'_> {
+    fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool {
+        self.0.keep(page, sizes)
+    }
+
     fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool {
         self.0.set_page(page, sizes)
     }

@@ -18,6 +18,7 @@ use crate::transport::loopback::Network;
 use crate::wire::datagram::{CHUNKS_MAX, DATAGRAM_BYTES};
 use crate::wire::frame::FrameSpan;
 
+use layers::Files;
 use nodes::{MasterNode, WorkerNode};
 use scenario::Scenario;
 
@@ -87,6 +88,8 @@ struct Shape {
     /// What packing a layer takes that is new to a node.
     packing_us: u64,
     has_key: bool,
+    /// What nodes keep in files, if they do.
+    files: Option<Files>,
 }
 
 impl Shape {
@@ -121,7 +124,8 @@ impl Shape {
 }
 
 impl Ring {
-    fn new(shape: Shape, faults: Faults) -> Ring {
+    fn new(mut shape: Shape, faults: Faults) -> Ring {
+        shape.files = shape.files.map(|_| Files::default());
         let network = Network::new(shape.seed, faults);
         let master = MasterNode::new(&network, &shape);
         let told = vec![shape.clone(); shape.layers.len() - 1];

@@ -1,5 +1,7 @@
 //! A simulated master and workers: the real machines over a stand-in for layers.
 
+mod texts;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -15,7 +17,8 @@ use crate::transport::loopback::{self, Loopback, Network};
 use crate::transport::{Endpoint, Micros};
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    FramePage, FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, Streams, WorkFigures,
+    FrameKeep, FramePage, FrameSpan, FrameWants, MachineReading, NodeLine, Sizes, Status, Streams,
+    WorkFigures,
 };
 use crate::wire::hello::{self, RingInfo};
 use crate::wire::seal::Key;
@@ -110,6 +113,7 @@ fn line(shape: &Shape, index: usize, layers: Range<u32>) -> NodeLine {
         carrier: heapless::String::new(),
         status: Status::Ready,
         streams: Streams::Empty,
+        keeps: false,
     }
 }
 
@@ -165,7 +169,7 @@ impl WorkerNode {
                 (shape.dim, n_layers),
                 FRAME_MAX,
             ),
-            stored: Stored { layers: Layers::new(layers, shape.dim), held },
+            stored: Stored::new(index, shape.files.clone(), Layers::new(layers, shape.dim), held),
             step: WorkerStep::Idle,
             busy: None,
             is_lost: false,
@@ -187,7 +191,7 @@ impl WorkerNode {
         if self.is_lost {
             self.stored.lose();
         }
-        let Stored { mut layers, mut held } = self.stored;
+        let Stored { mut layers, mut held, .. } = self.stored;
         held.set_aside(layers.layers.clone(), ROOM, &mut layers);
         held
     }
@@ -214,6 +218,7 @@ impl WorkerNode {
             let took_us = match step {
                 WorkerStep::Idle => break,
                 WorkerStep::Open => self.packing_us(),
+                WorkerStep::Fetch => 0,
                 WorkerStep::Compute => {
                     let spans = self.worker.spans();
                     let rows = spans.iter().map(|span| usize::from(span.n_rows)).sum();
@@ -260,6 +265,11 @@ impl WorkerNode {
         if is_lost {
             return self.worker.discard();
         }
+        if self.step == WorkerStep::Fetch {
+            let (epoch, sizes) = self.worker.epoch();
+            let n_read = self.stored.read_pages(self.worker.fetch(), (epoch, &sizes));
+            return self.worker.fetched(n_read);
+        }
         self.log.push((self.index, self.worker.spans()[0].pos, since, until));
         self.stored.layers.run(self.worker.spans());
         let (epoch, sizes) = self.worker.epoch();
@@ -275,8 +285,12 @@ struct Lane {
     /// How many ids of both are submitted.
     n_submitted: usize,
     is_waiting: bool,
-    /// Its pages.
+    /// Its pages, how many of them the nodes know of, and how many are kept.
     pages: Vec<u32>,
+    n_told: usize,
+    n_kept: usize,
+    /// Whether it has been asked what files have of its text.
+    has_asked: bool,
 }
 
 pub(super) struct MasterNode {
@@ -292,6 +306,12 @@ pub(super) struct MasterNode {
     lanes: Vec<Lane>,
     /// Pages that no stream has.
     free: Vec<u32>,
+    /// Pages that are full and not kept yet.
+    keeps: Vec<FrameKeep>,
+    /// The stream whose text's pages are read.
+    reading: Option<usize>,
+    /// Ids that were read.
+    pub(super) n_read: usize,
     dice: Dice,
     busy: Option<Busy>,
     is_lost: bool,
@@ -308,6 +328,9 @@ impl MasterNode {
             n_submitted: 0,
             is_waiting: false,
             pages: Vec::new(),
+            n_told: 0,
+            n_kept: 0,
+            has_asked: shape.files.is_none(),
         };
         let n_streams = shape.prompts.len() as u16;
         // Some more, to copy to.
@@ -340,11 +363,14 @@ impl MasterNode {
             max_batch: shape.max_batch.into(),
             endpoint: network.endpoint(config(shape, 0, 0), next),
             master,
-            stored: Stored { layers, held: Held::default() },
+            stored: Stored::new(0, shape.files.clone(), layers, Held::default()),
             sizes,
             returned: Vec::new(),
             lanes: shape.prompts.iter().map(lane).collect(),
             free: (0..n_pages).collect(),
+            keeps: Vec::new(),
+            reading: None,
+            n_read: 0,
             dice: Dice::new(shape.seed ^ 0x9a9e),
             busy: None,
             is_lost: false,
@@ -455,6 +481,9 @@ impl MasterNode {
             self.computed(since, until);
         }
         loop {
+            if self.master.has_found() {
+                self.go_on_from_files();
+            }
             while self.master.has_room() && self.submit() {}
             let mut rows = MasterRows(&mut self.stored, &mut self.returned);
             match self.master.poll(now, &mut Hop::new(&mut self.endpoint), &mut rows) {
@@ -466,6 +495,16 @@ impl MasterNode {
                     let until = now + self.shape.cost.of(n_layers, rows);
                     self.busy = Some(Busy { since: now, until });
                     break;
+                }
+                MasterStep::Fetch if std::mem::take(&mut self.is_lost) => {
+                    self.stored.lose();
+                    self.master.begin_anew();
+                }
+                MasterStep::Fetch => {
+                    let (wanted, epoch) = (self.master.fetch(), self.master.epoch());
+                    let asked = (wanted, wanted.pages.len());
+                    let n_read = self.stored.read_pages(asked, (epoch, &self.sizes));
+                    self.master.fetched(n_read);
                 }
                 MasterStep::Done => self.collect(),
                 MasterStep::Lost => self.begin_streams_anew(),
@@ -507,8 +546,17 @@ impl MasterNode {
     /// Submits the next part of one stream's text.
     fn submit(&mut self) -> bool {
         let n_predict = self.n_predict;
-        let is_ready = |lane: &Lane| !lane.is_waiting && lane.answer.len() < n_predict;
-        let Some(stream) = self.lanes.iter().position(is_ready) else { return false };
+        let is_ready = |(stream, lane): &(usize, &Lane)| {
+            let is_reading = self.reading == Some(*stream);
+            let may_ask = lane.has_asked || self.reading.is_none();
+            !lane.is_waiting && !is_reading && may_ask && lane.answer.len() < n_predict
+        };
+        let Some((stream, _)) = self.lanes.iter().enumerate().find(is_ready) else { return false };
+        if !self.lanes[stream].has_asked {
+            self.ask_files(stream);
+            return true;
+        }
+        self.keep_pages();
         let lane = &mut self.lanes[stream];
         let n_ids = lane.prompt.len() + lane.answer.len();
         let (pos, end) = (lane.n_submitted, n_ids.min(lane.n_submitted + self.max_batch));
@@ -519,39 +567,9 @@ impl MasterNode {
         let pages = self.change_pages(stream, pos..end);
         let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
         let span = FrameSpan { stream, wants, pos, n_rows, is_long: false };
-        self.master.submit(&[span], &tokens, &pages);
+        self.master.submit((&[span], &tokens), (&self.keeps, &pages));
+        self.keeps.clear();
         true
-    }
-
-    /// Gives a stream any pages for these positions, now and then another one for what it goes on from.
-    fn change_pages(&mut self, stream: usize, positions: Range<usize>) -> Vec<FramePage> {
-        let (lane, mut changes) = (&mut self.lanes[stream], Vec::new());
-        let stream = stream as u16;
-        let take = |dice: &mut Dice, free: &mut Vec<u32>| {
-            free.swap_remove(dice.below(free.len() as u64) as usize)
-        };
-        let is_inside = !positions.start.is_multiple_of(PAGE);
-        if is_inside && self.dice.below(3) == 0 {
-            let index = positions.start / PAGE;
-            let (from, to) = (lane.pages[index], take(&mut self.dice, &mut self.free));
-            (lane.pages[index], _) = (to, self.free.push(from));
-            let (index, from) = (index as u32, Some((from, None)));
-            changes.push(FramePage { stream, index, to: (to, None), from });
-        }
-        while lane.pages.len() * PAGE < positions.end {
-            let (index, to) = (lane.pages.len() as u32, take(&mut self.dice, &mut self.free));
-            lane.pages.push(to);
-            changes.push(FramePage { stream, index, to: (to, None), from: None });
-        }
-        changes
-    }
-
-    /// The nodes have forgotten everything.
-    fn begin_streams_anew(&mut self) {
-        for lane in &mut self.lanes {
-            (lane.n_submitted, lane.is_waiting) = (0, false);
-            self.free.append(&mut lane.pages);
-        }
     }
 }
 

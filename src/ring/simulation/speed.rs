@@ -22,6 +22,7 @@ fn shape(n_nodes: usize, n_streams: usize, prompt: usize, n_predict: usize) -> S
         cost: COST,
         packing_us: 0,
         has_key: false,
+        files: None,
     }
 }
 

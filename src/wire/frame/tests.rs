@@ -1,4 +1,5 @@
 use super::*;
+use crate::wire::KvType;
 
 const SIZES: Sizes = Sizes {
     ctx_len: 4096,
@@ -25,6 +26,7 @@ fn line() -> NodeLine {
         carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
         streams: Streams::Kept,
+        keeps: true,
     }
 }
 
@@ -214,6 +216,72 @@ fn pages_come_back() {
     assert_eq!(PAGES.map(|page| FramePage::from_words(&page.to_words())), PAGES.map(Ok));
 }
 
+fn keeps() -> [FrameKeep; 2] {
+    let keep = FrameKeep {
+        stream: 2,
+        is_long: true,
+        index: 70,
+        n_whole: 81,
+        at: (0x102, None),
+        n_ids: 64,
+        ids: std::array::from_fn(|at| 0x0201 + at as u32),
+    };
+    let mut last = FrameKeep { stream: 0, at: (3, Some(4)), is_long: false, n_ids: 2, ..keep };
+    last.ids[2..].fill(0);
+    [keep, last]
+}
+
+#[test]
+fn pages_that_are_to_be_kept_come_back() {
+    let mut out = [0xa5; 700];
+    let (len, n) = emit_keeps(3, &keeps(), &mut out).unwrap();
+    let mut wanted = b"LEPF\x08\0\0\0\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0".to_vec();
+    wanted.resize(HEADER_LEN, 0);
+    wanted.extend_from_slice(b"\x02\0\x01\x40\x46\0\0\0\x51\0\0\0\x02\x01\0\0");
+    wanted.extend_from_slice(b"\xff\xff\xff\xff\x01\x02\0\0\x02\x02\0\0");
+    assert_eq!((&out[..wanted.len()], n), (&wanted[..], 2));
+    let rest = &out[HEADER_LEN + KEEP_LEN..len];
+    assert_eq!(rest[..20], *b"\0\0\0\x02\x46\0\0\0\x51\0\0\0\x03\0\0\0\x04\0\0\0");
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!(frame.repr(), Repr::Keep { epoch: 3, n_pages: 2 });
+    assert_eq!(frame.keeps().collect::<Result<Vec<_>, _>>(), Ok(keeps().to_vec()));
+    assert!(Frame::parse(&out[..len - 1]).is_err());
+    assert_eq!(emit_keeps(3, &keeps(), &mut out[..len - 1]), Some((len - KEEP_LEN, 1)));
+    for n_ids in [0, 65, 255] {
+        out[HEADER_LEN + 3] = n_ids;
+        let frame = Frame::parse(&out[..len - KEEP_LEN]).unwrap();
+        assert!(frame.keeps().all(|page| page.is_err()), "{n_ids}");
+    }
+}
+
+const FETCH: Fetch =
+    Fetch { epoch: 3, batch: 0x0102, is_long: true, n_pages: 2, n_found: 1, n_ids: 3 };
+const FETCHED: [FetchPage; 2] = [
+    FetchPage { index: 5, is_windowed: false, page: 9 },
+    FetchPage { index: 1, is_windowed: true, page: 0x304 },
+];
+
+#[test]
+fn pages_that_are_to_be_read_come_back() {
+    let mut out = [0xa5; 200];
+    let len = emit_fetch(&FETCH, &FETCHED, &[7, 8, 9], &mut out).unwrap();
+    let mut wanted =
+        b"LEPF\x09\0\0\x01\x03\0\0\0\x02\x01\0\0\x03\0\0\0\0\0\0\0\x01\0\x02\0".to_vec();
+    wanted.resize(HEADER_LEN, 0);
+    wanted.extend_from_slice(b"\x05\0\0\0\x09\0\0\0\x01\0\0\x80\x04\x03\0\0");
+    wanted.extend_from_slice(b"\x07\0\0\0\x08\0\0\0\x09\0\0\0");
+    assert_eq!(out[..len], wanted);
+    let frame = Frame::parse(&out[..len]).unwrap();
+    assert_eq!(frame.repr(), Repr::Fetch(FETCH));
+    let (pages, ids) = frame.fetch();
+    assert_eq!(
+        (pages.collect::<Vec<_>>(), ids.collect::<Vec<_>>()),
+        (FETCHED.to_vec(), vec![7, 8, 9])
+    );
+    assert!(Frame::parse(&out[..len - 1]).is_err());
+    assert_eq!(emit_fetch(&FETCH, &FETCHED, &[7, 8, 9], &mut out[..len - 1]), None);
+}
+
 #[test]
 fn long_names_are_cut_at_a_character() {
     let mut out = [0; 100];
@@ -240,7 +308,12 @@ fn no_forged_byte_makes_an_accessor_panic() {
     let mut pages = vec![0; 200];
     let (len, _) = emit_pages(9, &PAGES, &mut pages).unwrap();
     pages.truncate(len);
-    for frame in [activations(), open, pages] {
+    let [mut keep, mut fetch] = [vec![0; 700], vec![0; 200]];
+    let (len, _) = emit_keeps(9, &keeps(), &mut keep).unwrap();
+    keep.truncate(len);
+    let len = emit_fetch(&FETCH, &FETCHED, &[7, 8, 9], &mut fetch).unwrap();
+    fetch.truncate(len);
+    for frame in [activations(), open, pages, keep, fetch] {
         for at in 0..frame.len() {
             for byte in [0, 1, 2, 3, 0x7f, 0xff] {
                 let mut forged = frame.clone();
@@ -248,7 +321,9 @@ fn no_forged_byte_makes_an_accessor_panic() {
                 let Ok(frame) = Frame::parse(&forged) else { continue };
                 let _ = (frame.spans().count(), frame.figures().count());
                 let _ = (frame.rows().len(), frame.lines().count(), frame.name());
-                let _ = (frame.assigned().count(), frame.pages().count());
+                let _ = (frame.assigned().count(), frame.pages().count(), frame.keeps().count());
+                let (pages, ids) = frame.fetch();
+                let _ = (pages.count(), ids.count());
             }
         }
     }

@@ -86,7 +86,7 @@ fn a_refusal_begins_with_these_bytes() {
     assert_eq!(bytes[..16], [9; 16]);
     assert_eq!(
         bytes[16..REFUSE_FIXED],
-        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0]
+        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]
     );
     let short = Refuse::parse(&bytes[..REFUSE_FIXED]).unwrap();
     assert_eq!(short.refusal, refuse.refusal);
@@ -97,7 +97,7 @@ fn a_refusal_begins_with_these_bytes() {
 fn a_hello_begins_with_these_bytes() {
     let mut bytes = [0xa5; HELLO_LEN];
     hello().emit(&mut bytes);
-    assert_eq!(bytes[..16], [10, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(bytes[..16], [11, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(bytes[64..80], [0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(bytes[80..96], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
@@ -147,9 +147,9 @@ fn names_are_bounded_and_printable() {
 #[test]
 fn other_versions_can_be_refused() {
     let mut bytes = [0; HELLO_LEN + 10];
-    bytes[0] = 11;
+    bytes[0] = 12;
     bytes[16..32].fill(8);
-    assert_eq!(Hello::stranger(&bytes), Some((11, [8; 16])));
+    assert_eq!(Hello::stranger(&bytes), Some((12, [8; 16])));
     assert_eq!(Hello::stranger(&bytes[..31]), None);
 }
 

@@ -22,6 +22,15 @@ fuzz_target!(|bytes: Vec<u8>| {
             assert_eq!(n_lines, usize::from(promised));
             assert_eq!(frame.assigned().count(), usize::from(n_assigned));
         }
+        Repr::Keep { n_pages, .. } => {
+            let keeps = frame.keeps().map(|keep| keep.map(|keep| keep.ids().len()));
+            assert_eq!(keeps.count(), usize::from(n_pages));
+        }
+        Repr::Fetch(fetch) => {
+            let (pages, ids) = frame.fetch();
+            assert_eq!(pages.count(), usize::from(fetch.n_pages));
+            assert_eq!(ids.count(), fetch.n_ids as usize);
+        }
         Repr::Down { .. } => drop(frame.name().to_string()),
         _ => assert!(frame.name().is_empty()),
     }

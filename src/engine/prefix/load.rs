@@ -1,0 +1,140 @@
+//! Pages of the KV cache that are filled from files when a prompt begins like theirs.
+
+use super::store::{PageToRead, Store, Text};
+use crate::engine::pages::{Held, Pages, WindowNeeded};
+use crate::engine::stream::Places;
+use crate::model::{KV_PAGE, PagePair};
+
+/// Pages of a text that nodes of a ring can be asked for at once, whatever follows them.
+const AT_ONCE: usize = 400;
+
+/// Has all nodes read pages of a text; returns how many, the first, all have read.
+pub(in crate::engine) type Read<'a> =
+    &'a mut dyn FnMut(&mut Store, Text<'_>, &[PageToRead]) -> usize;
+
+/// Whether files have a full page of `ids` that no page of the KV cache has.
+pub(in crate::engine) fn has_more(
+    store: &Store,
+    places: &Places,
+    (ids, is_long): Text<'_>,
+) -> bool {
+    let ids = &ids[..ids.len().saturating_sub(1)];
+    let n_there = places.with_pages(|pages| pages.n_whole(ids, is_long));
+    let names = store.names((&ids[..ids.len().min((n_there + 1) * KV_PAGE)], is_long));
+    let is_in_reach = n_there < AT_ONCE && ids.len() >= (n_there + 1) * KV_PAGE;
+    is_in_reach && names.get(n_there).is_some_and(|name| store.has(name))
+}
+
+/// Fills pages with what files have of the beginning of `ids`, a long text or not, as far as there are free ones.
+pub(in crate::engine) fn load(
+    store: &mut Store,
+    places: &Places,
+    (ids, is_long): Text<'_>,
+    read: Read<'_>,
+) {
+    store.begin_text();
+    let ids = &ids[..ids.len().saturating_sub(1)];
+    let path = places.with_pages(|pages| pages.hold_path(ids, is_long));
+    let mut loading = Loading { store, places, read, is_long, path };
+    loading.whole_pages(ids);
+    let mut text = ids[..loading.path.shared_len()].to_vec();
+    loading.tail(ids, &mut text);
+    loading.windows(&text);
+    let Loading { mut path, .. } = loading;
+    places.with_pages(|pages| pages.release(&mut path, &text));
+}
+
+struct Loading<'a, 'r> {
+    store: &'a mut Store,
+    places: &'a Places,
+    read: Read<'r>,
+    is_long: bool,
+    path: Held,
+}
+
+impl Loading<'_, '_> {
+    fn with_pages<R>(&mut self, use_them: impl FnOnce(&mut Pages, &mut Held) -> R) -> R {
+        let path = &mut self.path;
+        self.places.with_pages(|pages| use_them(pages, path))
+    }
+
+    /// Has pages of a text read, if there are any.
+    fn read(&mut self, ids: &[u32], pages: &[PageToRead]) -> usize {
+        if pages.is_empty() { 0 } else { (self.read)(self.store, (ids, self.is_long), pages) }
+    }
+
+    /// Adds full pages of `ids` to the path.
+    fn whole_pages(&mut self, ids: &[u32]) {
+        let n_there = self.path.n_shared();
+        let whole = &ids[..ids.len() / KV_PAGE * KV_PAGE];
+        let names = self.store.names((whole, self.is_long));
+        let mut wanted = Vec::new();
+        for (index, name) in names.iter().enumerate().skip(n_there) {
+            if !self.store.has(name) {
+                break;
+            }
+            let page = self.with_pages(|pages, path| pages.add_page(path));
+            let Some(page) = page else { break };
+            wanted.push(PageToRead { index, is_windowed: false, page });
+        }
+        let n_wanted = wanted.len();
+        let n_read = self.read(&whole[..(n_there + n_wanted) * KV_PAGE], &wanted);
+        self.with_pages(|pages, path| {
+            (n_read..n_wanted).for_each(|_| pages.drop_last(path));
+            pages.end_page(path, &ids[..(n_there + n_read) * KV_PAGE]);
+        });
+        if n_read < n_wanted && n_there + n_read < AT_ONCE {
+            self.store.doubt(&names[n_there + n_read]);
+        }
+        self.store.n_read += (n_read * KV_PAGE) as u64;
+    }
+
+    /// Adds a page to the path that has more of `ids` than there is, if only its beginning; `text`, which the path has, has
+    /// its ids then too.
+    fn tail(&mut self, ids: &[u32], text: &mut Vec<u32>) {
+        let rest = &ids[text.len()..];
+        let n_there = self.with_pages(|pages, path| pages.n_after(path, rest));
+        if n_there == rest.len().min(KV_PAGE) {
+            return;
+        }
+        let names = self.store.names((text, self.is_long));
+        let parent = names.last().map_or(self.store.root(self.is_long), |name| name.own);
+        let Some(tail) = self.store.best_tail(parent, rest, n_there) else { return };
+        let added = self.with_pages(|pages, path| pages.add_last(path));
+        let Some(PagePair { page, window }) = added else { return };
+        let n = text.len();
+        text.extend_from_slice(&tail);
+        let index = n / KV_PAGE;
+        let window = window.map(|page| PageToRead { index, is_windowed: true, page });
+        let whole = PageToRead { index, is_windowed: false, page };
+        let wanted: Vec<PageToRead> = [whole].into_iter().chain(window).collect();
+        if self.read(text, &wanted) == wanted.len() {
+            self.store.n_read += tail.len() as u64;
+        } else {
+            self.with_pages(|pages, path| pages.drop_last(path));
+            text.truncate(n);
+        }
+    }
+
+    /// Fills the pages of layers with a window that the end of the path looks back to, the last ones first.
+    fn windows(&mut self, text: &[u32]) {
+        let mut all = Vec::new();
+        self.with_pages(|pages, path| all.extend(std::iter::from_fn(|| pages.next_window(path))));
+        let empty = |needed: &WindowNeeded| match *needed {
+            WindowNeeded::There(_) => None,
+            WindowNeeded::Empty(index, page) => Some(PageToRead { index, is_windowed: true, page }),
+        };
+        let wanted: Vec<PageToRead> = all.iter().filter_map(empty).collect();
+        let whole = self.path.shared_len().min(text.len());
+        let n_read = self.read(&text[..whole], &wanted);
+        let Some(missing) = wanted.get(n_read) else { return };
+        // Nor are those of use that are before it.
+        for needed in all.iter().rev() {
+            let is_empty = empty(needed).is_some();
+            self.with_pages(|pages, path| pages.drop_window(path, is_empty));
+            if empty(needed) == Some(*missing) {
+                break;
+            }
+        }
+    }
+}

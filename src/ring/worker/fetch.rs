@@ -1,0 +1,82 @@
+//! Which pages streams have, and those that a worker keeps and reads.
+
+use super::{Worker, WorkerTask};
+use crate::ring::batch::Broken;
+use crate::ring::fetch::PagesToRead;
+use crate::ring::{Link, Reason, Rows};
+use crate::wire::frame::{Fetch, Frame, KEEP_IDS};
+
+impl Worker {
+    /// What [`WorkerStep::Fetch`](super::WorkerStep) asks for: the pages, and how many of them, the first, are of use.
+    pub(crate) fn fetch(&self) -> (&PagesToRead, usize) {
+        (&self.fetch.0, self.fetch.1)
+    }
+
+    /// So many of them, the first, have been read.
+    pub(crate) fn fetched(&mut self, n_found: usize) {
+        self.fetch.1 = self.fetch.1.min(n_found);
+        self.work = WorkerTask::SendingFetch;
+    }
+
+    /// FETCH has come.
+    pub(super) fn take_fetch(&mut self, frame: &Frame<'_>, fetch: &Fetch) -> Result<(), Broken> {
+        let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == fetch.epoch) else {
+            // Of an epoch that is over.
+            return Ok(());
+        };
+        // A page of a longer text may begin like the last one of this.
+        let ids_max = sizes.ctx_len.saturating_add(KEEP_IDS as u32);
+        if fetch.n_found > fetch.n_pages || fetch.n_ids > ids_max {
+            return Err(Broken("pages of no text"));
+        }
+        self.fetch = (PagesToRead::of(frame, fetch), fetch.n_found.into());
+        self.batch = (epoch, fetch.batch, sizes);
+        self.work = WorkerTask::Fetching;
+        Ok(())
+    }
+
+    /// Sends it on; `false` if it has to wait.
+    pub(super) fn send_fetch(&mut self, link: &mut impl Link) -> bool {
+        let ((epoch, batch, _), (pages, n_found)) = (self.batch, &self.fetch);
+        match pages.send((epoch, batch), (*n_found, self.is_last), link) {
+            Ok(is_sent) => is_sent,
+            // What came in a frame fits one.
+            Err(_) => {
+                self.lose_epoch(Reason::Reset);
+                true
+            }
+        }
+    }
+
+    /// Pages are to be kept, as a frame in `scratch` says.
+    pub(super) fn keep_pages(
+        &mut self,
+        epoch: u32,
+        len: usize,
+        rows: &mut impl Rows,
+    ) -> Result<(), Broken> {
+        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
+        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("KEEP"))?;
+        let mut pages = frame.keeps();
+        match pages.all(|page| page.is_ok_and(|page| rows.keep(&page, &sizes))) {
+            true => Ok(()),
+            false => Err(Broken("pages that there are not")),
+        }
+    }
+
+    /// Streams have other pages, as a frame in `scratch` says.
+    pub(super) fn change_pages(
+        &mut self,
+        epoch: u32,
+        len: usize,
+        rows: &mut impl Rows,
+    ) -> Result<(), Broken> {
+        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
+        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("PAGES"))?;
+        let mut pages = frame.pages();
+        match pages.all(|page| page.is_ok_and(|page| rows.set_page(&page, &sizes))) {
+            true => Ok(()),
+            false => Err(Broken("pages that there are not")),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Pages of prompts that nodes keep in files, in frames.
+
+use super::WireError;
+use super::fields::{HEADER_LEN, put, u16_at, u32_at};
+use super::kv::FramePair;
+
+/// Most ids of a page.
+pub const KEEP_IDS: usize = 64;
+/// Bytes of a page that is to be kept.
+pub const KEEP_LEN: usize = IDS_AT + 4 * KEEP_IDS;
+/// Most of them in a frame.
+pub const KEEPS_MAX: usize = 64;
+/// Bytes of a page that is to be read.
+pub const FETCH_LEN: usize = 8;
+
+const IDS_AT: usize = 20;
+/// In place of a page.
+const NO_PAGE: u32 = u32::MAX;
+/// Of layers with a window.
+const WINDOWED: u32 = 1 << 31;
+
+/// A page of a stream's prompt that is computed, and to be kept. A prompt's are told in order, from the first on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameKeep {
+    /// The stream.
+    pub stream: u16,
+    /// Whether its text is a long one.
+    pub is_long: bool,
+    /// Which of its pages.
+    pub index: u32,
+    /// Full pages of the prompt.
+    pub n_whole: u32,
+    /// Where its positions lie.
+    pub at: FramePair,
+    /// How many ids it has.
+    pub n_ids: u8,
+    /// These, and zeros.
+    pub ids: [u32; KEEP_IDS],
+}
+
+impl FrameKeep {
+    /// Its ids.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids[..self.n_ids.into()]
+    }
+}
+
+/// A page of a text that is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchPage {
+    /// Which of the text.
+    pub index: u32,
+    /// Whether it is that of layers with a window.
+    pub is_windowed: bool,
+    /// Where it goes.
+    pub page: u32,
+}
+
+/// Which pages are to be read, of the text whose ids follow them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fetch {
+    /// The epoch.
+    pub epoch: u32,
+    /// Its number among the batches.
+    pub batch: u32,
+    /// Whether the text is a long one.
+    pub is_long: bool,
+    /// Pages.
+    pub n_pages: u16,
+    /// How many of them, the first, all nodes so far have read.
+    pub n_found: u16,
+    /// Ids of the text.
+    pub n_ids: u32,
+}
+
+impl Fetch {
+    /// Reads it from a frame's header.
+    pub(super) fn parse<const N: usize>(header: &[u8; N]) -> Fetch {
+        Fetch {
+            epoch: u32_at(header, 8),
+            batch: u32_at(header, 12),
+            is_long: header[7] == 1,
+            n_pages: u16_at(header, 26),
+            n_found: u16_at(header, 24),
+            n_ids: u32_at(header, 16),
+        }
+    }
+
+    /// Writes it.
+    pub(super) fn emit(&self, header: &mut [u8]) {
+        header[7] = u8::from(self.is_long);
+        put(header, 8, &self.epoch.to_le_bytes());
+        put(header, 12, &self.batch.to_le_bytes());
+        put(header, 16, &self.n_ids.to_le_bytes());
+        put(header, 24, &self.n_found.to_le_bytes());
+        put(header, 26, &self.n_pages.to_le_bytes());
+    }
+
+    /// Bytes of the whole frame.
+    pub fn bytes(&self) -> usize {
+        let ids = (self.n_ids as usize).saturating_mul(4);
+        (HEADER_LEN + usize::from(self.n_pages) * FETCH_LEN).saturating_add(ids)
+    }
+
+    /// The pages and the ids in a frame's `body`.
+    pub(super) fn parts<'a>(&self, body: &'a [u8]) -> (&'a [u8], &'a [u8]) {
+        body.split_at(usize::from(self.n_pages) * FETCH_LEN)
+    }
+
+    /// Writes them; there are as many as it counts.
+    pub(super) fn emit_body(&self, pages: &[FetchPage], ids: &[u32], body: &mut [u8]) {
+        assert_eq!((usize::from(self.n_pages), self.n_ids as usize), (pages.len(), ids.len()));
+        let (page_bytes, id_bytes) = body.split_at_mut(pages.len() * FETCH_LEN);
+        for (page, out) in pages.iter().zip(page_bytes.as_chunks_mut::<FETCH_LEN>().0) {
+            emit_fetch_page(page, out);
+        }
+        for (id, out) in ids.iter().zip(id_bytes.as_chunks_mut().0) {
+            *out = id.to_le_bytes();
+        }
+    }
+}
+
+pub(super) fn emit_keep(keep: &FrameKeep, out: &mut [u8; KEEP_LEN]) {
+    put(out, 0, &keep.stream.to_le_bytes());
+    (out[2], out[3]) = (keep.is_long.into(), keep.n_ids);
+    let (page, window) = (keep.at.0, keep.at.1.unwrap_or(NO_PAGE));
+    for (at, value) in [(4, keep.index), (8, keep.n_whole), (12, page), (16, window)] {
+        put(out, at, &value.to_le_bytes());
+    }
+    for (id, out) in keep.ids.iter().zip(out[IDS_AT..].as_chunks_mut().0) {
+        *out = id.to_le_bytes();
+    }
+}
+
+/// Reads a page that is to be kept; one with too many ids, or none, is an error.
+pub(super) fn parse_keep(bytes: &[u8; KEEP_LEN]) -> Result<FrameKeep, WireError> {
+    let n_ids = bytes[3];
+    if !(1..=KEEP_IDS).contains(&n_ids.into()) || bytes[2] > 1 {
+        return Err(WireError::Field("page that is to be kept"));
+    }
+    let ids = bytes[IDS_AT..].as_chunks().0;
+    Ok(FrameKeep {
+        stream: u16_at(bytes, 0),
+        is_long: bytes[2] == 1,
+        index: u32_at(bytes, 4),
+        n_whole: u32_at(bytes, 8),
+        at: (u32_at(bytes, 12), Some(u32_at(bytes, 16)).filter(|page| *page != NO_PAGE)),
+        n_ids,
+        ids: std::array::from_fn(|at| u32::from_le_bytes(ids[at])),
+    })
+}
+
+fn emit_fetch_page(page: &FetchPage, out: &mut [u8; FETCH_LEN]) {
+    let windowed = if page.is_windowed { WINDOWED } else { 0 };
+    put(out, 0, &(page.index | windowed).to_le_bytes());
+    put(out, 4, &page.page.to_le_bytes());
+}
+
+pub(super) fn parse_fetch_page(bytes: &[u8; FETCH_LEN]) -> FetchPage {
+    let index = u32_at(bytes, 0);
+    FetchPage {
+        index: index & !WINDOWED,
+        is_windowed: index & WINDOWED != 0,
+        page: u32_at(bytes, 4),
+    }
+}
