@@ -3,8 +3,9 @@
 
 Usage: soak-serve.py PROGRAM FOLDER ANSWERS REQUESTS
 
-Three servers, one after the other: a board that is short of memory for keys and values; a ring of three of which a
-worker dies every few seconds, for a fifth of ANSWERS; and a board that keeps prefixes in files. Some clients go away
+Three servers, one after the other: a board that is short of memory for keys and values; a ring of three that is so, too,
+whose nodes keep prefixes in files, and of which a worker dies every few seconds, for a fifth of ANSWERS; and a board that keeps
+prefixes in files. Some clients go away
 early, some read slowly; some answers come whole, some as streams. The last server gets REQUESTS, most of which are small,
 and its memory is watched."""
 
@@ -186,6 +187,10 @@ class Served:
         return figures
 
 
+def kept(name):
+    return ["--prefix-cache", FOLDER / f"kept-{name}", "--prefix-cache-size", "8M"]
+
+
 class Ring:
     """The workers of a ring, of which one dies every few seconds."""
 
@@ -204,6 +209,7 @@ class Ring:
 
     def start(self, name):
         command = [PROGRAM, "worker", "-q", "--ring", self.file, "--node", name, "--transport", "udp", "--threads", "1"]
+        command += kept(name)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def reap(self):
@@ -395,7 +401,8 @@ def soak_ring(questions, formed):
     ring = Ring()
     served = None
     try:
-        served = Served("ring", "--ring", ring.file, "--transport", "udp")
+        words = ["--ring", ring.file, "--transport", "udp", "--kv-memory", KV_MEMORY, *kept("desk")]
+        served = Served("ring", *words)
         ring.reaper.start()
         Soak(served, questions, formed, ANSWERS // 5).run()
         ring.end()
@@ -409,8 +416,7 @@ def soak_ring(questions, formed):
 
 def soak_memory(questions, formed):
     print("one board with prefixes in files", flush=True)
-    words = ["--kv-memory", KV_MEMORY, "--prefix-cache", FOLDER / "prefixes", "--prefix-cache-size", "8M"]
-    served = Served("memory", *words)
+    served = Served("memory", "--kv-memory", KV_MEMORY, *kept("alone"))
     try:
         soak = Soak(served, questions, formed, REQUESTS, counts_requests=True).run()
         print(told(served.end()))
