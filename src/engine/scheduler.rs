@@ -6,6 +6,7 @@
 
 mod memory;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -301,7 +302,7 @@ impl<'t> Scheduler<'t> {
                 return;
             }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
-            let Some(lane) = free.min_by_key(|lane| lane.used) else { return };
+            let Some(lane) = free.max_by_key(|lane| Reverse(lane.used)) else { return };
             self.is_held = !self.under_way.is_empty() && engine.has_to_read(&lane.stream, prompt);
             if self.is_held {
                 return;
