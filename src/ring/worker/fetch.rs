@@ -4,7 +4,7 @@ use super::{Worker, WorkerTask};
 use crate::ring::batch::Broken;
 use crate::ring::fetch::PagesToRead;
 use crate::ring::{Link, Reason, Rows};
-use crate::wire::frame::{Fetch, Frame, KEEP_IDS};
+use crate::wire::frame::{Fetch, Frame, KEEP_IDS, Sizes};
 
 impl Worker {
     /// What [`WorkerStep::Fetch`](super::WorkerStep) asks for: the pages, and how many of them, the first, are of use.
@@ -55,13 +55,9 @@ impl Worker {
         len: usize,
         rows: &mut impl Rows,
     ) -> Result<(), Broken> {
-        let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
-        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("KEEP"))?;
-        let mut pages = frame.keeps();
-        match pages.all(|page| page.is_ok_and(|page| rows.keep(&page, &sizes))) {
-            true => Ok(()),
-            false => Err(Broken("pages that there are not")),
-        }
+        self.told_of_pages(epoch, len, |frame, sizes| {
+            frame.keeps().all(|page| page.is_ok_and(|page| rows.keep(&page, sizes)))
+        })
     }
 
     /// Streams have other pages, as a frame in `scratch` says.
@@ -71,12 +67,20 @@ impl Worker {
         len: usize,
         rows: &mut impl Rows,
     ) -> Result<(), Broken> {
+        self.told_of_pages(epoch, len, |frame, sizes| {
+            frame.pages().all(|page| page.is_ok_and(|page| rows.set_page(&page, sizes)))
+        })
+    }
+
+    /// Has `take` do what a frame says, unless it is of an epoch that is over; it says whether that could be.
+    fn told_of_pages(
+        &self,
+        epoch: u32,
+        len: usize,
+        take: impl FnOnce(&Frame<'_>, &Sizes) -> bool,
+    ) -> Result<(), Broken> {
         let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
-        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("PAGES"))?;
-        let mut pages = frame.pages();
-        match pages.all(|page| page.is_ok_and(|page| rows.set_page(&page, &sizes))) {
-            true => Ok(()),
-            false => Err(Broken("pages that there are not")),
-        }
+        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("pages"))?;
+        if take(&frame, &sizes) { Ok(()) } else { Err(Broken("pages that there are not")) }
     }
 }
