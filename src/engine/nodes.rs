@@ -108,7 +108,7 @@ impl Nodes {
         }
     }
 
-    /// Nothing more is submitted for now: what is to be kept is kept.
+    /// Has other nodes hear what they are to keep, as no batch is submitted for now that would tell them.
     pub(super) fn rest(&mut self, seat: &mut Seat<'_>) {
         if let Nodes::Ring(ring) = self {
             ring.send_kept(seat);

@@ -302,6 +302,7 @@ impl<'t> Scheduler<'t> {
                 return;
             }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
+            // The one that has been free longest.
             let Some(lane) = free.max_by_key(|lane| Reverse(lane.used)) else { return };
             self.is_held = !self.under_way.is_empty() && engine.has_to_read(&lane.stream, prompt);
             if self.is_held {
