@@ -143,13 +143,9 @@ impl PartBytes<'_> {
         let head = self.head.get(start as usize..).unwrap_or_default();
         let n_head = head.len().min(out.len());
         out[..n_head].copy_from_slice(&head[..n_head]);
-        let extents = &self.part.extents;
-        let first = extents.partition_point(|extent| extent.at + extent.bytes <= start);
-        for extent in extents[first..].iter().take_while(|extent| extent.at < end) {
-            let (first, last) = (extent.at.max(start), (extent.at + extent.bytes).min(end));
-            let place = (first - start) as usize..(last - start) as usize;
-            let from = extent.from + (first - extent.at);
-            self.content.file.read_exact_at(&mut out[place], from)?;
+        for (at, from, n) in self.part.within(start..end) {
+            let place = &mut out[(at - start) as usize..][..n as usize];
+            self.content.file.read_exact_at(place, from)?;
         }
         let table = self.part.header.tensors_end();
         for (index, checksum) in self.checksums.borrow().iter().enumerate() {

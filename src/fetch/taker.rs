@@ -13,6 +13,8 @@ use std::thread;
 
 use sha2::{Digest, Sha256};
 
+pub(crate) use super::content::Cut;
+use super::kept::Kept;
 use crate::channel::{Channel, ChannelError};
 use crate::sys::file::free_bytes;
 use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX, Rows};
@@ -32,6 +34,8 @@ pub(crate) struct Order<'a> {
     pub(crate) layers: (usize, Option<usize>),
     /// Which rows of them, if not all.
     pub(crate) rows: Option<&'a Rows>,
+    /// Says which rows these are.
+    pub(crate) cut: Cut,
     /// The key of the ring.
     pub(crate) key: &'a Key,
     /// Where it keeps the file. The folder is there.
@@ -147,7 +151,8 @@ pub(crate) fn fetch(
     if is_whole(&path, bytes) {
         return Ok(fetched(0));
     }
-    let mut download = Download { channel, file, offer, partial: partial.clone() };
+    let kept = Kept::find(order.folder, &offer, order.rows, order.cut);
+    let mut download = Download { channel, file, offer, kept, partial: partial.clone() };
     let n_there = download.there()?;
     let there = (n_there * PIECE_BYTES).min(bytes);
     let missing = bytes - there;
@@ -156,13 +161,13 @@ pub(crate) fn fetch(
     {
         return Err(FetchError::Full(order.folder.to_owned(), missing - free));
     }
-    download.rest(n_there, progress)?;
+    let sent = download.rest(n_there, progress)?;
     let Download { file, .. } = download;
     file.sync_all().map_err(failed)?;
     fs::rename(&partial, &path).map_err(failed)?;
     // The name is on the disk once the folder is; some file systems refuse.
     let _ = File::open(order.folder).and_then(|folder| folder.sync_all());
-    Ok(fetched(missing))
+    Ok(fetched(sent))
 }
 
 /// The smallest file in `folder` that holds these layers of the model with this fingerprint, if there is one.
@@ -205,7 +210,15 @@ struct Download<'a> {
     channel: Channel<'a>,
     file: File,
     offer: Offer,
+    /// What other files have of it.
+    kept: Option<Kept>,
     partial: PathBuf,
+}
+
+/// A piece that is asked for, or the hash of one that another file has.
+struct Asked {
+    index: u64,
+    kept: Option<Vec<u8>>,
 }
 
 impl Download<'_> {
@@ -235,8 +248,12 @@ impl Download<'_> {
         (rest > 0).then(|| rest.min(PIECE_BYTES))
     }
 
-    /// Gets all pieces behind the first `n_there`.
-    fn rest(&mut self, n_there: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<(), FetchError> {
+    /// Gets all pieces behind the first `n_there`, and says how many bytes were sent.
+    fn rest(
+        &mut self,
+        n_there: u64,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<u64, FetchError> {
         let (file, path) = (self.file.try_clone(), self.partial.clone());
         let failed = |e| FetchError::File(path.clone(), e);
         let file = file.map_err(failed)?;
@@ -257,12 +274,12 @@ impl Download<'_> {
         n_there: u64,
         keeper: &Keeper,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<(), FetchError> {
+    ) -> Result<u64, FetchError> {
         let path = self.partial.clone();
         let failed = |e| FetchError::File(path.clone(), e);
         let mut wanted = n_there..self.offer.n_pieces();
         let mut asked = VecDeque::with_capacity(AHEAD);
-        let mut bytes = vec![0; PIECE_BYTES as usize];
+        let (mut done, mut sent) = (n_there * PIECE_BYTES, 0);
         let (mut n_written, mut n_unsafe) = (0, 0);
         loop {
             let is_over = asked.is_empty() && wanted.is_empty();
@@ -276,21 +293,50 @@ impl Download<'_> {
             while asked.len() + n_unsafe < AHEAD
                 && let Some(index) = wanted.next()
             {
-                self.channel.send(&Question::Piece(index as u32).emit())?;
-                asked.push_back(index);
+                asked.push_back(self.ask(index)?);
             }
-            let Some(index) = asked.pop_front() else { return Ok(()) };
+            let Some(Asked { index, kept }) = asked.pop_front() else { return Ok(sent) };
             let len = self.piece_len(index).unwrap_or_default();
-            let piece = &mut bytes[..len as usize];
-            self.channel.receive_all(piece)?;
-            self.file.write_all_at(piece, index * PIECE_BYTES).map_err(failed)?;
+            let is_kept = kept.is_some();
+            let Some(piece) = self.answer(kept, len)? else {
+                asked.push_back(self.ask_for_bytes(index)?);
+                continue;
+            };
+            self.file.write_all_at(&piece, index * PIECE_BYTES).map_err(failed)?;
             (n_written, n_unsafe) = (n_written + 1, n_unsafe + 1);
             if n_written % SAFE_AT_ONCE == 0 {
                 // Without a keeper there is nobody to wait for either.
                 let _ = keeper.begin.send(());
             }
-            progress(index * PIECE_BYTES + len, self.offer.bytes);
+            (done, sent) = (done + len, sent + if is_kept { 0 } else { len });
+            progress(done, self.offer.bytes);
         }
+    }
+
+    /// Asks for a piece, or for its hash if it may be here.
+    fn ask(&mut self, index: u64) -> Result<Asked, FetchError> {
+        let Some(bytes) = self.kept.as_ref().and_then(|kept| kept.piece(index)) else {
+            return self.ask_for_bytes(index);
+        };
+        self.channel.send(&Question::Hash(index as u32).emit())?;
+        Ok(Asked { index, kept: Some(bytes) })
+    }
+
+    fn ask_for_bytes(&mut self, index: u64) -> Result<Asked, FetchError> {
+        self.channel.send(&Question::Piece(index as u32).emit())?;
+        Ok(Asked { index, kept: None })
+    }
+
+    /// The oldest piece that was asked for, of `len` bytes; `None` if what is `kept` is something else.
+    fn answer(&mut self, kept: Option<Vec<u8>>, len: u64) -> Result<Option<Vec<u8>>, FetchError> {
+        let Some(bytes) = kept else {
+            let mut bytes = vec![0; len as usize];
+            self.channel.receive_all(&mut bytes)?;
+            return Ok(Some(bytes));
+        };
+        let mut hash = [0; HASH_LEN];
+        self.channel.receive_all(&mut hash)?;
+        Ok((Sha256::digest(&bytes)[..] == hash).then_some(bytes))
     }
 }
 

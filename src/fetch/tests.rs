@@ -59,7 +59,8 @@ fn giver() -> (SocketAddr, Receiver<String>) {
 }
 
 fn order<'a>(folder: &'a Folder, key: &'a Key, layers: (usize, Option<usize>)) -> Order<'a> {
-    Order { name: "pi", layers, rows: None, key, folder: &folder.0, is_interrupted: &|| false }
+    let (folder, is_interrupted) = (&*folder.0, &|| false);
+    Order { name: "pi", layers, rows: None, cut, key, folder, is_interrupted }
 }
 
 fn fetch(from: SocketAddr, folder: &Folder, start: usize) -> Result<Fetched, FetchError> {
@@ -257,12 +258,13 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     assert!(Header::parse(&fs::read(fetched.path).unwrap()).is_err());
 }
 
-/// The rows of the second of two nodes that have a quarter and the rest of a model's.
+/// The rows of the second of two nodes, in whole panels.
 fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
     if rows.own != 1 {
         return Err("there is no such node".to_owned());
     }
-    let rest = |n: usize, unit: usize| n / 4 / unit * unit..n;
+    let [first, second] = [0, 1].map(|node| usize::from(rows.shares[node]));
+    let rest = |n: usize, unit: usize| n * first / (first + second) / unit * unit..n;
     Ok(Slice {
         heads: rest(header.n_heads, 1),
         kv_heads: rest(header.n_kv_heads, 1),
@@ -313,6 +315,67 @@ fn a_board_of_a_team_gets_its_rows_and_no_others() {
     let mut damaged = part.clone();
     damaged[part.len() / 2] ^= 1;
     assert!(own.verify(&damaged).is_err());
+}
+
+/// The part of the second node with these shares, fetched into `folder`, and the same fetched where nothing is.
+fn part_and_fresh(from: SocketAddr, folder: &Folder, shares: [u16; 2]) -> (Fetched, Fetched) {
+    let rows = Rows { shares: shares.into_iter().collect(), own: 1 };
+    let (key, empty) = (key(), Folder::new(&format!("empty-{}", shares[0])));
+    let [fetched, fresh] = [folder, &empty].map(|folder| {
+        let order = Order { rows: Some(&rows), ..order(folder, &key, (0, None)) };
+        taker::fetch(&order, from, &mut |_, _| {}).unwrap()
+    });
+    assert_eq!(fs::read(&fetched.path).unwrap(), fs::read(&fresh.path).unwrap(), "{shares:?}");
+    assert_eq!(fresh.sent, fresh.bytes);
+    (fetched, fresh)
+}
+
+#[test]
+fn rows_that_a_board_had_before_are_not_sent_again() {
+    let (from, _told) = giver();
+    let folder = Folder::new("fewer");
+    let (had, _) = part_and_fresh(from, &folder, [1, 3]);
+    assert_eq!(had.sent, had.bytes);
+    // All of them are rows that it has; the checksums are others.
+    let (fewer, _) = part_and_fresh(from, &folder, [1, 1]);
+    assert!(fewer.sent <= 2 * PIECE_BYTES && fewer.sent < fewer.bytes, "{fewer:?}");
+    // Of these some are.
+    let (more, _) = part_and_fresh(from, &folder, [1, 7]);
+    assert!(more.sent < more.bytes, "{more:?}");
+}
+
+#[test]
+fn layers_that_a_board_had_before_are_not_sent_again() {
+    let (from, _told) = giver();
+    let (folder, empty) = (Folder::new("layers-2"), Folder::new("layers-1"));
+    let had = fetch(from, &folder, 2).unwrap();
+    let [more, fresh] = [&folder, &empty].map(|folder| fetch(from, folder, 1).unwrap());
+    assert_eq!(fs::read(&more.path).unwrap(), fs::read(&fresh.path).unwrap());
+    assert!(more.sent < more.bytes, "{more:?} after {had:?}");
+}
+
+#[test]
+fn what_a_disk_has_changed_of_them_is_sent() {
+    let (from, _told) = giver();
+    let folder = Folder::new("changed");
+    let had = fetch(from, &folder, 2).unwrap();
+    let mut bytes = fs::read(&had.path).unwrap();
+    let header = Header::parse(&bytes).unwrap();
+    // One byte of each tensor: no piece of the file is as it was.
+    let places: Vec<_> = header.tensors().map(|tensor| tensor.offset as usize).collect();
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    fs::write(&had.path, &bytes).unwrap();
+    let (more, whole) = (fetch(from, &folder, 1).unwrap(), fs::read(MODEL).unwrap());
+    let part = fs::read(&more.path).unwrap();
+    assert_eq!(Header::parse(&part).unwrap().verify(&part), Ok(true));
+    assert!(more.sent > more.bytes / 2 && part.len() < whole.len(), "{more:?}");
+    // One that is no model's, and one that ends early.
+    for len in [0, 100, bytes.len() / 2] {
+        fs::remove_file(&more.path).unwrap();
+        fs::write(&had.path, &bytes[..len]).unwrap();
+        let again = fetch(from, &folder, 1).unwrap();
+        assert_eq!(fs::read(again.path).unwrap(), part, "{len}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::flags::RingFlags;
+use super::give::cut;
 use super::interrupt::is_interrupted;
 use super::origin::Origin;
 use super::place::{self, Wanted};
@@ -39,7 +40,8 @@ pub(in crate::cli) fn fetch(
     let folder = folder(cache)?;
     let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
     let rows = rows.as_ref();
-    let order = Order { name: &name, layers, rows, key: &key, folder: &folder, is_interrupted };
+    let (key, folder) = (&key, &*folder);
+    let order = Order { name: &name, layers, rows, cut, key, folder, is_interrupted };
     // The board is up, whether or not the other one is.
     notify::start();
     notify::ready();

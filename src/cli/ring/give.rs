@@ -47,7 +47,7 @@ pub(super) fn start(
 }
 
 /// Which rows a node of a team has.
-fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
+pub(super) fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
     let team = Team::new(header, &rows.shares, rows.own.into()).map_err(|e| e.to_string())?;
     Ok(team.own().clone())
 }

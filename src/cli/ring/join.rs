@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::interrupt::{self, is_interrupted};
 use super::origin::Origin;
 use super::place::part_of;
+use super::{fetch, give};
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
@@ -258,6 +258,7 @@ impl Orders {
             name: &self.name,
             layers: (layers.start, Some(layers.end)),
             rows: rows.as_ref(),
+            cut: give::cut,
             key: &self.key,
             folder: &self.folder,
             is_interrupted: &|| signal::interrupted() != 0,

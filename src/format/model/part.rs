@@ -55,6 +55,11 @@ impl Header {
         Some(Part { header, extents })
     }
 
+    /// The header of the file of all layers and rows, of which this may be a part's.
+    pub fn whole(&self) -> Header {
+        Header { share: None, ..self.clone() }
+    }
+
     fn extents_of(&self, part: &Header) -> Vec<Extent> {
         let table = self.tensors_end();
         let own: Vec<_> = self.tensors().enumerate().collect();
@@ -99,5 +104,17 @@ impl Part {
     /// Bytes of its file.
     pub fn len_bytes(&self) -> u64 {
         self.header.tensors_end() + 4 * self.header.n_tensors() as u64
+    }
+
+    /// What of `range` in the part's file stands in the file of the whole: where in the part, where in the file, and
+    /// how many bytes.
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let first = self.extents.partition_point(|extent| extent.at + extent.bytes <= range.start);
+        let extents = self.extents[first..].iter();
+        extents.take_while(move |extent| extent.at < range.end).map(move |extent| {
+            let at = extent.at.max(range.start);
+            let end = (extent.at + extent.bytes).min(range.end);
+            (at, extent.from + (at - extent.at), end - at)
+        })
     }
 }
