@@ -25,7 +25,7 @@ pub const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
-const POLLED_MAX: usize = 64;
+pub const POLLED_MAX: usize = 64;
 
 /// A Unix socket at `path` that listens, and that only this user may connect to from the first moment on.
 ///

@@ -8,11 +8,8 @@ use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
-/// When a node does not look for frames without sleeping any more, all links that something is missing on are
-/// looked at once in this time, which is slept through.
-const ROUND: Duration = Duration::from_millis(1);
-/// Least sleep on one link.
-const NAP: Duration = Duration::from_micros(100);
+/// Longest sleep on the links that something is missing on. Then the others are looked at, too.
+const NAP_US: Micros = 1_000;
 
 /// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
 pub type Part = [Range<usize>; 2];
@@ -111,16 +108,12 @@ pub(super) struct Exchange {
     /// When this node began to compute, and how long it had since its last part.
     since: Micros,
     compute_us: u32,
-    /// The node whose link was slept on last.
-    rested_on: usize,
 }
 
 impl Exchange {
     pub(super) fn new(mesh: Mesh) -> Exchange {
         Exchange {
             since: mesh.now(),
-            // It sleeps on one link.
-            patience: Patience::new(mesh.n_nodes() == 2),
             mesh,
             epoch: None,
             sessions: [None; NODES_MAX],
@@ -129,8 +122,8 @@ impl Exchange {
             seq: 0,
             progress: [Progress::default(); NODES_MAX],
             given_end: [None; NODES_MAX],
+            patience: Patience::default(),
             compute_us: 0,
-            rested_on: 0,
         }
     }
 
@@ -220,7 +213,7 @@ impl Exchange {
             let (mut has_moved, mut is_done) = (false, true);
             for node in self.mesh.peers() {
                 if self.progress[node].is_pending() {
-                    has_moved |= self.turn(epoch, node, rows, Duration::ZERO)?;
+                    has_moved |= self.turn(epoch, node, rows)?;
                     is_done &= !self.progress[node].is_pending();
                 }
             }
@@ -238,8 +231,8 @@ impl Exchange {
             if self.patience.spins(now) {
                 // Where threads are more than cores the peer may wait for this one.
                 self.mesh.pause();
-            } else if self.rest(epoch, rows)? {
-                self.patience.on_come(self.mesh.now());
+            } else {
+                self.rest(epoch, rows)?;
             }
         }
     }
@@ -255,37 +248,25 @@ impl Exchange {
         }
     }
 
-    /// Sleeps on the next link that something is missing on. Says whether anything was sent or taken.
-    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<bool, Ended> {
+    /// Sleeps until something comes on a link that something is missing on.
+    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
         if (self.is_interrupted)() {
             return Err(Ended::Interrupted);
         }
-        let pending = |node: &usize| self.progress[*node].is_pending();
-        let n_pending = self.mesh.peers().filter(pending).count();
-        let after = self.mesh.peers().filter(pending).find(|node| *node > self.rested_on);
-        let Some(node) = after.or_else(|| self.mesh.peers().find(pending)) else {
-            return Ok(false);
-        };
         // The others may have said that they go on without waiting for this one, or who is missed.
         for other in self.mesh.peers() {
             if !self.progress[other].is_pending() {
-                self.turn(epoch, other, rows, Duration::ZERO)?;
+                self.turn(epoch, other, rows)?;
             }
         }
-        self.rested_on = node;
-        let nap = (ROUND / n_pending as u32).max(NAP);
-        self.turn(epoch, node, rows, nap)
+        let pending = self.mesh.peers().filter(|node| self.progress[*node].is_pending());
+        let us = self.patience.left_us(self.mesh.now()).min(NAP_US);
+        self.mesh.sleep(pending, Duration::from_micros(us));
+        Ok(())
     }
 
-    /// Sends to a node what there is room for, and takes what has come; sleeps for `wait` at most if nothing
-    /// has. Says whether anything was sent or taken.
-    fn turn(
-        &mut self,
-        epoch: u32,
-        node: usize,
-        rows: &mut Gathered<'_>,
-        wait: Duration,
-    ) -> Result<bool, Ended> {
+    /// Sends to a node what there is room for, and takes what has come. Says whether anything was sent or taken.
+    fn turn(&mut self, epoch: u32, node: usize, rows: &mut Gathered<'_>) -> Result<bool, Ended> {
         let own = self.mesh.own();
         let id = (epoch, self.seq);
         let progress = &mut self.progress[node];
@@ -309,7 +290,7 @@ impl Exchange {
             ended => ended,
         };
         has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
-        links.service(if has_moved { Duration::ZERO } else { wait });
+        links.service(Duration::ZERO);
         // What comes behind the end is no matter of this gather.
         if progress.is_pending() {
             has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;

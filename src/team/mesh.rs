@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::sys::cpu;
 use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
-use crate::transport::{Endpoint, Micros};
+use crate::transport::{Endpoint, Micros, Sleep};
 use crate::wire::hello::{Name, Refusal};
 use crate::wire::team::NODES_MAX;
 
@@ -27,6 +27,8 @@ pub(super) trait Time: Send + Sync {
     fn now(&self) -> Micros;
     /// Lets others go first for a moment, while this node looks for what is missing.
     fn pause(&self);
+    /// Sleeps.
+    fn sleep(&self, sleep: Sleep<'_>);
 }
 
 /// The system's.
@@ -39,6 +41,10 @@ impl Time for SystemTime {
 
     fn pause(&self) {
         thread::yield_now();
+    }
+
+    fn sleep(&self, sleep: Sleep<'_>) {
+        sleep.sleep();
     }
 }
 
@@ -182,11 +188,32 @@ impl Mesh {
     /// # Panics
     /// If it is this node, or none.
     pub(super) fn lock(&self, node: usize) -> PeerLinks<'_> {
-        let peer = self.shared.peers[node].as_ref().expect("no node has links with itself");
+        let peer = self.peer(node);
         let (shared, serviced_us) = (&*self.shared, &peer.serviced_us);
         let mut links = PeerLinks { shared, serviced_us, ends: peer.lock() };
         links.links().begin_turn();
         links
+    }
+
+    fn peer(&self, node: usize) -> &Peer {
+        self.shared.peers[node].as_ref().expect("no node has links with itself")
+    }
+
+    /// Sleeps until something comes from one of `nodes`, or there is something to do for one, for `wait` at most. They were
+    /// all serviced just now.
+    ///
+    /// # Panics
+    /// As [`Mesh::lock`].
+    pub(super) fn sleep(&self, nodes: impl Iterator<Item = usize>, wait: Duration) {
+        let locked = nodes.map(|node| self.peer(node).lock());
+        let mut ends: heapless::Vec<MutexGuard<'_, Ends>, NODES_MAX> = locked.collect();
+        // The other thread may have taken something meanwhile.
+        if ends.iter_mut().any(|ends| ends.endpoint.links().is_ready()) {
+            return;
+        }
+        let mut sleep = Sleep::new(wait);
+        ends.iter_mut().for_each(|ends| ends.endpoint.join(&mut sleep));
+        self.shared.time.sleep(sleep);
     }
 
     /// A batch is under way: the other thread wakes up.

@@ -9,9 +9,7 @@ const SPIN_US: Micros = 200;
 
 /// For how long nothing has come, now and usually.
 pub(super) struct Patience {
-    /// Whether a node that sleeps hears all that it waits for. Then it sleeps sooner where it looked in vain before.
-    hears_all: bool,
-    /// How long to look now.
+    /// How long to look now: who looked in vain before sleeps sooner.
     spin_us: Micros,
     /// The longest time in this wait in which nothing came.
     longest_us: Micros,
@@ -22,13 +20,13 @@ pub(super) struct Patience {
     n_asked: u32,
 }
 
-impl Patience {
-    /// Of a node that hears all it waits for while it sleeps, or else only some of it.
-    pub(super) fn new(hears_all: bool) -> Patience {
-        let spin_us = SPIN_US;
-        Patience { hears_all, spin_us, longest_us: 0, usual_us: 0, since: 0, n_asked: 0 }
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { spin_us: SPIN_US, longest_us: 0, usual_us: 0, since: 0, n_asked: 0 }
     }
+}
 
+impl Patience {
     /// A wait begins.
     pub(super) fn begin(&mut self, now: Micros) {
         self.longest_us = 0;
@@ -41,7 +39,7 @@ impl Patience {
 
     /// All has come.
     pub(super) fn end(&mut self) {
-        let in_vain = self.hears_all && self.longest_us > SPIN_US;
+        let in_vain = self.longest_us > SPIN_US;
         self.spin_us = if in_vain { self.spin_us / 2 } else { SPIN_US };
     }
 
@@ -66,9 +64,14 @@ impl Patience {
 
     /// Whether to ask for what is missing: once it takes too long, and then ever more rarely.
     pub(super) fn asks(&mut self, now: Micros) -> bool {
-        let is_due = self.idle_us(now) >= self.ask_us() << self.n_asked.min(16);
+        let is_due = self.left_us(now) == 0;
         self.n_asked += u32::from(is_due);
         is_due
+    }
+
+    /// How long it is until then.
+    pub(super) fn left_us(&self, now: Micros) -> Micros {
+        (self.ask_us() << self.n_asked.min(16)).saturating_sub(self.idle_us(now))
     }
 
     fn ask_us(&self) -> Micros {
@@ -88,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_takes_longer_than_usual_is_asked_for() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::default();
         assert_eq!(asked(&mut patience), [100, 200, 400, 800, 1600, 3200, 6400]);
         for _ in 0..10 {
             patience.begin(0);
@@ -113,12 +116,10 @@ mod tests {
 
     #[test]
     fn who_looked_in_vain_sleeps_sooner_until_that_is_too_soon() {
-        let mut patience = Patience::new(true);
+        let mut patience = Patience::default();
         let spans = [1_000, 150, 1_000, 1_000, 1_000].map(|us| spun(&mut patience, us));
         assert_eq!(spans, [100, 200, 100, 50, 25]);
         (0..10).for_each(|_| _ = spun(&mut patience, 300));
         assert_eq!([300, 10].map(|us| spun(&mut patience, us)), [0, 200]);
-        let mut patience = Patience::new(false);
-        assert_eq!(spun(&mut patience, 1_000), 200, "what it sleeps through it may not hear");
     }
 }

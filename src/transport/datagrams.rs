@@ -10,6 +10,7 @@ use super::link::{LinkIn, LinkOut, Links, Wire};
 use super::options::CarrierOptions;
 use super::place::mapped;
 use super::resolver::{Resolver, unresolved};
+use super::sleep::Sleep;
 use super::time::Clock;
 use super::{Endpoint, Micros, TransportError};
 use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
@@ -42,8 +43,8 @@ pub trait Carrier: Wire + Send {
     /// Looks past the socket until something is there or `is_over` says so.
     fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool);
 
-    /// Sleeps until something comes, for `timeout` at most.
-    fn wait(&self, timeout: Duration);
+    /// Has `sleep` end when something comes.
+    fn join<'a>(&'a self, sleep: &mut Sleep<'a>);
 
     /// Keeps what the user should know, once.
     fn tell(&mut self, notice: &str);
@@ -228,10 +229,19 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
                 let (clock, until) = (self.clock, until.min(now + GLANCE_US));
                 self.carrier.glance(&mut self.links, || clock.now() >= until);
             } else if !has_received {
-                self.carrier.wait(Duration::from_micros(until.saturating_sub(now)));
+                let mut sleep = Sleep::new(Duration::from_micros(until.saturating_sub(now)));
+                self.carrier.join(&mut sleep);
+                sleep.sleep();
                 (now, self.ask_at) = (self.clock.now(), 0);
             }
         }
+    }
+
+    fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
+        let left = self.links.deadline().saturating_sub(self.clock.now());
+        sleep.shorten(Duration::from_micros(left));
+        self.ask_at = 0;
+        self.carrier.join(sleep);
     }
 
     fn set_next(&mut self, address: SocketAddr) {

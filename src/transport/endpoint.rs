@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::link::Links;
+use super::sleep::Sleep;
 
 /// A node's two links over one carrier. Nothing is allocated for frames.
 pub trait Endpoint: Send {
@@ -21,6 +22,10 @@ pub trait Endpoint: Send {
     /// # Errors
     /// The system's, when the carrier is of no more use.
     fn service(&mut self, wait: Duration) -> io::Result<()>;
+
+    /// Has `sleep` end when something comes here, or a link has something to do. To be called when the endpoint has just
+    /// been serviced and nothing waits; afterwards it is to be serviced again.
+    fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>);
 
     /// Opens the link to the next node, in place of one that is there.
     fn set_next(&mut self, address: SocketAddr);

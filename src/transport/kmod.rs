@@ -6,13 +6,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
 use super::link::{BANKS_MAX, Burst, LinkIn, LinkOut, Links, Sending, Wire};
 use super::options::CarrierOptions;
+use super::sleep::Sleep;
 use super::{Micros, TransportError};
-use crate::sys::net::{self, DatagramSocket};
+use crate::sys::net::DatagramSocket;
 use crate::sys::tensor::{self, Device};
 use crate::wire::datagram::{CHUNK_BYTES, CHUNKS_MAX, DATAGRAM_BYTES};
 
@@ -141,8 +141,9 @@ impl Carrier for Module {
         }
     }
 
-    fn wait(&self, timeout: Duration) {
-        net::wait(&[(self.socket.as_fd(), false), (self.device.as_fd(), false)], timeout);
+    fn join<'a>(&'a self, sleep: &mut Sleep<'a>) {
+        sleep.on(self.socket.as_fd(), false);
+        sleep.on(self.device.as_fd(), false);
     }
 
     fn tell(&mut self, notice: &str) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::fault::{Dice, Faults};
 use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, Wire};
-use super::{Endpoint, Micros};
+use super::{Endpoint, Micros, Sleep};
 
 /// Datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
 const INBOX_MAX: usize = 4096;
@@ -364,6 +364,12 @@ impl Endpoint for Loopback {
             self.turn();
         }
         Ok(())
+    }
+
+    /// What comes does not end it: the clock stands still meanwhile.
+    fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
+        let left = self.links.deadline().saturating_sub(self.network.now());
+        sleep.shorten(Duration::from_micros(left));
     }
 
     fn set_next(&mut self, address: SocketAddr) {

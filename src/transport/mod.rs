@@ -17,6 +17,7 @@ pub mod loopback;
 pub mod options;
 pub mod place;
 mod resolver;
+mod sleep;
 pub mod tcp;
 mod time;
 pub mod udp;
@@ -26,4 +27,5 @@ mod tests;
 
 pub use endpoint::Endpoint;
 pub use error::TransportError;
+pub use sleep::Sleep;
 pub use time::Micros;

@@ -19,6 +19,7 @@ use super::link::{
 use super::options::CarrierOptions;
 use super::place::mapped;
 use super::resolver::{Resolver, unresolved};
+use super::sleep::Sleep;
 use super::time::Clock;
 use super::{Endpoint, Micros, TransportError};
 use crate::sys::net;
@@ -423,6 +424,17 @@ impl Endpoint for Tcp {
                 self.transmit(now);
                 n_received = self.receive_all(now);
             }
+        }
+    }
+
+    /// Who is not the session's yet is looked at whenever the endpoint is serviced.
+    fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
+        let left = self.links.deadline().saturating_sub(self.clock.now());
+        sleep.shorten(Duration::from_micros(left));
+        let peer = self.links.prev.as_ref().and_then(LinkIn::address);
+        let prev = self.out.prev.iter().filter(|output| Some(output.peer) == peer);
+        for output in self.out.next.iter().chain(prev) {
+            sleep.on(output.stream.as_fd(), !output.is_empty());
         }
     }
 

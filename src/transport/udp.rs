@@ -4,13 +4,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use super::datagrams::{self, Carrier, Datagrams};
 use super::link::{Burst, LinkIn, LinkOut, Links, Mode, Sending, Wire};
 use super::options::CarrierOptions;
+use super::sleep::Sleep;
 use super::{Micros, TransportError};
-use crate::sys::net::{self, DatagramSocket};
+use crate::sys::net::DatagramSocket;
 use crate::wire::datagram::DATAGRAM_BYTES;
 
 /// Room that is asked for in the kernel: some frames, with the kernel's own bookkeeping.
@@ -82,8 +82,8 @@ impl Carrier for Socket {
         std::hint::spin_loop();
     }
 
-    fn wait(&self, timeout: Duration) {
-        net::wait(&[(self.socket.as_fd(), false)], timeout);
+    fn join<'a>(&'a self, sleep: &mut Sleep<'a>) {
+        sleep.on(self.socket.as_fd(), false);
     }
 
     fn tell(&mut self, notice: &str) {

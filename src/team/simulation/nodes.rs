@@ -186,7 +186,7 @@ pub(super) fn start(
     let minder = actor.spawn(move |actor| {
         let minder = minder.lock().unwrap().take().expect("its thread came first");
         loop {
-            actor.sleep(actor.now() + minder.rest().as_micros() as u64, None);
+            actor.sleep(actor.now() + minder.rest().as_micros() as u64);
             minder.turn();
         }
     });

@@ -137,7 +137,7 @@ impl Scenario {
             let now = team.actor.now();
             assert!(now < end, "the team hangs: {self:?}");
             let next = coming.last().map_or(end, |(at, _)| *at).min(now + LOOK_US);
-            team.actor.sleep(next.max(now + 1), None);
+            team.actor.sleep(next.max(now + 1));
             if let Some((_, blow)) = coming.pop_if(|(at, _)| *at <= team.actor.now()) {
                 coming.extend(team.happen(blow));
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::team::mesh::Time;
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
-use crate::transport::{Endpoint, Micros};
+use crate::transport::{Endpoint, Micros, Sleep};
 
 /// How long a node looks for what is missing before others go on.
 const PAUSE_US: Micros = 30;
@@ -33,8 +33,8 @@ struct State {
 struct ActorState {
     turn: Arc<Condvar>,
     wake: Micros,
-    /// It wakes when something comes there, too.
-    ear: Option<usize>,
+    /// It wakes when something comes to one of these, too.
+    ears: Vec<usize>,
     is_killed: bool,
     is_gone: bool,
 }
@@ -45,7 +45,7 @@ struct Killed;
 impl ActorState {
     fn new(wake: Micros) -> ActorState {
         let turn = Arc::new(Condvar::new());
-        ActorState { turn, wake, ear: None, is_killed: false, is_gone: false }
+        ActorState { turn, wake, ears: Vec::new(), is_killed: false, is_gone: false }
     }
 }
 
@@ -71,8 +71,8 @@ impl World {
     /// Moves time to the next one's turn, and gives it to it. Of two at the same time the one that came first.
     fn hand_over(&self, state: &mut State) {
         let wake = |actor: &ActorState| {
-            let arrival = actor.ear.and_then(|endpoint| self.network.next_arrival(endpoint));
-            actor.wake.min(arrival.unwrap_or(Micros::MAX))
+            let arrivals = actor.ears.iter().filter_map(|ear| self.network.next_arrival(*ear));
+            actor.wake.min(arrivals.min().unwrap_or(Micros::MAX))
         };
         let alive = state.actors.iter().enumerate().filter(|(_, actor)| !actor.is_gone);
         let next = alive.map(|(id, actor)| (wake(actor), id)).min();
@@ -93,15 +93,21 @@ impl Actor {
         self.world.network.now()
     }
 
-    /// Lets time go by until `until`, or until something comes to endpoint `ear`.
-    pub(super) fn sleep(&self, until: Micros, ear: Option<usize>) {
+    /// Something that comes to endpoint `ear` ends the next sleep.
+    fn listen(&self, ear: usize) {
+        self.world.lock().actors[self.id].ears.push(ear);
+    }
+
+    /// Lets time go by until `until`, or until something comes that it listens to.
+    pub(super) fn sleep(&self, until: Micros) {
         let mut state = self.world.lock();
-        (state.actors[self.id].wake, state.actors[self.id].ear) = (until, ear);
+        state.actors[self.id].wake = until;
         self.world.hand_over(&mut state);
         let turn = Arc::clone(&state.actors[self.id].turn);
         while state.running != self.id {
             state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.actors[self.id].ears.clear();
         if self.id == 0
             && let Some(failure) = state.failure.take()
         {
@@ -116,7 +122,7 @@ impl Actor {
 
     /// Computes for so long.
     pub(super) fn work(&self, us: Micros) {
-        self.sleep(self.now() + us, None);
+        self.sleep(self.now() + us);
     }
 
     /// Begins a thread; returns its number.
@@ -165,7 +171,7 @@ impl Actor {
     pub(super) fn end(&self) {
         let n = self.world.lock().actors.len();
         (1..n).for_each(|id| self.kill(id));
-        self.sleep(self.now() + 1, None);
+        self.sleep(self.now() + 1);
         for thread in self.world.threads.lock().unwrap().drain(..) {
             thread.join().unwrap();
         }
@@ -189,7 +195,12 @@ impl Time for Actor {
     }
 
     fn pause(&self) {
-        self.sleep(self.now() + PAUSE_US, None);
+        Actor::sleep(self, self.now() + PAUSE_US);
+    }
+
+    fn sleep(&self, sleep: Sleep<'_>) {
+        let us = (sleep.longest().as_micros() as Micros).max(1);
+        Actor::sleep(self, self.now() + us);
     }
 }
 
@@ -210,10 +221,16 @@ impl Endpoint for SlowEndpoint {
         let end = self.actor.now() + wait.as_micros() as Micros;
         while !self.links().is_ready() && self.actor.now() < end {
             let until = self.links().deadline().clamp(self.actor.now() + 1, end);
-            self.actor.sleep(until, Some(self.index));
+            self.actor.listen(self.index);
+            self.actor.sleep(until);
             self.loopback.service(Duration::ZERO)?;
         }
         Ok(())
+    }
+
+    fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
+        self.actor.listen(self.index);
+        self.loopback.join(sleep);
     }
 
     fn set_next(&mut self, address: SocketAddr) {

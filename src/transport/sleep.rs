@@ -1,0 +1,41 @@
+//! One sleep on several endpoints.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::sys::net;
+
+/// What ends a node's sleep.
+pub struct Sleep<'a> {
+    /// What can be read, or written if it says so.
+    files: heapless::Vec<(BorrowedFd<'a>, bool), { net::POLLED_MAX }>,
+    longest: Duration,
+}
+
+impl<'a> Sleep<'a> {
+    /// For so long at most.
+    pub fn new(longest: Duration) -> Sleep<'a> {
+        Sleep { files: heapless::Vec::new(), longest }
+    }
+
+    /// It ends after `wait` if not before.
+    pub fn shorten(&mut self, wait: Duration) {
+        self.longest = self.longest.min(wait);
+    }
+
+    /// It ends when `file` can be read, or written if `is_writer`.
+    pub(super) fn on(&mut self, file: BorrowedFd<'a>, is_writer: bool) {
+        // All fit: an endpoint has two at most. One that did not would be looked at later.
+        let _ = self.files.push((file, is_writer));
+    }
+
+    /// The time after which it ends in any case.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// Sleeps.
+    pub fn sleep(&self) {
+        net::wait(&self.files, self.longest);
+    }
+}
