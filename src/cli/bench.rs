@@ -271,7 +271,8 @@ impl Bench {
         match (&self.link, &self.link_server) {
             (Some(server), None) => {
                 let mut table = BenchTable::new(self.json, None);
-                link::measure(server, key.as_ref(), |figures| table.link(&figures))
+                let links = link::measure(server, key.as_ref(), |figures| table.link(figures))?;
+                table.links_of_a_board(&links)
             }
             (None, Some(listen)) => link::serve(listen, key.as_ref(), note),
             _ => Err(Failure::Usage("give --link or --link-server, not both".to_owned())),

@@ -41,8 +41,8 @@ pub(super) struct Plan {
     #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
     embedding_bits: Option<Ends>,
     /// file with a line for each board, the master first: name, address, read=GB/s int8=GOP/s
-    /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY; always and never say who is to
-    /// serve; several lines of a board, with threads=N each, are a choice
+    /// memory=GB rtt=US wire=MB/s, and if known watts=IDLE,BUSY and kernel=US,MB/s of a team's links
+    /// over the kernel module; always and never say who is to serve; several lines of a board, with threads=N each, are a choice
     #[argh(option)]
     boards: PathBuf,
     /// what is to be best: latency (default) of one stream, throughput of many, energy of a token,
@@ -105,7 +105,7 @@ impl Plan {
             write_file(out, &report::ring_file(&task, &parts))?;
         }
         match self.json {
-            true => print(&report::json(&task, &parts)),
+            true => print(&report::json(&task, &parts, None)),
             false => {
                 let table = report::table(&task, &parts);
                 print(&(table + &self.explanation(&task, &parts, &header)))

@@ -109,6 +109,36 @@ fn a_plan_is_a_team_file_too() {
 }
 
 #[test]
+fn a_team_gathers_over_the_kernel_module_where_all_its_boards_have_it() {
+    let folder = Folder::new();
+    let (figures, kernel) = ("read=9 int8=100 memory=4 rtt=100 wire=100", "kernel=60,110");
+    let latency_ms = |boards: &str| {
+        let boards = folder.write("boards", boards);
+        let plan = ["plan", DEMO, "--boards", boards.to_str().unwrap(), "--team"];
+        let told = run(&plan).succeeds().out;
+        let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
+        let json: Value = serde_json::from_str(&json.out).unwrap();
+        assert_eq!(json["is_by_kernel"], told.ends_with(" ms, over the kernel module\n"), "{told}");
+        json["latency_ms"].as_f64().unwrap()
+    };
+    let (one, two) = (format!("desk a {figures} {kernel}\n"), format!("pi b {figures}"));
+    // 26 exchanges.
+    assert!((latency_ms(&format!("{one}{two} {kernel}\n")) - 26.0 * 0.030).abs() < 1e-6);
+    assert!((latency_ms(&format!("{one}{two}\n")) - 26.0 * 0.050).abs() < 1e-6);
+    // Those of a ring's place are all that count there.
+    let weak = "read=0.1 int8=100 memory=0.004 rtt=9000 wire=9";
+    let boards = format!("desk a {weak}\npi b {weak} kernel=20,900\nfig c {weak} kernel=20,900\n");
+    let boards = folder.write("places", boards);
+    let plan = ["plan", DEMO, "--boards", boards.to_str().unwrap(), "--ctx", "64", "--teams"];
+    let told = run(&plan).succeeds().out;
+    assert!(told.ends_with("\npi+fig gathers over the kernel module\n"), "{told}");
+    let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    let by_kernel = json["boards"].as_array().unwrap().iter().map(|b| b["is_by_kernel"].as_bool());
+    assert!(by_kernel.eq([Some(false), Some(true)]), "{json}");
+}
+
+#[test]
 fn a_plan_may_make_teams_of_a_rings_boards() {
     let folder = Folder::new();
     // pi and fig are near each other; desk is far away.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(super) use ends::{GatherFigures, LinkFigures, place};
 pub(super) use server::serve;
 
-use crate::cli::Failure;
+use crate::cli::{Failure, note};
 use crate::sys::cpu;
 use crate::transport::Endpoint;
 use crate::transport::kmod::Kmod;
@@ -32,12 +32,12 @@ use ends::{
 use server::{pin, start_on_another_core};
 use team::GatherRun;
 
-/// Measures every carrier against the server at `server`; `self` starts one here.
+/// Measures every carrier against the server at `server`; `self` starts one here. Returns the figures of links.
 pub(super) fn measure(
     server: &HostPort,
     key: Option<&Key>,
-    mut tell: impl FnMut(LinkFigures) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    mut tell: impl FnMut(&LinkFigures) -> Result<(), Failure>,
+) -> Result<Vec<LinkFigures>, Failure> {
     let ports = match server.host.as_str() {
         "self" => {
             let ports = start_on_another_core(key)?;
@@ -46,17 +46,29 @@ pub(super) fn measure(
         }
         _ => Ports::after(server.resolve(|_| true).map_err(|e| Failure::runtime(&e))?)?,
     };
-    tell(bare_udp("bare udp", ports.bare_udp, PING_BYTES)?)?;
-    tell(bare_udp("bare 1400 B", ports.bare_udp, CHUNK_BYTES)?)?;
-    tell(bare_tcp(ports.bare_tcp)?)?;
+    tell(&bare_udp("bare udp", ports.bare_udp, PING_BYTES)?)?;
+    tell(&bare_udp("bare 1400 B", ports.bare_udp, CHUNK_BYTES)?)?;
+    tell(&bare_tcp(ports.bare_tcp)?)?;
     let mut runs = vec![LinkRun::new("udp", ports.udp, key), LinkRun::new("tcp", ports.tcp, key)];
     if let Some(kernel) = ports.kernel.filter(|_| Kmod::is_available()) {
-        runs.push(LinkRun::new("kernel", kernel, key));
+        let run = LinkRun::new("kernel", kernel, key);
+        // The server may have no module.
+        match run.open() {
+            Ok(_) => runs.push(run),
+            Err(Failure::Runtime(why)) => {
+                note(&format!("leap: no link over the kernel module: {why}"));
+            }
+            Err(e) => return Err(e),
+        }
     }
     for _ in 0..TURNS {
         runs.iter_mut().try_for_each(LinkRun::turn)?;
     }
-    runs.into_iter().try_for_each(|run| tell(run.finish()?))
+    let told = runs.into_iter().map(|run| {
+        let figures = run.finish()?;
+        tell(&figures).map(|()| figures)
+    });
+    told.collect()
 }
 
 /// A link that is being measured. It is open in its turns only, as a node has one carrier: a socket

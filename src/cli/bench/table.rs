@@ -94,6 +94,18 @@ impl BenchTable {
         }
     }
 
+    /// What `leap plan` wants to know of them, in its words: latency is that of a team's short gathers, there and back.
+    pub(super) fn links_of_a_board(&mut self, links: &[link::LinkFigures]) -> Result<(), Failure> {
+        let words = |carrier: &str| {
+            let link = links.iter().find(|link| link.carrier.starts_with(carrier))?;
+            Some((2.0 * link.gathers.first()?.p50_us, link.bytes_per_s? / 1e6))
+        };
+        let Some((rtt, wire)) = words("udp").filter(|_| !self.is_json) else { return Ok(()) };
+        let kernel = words("kernel").map(|(rtt, wire)| format!(" kernel={rtt:.1},{wire:.0}"));
+        let kernel = kernel.unwrap_or_default();
+        print(&format!("for leap plan: rtt={rtt:.1} wire={wire:.0}{kernel}\n"))
+    }
+
     /// What the machine can do with `threads` threads.
     pub(super) fn machine(
         &mut self,

@@ -113,9 +113,14 @@ pub(in crate::cli) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
     parts.iter().map(line).collect()
 }
 
-pub(super) fn json(task: &Task<'_>, parts: &[Part]) -> String {
+/// The same as JSON. Of places that may be teams `by_kernel` says which gather over the kernel module.
+pub(super) fn json(task: &Task<'_>, parts: &[Part], by_kernel: Option<&[bool]>) -> String {
     let boards = parts.iter().map(|part| {
         let object = JsonObject::new().string("name", name(task, part));
+        let object = match by_kernel {
+            Some(places) => object.boolean("is_by_kernel", Some(places[part.board])),
+            None => object,
+        };
         match task.boards()[part.board].threads {
             Some(threads) => object.integer("threads", threads.into()),
             None => object,

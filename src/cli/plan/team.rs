@@ -97,11 +97,17 @@ impl<'a> TeamPlan<'a> {
         self.figures.token_s()
     }
 
+    /// Whether gathers are thought to go through the kernel module.
+    pub(super) fn is_by_kernel(&self) -> bool {
+        self.figures.is_by_kernel
+    }
+
     /// What a token takes, in words.
     pub(in crate::cli) fn words(&self) -> String {
-        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        let TeamFigures { weights_s, gathers_s, latency_s, is_by_kernel } = self.figures;
+        let links = if is_by_kernel { ", over the kernel module" } else { "" };
         format!(
-            "{:.1} tokens/s of one stream: weights {:.2} ms, gathers {:.2} ms, their latency {:.2} ms",
+            "{:.1} tokens/s of one stream: weights {:.2} ms, gathers {:.2} ms, their latency {:.2} ms{links}",
             1.0 / self.token_s(),
             weights_s.0 * 1e3,
             gathers_s * 1e3,
@@ -150,7 +156,7 @@ impl<'a> TeamPlan<'a> {
     /// The team as a place of a ring: a board that is as quick as all of them, and gathers for each layer.
     pub(super) fn as_place(&self, load: &Load) -> Board {
         let (all, lead) = (whole(load), self.boards[0]);
-        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        let TeamFigures { weights_s, gathers_s, latency_s, .. } = self.figures;
         let names: Vec<&str> = self.boards.iter().map(|board| &*board.name).collect();
         let room = |(board, part): (&&Board, &TeamPart)| {
             let part = part.need.memory as f64 / all.memory.max(1) as f64;
@@ -198,7 +204,7 @@ impl<'a> TeamPlan<'a> {
                 .integer("memory_bytes", self.parts[node].need.memory + self.every)
                 .number("weights_ms", self.weights_ms(node))
         });
-        let TeamFigures { weights_s, gathers_s, latency_s } = self.figures;
+        let TeamFigures { weights_s, gathers_s, latency_s, is_by_kernel } = self.figures;
         JsonObject::new()
             .objects("boards", boards)
             .number("stream_tokens_per_s", 1.0 / self.token_s())
@@ -206,6 +212,7 @@ impl<'a> TeamPlan<'a> {
             .string("slowest", &self.boards[weights_s.1].name)
             .number("gathers_ms", gathers_s * 1e3)
             .number("latency_ms", latency_s * 1e3)
+            .boolean("is_by_kernel", Some(is_by_kernel))
             .finish()
     }
 }

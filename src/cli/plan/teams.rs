@@ -19,6 +19,8 @@ pub(super) struct TeamsPlan<'a> {
     places: Vec<Vec<(&'a Board, u16)>>,
     /// The same as the ring sees them.
     seen: Vec<Board>,
+    /// Which places are teams whose gathers are thought to go through the kernel module.
+    by_kernel: Vec<bool>,
     parts: Vec<Part>,
 }
 
@@ -57,7 +59,7 @@ impl<'a> TeamsPlan<'a> {
         load: &'a Load,
         boards: &[&'a Board],
     ) -> Result<TeamsPlan<'a>, NoSplit> {
-        let (mut places, mut seen, mut first) = (Vec::new(), Vec::new(), 0);
+        let (mut places, mut seen, mut by_kernel, mut first) = (vec![], vec![], vec![], 0);
         for index in 0..boards.len() {
             if index + 1 < boards.len() && ends >> index & 1 == 0 {
                 continue;
@@ -66,24 +68,30 @@ impl<'a> TeamsPlan<'a> {
             first = index + 1;
             // No more boards than a team may have.
             let team = TeamPlan::of(header, load, place.clone()).ok().filter(|_| place.len() > 1);
+            by_kernel.push(team.as_ref().is_some_and(TeamPlan::is_by_kernel));
             seen.push(team.as_ref().map_or_else(|| place[0].clone(), |team| team.as_place(load)));
             places.push(team.map_or_else(|| vec![(place[0], 1)], |team| team.nodes().collect()));
         }
         let parts = solve(&Task::new(load, &seen), Objective::Latency, None)?;
-        Ok(TeamsPlan { load, places, seen, parts })
+        Ok(TeamsPlan { load, places, seen, by_kernel, parts })
     }
 
     fn task(&self) -> Task<'_> {
         Task::new(self.load, &self.seen)
     }
 
-    /// A line for each place, and one of figures.
+    /// A line for each place, one of figures, and one of each team whose boards all have the kernel module.
     pub(super) fn table(&self) -> String {
-        report::table(&self.task(), &self.parts)
+        let gathers = |place: &&Part| self.by_kernel[place.board];
+        let line = |place: &Part| {
+            format!("{} gathers over the kernel module\n", self.seen[place.board].name)
+        };
+        let lines: String = self.parts.iter().filter(gathers).map(line).collect();
+        report::table(&self.task(), &self.parts) + &lines
     }
 
     pub(super) fn json(&self) -> String {
-        report::json(&self.task(), &self.parts)
+        report::json(&self.task(), &self.parts, Some(&self.by_kernel))
     }
 
     /// The ring file.

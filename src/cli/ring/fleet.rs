@@ -167,6 +167,8 @@ pub(super) fn known(
         memory,
         round_trip_s: way.round_trip_s,
         wire: way.bytes_per_s,
+        // Calls do not go through it.
+        kernel: None,
         layer_s: 0.0,
         watts: all.and_then(|all| all.watts),
         wish: Wish::Any,

@@ -245,6 +245,7 @@ impl Planner {
                     memory: ENOUGH,
                     round_trip_s: f64::from(line.rtt_us) / 1e6,
                     wire: ENOUGH as f64,
+                    kernel: None,
                     layer_s: 0.0,
                     watts: None,
                     wish: Wish::Always,

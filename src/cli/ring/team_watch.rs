@@ -280,6 +280,7 @@ mod tests {
             memory: 1 << 40,
             round_trip_s: 0.0,
             wire: 1e12,
+            kernel: None,
             layer_s: 0.0,
             watts: None,
             wish: Wish::Any,

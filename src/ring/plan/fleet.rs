@@ -8,7 +8,7 @@
 //! pi      192.168.1.11    read=11.4  int8=90   memory=7.2  rtt=200  wire=112  watts=2.8,8.1  always
 //! ```
 //!
-//! `always` and `never` say whether a board is to serve. A board that was measured with several numbers of threads has a
+//! `kernel=80,115`, if known, are µs and MB/s of links over the kernel module. `always` and `never` say whether a board is to serve. A board that was measured with several numbers of threads has a
 //! line for each, one after the other, with `threads=N`; the plan takes one of them.
 
 use super::Need;
@@ -56,12 +56,23 @@ pub(crate) struct Board {
     pub(crate) round_trip_s: f64,
     /// Bytes a second that it sends.
     pub(crate) wire: f64,
+    /// What its links over the kernel module are, if it has that: a team has them where all of its boards do.
+    pub(crate) kernel: Option<Links>,
     /// Seconds of each layer besides computing: where it is a team, those of its gathers.
     pub(crate) layer_s: f64,
     pub(crate) watts: Option<Watts>,
     pub(crate) wish: Wish,
     /// What else it could do.
     pub(crate) others: Vec<Other>,
+}
+
+/// Links with other boards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Links {
+    /// Seconds there and back.
+    pub(crate) round_trip_s: f64,
+    /// Bytes a second that are sent.
+    pub(crate) wire: f64,
 }
 
 /// A board with another number of threads.
@@ -166,13 +177,14 @@ fn board(line: &str) -> Result<Board, String> {
         return Err(format!("{name:?} is no name: up to {NAME_MAX} letters, digits and signs"));
     }
     let (mut figures, mut watts, mut wish) = ([None; FIGURES.len()], None, Wish::Any);
-    let mut threads = None;
+    let (mut threads, mut kernel) = (None, None);
     for word in words {
         match word.split_once('=') {
             None if word == "always" => wish = Wish::Always,
             None if word == "never" => wish = Wish::Never,
             None => return Err(format!("{word:?} is none of always, never and NAME=VALUE")),
             Some(("watts", value)) => watts = Some(watts_of(value)?),
+            Some(("kernel", value)) => kernel = Some(kernel_of(value)?),
             Some(("threads", value)) => {
                 let n = value.parse().ok().filter(|n| *n > 0);
                 threads = Some(n.ok_or_else(|| format!("{word:?} is no number of threads"))?);
@@ -198,6 +210,7 @@ fn board(line: &str) -> Result<Board, String> {
         memory: memory as u64,
         round_trip_s,
         wire,
+        kernel,
         layer_s: 0.0,
         watts,
         wish,
@@ -211,6 +224,14 @@ const FIGURES: [(&str, f64); 5] =
 
 fn figure(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value| (1e-6..1e9).contains(value))
+}
+
+fn kernel_of(text: &str) -> Result<Links, String> {
+    let pair = text.split_once(',').and_then(|(us, wire)| Some((figure(us)?, figure(wire)?)));
+    let (us, wire) = pair.ok_or_else(|| {
+        format!("kernel={text:?} wants microseconds and MB/s, as in kernel=80,115")
+    })?;
+    Ok(Links { round_trip_s: us * 1e-6, wire: wire * 1e6 })
 }
 
 fn watts_of(text: &str) -> Result<Watts, String> {

@@ -16,7 +16,7 @@ mod walk;
 use std::fmt;
 use std::ops::Range;
 
-pub(crate) use fleet::{Board, Other, Watts, Wish, with_others};
+pub(crate) use fleet::{Board, Links, Other, Watts, Wish, with_others};
 pub(crate) use solve::solve;
 
 /// What some of a model asks of a board.

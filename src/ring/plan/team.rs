@@ -4,7 +4,7 @@
 //! slowest decides; then all give each other what they computed, four times a layer, and the lead the logits. A
 //! board sends its bytes to each other one, and takes theirs at the same time.
 
-use super::{Board, Need};
+use super::{Board, Links, Need};
 
 /// What a node has to do for a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(crate) struct TeamFigures {
     pub(crate) gathers_s: f64,
     /// One way of each gather, and of the token.
     pub(crate) latency_s: f64,
+    /// Whether those are times of links over the kernel module, as all boards have it.
+    pub(crate) is_by_kernel: bool,
 }
 
 impl TeamFigures {
@@ -87,20 +89,27 @@ pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usiz
         });
     let largest =
         |seconds: &dyn Fn((&&Board, &TeamPart)) -> f64| all().map(seconds).fold(0.0, f64::max);
+    let is_by_kernel = boards.iter().all(|board| board.kernel.is_some());
+    let links = |board: &Board| {
+        let Board { round_trip_s, wire, .. } = *board;
+        board.kernel.filter(|_| is_by_kernel).unwrap_or(Links { round_trip_s, wire })
+    };
     let gather = |index: usize| {
         let sum: u64 = parts.iter().map(|part| part.gives[index]).sum();
         largest(&|(board, part)| {
             let (own, others) = (part.gives[index], parts.len() as u64 - 1);
-            (own * others).max(sum - own) as f64 / board.wire
+            (own * others).max(sum - own) as f64 / links(board).wire
         })
     };
     let of_layer: f64 = (0..4).map(gather).sum();
     let logits = |part: &TeamPart| part.logits as f64;
     let taken: f64 = parts.iter().skip(1).map(logits).sum();
-    let sent = all().skip(1).map(|(board, part)| logits(part) / board.wire).fold(0.0, f64::max);
-    let gathers_s = of_layer * n_layers as f64 + sent.max(taken / boards[0].wire);
-    let way = largest(&|(board, _)| board.round_trip_s / 2.0);
-    TeamFigures { weights_s, gathers_s, latency_s: way * (4 * n_layers + 2) as f64 }
+    let sent = all().skip(1).map(|(board, part)| logits(part) / links(board).wire);
+    let sent = sent.fold(0.0, f64::max);
+    let gathers_s = of_layer * n_layers as f64 + sent.max(taken / links(boards[0]).wire);
+    let way = largest(&|(board, _)| links(board).round_trip_s / 2.0);
+    let latency_s = way * (4 * n_layers + 2) as f64;
+    TeamFigures { weights_s, gathers_s, latency_s, is_by_kernel }
 }
 
 fn gcd(a: u16, b: u16) -> u16 {
