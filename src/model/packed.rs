@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::matrix::Matrix;
 use super::view::Model;
@@ -43,9 +42,13 @@ pub(super) enum Home {
 
 /// A copy being made by another thread, and where in it the matrices are.
 struct Moving {
-    done: Receiver<(HugeMemory, Kinds)>,
-    is_dropped: Arc<AtomicBool>,
+    copier: JoinHandle<Option<(HugeMemory, Kinds)>>,
+    /// Ends the copier's work.
+    unwanted: Unwanted,
 }
+
+/// Sets a flag when it is dropped.
+struct Unwanted(Arc<AtomicBool>);
 
 /// Groups what comes kind after kind, layer after layer.
 pub(super) fn by_kind(places: impl Iterator<Item = (TensorKind, Range<usize>)>) -> Kinds {
@@ -134,20 +137,14 @@ impl PackedWeights {
             Home::Memory(_) => return,
         };
         let (parts, kinds) = self.copy_plan();
-        let is_dropped = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_dropped);
-        let (send, done) = sync_channel(1);
+        let unwanted = Unwanted(Arc::new(AtomicBool::new(false)));
+        let flag = Arc::clone(&unwanted.0);
         let copier = thread::Builder::new().name("leap-pages".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
-            if let Some(copy) = home.copy(&parts, &flag) {
-                // Nobody waits for the copy if the model is gone.
-                let _ = send.send((copy, kinds));
-            }
+            home.copy(&parts, &flag).map(|copy| (copy, kinds))
         });
         // Without a thread the mapped file goes on serving.
-        if copier.is_ok() {
-            self.moving = Some(Moving { done, is_dropped });
-        }
+        self.moving = copier.ok().map(|copier| Moving { copier, unwanted });
     }
 
     /// What a copy is made of, and where its matrices are: those that share bytes share them there too.
@@ -174,25 +171,25 @@ impl PackedWeights {
 
     /// Takes a finished copy into use.
     pub(super) fn finish_move(&mut self) {
-        let copy = self.moving.as_ref().and_then(|moving| moving.done.try_recv().ok());
-        if let Some((copy, kinds)) = copy {
-            (self.home, self.kinds) = (Home::Memory(copy), kinds);
-            self.moving = None;
+        if self.moving.as_ref().is_some_and(|moving| moving.copier.is_finished()) {
+            self.await_move();
         }
     }
 
     /// Waits for a copy that is under way, and takes it into use if there was memory for it.
     pub(super) fn await_move(&mut self) {
-        let copy = self.moving.take().and_then(|moving| moving.done.recv().ok());
-        if let Some((copy, kinds)) = copy {
+        let Some(Moving { copier, unwanted }) = self.moving.take() else { return };
+        // One that panicked has made none.
+        if let Ok(Some((copy, kinds))) = copier.join() {
             (self.home, self.kinds) = (Home::Memory(copy), kinds);
         }
+        drop(unwanted);
     }
 }
 
-impl Drop for Moving {
+impl Drop for Unwanted {
     fn drop(&mut self) {
-        self.is_dropped.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

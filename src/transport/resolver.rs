@@ -2,8 +2,7 @@
 //! to say, and again when the node is missed, as it may have moved.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use super::place::{HostPort, Resolve};
 use super::{Micros, TransportError};
@@ -23,7 +22,7 @@ pub(super) struct Resolver {
     listen: SocketAddr,
     resolve: Resolve,
     address: Option<SocketAddr>,
-    asked: Option<Receiver<Resolved>>,
+    asked: Option<JoinHandle<Resolved>>,
     ask_at: Micros,
     missed_since: Option<Micros>,
 }
@@ -68,19 +67,18 @@ impl Resolver {
     /// than before, or why there is none.
     pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Resolved> {
         let place = self.place.as_ref()?;
-        if let Some(asked) = &self.asked {
-            let answer = match asked.try_recv() {
-                Err(TryRecvError::Empty) => return None,
-                Err(TryRecvError::Disconnected) => None,
-                Ok(answer) => Some(answer),
-            };
-            (self.asked, self.ask_at) = (None, now + AGAIN_US);
+        if let Some(asked) = self.asked.take_if(|asked| asked.is_finished()) {
+            let answer = asked.join().ok();
+            self.ask_at = now + AGAIN_US;
             if let Some(Ok(address)) = answer
                 && self.address.replace(address) == Some(address)
             {
                 return None;
             }
             return answer;
+        }
+        if self.asked.is_some() {
+            return None;
         }
         if !is_missed {
             self.missed_since = None;
@@ -105,14 +103,12 @@ pub(super) fn unresolved(error: &TransportError) -> String {
 }
 
 /// Asks on another thread; without one there is no answer, and another attempt later.
-fn ask(place: HostPort, resolve: Resolve, listen: SocketAddr) -> Option<Receiver<Resolved>> {
-    let (answer, asked) = mpsc::sync_channel(1);
+fn ask(place: HostPort, resolve: Resolve, listen: SocketAddr) -> Option<JoinHandle<Resolved>> {
     let work = move || {
         cpu::unpin_current_thread();
-        // Nobody hears it if the carrier is gone.
-        let _ = answer.send(place.resolve_by(resolve, |next| is_reached(listen, next)));
+        place.resolve_by(resolve, |next| is_reached(listen, next))
     };
-    thread::Builder::new().name("leap-names".to_owned()).spawn(work).ok().map(|_| asked)
+    thread::Builder::new().name("leap-names".to_owned()).spawn(work).ok()
 }
 
 /// Whether a socket that listens at `listen` reaches `next`.
