@@ -20,7 +20,7 @@ build_leap() {
 	esac
 	# What is installed from a package runs on many boards, so it is tuned for none, and it has the
 	# demo model, so that it prints text at once.
-	build_program "$machine-unknown-linux-musl" demo,serve ''
+	build_program "$machine-unknown-linux-musl" demo,manual,serve ''
 	stage "$root"
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
 	stage_systemd "$root"
@@ -84,7 +84,7 @@ chmod 755 "$WORK"
 umask 022
 mkdir -p "$OUT/deb"
 # The packages' program for this machine: a board's may not run here.
-build_program "$(uname -m)-unknown-linux-musl" demo,serve ''
+build_program "$(uname -m)-unknown-linux-musl" demo,manual,serve ''
 NATIVE=$PROGRAM
 for arch; do
 	build_leap "$arch"

@@ -260,7 +260,8 @@ musl() {
 }
 
 # musl_program ARCH [ARG...]: builds the program as boards get it. A panic ends it, and it has no symbols:
-# tables that unwind the stack, and the code that reads them, would be a tenth of it and of no use.
+# tables that unwind the stack, and the code that reads them, would be a tenth of it and of no use. Of the
+# standard library it has the smaller ways to sort and the like, 0.1 MB less.
 musl_program() {
 	local target=$1-unknown-linux-musl flags
 	flags=$(rustflags_of "$target")
@@ -269,7 +270,7 @@ musl_program() {
 	if has_target "$target"; then
 		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --release --bin leap "$@"
 	else
-		build_std "$target" zigbuild --locked --release --bin leap -Z build-std-features= "$@"
+		build_std "$target" zigbuild --locked --release --bin leap -Z build-std-features=optimize_for_size "$@"
 	fi
 	unset "$flags"
 }

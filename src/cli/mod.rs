@@ -4,6 +4,7 @@
 
 mod bench;
 mod checkpoint;
+#[cfg(feature = "manual")]
 mod completions;
 #[cfg(feature = "tools")]
 mod convert;
@@ -22,6 +23,7 @@ mod json;
 mod json_object;
 mod key;
 mod logger;
+#[cfg(feature = "manual")]
 mod manual;
 mod model_files;
 mod options;
@@ -78,6 +80,7 @@ enum AnyCommand {
     Tokenizer(tokenizer::Tokenizer),
     #[cfg(feature = "tools")]
     Eval(eval::Eval),
+    #[cfg(feature = "manual")]
     Completions(completions::Completions),
 }
 
@@ -95,6 +98,7 @@ impl AnyCommand {
             AnyCommand::Plan(plan) => plan.execute(),
             AnyCommand::Doctor(doctor) => doctor.execute(),
             AnyCommand::Ring(ring) => ring.execute(),
+            #[cfg(feature = "manual")]
             AnyCommand::Completions(completions) => completions.execute(&commands()),
             #[cfg(feature = "tools")]
             AnyCommand::Tokenizer(tokenizer) => tokenizer.execute(),
@@ -166,6 +170,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
             return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
         }
         Asked::Help => return Ok(Parsed::Help(help::overview(&commands))),
+        #[cfg(feature = "manual")]
         Asked::Manual => return Ok(Parsed::Help(manual::page(&commands))),
         Asked::HelpOf(command) => {
             let info = commands.iter().find(|info| info.name == command.name);

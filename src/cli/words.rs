@@ -17,6 +17,7 @@ pub(super) enum Asked {
     /// What one command can do.
     HelpOf(Command),
     /// The manual page, for packages of the program and for systems without one.
+    #[cfg(feature = "manual")]
     Manual,
     /// Words that `argh` understands: a command, options and their values, each a word of its own.
     Run(Vec<String>),
@@ -53,6 +54,7 @@ pub(super) fn read(argv: Vec<String>, commands: &[CommandInfoWithArgs]) -> Resul
         "--help" | "-h" => return Ok(Asked::Help),
         "help" => {
             return match words.next() {
+                #[cfg(feature = "manual")]
                 Some(word) if word == "--man" => Ok(Asked::Manual),
                 Some(word) => Ok(Asked::HelpOf(command(&word, commands)?.0)),
                 None => Ok(Asked::Help),
@@ -300,6 +302,7 @@ mod tests {
         assert_eq!(asked(&["leap", "worker", "--help"]), of("run", Some(Role::Worker)));
         assert_eq!(asked(&["worker", "-h"]), of("run", Some(Role::Worker)));
         assert_eq!(asked(&["leap", "-V"]), Asked::Version);
+        #[cfg(feature = "manual")]
         assert_eq!(asked(&["leap", "help", "--man"]), Asked::Manual);
     }
 
