@@ -8,8 +8,9 @@ use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
-/// Longest sleep on the links that something is missing on. Then the others are looked at, too.
-const NAP_US: Micros = 1_000;
+/// Longest sleep on the links that something is missing on. Then the others are looked at, too, and what is missing is asked
+/// for if it is time: who asks as soon as that has what a slow wire still carries sent again.
+const NAP: Duration = Duration::from_millis(1);
 
 /// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
 pub type Part = [Range<usize>; 2];
@@ -260,8 +261,7 @@ impl Exchange {
             }
         }
         let pending = self.mesh.peers().filter(|node| self.progress[*node].is_pending());
-        let us = self.patience.left_us(self.mesh.now()).min(NAP_US);
-        self.mesh.sleep(pending, Duration::from_micros(us));
+        self.mesh.sleep(pending, NAP);
         Ok(())
     }
 

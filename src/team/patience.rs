@@ -64,14 +64,9 @@ impl Patience {
 
     /// Whether to ask for what is missing: once it takes too long, and then ever more rarely.
     pub(super) fn asks(&mut self, now: Micros) -> bool {
-        let is_due = self.left_us(now) == 0;
+        let is_due = self.idle_us(now) >= self.ask_us() << self.n_asked.min(16);
         self.n_asked += u32::from(is_due);
         is_due
-    }
-
-    /// How long it is until then.
-    pub(super) fn left_us(&self, now: Micros) -> Micros {
-        (self.ask_us() << self.n_asked.min(16)).saturating_sub(self.idle_us(now))
     }
 
     fn ask_us(&self) -> Micros {
