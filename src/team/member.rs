@@ -163,7 +163,9 @@ impl Member {
         let epoch = self.exchange.epoch;
         let Err(ended) = self.exchange.gather(&mut rows) else { return Ok(()) };
         let (error, because_of, tells_lead) = match ended {
-            Ended::Lost(0) | Ended::Superseded => (TeamError::Superseded, 0, false),
+            Ended::Superseded => (TeamError::Superseded, 0, false),
+            // It may have been silent for a while, and wait for this node.
+            Ended::Lost(0) => (TeamError::Superseded, 0, true),
             Ended::Lost(node) => (TeamError::Lost { node }, node, true),
             Ended::Interrupted => (TeamError::Interrupted, self.exchange.mesh.own(), true),
             Ended::NotOpen => return Err(TeamError::NotOpen),
@@ -207,8 +209,8 @@ impl Member {
             let mut links = self.exchange.mesh.lock(node);
             links.drop_events();
             let is_sent = links.send(|room| team::emit_failed(epoch, because_of, room));
-            // A link that is lost tells the same.
-            if is_sent || links.sessions().is_none() {
+            // A link that is begun anew tells the same.
+            if is_sent || !links.goes_on(self.exchange.sessions[node]) {
                 self.owed[node] = None;
             }
             links.service(Duration::ZERO);
