@@ -292,6 +292,7 @@ impl LinkIn {
         if is_before(seq, session.next) {
             datagram.prove().ok()?;
             self.stats.duplicates += 1;
+            session.on_duplicate();
             session.make_due(DatagramKind::Ack);
             return Some(());
         }
@@ -311,7 +312,10 @@ impl LinkIn {
         let deposit = self.banks[index].deposit(header, &datagram, session.agreed.keys.as_mut());
         match deposit {
             Deposit::Forged => return None,
-            Deposit::Duplicate => self.stats.duplicates += 1,
+            Deposit::Duplicate => {
+                self.stats.duplicates += 1;
+                session.on_duplicate();
+            }
             Deposit::New | Deposit::Complete => self.stats.datagrams += 1,
         }
         if deposit != Deposit::Duplicate && !is_before(seq.wrapping_add(1), session.seen_end) {
@@ -321,6 +325,7 @@ impl LinkIn {
         session.see(now, seq.wrapping_add(1));
         session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
         if deposit == Deposit::Complete {
+            session.on_complete();
             session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
             session.deliver(&self.banks, &mut self.stats);
         }

@@ -18,8 +18,9 @@ use crate::wire::hello::Hello;
 /// how long.
 const CALL_US: Micros = 300_000;
 const CALLS_END_US: Micros = 60_000_000;
-/// How long that takes at least.
-const CHUNKS_US: Micros = 100;
+/// How long chunks may be behind others of their frame: at first, and where wires need more for what is handed over at
+/// once.
+const CHUNKS_US: (Micros, Micros) = (100, 2_000);
 
 /// Frames `first..next` are delivered and not released, `next..` are coming.
 pub(super) struct InSession {
@@ -48,6 +49,8 @@ pub(super) struct InSession {
     pub(super) srtt_us: u32,
     /// When each bank's missing chunks are to be named.
     pub(super) nack_at: [Micros; BANKS_MAX],
+    /// How long chunks of a frame have been behind others of late.
+    chunks_us: Micros,
 }
 
 /// What the kernel module knows of a session.
@@ -87,6 +90,7 @@ impl InSession {
             call_at: 0,
             srtt_us: 0,
             nack_at: [0; BANKS_MAX],
+            chunks_us: CHUNKS_US.0,
         }
     }
 
@@ -155,7 +159,17 @@ impl InSession {
 
     /// How long chunks may be on their way behind others of their frame, which devices hand over some at a time.
     pub(super) fn chunk_patience(&self) -> Micros {
-        self.patience().max(CHUNKS_US)
+        self.patience().max(self.chunks_us)
+    }
+
+    /// A chunk has come twice: it may have been asked for while it was on its way.
+    pub(super) fn on_duplicate(&mut self) {
+        self.chunks_us = (self.chunks_us + self.chunks_us / 16).min(CHUNKS_US.1);
+    }
+
+    /// A frame is complete, perhaps later than it had to be, as one was waited for for long.
+    pub(super) fn on_complete(&mut self) {
+        self.chunks_us = (self.chunks_us - self.chunks_us / 64).max(CHUNKS_US.0);
     }
 
     /// Frames before `end` have been sent.
