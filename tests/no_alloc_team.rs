@@ -71,18 +71,31 @@ fn opening() -> Opening {
     }
 }
 
-/// The gathers of a batch.
+/// What a node is asked for.
+enum Call<'c, 'r> {
+    Gather(Gathered<'r>),
+    Start(&'c mut [Gathered<'r>]),
+    Finish(&'c mut [Gathered<'r>]),
+}
+
+/// The gathers of a batch, and two that are under way at a time.
 fn gather_all(
     bytes: &mut [u8],
-    mut gather: impl FnMut(Gathered<'_>) -> Result<(), TeamError>,
+    mut call: impl FnMut(Call<'_, '_>) -> Result<(), TeamError>,
 ) -> Result<(), TeamError> {
     let row_bytes = N_NODES * PART_BYTES;
     let parts: [_; N_NODES] = std::array::from_fn(|i| [i * PART_BYTES..(i + 1) * PART_BYTES, 0..0]);
     for (m, to) in [(1, To::All), (16, To::All), (2, To::Lead)] {
         let bytes = &mut bytes[..m * row_bytes];
-        gather(Gathered { bytes, row_bytes, parts: &parts, to })?;
+        call(Call::Gather(Gathered { bytes, row_bytes, parts: &parts, to }))?;
     }
-    Ok(())
+    let (first, second) = bytes.split_at_mut(8 * row_bytes);
+    let mut rows =
+        [first, second].map(|bytes| Gathered { bytes, row_bytes, parts: &parts, to: To::All });
+    call(Call::Start(&mut rows[..1]))?;
+    call(Call::Start(&mut rows))?;
+    call(Call::Finish(&mut rows))?;
+    call(Call::Finish(&mut rows[1..]))
 }
 
 fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
@@ -92,7 +105,12 @@ fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
             Order::Open(_) => member.ready(TeamLine::default()),
             Order::Pass(_) => {
                 assert_eq!(member.tokens().len(), 16);
-                gather_all(bytes, |rows| member.gather(rows)).unwrap();
+                let gathered = gather_all(bytes, |call| match call {
+                    Call::Gather(rows) => member.gather(rows),
+                    Call::Start(rows) => member.start_gather(rows),
+                    Call::Finish(rows) => member.finish_gather(rows),
+                });
+                gathered.unwrap();
                 n += 1;
                 if n % N_PASSES == 0 {
                     is_warm.wait();
@@ -127,7 +145,12 @@ fn batches_and_gathers_allocate_nothing() {
             let before = allocations();
             for _ in 0..N_PASSES {
                 lead.start(Work::Ids, &spans, &[7; 16]).unwrap();
-                gather_all(&mut bytes, |rows| lead.gather(rows)).unwrap();
+                let gathered = gather_all(&mut bytes, |call| match call {
+                    Call::Gather(rows) => lead.gather(rows),
+                    Call::Start(rows) => lead.start_gather(rows),
+                    Call::Finish(rows) => lead.finish_gather(rows),
+                });
+                gathered.unwrap();
             }
             is_warm.wait();
             let n = allocations() - before;

@@ -8,6 +8,9 @@ use leap::engine::{Engine, KvKind, Wants};
 use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
 
+/// Enough rows for teams to take them in two halves.
+const BATCH: usize = 160;
+
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     Recipe {
         model: package("models/demo.bin"),
@@ -16,9 +19,9 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
         is_tcp: false,
         has_key: false,
         wire: Dtype::F32,
-        batch: 16,
+        batch: BATCH,
         n_streams: 1,
-        max_logits: 16,
+        max_logits: BATCH,
         cache: None,
         own_file: None,
         teams: teams.iter().map(|shares| shares.to_vec()).collect(),
@@ -30,11 +33,11 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
 /// Logits of all tokens of a prompt, and of those that greedy decoding chooses then.
 fn run(engine: &mut Engine) -> Vec<Vec<u32>> {
     let vocab_size = engine.header().vocab_size;
-    let prompt: Vec<u32> = (0..40).map(|i| (i * 53 % vocab_size) as u32).collect();
+    let prompt: Vec<u32> = (0..168).map(|i| (i * 53 % vocab_size) as u32).collect();
     let mut stream = engine.stream().unwrap();
     let mut all = Vec::new();
     let mut next = 0;
-    for ids in prompt.chunks(16) {
+    for ids in prompt.chunks(BATCH) {
         let logits = engine.push_batch(&mut stream, ids, Wants::All).unwrap();
         next = argmax(&logits[(ids.len() - 1) * vocab_size..]).unwrap();
         all.push(bits(logits));

@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use common::folder::Folder;
@@ -13,54 +15,109 @@ use common::models::{bits, demo, isas, package};
 use leap::format::model::{Extent, Header, Tensor, Weights};
 use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::{
-    Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Span, Stage, Team, To,
+    Batch, ForwardError, Gather, KvKind, Model, Plan, Precision, Span, SpreadRows, Stage, Team, To,
     Transformer, Wants,
 };
 use leap::internals::pool::Pool;
 
 const PLAN: Plan = Plan {
-    ctx_len: 96,
-    max_batch: 32,
-    max_logits: 32,
+    ctx_len: 176,
+    max_batch: 192,
+    max_logits: 192,
     n_streams: 2,
     kv: KvKind::F16,
     kv_pages: None,
 };
 
+/// Rows by node.
+type Given = Vec<Option<Vec<u8>>>;
+
 /// Nodes of one process that bring their parts together in memory.
 struct Table {
-    places: Mutex<Vec<Vec<u8>>>,
-    barrier: Barrier,
+    n_nodes: usize,
+    start_max: usize,
+    /// What nodes have given to gathers that are not done, by their numbers, and how many nodes have taken it.
+    gathers: Mutex<BTreeMap<usize, (Given, usize)>>,
+    changed: Condvar,
+    /// Gathers that began while another one was under way.
+    n_overlapped: AtomicUsize,
+}
+
+impl Table {
+    fn new(n_nodes: usize) -> Table {
+        let (gathers, changed) = (Mutex::default(), Condvar::new());
+        let n_overlapped = AtomicUsize::new(0);
+        Table { n_nodes, start_max: usize::MAX, gathers, changed, n_overlapped }
+    }
+
+    fn seat(&self, own: usize) -> Seat<'_> {
+        Seat { table: self, own, n_begun: 0, n_done: 0 }
+    }
 }
 
 struct Seat<'a> {
     table: &'a Table,
     own: usize,
+    n_begun: usize,
+    n_done: usize,
+}
+
+impl Seat<'_> {
+    fn give(&mut self, rows: &SpreadRows<'_>) {
+        assert!(rows.bytes.len().is_multiple_of(rows.row_bytes));
+        let mut gathers = self.table.gathers.lock().unwrap();
+        let n_nodes = self.table.n_nodes;
+        let (given, _) = gathers.entry(self.n_begun).or_insert((vec![None; n_nodes], 0));
+        given[self.own] = Some(rows.bytes.to_vec());
+        self.n_begun += 1;
+        self.table.changed.notify_all();
+    }
+
+    fn take(&mut self, rows: &mut SpreadRows<'_>) {
+        let mut gathers = self.table.gathers.lock().unwrap();
+        while gathers[&self.n_done].0.iter().any(Option::is_none) {
+            gathers = self.table.changed.wait(gathers).unwrap();
+        }
+        let (given, n_taken) = gathers.get_mut(&self.n_done).unwrap();
+        let takes = rows.to == To::All || self.own == 0;
+        for (part, given) in rows.parts.iter().zip(given).filter(|_| takes) {
+            let given = given.as_ref().unwrap().chunks_exact(rows.row_bytes);
+            for (to, from) in rows.bytes.chunks_exact_mut(rows.row_bytes).zip(given) {
+                let mut copy =
+                    |of: &Range<usize>| to[of.clone()].copy_from_slice(&from[of.clone()]);
+                part.iter().for_each(&mut copy);
+            }
+        }
+        *n_taken += 1;
+        if *n_taken == self.table.n_nodes {
+            gathers.remove(&self.n_done);
+        }
+        self.n_done += 1;
+    }
 }
 
 impl Gather for Seat<'_> {
-    fn gather(
-        &mut self,
-        bytes: &mut [u8],
-        row_bytes: usize,
-        parts: &[[Range<usize>; 2]],
-        to: To,
-    ) -> Result<(), ForwardError> {
-        assert!(bytes.len().is_multiple_of(row_bytes));
-        self.table.places.lock().unwrap()[self.own] = bytes.to_vec();
-        self.table.barrier.wait();
-        if to == To::All || self.own == 0 {
-            let places = self.table.places.lock().unwrap();
-            for (part, place) in parts.iter().zip(&*places) {
-                let rows = bytes.chunks_exact_mut(row_bytes).zip(place.chunks_exact(row_bytes));
-                for (to, from) in rows {
-                    let mut copy =
-                        |of: &Range<usize>| to[of.clone()].copy_from_slice(&from[of.clone()]);
-                    part.iter().for_each(&mut copy);
-                }
-            }
-        }
-        self.table.barrier.wait();
+    fn gather(&mut self, mut rows: SpreadRows<'_>) -> Result<(), ForwardError> {
+        assert_eq!(self.n_begun, self.n_done);
+        self.give(&rows);
+        self.take(&mut rows);
+        Ok(())
+    }
+
+    fn start_max(&self) -> usize {
+        self.table.start_max
+    }
+
+    fn start(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        assert_eq!(rows.len(), self.n_begun - self.n_done + 1);
+        self.table.n_overlapped.fetch_add(rows.len() - 1, Ordering::Relaxed);
+        self.give(rows.last().unwrap());
+        Ok(())
+    }
+
+    fn finish(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        assert_eq!(rows.len(), self.n_begun - self.n_done);
+        self.take(&mut rows[0]);
         Ok(())
     }
 }
@@ -87,17 +144,23 @@ fn node(model: &Arc<Model>, isa: Isa, is_packed: bool, plan: Plan) -> Transforme
 struct Scales(usize);
 
 impl Gather for Scales {
-    fn gather(
-        &mut self,
-        _: &mut [u8],
-        row_bytes: usize,
-        parts: &[[Range<usize>; 2]],
-        to: To,
-    ) -> Result<(), ForwardError> {
-        let of_parts: usize = parts.iter().flatten().map(Range::len).sum();
-        assert_eq!(of_parts, row_bytes);
-        self.0 += if to == To::All { row_bytes } else { 0 };
+    fn gather(&mut self, rows: SpreadRows<'_>) -> Result<(), ForwardError> {
+        let of_parts: usize = rows.parts.iter().flatten().map(Range::len).sum();
+        assert_eq!(of_parts, rows.row_bytes);
+        self.0 += if rows.to == To::All { rows.row_bytes } else { 0 };
         Ok(())
+    }
+
+    fn start_max(&self) -> usize {
+        0
+    }
+
+    fn start(&mut self, _: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        unreachable!("nothing is started")
+    }
+
+    fn finish(&mut self, _: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        unreachable!("nothing is started")
     }
 }
 
@@ -110,25 +173,25 @@ fn run(node: &mut Transformer, batch: &Batch, gather: &mut dyn Gather) -> Vec<u3
 
 /// The logits of `batches` by a team; those that its lead has.
 fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<u32>> {
-    by_team_over(model, setup, Precision::F32, batches)
+    by_team_over(model, setup, (Precision::F32, usize::MAX), batches)
 }
 
-/// The same of a team that gathers so.
+/// The same of a team that gathers so, and starts gathers of parts of up to so many bytes.
 fn by_team_over(
     model: &Arc<Model>,
     setup: &Setup<'_>,
-    wire: Precision,
+    (wire, start_max): (Precision, usize),
     batches: &[Batch],
 ) -> Vec<Vec<u32>> {
     let n = setup.shares.len();
-    let table = Table { places: Mutex::new(vec![Vec::new(); n]), barrier: Barrier::new(n) };
+    let table = Table { start_max, ..Table::new(n) };
     let plan = Plan { kv: setup.kv, ..PLAN };
     let run = |own: usize| {
         let isa = setup.isas[own % setup.isas.len()];
         let mut node = node(model, isa, setup.is_packed, plan);
         let team = Team::new(model.header(), setup.shares, own).unwrap().with_wire(wire);
         node.set_team(Some(team), plan).unwrap();
-        let mut seat = Seat { table: &table, own };
+        let mut seat = table.seat(own);
         let run = |batch| run(&mut node, batch, &mut seat);
         batches.iter().map(run).collect()
     };
@@ -137,23 +200,27 @@ fn by_team_over(
         let mut found = nodes.into_iter().map(|node| node.join().unwrap());
         let lead = found.next().unwrap();
         found.for_each(drop);
+        let n_overlapped = table.n_overlapped.load(Ordering::Relaxed);
+        assert_eq!(n_overlapped > 0, n > 1, "a long batch goes in halves");
         lead
     })
 }
 
-/// Batches of prompts and of single tokens of two streams.
+/// Batches of prompts and of single tokens of two streams; one goes in halves, of which both have some of one stream.
 fn batches(vocab_size: usize) -> Vec<Batch> {
-    let places: [&[(usize, Range<usize>)]; 6] = [
+    let places: [&[(usize, Range<usize>)]; 8] = [
         &[(0, 0..21), (1, 0..7)],
         &[(0, 21..22)],
         &[(1, 7..12)],
         &[(0, 22..23), (1, 12..13)],
         &[(1, 13..14)],
         &[(0, 23..55)],
+        &[(0, 55..170), (1, 14..80)],
+        &[(1, 80..81), (0, 170..171)],
     ];
     let token = |stream, pos| ((pos * 131 + stream * 17 + 3) % vocab_size) as u32;
     let batch = |spans: &&[(usize, Range<usize>)]| {
-        let mut batch = Batch::with_capacity(32);
+        let mut batch = Batch::with_capacity(PLAN.max_batch);
         for (stream, positions) in spans.iter().cloned() {
             let (pos, n_rows) = (positions.start, positions.len());
             let wants = if n_rows == 21 { Wants::None } else { Wants::All };
@@ -206,7 +273,7 @@ fn check_parts(path: &Path, setup: &Setup<'_>, name: &str) {
     let mut alone = node(&model, setup.isas[0], setup.is_packed, plan);
     let wanted: Vec<_> = batches.iter().map(|b| bits(alone.forward(b).unwrap())).collect();
     let n = setup.shares.len();
-    let table = Table { places: Mutex::new(vec![Vec::new(); n]), barrier: Barrier::new(n) };
+    let table = Table::new(n);
     let run = |own: usize| {
         let rows = |own| rows_of(&folder, path, setup.shares, own);
         let model = if own == 0 { Arc::clone(&model) } else { rows(own) };
@@ -216,7 +283,7 @@ fn check_parts(path: &Path, setup: &Setup<'_>, name: &str) {
         node.set_team(Some(team), plan).unwrap();
         node.check_weights(&|| false).unwrap();
         assert!(node.bytes_per_token() < 2 * all + (1 << 20), "{name}, node {own}");
-        let mut seat = Seat { table: &table, own };
+        let mut seat = table.seat(own);
         let run = |batch: &Batch| {
             let n_rows = batch.tokens().len();
             if own == 0 {
@@ -309,13 +376,26 @@ fn teams_of_all_sizes_round_alike() {
     let batches = batches(model.header().vocab_size);
     let by = |shares: &[u16], wire| {
         let setup = Setup { shares, isas: &[best()], is_packed: true, kv: KvKind::F16 };
-        by_team_over(&model, &setup, wire, &batches)
+        by_team_over(&model, &setup, (wire, usize::MAX), &batches)
     };
     let wanted = by(&[1, 1], Precision::F16);
     assert!(wanted != by(&[1, 1], Precision::F32));
     for shares in [&[1][..], &[3, 1], &[5, 2, 3], &[1, 1, 1, 1, 1]] {
         assert!(by(shares, Precision::F16) == wanted, "{shares:?}");
     }
+}
+
+/// Halves are no longer than links hold.
+#[test]
+fn a_batch_may_go_in_several_pairs_of_halves() {
+    let model = demo();
+    let batches = batches(model.header().vocab_size);
+    let setup = Setup { shares: &[1, 1], isas: &[best()], is_packed: true, kv: KvKind::F16 };
+    let wanted = by_team(&model, &setup, &batches);
+    // A row's part of what is added to the residual stream.
+    let part_bytes = 4 * model.header().dim / 2;
+    let halves = (Precision::F32, 64 * part_bytes);
+    assert!(by_team_over(&model, &setup, halves, &batches) == wanted);
 }
 
 #[cfg(feature = "tools")]
@@ -418,8 +498,10 @@ mod processes {
         Running(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// A prompt so long that it goes in halves, also when what was computed is lost.
     fn prompt(command: &mut Command) -> &mut Command {
-        let words = ["-p", "Once upon a time", "-n", "200", "--temp", "0.8", "--seed", "7"];
+        command.args(["-p", &"Once upon a time there was a board. ".repeat(30)]);
+        let words = ["-n", "200", "--temp", "0.8", "--seed", "7"];
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped())
     }
 

@@ -21,7 +21,7 @@ use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode, TeamPlace};
 use crate::sys::power::Meter;
 use crate::sys::{notify, random};
-use crate::team::{BANKS, Mesh, REORDER_US, TeamError, TeamNotice};
+use crate::team::{Mesh, REORDER_US, TeamError, TeamNotice, banks};
 use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
@@ -162,6 +162,7 @@ impl<'a> TeamBoard<'a> {
                 "no --key: whoever reaches {host} can join or disturb the team, and read it"
             ));
         }
+        let n_banks = banks(self.nodes.len());
         let mut endpoints = Vec::new();
         for (index, peer) in self.nodes.iter().enumerate() {
             if index == self.own {
@@ -174,7 +175,7 @@ impl<'a> TeamBoard<'a> {
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(info.clone(), key.clone(), seed);
             let prev = self.flags.is_told().then(|| hello::name(&peer.name));
-            let config = LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, prev, ..config };
+            let config = LinkConfig { reorder_us: REORDER_US, n_banks, prev, ..config };
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
             let next = HostPort::new(&peer.address.host, port(peer, self.own));

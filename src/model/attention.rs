@@ -28,8 +28,10 @@ pub(super) struct Attention<'a> {
     pub(super) spec: LayerSpec,
     pub(super) heads: HeadSpec<'a>,
     pub(super) interrupt: &'a Interrupt,
+    /// Of the batch.
     pub(super) spans: &'a [Span],
-    /// Rows of all spans.
+    /// Which of its rows these are: the first of them, and how many.
+    pub(super) first: usize,
     pub(super) m: usize,
 }
 
@@ -208,7 +210,8 @@ impl Attention<'_> {
     fn store(&self, layer: usize, qkv: &[f32], kv: &mut KvValues<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
         let lane = |span: &Span| KvLane { stream: span.stream, layer };
-        let places = self.spans.iter().flat_map(|s| s.positions().map(move |pos| (lane(s), pos)));
+        let spans = batch::part(self.spans, self.first..self.first + self.m);
+        let places = spans.flat_map(|s| s.positions().map(move |pos| (lane(&s), pos)));
         for (place, qkv) in places.zip(qkv.chunks_exact(q_dim + 2 * kv_dim)) {
             let (k, v) = qkv[q_dim..].split_at(kv_dim);
             kv.store(self.kv, place, (k, v), self.kernels);
@@ -246,8 +249,9 @@ impl Attention<'_> {
         let head = (first + columns.start / head_dim) / group - first_kv;
         let of_heads = columns.start / head_dim..columns.end / head_dim;
         let sinks = sinks.map_or(&[][..], |sinks| &sinks[of_heads]);
-        let (mut rows, mut out) = (block.clone(), out);
-        for span in batch::part(self.spans, block) {
+        let of_batch = self.first + block.start..self.first + block.end;
+        let (mut rows, mut out) = (block, out);
+        for span in batch::part(self.spans, of_batch) {
             let of_span = rows.by_ref().take(span.n_rows);
             let q: Vec<&[f32], BLOCK_ROWS> = of_span.map(q).collect();
             let (results, rest) = out.split_at_mut(span.n_rows);

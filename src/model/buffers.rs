@@ -124,4 +124,40 @@ impl<'a> Buffers<'a> {
             },
         })
     }
+
+    /// The same, beginning with row `first` of the batch, of `max_batch` at most. Experts of rows from 0 on and from
+    /// another one on are kept apart.
+    pub(super) fn after(&mut self, first: usize, max_batch: usize) -> Buffers<'_> {
+        fn rest<T>(all: &mut [T], first: usize, n: usize) -> &mut [T] {
+            let width = all.len() / n;
+            &mut all[first * width..]
+        }
+        let Buffers { x, qkv, gate_up, delta, inputs, routes, cos, sin, logits, part, acts, kv } =
+            self;
+        Buffers {
+            x: rest(x, first, max_batch),
+            qkv,
+            gate_up,
+            delta: rest(delta, first, max_batch),
+            inputs: inputs.whole(),
+            routes: Routes {
+                scores: rest(routes.scores, first, max_batch),
+                chosen: rest(routes.chosen, first, max_batch),
+                places: rest(routes.places, first, max_batch),
+                rows: rest(routes.rows, first, max_batch),
+                ends: rest(routes.ends, usize::from(first > 0), 2),
+                outputs: routes.outputs,
+            },
+            cos: rest(cos, first, max_batch),
+            sin: rest(sin, first, max_batch),
+            logits,
+            part,
+            acts: rest(acts, first, max_batch),
+            kv: match kv {
+                KvValues::F16(kv) => KvValues::F16(kv),
+                KvValues::F32(kv) => KvValues::F32(kv),
+                KvValues::Int8(kv) => KvValues::Int8(kv),
+            },
+        }
+    }
 }

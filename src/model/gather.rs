@@ -13,19 +13,42 @@ pub enum To {
     Lead,
 }
 
+/// Rows whose columns are spread over the nodes.
+#[derive(Debug)]
+pub struct SpreadRows<'a> {
+    /// `[m, row_bytes]`, of which this node has filled its own part.
+    pub bytes: &'a mut [u8],
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Of each node, two ranges of a row's bytes.
+    pub parts: &'a [[Range<usize>; 2]],
+    /// Who needs the others'.
+    pub to: To,
+}
+
 /// Brings together what the nodes of a team have computed: a [`Transformer`](super::Transformer) calls it
 /// at the same places of a pass on all of them.
 pub trait Gather {
-    /// `bytes` are rows of `row_bytes`, of which this node has filled its own of `parts`, two ranges of a
-    /// row's bytes for each node. Returns when the others' are there too, if it is one of those that need them.
+    /// Returns when the others' parts of `rows` are there too, if this node is one of those that need them.
     ///
     /// # Errors
     /// If that will not be; what the streams held is worth nothing then.
-    fn gather(
-        &mut self,
-        bytes: &mut [u8],
-        row_bytes: usize,
-        parts: &[[Range<usize>; 2]],
-        to: To,
-    ) -> Result<(), ForwardError>;
+    fn gather(&mut self, rows: SpreadRows<'_>) -> Result<(), ForwardError>;
+
+    /// Most bytes of a node's part of rows for [`Gather::start`], the same on all nodes.
+    fn start_max(&self) -> usize;
+
+    /// Gives away this node's part of the last of `rows`. Any before it are those that were started and not finished:
+    /// one at most.
+    ///
+    /// # Errors
+    /// As [`Gather::gather`].
+    fn start(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError>;
+
+    /// Returns when the others' parts of the first of `rows` are there too. These are all that were started and not
+    /// finished.
+    ///
+    /// # Errors
+    /// As [`Gather::gather`].
+    fn finish(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError>;
 }

@@ -44,6 +44,12 @@ impl<'a> Inputs<'a> {
         all.collect()
     }
 
+    /// All of it.
+    pub(super) fn whole(&mut self) -> Inputs<'_> {
+        let Inputs { f32, q, scales, zeros, sums, tile_sums } = self;
+        Inputs { f32, q, scales, zeros, sums, tile_sums }
+    }
+
     /// Its room for f32, and all other.
     pub(super) fn split_f32(&mut self) -> (&mut [f32], Inputs<'_>) {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = self;

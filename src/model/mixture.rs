@@ -7,9 +7,7 @@
 use std::ops::Range;
 
 use super::activation::activate;
-use super::batch::ForwardError;
 use super::buffers::Buffers;
-use super::gather::Gather;
 use super::inputs::{Inputs, Prepared};
 use super::matrix::Matrix;
 use super::project::{Projector, Source};
@@ -33,8 +31,8 @@ pub(super) struct Mixture<'a> {
     pub(super) slice: &'a Slice,
     /// Whether the matrices have these rows alone.
     pub(super) is_cut: bool,
-    /// The team that it does so in.
-    pub(super) team: Option<&'a Team>,
+    /// Whether what it gives is a node's part, in a team.
+    pub(super) is_part: bool,
     /// `[experts, dim]`.
     pub(super) router: &'a [f32],
     /// `[experts]`.
@@ -64,20 +62,67 @@ pub(super) struct RowWork<'a> {
 }
 
 impl Mixture<'_> {
-    /// Writes what the layer gives for `x` to `delta`, or a node's part of it to `part`.
-    pub(super) fn run(
-        &self,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
+    /// Writes what the layer gives for `x` to `delta`.
+    pub(super) fn run(&self, buffers: &mut Buffers<'_>) {
         self.route(buffers);
-        match (self.m, self.team) {
-            (1, _) => self.all_of_one_row(buffers, gather)?,
-            (_, None) => (0..self.experts.n).for_each(|expert| self.expert(expert, buffers)),
-            (_, Some(team)) => self.all_of_a_team(team, buffers, gather)?,
+        match self.m {
+            1 => self.all_of_one_row(buffers),
+            _ => (0..self.experts.n).for_each(|expert| self.expert(expert, buffers)),
         }
         self.add_up(buffers);
-        Ok(())
+    }
+
+    /// Chooses the rows' experts, and writes this node's inputs of their down projections to `part`: as many rows as
+    /// [`Mixture::n_uses`].
+    pub(super) fn gate(&self, buffers: &mut Buffers<'_>) {
+        self.route(buffers);
+        let (work, own) = (self.rows, self.slice.ffn.len());
+        if own == 0 {
+            return;
+        }
+        if self.m == 1 {
+            self.gates_and_ups_of_one_row(buffers);
+            let rows = buffers.gate_up.chunks_exact(2 * own).take(self.experts.n_active);
+            for (row, out) in rows.zip(buffers.part.chunks_exact_mut(own)) {
+                work.activate(row.split_at(own), out);
+            }
+            return;
+        }
+        for expert in 0..self.experts.n {
+            let uses = buffers.routes.uses(expert);
+            if !uses.is_empty() {
+                self.gates_and_ups(expert, buffers);
+                let (gate_up, part) = (&*buffers.gate_up, &mut buffers.part);
+                let rows = Chunks::new(&mut part[uses.start * own..uses.end * own], own);
+                self.projector.pool.run_chunks(rows, &|row, out| {
+                    work.activate(gate_up[row * 2 * own..][..2 * own].split_at(own), out);
+                });
+            }
+        }
+    }
+
+    /// How often the rows have an expert.
+    pub(super) fn n_uses(&self) -> usize {
+        self.m * self.experts.n_active
+    }
+
+    /// Writes what the layer gives to `part`, once `acts` has the inputs of all down projections, which `team` has
+    /// gathered.
+    pub(super) fn down_in_team(&self, team: &Team, buffers: &mut Buffers<'_>) {
+        let Buffers { acts, inputs, routes, .. } = buffers;
+        let given = team.given(Columns::Ffn, acts);
+        if self.m == 1 {
+            self.downs_of_one_row(&|index| Source::Given(given.from(index)), inputs, routes);
+        } else if !self.slice.dim.is_empty() {
+            for expert in 0..self.experts.n {
+                let uses = routes.uses(expert);
+                if !uses.is_empty() {
+                    let source = Source::Given(given.from(uses.start));
+                    self.project_down((expert, uses), source, inputs, routes.outputs);
+                }
+            }
+        }
+        self.add_up(buffers);
     }
 
     /// Chooses each row's experts.
@@ -118,39 +163,6 @@ impl Mixture<'_> {
         self.project_down((expert, uses), source, inputs, buffers.routes.outputs);
     }
 
-    /// The outputs of all experts, in a team: what they are multiplied by is gathered for all at once.
-    fn all_of_a_team(
-        &self,
-        team: &Team,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let (work, own) = (self.rows, self.slice.ffn.len());
-        for expert in 0..self.experts.n {
-            let uses = buffers.routes.uses(expert);
-            if own > 0 && !uses.is_empty() {
-                self.gates_and_ups(expert, buffers);
-                let (gate_up, part) = (&*buffers.gate_up, &mut buffers.part);
-                let rows = Chunks::new(&mut part[uses.start * own..uses.end * own], own);
-                self.projector.pool.run_chunks(rows, &|row, out| {
-                    work.activate(gate_up[row * 2 * own..][..2 * own].split_at(own), out);
-                });
-            }
-        }
-        let n_uses = self.m * self.experts.n_active;
-        let Buffers { part, acts, inputs, routes, .. } = buffers;
-        let with = (work.kernels, self.projector.pool);
-        let given = team.gather_inputs(Columns::Ffn, n_uses, with, part, acts, gather)?;
-        for expert in (0..self.experts.n).filter(|_| !self.slice.dim.is_empty()) {
-            let uses = routes.uses(expert);
-            if !uses.is_empty() {
-                let source = Source::Given(given.from(uses.start));
-                self.project_down((expert, uses), source, inputs, routes.outputs);
-            }
-        }
-        Ok(())
-    }
-
     /// Writes gates and ups of one expert for all rows that have it, biases included, to `gate_up`.
     fn gates_and_ups(&self, expert: usize, buffers: &mut Buffers<'_>) {
         let uses = buffers.routes.uses(expert);
@@ -187,60 +199,62 @@ impl Mixture<'_> {
     }
 
     /// The outputs of a batch of one row: all of its experts at once, as each alone is little work.
-    fn all_of_one_row(
-        &self,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let (projector, work, own) = (self.projector, self.rows, self.slice.ffn.len());
-        let RowWork { dim, ffn_dim, .. } = work;
-        let n_active = self.experts.n_active;
-        let chosen = &buffers.routes.chosen[..n_active];
-        let experts = || chosen.iter().map(|expert| *expert as usize);
-        let gate_ups: heapless::Vec<Matrix<'_>, { 2 * EXPERTS_ACTIVE_MAX }> =
-            experts().flat_map(|expert| self.gate_up(expert)).collect();
-        let downs: heapless::Vec<Matrix<'_>, EXPERTS_ACTIVE_MAX> =
-            experts().map(|expert| self.down(expert)).collect();
+    fn all_of_one_row(&self, buffers: &mut Buffers<'_>) {
+        self.gates_and_ups_of_one_row(buffers);
+        let (work, width) = (self.rows, 2 * self.slice.ffn.len());
+        let Buffers { gate_up, inputs, routes, .. } = buffers;
+        let gate_up = &**gate_up;
+        let fills: heapless::Vec<_, EXPERTS_ACTIVE_MAX> = (0..self.experts.n_active)
+            .map(|index| {
+                move |_: usize, out: &mut [f32]| {
+                    work.activate(gate_up[index * width..][..width].split_at(width / 2), out);
+                }
+            })
+            .collect();
+        self.downs_of_one_row(&|index| Source::Fill(&fills[index]), inputs, routes);
+    }
 
+    /// The experts of a batch of one row.
+    fn chosen<'r>(&self, routes: &'r Routes<'_>) -> impl Iterator<Item = usize> + use<'r> {
+        routes.chosen[..self.experts.n_active].iter().map(|expert| *expert as usize)
+    }
+
+    /// Writes gates and ups of all experts of a batch of one row, biases included, to `gate_up`.
+    fn gates_and_ups_of_one_row(&self, buffers: &mut Buffers<'_>) {
+        let (projector, work, own) = (self.projector, self.rows, self.slice.ffn.len());
+        let gate_ups: heapless::Vec<Matrix<'_>, { 2 * EXPERTS_ACTIVE_MAX }> =
+            self.chosen(&buffers.routes).flat_map(|expert| self.gate_up(expert)).collect();
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| work.normalise(x, row, out);
-        let inputs = projector.prepare(
-            &mut buffers.inputs,
-            MatrixDims { rows: 1, k: dim },
-            &gate_ups[0],
-            Some(&fill),
-        );
+        let dims = MatrixDims { rows: 1, k: work.dim };
+        let inputs = projector.prepare(&mut buffers.inputs, dims, &gate_ups[0], Some(&fill));
         projector.project(inputs, &gate_ups, buffers.gate_up);
-
         if own > 0 {
             let rows = buffers.gate_up.chunks_exact_mut(2 * own);
-            let biased = &self.slice.ffn;
-            experts().zip(rows).for_each(|(expert, row)| work.add_biases(expert, biased, row));
+            let experts = self.chosen(&buffers.routes);
+            experts.zip(rows).for_each(|(expert, row)| {
+                work.add_biases(expert, &self.slice.ffn, row);
+            });
         }
-        let mut given = None;
-        if let Some(team) = self.team {
-            let rows = buffers.gate_up.chunks_exact(2 * own.max(1)).take(n_active);
-            for (row, out) in rows.zip(buffers.part.chunks_exact_mut(own.max(1))) {
-                work.activate(row.split_at(own), &mut out[..own]);
-            }
-            let (part, acts) = (&*buffers.part, &mut *buffers.acts);
-            let with = (work.kernels, projector.pool);
-            given = Some(team.gather_inputs(Columns::Ffn, n_active, with, part, acts, gather)?);
-        }
-        let gate_up = &*buffers.gate_up;
-        let mut rooms = buffers.inputs.split(n_active);
+    }
+
+    /// The outputs of all experts of a batch of one row, for the inputs that `source` names.
+    fn downs_of_one_row<'s>(
+        &self,
+        source: &dyn Fn(usize) -> Source<'s>,
+        inputs: &mut Inputs<'_>,
+        routes: &mut Routes<'_>,
+    ) {
+        let downs: heapless::Vec<Matrix<'_>, EXPERTS_ACTIVE_MAX> =
+            self.chosen(routes).map(|expert| self.down(expert)).collect();
+        let dims = MatrixDims { rows: 1, k: self.rows.ffn_dim };
+        let mut rooms = inputs.split(self.experts.n_active);
         let mut inputs = heapless::Vec::<Prepared<'_>, EXPERTS_ACTIVE_MAX>::new();
         for ((index, down), room) in downs.iter().enumerate().zip(&mut rooms) {
-            let fill = |_: usize, out: &mut [f32]| {
-                work.activate(gate_up[index * 2 * own..][..2 * own].split_at(own), out);
-            };
-            let source = given.map_or(Source::Fill(&fill), |all| Source::Given(all.from(index)));
-            let dims = MatrixDims { rows: 1, k: ffn_dim };
             // There are no more experts than the vector holds.
-            let _ = inputs.push(projector.prepare_from(source, room, dims, down));
+            let _ = inputs.push(self.projector.prepare_from(source(index), room, dims, down));
         }
-        projector.project_each(&inputs, &downs, buffers.routes.outputs);
-        Ok(())
+        self.projector.project_each(&inputs, &downs, routes.outputs);
     }
 
     /// Writes the sum of each row's weighted outputs to `delta`, or a node's columns of it to `part`.
@@ -260,7 +274,7 @@ impl Mixture<'_> {
             }
         }
         let (scores, chosen, places, outputs) = (&*scores, &*chosen, &*places, &*outputs);
-        let delta = if self.team.is_some() { &mut *buffers.part } else { &mut *buffers.delta };
+        let delta = if self.is_part { &mut *buffers.part } else { &mut *buffers.delta };
         let delta = Chunks::new(&mut delta[..self.m * dim], dim);
         self.projector.pool.run_chunks(delta, &|row, delta| {
             delta.fill(0.0);

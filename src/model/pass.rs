@@ -3,6 +3,8 @@
 //! Each step reads one layer's weights once for all rows of the batch. A prompt's chunk, the
 //! next token of one stream and those of several streams are the same call.
 
+use std::ops::Range;
+
 use super::activation::activate;
 use super::attention::{Attention, HeadSpec};
 use super::batch::{self, ForwardError, Span};
@@ -13,12 +15,12 @@ use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::mixture::{Mixture, RowWork};
 use super::packed::PackedWeights;
-use super::project::{FEW_ROWS, Projector, Source};
+use super::project::{FEW_ROWS, Projector};
 use super::rope::{self, Frequencies};
 use super::team::{Columns, Team};
 use super::watch::{Watch, Watcher};
 use super::{Matrix, Model};
-use crate::format::model::{Experts, LayerSpec, Rope, Slice, TensorId, TensorKind};
+use crate::format::model::{LayerSpec, Rope, Slice, TensorId, TensorKind};
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::{Chunks, Pool};
 
@@ -33,8 +35,10 @@ pub(super) struct Pass<'a> {
     pub(super) interrupt: Interrupt,
     /// Who looks at the inputs of matrices.
     pub(super) watch: Option<&'a Watch>,
+    /// Of the batch.
     pub(super) spans: &'a [Span],
-    /// How many rows they are.
+    /// Which of its rows go through: the first of them, and how many. Buffers begin with these.
+    pub(super) first: usize,
     pub(super) m: usize,
     /// Which rows of matrices this node computes.
     pub(super) slice: Slice,
@@ -43,7 +47,13 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn projector(&self) -> Projector<'_> {
+    /// The same for these rows of the batch alone. Nobody interrupts it.
+    pub(super) fn of_rows(&self, rows: Range<usize>) -> Pass<'_> {
+        let (first, m, interrupt) = (rows.start, rows.len(), Interrupt::new(None));
+        Pass { first, m, interrupt, slice: self.slice.clone(), ..*self }
+    }
+
+    pub(super) fn projector(&self) -> Projector<'_> {
         let (kernels, pool, interrupt) = (self.kernels, self.pool, &self.interrupt);
         Projector { kernels, pool, group: self.model.header().weights.group(), interrupt }
     }
@@ -60,7 +70,7 @@ impl Pass<'_> {
     }
 
     /// This node's rows of the matrix of `kind` in `layer`.
-    fn rows(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+    pub(super) fn rows(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let matrix = self.matrix(kind, layer);
         let header = self.model.header();
         match self.team {
@@ -82,21 +92,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes `x` through the share's layers. Nobody is asked to `gather` where there is no team.
-    pub(super) fn layers(
-        &self,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
+    /// Takes `x` through the share's layers, on a node that has all of their rows.
+    pub(super) fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
         let mut rope = None;
         for layer in self.model.share().layers.clone() {
-            let spec = self.model.header().layer(layer);
-            if let Some(next) = spec.rope.filter(|next| rope != Some(*next)) {
-                self.fill_angles(next, buffers);
-                rope = Some(next);
-            }
-            self.attention(layer, spec, buffers, gather)?;
-            self.feed_forward(layer, spec, buffers, gather)?;
+            self.turn(layer, &mut rope, buffers);
+            self.attention(layer, buffers);
+            self.feed_forward(layer, buffers);
             if self.interrupt.ask() {
                 return Err(ForwardError::Interrupted);
             }
@@ -104,7 +106,15 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Fills the tables of cosines and sines for the rows' positions.
+    /// Fills the tables of cosines and sines for the rows' positions, if those are another layer's `rope`.
+    pub(super) fn turn(&self, layer: usize, rope: &mut Option<Rope>, buffers: &mut Buffers<'_>) {
+        let next = self.spec(layer).rope;
+        if let Some(next) = next.filter(|next| *rope != Some(*next)) {
+            self.fill_angles(next, buffers);
+            *rope = Some(next);
+        }
+    }
+
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
         let half = self.model.header().rotary_dim() / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
@@ -117,19 +127,47 @@ impl Pass<'_> {
         }
     }
 
-    fn attention(
-        &self,
-        layer: usize,
-        spec: LayerSpec,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let header = self.model.header();
-        let (m, dim, q_dim) = (self.m, header.dim, header.q_dim());
-        let rows = |kind| self.rows(kind, layer);
-        let projector = self.projector();
+    fn spec(&self, layer: usize) -> LayerSpec {
+        self.model.header().layer(layer)
+    }
 
-        let wqkv = [rows(TensorKind::Wq), rows(TensorKind::Wk), rows(TensorKind::Wv)];
+    fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let dims = MatrixDims { rows: self.m, k: self.model.header().q_dim() };
+        let (projector, wo) = (self.projector(), self.rows(TensorKind::Wo, layer));
+        let at_once = self.adds_at_once(self.attention_ends(layer), layer);
+        let (attention, own_layer) = self.prepare_attention(layer, buffers);
+        if at_once && self.watch.is_none() {
+            let Buffers { qkv, cos, sin, kv, inputs, .. } = buffers;
+            let of = (&mut **qkv, (&**cos, &**sin));
+            if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
+                projector.add_projected(inputs, &wo, buffers.x);
+                return;
+            }
+        }
+        attention.run(self.pool, own_layer, buffers);
+        let inputs = &mut buffers.inputs;
+        self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), self.pool, None);
+        let inputs = projector.prepare(inputs, dims, &wo, None);
+        if at_once {
+            projector.add_projected(inputs, &wo, buffers.x);
+            return;
+        }
+        projector.project(inputs, &[wo], buffers.delta);
+        self.add_attention(layer, buffers);
+    }
+
+    /// Writes queries, keys and values, and what attention gives for this node's heads, to `part`.
+    pub(super) fn attend(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let (attention, own_layer) = self.prepare_attention(layer, buffers);
+        attention.run(self.pool, own_layer, buffers);
+    }
+
+    /// Writes queries, keys and values; what is to be done with them, in which layer of the share.
+    fn prepare_attention(&self, layer: usize, buffers: &mut Buffers<'_>) -> (Attention<'_>, usize) {
+        let (header, spec) = (self.model.header(), self.spec(layer));
+        let (m, dim, projector) = (self.m, header.dim, self.projector());
+        let wqkv = [TensorKind::Wq, TensorKind::Wk, TensorKind::Wv];
+        let wqkv = wqkv.map(|kind| self.rows(kind, layer));
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
@@ -139,72 +177,20 @@ impl Pass<'_> {
         let inputs = projector.prepare(inputs, dims, &wqkv[0], fill);
         projector.project(inputs, &wqkv, buffers.qkv);
 
-        let (kernels, pool, kv) = (self.kernels, self.pool, self.kv);
-        let own_layer = layer - self.model.share().layers.start;
-        let (interrupt, spans) = (&self.interrupt, self.spans);
-        let heads = self.heads(layer, spec);
-        let attention = Attention { kernels, kv, spec, heads, interrupt, spans, m };
-        let (wo, dims) = (rows(TensorKind::Wo), MatrixDims { rows: m, k: q_dim });
-        let ends = [TensorKind::Bo, TensorKind::AttentionPostNorm];
-        let ends = ends.map(|kind| self.vector(kind, layer));
-        let at_once = self.adds_at_once(ends, spec);
-        if at_once && self.watch.is_none() {
-            let Buffers { qkv, cos, sin, kv, inputs, .. } = buffers;
-            let of = (&mut **qkv, (&**cos, &**sin));
-            if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
-                projector.add_projected(inputs, &wo, buffers.x);
-                return Ok(());
-            }
-        }
-        attention.run(pool, own_layer, buffers);
-        match self.team {
-            None => {
-                let inputs = &mut buffers.inputs;
-                self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), pool, None);
-                let inputs = projector.prepare(inputs, dims, &wo, None);
-                if at_once {
-                    projector.add_projected(inputs, &wo, buffers.x);
-                    return Ok(());
-                }
-                projector.project(inputs, &[wo], buffers.delta);
-            }
-            Some(team) => {
-                self.project_gathered((team, Columns::Heads), &wo, dims, buffers, gather)?
-            }
-        }
-        self.gather_delta(buffers, gather)?;
-        self.add_delta(ends, spec, buffers);
-        Ok(())
+        let (kernels, kv, interrupt) = (self.kernels, self.kv, &self.interrupt);
+        let (heads, spans, first) = (self.heads(layer, spec), self.spans, self.first);
+        let attention = Attention { kernels, kv, spec, heads, interrupt, spans, first, m };
+        (attention, layer - self.model.share().layers.start)
     }
 
-    /// Brings the inputs of `matrix` together, of which this node has its columns in `part`, and writes there what it
-    /// gives.
-    fn project_gathered(
-        &self,
-        (team, columns): (&Team, Columns),
-        matrix: &Matrix<'_>,
-        dims: MatrixDims,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let Buffers { part, acts, inputs, .. } = buffers;
-        let with = (self.kernels, self.pool);
-        let given = team.gather_inputs(columns, dims.rows, with, part, acts, gather)?;
-        let projector = self.projector();
-        let inputs = projector.prepare_from(Source::Given(given), inputs, dims, matrix);
-        projector.project(inputs, &[*matrix], part);
-        Ok(())
+    /// What a family does to attention's output.
+    fn attention_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
+        [TensorKind::Bo, TensorKind::AttentionPostNorm].map(|kind| self.vector(kind, layer))
     }
 
-    /// In a team, brings the parts of `delta` together.
-    fn gather_delta(
-        &self,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let Some(team) = self.team else { return Ok(()) };
-        let all = &mut buffers.delta[..self.m * self.model.header().dim];
-        team.gather_added(buffers.part, buffers.acts, all, gather)
+    /// Adds attention's output, which is in `delta`, to `x`.
+    pub(super) fn add_attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        self.add_delta(self.attention_ends(layer), self.spec(layer), buffers);
     }
 
     /// What layer `layer` does with its heads.
@@ -235,39 +221,43 @@ impl Pass<'_> {
         self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
-    fn feed_forward(
-        &self,
-        layer: usize,
-        spec: LayerSpec,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let ends = [None, self.vector(TensorKind::FfnPostNorm, layer)];
-        match self.model.header().features.experts {
-            Some(experts) => self.mixture(layer, spec, experts).run(buffers, gather)?,
-            None if self.adds_at_once(ends, spec) && self.gated(layer, spec, buffers) => {
-                return Ok(());
+    fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        match self.mixture(layer) {
+            Some(mixture) => mixture.run(buffers),
+            None if self.adds_at_once(self.feed_forward_ends(layer), layer)
+                && self.gated(layer, buffers) =>
+            {
+                return;
             }
-            None => self.dense(layer, spec, buffers, gather)?,
+            None => self.dense(layer, buffers),
         }
-        self.gather_delta(buffers, gather)?;
-        self.add_delta(ends, spec, buffers);
-        Ok(())
+        self.add_feed_forward(layer, buffers);
     }
 
-    /// Whether what a layer's half gives is added to `x` as it is, where it is computed: few rows, nothing that a
-    /// family does to it, and nobody else who has a part of it.
-    fn adds_at_once(&self, ends: [Option<&[f32]>; 2], spec: LayerSpec) -> bool {
-        let is_plain = ends.iter().all(Option::is_none) && spec.residual_scale == 1.0;
-        self.m <= FEW_ROWS && self.team.is_none() && is_plain
+    /// What a family does to the feed-forward layer's output.
+    fn feed_forward_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
+        [None, self.vector(TensorKind::FfnPostNorm, layer)]
     }
 
-    /// The mixture that layer `layer` is.
-    fn mixture(&self, layer: usize, spec: LayerSpec, experts: Experts) -> Mixture<'_> {
-        let header = self.model.header();
+    /// Adds the feed-forward layer's output, which is in `delta`, to `x`.
+    pub(super) fn add_feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        self.add_delta(self.feed_forward_ends(layer), self.spec(layer), buffers);
+    }
+
+    /// Whether what a layer's half gives is added to `x` as it is, where it is computed: few rows, and nothing that a
+    /// family does to it.
+    fn adds_at_once(&self, ends: [Option<&[f32]>; 2], layer: usize) -> bool {
+        let is_plain = ends.iter().all(Option::is_none) && self.spec(layer).residual_scale == 1.0;
+        self.m <= FEW_ROWS && is_plain
+    }
+
+    /// The mixture that layer `layer` is, if it is one.
+    pub(super) fn mixture(&self, layer: usize) -> Option<Mixture<'_>> {
+        let (header, spec) = (self.model.header(), self.spec(layer));
+        let experts = header.features.experts?;
         let matrix = |kind| self.matrix(kind, layer);
         let vector = |kind| self.vector(kind, layer);
-        Mixture {
+        Some(Mixture {
             projector: self.projector(),
             watcher: self.watcher(layer),
             experts,
@@ -282,20 +272,20 @@ impl Pass<'_> {
             m: self.m,
             slice: &self.slice,
             is_cut: header.slice().is_some(),
-            team: self.team,
+            is_part: self.team.is_some(),
             router: self.model.vector(TensorKind::Router, layer),
             router_bias: vector(TensorKind::RouterBias),
             gates: matrix(TensorKind::W1),
             ups: matrix(TensorKind::W3),
             downs: matrix(TensorKind::W2),
             down_bias: vector(TensorKind::B2),
-        }
+        })
     }
 
     /// Adds to `x` what the feed-forward layer gives for few rows whose down projection has packed weights, if nobody looks
     /// at its inputs. Whether that was so.
-    fn gated(&self, layer: usize, spec: LayerSpec, buffers: &mut Buffers<'_>) -> bool {
-        let header = self.model.header();
+    fn gated(&self, layer: usize, buffers: &mut Buffers<'_>) -> bool {
+        let (header, spec) = (self.model.header(), self.spec(layer));
         let matrix = |kind| self.matrix(kind, layer);
         let [w1, w3, w2] = [TensorKind::W1, TensorKind::W3, TensorKind::W2].map(matrix);
         let projector = self.projector();
@@ -317,48 +307,53 @@ impl Pass<'_> {
         true
     }
 
-    /// The feed-forward layer up to `delta`, or this node's part of it.
-    fn dense(
-        &self,
-        layer: usize,
-        spec: LayerSpec,
-        buffers: &mut Buffers<'_>,
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        let header = self.model.header();
-        let (m, dim, ffn_dim) = (self.m, header.dim, header.ffn_dim);
-        let rows = |kind| self.rows(kind, layer);
-        let projector = self.projector();
-
-        let gate_up = [rows(TensorKind::W1), rows(TensorKind::W3)];
-        let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
-        let x = &*buffers.x;
-        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
-        let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
-        let id = (TensorKind::W1, 0);
-        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
-        let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
-        projector.project(inputs, &gate_up, buffers.gate_up);
-
-        let (w2, dims) = (rows(TensorKind::W2), MatrixDims { rows: m, k: ffn_dim });
-        let (kernels, gate_up, own) = (self.kernels, &*buffers.gate_up, self.slice.ffn.len());
-        let fill = |row: usize, out: &mut [f32]| {
-            let row = gate_up[row * 2 * own..][..2 * own].split_at(own);
-            activate(kernels, spec.activation, row, out);
-        };
-        if let Some(team) = self.team {
-            if own > 0 {
-                let rows = Chunks::new(&mut buffers.part[..m * own], own);
-                self.pool.run_chunks(rows, &|row, out| fill(row, out));
-            }
-            return self.project_gathered((team, Columns::Ffn), &w2, dims, buffers, gather);
-        }
-        let inputs = &mut buffers.inputs;
-        let id = (TensorKind::W2, 0);
+    /// The feed-forward layer up to `delta`.
+    fn dense(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        self.project_gate_up(layer, buffers);
+        let dims = MatrixDims { rows: self.m, k: self.model.header().ffn_dim };
+        let (projector, w2) = (self.projector(), self.rows(TensorKind::W2, layer));
+        let fill = self.activation(layer, buffers.gate_up);
+        let (inputs, id) = (&mut buffers.inputs, (TensorKind::W2, 0));
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &w2, fill);
         projector.project(inputs, &[w2], buffers.delta);
-        Ok(())
+    }
+
+    /// Writes this node's inputs of the down projection to `part`.
+    pub(super) fn gate(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        self.project_gate_up(layer, buffers);
+        let own = self.slice.ffn.len();
+        if own > 0 {
+            let fill = self.activation(layer, buffers.gate_up);
+            let rows = Chunks::new(&mut buffers.part[..self.m * own], own);
+            self.pool.run_chunks(rows, &|row, out| fill(row, out));
+        }
+    }
+
+    fn project_gate_up(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let gate_up = [TensorKind::W1, TensorKind::W3].map(|kind| self.rows(kind, layer));
+        let norm = self.norm((TensorKind::FfnNorm, layer), self.spec(layer).norm_eps);
+        let (projector, x) = (self.projector(), &*buffers.x);
+        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
+        let dims = MatrixDims { rows: self.m, k: self.model.header().dim };
+        let (inputs, id) = (&mut buffers.inputs, (TensorKind::W1, 0));
+        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
+        let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
+        projector.project(inputs, &gate_up, buffers.gate_up);
+    }
+
+    /// What writes a row of the activations of this node's `gate_up`.
+    fn activation<'g>(
+        &self,
+        layer: usize,
+        gate_up: &'g [f32],
+    ) -> impl Fn(usize, &mut [f32]) + Sync + use<'_, 'g> {
+        let (kernels, own) = (self.kernels, self.slice.ffn.len());
+        let activation = self.spec(layer).activation;
+        move |row, out| {
+            let row = gate_up[row * 2 * own..][..2 * own].split_at(own);
+            activate(kernels, activation, row, out);
+        }
     }
 
     /// Adds `delta` to `x`, once what a family does to it is done.
@@ -434,7 +429,7 @@ impl Pass<'_> {
         &self,
         m: usize,
         buffers: Buffers<'b>,
-        gather: &mut dyn Gather,
+        gather: Option<&mut dyn Gather>,
     ) -> Result<&'b mut [f32], ForwardError> {
         let header = self.model.header();
         let Buffers { mut inputs, logits, part, .. } = buffers;
@@ -449,9 +444,9 @@ impl Pass<'_> {
             None,
         );
         let logits = &mut logits[..m * header.vocab_size];
-        match self.team {
+        match self.team.zip(gather) {
             None => projector.project(inputs, &[classifier], logits),
-            Some(team) => {
+            Some((team, gather)) => {
                 projector.project(inputs, &[classifier], part);
                 team.gather(Columns::Vocab, part, logits, To::Lead, gather)?;
             }

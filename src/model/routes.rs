@@ -17,7 +17,7 @@ pub(super) struct Routes<'a> {
     pub(super) places: &'a mut [u32],
     /// The row of each use; `[batch, active]`.
     pub(super) rows: &'a mut [u32],
-    /// Where the uses of each expert end; `[experts]`.
+    /// Where the uses of each expert end, of two halves of a batch; `[2, experts]`.
     pub(super) ends: &'a mut [u32],
     /// What each use gives, `[batch, active, dim]`.
     pub(super) outputs: &'a mut [f32],
@@ -36,7 +36,7 @@ impl<'a> Routes<'a> {
             chosen: carver.take("chosen experts", uses)?,
             places: carver.take("places of experts", uses)?,
             rows: carver.take("rows of experts", uses)?,
-            ends: carver.take("uses of experts", n)?,
+            ends: carver.take("uses of experts", 2 * n)?,
             outputs: carver.take("outputs of experts", uses.saturating_mul(header.dim))?,
         })
     }
@@ -54,17 +54,18 @@ impl<'a> Routes<'a> {
             choose(experts, scores, chosen);
         }
         let chosen = &self.chosen[..m * experts.n_active];
-        self.ends.fill(0);
+        let ends = &mut self.ends[..experts.n];
+        ends.fill(0);
         for expert in chosen {
-            self.ends[*expert as usize] += 1;
+            ends[*expert as usize] += 1;
         }
         let mut end = 0;
-        for n in &mut *self.ends {
+        for n in &mut *ends {
             // Where the uses of the expert start; it moves to their end below.
             (*n, end) = (end, end + *n);
         }
         for (index, (expert, place)) in chosen.iter().zip(&mut *self.places).enumerate() {
-            let next = &mut self.ends[*expert as usize];
+            let next = &mut ends[*expert as usize];
             *place = *next;
             self.rows[*next as usize] = (index / experts.n_active) as u32;
             *next += 1;

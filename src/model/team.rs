@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::batch::ForwardError;
-use super::gather::{Gather, To};
+use super::gather::{Gather, SpreadRows, To};
 use super::inputs::{Given, activation_group};
 use super::precision::Precision;
 use crate::format::model::{Header, Slice, TensorKind};
@@ -197,42 +197,8 @@ impl Team {
         to: To,
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        let GatheredRows { k, own, parts, .. } = self.rows(columns);
-        if !own.is_empty() {
-            let rows = all.chunks_exact_mut(*k);
-            for (row, part) in rows.zip(part.chunks_exact(own.len())) {
-                row[own.clone()].copy_from_slice(part);
-            }
-        }
-        gather.gather(bytemuck::cast_slice_mut(all), k * size_of::<f32>(), parts, to)
-    }
-
-    /// Brings what is added to the residual stream together in `all`: the first of `part` are this node's. `scratch` has
-    /// room for a row of f16 for each.
-    pub(super) fn gather_added(
-        &self,
-        part: &[f32],
-        scratch: &mut [f32],
-        all: &mut [f32],
-        gather: &mut dyn Gather,
-    ) -> Result<(), ForwardError> {
-        if self.wire == Precision::F32 {
-            return self.gather(Columns::Dim, part, all, To::All, gather);
-        }
-        let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
-        let row_bytes = k * self.wire.bytes();
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(scratch);
-        let bytes = &mut bytes[..all.len() * self.wire.bytes()];
-        if !own.is_empty() {
-            let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(own.len()));
-            rows.for_each(|(row, part)| {
-                self.wire.write(part, &mut row[parts[self.own][0].clone()])
-            });
-        }
-        gather.gather(bytes, row_bytes, parts, To::All)?;
-        // What this node has computed, too.
-        self.wire.read(bytes, all);
-        Ok(())
+        self.put(columns, part, all);
+        gather.gather(SpreadRows { to, ..self.spread(columns, all) })
     }
 
     /// Brings rows that only the lead has to all nodes.
@@ -241,41 +207,116 @@ impl Team {
         rows: &mut [f32],
         gather: &mut dyn Gather,
     ) -> Result<(), ForwardError> {
-        let GatheredRows { k, parts, .. } = self.rows(Columns::Rows);
-        gather.gather(bytemuck::cast_slice_mut(rows), k * size_of::<f32>(), parts, To::All)
+        gather.gather(self.spread(Columns::Rows, rows))
     }
 
-    /// Brings `m` rows of a projection's inputs together in `all`: quantised, where a node can do so with its own
-    /// part alone. The first of `part` are this node's.
-    pub(super) fn gather_inputs<'a>(
-        &self,
-        columns: Columns,
-        m: usize,
-        (kernels, pool): (&Kernels, &Pool),
-        part: &[f32],
-        all: &'a mut [f32],
-        gather: &mut dyn Gather,
-    ) -> Result<Given<'a>, ForwardError> {
-        let rows = self.rows(columns);
-        let GatheredRows { k, group, own, parts } = rows;
-        let row_len = rows.row_len();
-        let all = &mut all[..m * row_len];
-        match *group {
-            None => self.gather(columns, part, all, To::All, gather)?,
-            Some(group) => {
-                let write = |row: usize, out: &mut [f32]| {
-                    let (q, scales) = out.split_at_mut(k / size_of::<f32>());
-                    let q: &mut [i8] = bytemuck::cast_slice_mut(q);
-                    let scales = &mut scales[own.start / group..own.end / group];
-                    let part = &part[row * own.len()..][..own.len()];
-                    kernels.quantize_q8(part, group, &mut q[own.clone()], scales);
-                };
-                pool.run_chunks(Chunks::new(&mut *all, row_len), &write);
-                let row_bytes = row_len * size_of::<f32>();
-                gather.gather(bytemuck::cast_slice_mut(all), row_bytes, parts, To::All)?;
+    /// Puts this node's columns, the first of `part`, in the rows of `all`.
+    fn put(&self, columns: Columns, part: &[f32], all: &mut [f32]) {
+        let GatheredRows { k, own, .. } = self.rows(columns);
+        if !own.is_empty() {
+            let rows = all.chunks_exact_mut(*k);
+            for (row, part) in rows.zip(part.chunks_exact(own.len())) {
+                row[own.clone()].copy_from_slice(part);
             }
         }
-        Ok(Given { rows: all, k: *k, group: *group })
+    }
+
+    /// Rows as all nodes gather them.
+    fn spread<'a>(&'a self, columns: Columns, rows: &'a mut [f32]) -> SpreadRows<'a> {
+        let GatheredRows { parts, .. } = self.rows(columns);
+        let row_bytes = self.row_bytes(columns);
+        SpreadRows { bytes: bytemuck::cast_slice_mut(rows), row_bytes, parts, to: To::All }
+    }
+
+    /// Bytes of a row as it is gathered.
+    fn row_bytes(&self, columns: Columns) -> usize {
+        match columns {
+            Columns::Dim => self.rows(columns).k * self.wire.bytes(),
+            _ => self.row_len(columns) * size_of::<f32>(),
+        }
+    }
+
+    /// Most bytes that a node gives to the gathers of a layer for a row.
+    pub(super) fn part_bytes_max(&self) -> usize {
+        let bytes = |columns| {
+            let parts = self.rows(columns).parts.iter();
+            parts.map(|part| part.iter().map(Range::len).sum()).max().unwrap_or(0)
+        };
+        let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active);
+        bytes(Columns::Heads).max(bytes(Columns::Dim)).max(bytes(Columns::Ffn) * active)
+    }
+
+    /// Where `m` rows of `columns` are gathered: what is added to the residual stream in `delta`, or in `acts` if it is
+    /// rounded; inputs in `acts`.
+    pub(super) fn gathered<'a>(
+        &'a self,
+        (columns, m): (Columns, usize),
+        delta: &'a mut [f32],
+        acts: &'a mut [f32],
+    ) -> SpreadRows<'a> {
+        let place = match columns {
+            Columns::Dim if self.wire == Precision::F32 => delta,
+            _ => acts,
+        };
+        // A row of f16 may end in the middle of a value.
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(place);
+        let row_bytes = self.row_bytes(columns);
+        let parts = &self.rows(columns).parts;
+        SpreadRows { bytes: &mut bytes[..m * row_bytes], row_bytes, parts, to: To::All }
+    }
+
+    /// Puts what this node adds to the residual stream of `m` rows, the first of `part`, where it is gathered.
+    pub(super) fn put_added(&self, m: usize, part: &[f32], delta: &mut [f32], acts: &mut [f32]) {
+        let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
+        if self.wire == Precision::F32 {
+            return self.put(Columns::Dim, part, &mut delta[..m * k]);
+        }
+        let SpreadRows { bytes, row_bytes, .. } = self.gathered((Columns::Dim, m), delta, acts);
+        if !own.is_empty() {
+            let rows = bytes.chunks_exact_mut(row_bytes).zip(part.chunks_exact(own.len()));
+            rows.for_each(|(row, part)| {
+                self.wire.write(part, &mut row[parts[self.own][0].clone()])
+            });
+        }
+    }
+
+    /// Writes what was gathered of it to `delta`, if it is not there.
+    pub(super) fn take_added(&self, m: usize, delta: &mut [f32], acts: &mut [f32]) {
+        if self.wire != Precision::F32 {
+            let all = m * self.rows(Columns::Dim).k;
+            let bytes: &[u8] = bytemuck::cast_slice(acts);
+            // What this node has computed, too.
+            self.wire.read(&bytes[..all * self.wire.bytes()], &mut delta[..all]);
+        }
+    }
+
+    /// Puts this node's part of `m` rows of a projection's inputs, the first of `part`, where they are gathered:
+    /// quantised, where a node can do so with its own part alone.
+    pub(super) fn put_inputs(
+        &self,
+        (columns, m): (Columns, usize),
+        (kernels, pool): (&Kernels, &Pool),
+        part: &[f32],
+        acts: &mut [f32],
+    ) {
+        let GatheredRows { k, group, own, .. } = self.rows(columns);
+        let row_len = self.row_len(columns);
+        let acts = &mut acts[..m * row_len];
+        let Some(group) = *group else { return self.put(columns, part, acts) };
+        let write = |row: usize, out: &mut [f32]| {
+            let (q, scales) = out.split_at_mut(k / size_of::<f32>());
+            let q: &mut [i8] = bytemuck::cast_slice_mut(q);
+            let scales = &mut scales[own.start / group..own.end / group];
+            let part = &part[row * own.len()..][..own.len()];
+            kernels.quantize_q8(part, group, &mut q[own.clone()], scales);
+        };
+        pool.run_chunks(Chunks::new(acts, row_len), &write);
+    }
+
+    /// The inputs that were gathered.
+    pub(super) fn given<'a>(&self, columns: Columns, acts: &'a [f32]) -> Given<'a> {
+        let GatheredRows { k, group, .. } = *self.rows(columns);
+        Given { rows: acts, k, group }
     }
 
     /// This node's rows.

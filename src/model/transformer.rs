@@ -3,13 +3,11 @@
 mod in_team;
 
 use std::mem;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::batch::{self, Batch, ForwardError, Span};
 use super::buffers::Buffers;
-use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::packed::PackedWeights;
@@ -42,21 +40,6 @@ pub struct Transformer {
     is_interrupted: Option<fn() -> bool>,
     watch: Option<Box<Watch>>,
     team: Option<Team>,
-}
-
-/// What a node without a team gathers with: nothing is missing.
-struct Alone;
-
-impl Gather for Alone {
-    fn gather(
-        &mut self,
-        _: &mut [u8],
-        _: usize,
-        _: &[[Range<usize>; 2]],
-        _: To,
-    ) -> Result<(), ForwardError> {
-        Ok(())
-    }
 }
 
 impl Transformer {
@@ -289,7 +272,7 @@ impl Transformer {
         assert!(self.team.is_none());
         let (pass, mut buffers) = self.begin(spans);
         let m = pass.normalise_wanted(&mut buffers);
-        pass.classify(m, buffers, &mut Alone)
+        pass.classify(m, buffers, None)
     }
 
     fn begin<'s, 'a: 's>(&'a mut self, spans: &'s [Span]) -> (Pass<'s>, Buffers<'a>) {
@@ -311,6 +294,7 @@ impl Transformer {
             interrupt: Interrupt::new(self.is_interrupted),
             watch: self.watch.as_deref(),
             spans,
+            first: 0,
             m: spans.iter().map(|span| span.n_rows).sum(),
             slice: team.map_or_else(|| Slice::whole(header), |team| team.own().clone()),
             team,
@@ -375,7 +359,7 @@ impl Stage for Transformer {
         assert!(self.team.is_none());
         batch::check_spans(spans, &self.plan)?;
         let (pass, mut buffers) = self.begin(spans);
-        pass.layers(&mut buffers, &mut Alone)
+        pass.layers(&mut buffers)
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
@@ -436,7 +420,7 @@ impl Stage for Transformer {
         let x = &mut buffers.delta[..m * dim];
         precision.read(bytes, x);
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
-        pass.classify(m, buffers, &mut Alone)
+        pass.classify(m, buffers, None)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What lead and members have in common: an epoch, its gathers, and how they end.
 
-use std::ops::Range;
 use std::time::Duration;
 
 use super::mesh::{Mesh, PeerLinks, Sessions};
+use super::parts::{Gathered, To, pack, unpack};
 use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
@@ -11,31 +11,8 @@ use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 /// Longest sleep on the links that something is missing on. Then the others are looked at, too, and what is missing is asked
 /// for if it is time: who asks as soon as that has what a slow wire still carries sent again.
 const NAP: Duration = Duration::from_millis(1);
-
-/// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
-pub type Part = [Range<usize>; 2];
-
-/// Rows whose columns are spread over the nodes.
-#[derive(Debug)]
-pub struct Gathered<'a> {
-    /// The rows, `[m, row_bytes]`: this node's columns are filled, those of the others will be.
-    pub bytes: &'a mut [u8],
-    /// Bytes of a row.
-    pub row_bytes: usize,
-    /// Each node's columns.
-    pub parts: &'a [Part],
-    /// Who gets them.
-    pub to: To,
-}
-
-/// Who gets what all nodes computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    /// All nodes.
-    All,
-    /// The lead alone; members only send.
-    Lead,
-}
+/// Most gathers that are under way at a time.
+pub const UNDER_WAY_MAX: usize = 2;
 
 /// What a node's gathers came to so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,14 +53,53 @@ struct Progress {
 }
 
 impl Progress {
-    fn is_pending(&self) -> bool {
-        self.sent < self.to_send || self.taken < self.to_take
+    fn is_sent(&self) -> bool {
+        self.sent == self.to_send
     }
+
+    fn is_taken(&self) -> bool {
+        self.taken == self.to_take
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.is_sent() || !self.is_taken()
+    }
+}
+
+/// A gather that has begun.
+#[derive(Clone, Copy)]
+struct UnderWay {
+    /// Whether it began when all others were done, so that whoever sends of it has all of those before.
+    is_alone: bool,
+    /// How long this node computed before.
+    compute_us: u32,
+    nodes: [Progress; NODES_MAX],
+}
+
+const IDLE: UnderWay = UnderWay {
+    is_alone: true,
+    compute_us: 0,
+    nodes: [Progress { to_send: 0, sent: 0, to_take: 0, taken: 0, compute_us: 0, sent_end: 0 };
+        NODES_MAX],
+};
+
+/// What a node waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Room for all of the newest gather.
+    Sent,
+    /// The oldest gather's end.
+    Done,
 }
 
 /// What becomes of the oldest frame of a link.
 enum Judged {
-    Take { at: usize, bytes: usize, compute_us: u32 },
+    /// Of the gather so far behind the oldest one under way.
+    Take {
+        ahead: usize,
+        bytes: usize,
+        compute_us: u32,
+    },
     Drop,
     Later,
     End(Ended),
@@ -100,15 +116,19 @@ pub(super) struct Exchange {
     /// Asked now and then.
     pub(super) is_interrupted: fn() -> bool,
     pub(super) figures: TeamFigures,
-    /// Number of the next gather.
+    /// Number of the oldest gather under way, or else of the next one.
     seq: u32,
-    progress: [Progress; NODES_MAX],
+    /// The gathers under way, the oldest first.
+    under_way: [UnderWay; UNDER_WAY_MAX],
+    n_under_way: usize,
     /// Number of the frame behind the last one that a node has taken in a gather of this epoch that is done.
     given_end: [Option<u32>; NODES_MAX],
     patience: Patience,
-    /// When this node began to compute, and how long it had since its last part.
+    /// When this node began to compute, and for how long it had before since its last part.
     since: Micros,
     compute_us: u32,
+    /// When the last gathers were done, the latest first.
+    done_at: [Micros; UNDER_WAY_MAX],
 }
 
 impl Exchange {
@@ -121,56 +141,96 @@ impl Exchange {
             is_interrupted: || false,
             figures: TeamFigures::default(),
             seq: 0,
-            progress: [Progress::default(); NODES_MAX],
+            under_way: [IDLE; UNDER_WAY_MAX],
+            n_under_way: 0,
             given_end: [None; NODES_MAX],
             patience: Patience::default(),
             compute_us: 0,
+            done_at: [0; UNDER_WAY_MAX],
         }
     }
 
     /// Begins an epoch.
     pub(super) fn begin(&mut self, epoch: u32) {
-        (self.epoch, self.seq) = (Some(epoch), 0);
+        (self.epoch, self.seq, self.n_under_way) = (Some(epoch), 0, 0);
         self.given_end = [None; NODES_MAX];
     }
 
     /// A batch begins: this node computes from now on.
     pub(super) fn begin_batch(&mut self) {
         (self.since, self.compute_us) = (self.mesh.now(), 0);
+        self.done_at = [self.since; UNDER_WAY_MAX];
     }
 
     /// Sends this node's columns of `rows` and takes the others'.
     ///
     /// # Panics
-    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    /// If another gather is under way, there is not one part for each node, a part is outside of a row, or one is
+    /// 4 GiB or longer.
     pub(super) fn gather(&mut self, rows: &mut Gathered<'_>) -> Result<(), Ended> {
-        let epoch = self.epoch.ok_or(Ended::NotOpen)?;
-        self.plan(rows);
-        self.compute_us = self.compute_us.saturating_add(self.elapsed_us());
-        self.mesh.drive();
-        match self.exchange(epoch, rows) {
-            Ok(()) => {
-                self.count();
-                for (end, progress) in self.given_end.iter_mut().zip(&self.progress) {
-                    *end = if progress.to_send > 0 { Some(progress.sent_end) } else { *end };
-                }
-                self.seq = self.seq.wrapping_add(1);
-                Ok(())
-            }
-            Err(ended) => {
-                self.epoch = None;
-                Err(ended)
-            }
-        }
+        let rows = std::slice::from_mut(rows);
+        self.begin_gather(rows)?;
+        self.finish(rows)
     }
 
-    fn plan(&mut self, rows: &Gathered<'_>) {
+    /// Sends this node's columns of the last of `rows`. Those before are of the gathers under way, and take what comes.
+    ///
+    /// # Panics
+    /// As [`Exchange::gather`], or if there are not rows for each gather under way.
+    pub(super) fn start(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
+        self.begin_gather(rows)?;
+        self.mesh.hurry(true);
+        self.run(rows, Until::Sent)
+    }
+
+    /// Takes the others' columns of the first of `rows`, and what comes for the others, which are those of the gathers
+    /// under way.
+    ///
+    /// # Panics
+    /// If there are not rows for each gather under way, one or more.
+    pub(super) fn finish(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
+        assert!(rows.len() == self.n_under_way && self.n_under_way > 0);
+        self.stop_computing();
+        self.run(rows, Until::Done)?;
+        let done = self.under_way[0];
+        self.count(&done);
+        for (end, progress) in self.given_end.iter_mut().zip(&done.nodes) {
+            *end = if progress.to_send > 0 { Some(progress.sent_end) } else { *end };
+        }
+        self.under_way.rotate_left(1);
+        self.n_under_way -= 1;
+        self.mesh.hurry(self.n_under_way > 0);
+        self.seq = self.seq.wrapping_add(1);
+        Ok(())
+    }
+
+    fn begin_gather(&mut self, rows: &[Gathered<'_>]) -> Result<(), Ended> {
+        if self.epoch.is_none() {
+            return Err(Ended::NotOpen);
+        }
+        let n = self.n_under_way;
+        assert!(rows.len() == n + 1 && n < UNDER_WAY_MAX);
+        self.stop_computing();
+        self.under_way[n] = self.plan(&rows[n], n == 0);
+        self.n_under_way += 1;
+        // Whoever tells nobody tells it with the next part.
+        let is_told = self.under_way[n].nodes.iter().any(|progress| progress.to_send > 0);
+        if is_told || self.mesh.own() == 0 {
+            self.compute_us = 0;
+        }
+        self.mesh.drive();
+        Ok(())
+    }
+
+    fn plan(&self, rows: &Gathered<'_>, is_alone: bool) -> UnderWay {
         assert!(rows.parts.len() == self.mesh.n_nodes());
         assert!(rows.parts.iter().flatten().all(|range| range.end <= rows.row_bytes));
         let m = rows.bytes.len().checked_div(rows.row_bytes).unwrap_or(0);
         assert!(rows.bytes.len() == m * rows.row_bytes);
         let own = self.mesh.own();
-        let part_bytes = |node: usize| m * rows.parts[node].iter().map(Range::len).sum::<usize>();
+        let part_bytes =
+            |node: usize| m * rows.parts[node].iter().map(ExactSizeIterator::len).sum::<usize>();
+        let mut planned = UnderWay { is_alone, compute_us: self.compute_us, ..IDLE };
         for node in self.mesh.peers() {
             let (to_send, to_take) = match rows.to {
                 To::All => (part_bytes(own), part_bytes(node)),
@@ -179,44 +239,82 @@ impl Exchange {
                 To::Lead => (0, 0),
             };
             assert!(u32::try_from(to_send).is_ok() && u32::try_from(to_take).is_ok());
-            self.progress[node] = Progress { to_send, to_take, ..Progress::default() };
+            planned.nodes[node] = Progress { to_send, to_take, ..Progress::default() };
         }
+        planned
     }
 
-    /// Since this node began to compute.
-    fn elapsed_us(&self) -> u32 {
-        u32::try_from(self.mesh.now() - self.since).unwrap_or(u32::MAX)
+    /// Adds to what this node has computed since its last part.
+    fn stop_computing(&mut self) {
+        let now = self.mesh.now();
+        let us = u32::try_from(now.saturating_sub(self.since)).unwrap_or(u32::MAX);
+        (self.since, self.compute_us) = (now, self.compute_us.saturating_add(us));
     }
 
     /// Notes how long the nodes computed before a gather that is done.
-    fn count(&mut self) {
-        // No node has computed for longer than since the last one.
-        let most = self.elapsed_us();
+    fn count(&mut self, done: &UnderWay) {
+        let now = self.mesh.now();
+        // No node has computed for longer than since its last part, which came before this.
+        let before = self.done_at[usize::from(!done.is_alone || self.n_under_way > 1)];
+        let most = u32::try_from(now.saturating_sub(before)).unwrap_or(u32::MAX);
         let mut slowest_us = 0;
         for node in 0..self.mesh.n_nodes() {
             let us = match node == self.mesh.own() {
-                true => self.compute_us,
-                false => self.progress[node].compute_us,
+                true => done.compute_us,
+                false => done.nodes[node].compute_us,
             };
             self.figures.compute_us[node] += u64::from(us.min(most));
             slowest_us = slowest_us.max(us.min(most));
         }
         self.figures.slowest_us += u64::from(slowest_us);
         self.figures.gathers += 1;
-        let has_told = self.mesh.peers().any(|node| self.progress[node].sent > 0);
-        let us = if has_told || self.mesh.own() == 0 { 0 } else { self.compute_us };
-        (self.since, self.compute_us) = (self.mesh.now(), us);
+        self.done_at = [now, self.done_at[0]];
     }
 
-    fn exchange(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
+    /// Sends and takes for as long as that is to be done. The epoch is over if that ends otherwise.
+    fn run(&mut self, rows: &mut [Gathered<'_>], until: Until) -> Result<(), Ended> {
+        let epoch = self.epoch.ok_or(Ended::NotOpen)?;
+        let ended = self.exchange(epoch, rows, until);
+        self.since = self.mesh.now();
+        if ended.is_err() {
+            self.mesh.hurry(false);
+            self.epoch = None;
+        }
+        ended
+    }
+
+    /// Whether this node waits for what it sends to `node` or takes from it.
+    fn waits(&self, node: usize, until: Until) -> bool {
+        match until {
+            Until::Sent => !self.under_way[self.n_under_way - 1].nodes[node].is_sent(),
+            Until::Done => self.under_way[0].nodes[node].is_pending(),
+        }
+    }
+
+    /// Whether there is still something to be sent to `node` or taken from it.
+    fn is_pending(&self, node: usize) -> bool {
+        self.under_way[..self.n_under_way]
+            .iter()
+            .any(|under_way| under_way.nodes[node].is_pending())
+    }
+
+    fn exchange(
+        &mut self,
+        epoch: u32,
+        rows: &mut [Gathered<'_>],
+        until: Until,
+    ) -> Result<(), Ended> {
         self.patience.begin(self.mesh.now());
         loop {
             let (mut has_moved, mut is_done) = (false, true);
             for node in self.mesh.peers() {
-                if self.progress[node].is_pending() {
+                if self.is_pending(node) {
                     has_moved |= self.turn(epoch, node, rows)?;
-                    is_done &= !self.progress[node].is_pending();
+                    is_done &= !self.waits(node, until);
                 }
+            }
+            if is_done && until == Until::Sent {
+                return Ok(());
             }
             let now = self.mesh.now();
             if has_moved {
@@ -226,7 +324,7 @@ impl Exchange {
                 self.patience.end();
                 return Ok(());
             }
-            if self.patience.asks(now) {
+            if until == Until::Done && self.patience.asks(now) {
                 self.ask();
             }
             if self.patience.spins(now) {
@@ -241,7 +339,7 @@ impl Exchange {
     /// Asks for what is missing: it may be lost, and nothing that follows shows it where nothing follows.
     fn ask(&self) {
         for node in self.mesh.peers() {
-            if self.progress[node].taken < self.progress[node].to_take {
+            if !self.under_way[0].nodes[node].is_taken() {
                 let mut links = self.mesh.lock(node);
                 links.ask();
                 links.service(Duration::ZERO);
@@ -250,52 +348,59 @@ impl Exchange {
     }
 
     /// Sleeps until something comes on a link that something is missing on.
-    fn rest(&mut self, epoch: u32, rows: &mut Gathered<'_>) -> Result<(), Ended> {
+    fn rest(&mut self, epoch: u32, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
         if (self.is_interrupted)() {
             return Err(Ended::Interrupted);
         }
         // The others may have said that they go on without waiting for this one, or who is missed.
         for other in self.mesh.peers() {
-            if !self.progress[other].is_pending() {
+            if !self.is_pending(other) {
                 self.turn(epoch, other, rows)?;
             }
         }
-        let pending = self.mesh.peers().filter(|node| self.progress[*node].is_pending());
+        let pending = self.mesh.peers().filter(|node| self.is_pending(*node));
         self.mesh.sleep(pending, NAP);
         Ok(())
     }
 
     /// Sends to a node what there is room for, and takes what has come. Says whether anything was sent or taken.
-    fn turn(&mut self, epoch: u32, node: usize, rows: &mut Gathered<'_>) -> Result<bool, Ended> {
+    fn turn(&mut self, epoch: u32, node: usize, rows: &mut [Gathered<'_>]) -> Result<bool, Ended> {
         let own = self.mesh.own();
-        let id = (epoch, self.seq);
-        let progress = &mut self.progress[node];
+        let (n, id) = (self.n_under_way, (epoch, self.seq));
+        let under_way = &mut self.under_way[..n];
         let mut links = self.mesh.lock(node);
         links.drop_events();
         if links.sessions() != self.sessions[node] || self.sessions[node].is_none() {
             return Err(Ended::Lost(node));
         }
-        let us = self.compute_us;
+        // Those before it have been sent.
+        let newest = &mut under_way[n - 1];
+        let (is_alone, us) = (newest.is_alone, newest.compute_us);
+        let of_newest = (epoch, self.seq.wrapping_add(n as u32 - 1));
+        let progress = &mut newest.nodes[node];
         let is_first = progress.sent == 0;
-        let mut has_moved = send(&mut links, id, rows, (own, us), progress);
-        if is_first && has_moved {
+        let mut has_moved = send(&mut links, of_newest, &rows[n - 1], (own, us), progress);
+        if is_first && has_moved && is_alone {
             // As this node begins another gather, it has what the peer gave to those before.
             links.imply_released();
         }
-        let before = progress.taken;
+        let before = under_way[0].nodes[node].taken;
         let n_nodes = self.mesh.n_nodes();
         let named = |ended| match ended {
             // Who names nobody else means itself.
             Ended::Lost(lost) if lost == own || lost >= n_nodes => Ended::Lost(node),
             ended => ended,
         };
-        has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
+        has_moved |= take(&mut links, id, rows, node, under_way).map_err(named)?;
         links.service(Duration::ZERO);
         // What comes behind the end is no matter of this gather.
-        if progress.is_pending() {
-            has_moved |= take(&mut links, id, rows, node, progress).map_err(named)?;
+        if under_way.iter().any(|under_way| under_way.nodes[node].is_pending()) {
+            has_moved |= take(&mut links, id, rows, node, under_way).map_err(named)?;
         }
-        if let (0, true, Some(end)) = (before, progress.taken > 0, self.given_end[node]) {
+        let UnderWay { is_alone, nodes, .. } = &under_way[0];
+        if let (0, true, true, Some(end)) =
+            (before, nodes[node].taken > 0, *is_alone, self.given_end[node])
+        {
             links.on_released(end);
         }
         Ok(has_moved)
@@ -325,24 +430,25 @@ fn send(
     progress.sent > before
 }
 
-/// Takes what has come of a node's part.
+/// Takes what has come of a node's parts.
 fn take(
     links: &mut PeerLinks<'_>,
     id: (u32, u32),
-    rows: &mut Gathered<'_>,
+    rows: &mut [Gathered<'_>],
     node: usize,
-    progress: &mut Progress,
+    under_way: &mut [UnderWay],
 ) -> Result<bool, Ended> {
     let mut has_moved = false;
-    // What follows a part's end is looked at if this node still waits for others.
-    while !(has_moved && progress.taken == progress.to_take)
+    // What follows the parts' end is looked at if this node still waits for others.
+    while !(has_moved && is_complete(under_way, node))
         && let Some(frame) = links.front()
     {
-        match judge(frame, id, node, progress) {
-            Judged::Take { at, bytes, compute_us } => {
+        match judge(frame, id, node, under_way) {
+            Judged::Take { ahead, bytes, compute_us } => {
+                let (progress, rows) = (&mut under_way[ahead].nodes[node], &mut rows[ahead]);
                 progress.compute_us = compute_us;
                 let piece = &frame[frame.len() - bytes..];
-                unpack(piece, at, rows.row_bytes, &rows.parts[node], rows.bytes);
+                unpack(piece, progress.taken, rows.row_bytes, &rows.parts[node], rows.bytes);
                 progress.taken += bytes;
                 has_moved = true;
             }
@@ -363,21 +469,29 @@ fn take(
     Ok(has_moved)
 }
 
-/// What becomes of a frame from `node`, in the gather that `id` is of.
-fn judge(frame: &[u8], id: (u32, u32), node: usize, progress: &Progress) -> Judged {
-    let is_complete = progress.taken == progress.to_take;
+/// Whether a node has given its parts of all these gathers.
+fn is_complete(under_way: &[UnderWay], node: usize) -> bool {
+    under_way.iter().all(|under_way| under_way.nodes[node].is_taken())
+}
+
+/// What becomes of a frame from `node`, where `id` is of the oldest gather under way.
+fn judge(frame: &[u8], id: (u32, u32), node: usize, under_way: &[UnderWay]) -> Judged {
     match TeamFrame::parse(frame) {
         Err(_) => Judged::Broken("what is no frame"),
         Ok(TeamFrame::Part(epoch, ..)) if epoch != id.0 => Judged::Drop,
-        Ok(TeamFrame::Part(_, seq, part)) => judge_part(seq.wrapping_sub(id.1), &part, progress),
+        Ok(TeamFrame::Part(_, seq, part)) => {
+            judge_part(seq.wrapping_sub(id.1), &part, node, under_way)
+        }
         // Left where it is: it belongs to who ends the gather.
         Ok(TeamFrame::Open(..) | TeamFrame::Close(_)) if node == 0 => {
             Judged::End(Ended::Superseded)
         }
-        Ok(TeamFrame::Pass(epoch, ..)) if node == 0 && epoch == id.0 => match is_complete {
-            true => Judged::Later,
-            false => Judged::Broken("the next batch in the middle of one"),
-        },
+        Ok(TeamFrame::Pass(epoch, ..)) if node == 0 && epoch == id.0 => {
+            match is_complete(under_way, node) {
+                true => Judged::Later,
+                false => Judged::Broken("the next batch in the middle of one"),
+            }
+        }
         Ok(TeamFrame::Failed(epoch, lost)) if epoch == id.0 => {
             Judged::End(Ended::Lost(lost.into()))
         }
@@ -386,56 +500,24 @@ fn judge(frame: &[u8], id: (u32, u32), node: usize, progress: &Progress) -> Judg
     }
 }
 
-/// What becomes of a part of the gather `ahead` of this one.
-fn judge_part(ahead: u32, part: &PartPiece<'_>, progress: &Progress) -> Judged {
-    let is_complete = progress.taken == progress.to_take;
-    match ahead {
-        0 if part.part_bytes as usize != progress.to_take => {
-            Judged::Broken("a part of another size")
-        }
-        0 if part.offset as usize != progress.taken || is_complete => {
-            Judged::Broken("a part that does not go on where it was")
-        }
-        // It ends within the part, as it was parsed.
-        0 => {
-            let (at, bytes, compute_us) = (progress.taken, part.bytes.len(), part.compute_us);
-            Judged::Take { at, bytes, compute_us }
-        }
-        0x8000_0000.. => Judged::Drop,
-        _ if is_complete => Judged::Later,
-        _ => Judged::Broken("the next part before this one's end"),
+/// What becomes of a part of the gather `ahead` of the oldest one under way.
+fn judge_part(ahead: u32, part: &PartPiece<'_>, node: usize, under_way: &[UnderWay]) -> Judged {
+    if ahead >= 0x8000_0000 {
+        return Judged::Drop;
     }
-}
-
-/// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.
-fn place(columns: &Part, row_bytes: usize, at: usize) -> (usize, usize) {
-    let [first, second] = columns;
-    let width = first.len() + second.len();
-    let (row, column) = (at / width * row_bytes, at % width);
-    match column.checked_sub(first.len()) {
-        None => (row + first.start + column, first.len() - column),
-        Some(column) => (row + second.start + column, second.len() - column),
+    let ahead = ahead as usize;
+    if !is_complete(&under_way[..ahead.min(under_way.len())], node) {
+        return Judged::Broken("the next part before this one's end");
     }
-}
-
-/// Copies the part `columns` of the rows, from its byte `at`, to `out`.
-fn pack(rows: &[u8], row_bytes: usize, columns: &Part, at: usize, out: &mut [u8]) {
-    let (mut at, mut out) = (at, out);
-    while !out.is_empty() {
-        let (start, n) = place(columns, row_bytes, at);
-        let (piece, rest) = out.split_at_mut(n.min(out.len()));
-        piece.copy_from_slice(&rows[start..start + piece.len()]);
-        (at, out) = (at + piece.len(), rest);
+    let Some(progress) = under_way.get(ahead).map(|under_way| &under_way.nodes[node]) else {
+        return Judged::Later;
+    };
+    if part.part_bytes as usize != progress.to_take {
+        return Judged::Broken("a part of another size");
     }
-}
-
-/// Copies `bytes` to the part `columns` of the rows, from its byte `at`.
-fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Part, rows: &mut [u8]) {
-    let (mut at, mut bytes) = (at, bytes);
-    while !bytes.is_empty() {
-        let (start, n) = place(columns, row_bytes, at);
-        let (piece, rest) = bytes.split_at(n.min(bytes.len()));
-        rows[start..start + piece.len()].copy_from_slice(piece);
-        (at, bytes) = (at + piece.len(), rest);
+    if part.offset as usize != progress.taken || progress.is_taken() {
+        return Judged::Broken("a part that does not go on where it was");
     }
+    // It ends within the part, as it was parsed.
+    Judged::Take { ahead, bytes: part.bytes.len(), compute_us: part.compute_us }
 }

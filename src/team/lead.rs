@@ -5,9 +5,10 @@ mod opening;
 use std::time::Duration;
 
 use super::error::TeamError;
-use super::exchange::{Ended, Exchange, Gathered, TeamFigures};
+use super::exchange::{Ended, Exchange, TeamFigures};
 use super::mesh::Mesh;
 use super::notice::TeamNotice;
+use super::parts::Gathered;
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::team::{self, Opening, TeamLine, Work};
@@ -151,19 +152,44 @@ impl Lead {
         Ok(())
     }
 
+    /// Nodes of the team, the lead included.
+    pub fn n_nodes(&self) -> usize {
+        self.exchange.mesh.n_nodes()
+    }
+
     /// Sends the lead's columns of `rows` to all members, unless only the lead gets them, and takes theirs.
     ///
     /// # Errors
     /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
     ///
     /// # Panics
-    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    /// If another gather is under way, there is not one part for each node, a part is outside of a row, or one is
+    /// 4 GiB or longer.
     pub fn gather(&mut self, mut rows: Gathered<'_>) -> Result<(), TeamError> {
-        self.exchange.gather(&mut rows).map_err(|ended| match ended {
-            Ended::Lost(node) => TeamError::Lost { node },
-            Ended::Interrupted => TeamError::Interrupted,
-            Ended::Superseded | Ended::NotOpen => TeamError::NotOpen,
-        })
+        self.exchange.gather(&mut rows).map_err(error)
+    }
+
+    /// Begins a gather of the last of `rows`, whose parts are no longer than [`started_max`](super::started_max): the lead
+    /// may compute while the members' come. Rows before it are those of the gather that is under way, if one is.
+    ///
+    /// # Errors
+    /// As [`Lead::gather`].
+    ///
+    /// # Panics
+    /// As [`Lead::gather`], but for one gather under way, whose rows there have to be.
+    pub fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        self.exchange.start(rows).map_err(error)
+    }
+
+    /// Takes what is missing of the first of `rows`; they are those of all gathers under way.
+    ///
+    /// # Errors
+    /// As [`Lead::gather`].
+    ///
+    /// # Panics
+    /// If they are not.
+    pub fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        self.exchange.finish(rows).map_err(error)
     }
 
     /// Tells the members that the lead goes, and waits for a moment until they know.
@@ -194,5 +220,13 @@ impl Lead {
     /// What gathers came to so far.
     pub fn figures(&self) -> TeamFigures {
         self.exchange.figures
+    }
+}
+
+fn error(ended: Ended) -> TeamError {
+    match ended {
+        Ended::Lost(node) => TeamError::Lost { node },
+        Ended::Interrupted => TeamError::Interrupted,
+        Ended::Superseded | Ended::NotOpen => TeamError::NotOpen,
     }
 }

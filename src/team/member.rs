@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::error::TeamError;
-use super::exchange::{Ended, Exchange, Gathered};
+use super::exchange::{Ended, Exchange};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
 use super::notice::TeamNotice;
+use super::parts::Gathered;
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
@@ -151,6 +152,11 @@ impl Member {
         &self.incoming.tokens
     }
 
+    /// Nodes of the team, this one included.
+    pub fn n_nodes(&self) -> usize {
+        self.exchange.mesh.n_nodes()
+    }
+
     /// Sends this node's columns of `rows` to the lead, or to all nodes, and takes theirs.
     ///
     /// # Errors
@@ -158,10 +164,43 @@ impl Member {
     /// epoch is over then, and [`Member::next`] has the next one.
     ///
     /// # Panics
-    /// If there is not one part for each node, a part is outside of a row, or one is 4 GiB or longer.
+    /// If another gather is under way, there is not one part for each node, a part is outside of a row, or one is
+    /// 4 GiB or longer.
     pub fn gather(&mut self, mut rows: Gathered<'_>) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch;
-        let Err(ended) = self.exchange.gather(&mut rows) else { return Ok(()) };
+        let ended = self.exchange.gather(&mut rows);
+        self.end(epoch, ended)
+    }
+
+    /// As [`Lead::start_gather`](super::Lead::start_gather).
+    ///
+    /// # Errors
+    /// As [`Member::gather`].
+    ///
+    /// # Panics
+    /// The same.
+    pub fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        let epoch = self.exchange.epoch;
+        let ended = self.exchange.start(rows);
+        self.end(epoch, ended)
+    }
+
+    /// As [`Lead::finish_gather`](super::Lead::finish_gather).
+    ///
+    /// # Errors
+    /// As [`Member::gather`].
+    ///
+    /// # Panics
+    /// The same.
+    pub fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        let epoch = self.exchange.epoch;
+        let ended = self.exchange.finish(rows);
+        self.end(epoch, ended)
+    }
+
+    /// What was done of a gather of `epoch`; tells the others if that is over.
+    fn end(&mut self, epoch: Option<u32>, ended: Result<(), Ended>) -> Result<(), TeamError> {
+        let Err(ended) = ended else { return Ok(()) };
         let (error, because_of, tells_lead) = match ended {
             Ended::Superseded => (TeamError::Superseded, 0, false),
             // It may have been silent for a while, and wait for this node.

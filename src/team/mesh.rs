@@ -16,6 +16,8 @@ use crate::wire::team::NODES_MAX;
 /// An endpoint that this node has not looked at for so long is looked after by the other thread, which does
 /// so as often while batches come.
 const MINDED_EVERY: Duration = Duration::from_millis(2);
+/// The same while a gather is under way that nobody waits for: what comes is to be acknowledged, and what follows sent.
+const HURRIED_EVERY: Duration = Duration::from_micros(500);
 /// How often while none come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
 /// After so long without a batch none are thought to come.
@@ -62,6 +64,8 @@ struct Shared {
     driven_us: AtomicU64,
     /// Whether the other thread sleeps for long.
     is_resting: AtomicBool,
+    /// Whether a gather is under way while this node computes.
+    is_hurried: AtomicBool,
     is_closing: AtomicBool,
 }
 
@@ -118,11 +122,8 @@ impl Mesh {
 
     /// Of a node that is the only one.
     pub fn alone() -> Mesh {
-        let (driven_us, is_resting) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (is_closing, peers) = (AtomicBool::new(false), vec![None]);
         let time = Arc::new(SystemTime(Instant::now()));
-        let shared = Shared { time, peers, driven_us, is_resting, is_closing };
-        Mesh { shared: Arc::new(shared), own: 0, minder: None }
+        Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, minder: None }
     }
 
     /// The same in another time, where somebody else calls [`Minder::turn`].
@@ -141,14 +142,8 @@ impl Mesh {
             let ends = Ends { endpoint, refused: None, unheard: None, stranger: None };
             Peer { ends: Mutex::new(ends), serviced_us: AtomicU64::new(0) }
         };
-        let shared = Arc::new(Shared {
-            time,
-            peers: endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect(),
-            driven_us: AtomicU64::new(0),
-            is_resting: AtomicBool::new(false),
-            is_closing: AtomicBool::new(false),
-        });
-        Ok(Mesh { shared, own, minder: None })
+        let peers = endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect();
+        Ok(Mesh { shared: Arc::new(Shared::new(peers, time)), own, minder: None })
     }
 
     /// What looks after the endpoints where no thread does.
@@ -224,6 +219,11 @@ impl Mesh {
         }
     }
 
+    /// Whether a gather is under way while this node computes: then the other thread looks more often.
+    pub(super) fn hurry(&self, is_hurried: bool) {
+        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
+    }
+
     /// The endpoints again, as [`Mesh::new`] was given them; links go on as they are.
     pub fn into_endpoints(mut self) -> Vec<Option<Box<dyn Endpoint>>> {
         self.stop_minding();
@@ -264,6 +264,17 @@ impl Peer {
 }
 
 impl Shared {
+    fn new(peers: Vec<Option<Peer>>, time: Arc<dyn Time>) -> Shared {
+        Shared {
+            time,
+            peers,
+            driven_us: AtomicU64::new(0),
+            is_resting: AtomicBool::new(false),
+            is_hurried: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
     fn now(&self) -> Micros {
         self.time.now()
     }
@@ -284,7 +295,11 @@ impl Shared {
         let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
         let is_idle = idle_us > IDLE_AFTER_US;
         self.is_resting.fetch_and(is_idle, Ordering::SeqCst);
-        if is_idle { IDLE_EVERY } else { MINDED_EVERY }
+        if is_idle { IDLE_EVERY } else { self.minded_every() }
+    }
+
+    fn minded_every(&self) -> Duration {
+        if self.is_hurried.load(Ordering::Relaxed) { HURRIED_EVERY } else { MINDED_EVERY }
     }
 
     fn mind_peers(&self) {
@@ -293,7 +308,7 @@ impl Shared {
 
     fn mind_peer(&self, peer: &Peer) {
         let away_us = self.now().saturating_sub(peer.serviced_us.load(Ordering::Relaxed));
-        if u128::from(away_us) < MINDED_EVERY.as_micros() {
+        if u128::from(away_us) < self.minded_every().as_micros() {
             return;
         }
         // Who holds it looks after it.

@@ -29,6 +29,7 @@ mod lead;
 mod member;
 mod mesh;
 mod notice;
+mod parts;
 mod patience;
 
 #[cfg(test)]
@@ -37,20 +38,37 @@ mod simulation;
 mod tests;
 
 pub use error::TeamError;
-pub use exchange::{Gathered, Part, TeamFigures, To};
+pub use exchange::{TeamFigures, UNDER_WAY_MAX};
 pub use lead::Lead;
 pub use member::{Member, Order};
 pub use mesh::Mesh;
 pub use notice::TeamNotice;
+pub use parts::{Gathered, Part, To};
 
 pub use crate::wire::frame::{FrameSpan, FrameWants};
 pub use crate::wire::team::{NODES_MAX, Opening, TeamLine, Work};
 
 use crate::transport::Micros;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::team::PART_AT;
 
 /// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for what is
 /// lost, and a datagram that comes twice costs less than that.
 pub const REORDER_US: Micros = 30;
-/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of a team's links: nodes are a gather apart at most, and the fewer
-/// banks take turns, the more of the next one is still in the processor's caches.
-pub const BANKS: usize = 4;
+
+/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of the links of a team of so many nodes, a power of two. The
+/// fewer nodes, the longer the parts of a long batch, which links are to hold; and the fewer banks take turns, the more
+/// of the next one is still in the processor's caches.
+pub const fn banks(n_nodes: usize) -> usize {
+    match n_nodes {
+        ..=2 => 16,
+        3..=4 => 8,
+        _ => 4,
+    }
+}
+
+/// Most bytes of a node's part of rows that are gathered while the nodes compute. So much a link holds, whatever it is
+/// sealed with: a node that has given up takes nothing any more, and whoever sends to it does not wait for room.
+pub const fn started_max(n_nodes: usize) -> usize {
+    banks(n_nodes) * (FRAME_MAX - PART_AT)
+}

@@ -352,7 +352,7 @@ fn keep_prefixes(engine: &mut Engine, folder: Option<PathBuf>) {
 }
 
 /// The most that workers keep.
-pub(crate) const LIMITS: Limits = Limits { ctx_len: 512, n_streams: 8, max_batch: 64 };
+pub(crate) const LIMITS: Limits = Limits { ctx_len: 512, n_streams: 8, max_batch: 160 };
 
 /// Runs layers on this machine's CPUs.
 pub(crate) fn work(

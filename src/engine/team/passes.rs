@@ -1,9 +1,9 @@
 //! What lead and members have in common: what a node says of itself, and what its passes gather with.
 
-use std::ops::Range;
-
-use crate::model::{ForwardError, Gather, GatherError, Stage, StageInfo, To, Transformer};
-use crate::team::{Gathered, Lead, Member, TeamError, TeamLine};
+use crate::model::{
+    ForwardError, Gather, GatherError, SpreadRows, Stage, StageInfo, To, Transformer,
+};
+use crate::team::{Gathered, Lead, Member, TeamError, TeamLine, UNDER_WAY_MAX, started_max};
 use crate::wire::hello;
 
 /// What a node says of itself.
@@ -33,33 +33,75 @@ pub(super) struct Gathering<'a, N>(pub(super) &'a mut N);
 
 /// What lead and members have in common.
 pub(super) trait TeamNode {
+    fn n_nodes(&self) -> usize;
     fn gather(&mut self, rows: Gathered<'_>) -> Result<(), TeamError>;
+    fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError>;
+    fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError>;
 }
 
 impl TeamNode for Lead {
+    fn n_nodes(&self) -> usize {
+        Lead::n_nodes(self)
+    }
+
     fn gather(&mut self, rows: Gathered<'_>) -> Result<(), TeamError> {
         Lead::gather(self, rows)
+    }
+
+    fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        Lead::start_gather(self, rows)
+    }
+
+    fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        Lead::finish_gather(self, rows)
     }
 }
 
 impl TeamNode for Member {
+    fn n_nodes(&self) -> usize {
+        Member::n_nodes(self)
+    }
+
     fn gather(&mut self, rows: Gathered<'_>) -> Result<(), TeamError> {
         Member::gather(self, rows)
+    }
+
+    fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        Member::start_gather(self, rows)
+    }
+
+    fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
+        Member::finish_gather(self, rows)
     }
 }
 
 impl<N: TeamNode> Gather for Gathering<'_, N> {
-    fn gather(
-        &mut self,
-        bytes: &mut [u8],
-        row_bytes: usize,
-        parts: &[[Range<usize>; 2]],
-        to: To,
-    ) -> Result<(), ForwardError> {
-        let to = match to {
-            To::All => crate::team::To::All,
-            To::Lead => crate::team::To::Lead,
-        };
-        self.0.gather(Gathered { bytes, row_bytes, parts, to }).map_err(forward_error)
+    fn gather(&mut self, mut rows: SpreadRows<'_>) -> Result<(), ForwardError> {
+        self.0.gather(gathered(&mut rows)).map_err(forward_error)
     }
+
+    fn start_max(&self) -> usize {
+        started_max(self.0.n_nodes())
+    }
+
+    fn start(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        self.0.start_gather(&mut all_gathered(rows)).map_err(forward_error)
+    }
+
+    fn finish(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError> {
+        self.0.finish_gather(&mut all_gathered(rows)).map_err(forward_error)
+    }
+}
+
+/// Rows in the words of the team.
+fn gathered<'a>(rows: &'a mut SpreadRows<'_>) -> Gathered<'a> {
+    let to = match rows.to {
+        To::All => crate::team::To::All,
+        To::Lead => crate::team::To::Lead,
+    };
+    Gathered { bytes: rows.bytes, row_bytes: rows.row_bytes, parts: rows.parts, to }
+}
+
+fn all_gathered<'a>(rows: &'a mut [SpreadRows<'_>]) -> heapless::Vec<Gathered<'a>, UNDER_WAY_MAX> {
+    rows.iter_mut().map(gathered).collect()
 }

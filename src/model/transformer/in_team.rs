@@ -10,6 +10,7 @@ use crate::model::plan::Plan;
 use crate::model::precision::Precision;
 use crate::model::start_error::StartError;
 use crate::model::team::Team;
+use crate::model::team_pass::layers_in_team;
 
 impl Transformer {
     /// Becomes a node of `team`; `None` leaves it. What the streams held is forgotten.
@@ -47,7 +48,7 @@ impl Transformer {
         batch::check_spans(spans, &self.plan)?;
         let (pass, mut buffers) = self.begin(spans);
         let pass = Pass { interrupt: Interrupt::new(None), ..pass };
-        pass.layers(&mut buffers, gather)
+        layers_in_team(&pass, in_team(&pass), &mut buffers, gather)
     }
 
     /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, which have been through all layers;
@@ -66,7 +67,7 @@ impl Transformer {
         let (pass, mut buffers) = self.begin(spans);
         match pass.normalise_wanted(&mut buffers) {
             0 => Ok(&mut []),
-            m => pass.classify(m, buffers, gather),
+            m => pass.classify(m, buffers, Some(gather)),
         }
     }
 
@@ -95,7 +96,7 @@ impl Transformer {
         }
         in_team(&pass).share(x, gather)?;
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);
-        pass.classify(n, buffers, gather)
+        pass.classify(n, buffers, Some(gather))
     }
 
     /// The logits of the last rows that got some, `[n, vocab_size]`.

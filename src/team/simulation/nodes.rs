@@ -1,13 +1,14 @@
 //! A simulated lead and members: the real ones, a stand-in for layers.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::shape::{Answer, Layer, Shape};
 use super::world::Actor;
-use crate::team::exchange::{Gathered, To};
 use crate::team::mesh::{Mesh, Minder};
+use crate::team::parts::{Gathered, To};
 use crate::team::{
-    BANKS, FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
+    FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
     TeamNotice, Work,
 };
 use crate::transport::Endpoint;
@@ -21,12 +22,22 @@ fn mix(a: u64, b: u64) -> u64 {
     Dice::new(a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).roll()
 }
 
+/// What layers want of a node.
+enum Call<'c, 'r> {
+    Gather(Gathered<'r>),
+    Start(&'c mut [Gathered<'r>]),
+    Finish(&'c mut [Gathered<'r>]),
+}
+
+type Node<'n> = &'n mut dyn FnMut(Call<'_, '_>) -> Result<(), TeamError>;
+
 /// What a node has computed.
 #[derive(Default)]
 struct Layers {
     /// What each layer holds of each position.
     kv: Vec<Vec<u64>>,
-    rows: Vec<u8>,
+    /// What is gathered, of two halves of a batch.
+    rows: [Vec<u8>; 2],
     x: Vec<u64>,
 }
 
@@ -41,20 +52,31 @@ impl Layers {
         shape: &Shape,
         own: Option<usize>,
         pos: usize,
-        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+        node: Node<'_>,
     ) -> Result<(), TeamError> {
-        let mut kv = std::mem::take(&mut self.kv);
-        let ran = shape.layers.iter().zip(&mut kv).try_for_each(|(layer, kv)| {
+        let halves = shape.halves(self.x.len());
+        for index in 0..shape.layers.len() {
             // A gap is a token that was lost: the wrong value shows it.
-            kv.truncate(pos);
-            for x in &mut self.x {
-                *x = mix(*x, kv.last().copied().unwrap_or(0));
-                kv.push(*x);
+            self.kv[index].truncate(pos);
+            for half in 0..halves.len() {
+                if index > 0 {
+                    self.finish(&shape.layers[index - 1..=index], &halves, half, node)?;
+                }
+                let kv = &mut self.kv[index];
+                for x in &mut self.x[halves[half].clone()] {
+                    *x = mix(*x, kv.last().copied().unwrap_or(0));
+                    kv.push(*x);
+                }
+                self.start(
+                    &shape.layers[index.saturating_sub(1)..=index],
+                    (own, &halves),
+                    half,
+                    node,
+                )?;
             }
-            self.gather(layer, own, gather)
-        });
-        self.kv = kv;
-        ran
+        }
+        let last = &shape.layers[shape.layers.len() - 1..];
+        (0..halves.len()).try_for_each(|half| self.finish(last, &halves, half, node))
     }
 
     /// What the last row comes to, of which only the lead has all.
@@ -62,10 +84,10 @@ impl Layers {
         &mut self,
         shape: &Shape,
         own: Option<usize>,
-        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+        node: Node<'_>,
     ) -> Result<u64, TeamError> {
         self.x.drain(..self.x.len() - 1);
-        self.gather(&shape.head, own, gather)?;
+        self.gather(&shape.head, own, node)?;
         Ok(self.x[0])
     }
 
@@ -74,18 +96,19 @@ impl Layers {
         &mut self,
         (shape, own): (&Shape, usize),
         n: usize,
-        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+        node: Node<'_>,
     ) -> Result<(), TeamError> {
-        self.rows.clear();
+        let [rows, _] = &mut self.rows;
+        rows.clear();
         if own == 0 {
-            self.rows.extend(self.x.iter().flat_map(|x| x.to_le_bytes()));
+            rows.extend(self.x.iter().flat_map(|x| x.to_le_bytes()));
         }
-        self.rows.resize(8 * n, 0xee);
+        rows.resize(8 * n, 0xee);
         let mut parts = vec![[8..8, 0..0]; shape.n_nodes];
         parts[0] = [0..8, 0..0];
-        gather(Gathered { bytes: &mut self.rows, row_bytes: 8, parts: &parts, to: To::All })?;
+        node(Call::Gather(Gathered { bytes: rows, row_bytes: 8, parts: &parts, to: To::All }))?;
         self.x.clear();
-        self.x.extend(self.rows.as_chunks().0.iter().map(|x| u64::from_le_bytes(*x)));
+        self.x.extend(rows.as_chunks().0.iter().map(|x| u64::from_le_bytes(*x)));
         Ok(())
     }
 
@@ -94,29 +117,91 @@ impl Layers {
         self.x.extend(tokens.iter().map(|token| mix(77, u64::from(*token))));
     }
 
+    /// Begins to gather a half's rows of the last of `layers`. The second half's gather of it follows the first's, which
+    /// follows the second's of the layer before.
+    fn start(
+        &mut self,
+        layers: &[Layer],
+        (own, halves): (Option<usize>, &[Range<usize>]),
+        half: usize,
+        node: Node<'_>,
+    ) -> Result<(), TeamError> {
+        let (layer, before) = (&layers[layers.len() - 1], &layers[0]);
+        self.put(layer, own, halves[half].clone(), half);
+        let [first, second] = &mut self.rows;
+        match (halves.len(), half) {
+            (1, _) => Ok(()),
+            (_, 0) if layers.len() == 1 => node(Call::Start(&mut [gathered(layer, first)])),
+            (_, 0) => node(Call::Start(&mut [gathered(before, second), gathered(layer, first)])),
+            _ => node(Call::Start(&mut [gathered(layer, first), gathered(layer, second)])),
+        }
+    }
+
+    /// Ends the gather of a half's rows of the first of `layers`; the first half's rows of the next one, if there is one,
+    /// are under way when the second half's end.
+    fn finish(
+        &mut self,
+        layers: &[Layer],
+        halves: &[Range<usize>],
+        half: usize,
+        node: Node<'_>,
+    ) -> Result<(), TeamError> {
+        let layer = &layers[0];
+        let [first, second] = &mut self.rows;
+        match (halves.len(), half) {
+            (1, _) => node(Call::Gather(gathered(layer, first)))?,
+            (_, 0) => node(Call::Finish(&mut [gathered(layer, first), gathered(layer, second)]))?,
+            _ => match layers.get(1) {
+                Some(next) => {
+                    node(Call::Finish(&mut [gathered(layer, second), gathered(next, first)]))?
+                }
+                None => node(Call::Finish(&mut [gathered(layer, second)]))?,
+            },
+        }
+        self.fold(layer, halves[half].clone(), half);
+        Ok(())
+    }
+
     /// Each node computes its columns of rows that follow from `x`, and `x` then follows from all.
     fn gather(
         &mut self,
         layer: &Layer,
         own: Option<usize>,
-        gather: &mut dyn FnMut(Gathered<'_>) -> Result<(), TeamError>,
+        node: Node<'_>,
     ) -> Result<(), TeamError> {
-        self.rows.clear();
-        self.rows.resize(layer.row_bytes * self.x.len(), 0xee);
-        for (x, row) in self.x.iter().zip(self.rows.chunks_exact_mut(layer.row_bytes)) {
+        let all = 0..self.x.len();
+        self.put(layer, own, all.clone(), 0);
+        node(Call::Gather(gathered(layer, &mut self.rows[0])))?;
+        self.fold(layer, all, 0);
+        Ok(())
+    }
+
+    /// Writes the columns of rows that this node computes.
+    fn put(&mut self, layer: &Layer, own: Option<usize>, of: Range<usize>, half: usize) {
+        let (x, rows) = (&self.x[of], &mut self.rows[half]);
+        rows.clear();
+        rows.resize(layer.row_bytes * x.len(), 0xee);
+        for (x, row) in x.iter().zip(rows.chunks_exact_mut(layer.row_bytes)) {
             let columns = layer.parts.iter().enumerate();
             for (node, part) in columns.filter(|(node, _)| own.is_none_or(|own| own == *node)) {
                 let mut dice = Dice::new(mix(*x, node as u64));
                 part.iter().flat_map(Clone::clone).for_each(|at| row[at] = dice.roll() as u8);
             }
         }
-        let (row_bytes, parts, to) = (layer.row_bytes, &layer.parts[..], layer.to);
-        gather(Gathered { bytes: &mut self.rows, row_bytes, parts, to })?;
-        for (x, row) in self.x.iter_mut().zip(self.rows.chunks_exact(row_bytes)) {
+    }
+
+    /// Has `x` follow from what was gathered.
+    fn fold(&mut self, layer: &Layer, of: Range<usize>, half: usize) {
+        let rows = self.rows[half].chunks_exact(layer.row_bytes);
+        for (x, row) in self.x[of].iter_mut().zip(rows) {
             *x = row.iter().fold(*x, |sum, byte| mix(sum, u64::from(*byte)));
         }
-        Ok(())
     }
+}
+
+/// Rows of a layer.
+fn gathered<'a>(layer: &'a Layer, bytes: &'a mut [u8]) -> Gathered<'a> {
+    Gathered { bytes, row_bytes: layer.row_bytes, parts: &layer.parts, to: layer.to }
 }
 
 fn choose(value: u64) -> u32 {
@@ -146,7 +231,7 @@ pub(super) fn config(shape: &Shape, own: usize, seed: u64) -> LinkConfig {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = LinkConfig::new(node, shape.has_key.then(|| Key::new([9; 32])), bytes);
-    LinkConfig { reorder_us: REORDER_US, n_banks: BANKS, ..config }
+    LinkConfig { reorder_us: REORDER_US, n_banks: shape.n_banks, ..config }
 }
 
 /// A node's links in its `life`-th life.
@@ -210,6 +295,29 @@ fn opening(shape: &Shape) -> Opening {
     }
 }
 
+/// Computes what is gathered next.
+fn compute(actor: &Actor, shape: &Shape, dice: &mut Dice, call: &Call<'_, '_>) {
+    if !matches!(call, Call::Finish(_)) {
+        actor.work(dice.below(shape.layer_us));
+    }
+}
+
+fn by_lead(lead: &mut Lead, call: Call<'_, '_>) -> Result<(), TeamError> {
+    match call {
+        Call::Gather(rows) => lead.gather(rows),
+        Call::Start(rows) => lead.start_gather(rows),
+        Call::Finish(rows) => lead.finish_gather(rows),
+    }
+}
+
+fn by_member(member: &mut Member, call: Call<'_, '_>) -> Result<(), TeamError> {
+    match call {
+        Call::Gather(rows) => member.gather(rows),
+        Call::Start(rows) => member.start_gather(rows),
+        Call::Finish(rows) => member.finish_gather(rows),
+    }
+}
+
 /// Opens the team, and again whenever a node is lost, until all tokens are there.
 fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer {
     let (mut layers, mut tokens) = (Layers::new(shape), shape.prompt.clone());
@@ -237,9 +345,9 @@ fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer 
             let wants = end == tokens.len();
             let mut run = || {
                 lead.start(work, &[span], ids)?;
-                let mut gather = |rows: Gathered<'_>| {
-                    actor.work(dice.below(shape.layer_us));
-                    lead.gather(rows)
+                let mut gather = |call: Call<'_, '_>| {
+                    compute(actor, shape, &mut dice, &call);
+                    by_lead(&mut lead, call)
                 };
                 if work == Work::Rows {
                     layers.share((shape, 0), batch.len(), &mut gather)?;
@@ -253,7 +361,7 @@ fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer 
                 }
                 layers.x.drain(..batch.len() - 1);
                 lead.start(Work::Logits(1), &[], &[])?;
-                let mut gather = |rows: Gathered<'_>| lead.gather(rows);
+                let mut gather = |call: Call<'_, '_>| by_lead(&mut lead, call);
                 layers.share((shape, 0), 1, &mut gather)?;
                 layers.last(shape, Some(0), &mut gather)
             };
@@ -283,9 +391,9 @@ fn serve(actor: &Actor, shape: &Shape, (own, mut member): (usize, Member), mut d
             Order::Pass(work) => {
                 let span = member.spans().first().copied();
                 layers.embed(member.tokens());
-                let mut gather = |rows: Gathered<'_>| {
-                    actor.work(dice.below(shape.layer_us));
-                    member.gather(rows)
+                let mut gather = |call: Call<'_, '_>| {
+                    compute(actor, shape, &mut dice, &call);
+                    by_member(&mut member, call)
                 };
                 let own_layers = (shape, own);
                 let ran = match (work, span) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::nodes::{self, config, endpoint};
 use super::shape::{Answer, Layer, Shape};
 use super::world::{Actor, World};
-use crate::team::exchange::To;
+use crate::team::parts::To;
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
 use crate::transport::loopback::Network;
@@ -56,7 +56,7 @@ fn layers(dice: &mut Dice, n_nodes: usize) -> (Vec<Layer>, Layer) {
         bytes[dice.below(n_nodes as u64) as usize] += 1;
         bytes
     };
-    let n = if most > 10_000 { 1 } else { 1 + dice.below(6) };
+    let n = 1 + dice.below(if most > 10_000 { 3 } else { 6 });
     let all = (0..n).map(|_| Layer::new(&bytes(dice), To::All)).collect();
     (all, Layer::new(&bytes(dice), To::Lead))
 }
@@ -81,6 +81,8 @@ impl Scenario {
             prompt: (0..1 + dice.below(12)).map(|_| dice.below(1000) as u32).collect(),
             n_predict: 4 + dice.below(16) as usize,
             layer_us: 50 + dice.below(3_000),
+            n_banks: [4, 16][dice.below(2) as usize],
+            has_halves: dice.below(4) > 0,
             has_key: dice.below(4) == 0,
         };
         let mut scenario = Scenario { shape, faults: faults(&mut dice), blows: Vec::new() };

@@ -1,7 +1,11 @@
 //! What a team gathers, and what it is asked.
 
-use crate::team::exchange::{Part, To};
+use std::ops::Range;
+
+use crate::team::parts::{Part, To};
 use crate::transport::Micros;
+use crate::wire::datagram::FRAME_MAX;
+use crate::wire::team::PART_AT;
 
 /// What does not change during a run.
 #[derive(Clone, Debug)]
@@ -18,7 +22,23 @@ pub(super) struct Shape {
     pub(super) n_predict: usize,
     /// Most that a node computes before it gathers.
     pub(super) layer_us: Micros,
+    /// Frames that a link holds.
+    pub(super) n_banks: usize,
+    /// Whether batches go in halves, where links hold their parts.
+    pub(super) has_halves: bool,
     pub(super) has_key: bool,
+}
+
+impl Shape {
+    /// The halves of a batch of `n` rows, or the whole.
+    pub(super) fn halves(&self, n: usize) -> Vec<Range<usize>> {
+        let first = n.div_ceil(2);
+        let longest = self.layers.iter().flat_map(|layer| &layer.parts);
+        let longest = longest.map(|part| part.iter().map(Range::len).sum::<usize>()).max();
+        let fits = longest.unwrap_or(0) * first <= self.n_banks * (FRAME_MAX - PART_AT);
+        let end = if self.has_halves && fits && n > 1 { first } else { n };
+        [0..end, end..n].into_iter().filter(|rows| !rows.is_empty()).collect()
+    }
 }
 
 /// What a team says to a prompt.

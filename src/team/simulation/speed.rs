@@ -2,7 +2,8 @@
 
 use super::scenario::Scenario;
 use super::shape::{Layer, Shape};
-use crate::team::exchange::To;
+use crate::team::banks;
+use crate::team::parts::To;
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 
@@ -20,6 +21,8 @@ fn time((n_gathers, layer_us): (usize, Micros), loss: f64, seed: u64) -> Micros 
         prompt: vec![1, 2, 3],
         n_predict: 20,
         layer_us,
+        n_banks: banks(3),
+        has_halves: false,
         has_key: false,
     };
     Scenario::quiet(shape, Faults { loss, delay_us: 45..50, ..Faults::NONE }).run()

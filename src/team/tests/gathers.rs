@@ -118,3 +118,77 @@ fn the_lead_knows_how_long_members_compute() {
         lead.close();
     });
 }
+
+/// Begins and ends gathers.
+enum Call<'c, 'r> {
+    Start(&'c mut [Gathered<'r>]),
+    Finish(&'c mut [Gathered<'r>]),
+}
+
+/// Runs `cases`, of which each begins before the one before it ends.
+fn run_in_turn(
+    cases: &[Case],
+    own: usize,
+    mut call: impl FnMut(Call<'_, '_>) -> Result<(), TeamError>,
+) -> Result<(), TeamError> {
+    let mut bytes: Vec<_> = cases.iter().enumerate().map(|(i, c)| c.bytes_of(i, own)).collect();
+    let mut rows: Vec<_> = cases.iter().zip(&mut bytes).map(|(c, bytes)| c.rows(bytes)).collect();
+    for i in 0..cases.len() {
+        call(Call::Start(&mut rows[i.saturating_sub(1)..=i]))?;
+        if i > 0 {
+            call(Call::Finish(&mut rows[i - 1..=i]))?;
+        }
+    }
+    call(Call::Finish(rows.last_mut().map(std::slice::from_mut).unwrap()))?;
+    drop(rows);
+    let all = cases.iter().zip(&bytes).enumerate();
+    all.for_each(|(i, (case, bytes))| case.compare(i, own, bytes));
+    Ok(())
+}
+
+#[test]
+fn a_gather_may_begin_before_the_one_before_it_ends() {
+    for n in [2, 3, 5] {
+        let (places, is_over) = (Places::new(n), AtomicBool::new(false));
+        let started: Vec<usize> = (0..n).map(|node| started_max(n) / (node + 1)).collect();
+        let last = Case::last(n);
+        let cases = &[cases(n), vec![Case::new(1, &started, To::All); 4]].concat();
+        thread::scope(|scope| {
+            let _over = Over(&is_over);
+            for own in 1..n {
+                let (is_over, last) = (&is_over, &last);
+                scope.spawn(move || {
+                    let mut member = places.member(own);
+                    while let Ok(order) =
+                        member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {})
+                    {
+                        match order {
+                            Order::Open(_) => member.ready(line()),
+                            Order::Pass(_) => {
+                                let ran = run_in_turn(cases, own, |call| match call {
+                                    Call::Start(rows) => member.start_gather(rows),
+                                    Call::Finish(rows) => member.finish_gather(rows),
+                                });
+                                ran.unwrap();
+                                last.run(0, own, |rows| member.gather(rows)).unwrap();
+                            }
+                            Order::Close => break,
+                        }
+                    }
+                });
+            }
+            let mut lead = places.lead(5);
+            open(&mut lead, n);
+            for _ in 0..3 {
+                lead.start(Work::Ids, &spans(1), &[0]).unwrap();
+                let ran = run_in_turn(cases, 0, |call| match call {
+                    Call::Start(rows) => lead.start_gather(rows),
+                    Call::Finish(rows) => lead.finish_gather(rows),
+                });
+                ran.unwrap();
+                last.run(0, 0, |rows| lead.gather(rows)).unwrap();
+            }
+            lead.close();
+        });
+    }
+}

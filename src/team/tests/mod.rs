@@ -63,7 +63,7 @@ impl Places {
         let is_master = own == 0;
         let node = RingInfo { is_master, name: name(&format!("node{own}")), ..RingInfo::default() };
         let config = LinkConfig::new(node, self.key.map(|byte| Key::new([byte; 32])), seed);
-        let config = LinkConfig { n_banks: BANKS, ..config };
+        let config = LinkConfig { n_banks: banks(self.n_nodes), ..config };
         let host = Places::host();
         let next = HostPort::new(&host, self.port(peer, own) + self.detour);
         let listen = HostPort::new(&host, self.port(own, peer));
@@ -149,6 +149,14 @@ impl Case {
         own: usize,
         gather: impl FnOnce(Gathered<'_>) -> Result<(), TeamError>,
     ) -> Result<(), TeamError> {
+        let mut bytes = self.bytes_of(id, own);
+        gather(self.rows(&mut bytes))?;
+        self.compare(id, own, &bytes);
+        Ok(())
+    }
+
+    /// The rows as node `own` has computed them.
+    fn bytes_of(&self, id: usize, own: usize) -> Vec<u8> {
         let mut bytes = vec![0xee; self.m * self.row_bytes];
         for row in 0..self.m {
             for column in self.parts[own].iter().cloned().flatten() {
@@ -156,8 +164,16 @@ impl Case {
                 bytes[at] = Case::byte(id, at);
             }
         }
-        let (row_bytes, parts) = (self.row_bytes, &self.parts[..]);
-        gather(Gathered { bytes: &mut bytes, row_bytes, parts, to: self.to })?;
+        bytes
+    }
+
+    fn rows<'a>(&'a self, bytes: &'a mut [u8]) -> Gathered<'a> {
+        Gathered { bytes, row_bytes: self.row_bytes, parts: &self.parts, to: self.to }
+    }
+
+    /// Compares what node `own` has after a gather.
+    fn compare(&self, id: usize, own: usize, bytes: &[u8]) {
+        let (row_bytes, parts) = (self.row_bytes, &self.parts);
         // Whose columns are here; what is nobody's, or the lead's alone, stays as it was.
         let are_here = |node: usize| self.to == To::All || own == 0 || node == own;
         let here: Vec<bool> = (0..row_bytes)
@@ -170,7 +186,6 @@ impl Case {
             let wanted = if here[at % row_bytes] { Case::byte(id, at) } else { 0xee };
             assert_eq!(*byte, wanted, "case {id}, node {own}, byte {at}");
         }
-        Ok(())
     }
 }
 

@@ -1,0 +1,273 @@
+//! The forward pass of a node of a team: four times a layer it brings together what all nodes have computed.
+//!
+//! A long batch goes in two halves, by turns: while the rows of one travel, the other's are computed.
+
+use super::batch::ForwardError;
+use super::buffers::Buffers;
+use super::gather::{Gather, SpreadRows};
+use super::pass::Pass;
+use super::project::Source;
+use super::team::{Columns, Team};
+use crate::format::model::TensorKind;
+use crate::kernels::MatrixDims;
+use crate::pool::TILE_ROWS;
+
+/// Fewest rows of a batch that is cut, as weights are read once for each half, and that a half must be able to have.
+const CUT_MIN: usize = 160;
+const HALF_MIN: usize = 64;
+
+/// What is done between the gathers of a layer.
+const STEPS: [Step; 4] = [Step::Attend, Step::Output, Step::Gate, Step::Down];
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// Queries, keys, values and attention.
+    Attend,
+    /// Attention's output.
+    Output,
+    /// Gate and up.
+    Gate,
+    /// Down.
+    Down,
+}
+
+/// Some rows of a batch, and what is gathered of them.
+struct Half<'a> {
+    pass: Pass<'a>,
+    gathered: Option<(Columns, usize)>,
+}
+
+/// Two halves of some rows of a batch, or these rows as the only one.
+struct Halves<'a> {
+    all: heapless::Vec<Half<'a>, 2>,
+    team: &'a Team,
+    /// Most rows of a batch.
+    max_batch: usize,
+}
+
+/// Takes `x` through the share's layers on a node of `team`.
+pub(super) fn layers_in_team(
+    pass: &Pass<'_>,
+    team: &Team,
+    buffers: &mut Buffers<'_>,
+    gather: &mut dyn Gather,
+) -> Result<(), ForwardError> {
+    let half_max = gather.start_max() / team.part_bytes_max().max(1) / TILE_ROWS * TILE_ROWS;
+    let max_batch = buffers.x.len() / pass.model.header().dim;
+    let mut first = 0;
+    for rows in cut(pass.m, half_max, team.n_nodes()) {
+        let mut halves = Halves { all: heapless::Vec::new(), team, max_batch };
+        for n in rows.into_iter().filter(|n| *n > 0) {
+            // There are two.
+            let _ = halves.all.push(Half { pass: pass.of_rows(first..first + n), gathered: None });
+            first += n;
+        }
+        halves.run(pass, buffers, gather)?;
+    }
+    Ok(())
+}
+
+/// Cuts a batch of `m` rows in pairs of halves, of up to `half_max` rows, that go through the layers one pair after the
+/// other; all nodes cut alike. A short batch stays whole, and so does any if halves would be short.
+fn cut(m: usize, half_max: usize, n_nodes: usize) -> impl Iterator<Item = [usize; 2]> {
+    let is_cut = n_nodes > 1 && half_max >= HALF_MIN && m >= CUT_MIN;
+    let n_pairs = if is_cut { m.div_ceil(half_max.saturating_mul(2)) } else { 1 };
+    let of_half = |rows: usize| rows.div_ceil(2).next_multiple_of(TILE_ROWS).min(rows);
+    let each = if is_cut { 2 * of_half(m.div_ceil(n_pairs)) } else { m };
+    (0..n_pairs).map(move |pair| {
+        let rows = each.min(m.saturating_sub(pair * each));
+        let first = if is_cut { of_half(rows) } else { rows };
+        [first, rows - first]
+    })
+}
+
+impl Halves<'_> {
+    /// Takes the halves through the layers of `pass`, which is that of the whole batch.
+    fn run(
+        &mut self,
+        pass: &Pass<'_>,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        let mut rope = None;
+        for layer in pass.model.share().layers.clone() {
+            pass.turn(layer, &mut rope, buffers);
+            for step in STEPS {
+                for index in 0..self.all.len() {
+                    self.finish(index, buffers, gather)?;
+                    self.take(index, (layer, step), buffers);
+                    self.start(index, buffers, gather)?;
+                }
+            }
+        }
+        let Some(last) = pass.model.share().layers.clone().last() else { return Ok(()) };
+        for index in 0..self.all.len() {
+            self.finish(index, buffers, gather)?;
+            let pass = &self.all[index].pass;
+            let buffers = &mut buffers.after(pass.first, self.max_batch);
+            add_feed_forward(pass, self.team, last, buffers);
+        }
+        Ok(())
+    }
+
+    /// Waits until what is gathered of a half is there.
+    fn finish(
+        &mut self,
+        index: usize,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        if self.all[index].gathered.is_none() {
+            return Ok(());
+        }
+        let mut rows = self.spread(buffers);
+        // The oldest first.
+        if index > 0 {
+            rows.reverse();
+        }
+        match self.all.len() {
+            1 => rows.pop().map_or(Ok(()), |rows| gather.gather(rows))?,
+            _ => gather.finish(&mut rows)?,
+        }
+        drop(rows);
+        self.all[index].gathered = None;
+        Ok(())
+    }
+
+    /// Takes a half through one step, up to what is gathered then.
+    fn take(&mut self, index: usize, at: (usize, Step), buffers: &mut Buffers<'_>) {
+        let Half { pass, gathered } = &mut self.all[index];
+        let buffers = &mut buffers.after(pass.first, self.max_batch);
+        let columns = compute(pass, self.team, at, buffers);
+        let m = match columns {
+            Columns::Ffn => pass.mixture(at.0).map_or(pass.m, |mixture| mixture.n_uses()),
+            _ => pass.m,
+        };
+        let Buffers { part, delta, acts, .. } = buffers;
+        match columns {
+            Columns::Dim => self.team.put_added(m, part, delta, acts),
+            _ => self.team.put_inputs((columns, m), (pass.kernels, pass.pool), part, acts),
+        }
+        *gathered = Some((columns, m));
+    }
+
+    /// Gives away this node's part of what is gathered of a half, unless that is the whole: then nothing is computed
+    /// while it travels.
+    fn start(
+        &self,
+        index: usize,
+        buffers: &mut Buffers<'_>,
+        gather: &mut dyn Gather,
+    ) -> Result<(), ForwardError> {
+        if self.all.len() == 1 {
+            return Ok(());
+        }
+        let mut rows = self.spread(buffers);
+        if index == 0 {
+            rows.reverse();
+        }
+        gather.start(&mut rows)
+    }
+
+    /// What is gathered of all halves.
+    fn spread<'b>(&'b self, buffers: &'b mut Buffers<'_>) -> heapless::Vec<SpreadRows<'b>, 2> {
+        let (mut delta, mut acts) = (&mut *buffers.delta, &mut *buffers.acts);
+        let (dim, of_acts) = (delta.len() / self.max_batch, acts.len() / self.max_batch);
+        let first = self.all.first().map_or(0, |half| half.pass.first);
+        (delta, acts) = (&mut delta[first * dim..], &mut acts[first * of_acts..]);
+        let halves = self.all.iter().filter_map(|Half { pass, gathered }| {
+            let (own_delta, rest) = std::mem::take(&mut delta).split_at_mut(pass.m * dim);
+            delta = rest;
+            let (own_acts, rest) = std::mem::take(&mut acts).split_at_mut(pass.m * of_acts);
+            acts = rest;
+            gathered.map(|of| self.team.gathered(of, own_delta, own_acts))
+        });
+        halves.collect()
+    }
+}
+
+/// Computes one step of a layer, up to this node's part of what is gathered then: what that is.
+fn compute(
+    pass: &Pass<'_>,
+    team: &Team,
+    (layer, step): (usize, Step),
+    buffers: &mut Buffers<'_>,
+) -> Columns {
+    let header = pass.model.header();
+    match step {
+        Step::Attend => {
+            if layer > pass.model.share().layers.start {
+                add_feed_forward(pass, team, layer - 1, buffers);
+            }
+            pass.attend(layer, buffers);
+            Columns::Heads
+        }
+        Step::Output => {
+            let of = (Columns::Heads, TensorKind::Wo, header.q_dim());
+            project_given(pass, team, layer, of, buffers);
+            Columns::Dim
+        }
+        Step::Gate => {
+            team.take_added(pass.m, buffers.delta, buffers.acts);
+            pass.add_attention(layer, buffers);
+            match pass.mixture(layer) {
+                Some(mixture) => mixture.gate(buffers),
+                None => pass.gate(layer, buffers),
+            }
+            Columns::Ffn
+        }
+        Step::Down => {
+            match pass.mixture(layer) {
+                Some(mixture) => mixture.down_in_team(team, buffers),
+                None => {
+                    let of = (Columns::Ffn, TensorKind::W2, header.ffn_dim);
+                    project_given(pass, team, layer, of, buffers);
+                }
+            }
+            Columns::Dim
+        }
+    }
+}
+
+fn add_feed_forward(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Buffers<'_>) {
+    team.take_added(pass.m, buffers.delta, buffers.acts);
+    pass.add_feed_forward(layer, buffers);
+}
+
+/// Multiplies the matrix of `kind` by its inputs, which have been gathered, to `part`.
+fn project_given(
+    pass: &Pass<'_>,
+    team: &Team,
+    layer: usize,
+    (columns, kind, k): (Columns, TensorKind, usize),
+    buffers: &mut Buffers<'_>,
+) {
+    let Buffers { part, acts, inputs, .. } = buffers;
+    let (projector, matrix) = (pass.projector(), pass.rows(kind, layer));
+    let source = Source::Given(team.given(columns, acts));
+    let inputs = projector.prepare_from(source, inputs, MatrixDims { rows: pass.m, k }, &matrix);
+    projector.project(inputs, &[matrix], part);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_long_enough_and_not_too_long() {
+        let pairs = |m, half_max| cut(m, half_max, 2).collect::<Vec<_>>();
+        assert_eq!(pairs(1, usize::MAX), [[1, 0]]);
+        assert_eq!(pairs(159, 512), [[159, 0]]);
+        assert_eq!(pairs(160, 512), [[96, 64]]);
+        assert_eq!(pairs(482, 512), [[256, 226]]);
+        assert_eq!(pairs(512, 256), [[256, 256]]);
+        assert_eq!(pairs(512, 224), [[128, 128], [128, 128]]);
+        assert_eq!(pairs(512, 32), [[512, 0]]);
+        for (m, half_max) in (1..2_000).flat_map(|m| [64, 96, 480].map(|half_max| (m, half_max))) {
+            let halves = pairs(m, half_max).concat();
+            assert_eq!(halves.iter().sum::<usize>(), m);
+            assert!(m < CUT_MIN || halves.iter().all(|half| *half <= half_max), "{m}: {halves:?}");
+        }
+        assert_eq!(cut(512, 256, 1).collect::<Vec<_>>(), [[512, 0]], "nobody else computes");
+    }
+}

@@ -1,0 +1,61 @@
+//! Rows that are gathered, and each node's part of them.
+
+use std::ops::Range;
+
+/// A node's columns of rows: bytes of a row in two ranges, either of which may be empty.
+pub type Part = [Range<usize>; 2];
+
+/// Rows whose columns are spread over the nodes.
+#[derive(Debug)]
+pub struct Gathered<'a> {
+    /// The rows, `[m, row_bytes]`: this node's columns are filled, those of the others will be.
+    pub bytes: &'a mut [u8],
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Each node's columns.
+    pub parts: &'a [Part],
+    /// Who gets them.
+    pub to: To,
+}
+
+/// Who gets what all nodes computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// All nodes.
+    All,
+    /// The lead alone; members only send.
+    Lead,
+}
+
+/// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.
+fn place(columns: &Part, row_bytes: usize, at: usize) -> (usize, usize) {
+    let [first, second] = columns;
+    let width = first.len() + second.len();
+    let (row, column) = (at / width * row_bytes, at % width);
+    match column.checked_sub(first.len()) {
+        None => (row + first.start + column, first.len() - column),
+        Some(column) => (row + second.start + column, second.len() - column),
+    }
+}
+
+/// Copies the part `columns` of the rows, from its byte `at`, to `out`.
+pub(super) fn pack(rows: &[u8], row_bytes: usize, columns: &Part, at: usize, out: &mut [u8]) {
+    let (mut at, mut out) = (at, out);
+    while !out.is_empty() {
+        let (start, n) = place(columns, row_bytes, at);
+        let (piece, rest) = out.split_at_mut(n.min(out.len()));
+        piece.copy_from_slice(&rows[start..start + piece.len()]);
+        (at, out) = (at + piece.len(), rest);
+    }
+}
+
+/// Copies `bytes` to the part `columns` of the rows, from its byte `at`.
+pub(super) fn unpack(bytes: &[u8], at: usize, row_bytes: usize, columns: &Part, rows: &mut [u8]) {
+    let (mut at, mut bytes) = (at, bytes);
+    while !bytes.is_empty() {
+        let (start, n) = place(columns, row_bytes, at);
+        let (piece, rest) = bytes.split_at(n.min(bytes.len()));
+        rows[start..start + piece.len()].copy_from_slice(piece);
+        (at, bytes) = (at + piece.len(), rest);
+    }
+}
