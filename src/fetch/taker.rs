@@ -8,8 +8,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use sha2::{Digest, Sha256};
 
@@ -23,7 +22,7 @@ use crate::wire::seal::Key;
 
 /// Most pieces that are asked for and not yet safe on the disk, a MiB: what a power cut may cost.
 const AHEAD: usize = 4;
-/// Pieces that are made safe at once, while the others come.
+/// Fewest pieces that are made safe at once, while the others come.
 const SAFE_AT_ONCE: usize = AHEAD / 2;
 
 /// What a board wants.
@@ -248,69 +247,42 @@ impl Download<'_> {
         (rest > 0).then(|| rest.min(PIECE_BYTES))
     }
 
-    /// Gets all pieces behind the first `n_there`, and says how many bytes were sent.
+    /// Gets all pieces behind the first `n_there`, and says how many bytes were sent. They are made safe while others
+    /// come.
     fn rest(
         &mut self,
         n_there: u64,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<u64, FetchError> {
-        let (file, path) = (self.file.try_clone(), self.partial.clone());
-        let failed = |e| FetchError::File(path.clone(), e);
-        let file = file.map_err(failed)?;
-        let (begin, begun) = mpsc::sync_channel(AHEAD);
-        let (end, ended) = mpsc::channel();
-        thread::scope(|scope| {
-            // Ends when `begin` is dropped, or nobody wants to know any more.
-            let keeper = move || begun.iter().all(|()| end.send(file.sync_data()).is_ok());
-            let spawned = thread::Builder::new().name("leap-keep".to_owned());
-            spawned.spawn_scoped(scope, keeper).map_err(failed)?;
-            self.pieces(n_there, &Keeper { begin, ended }, progress)
-        })
-    }
-
-    /// The same, with somebody who makes pieces safe while others come.
-    fn pieces(
-        &mut self,
-        n_there: u64,
-        keeper: &Keeper,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<u64, FetchError> {
         let path = self.partial.clone();
         let failed = |e| FetchError::File(path.clone(), e);
-        let mut wanted = n_there..self.offer.n_pieces();
-        let mut asked = VecDeque::with_capacity(AHEAD);
-        let (mut done, mut sent) = (n_there * PIECE_BYTES, 0);
-        let (mut n_written, mut n_unsafe) = (0, 0);
-        loop {
-            let is_over = asked.is_empty() && wanted.is_empty();
-            let is_full = asked.is_empty() && n_unsafe == AHEAD;
-            while n_unsafe >= SAFE_AT_ONCE
-                && let Some(kept) = keeper.kept(is_over || is_full)
-            {
-                kept.map_err(failed)?;
-                n_unsafe -= SAFE_AT_ONCE;
+        let file = self.file.try_clone().map_err(failed)?;
+        thread::scope(|scope| {
+            let mut keeper = Keeper { scope, file: &file, at_work: None, n_unsafe: 0 };
+            let mut wanted = n_there..self.offer.n_pieces();
+            let mut asked = VecDeque::with_capacity(AHEAD);
+            let (mut done, mut sent) = (n_there * PIECE_BYTES, 0);
+            while !(asked.is_empty() && wanted.is_empty()) {
+                keeper.turn(asked.is_empty() && keeper.n_unsafe == AHEAD).map_err(failed)?;
+                while asked.len() + keeper.n_unsafe < AHEAD
+                    && let Some(index) = wanted.next()
+                {
+                    asked.push_back(self.ask(index)?);
+                }
+                let Some(Asked { index, kept }) = asked.pop_front() else { continue };
+                let len = self.piece_len(index).unwrap_or_default();
+                let is_kept = kept.is_some();
+                let Some(piece) = self.answer(kept, len)? else {
+                    asked.push_back(self.ask_for_bytes(index)?);
+                    continue;
+                };
+                self.file.write_all_at(&piece, index * PIECE_BYTES).map_err(failed)?;
+                keeper.n_unsafe += 1;
+                (done, sent) = (done + len, sent + if is_kept { 0 } else { len });
+                progress(done, self.offer.bytes);
             }
-            while asked.len() + n_unsafe < AHEAD
-                && let Some(index) = wanted.next()
-            {
-                asked.push_back(self.ask(index)?);
-            }
-            let Some(Asked { index, kept }) = asked.pop_front() else { return Ok(sent) };
-            let len = self.piece_len(index).unwrap_or_default();
-            let is_kept = kept.is_some();
-            let Some(piece) = self.answer(kept, len)? else {
-                asked.push_back(self.ask_for_bytes(index)?);
-                continue;
-            };
-            self.file.write_all_at(&piece, index * PIECE_BYTES).map_err(failed)?;
-            (n_written, n_unsafe) = (n_written + 1, n_unsafe + 1);
-            if n_written % SAFE_AT_ONCE == 0 {
-                // Without a keeper there is nobody to wait for either.
-                let _ = keeper.begin.send(());
-            }
-            (done, sent) = (done + len, sent + if is_kept { 0 } else { len });
-            progress(done, self.offer.bytes);
-        }
+            Ok(sent)
+        })
     }
 
     /// Asks for a piece, or for its hash if it may be here.
@@ -340,20 +312,31 @@ impl Download<'_> {
     }
 }
 
-/// Who makes what is written safe on the disk.
-struct Keeper {
-    /// Another [`SAFE_AT_ONCE`] pieces are written.
-    begin: SyncSender<()>,
-    /// They are safe, or why not.
-    ended: Receiver<io::Result<()>>,
+/// Makes what is written safe on the disk.
+struct Keeper<'scope, 'env> {
+    scope: &'scope Scope<'scope, 'env>,
+    file: &'env File,
+    /// Who is at it, and how many pieces it is.
+    at_work: Option<(ScopedJoinHandle<'scope, io::Result<()>>, usize)>,
+    /// Pieces that are written and not safe.
+    n_unsafe: usize,
 }
 
-impl Keeper {
-    /// What came of the oldest pieces, if that is known or is to be waited for.
-    fn kept(&self, is_waiting: bool) -> Option<io::Result<()>> {
-        match is_waiting {
-            true => self.ended.recv().ok(),
-            false => self.ended.try_recv().ok(),
+impl Keeper<'_, '_> {
+    /// Hears that some are safe, or waits for it, and goes on with those that follow.
+    fn turn(&mut self, is_waiting: bool) -> io::Result<()> {
+        if let Some((thread, n)) =
+            self.at_work.take_if(|(thread, _)| is_waiting || thread.is_finished())
+        {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread is gone")))?;
+            self.n_unsafe -= n;
         }
+        if self.at_work.is_none() && self.n_unsafe >= SAFE_AT_ONCE {
+            let file = self.file;
+            let thread = thread::Builder::new().name("leap-keep".to_owned());
+            let thread = thread.spawn_scoped(self.scope, || file.sync_data())?;
+            self.at_work = Some((thread, self.n_unsafe));
+        }
+        Ok(())
     }
 }
