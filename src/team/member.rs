@@ -52,8 +52,8 @@ pub struct Member {
     answered_over: Option<Sessions>,
     missing_at: Option<Micros>,
     incoming: Incoming,
-    /// FAILED that is to be sent, by node: epoch, and because of whom.
-    owed: [Option<(u32, u16)>; NODES_MAX],
+    /// What others are to hear, by node.
+    owed: [Option<Owed>; NODES_MAX],
 }
 
 impl Member {
@@ -96,7 +96,7 @@ impl Member {
         tell: &mut dyn FnMut(&TeamNotice),
     ) -> Result<Order, TeamError> {
         loop {
-            self.pay();
+            let lacks_room = self.pay();
             self.reply();
             if let Some(order) = self.hear() {
                 return Ok(order);
@@ -111,9 +111,8 @@ impl Member {
                 }
             }
             let is_waiting = self.answer.is_some() && self.answered_over.is_none();
-            let is_pressed = is_waiting || self.owed.iter().any(Option::is_some);
             let mut links = self.exchange.mesh.lock(0);
-            links.service(if is_pressed { SHORT_NAP } else { NAP });
+            links.service(if is_waiting || lacks_room { SHORT_NAP } else { NAP });
         }
     }
 
@@ -220,7 +219,8 @@ impl Member {
     /// Others may wait for this node in `epoch`: tells them that it has given it up.
     fn owe(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
         for node in self.exchange.mesh.peers().filter(|node| *node != 0 || tells_lead) {
-            self.owed[node] = Some((epoch, because_of as u16));
+            let because_of = because_of as u16;
+            self.owed[node] = Some(Owed { epoch, because_of, said_over: None });
         }
         self.pay();
     }
@@ -241,19 +241,26 @@ impl Member {
         }
     }
 
-    /// Says what is owed and can be said.
-    fn pay(&mut self) {
+    /// Says what is owed and can be said; whether there is no room for some of it.
+    fn pay(&mut self) -> bool {
+        let mut lacks_room = false;
         for node in self.exchange.mesh.peers() {
-            let Some((epoch, because_of)) = self.owed[node] else { continue };
+            let Some(Owed { epoch, because_of, said_over }) = &mut self.owed[node] else {
+                continue;
+            };
             let mut links = self.exchange.mesh.lock(node);
             links.drop_events();
-            let is_sent = links.send(|room| team::emit_failed(epoch, because_of, room));
-            // A link that is begun anew tells the same.
-            if is_sent || !links.goes_on(self.exchange.sessions[node]) {
-                self.owed[node] = None;
+            let sessions = links.sessions();
+            if sessions.is_none() || sessions == *said_over {
+                continue;
+            }
+            match links.send(|room| team::emit_failed(*epoch, *because_of, room)) {
+                true => *said_over = sessions,
+                false => lacks_room = true,
             }
             links.service(Duration::ZERO);
         }
+        lacks_room
     }
 
     /// Answers the lead's OPEN, if that can be done.
@@ -382,6 +389,8 @@ impl Member {
         if self.answer.take().is_none() {
             return true;
         }
+        // All members were ready: nobody waits in an epoch before.
+        self.owed = [None; NODES_MAX];
         let end = self.exchange.mesh.now() + LINKED_WITHIN_US;
         for node in self.exchange.mesh.peers() {
             let sessions = self.sessions_by(node, end);
@@ -408,6 +417,16 @@ impl Member {
             links.service(SHORT_NAP);
         }
     }
+}
+
+/// That this node has given an epoch up, which another one is to hear.
+#[derive(Clone, Copy)]
+struct Owed {
+    epoch: u32,
+    because_of: u16,
+    /// Over which sessions it was said last. A link that is begun anew may lose it, and the other node may have begun the
+    /// epoch over the new ones.
+    said_over: Option<Sessions>,
 }
 
 /// What the lead has said.

@@ -349,13 +349,6 @@ impl PeerLinks<'_> {
         is_up.then_some(Sessions { next, prev })
     }
 
-    /// Whether the links are still those of `sessions`, be it that nothing is heard of the peer.
-    pub(super) fn goes_on(&mut self, sessions: Option<Sessions>) -> bool {
-        let Links { next: Some(next), prev: Some(prev) } = self.links() else { return false };
-        let ids = next.session().zip(prev.session());
-        sessions.is_some() && ids == sessions.map(|Sessions { next, prev }| (next, prev))
-    }
-
     fn next_event(&mut self) -> Option<LinkEvent> {
         let links = self.links();
         let prev = links.prev.as_mut().and_then(|prev| prev.next_event());
