@@ -4,8 +4,8 @@
 //! The caller is one of the threads. Work comes in pieces, and each thread begins with a section of them, the same ones
 //! in each call of as many: what it reads and writes is where it was, in its caches, and one piece's memory follows
 //! the other's. One that is done takes over half of what another has left, so that unequal cores finish together. A
-//! thread joins a call when it comes round to it, and nobody waits for one that did not: where other programs use the cores
-//! too, whoever has one does the work. Between calls the threads spin for a moment, as the next
+//! call never waits for a thread that has not started on it: where other programs use the cores too, the threads that
+//! run do the work. Between calls the threads spin for a moment, as the next
 //! call usually follows at once, then sleep.
 
 mod calls;
@@ -47,7 +47,7 @@ type UnitJob<'a, C> = &'a (dyn Fn(usize, &[[&mut [f32]; 2]], C) + Sync + 'a);
 pub struct Pool {
     calls: Arc<Calls>,
     workers: Vec<JoinHandle<()>>,
-    /// Of each unit of [`Pool::run_pairs`], the pieces that are done.
+    /// Number of finished pieces of each unit of [`Pool::run_pairs`].
     counts: Counts,
     /// Calls come from one thread at a time, so a pool may move but not be shared.
     not_sync: PhantomData<Cell<()>>,
@@ -156,8 +156,8 @@ impl Pool {
     }
 
     /// Splits two matrices that stand side by side in the rows of `out`, up to [`TILE_ROWS`] of them, and calls
-    /// `job(matrix, columns, rows, parts)` for each piece. Whoever has done the last of a unit's columns in both, mostly
-    /// the thread that did them all, calls `make(unit, parts, chunk)` there.
+    /// `job(matrix, columns, rows, parts)` for each piece. The thread that finishes the last piece of a unit, in both
+    /// matrices, calls `make(unit, parts, chunk)`.
     ///
     /// # Panics
     /// If `out` is not such rows, a unit is not whole pieces, there are more than [`UNITS_MAX`], or not a chunk for each.

@@ -94,7 +94,7 @@ impl Sampler {
     /// The id chosen for position `pos` of a stream from the logits after the one before; `None` if no
     /// logit is a number. The same arguments always give the same id.
     ///
-    /// Of equal logits the lowest id is the most likely.
+    /// At equal logits the lowest id counts as the most likely.
     pub fn sample(&mut self, sampling: &Sampling, pos: usize, logits: &[f32]) -> Option<u32> {
         let best = argmax(logits)?;
         let max = logits[best as usize];

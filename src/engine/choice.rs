@@ -102,7 +102,7 @@ impl Chooser {
         }
     }
 
-    /// Of equal logits the lowest id comes first.
+    /// Finds the `n` most likely ids; at equal logits the lowest id comes first.
     fn find_likeliest(&mut self, n: usize, logits: &[f32], sum: f64) {
         self.likeliest.clear();
         for (id, &logit) in (0..).zip(logits) {

@@ -6,7 +6,7 @@ use super::stream::Stream;
 use super::{Engine, EngineError, StepError};
 use crate::sampler::argmax;
 
-/// Ids of a text that the model reads for one token of it: nobody else's text stands still for long.
+/// Most ids of one text that the draft model reads per token, so that other texts are not delayed for long.
 const READ_MAX: usize = 32;
 
 /// Guesses with n-grams where they are many ids long, else with a smaller model of the same vocabulary.

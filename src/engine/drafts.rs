@@ -20,22 +20,24 @@ const ROWS_ASSUMED: f32 = 8.0;
 /// How fast times follow new ones: up, as others may have been at work, and down.
 const SLOWER_WEIGHT: f32 = 0.1;
 const QUICKER_WEIGHT: f32 = 0.5;
-/// How fast the part of drafts that are right follows new ones, and where it begins for each kind.
+/// Smoothing factor of the acceptance rate.
 const HIT_WEIGHT: f32 = 0.125;
+/// Acceptance rate that each kind of draft starts with.
 const HITS_FIRST: [f32; 3] = [0.25, 0.25, 0.7];
-/// The same for those of a model, once there were some: chance would make too many of some and too few of others.
+/// Slower smoothing for a draft model, whose acceptance rate is noisy.
 const MODEL_HIT_WEIGHT: f32 = 1.0 / 24.0;
-/// How many of a model's drafts count as much as where it begins.
+/// Number of a model's drafts that weigh as much as its initial acceptance rate.
 const N_FIRST: f32 = 4.0;
-/// Tokens after which a model that was of no use is tried again for so many drafts. Each time it is twice as many.
+/// Tokens after which a draft model that brought nothing is tried again. The pause doubles at each failure.
 const IDLE_FIRST: usize = 128;
+/// Drafts of such a trial.
 const N_TRIED_AGAIN: usize = 4;
-/// Tokens a second that drafts have to bring, as a multiple of what they are without.
+/// Minimum gain of drafts: tokens per second with drafts, divided by those without.
 const GAIN_MIN: f32 = 1.05;
 
-/// What a batch costs that comes to nothing on nodes that would have no work, as a part of a node's time.
+/// Cost of a rejected speculative batch on nodes that would be idle, as a fraction of one node's time.
 const IN_THE_WAY: f32 = 0.1;
-/// The chance that a batch is right which is worth having others wait if it is not.
+/// Minimum acceptance rate of a speculative batch that may delay other batches.
 const CHANCE_IN_THE_WAY: f32 = 0.5;
 
 /// Guesses how texts go on, each in its lane. It may be wrong.
@@ -93,10 +95,10 @@ pub enum DraftKind {
 /// How many drafts are tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DraftMode {
-    /// As many as are worth it.
+    /// The number with the highest expected tokens per second.
     #[default]
     Auto,
-    /// Up to so many, whatever they cost.
+    /// Up to this number, whatever it costs.
     Fixed(usize),
 }
 
@@ -206,10 +208,11 @@ impl DraftControl {
         best
     }
 
-    /// How many drafts to send after others, which are all right by the chance `alive`, on their way through
-    /// so many nodes; `is_free` says whether those are through the first node before what may come instead. If they are
-    /// right these are a round earlier, less a node's part of it; if they are not, they are in the way of others a
-    /// little, or of what comes instead for a node's part.
+    /// Number of drafts to send behind drafts that are in flight and all accepted with probability `alive`.
+    ///
+    /// `n_nodes` is the length of the pipeline; `is_free` says whether the first node would be idle. Gain if
+    /// accepted: one lap minus one stage. Loss if rejected: [`IN_THE_WAY`] of a stage, or a whole stage if the first
+    /// node is busy.
     fn worth_ahead(
         &self,
         (alive, hits, each): (f32, f32, f32),

@@ -97,7 +97,7 @@ pub enum StopReason {
     StopString,
     /// The text has the form that it has to have, and nothing may follow.
     Complete,
-    /// As many tokens as asked for.
+    /// The answer reached the requested number of tokens.
     Length,
     /// The context has no room for another token.
     ContextFull,
@@ -188,7 +188,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of an answer that was given up before it began.
+    /// Outcome of an answer that was given up before it began.
     pub const INTERRUPTED: Outcome =
         Outcome { reason: StopReason::Interrupted, figures: JobFigures::NONE };
 }

@@ -220,10 +220,10 @@ impl<'t> Lane<'t> {
             let n_drafts = self.drafts.n_sent;
             return Some((1 + n_drafts, if n_drafts == 0 { Wants::Last } else { Wants::All }));
         }
-        // Whoever decodes is not kept waiting for a prompt, nor a prompt for those who decode.
+        // A prompt leaves a row to each stream that decodes, and always gets at least one itself.
         let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
         let n_rows = n_rows.min(room.prompt_rows).min(free);
-        // Of those that were told before the lane gave up its memory, none are told again.
+        // Tokens that were reported before the lane was preempted are not reported again.
         let n_rows = if pos < work.n_told { n_rows.min(work.n_told - pos) } else { n_rows };
         let is_told = (work.n_told..work.prompt_len).contains(&pos);
         let (n_rows, wants) = match (work.wants_logits && is_told, room.logits) {

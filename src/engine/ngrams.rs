@@ -67,7 +67,7 @@ impl Drafter for NgramDrafter {
         let old = archive.find(ids);
         let old =
             old.map(|end| (n_same(ids, |back| archive.id((end - 1).checked_sub(back)?)), end));
-        // Of two that are equally long, what the text itself said is the likelier.
+        // At equal length a match in the text itself is likelier to be right.
         let n_same = match (own, old) {
             (own, Some((n, end))) if n >= N && own.is_none_or(|(n_own, _)| n_own < n) => {
                 drafts.extend((end..archive.end).map_while(|at| archive.id(at)).take(DRAFTS_MAX));
@@ -143,7 +143,7 @@ impl Index {
     /// Notes that the last of `ids` went up to `end`.
     fn set(&mut self, ids: &[u32], end: usize) {
         if let Some(place) = self.place(ids) {
-            // Who asks knows how far back that can be.
+            // Texts are shorter than 2^32 ids; the reader knows how far back a position can be.
             self.0[place] = end as u32;
         }
     }

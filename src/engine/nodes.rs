@@ -38,8 +38,7 @@ impl Nodes {
         }
     }
 
-    /// How many batches of one text can be under way without one waiting for another's node: as often as the slowest node's
-    /// time goes into that of all.
+    /// Pipeline depth for one stream: the time of all nodes divided by the slowest node's time.
     pub(super) fn in_a_lap(&self) -> usize {
         let Nodes::Ring(ring) = self else { return 1 };
         let (n, us) = (self.count(), &ring.times().compute_us);
@@ -80,7 +79,7 @@ impl Nodes {
         }
     }
 
-    /// Whether pages can be read from files now: nobody's results are under way.
+    /// Whether pages can be read from files now: no batch is in flight.
     pub(super) fn can_read(&mut self, seat: &Seat<'_>) -> bool {
         match self {
             Nodes::Alone(_) => true,
@@ -184,7 +183,7 @@ impl Nodes {
         }
     }
 
-    /// Nobody collects what has been submitted any more.
+    /// Drops the results of all submitted batches: the caller will not collect them.
     pub(super) fn forget(&mut self) {
         match self {
             Nodes::Alone(submitted) => submitted.is_waiting = false,

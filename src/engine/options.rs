@@ -12,8 +12,8 @@ pub const CTX_LEN_DEFAULT: usize = 4096;
 /// Rows of a prompt that go through a model at once.
 const BATCH_DEFAULT: usize = 256;
 
-/// Rows of a prompt that go through the model at once when nobody says how many. Of a mixture they are
-/// twice as many: an expert gets a few of them only, and its weights have to be read for those.
+/// Default number of prompt rows in one pass. For a mixture of experts it is
+/// twice as large: an expert gets a few of them only, and its weights have to be read for those.
 pub fn batch_default(header: &Header) -> usize {
     if header.features.experts.is_some() { 2 * BATCH_DEFAULT } else { BATCH_DEFAULT }
 }
@@ -102,7 +102,7 @@ impl Options {
         all.iter().copied().cycle().take(threads).collect()
     }
 
-    /// The same for one model. If neither threads nor cores are asked for, one thread runs a model of
+    /// CPUs to run `model` on. If neither threads nor cores are asked for, one thread runs a model of
     /// which a step of a token reads less than [`STEP_BYTES_MIN`]: the threads wait for each other
     /// after every step, which takes as long as one alone needs for so little.
     pub fn cpus_for(&self, model: &Model) -> Vec<usize> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How long a stream that decodes may wait for its next token while prompts are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StallLimit {
-    /// As long as it takes: quickest for all together.
+    /// No limit: prompts get whole batches, which gives the highest total throughput.
     #[default]
     None,
     /// Twice as long as without a prompt.
@@ -19,14 +19,13 @@ pub enum StallLimit {
 
 /// Rows that the first batch of a prompt has beside streams that decode.
 const ROWS_FIRST: f32 = 16.0;
-/// Steps are not equally long: by so many times their usual distance from what was expected they may end later than what is
-/// aimed at, without being too late. Of a normal distribution 99 of 100 do.
+/// Safety margin between target and limit, in mean deviations of a step's time: with 3, 99 % of steps stay below the limit.
 const DISTANCES: f32 = 3.0;
-/// No step is nearer to what was expected than a row more or less makes it.
+/// Smallest mean deviation that is assumed, relative to the step: one row more or less changes a step by about this.
 const DISTANCE_MIN: f32 = 0.02;
-/// Part of what the limit leaves to prompts that they get however unequal steps are.
+/// Minimum fraction of the limit's slack that prompts get, however noisy steps are.
 const PART_MIN: f32 = 0.4;
-/// How fast what is known of steps follows new times.
+/// Smoothing factor of step times.
 const STEP_WEIGHT: f32 = 0.25;
 /// How many times as many rows as the last batch one has, at most.
 const GROWTH_MAX: f32 = 1.25;

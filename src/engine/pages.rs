@@ -1,10 +1,10 @@
-//! Who has which pages of the KV cache, and what idle ones hold.
+//! Which stream holds which pages of the KV cache, and which texts idle pages hold.
 //!
 //! A page that is full is found again by its ids and all before them: pages are the nodes of a tree, whose
 //! root is the beginning of every text. A stream holds a path of it, and below that pages that are its own.
-//! What nobody holds stays in the tree until its room is needed, the longest unused first. The last page of
-//! a text that has ended is part of it too, with as many ids as it has; a text that goes on from there takes
-//! or copies it.
+//! A page that no stream holds stays in the tree until its room is needed; the least recently used goes
+//! first. The last page of a text that has ended is part of it too, with as many ids as it has; a text that
+//! goes on from there takes or copies it.
 //!
 //! For layers with a window a node has a second page, as long as there is room. A stream holds those that it
 //! still looks back to; a text can be gone on from where all of these are there.
@@ -99,13 +99,13 @@ pub(super) struct PageCopy {
 pub struct PageFigures {
     /// In all.
     pub n_pages: usize,
-    /// That streams hold.
+    /// Pages that streams hold.
     pub n_used: usize,
-    /// That nobody holds, and what they hold can be gone on from.
+    /// Pages that no stream holds and that a text can continue from.
     pub n_idle: usize,
-    /// Ids of prompts that were not computed, as pages held them.
+    /// Prompt tokens that were not computed because pages held them.
     pub hits: u64,
-    /// Ids of pages that came from files.
+    /// Tokens of pages that were read from files.
     pub read: u64,
 }
 
@@ -155,7 +155,7 @@ impl Pages {
         }
     }
 
-    /// What pages hold is lost: all are free, and nobody holds any.
+    /// Frees all pages: what they held is lost.
     pub(super) fn forget(&mut self) {
         let n_pages = self.nodes.len();
         let n_windows = self.window.map_or(0, |window| window.n_pages);
@@ -188,7 +188,7 @@ impl Pages {
         })
     }
 
-    /// A page of a stream. It has one of layers with a window as long as nobody needed that.
+    /// Page `index` of a stream, with its page of the layers with a window unless that was evicted.
     pub(super) fn pair(&self, held: &Held, index: usize) -> Option<PagePair> {
         held.nodes.get(index).map(|node| self.pair_of(*node))
     }
@@ -400,7 +400,7 @@ impl Pages {
             self.let_go_both(node);
             return Err(NoPage);
         }
-        // As nobody else holds it, nobody holds what follows it.
+        // No other stream holds this page, so none holds a page that follows it.
         self.drop_children(node);
         self.unlink(node);
         held.nodes.push(node);
@@ -515,7 +515,7 @@ impl Pages {
         }
     }
 
-    /// A node that nobody holds is free, and all that follows it.
+    /// Frees a node that no stream holds, and all nodes below it.
     fn drop_page(&mut self, node: u32) {
         self.drop_children(node);
         self.unlink(node);

@@ -124,7 +124,7 @@ impl Engine {
         place.cache_file(&self.transformer)
     }
 
-    /// The same, however small the model.
+    /// The cache file that `place` names, even for a model too small to be packed into a file by default.
     pub fn cache_file_for_any(&self, place: &WeightsPlace) -> Option<PathBuf> {
         place.cache_file_for_any(&self.transformer)
     }
@@ -419,7 +419,7 @@ impl Engine {
         self.heard(waited)
     }
 
-    /// Waits for the oldest batch submitted that wants logits, which nobody wants any more.
+    /// Waits for the oldest submitted batch that wants logits, and drops its result.
     ///
     /// # Errors
     /// If it could not be run.
@@ -429,7 +429,7 @@ impl Engine {
         self.heard(skipped)
     }
 
-    /// Nobody collects what has been submitted any more.
+    /// Drops the results of all submitted batches: the caller will not collect them.
     pub(super) fn forget(&mut self) {
         self.nodes.forget();
     }
@@ -454,7 +454,7 @@ impl Engine {
         stream.pos()
     }
 
-    /// As [`Engine::rewind`], where the stream mostly holds all but the last few of `ids`, and little else.
+    /// Rewinds like [`Engine::rewind`], but quicker where only the last few ids of the stream differ from `ids`.
     pub(super) fn go_back(&mut self, stream: &mut Stream, ids: &[u32]) {
         let keep = self.n_shared(stream, ids);
         // Others may hold a page that was full.
@@ -488,7 +488,7 @@ impl Engine {
         self.prefixes = Some(prefixes);
     }
 
-    /// Whether a text is to wait until nothing is under way, as files have more of its beginning than is at hand.
+    /// True if the prefix files hold more of the prompt than memory does: the caller drains the pipeline, then loads.
     pub(super) fn has_to_read(&mut self, stream: &Stream, ids: &[u32]) -> bool {
         let places = Arc::clone(&self.places);
         let Some(mut prefixes) = self.prefixes.take() else { return false };

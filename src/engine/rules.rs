@@ -44,7 +44,7 @@ pub trait TokenFilter: fmt::Debug + Send {
     /// If it may not come.
     fn take(&mut self, id: u32) -> Result<bool, String>;
 
-    /// The same, for another text.
+    /// A fresh filter of the same rules for another text.
     fn another(&self) -> Box<dyn TokenFilter>;
 }
 

@@ -203,7 +203,7 @@ impl<'t> Scheduler<'t> {
         self.rest(engine);
     }
 
-    /// If no job runs, nobody waits for what is still under way.
+    /// Drops the batches in flight once no job runs.
     fn rest(&mut self, engine: &mut Engine) {
         if self.lanes.iter().any(|lane| lane.work.is_some()) {
             return;
@@ -259,7 +259,7 @@ impl<'t> Scheduler<'t> {
         Ok(true)
     }
 
-    /// Whoever drafts gets the engine's threads, or gives them back.
+    /// Lends the engine's threads to the drafter, or takes them back.
     fn trade_threads(&mut self, engine: &mut Engine) {
         if let Some(drafter) = &mut self.drafter {
             drafter.trade_threads(engine);
@@ -342,7 +342,7 @@ impl<'t> Scheduler<'t> {
         let share = n_active.div_ceil(engine.n_nodes());
         let mut n_decoding = self.lanes.iter().filter(|lane| lane.is_decoding()).count();
         let n_answering = self.lanes.iter().filter(|lane| lane.is_answering()).count();
-        // Where all compute what they had before, nobody is kept waiting.
+        // While every stream recomputes lost KV there is no stall to limit.
         let is_anyone_next = n_decoding > 0 || !self.under_way.is_empty();
         let n_waiting = if is_anyone_next { n_answering } else { 0 };
         let prompt_rows = self.pace.prompt_rows(n_waiting).min(engine.max_batch());

@@ -28,7 +28,7 @@ impl<'a> Seat<'a> {
         Seat { transformer, team, prefixes }
     }
 
-    /// The same, with these beginnings of prompts.
+    /// This seat with the prefix files of `prefixes`.
     pub(in crate::engine) fn beside<'s>(&'s mut self, prefixes: &'s mut Store) -> Seat<'s> {
         let team = self.team.as_deref_mut();
         Seat { transformer: self.transformer, team, prefixes: Some(prefixes) }
@@ -40,10 +40,10 @@ impl<'a> Seat<'a> {
         prefixes.is_none_or(|prefixes| prefixes.keep(self.transformer, page))
     }
 
-    /// As [`Stage::assemble`].
+    /// Assembles the place's team, see [`Stage::assemble`].
     ///
     /// # Errors
-    /// In the words of the team.
+    /// The team's error.
     pub(in crate::engine) fn assemble_team(&mut self) -> Result<bool, StepError> {
         self.team.as_mut().map_or(Ok(true), |team| team.assemble(self.transformer))
     }

@@ -188,8 +188,7 @@ impl Drop for Stream {
     }
 }
 
-/// The places of an engine's streams that nobody has, and the pages of its KV cache. Streams may be dropped on
-/// any thread.
+/// Free stream slots of an engine, and the pages of its KV cache. Streams may be dropped on any thread.
 #[derive(Debug)]
 pub(super) struct Places {
     ctx_pages: usize,

@@ -48,8 +48,8 @@ impl Engine {
         Ok(())
     }
 
-    /// As the master of a ring: gives its nodes other layers, in the ring's order, this one's first, and waits until the
-    /// ring is open with them; streams go on as they are, and times begin anew. Returns what this node packed for it;
+    /// Gives the nodes of the ring that this engine is master of other layers, in the ring's order, this one's first, and
+    /// waits until the ring is open with them. Streams continue; measured times are reset. Returns what this node packed;
     /// `place` says where the weights of other layers are kept.
     ///
     /// # Errors
@@ -71,8 +71,7 @@ impl Engine {
         }
     }
 
-    /// As the master of a ring or the lead of a team without one: makes it what it is to become, if somebody asks for
-    /// that, and opens it so.
+    /// Applies a requested change to the ring or team that this engine leads, if there is one, and opens it again.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -106,10 +105,10 @@ impl Engine {
         Ok(())
     }
 
-    /// The same of the whole model; waits until all nodes are ready. Streams are empty from then on.
+    /// Leads a team that has the whole model, without a ring; waits until all nodes are ready. All streams are then empty.
     ///
     /// # Errors
-    /// The same, or if a node is not ready.
+    /// If this node cannot take its rows, or another node is not ready.
     pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         self.lead(mesh, options)?;
         let mut team = Box::new(TeamAlone::new(self.max_batch()));
@@ -120,14 +119,14 @@ impl Engine {
         Ok(())
     }
 
-    /// As the lead of a place of a ring that is not joined yet: waits until all nodes of the team are ready.
+    /// Waits until all nodes of the team are ready, on the lead of a place whose ring is not joined yet.
     ///
     /// # Errors
-    /// If they will not be, or nobody waits for it any more.
+    /// If a node is refused, or the wait is interrupted.
     pub fn assemble(&mut self) -> Result<(), StepError> {
         match self.seat() {
             (mut seat, Nodes::Alone(_)) => seat.assemble_team().map(|_| ()),
-            // Whoever runs batches has to know whether streams have lost what they held.
+            // In a ring or team `step` assembles, as it has to know whether streams lost their KV.
             _ => Ok(()),
         }
     }
@@ -210,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// The same, to reset its times.
+    /// Mutable access to the ring, to reset its times.
     pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
         match &mut self.nodes {
             Nodes::Alone(_) | Nodes::Team(_) => None,

@@ -55,11 +55,11 @@ pub enum Preparing<'a> {
 /// file, and take the place of others. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargerThanMemory {
-    /// Of the weights, as they are used.
+    /// Bytes of the weights, in the layout that is used.
     pub weights: u64,
-    /// Of memory that is free, or holds files.
+    /// Bytes of memory that are free or hold cached files.
     pub free: u64,
-    /// Of the weights that a token reads.
+    /// Bytes of weights that one token reads.
     pub per_token: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    /// Nobody.
+    /// A listener that ignores everything and never interrupts.
     pub const NONE: Listener<'static> = Listener { tell: &|_| {}, is_interrupted: &|| false };
 }
 

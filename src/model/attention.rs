@@ -28,7 +28,7 @@ pub(super) struct Attention<'a> {
     pub(super) spec: LayerSpec,
     pub(super) heads: HeadSpec<'a>,
     pub(super) interrupt: &'a Interrupt,
-    /// Of the batch.
+    /// Spans of the batch.
     pub(super) spans: &'a [Span],
     /// Which of its rows these are: the first of them, and how many.
     pub(super) first: usize,
@@ -67,7 +67,7 @@ impl HeadSpec<'_> {
         self.shape_keys(kernels, kv, angles);
     }
 
-    /// The same of a row of some heads' queries, which begin at `column`.
+    /// Adds bias, normalises and rotates a row of queries. `q` begins at `column` of the row.
     fn shape_queries(
         &self,
         kernels: &Kernels,
@@ -83,7 +83,7 @@ impl HeadSpec<'_> {
         self.rotate(kernels, q, angles);
     }
 
-    /// The same of a row of keys and values.
+    /// Adds biases to a row of keys and values, normalises and rotates the keys.
     fn shape_keys(&self, kernels: &Kernels, kv: &mut [f32], angles: Angles<'_>) {
         let (k, v) = kv.split_at_mut(self.n_kv_heads * self.head_dim);
         if let Some([_, of_k, of_v]) = self.biases {
@@ -159,8 +159,8 @@ impl Attention<'_> {
         });
     }
 
-    /// The same for few rows, whose result `wo` is multiplied by: in one go for the query heads of a KV head, by whoever has
-    /// computed most of them. `None`, and nothing done, if that cannot be.
+    /// Attention of few rows, fused with quantising its result as the input of `wo`: the thread that finishes the query
+    /// heads of a KV head quantises them. Returns `None`, with nothing computed, if the rows or weights do not allow that.
     pub(super) fn run_few<'i>(
         &self,
         layer: usize,

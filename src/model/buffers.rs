@@ -55,7 +55,7 @@ impl Plan {
         self.team_bytes(header, share, None)
     }
 
-    /// The same for a node of a team.
+    /// Bytes of the buffers of a team's node.
     pub(super) fn team_bytes(
         &self,
         header: &Header,
@@ -125,8 +125,8 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    /// The same, beginning with row `first` of the batch, of `max_batch` at most. Experts of rows from 0 on and from
-    /// another one on are kept apart.
+    /// The buffers from row `first` of the batch on; `max_batch` is their number of rows. The experts chosen for rows from
+    /// `first` on are kept apart from those of rows before it.
     pub(super) fn after(&mut self, first: usize, max_batch: usize) -> Buffers<'_> {
         fn rest<T>(all: &mut [T], first: usize, n: usize) -> &mut [T] {
             let width = all.len() / n;

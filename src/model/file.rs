@@ -87,7 +87,7 @@ impl ModelFile {
         ModelFile::in_memory(Source::Static(bytes))
     }
 
-    /// Uses made-up weights: nobody compares their checksums.
+    /// A file of made-up weights in memory. It has no checksums to compare.
     pub(super) fn made_up(memory: HugeMemory) -> Result<ModelFile, FormatError> {
         let file = ModelFile::in_memory(Source::Memory(Arc::new(memory)))?;
         Ok(ModelFile { checksums: HashMap::new(), ..file })
@@ -148,7 +148,7 @@ impl ModelFile {
         Ok(*self.fingerprint.get_or_init(|| self.header.fingerprint(whole.as_slice())))
     }
 
-    /// The same, unless the file would have to be read for it.
+    /// Fingerprint of the file, if it is known without reading the file.
     pub fn known_fingerprint(&self) -> Option<u64> {
         self.fingerprint.get().copied()
     }
@@ -198,7 +198,7 @@ impl ModelFile {
     }
 
     fn lock_checked(&self) -> MutexGuard<'_, Vec<bool>> {
-        // A list of flags is sound whoever panicked with it in hand.
+        // A list of flags stays valid when a thread panics while it holds the lock.
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

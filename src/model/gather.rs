@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::batch::ForwardError;
 
-/// Who needs what all nodes have computed.
+/// Nodes that need the gathered rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// Every node.
@@ -20,9 +20,9 @@ pub struct SpreadRows<'a> {
     pub bytes: &'a mut [u8],
     /// Bytes of a row.
     pub row_bytes: usize,
-    /// Of each node, two ranges of a row's bytes.
+    /// The two byte ranges of a row that each node computes.
     pub parts: &'a [[Range<usize>; 2]],
-    /// Who needs the others'.
+    /// Nodes that receive the parts.
     pub to: To,
 }
 
@@ -42,13 +42,13 @@ pub trait Gather {
     /// one at most.
     ///
     /// # Errors
-    /// As [`Gather::gather`].
+    /// See [`Gather::gather`].
     fn start(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError>;
 
     /// Returns when the others' parts of the first of `rows` are there too. These are all that were started and not
     /// finished.
     ///
     /// # Errors
-    /// As [`Gather::gather`].
+    /// See [`Gather::gather`].
     fn finish(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError>;
 }

@@ -12,7 +12,7 @@ use crate::quant::{Q8Activations, Q8Row, bcml2};
 pub(super) struct Inputs<'a> {
     /// `[batch, k]`.
     pub(super) f32: &'a mut [f32],
-    /// The same, quantised; empty if the weights are f32. `[batch, k]`.
+    /// Quantised inputs; empty if the weights are f32. `[batch, k]`.
     pub(super) q: &'a mut [i8],
     /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
     pub(super) scales: &'a mut [f32],
@@ -20,7 +20,7 @@ pub(super) struct Inputs<'a> {
     pub(super) zeros: &'a mut [f32],
     /// Sums of each 32 values of `q` for weights of 4 or 4.5 bits, `[batch, k / 32]`.
     pub(super) sums: &'a mut [i32],
-    /// The same for packed ones.
+    /// Sums of each 32 values of `q` for packed weights, in the order of tiles.
     pub(super) tile_sums: &'a mut [f32],
 }
 

@@ -19,7 +19,7 @@ pub(super) struct KvShape {
     pub(super) head_dim: usize,
     /// What a layer has in a page.
     part: KvPart,
-    /// Of each layer of the share, from its first.
+    /// Layers of the share, from its first.
     layers: Vec<KvLayer>,
     /// Pages of layers that see all positions.
     whole: PageGroup,
@@ -61,8 +61,8 @@ pub(super) struct KvLane {
 }
 
 impl KvShape {
-    /// Of `layers`, a share of the model, as `plan` has it. Where there are pages for it, each stream's
-    /// table has some of its own.
+    /// Shape of the KV cache of `layers`, as `plan` sizes it. If there are enough pages, each stream's table
+    /// begins with pages of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
         let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
         let [page, window_page] = plan.page_units(header, layers.clone());
@@ -163,7 +163,7 @@ impl KvShape {
         group.start + page * group.page + self.layers[lane.layer].start
     }
 
-    /// Of each head of a part, keys before values, where it begins and how long it is.
+    /// Range of each head in a part, all heads' keys before all heads' values.
     fn heads(&self) -> impl Iterator<Item = Range<usize>> {
         let [of_key, of_value] = self.part.of_head();
         let keys = (0..self.n_kv_heads).map(move |head| (head * of_key, of_key));

@@ -61,7 +61,7 @@ pub struct KvPart {
 }
 
 impl KvPart {
-    /// Of pages of `len` positions; int8 lies in whole blocks.
+    /// The part of pages that hold `len` positions each; int8 is stored in whole blocks.
     pub fn new(kind: KvKind, header: &Header, len: usize) -> KvPart {
         let len = match kind {
             KvKind::F16 | KvKind::F32 => len,
@@ -101,7 +101,7 @@ impl KvPart {
         }
     }
 
-    /// The same of a head's keys or values.
+    /// Zeroes one head's keys or values from position `n` on.
     fn clear_head(&self, part: &mut [u8], is_key: bool, n: usize) {
         match self.kind {
             KvKind::F16 | KvKind::F32 => {

@@ -21,7 +21,7 @@ use crate::pool::Chunks;
 /// The mixture of one layer for one batch.
 pub(super) struct Mixture<'a> {
     pub(super) projector: Projector<'a>,
-    /// Who looks at the inputs of experts; not where the batch is one row.
+    /// Observer of the experts' inputs, for calibration; unused where the batch is one row.
     pub(super) watcher: Watcher<'a>,
     pub(super) experts: Experts,
     pub(super) rows: RowWork<'a>,
@@ -39,7 +39,7 @@ pub(super) struct Mixture<'a> {
     pub(super) router_bias: Option<&'a [f32]>,
     /// `[experts * ffn_dim, dim]`.
     pub(super) gates: Matrix<'a>,
-    /// The same.
+    /// `[experts * ffn_dim, dim]`.
     pub(super) ups: Matrix<'a>,
     /// `[experts * dim, ffn_dim]`.
     pub(super) downs: Matrix<'a>,
@@ -294,7 +294,7 @@ impl Mixture<'_> {
         [self.gates.slice_rows(rows.clone()), self.ups.slice_rows(rows)]
     }
 
-    /// The same of its down.
+    /// Rows of an expert's down projection that this node computes.
     fn down(&self, expert: usize) -> Matrix<'_> {
         self.downs.slice_rows(self.rows_of(expert, self.rows.dim, &self.slice.dim))
     }

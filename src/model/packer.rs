@@ -85,14 +85,14 @@ pub struct PackProgress {
 }
 
 impl PackProgress {
-    /// The same in percent.
+    /// Progress in percent, 0 to 100.
     pub fn percent(self) -> u32 {
         (100 * self.done_bytes.min(self.total_bytes)).checked_div(self.total_bytes).unwrap_or(0)
             as u32
     }
 }
 
-/// Who watches weights being packed.
+/// Hears how far packing is, and may interrupt it.
 #[derive(Clone, Copy)]
 pub struct PackWatch<'a> {
     /// Told between tensors how far it is.
@@ -102,7 +102,7 @@ pub struct PackWatch<'a> {
 }
 
 impl PackWatch<'_> {
-    /// Nobody.
+    /// A watch that ignores progress and never interrupts.
     pub const NONE: PackWatch<'static> = PackWatch { tell: &|_| {}, is_interrupted: &|| false };
 
     fn check(&self, done_bytes: u64, total_bytes: u64) -> Result<(), CheckError> {
@@ -176,7 +176,7 @@ impl Packer<'_> {
     }
 
     /// Maps the cache file at `path`, to which the matrices that it lacks are added; if it is not there
-    /// or does not match, it is built. Whoever packs compares all of the share with its checksums.
+    /// or does not match, it is built. Packing compares the whole share with its checksums.
     /// `None` as for `bytes`.
     pub(super) fn cached(
         &self,

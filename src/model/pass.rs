@@ -33,9 +33,9 @@ pub(super) struct Pass<'a> {
     pub(super) kv: &'a KvShape,
     pub(super) frequencies: &'a Frequencies,
     pub(super) interrupt: Interrupt,
-    /// Who looks at the inputs of matrices.
+    /// Observer of the matrices' inputs, for calibration.
     pub(super) watch: Option<&'a Watch>,
-    /// Of the batch.
+    /// Spans of the batch.
     pub(super) spans: &'a [Span],
     /// Which of its rows go through: the first of them, and how many. Buffers begin with these.
     pub(super) first: usize,
@@ -47,7 +47,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// The same for these rows of the batch alone. Nobody interrupts it.
+    /// A pass over `rows` of the batch alone, which cannot be interrupted.
     pub(super) fn of_rows(&self, rows: Range<usize>) -> Pass<'_> {
         let (first, m, interrupt) = (rows.start, rows.len(), Interrupt::new(None));
         Pass { first, m, interrupt, slice: self.slice.clone(), ..*self }
@@ -244,8 +244,7 @@ impl Pass<'_> {
         self.add_delta(self.feed_forward_ends(layer), self.spec(layer), buffers);
     }
 
-    /// Whether what a layer's half gives is added to `x` as it is, where it is computed: few rows, and nothing that a
-    /// family does to it.
+    /// Whether the residual add can be fused into the projection: few rows, and no bias, post-norm or scale.
     fn adds_at_once(&self, ends: [Option<&[f32]>; 2], layer: usize) -> bool {
         let is_plain = ends.iter().all(Option::is_none) && self.spec(layer).residual_scale == 1.0;
         self.m <= FEW_ROWS && is_plain
@@ -282,8 +281,8 @@ impl Pass<'_> {
         })
     }
 
-    /// Adds to `x` what the feed-forward layer gives for few rows whose down projection has packed weights, if nobody looks
-    /// at its inputs. Whether that was so.
+    /// Computes the feed-forward layer of few rows with gate, up and down fused, and adds it to `x`. Returns false, with
+    /// nothing computed, if the weights are not packed, the rows are too many or calibration watches the inputs.
     fn gated(&self, layer: usize, buffers: &mut Buffers<'_>) -> bool {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let matrix = |kind| self.matrix(kind, layer);
@@ -433,7 +432,7 @@ impl Pass<'_> {
     ) -> Result<&'b mut [f32], ForwardError> {
         let header = self.model.header();
         let Buffers { mut inputs, logits, part, .. } = buffers;
-        // Whoever asked for logits gets them.
+        // Logits that were asked for are computed to the end.
         let interrupt = Interrupt::new(None);
         let projector = Projector { interrupt: &interrupt, ..self.projector() };
         let classifier = self.rows(self.model.header().classifier(), 0);

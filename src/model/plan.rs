@@ -35,7 +35,7 @@ pub struct KvPlan {
     pub ctx_pages: usize,
     /// Pages of the layers that see all positions.
     pub n_pages: usize,
-    /// Of the layers that do not, if that is less than the context.
+    /// Pages of the layers with a window, if the window is shorter than the context.
     pub window: Option<WindowPlan>,
 }
 
@@ -53,9 +53,9 @@ pub struct WindowPlan {
 /// A page of the KV cache, and that of layers with a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePair {
-    /// Of layers that see all positions.
+    /// Page of the layers that see all positions.
     pub page: u32,
-    /// Of the others, if it is told.
+    /// Page of the layers with a window, if it changes.
     pub window: Option<u32>,
 }
 
@@ -150,7 +150,7 @@ impl Plan {
         let window = header.layers().find_map(|layer| layer.window);
         let window = window.and_then(|window| {
             let ring_pages = window.saturating_add(self.max_batch).div_ceil(KV_PAGE) + 1;
-            // As many contexts fit as of the other layers.
+            // Room for the number of contexts that fit the other layers.
             let n_pages = n_pages.saturating_mul(ring_pages).div_ceil(ctx_pages).max(ring_pages);
             (ring_pages < ctx_pages).then_some(WindowPlan { window, ring_pages, n_pages })
         });

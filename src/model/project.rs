@@ -16,8 +16,7 @@ use crate::quant::bcml1::BLOCK;
 /// and small enough that unequal cores finish at about the same time.
 pub(super) const PIECE_ROWS: usize = 64;
 
-/// Most rows of a batch whose products are added where they were computed: with more, memory waits for whoever
-/// goes to all of a matrix's rows by turns.
+/// Largest batch for the fused residual add; above it the strided writes cost more than they save.
 pub(super) const FEW_ROWS: usize = 16;
 
 // Rows that are taken together are cut as all of them are.
@@ -100,7 +99,7 @@ impl Projector<'_> {
         self.prepare_from(source, inputs, MatrixDims { rows: m, k }, matrix)
     }
 
-    /// The same of the first `m` rows of `source`.
+    /// Prepares the first `m` rows of `source` as inputs of `matrix`.
     ///
     /// # Panics
     /// If they are quantised, and not as these weights want it.
@@ -277,7 +276,7 @@ impl Projector<'_> {
         }
     }
 
-    /// As [`Projector::project`] for one row, but each matrix has a row of its own in `inputs`.
+    /// Multiplies matrix `i` with row `inputs[i]`: one row for each matrix.
     pub(super) fn project_each(
         &self,
         inputs: &[Prepared<'_>],
@@ -335,7 +334,7 @@ pub(super) struct Multiplier<'a> {
 }
 
 impl Multiplier<'_> {
-    /// `out[row] = w * x[row]`, unless nobody wants that any more.
+    /// `out[row] = w * x[row]`, unless the pass was interrupted.
     pub(super) fn multiply(&self, w: &Matrix<'_>, x: Prepared<'_>, out: &mut [&mut [f32]]) {
         if self.interrupt.ask() {
             return;

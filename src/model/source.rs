@@ -40,7 +40,7 @@ impl Source {
     /// All of them.
     ///
     /// # Errors
-    /// As for [`Source::bytes`].
+    /// See [`Source::bytes`].
     pub(super) fn all(&self) -> io::Result<Bytes> {
         let len = match self {
             Source::File(file) => usize::try_from(file.stamp().bytes).unwrap_or(usize::MAX),
@@ -79,7 +79,7 @@ impl Weights {
     /// them.
     ///
     /// # Errors
-    /// As for [`Source::bytes`].
+    /// See [`Source::bytes`].
     pub(super) fn new(header: &Header, source: &Source, share: &Share) -> io::Result<Weights> {
         let is_first = |id: TensorId| id.layer == share.layers_of(id.kind).start;
         let firsts = header.tensors().filter(|t| share.holds(t.id) && is_first(t.id));

@@ -64,7 +64,7 @@ pub trait Stage {
     /// The tokens of `batch` become its rows.
     ///
     /// # Errors
-    /// As for [`StageInfo::check`]; nothing has been changed then.
+    /// See [`StageInfo::check`]; the stage is unchanged then.
     ///
     /// # Panics
     /// If the share has no ends.
@@ -120,9 +120,9 @@ pub trait Stage {
 /// Why not all that computes for a stage is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AssembleError {
-    /// Nobody waits for it any more.
+    /// The caller interrupted the wait.
     Interrupted,
-    /// Something of it cannot take its part.
+    /// A node cannot take its part.
     Refused,
 }
 

@@ -166,7 +166,7 @@ impl Shape {
         self.n_layers
     }
 
-    /// The same with `n_layers` layers.
+    /// This shape with `n_layers` layers.
     pub fn with_layers(self, n_layers: usize) -> Shape {
         Shape { n_layers, ..self }
     }
@@ -245,14 +245,14 @@ impl Model {
         Model::synthetic_in(header, Pages::Huge)
     }
 
-    /// The same in `pages`.
+    /// Makes up weights like [`Model::synthetic`], in memory of `pages`.
     ///
     /// # Errors
-    /// As for [`Model::synthetic`].
+    /// See [`Model::synthetic`].
     pub fn synthetic_in(header: &Header, pages: Pages) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
         let layout = packed_for(header).map_err(SyntheticError::Format)?.map(|(_, layout)| layout);
-        // Nobody compares the checksums of made-up weights; they stay zero.
+        // The checksums of made-up weights are never compared; they stay zero.
         let bytes = header.tensors_end().saturating_add(4 * header.n_tensors() as u64);
         let mut memory = HugeMemory::in_pages(usize::try_from(bytes).unwrap_or(usize::MAX), pages)
             .map_err(SyntheticError::Memory)?;
@@ -349,7 +349,7 @@ fn fill_row_of_six(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
     }
 }
 
-/// The same in the order of some kernels, a few panels at a time.
+/// Fills a tensor in the packed order of `layout`, a few panels at a time.
 fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u8]) {
     let (k, panel_rows) = (tensor.cols, layout.panel_rows());
     // Packed rows are as long as others, but there are whole panels of them.

@@ -25,7 +25,7 @@ pub(super) enum Columns {
     Dim,
     Ffn,
     Vocab,
-    /// Of rows that only the lead has, all.
+    /// All columns of rows that only the lead has.
     Rows,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum Columns {
 pub struct Team {
     own: usize,
     slices: Vec<Slice>,
-    /// Of each of [`Columns`].
+    /// Gathered rows by [`Columns`].
     rows: [GatheredRows; 5],
     /// The model's header with this node's heads and feed-forward width.
     narrow: Header,
@@ -51,7 +51,7 @@ struct GatheredRows {
     group: Option<usize>,
     /// The columns that this node computes, in values.
     own: Range<usize>,
-    /// Of each node, bytes in a row: of int8 and then of scales where there is a group.
+    /// Byte ranges of each node in a row: int8 values, then scales where the weights have groups.
     parts: Vec<[Range<usize>; 2]>,
 }
 
@@ -147,7 +147,7 @@ impl Team {
         Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
     }
 
-    /// The same, with what is added to the residual stream rounded so on all nodes.
+    /// This team with values for the residual stream rounded to `wire` on all nodes.
     pub fn with_wire(mut self, wire: Precision) -> Team {
         let GatheredRows { parts, .. } = &mut self.rows[Columns::Dim as usize];
         for [part, _] in parts {

@@ -12,8 +12,9 @@ use crate::format::model::TensorKind;
 use crate::kernels::MatrixDims;
 use crate::pool::TILE_ROWS;
 
-/// Fewest rows of a batch that is cut, as weights are read once for each half, and that a half must be able to have.
+/// Smallest batch that is split in two halves. A split batch reads the weights twice.
 const CUT_MIN: usize = 160;
+/// Smallest half.
 const HALF_MIN: usize = 64;
 
 /// What is done between the gathers of a layer.

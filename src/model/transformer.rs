@@ -243,10 +243,10 @@ impl Transformer {
         self.logits(batch.spans())
     }
 
-    /// Takes the layers of `share` from another file of the model; as [`Stage::set_share`] else.
+    /// Takes the layers of `share` from another file of the same model; otherwise like [`Stage::set_share`].
     ///
     /// # Errors
-    /// The same.
+    /// See [`Stage::set_share`].
     pub fn take_model(
         &mut self,
         model: &Model,

@@ -1,4 +1,4 @@
-//! Inputs of few rows for packed weights, quantised in units of columns by whoever computed these.
+//! Inputs of few rows for packed weights, quantised in units of columns by the thread that computed them.
 //!
 //! So only bytes go to other cores' caches, and no thread waits for one that quantises for all.
 

@@ -124,15 +124,15 @@ impl Model {
         &self.share
     }
 
-    /// As [`ModelFile::fingerprint`].
+    /// Fingerprint of the file, see [`ModelFile::fingerprint`].
     ///
     /// # Errors
-    /// The same.
+    /// If the file cannot be read.
     pub fn fingerprint(&self) -> io::Result<u64> {
         self.file.fingerprint()
     }
 
-    /// As [`ModelFile::stamp`].
+    /// Stamp of the file, see [`ModelFile::stamp`].
     pub fn stamp(&self) -> Option<&Stamp> {
         self.file.stamp()
     }

@@ -9,7 +9,7 @@ use crate::pool::{Chunks, Pool};
 /// about to be multiplied by, and `k`; of matrices that have the same rows only the first.
 pub type Watch = dyn Fn(TensorId, usize, &[f32], usize) + Send + Sync;
 
-/// Who is told of one layer's inputs, if anybody.
+/// Observer of one layer's inputs, if there is one.
 #[derive(Clone, Copy)]
 pub(super) struct Watcher<'a> {
     pub(super) watch: Option<&'a Watch>,

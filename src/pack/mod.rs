@@ -14,7 +14,7 @@
 //! compared with its checksums, so that only what is new is packed. Tensors that this process does not
 //! want stay too, as others may, while the disk has room for them.
 //!
-//! Whoever packs has compared the weights with their checksums; a [`Receipt`] tells later starts of that.
+//! Packing compares the weights with their checksums first; a [`Receipt`] tells later starts that this was done.
 
 mod cache;
 mod error;

@@ -108,8 +108,8 @@ impl Calls {
         }
     }
 
-    /// Gives `thread` half of what another has left, and returns the first of these pieces; `None` if nobody has any.
-    /// What is taken over here and not yet where others see it, this thread does.
+    /// Moves half of another thread's remaining pieces to `thread`, and returns the first of them; `None` if none are left.
+    /// No other thread can take the returned piece: the caller runs it.
     fn take_over(&self, thread: usize) -> Option<usize> {
         let n = self.sections.len();
         let mut others = (1..n).map(|i| &self.sections[(thread + i) % n]);

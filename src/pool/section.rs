@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[repr(align(128))]
 pub(super) struct Section(AtomicU64);
 
-// Who takes a piece need not see what others wrote: calls are begun and ended by their state. And as a piece that was
-// taken never comes back, pieces are left that a section was seen to have, if it has them still.
+// Relaxed ordering suffices: the state of a call orders its begin and end. A piece that was taken never comes back, so a
+// compare-and-exchange that succeeds took pieces that were really left.
 impl Section {
     /// Has `pieces` from now on, and had none.
     ///

@@ -67,7 +67,7 @@ impl Desk {
         Some(guess.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same for the engine, which does not wait while that thread has it.
+    /// Locks a guess for the engine; `None` at once if the other thread holds it.
     pub(super) fn try_guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
         match self.guesses.get(index)?.try_lock() {
             Ok(guess) => Some(guess),
@@ -115,7 +115,7 @@ impl Desk {
         self.is_waiting.load(Ordering::Acquire) && self.is_there()
     }
 
-    /// Nobody wants drafts any more.
+    /// Ends the other thread: no more drafts are wanted.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.ring();

@@ -22,7 +22,7 @@ use crate::wire::draft::{
 use crate::wire::give::MESSAGE_MAX;
 use crate::wire::seal::Key;
 
-/// Ids that are wanted after a prompt, of which nobody knows yet how often drafts are right.
+/// Number of drafts asked for after a prompt, while the acceptance rate is unknown.
 const N_FIRST: usize = 4;
 /// How often the node is asked whether it is there, and how long it may take to say so: a slice of a prompt.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -209,8 +209,8 @@ impl<'a> Line<'a> {
 /// Told why the node does not guess; it is tried again, and not told of soon again.
 pub type TellLoss = Box<dyn Fn(&DraftNodeError) + Send>;
 
-/// Guesses with n-grams where they are many ids long, else has another board guess. What that says too late,
-/// or of another text, is dropped: nobody waits for it.
+/// Guesses with n-grams where they are many ids long, else has another board guess. Drafts that come too
+/// late, or for another text, are dropped; the engine never waits for them.
 pub struct NodeDrafter {
     desk: Arc<Desk>,
     ngrams: NgramDrafter,
@@ -322,7 +322,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Talks with the node whenever it is there, until nobody wants drafts any more.
+    /// Talks with the node whenever it is reachable, until the drafter is dropped.
     fn call(mut self) {
         let mut pause = RETRY_FIRST;
         loop {

@@ -2,7 +2,7 @@
 //!
 //! - [`node`]: that board. It keeps the keys and values of each text, and thinks on while nothing new is said.
 //! - [`master`]: the board that writes texts. A thread of its own talks with the node; `desk` is what that thread
-//!   and the engine's share, so that the engine waits for nobody.
+//!   and the engine's share, so that the engine never waits.
 //! - `vocabulary`: whether both know the same tokens.
 
 mod desk;

@@ -37,7 +37,7 @@ pub enum DraftNotice {
     },
 }
 
-/// Who is told of it.
+/// Callback for notices of the draft node.
 pub type Tell = Box<dyn Fn(&DraftNotice) + Send + Sync>;
 
 struct DraftNode {
@@ -47,8 +47,8 @@ struct DraftNode {
     tell: Tell,
 }
 
-/// Has `engine` guess how the texts of whoever has the key and connects to `address` go on, for as long as the
-/// process lives. Returns where it listens.
+/// Starts a draft node: `engine` drafts for each master that connects to `address` and has the key, until the process
+/// ends. Returns the address it listens at.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.

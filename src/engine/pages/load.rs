@@ -42,8 +42,8 @@ impl Pages {
         Some(node)
     }
 
-    /// The same with a page of layers with a window, where the model has any. No full page may be added
-    /// after it.
+    /// Adds the last page of a path, with a page of the layers with a window where the model has such layers. No full
+    /// page may be added after it.
     pub(in crate::engine) fn add_last(&mut self, path: &mut Held) -> Option<PagePair> {
         let node = self.take()?;
         path.window_from = path.nodes.len();

@@ -40,7 +40,7 @@ impl Key {
     /// The first in order.
     pub(super) const FIRST: Key = Key(0);
 
-    /// Of the empty text where `parts` say what keys and values are.
+    /// Key of the empty text. `parts` identify the KV format: pages of other formats get other keys.
     pub(super) fn root(parts: &[u64]) -> Key {
         let mut hash = Sha256::new();
         hash.update(MAGIC);
@@ -51,7 +51,7 @@ impl Key {
         Key::from_hash(hash)
     }
 
-    /// Of the text that goes on with `ids`.
+    /// Key of this text continued by `ids`.
     pub(super) fn then(self, ids: &[u32]) -> Key {
         let mut hash = Sha256::new();
         hash.update(self.0.to_le_bytes());
@@ -78,7 +78,7 @@ pub(super) struct PageName {
 }
 
 impl PageName {
-    /// Of the page that has `ids`, after `index` others.
+    /// Name of the page that holds `ids`, behind `index` other pages.
     pub(super) fn new(parent: Key, index: usize, ids: &[u32]) -> PageName {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         PageName { parent, own: parent.then(ids), is_windowed: false, index }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::page_file::{Key, PageName};
 
-/// Age of a file that nobody can be writing still.
+/// Age after which an unfinished file is taken for left over by a writer that died.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
 /// The pages in a folder, whatever model they are of.
@@ -43,7 +43,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Whoever used a page used those before it.
+    /// Gives each page the latest use of the pages that follow it: a prompt uses all pages before its last.
     fn use_beginnings(&mut self) {
         let mut names: Vec<PageName> = self.entries.keys().copied().collect();
         names.sort_unstable_by_key(|name| std::cmp::Reverse(name.index));

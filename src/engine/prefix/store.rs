@@ -52,9 +52,9 @@ pub struct Store {
     writer: Writer,
     /// Most bytes of all files.
     limit: u64,
-    /// Of the model, whichever of its layers a node has.
+    /// Fingerprint of the whole model, the same on nodes that have some of its layers.
     fingerprint: u64,
-    /// What it was made fit for last.
+    /// Shape of the KV cache that files were last matched with.
     shape: Option<Shape>,
     /// How much of its prompt each stream has told of.
     prompts: Vec<Prompt>,
@@ -81,7 +81,7 @@ struct Shape {
 #[derive(Clone, Debug, Default)]
 struct Prompt {
     n_pages: usize,
-    /// Of the text up to there, and whether it is a long one.
+    /// Key of the text up to there, and whether the text is a long one.
     key: Option<(Key, bool)>,
     /// Whether enough is missing.
     is_worth_it: bool,
@@ -151,7 +151,7 @@ impl Store {
         }
         let root = self.shape().roots[usize::from(is_long)];
         let (parent, was_long) = prompt.key.unwrap_or((root, is_long));
-        // A text that becomes long is computed anew; and whoever missed a page knows no name for those behind it.
+        // A text that becomes long is computed anew. After a missed page the names of the pages behind it are unknown.
         prompt.is_done |= was_long != is_long || prompt.n_pages != index;
         let name = PageName::new(parent, index, ids);
         let mut is_taken = true;
@@ -173,7 +173,7 @@ impl Store {
         is_taken
     }
 
-    /// The same where nobody tries again: what the disk is too slow for is written when such a prompt comes next.
+    /// Keeps a page without a retry: if the disk is too slow, the page is written when such a prompt comes next.
     pub(in crate::engine) fn keep_or_miss<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -250,8 +250,8 @@ impl Store {
         self.shelf().remove(name);
     }
 
-    /// Of the pages in files that follow the text `parent`, if only with their beginning, the ids of the one that has most
-    /// of `rest`, and more than `n_there`.
+    /// Ids of the stored page behind the text `parent` that has the longest common beginning with `rest`, if that is longer
+    /// than `n_there`.
     pub(super) fn best_tail(&self, parent: Key, rest: &[u32], n_there: usize) -> Option<Vec<u32>> {
         let names = self.shelf().after(parent, TAILS_MAX);
         let ids = names.iter().filter_map(|name| Some(self.find(name)?.ids().collect()));

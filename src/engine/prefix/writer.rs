@@ -1,4 +1,4 @@
-//! The thread that writes pages to files, so that nobody waits for the disk.
+//! The thread that writes pages to files, so that no stream waits for the disk.
 
 use std::fs;
 use std::io::{self, Write};
@@ -58,7 +58,7 @@ impl Writer {
             cpu::unpin_current_thread();
             for FullPage { name, mut file } in full {
                 desk.take(&name, &mut file);
-                // Nobody wants it back at the end.
+                // At the end the receiver is gone.
                 let _ = written.send(file);
             }
         })?;

@@ -30,7 +30,7 @@ impl Scheduler<'_> {
     }
 
     /// Whether a job with a prompt of `len` ids, which may go on from others' results for `ids`, has room,
-    /// and nobody is about to compute what it needs.
+    /// and no other lane is about to compute a beginning that it could share.
     pub(super) fn may_begin(&self, ids: &[u32], len: usize) -> bool {
         let is_computed = !ids.is_empty() && self.lanes.iter().any(|lane| lane.computes_for(ids));
         !is_computed && self.has_room_for(ids, len)

@@ -33,7 +33,7 @@ impl TeamAlone {
     /// Waits until all nodes are ready.
     ///
     /// # Errors
-    /// If they will not be, or nobody waits for it any more.
+    /// If a node is refused, or the wait is interrupted.
     pub(in crate::engine) fn open(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         let n_changes = seat.n_team_changes();
         let is_intact = seat.assemble_team()?;
@@ -96,7 +96,7 @@ impl TeamAlone {
         (&self.spans, seat.into_logits(n_wanted))
     }
 
-    /// Nobody wants the logits of what has been submitted.
+    /// Drops the logits of all submitted batches.
     pub(in crate::engine) fn forget(&mut self) {
         self.is_waiting = false;
     }

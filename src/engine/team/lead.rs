@@ -168,7 +168,7 @@ impl TeamLead {
     /// last: what the streams held is lost.
     ///
     /// # Errors
-    /// If they will not be, or nobody waits for it any more.
+    /// If a node is refused, or the wait is interrupted.
     pub(in crate::engine) fn assemble(
         &mut self,
         transformer: &mut Transformer,
@@ -291,7 +291,7 @@ impl TeamLead {
         self.times = TeamTimes::default();
     }
 
-    /// As [`Stage::embed`].
+    /// Embeds the batch, see [`Stage::embed`].
     pub(in crate::engine) fn embed(
         &mut self,
         transformer: &mut Transformer,
@@ -299,14 +299,14 @@ impl TeamLead {
     ) -> Result<(), ForwardError> {
         transformer.embed(batch)?;
         self.ids.clear();
-        // Who lacks the embedding is given rows.
+        // If a member lacks the embedding, all members are sent rows instead of ids.
         if self.lead.lines().iter().all(|line| line.embeds) {
             self.ids.extend_from_slice(batch.tokens());
         }
         Ok(())
     }
 
-    /// As [`Stage::put_rows`].
+    /// Takes rows from the ring, see [`Stage::put_rows`].
     pub(in crate::engine) fn put_rows(
         &mut self,
         transformer: &mut Transformer,
@@ -317,12 +317,12 @@ impl TeamLead {
         transformer.put_rows(first, precision, bytes);
     }
 
-    /// As [`Stage::change_page`], of a page that the own transformer has; the members hear of it before the next pass.
+    /// Changes a page here, see [`Stage::change_page`]; the members are told before the next pass.
     pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
         self.pages.extend(frames::to_page(change).to_words());
     }
 
-    /// As [`Stage::run_layers`]; where the layers are the whole model, up to the logits that are wanted.
+    /// Runs the layers, see [`Stage::run_layers`]; if they are the whole model, up to the wanted logits.
     pub(in crate::engine) fn run_layers(
         &mut self,
         transformer: &mut Transformer,
@@ -351,7 +351,7 @@ impl TeamLead {
         Ok(())
     }
 
-    /// As [`Stage::classify`], of so many rows.
+    /// Computes the logits of the first rows, see [`Stage::classify`].
     pub(in crate::engine) fn classify(
         &mut self,
         transformer: &mut Transformer,

@@ -19,7 +19,7 @@ pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
     }
 }
 
-/// Why a pass came to nothing, as whoever runs it sees it.
+/// The reason why a pass failed, as an error of the stage.
 pub(super) fn forward_error(error: TeamError) -> ForwardError {
     match error {
         TeamError::Lost { node } => ForwardError::Gather(GatherError::Lost { node }),

@@ -3,11 +3,9 @@
 //! Panels are outermost: each is read from memory once and stays in cache for the whole batch. What
 //! is next of weights and outputs is asked for while a tile works.
 //!
-//! A tile best takes a panel in one go, from the second level of cache if need be: its results are
-//! done before the next tile begins, and go to rows of the output, which lie pages apart, from one
-//! place. Few tiles work in parts that stay in the first level of cache, as do panels that are longer
-//! than a tier wants; all tiles' results then wait for the last part. A single tile reads a panel as it
-//! comes from memory.
+//! Best: a tile takes one whole panel, from the L2 cache if need be; its results go out once. With few
+//! tiles, or panels longer than a tier wants, the panel is cut into parts that fit the L1 cache, and the
+//! results wait for the last part. A single tile streams the panel from memory.
 
 use std::cell::RefCell;
 use std::ops::Range;

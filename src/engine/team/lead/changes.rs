@@ -37,7 +37,7 @@ impl TeamLead {
     fn take_other(&mut self, other: OtherTeam, transformer: &mut Transformer) {
         let OtherTeam { shares, tell, link, notices, done } = other;
         if let Err(why) = self.share_out(&shares, transformer) {
-            // Whoever asked may be gone.
+            // The client that asked may be gone.
             let _ = done.send(Err(why));
             return;
         }

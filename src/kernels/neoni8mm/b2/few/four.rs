@@ -79,8 +79,11 @@ macro_rules! products_4 {
     };
 }
 
-/// A line for each strip and pair, or row: its sums, and its rows'; its rows' totals, and their lanes among the sums of
-/// activations; the strip's differences of scales, and which of the products of scales and zeros are its.
+/// One line per strip and pair of rows: `$line!(low high, dot0 dot1, [total lane, total lane], steps, half offsets)`.
+///
+/// `low`, `high`: the strip's accumulators. `dot0`, `dot1`: integer sums of its two rows. `total lane`: a row's total,
+/// and its lane among the activation sums. `steps`: the strip's scale differences. `half offsets`: its half of the
+/// products of scales and zero points.
 macro_rules! lines_2 {
     ($line:ident) => {
         concat!(
