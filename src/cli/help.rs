@@ -9,7 +9,7 @@ const WIDTH: usize = 100;
 /// Where descriptions begin.
 const COLUMN: usize = 26;
 
-/// What commands end with, in the words of README.md.
+/// What commands end with, in the words of docs/run.md.
 pub(super) const EXIT_CODES: &str = "0 done, 1 failed at run time, 2 bad usage, 3 bad input file, \
      4 ring lost; 129, 130 or 143: SIGHUP, SIGINT or SIGTERM cut something short";
 
