@@ -38,7 +38,7 @@ pub(super) mod vectors;
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
 tier::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
 
-/// The same for processors that are better at [`PAST_L2`].
+/// The tier's functions for processors that prefetch better by [`PAST_L2`].
 pub(super) static TABLE_PAST_L2: Table =
     Table { read_all: read_all_past_l2, packed: PACKED_PAST_L2, ..TABLE };
 
@@ -84,7 +84,7 @@ const fn tiles_q8<const HINT: i32>() -> TileSet {
 static TILES_Q4: TileSet = tiles_q4(gemm_q8_q4_f32_1x16c4);
 static TILES_Q4_PAST_L2: TileSet = tiles_q4(gemm_q8_q4_f32_1x16c4_past_l2);
 
-/// The same for 4-bit weights, but that costs are instructions of a block of a panel.
+/// Tiles for 4-bit weights. Costs are instructions per block of a panel.
 const fn tiles_q4(single: TileFn) -> TileSet {
     let tiles = [
         TileKernel::new(1, single, 122),
@@ -101,8 +101,7 @@ const fn tiles_q4(single: TileFn) -> TileSet {
 static TILES_B2: TileSet = tiles_b2(gemm_q8_b2_f32_1x16c4);
 static TILES_B2_PAST_L2: TileSet = tiles_b2(gemm_q8_b2_f32_1x16c4_past_l2);
 
-/// The same for weights of BCML2, but that costs are hundredths of a microsecond of 64 rows of 2048 weights,
-/// measured on Zen 4.
+/// Tiles for weights of BCML2. Costs are hundredths of a microsecond per 64 rows of 2048 weights, measured on Zen 4.
 const fn tiles_b2(single: TileFn) -> TileSet {
     let tiles = [
         TileKernel::new(1, single, 171),
@@ -145,7 +144,7 @@ fn unpack_q4(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// The same of BCML2. What zeros are for two blocks stands in the first.
+/// Unpacks a panel of BCML2. The first of two blocks holds the zeros of both.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpack_b2(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK_B2>().0.chunks_exact(n);

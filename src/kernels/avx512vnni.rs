@@ -38,7 +38,7 @@ const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 /// How far ahead of the weights in use several rows ask for others, into the first level of cache.
 const W_NEAR_BYTES: usize = 2048;
 
-/// The same for activations.
+/// Prefetch distance of activations.
 const X_NEAR_BYTES: usize = 512;
 
 /// Steps of four columns that a loop takes at once; a group of weights is whole such.
@@ -50,7 +50,7 @@ static TILES_Q8: TileSet = tiles_q8::<INTO_L2>();
 static TILES_Q4: TileSet = tiles_q4::<INTO_L2>();
 static TILES_B2: TileSet = b2::tiles::<INTO_L2>();
 
-/// The same for processors that are better at [`PAST_L2`].
+/// The tier's functions for processors that prefetch better by [`PAST_L2`].
 pub(super) static TABLE_PAST_L2: Table =
     table([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2], &avx2::TABLE_PAST_L2);
 static TILES_Q8_PAST_L2: TileSet = tiles_q8::<PAST_L2>();
@@ -68,7 +68,7 @@ const fn table(
             tiles_q4,
             tiles_b2,
             place,
-            // Of the second level's 1 or 2 MiB, which feed these loops.
+            // The L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,
             unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
             unpack_b2: Some(Unpack {
@@ -178,7 +178,7 @@ fn gemm_q8_q8_f32_mx32c4<const M: usize, const HINT: i32>(
     }
 }
 
-/// The same that asks for so many `LINES` of weights with each [`STEPS`].
+/// The loop over groups, which prefetches `LINES` cache lines of weights every [`STEPS`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn gemm_groups<const M: usize, const IS_USUAL: bool, const LINES: usize>(
@@ -362,7 +362,7 @@ fn gemm_packed_q8_q4_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i
     }
 }
 
-/// The same that asks for so many `LINES` of weights with each two vectors of codes.
+/// The loop over blocks, which prefetches `LINES` cache lines of weights with every two vectors of codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn gemm_blocks<const M: usize, const HELD: usize, const LINES: usize>(

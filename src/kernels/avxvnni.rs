@@ -17,7 +17,7 @@ mod kv8;
 /// The tier's functions.
 pub(super) static TABLE: Table = table([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
 
-/// The same for processors that are better at [`super::stream::PAST_L2`].
+/// The tier's functions for processors that prefetch better by [`super::stream::PAST_L2`].
 pub(super) static TABLE_PAST_L2: Table =
     table([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2], &avx2::TABLE_PAST_L2);
 
@@ -64,7 +64,7 @@ const fn tiles_q8<const HINT: i32>() -> TileSet {
 static TILES_Q4: TileSet = tiles_q4::<INTO_L1>();
 static TILES_Q4_PAST_L2: TileSet = tiles_q4::<PAST_L2>();
 
-/// The same for 4-bit weights.
+/// Tiles for 4-bit weights.
 const fn tiles_q4<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemm_q8_q4_f32_mx16c4::<1, 2, HINT>, 150),
@@ -78,7 +78,7 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
 static TILES_B2: TileSet = tiles_b2::<INTO_L1>();
 static TILES_B2_PAST_L2: TileSet = tiles_b2::<PAST_L2>();
 
-/// The same for weights of BCML2, but that costs are instructions of a block of a panel.
+/// Tiles for weights of BCML2. Costs are instructions per block of a panel.
 const fn tiles_b2<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemm_q8_b2_f32_mx16c4::<1, 2, HINT>, 100),

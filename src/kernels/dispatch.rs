@@ -140,20 +140,20 @@ impl Kernels {
         TileCut::new(self.table.packed().tiles_q8)
     }
 
-    /// The same for packed 4-bit weights.
+    /// How batches are cut into tiles for packed 4-bit weights.
     ///
     /// # Panics
     ///
-    /// As [`Kernels::cut_q8`].
+    /// See [`Kernels::cut_q8`].
     pub fn cut_q4(&self) -> TileCut {
         TileCut::new(self.table.packed().tiles_q4)
     }
 
-    /// The same for packed weights of BCML2.
+    /// How batches are cut into tiles for packed weights of BCML2.
     ///
     /// # Panics
     ///
-    /// As [`Kernels::cut_q8`].
+    /// See [`Kernels::cut_q8`].
     pub fn cut_b2(&self) -> TileCut {
         TileCut::new(self.table.packed().tiles_b2)
     }
@@ -233,12 +233,12 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`Kernels::matmul_packed_q8`], and when the activations' group is not 32.
+    /// See [`Kernels::matmul_packed_q8`]; and when the activations' group is not 32.
     pub fn matmul_packed_b6(&self, w: PackedB6<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul::matmul_b6(self.table, w, x, out);
     }
 
-    /// As [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of sums as `i32`.
+    /// Quantises a row like [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of sums as `i32`.
     ///
     /// # Panics
     ///
@@ -308,7 +308,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`Kernels::matmul_q4`], and when the activations' group is longer than
+    /// See [`Kernels::matmul_q4`]; and when the activations' group is longer than
     /// [`GROUP_MAX`](super::PACKED_GROUP_MAX).
     pub fn matmul_b2(
         &self,
@@ -325,7 +325,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`Kernels::matmul_q8`], and when the activations' group is not 32.
+    /// See [`Kernels::matmul_q8`]; and when the activations' group is not 32.
     pub fn matmul_b6(&self, w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_b6(w, x, out);
     }

@@ -2,7 +2,7 @@
 //! memory that tells how fast weights could be read. Figures: benches/README.md.
 //!
 //! Intel: so many prefetches into L1 hold up loads; decoding is fastest with prefetches into L2. AMD: L3
-//! is a victim cache, which takes whatever L2 evicts, weights that nobody reads again too; decoding is
+//! is a victim cache, which takes whatever L2 evicts, weights that are not read again too; decoding is
 //! fastest if they bypass L2 and go to L1 alone.
 
 use std::arch::x86_64::*;
@@ -20,7 +20,7 @@ pub(super) const INTO_L1: i32 = _MM_HINT_T0;
 
 /// The table for this processor: of kernels that prefetch [`INTO_L2`] or [`PAST_L2`].
 pub(super) fn better(into_l2: &'static Table, past_l2: &'static Table) -> &'static Table {
-    // AMD's processors have SSE4a, and nobody else's but Hygon's, which are built like them.
+    // Only processors of AMD and of Hygon, which are built alike, have SSE4a.
     if is_x86_feature_detected!("sse4a") { past_l2 } else { into_l2 }
 }
 

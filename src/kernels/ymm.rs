@@ -133,7 +133,7 @@ macro_rules! ymm_code_tiles {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // Of many tiles each would ask for less than a line.
+                // With many tiles each would prefetch less than a line.
                 if M != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -197,7 +197,7 @@ macro_rules! ymm_b2_tiles {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(PANEL_BLOCK_B2 * x.blocks());
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // Of many tiles each would ask for less than a line.
+                // With many tiles each would prefetch less than a line.
                 if M != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -292,7 +292,7 @@ pub(super) const NR: usize = super::packed::layout::Layout::AVX2.panel_rows();
 /// Bytes of a block of a panel of 4-bit weights.
 pub(super) const PANEL_BLOCK: usize = NR * crate::quant::bcml1::BLOCK_BYTES;
 
-/// The same of BCML2.
+/// Bytes of a block of a panel of BCML2.
 pub(super) const PANEL_BLOCK_B2: usize = NR * crate::quant::bcml2::BLOCK_BYTES;
 
 /// Bytes of such a block's scales and zeros.
@@ -324,7 +324,7 @@ pub(super) fn zeros_b2<const FROM: i16>(
     [_mm256_unpacklo_epi16(zeros, next), _mm256_unpackhi_epi16(zeros, next)]
 }
 
-/// The same of one block in 16 bits, in the order in which they are joined.
+/// Zeros of one block in 16 bits, in the order in which two blocks are joined.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn block_zeros<const FROM: i16>(block: &[u8; PANEL_BLOCK_B2]) -> __m256i {
     let rows = block.as_chunks::<NR>().0;
@@ -352,7 +352,7 @@ pub(super) fn widen_bytes(x: &[u8; 8]) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x)))
 }
 
-/// The same as [`add_scaled`] of totals that are integers.
+/// Adds integer totals times their scales to `out`, like [`add_scaled`].
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 pub(super) fn add_scaled_ints<const M: usize>(

@@ -6,7 +6,7 @@
 //! (`w_low`, `w_high`), four activations of a row (`x`), products (`p`), and the mask of codes. At a block's end
 //! the first four of these hold multipliers, offsets, a total, and ones; sums of i32 and totals wait in memory.
 //!
-//! Of BCML2 a block ends with one multiplication that adds neighbours too, by 16 times the scale; the products go
+//! A block of BCML2 ends with one multiplication that adds neighbours too, by 16 times the scale; the products go
 //! to totals of i32. Those begin with what zeros make of the sums of activations, which two blocks at a time give
 //! without assembly.
 
@@ -90,7 +90,7 @@ macro_rules! packed_codes {
     };
 }
 
-/// The same taken apart.
+/// Loads and multiplies codes that were unpacked to bytes.
 macro_rules! unpacked_codes {
     ($ahead:ident by $rows:literal: $($sums:tt)*) => {
         concat!(
@@ -130,7 +130,7 @@ macro_rules! packed_parameters {
     };
 }
 
-/// The same of unpacked weights.
+/// Loads the parameters of unpacked weights.
 macro_rules! unpacked_parameters {
     ($half:literal $end:literal) => {
         concat!(
@@ -161,7 +161,7 @@ macro_rules! add_sums {
     };
 }
 
-/// Asks for nothing: whoever takes several rows asks for a group at once.
+/// Prefetches nothing: kernels of several rows prefetch a group at once.
 macro_rules! not_ahead {
     ($line:literal) => {
         ""
@@ -175,7 +175,7 @@ macro_rules! into_l1 {
     };
 }
 
-/// The same past the second level.
+/// Prefetches past the L2 cache.
 macro_rules! past_l2 {
     ($line:literal) => {
         concat!("prefetchnta byte ptr [{w} + {ahead} + 64 * ", $line, "]\n")
@@ -197,7 +197,7 @@ macro_rules! gemm_q4 {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(blocks * $block);
             for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // Of many tiles each would ask for less than a line.
+                // With many tiles each would prefetch less than a line.
                 if $rows != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -272,7 +272,7 @@ macro_rules! packed_scales {
     };
 }
 
-/// The same of unpacked weights.
+/// Loads the scales of unpacked weights.
 macro_rules! unpacked_scales {
     () => {
         concat!(
@@ -314,7 +314,7 @@ macro_rules! gemm_b2 {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(blocks * $block);
             for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // Of many tiles each would ask for less than a line.
+                // With many tiles each would prefetch less than a line.
                 if $rows != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -379,7 +379,7 @@ fn packed_zeros(block: &[u8; PANEL_BLOCK_B2], next: Option<&[u8; PANEL_BLOCK_B2]
     zeros_b2::<0>(block, next)
 }
 
-/// The same of unpacked blocks, the first of which has both.
+/// Zeros of unpacked blocks; the first of two holds the zeros of both.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpacked_zeros(block: &[u8; UNPACKED_BLOCK], _: Option<&[u8; UNPACKED_BLOCK]>) -> [__m256i; 2] {
     let zeros = &block.as_chunks::<32>().0[2..];

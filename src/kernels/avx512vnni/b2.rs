@@ -138,7 +138,7 @@ fn gemm_packed_q8_b2_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i
     }
 }
 
-/// The same that asks for so many `LINES` of weights with each two vectors of codes.
+/// The loop over blocks, which prefetches `LINES` cache lines of weights with every two vectors of codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 #[expect(
@@ -244,7 +244,7 @@ fn zeros_b2(block: &[u8; PANEL_BLOCK], next: Option<&[u8; PANEL_BLOCK]>) -> [__m
     [_mm512_unpacklo_epi16(zeros, next), _mm512_unpackhi_epi16(zeros, next)]
 }
 
-/// The same of one block in 16 bits, in the order in which they are joined.
+/// Zeros of one block in 16 bits, in the order in which two blocks are joined.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn block_zeros(block: &[u8; PANEL_BLOCK]) -> __m512i {
     let mut parameters = [_mm512_setzero_si512(); 2];

@@ -68,14 +68,14 @@ pub struct TileParts<'a> {
     pub terms: &'a [f32],
 }
 
-/// The same of a tile to be written.
+/// Mutable parts of a tile of quantised activations, see [`TileParts`].
 #[derive(Debug)]
 pub struct TilePartsMut<'a> {
-    /// As [`TileParts::q`].
+    /// Codes, see [`TileParts::q`].
     pub q: &'a mut [i8],
-    /// As [`TileParts::scales`].
+    /// Scales, see [`TileParts::scales`].
     pub scales: &'a mut [f32],
-    /// As [`TileParts::terms`].
+    /// Terms, see [`TileParts::terms`].
     pub terms: &'a mut [f32],
 }
 
@@ -131,7 +131,7 @@ impl<'a> Q8Tiles<'a> {
     ///
     /// # Panics
     ///
-    /// As [`Q8Tiles::summed`].
+    /// See [`Q8Tiles::summed`].
     pub fn int_summed(parts: TileParts<'a>, groups: Groups, cut: TileCut) -> Self {
         Q8Tiles { is_int: true, ..Q8Tiles::summed(parts, groups, cut) }
     }
@@ -307,7 +307,7 @@ pub(in crate::kernels) fn quantize_row(
         ActivationRow::F32(x) => call!(table.quantize_q8(x, group, q, scales)),
         ActivationRow::Q8(x) => {
             assert_eq!(q.len(), x.q.len());
-            // Kernels rely on -128 being absent, whoever sent it.
+            // Kernels rely on -128 being absent, and another node may have sent this row.
             q.iter_mut().zip(x.q).for_each(|(q, x)| *q = (*x).max(-i8::MAX));
             scales.copy_from_slice(x.scales);
         }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::tile::{MR_MAX, TileFn};
 
-/// Rows that are cut by themselves: whoever takes a batch in parts takes whole multiples of them.
+/// Rows that are cut by themselves: a caller that splits a batch uses whole multiples of them.
 pub const CUT_ROWS: usize = 384;
 
 /// Most rows whose cheapest cut is looked up.
@@ -34,7 +34,7 @@ impl TileKernel {
         TileKernel { rows, kernel, cost, is_unpacked: false }
     }
 
-    /// The same that takes unpacked weights.
+    /// This kernel, for weights that were unpacked first.
     pub(in crate::kernels) const fn unpacked(self) -> TileKernel {
         TileKernel { is_unpacked: true, ..self }
     }

@@ -63,14 +63,14 @@ impl Layout {
         Layout { id, nr, kr, strip_rows: nr, strip_steps: 1, flip, pairs_strips: false }
     }
 
-    /// The same in strips of `rows` rows by `steps` times `kr` columns.
+    /// This layout in strips of `rows` rows by `steps` times `kr` columns.
     pub(in crate::kernels) const fn in_strips(self, rows: usize, steps: usize) -> Layout {
         assert!(self.nr.is_multiple_of(rows));
         assert!((quant::GROUP_MIN / 2 / self.kr).is_multiple_of(steps));
         Layout { strip_rows: rows, strip_steps: steps, ..self }
     }
 
-    /// The same with codes of two strips in a byte.
+    /// This layout with codes of two strips in a byte.
     pub(in crate::kernels) const fn in_pairs(self) -> Layout {
         assert!((self.nr / self.strip_rows).is_multiple_of(2));
         Layout { pairs_strips: true, ..self }
@@ -111,8 +111,7 @@ impl Layout {
         row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
     }
 
-    /// The same for a block's codes if strips are in pairs; the row of the other strip stands there
-    /// too.
+    /// Place of a row's codes in a block if strips are in pairs. The row of the other strip shares it.
     pub(super) fn pair_place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
         (strip / 2 * (BLOCK / self.kr) + c) * self.strip_rows + row
@@ -151,7 +150,7 @@ impl Layout {
         self.bytes_in_steps::<bcml2::Block>(dims)
     }
 
-    /// The same of BCML6.
+    /// Bytes of a packed matrix of BCML6; `None` if they overflow.
     pub fn bytes_b6(&self, dims: MatrixDims) -> Option<usize> {
         self.bytes_in_steps::<bcml6::Block>(dims)
     }
@@ -380,7 +379,7 @@ impl<'a> PackedQ4<'a> {
     ///
     /// # Panics
     ///
-    /// As [`PackedQ8::slice_rows`].
+    /// See [`PackedQ8::slice_rows`].
     pub fn slice_rows(&self, range: Range<usize>) -> PackedQ4<'a> {
         PackedQ4(self.0.slice_rows(range))
     }
@@ -443,7 +442,7 @@ impl<'a, B: Copy> PackedSteps<'a, B> {
     ///
     /// # Panics
     ///
-    /// As [`PackedQ8::slice_rows`].
+    /// See [`PackedQ8::slice_rows`].
     pub fn slice_rows(&self, range: Range<usize>) -> PackedSteps<'a, B> {
         PackedSteps { panels: self.panels.slice_rows(range), ..*self }
     }

@@ -104,7 +104,7 @@ pub(in crate::kernels) fn matmul_b6(
     }
 }
 
-/// The same for rows that are cut together: all tiles take a part of a panel once it was made int8.
+/// Multiplies rows that are cut together by panels that are unpacked to int8 first, part by part, for all tiles.
 fn matmul_unpacked(
     table: &Table,
     w: Panels<'_>,
@@ -159,8 +159,8 @@ fn matmul(
     }
 }
 
-/// The same for several rows that are cut together. The list of tiles is filled where it is: collected, all
-/// of its room would be copied.
+/// Multiplies several rows that are cut together. The list of tiles is filled in place: `collect` would copy all
+/// of its room.
 fn matmul_tiles(
     table: &PackedTable,
     unpack: Option<&Unpack>,
@@ -222,7 +222,7 @@ fn matmul_tiles(
     }
 }
 
-/// The same for a single tile that takes weights as they are packed: it reads each panel once, in one go.
+/// Multiplies a single tile by weights as they are packed: it reads each panel once, in one go.
 fn matmul_tile(
     table: &PackedTable,
     w: Panels<'_>,
@@ -260,7 +260,7 @@ fn scale_rows(head: &[u8], columns: Range<usize>, out: &mut [&mut [f32]]) {
     out.iter_mut().for_each(|out| scale(steps, &mut out[columns.clone()]));
 }
 
-/// The same of one row. As many as panels mostly have take whole vectors.
+/// Multiplies one row of outputs by its steps. Rows as long as most panels take whole vectors.
 #[inline(always)]
 fn scale(steps: &[[u8; 4]], out: &mut [f32]) {
     if let (Some(steps), Ok(out)) =
@@ -304,7 +304,7 @@ impl Unpack {
     }
 }
 
-/// The same for a single row.
+/// Multiplies a single row.
 fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [f32]) {
     let nr = w.layout.panel_rows();
     for ((head, panel), out) in w.iter().zip(out.chunks_mut(nr)) {

@@ -11,7 +11,7 @@
 //! w       [group / kr / steps, nr / rows, steps, rows, kr]  i8, or flipped: w + 128 as u8
 //! ```
 //!
-//! Of 4-bit weights it is a row of blocks of 32 columns:
+//! A panel of 4-bit weights is a row of blocks of 32 columns:
 //!
 //! ```text
 //! parameters  [nr / rows, 2, rows]                               f16, multipliers and offsets
@@ -21,7 +21,7 @@
 //!                                                                strip high, less 8
 //! ```
 //!
-//! Of BCML2 it begins with the rows' steps, and blocks are
+//! A panel of BCML2 begins with the rows' steps; its blocks are
 //!
 //! ```text
 //! steps       [nr]                                               f32, once a panel
@@ -33,7 +33,7 @@
 //! with scales and zeros in the order of rows; where bytes hold codes of two strips, those of all strips with low
 //! codes come first.
 //!
-//! Of BCML6 it begins with steps, too. Blocks become groups of 32 columns of int8 weights, in a thread's own memory,
+//! A panel of BCML6 begins with steps, too. Blocks become groups of 32 columns of int8 weights, in a thread's own memory,
 //! before they are multiplied by ([`six`]):
 //!
 //! ```text

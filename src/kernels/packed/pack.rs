@@ -19,7 +19,7 @@ impl Layout {
         pack_q8(*self, w, out);
     }
 
-    /// The same for a 4-bit matrix.
+    /// Packs a 4-bit matrix.
     ///
     /// # Panics
     ///
@@ -28,7 +28,7 @@ impl Layout {
         pack_q4(*self, w, out);
     }
 
-    /// The same for a matrix of BCML2.
+    /// Packs a matrix of BCML2.
     ///
     /// # Panics
     ///
@@ -37,7 +37,7 @@ impl Layout {
         pack_b2(*self, w, out);
     }
 
-    /// The same for a matrix of BCML6.
+    /// Packs a matrix of BCML6.
     ///
     /// # Panics
     ///

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 /// Codes of four lines.
 type Lines = [[u8; LINE]; 4];
 
-/// The same joined: low four bits of the first two, of the others, and the high two bits of all.
+/// Codes of four lines joined: low four bits of the first two, of the others, and the high two bits of all.
 type Joined = [[u8; LINE]; 3];
 
 /// Joins `codes`, whole lines of four.

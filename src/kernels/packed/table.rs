@@ -13,18 +13,18 @@ pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) layout: Layout,
     /// One panel of int8 weights by a tile.
     pub(in crate::kernels) tiles_q8: &'static TileSet,
-    /// The same for 4-bit weights.
+    /// One panel of 4-bit weights by a tile.
     pub(in crate::kernels) tiles_q4: &'static TileSet,
-    /// The same for weights of BCML2.
+    /// One panel of BCML2 by a tile.
     pub(in crate::kernels) tiles_b2: &'static TileSet,
     /// Puts a tile's results in place.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, its values counted as int8: what the first
     /// level of cache holds ([`PART_BYTES`]), or more where that is no slower.
     pub(in crate::kernels) part_bytes: usize,
-    /// Set where some heights' tiles take what this made of the panel.
+    /// Set where some heights' tiles take unpacked panels of 4-bit weights.
     pub(in crate::kernels) unpack_q4: Option<Unpack>,
-    /// The same for weights of BCML2.
+    /// Set where some heights' tiles take unpacked panels of BCML2.
     pub(in crate::kernels) unpack_b2: Option<Unpack>,
 }
 
@@ -32,9 +32,9 @@ pub(in crate::kernels) struct PackedTable {
 pub(in crate::kernels) struct Unpack {
     /// Takes some groups of a panel, how many blocks each of them has, and what it makes of them.
     pub(in crate::kernels) unpack: unsafe fn(&[u8], usize, &mut [u8]),
-    /// Bytes of a panel's block before.
+    /// Bytes of a panel's block before unpacking.
     pub(in crate::kernels) packed_bytes: usize,
-    /// The same behind.
+    /// Bytes of a panel's block after unpacking.
     pub(in crate::kernels) bytes: usize,
 }
 
