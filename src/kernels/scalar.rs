@@ -127,7 +127,7 @@ fn floats(sums: Sums) -> [f32; 16] {
     sums.map(|sum| sum as f32)
 }
 
-/// Of the upper and lower halves of codes.
+/// Joins the sums of the upper and lower halves of codes.
 fn joined([high, low]: [Sums; 2]) -> Sums {
     std::array::from_fn(|i| (high[i] << HALF_BITS) + low[i])
 }

@@ -28,7 +28,7 @@ pub(in super::super) fn floats(sums: Sums) -> [f32; 16] {
     floats
 }
 
-/// Of the upper and lower halves of codes.
+/// Joins the sums of the upper and lower halves of codes.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn joined([high, low]: [Sums; 2]) -> Sums {
     const BITS: i32 = HALF_BITS as i32;

@@ -24,7 +24,7 @@ fn floats(sums: Sums) -> [f32; 16] {
     floats
 }
 
-/// Of the upper and lower halves of codes.
+/// Joins the sums of the upper and lower halves of codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn joined([high, low]: [Sums; 2]) -> Sums {
     _mm512_add_epi32(_mm512_slli_epi32::<HALF_BITS>(high), low)

@@ -361,7 +361,7 @@ macro_rules! gemm_b2 {
             assert!(x.q.len() >= n * steps * BLOCK * $rows);
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // As macros have it in their instructions.
+            // The macros' instructions contain this length.
             const { assert!(PANEL_BLOCK == 16 + 128) };
             // SAFETY: for each of `n` activation groups this reads a scale of each row, and reads and writes
             // eight floats of it in `out`; for each of its `steps` blocks it reads all of the panel's, and of each

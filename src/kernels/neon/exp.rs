@@ -49,7 +49,7 @@ macro_rules! each {
     };
 }
 
-/// The same by a factor.
+/// Instructions on several registers and one lane of `factors`.
 macro_rules! each_by_lane {
     ($name:literal $lane:literal: $($to:ident $a:ident),*) => {
         concat!($(floats_by_lane!($name $to $a factors $lane),)*)

@@ -28,7 +28,7 @@ fn floats(sums: Sums) -> [f32; 16] {
     floats
 }
 
-/// Of the upper and lower halves of codes.
+/// Joins the sums of the upper and lower halves of codes.
 #[target_feature(enable = "neon")]
 fn joined([high, low]: [Sums; 2]) -> Sums {
     const BITS: i32 = HALF_BITS as i32;

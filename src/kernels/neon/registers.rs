@@ -30,7 +30,7 @@ macro_rules! floats {
     };
 }
 
-/// The same of four floats and one lane of others.
+/// Instruction on four floats and one lane of another register.
 macro_rules! floats_by_lane {
     ($name:literal $to:ident $a:ident $b:ident $lane:literal) => {
         concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".s[", $lane, "]\n")

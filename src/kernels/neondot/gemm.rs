@@ -83,7 +83,7 @@ macro_rules! gemm_q8 {
     };
 }
 
-/// The same for groups of such a length.
+/// Instance for activation groups of the given length.
 macro_rules! gemm_q8_groups {
     ($features:literal $name:ident: $rows:literal by $strips:literal, $lines:ident $products:ident
      $end_group:ident $group:ident $lengths:pat $(, $($operand:tt)*)?) => {
@@ -157,7 +157,7 @@ macro_rules! block_of_32 {
     };
 }
 
-/// The same for unpacked 4-bit weights.
+/// Kernel for unpacked 4-bit weights.
 macro_rules! gemm_q4 {
     ($features:literal $name:ident: $rows:literal $lines:ident $products:ident
      $load_strips:ident $add_out:ident $(, $($operand:tt)*)?) => {
@@ -302,7 +302,7 @@ macro_rules! gemm_few_q4 {
     };
 }
 
-/// The same for groups of so many blocks.
+/// Instance for activation groups of the given numbers of blocks.
 macro_rules! gemm_few_q4_groups {
     ($features:literal $name:ident: $rows:literal by $strips:literal, $group:ident $lengths:pat, $constants:ident $begin:ident
      $products:ident $next:ident $last:ident $add_out:ident $(, $operand:ident = in(reg) $value:expr)*) => {
@@ -318,7 +318,7 @@ macro_rules! gemm_few_q4_groups {
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
             const { assert!(matches!($strips, 1 | 2)) };
-            // As macros have it in their instructions.
+            // The macros' instructions contain this length.
             const { assert!(PANEL_BLOCK == 320) };
             // SAFETY: for each of four strips, one or two at once, and `n` activation groups this reads a
             // scale of each row, and reads and writes four floats of it in `out`; for each of its `steps`

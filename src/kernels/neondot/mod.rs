@@ -94,7 +94,7 @@ macro_rules! sdot_12_rows {
     };
 }
 
-/// The same of eight rows.
+/// Multiplies and adds the products of eight rows.
 macro_rules! sdot_8_rows {
     ($next:literal) => {
         concat!(
@@ -129,7 +129,7 @@ macro_rules! lines_12 {
     };
 }
 
-/// The same for eight rows.
+/// One line per two rows, for eight rows.
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
@@ -197,28 +197,28 @@ macro_rules! load_rows_2 {
     };
 }
 
-/// Of three.
+/// Loads a value of each of three rows.
 macro_rules! load_rows_3 {
     ($to:ident $from:literal) => {
         concat!(load_rows_2!($to $from), "ld1 {{v", r!($to), ".s}}[2], [{", $from, "}], #4\n")
     };
 }
 
-/// Of four.
+/// Loads a value of each of four rows.
 macro_rules! load_rows_4 {
     ($to:ident $from:literal) => {
         concat!("ldr q", r!($to), ", [{", $from, "}], #16\n")
     };
 }
 
-/// Of five, the last to a register of its own.
+/// Loads a value of each of five rows, the last into a register of its own.
 macro_rules! load_rows_5 {
     ($to:ident $to_last:ident $from:literal) => {
         concat!(load_rows_4!($to $from), "ldr s", r!($to_last), ", [{", $from, "}], #4\n")
     };
 }
 
-/// Of six, the last two to another.
+/// Loads a value of each of six rows, the last two into another register.
 macro_rules! load_rows_6 {
     ($to:ident $to_last:ident $from:literal) => {
         concat!(load_rows_4!($to $from), load_rows_2!($to_last $from))
@@ -239,7 +239,7 @@ macro_rules! add_out_12 {
     };
 }
 
-/// The same for eight rows.
+/// Adds the results of eight rows to the output.
 macro_rules! add_out_8 {
     () => {
         concat!(load_2!(rows0 rows1, "scales"), lines_8!(add_out))

@@ -34,7 +34,7 @@ tall_registers! {
     // At the end of a group of few rows, where weights' registers hold scales of strips: scales of up to
     // four rows, or of two and of the third; zero of sums.
     few_scales = 28, third_scale = 29, few_zero = 30,
-    // Of a single row: scales of four strips, and its own.
+    // Single-row kernel: scales of four strips, and its own.
     scale0 = 16, scale1 = 17, scale2 = 18, scale3 = 19, x_scale = 30,
 }
 

@@ -57,7 +57,7 @@ macro_rules! load_x_3 {
     };
 }
 
-/// The same of five.
+/// Loads the activations of five rows.
 macro_rules! load_x_5 {
     () => {
         load_x_6!("{columns_bytes}")
@@ -67,7 +67,7 @@ macro_rules! load_x_5 {
     };
 }
 
-/// Of six.
+/// Loads the activations of six rows.
 macro_rules! load_x_6 {
     ($next:literal) => {
         concat!(
@@ -87,7 +87,7 @@ macro_rules! load_x_6 {
     };
 }
 
-/// Of seven.
+/// Loads the activations of seven rows.
 macro_rules! load_x_7 {
     () => {
         load_4!("16b" x0 x1 x2 x3, "x", "{columns_bytes}")
@@ -97,7 +97,7 @@ macro_rules! load_x_7 {
     };
 }
 
-/// Of eight.
+/// Loads the activations of eight rows.
 macro_rules! load_x_8 {
     ($(last)?) => {
         load_4!("16b" x0 x1 x2 x3, "x", "#64")

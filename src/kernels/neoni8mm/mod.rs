@@ -101,7 +101,7 @@ macro_rules! smmla_12_rows {
     };
 }
 
-/// The same of four pairs.
+/// Multiplies and adds the products of four pairs of rows.
 macro_rules! smmla_8_rows {
     ($next:literal) => {
         concat!(
@@ -131,7 +131,7 @@ macro_rules! lines_12 {
     };
 }
 
-/// The same for four pairs.
+/// One line per pair of rows, for four pairs.
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(

@@ -110,7 +110,7 @@ tall_registers! {
     // At the end of a block: steps and offsets of its first two rows of weights and of the others, and
     // sums of products as floats; a pair's sums of activations are in `pair`.
     low_steps = 28, high_steps = 29, low_offsets = 30, high_offsets = 31, low_dot = 25, high_dot = 26,
-    // Of a single row: bytes of a strip, which become high codes, and low codes.
+    // Single-row kernel: bytes of a strip, which become high codes, and low codes.
     byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23, code0 = 28, code1 = 29, code2 = 30, code3 = 31,
 }
 
@@ -159,7 +159,7 @@ fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
         let mut totals = [vdupq_n_f32(-0.0); 4];
         let x_q = x.q.as_flattened().as_flattened().as_chunks::<BLOCK>().0;
         let blocks = w.as_chunks::<PANEL_BLOCK>().0.iter().zip(x_q.iter().zip(x.sums));
-        // Of the block before, whose products count by how much its multipliers are larger.
+        // Multipliers of the previous block: its products are weighted by the ratio to the current ones.
         let mut multipliers = [vdupq_n_f32(0.0); 4];
         for (b, (block, (x_q, [x_sum]))) in blocks.enumerate() {
             let (parameters, codes) = block.split_at(CODES);

@@ -32,7 +32,7 @@ tall_registers! {
     // At the end of a group of few rows, where weights' registers hold scales of strips: scales of two
     // pairs; a strip's scales, each twice.
     pair0 = 28, pair1 = 31, few_low_scales = 29, few_high_scales = 30,
-    // Of a single row: 16 columns of a strip.
+    // Single-row kernel: 16 columns of a strip.
     strip0 = 20, strip1 = 21, strip2 = 22, strip3 = 23,
 }
 

@@ -125,8 +125,8 @@ macro_rules! end_block {
     };
 }
 
-/// The same at the end of a group, where totals become floats. Those from memory take the place of the cell's
-/// sums, which are done with.
+/// Ends a cell at the end of a group, where totals become floats. Totals from memory overwrite the cell's sums,
+/// which are no longer needed.
 macro_rules! end_cell {
     ($low:ident $bytes:ident [$low_total:ident $high_total:ident], $($sum:tt)*) => {
         concat!(
@@ -286,7 +286,7 @@ macro_rules! add_4 {
     };
 }
 
-/// The same of two.
+/// Adds two rows' results to the output.
 macro_rules! add_2 {
     ([$step:literal] $a:ident $a_scales:ident $i:literal, $b:ident $b_scales:ident $j:literal) => {
         concat!(
@@ -316,7 +316,7 @@ macro_rules! gemm_few {
     };
 }
 
-/// The same for groups of so many blocks.
+/// Instance for activation groups of the given numbers of blocks.
 macro_rules! gemm_few_groups {
     ($name:ident: $rows:literal by $pairs:literal, $group:ident $lengths:pat,
      $begin:ident $products:ident $next:ident $last:ident $add_out:ident) => {

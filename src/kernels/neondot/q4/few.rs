@@ -1,6 +1,6 @@
 //! Tiles of two to six rows, which take 4-bit weights as they are packed, two strips at a time.
 //!
-//! Of each row and strip of the first kind there is a sum of low codes, `L`, and of the other a sum of bytes
+//! Each row has, for a strip of the first kind, a sum of low codes, `L`, and for the other strip a sum of bytes
 //! as they are, `B = L + 16 * Σ (code - 8) * q`. Both are floats by their bits. So `B - L` is exact, and
 //! with 128 times the sum of activations it is 16 times the high codes' sum; the other
 //! strip's steps are a sixteenth. All of these are integers below 2^24.
@@ -60,7 +60,7 @@ macro_rules! next_row {
     };
 }
 
-/// The same behind the last block.
+/// Ends a row after the last block.
 macro_rules! last_row {
     ($low_steps:ident $high_steps:ident, $low:ident $bytes:ident, [$low_total:ident $high_total:ident],
      $running:ident $x_sums:ident $lane:literal) => {

@@ -38,7 +38,7 @@ macro_rules! bytes_to_8 {
     };
 }
 
-/// The same of a vector's bytes alone.
+/// Widens the bytes of one vector.
 macro_rules! widen_bytes {
     ($name:literal $to:ident $from:ident $lanes:literal) => {
         concat!($name, " v", r!($to), ".8h, v", r!($from), ".", $lanes, ", #0\n")
@@ -95,7 +95,7 @@ macro_rules! gemm_few_b2 {
     };
 }
 
-/// The same for groups of so many blocks.
+/// Instance for activation groups of the given numbers of blocks.
 macro_rules! gemm_few_b2_groups {
     ($name:ident: $rows:literal by $strips:literal, $group:ident $lengths:pat, $load:ident $begin:ident
      $products:ident $next:ident $last:ident $add_out:ident $store:ident) => {
@@ -110,7 +110,7 @@ macro_rules! gemm_few_b2_groups {
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
             const { assert!(matches!($strips, 1 | 2 | 4)) };
-            // As macros have it in their instructions.
+            // The macros' instructions contain this length.
             const { assert!(PANEL_BLOCK == 288) };
             // SAFETY: for each of four strips, some of them at once, and `n` activation groups this reads a scale
             // of each row, and reads and writes four floats of it in `out`; for each of its `steps` blocks it

@@ -13,7 +13,7 @@ use super::super::super::gemm::{
 use crate::quant::bcml1::BLOCK;
 
 registers! {
-    // Of each cell sums of low codes, sums of bytes; of the first four totals of both strips.
+    // For each cell: sums of low codes, sums of bytes; for the first four also totals of both strips.
     low0 = 0, low1 = 1, low2 = 2, low3 = 3, low4 = 4, low5 = 5, low6 = 6, low7 = 7,
     bytes0 = 8, bytes1 = 9, bytes2 = 10, bytes3 = 11, bytes4 = 12, bytes5 = 16, bytes6 = 17, bytes7 = 18,
     low_total0 = 19, low_total1 = 20, low_total2 = 21, low_total3 = 22,
@@ -91,7 +91,7 @@ macro_rules! columns_7 {
     };
 }
 
-/// The same by eight rows.
+/// Columns by eight rows.
 macro_rules! columns_8 {
     ($next:literal) => {
         concat!(

@@ -13,7 +13,7 @@ use super::super::super::gemm::{
 use crate::quant::bcml1::BLOCK;
 
 registers! {
-    // Of each cell sums of low codes, sums of bytes, totals of both strips.
+    // For each cell: sums of low codes, sums of bytes, totals of both strips.
     low0 = 0, low1 = 1, low2 = 2, low3 = 3, low4 = 4, low5 = 16,
     bytes0 = 5, bytes1 = 6, bytes2 = 7, bytes3 = 8, bytes4 = 9, bytes5 = 17,
     low_total0 = 10, low_total1 = 11, low_total2 = 12, low_total3 = 19, low_total4 = 26, low_total5 = 18,
@@ -73,7 +73,7 @@ macro_rules! columns_1 {
     };
 }
 
-/// The same of one pair by two rows.
+/// Columns of one pair by two rows.
 macro_rules! columns_2 {
     ($w:literal $next:literal, $a:tt $b:tt: $x0:ident $x1:ident) => {
         concat!(
@@ -86,7 +86,7 @@ macro_rules! columns_2 {
     };
 }
 
-/// The same by three rows.
+/// Columns by three rows.
 macro_rules! columns_3 {
     ($w:literal $next:literal, $a:tt $b:tt $c:tt) => {
         concat!(
@@ -99,7 +99,7 @@ macro_rules! columns_3 {
     };
 }
 
-/// The same by four rows, whose activations it loads.
+/// Columns by four rows, whose activations it loads.
 macro_rules! columns_4 {
     ($next:literal) => {
         concat!(
@@ -113,7 +113,7 @@ macro_rules! columns_4 {
     };
 }
 
-/// The same by five rows.
+/// Columns by five rows.
 macro_rules! columns_5 {
     ($next:literal) => {
         concat!(
@@ -128,7 +128,7 @@ macro_rules! columns_5 {
     };
 }
 
-/// The same by six rows.
+/// Columns by six rows.
 macro_rules! columns_6 {
     ($next:literal) => {
         concat!(

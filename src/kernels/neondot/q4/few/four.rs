@@ -18,7 +18,7 @@ registers! {
     // Totals of each row with the first strip and with the other.
     low_total0 = 8, low_total1 = 9, low_total2 = 10, low_total3 = 11,
     high_total0 = 12, high_total1 = 13, high_total2 = 14, high_total3 = 15,
-    // Of each row the sum of activations since the group's begin; a sixteenth; 128; zero of sums; what
+    // Each row's sum of activations since the group's begin; a sixteenth; 128; zero of sums; what
     // leaves low codes.
     running = 16, sixteenth = 17, c128 = 18, zero = 19, mask = 20,
     // Low codes of four columns, bytes of four columns each.
@@ -46,7 +46,7 @@ macro_rules! columns_2 {
     };
 }
 
-/// The same by three rows.
+/// Columns by three rows.
 macro_rules! columns_3 {
     ($next:literal $x0:ident $x1:ident $x2:ident) => {
         concat!(
@@ -60,7 +60,7 @@ macro_rules! columns_3 {
     };
 }
 
-/// The same by four rows.
+/// Columns by four rows.
 macro_rules! columns_4 {
     ($next:literal $x0:ident $x1:ident $x2:ident $x3:ident) => {
         concat!(

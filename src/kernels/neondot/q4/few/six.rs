@@ -22,7 +22,7 @@ registers! {
     low_total0 = 12, high_total0 = 13, low_total1 = 5, high_total1 = 11,
     // Sums of products, at the end of a block.
     low_dot = 14, high_dot = 15,
-    // Of four rows the sum of activations since the group's begin, then of two, and a sixteenth in the last
+    // Sums of activations since the group's begin: of four rows, then of two, with a sixteenth in the last
     // lane; 128; zero of sums; what leaves low codes.
     running = 16, running_last = 17, c128 = 18, zero = 19, mask = 20,
     // Low codes of four columns, bytes of four columns each.
@@ -56,7 +56,7 @@ macro_rules! columns_5 {
     };
 }
 
-/// The same by six rows.
+/// Columns by six rows.
 macro_rules! columns_6 {
     ($next:literal $x0:ident $x1:ident $x2:ident $x3:ident) => {
         concat!(

@@ -167,14 +167,14 @@ macro_rules! load_parameters_2 {
     };
 }
 
-/// The same of two strips, and four rows.
+/// Loads the parameters of two strips, and the activation sums of four rows.
 macro_rules! load_parameters_4 {
     ($scales:ident) => {
         concat!("ldr q", r!(x_sums), ", [{sums}], #16\n", load_two_strips!($scales))
     };
 }
 
-/// Of two strips, and three rows.
+/// Loads the parameters of two strips, and the activation sums of three rows.
 macro_rules! load_parameters_3 {
     ($scales:ident) => {
         concat!(

@@ -76,7 +76,7 @@ macro_rules! load_rows_2 {
     };
 }
 
-/// Of four.
+/// Loads a value of each of four rows.
 macro_rules! load_rows_4 {
     ($to:ident $from:literal) => {
         concat!("ldr q", r!($to), ", [{", $from, "}], #16\n")
