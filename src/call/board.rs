@@ -7,6 +7,7 @@ use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
 use crate::wire::call::{Call, Figures, Reply};
 use crate::wire::give::MESSAGE_MAX;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// What a master told.
@@ -46,7 +47,7 @@ pub(crate) struct Board {
 /// # Errors
 /// If the system refuses the address or a thread.
 pub(crate) fn start(board: Board, address: SocketAddr, key: Key) -> io::Result<SocketAddr> {
-    server::start("leap-call", address, key, board)
+    server::start(("leap-call", Purpose::Orders), address, key, board)
 }
 
 impl Service for Board {

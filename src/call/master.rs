@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::channel::{Channel, ChannelError};
 use crate::wire::call::{Call, FIGURES_LEN_MAX, Figures, Reply, TEXT_MAX};
 use crate::wire::give::REASON_MAX;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// Short calls, of which the quickest tells the round trip.
@@ -77,7 +78,7 @@ impl<'a> Called<'a> {
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Called<'a>, CallError> {
-        Ok(Called(Channel::connect(address, key, is_interrupted)?))
+        Ok(Called(Channel::connect(address, Purpose::Orders, key, is_interrupted)?))
     }
 
     /// Where it reaches this board.

@@ -1,5 +1,7 @@
 //! A connection of two boards that have one key: [`Channel`]. [`server`] takes such connections.
 
+mod destination;
+mod guests;
 pub(crate) mod server;
 
 use std::fmt;
@@ -9,8 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::sys::{net, random};
-use crate::wire::give::{self, MESSAGE_MAX, OPENING_LEN, VERSION};
+use crate::wire::give::MESSAGE_MAX;
 use crate::wire::noise::MESSAGE_LEN;
+use crate::wire::opening::{
+    self, DESTINATION_LEN, No, OPENING_LEN, Opening, PROLOGUE_LEN, Purpose, VERSION,
+};
 use crate::wire::seal::Key;
 use crate::wire::talk::{SEAL_BYTES, Talk};
 
@@ -36,6 +41,10 @@ pub enum ChannelError {
     Key,
     /// It speaks another version.
     Version(u32),
+    /// It is there for something else.
+    Purpose,
+    /// The greeting was meant for another board: somebody carried it elsewhere.
+    Destination,
     /// The user ended it.
     Interrupted,
 }
@@ -49,6 +58,11 @@ impl fmt::Display for ChannelError {
             ChannelError::Version(version) => {
                 write!(f, "it is of another release of LEAP (protocol {version}, here {VERSION})")
             }
+            ChannelError::Purpose => write!(f, "that port is there for something else"),
+            ChannelError::Destination => write!(
+                f,
+                "what it sends was meant for another address; a tunnel has to keep the port"
+            ),
             ChannelError::Interrupted => write!(f, "interrupted"),
         }
     }
@@ -67,61 +81,80 @@ pub(crate) struct Channel<'a> {
     stream: TcpStream,
     talk: Talk,
     is_interrupted: &'a dyn Fn() -> bool,
+    /// Hears that the other end has proved the key, and not only repeated what somebody said who has it.
+    on_proof: Option<&'a dyn Fn()>,
     /// A length and a sealed message.
     sealed: Box<[u8; 2 + MESSAGE_MAX + SEAL_BYTES]>,
 }
 
 impl<'a> Channel<'a> {
-    /// The end of who asks.
+    /// The end of who asks at `address`.
     pub(crate) fn connect(
         address: SocketAddr,
+        purpose: Purpose,
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Channel<'a>, ChannelError> {
         let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
         set_up(&stream)?;
-        let (ephemeral, own) = (random::seed()?, give::opening());
-        let end = key.end(&ephemeral, &own);
-        stream.write_all(&[&own[..], &end.greeting()].concat())?;
-        let version = read_opening(&mut stream, is_interrupted)?;
-        if version != VERSION {
-            return Err(ChannelError::Version(version));
-        }
+        let (ephemeral, prologue) = (random::seed()?, opening::prologue(purpose, address));
+        let end = key.end(&ephemeral, &prologue);
+        let greeting = end.greeting();
+        destination::remember(&greeting);
+        write(&mut stream, &[&prologue[..], &greeting].concat())?;
+        check_opening(&mut stream, purpose, is_interrupted)?;
         let mut answer = [0; MESSAGE_LEN];
-        read_all(&mut stream, &mut answer, PROOF, is_interrupted).map_err(|e| match e {
-            // One with another key hangs up.
-            ChannelError::Io(e) if e.kind() == ErrorKind::UnexpectedEof => ChannelError::Key,
-            e => e,
-        })?;
+        read_all(&mut stream, &mut answer, PROOF, is_interrupted)?;
+        match No::parse(&answer) {
+            Some(No::Key) => return Err(ChannelError::Key),
+            Some(No::Destination) => return Err(ChannelError::Destination),
+            None => {}
+        }
         let talk = end.conclude(&answer).ok_or(ChannelError::Key)?;
         Ok(Channel::new(stream, talk, is_interrupted))
     }
 
-    /// The end of who answers.
+    /// The end of who answers for `purpose`. `on_proof` is told when the other end has said something under what
+    /// was exchanged: a greeting may be a recorded one.
     fn accept(
         mut stream: TcpStream,
+        purpose: Purpose,
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
+        on_proof: &'a dyn Fn(),
     ) -> Result<Channel<'a>, ChannelError> {
         set_up(&stream)?;
-        let version = read_opening(&mut stream, is_interrupted)?;
-        let own = give::opening();
-        stream.write_all(&own)?;
-        if version != VERSION {
-            return Err(ChannelError::Version(version));
+        let mut prologue = [0; PROLOGUE_LEN];
+        let (opened, destination) = prologue.split_at_mut(OPENING_LEN);
+        read_all(&mut stream, opened, PROOF, is_interrupted)?;
+        let checked = check(opened, purpose);
+        if !matches!(checked, Err(ChannelError::Broken(_))) {
+            write(&mut stream, &opening::opening(purpose))?;
         }
+        checked?;
+        read_all(&mut stream, destination, PROOF, is_interrupted)?;
+        let to: [u8; DESTINATION_LEN] = destination.try_into().unwrap_or([0; DESTINATION_LEN]);
         let mut greeting = [0; MESSAGE_LEN];
         read_all(&mut stream, &mut greeting, PROOF, is_interrupted)?;
         let ephemeral = random::seed()?;
-        let accepted = key.end(&ephemeral, &own).accept(&greeting);
-        let (answer, talk) = accepted.ok_or(ChannelError::Key)?;
-        stream.write_all(&answer)?;
-        Ok(Channel::new(stream, talk, is_interrupted))
+        let accepted = key.end(&ephemeral, &prologue).accept(&greeting);
+        let Some((answer, talk)) = accepted else {
+            write(&mut stream, &No::Key.emit())?;
+            return Err(ChannelError::Key);
+        };
+        let (to, at) = (opening::destination(&to), stream.local_addr()?);
+        if !destination::is_meant(&greeting, to, at) {
+            write(&mut stream, &No::Destination.emit())?;
+            return Err(ChannelError::Destination);
+        }
+        write(&mut stream, &answer)?;
+        let channel = Channel::new(stream, talk, is_interrupted);
+        Ok(Channel { on_proof: Some(on_proof), ..channel })
     }
 
     fn new(stream: TcpStream, talk: Talk, is_interrupted: &'a dyn Fn() -> bool) -> Channel<'a> {
         let sealed = Box::new([0; 2 + MESSAGE_MAX + SEAL_BYTES]);
-        Channel { stream, talk, is_interrupted, sealed }
+        Channel { stream, talk, is_interrupted, on_proof: None, sealed }
     }
 
     /// Where the other end reaches this one.
@@ -144,7 +177,7 @@ impl<'a> Channel<'a> {
         for message in bytes.chunks(MESSAGE_MAX) {
             let len = self.talk.seal(message, &mut self.sealed[2..]);
             self.sealed[..2].copy_from_slice(&(len as u16).to_le_bytes());
-            self.stream.write_all(&self.sealed[..2 + len])?;
+            write(&mut self.stream, &self.sealed[..2 + len])?;
         }
         Ok(())
     }
@@ -156,7 +189,12 @@ impl<'a> Channel<'a> {
         let len = usize::from(u16::from_le_bytes(len));
         let sealed = self.sealed.get_mut(..len).ok_or(ChannelError::Broken("a long message"))?;
         read_all(&mut self.stream, sealed, SILENCE, self.is_interrupted)?;
-        self.talk.open(sealed, out).ok_or(ChannelError::Broken("a message that does not open"))
+        let opened = self.talk.open(sealed, out);
+        let len = opened.ok_or(ChannelError::Broken("a message that does not open"))?;
+        if let Some(on_proof) = self.on_proof.take() {
+            on_proof();
+        }
+        Ok(len)
     }
 
     /// Fills `out` with messages as [`send`](Self::send) cuts them.
@@ -176,13 +214,36 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-fn read_opening(
+/// Reads how the other end opens the connection.
+fn check_opening(
     stream: &mut TcpStream,
+    purpose: Purpose,
     is_interrupted: &dyn Fn() -> bool,
-) -> Result<u32, ChannelError> {
+) -> Result<(), ChannelError> {
     let mut bytes = [0; OPENING_LEN];
     read_all(stream, &mut bytes, PROOF, is_interrupted)?;
-    give::parse_opening(&bytes).map_err(|_| ChannelError::Broken("it is no board"))
+    check(&bytes, purpose)
+}
+
+/// Whether an opening is of this version and for this purpose.
+fn check(bytes: &[u8], purpose: Purpose) -> Result<(), ChannelError> {
+    let opened = bytes.first_chunk().map(Opening::parse);
+    match opened {
+        Some(Ok(Opening { version, .. })) if version != VERSION => {
+            Err(ChannelError::Version(version))
+        }
+        Some(Ok(opened)) if opened.purpose == Some(purpose) => Ok(()),
+        Some(Ok(_)) => Err(ChannelError::Purpose),
+        _ => Err(ChannelError::Broken("it is no board")),
+    }
+}
+
+/// Writes all of `bytes`. An end that takes nothing for [`SILENCE`] is a timeout.
+fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => e,
+    })
 }
 
 fn read_all(

@@ -2,20 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::guests::Guests;
 use super::{Channel, ChannelError};
+use crate::sys::net;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// Connections at the same time; others wait.
-const CONNECTIONS_MAX: usize = 64;
 /// Strangers that are remembered.
 const STRANGERS_MAX: usize = 64;
-/// How long the next one waits where the system has no room for it.
-const RETRY: Duration = Duration::from_millis(500);
+/// How long the next connection waits where the system has no room for it.
+const RETRY: Duration = Duration::from_millis(100);
 
 /// What becomes of connections.
 pub(crate) trait Service: Send + Sync + 'static {
@@ -31,27 +31,28 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 struct Server<S> {
     service: S,
+    purpose: Purpose,
     key: Key,
-    n_connections: AtomicUsize,
+    guests: Guests,
     /// Who has been told of as a stranger.
     strangers: Mutex<Vec<IpAddr>>,
 }
 
-/// Lets `service` talk with whoever has the key and connects to `address`, for as long as the process
+/// Lets `service` talk with whoever has the key and connects to `address` for `purpose`, for as long as the process
 /// lives. Threads are called `name`. Returns where it listens.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.
 pub(crate) fn start<S: Service>(
-    name: &'static str,
+    (name, purpose): (&'static str, Purpose),
     address: SocketAddr,
     key: Key,
     service: S,
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
-    let (n_connections, strangers) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let server = Arc::new(Server { service, key, n_connections, strangers });
+    let (guests, strangers) = (Guests::default(), Mutex::new(Vec::new()));
+    let server = Arc::new(Server { service, purpose, key, guests, strangers });
     let accept = move || accept(name, &listener, &server);
     thread::Builder::new().name(name.to_owned()).spawn(accept)?;
     Ok(bound)
@@ -59,33 +60,49 @@ pub(crate) fn start<S: Service>(
 
 fn accept<S: Service>(name: &str, listener: &TcpListener, server: &Arc<Server<S>>) {
     loop {
-        if server.n_connections.load(Ordering::Acquire) >= CONNECTIONS_MAX {
-            thread::sleep(RETRY);
-            continue;
-        }
-        let Ok((stream, from)) = listener.accept() else {
-            thread::sleep(RETRY);
-            continue;
-        };
-        server.n_connections.fetch_add(1, Ordering::AcqRel);
-        let served = Arc::clone(server);
-        let serve = move || {
-            served.serve(stream, from.ip());
-            served.n_connections.fetch_sub(1, Ordering::AcqRel);
-        };
-        if thread::Builder::new().name(name.to_owned()).spawn(serve).is_err() {
-            server.n_connections.fetch_sub(1, Ordering::AcqRel);
+        match listener.accept() {
+            Ok((stream, from)) => admit(name, (stream, from.ip()), server),
+            Err(e) if net::is_out_of_files(&e) && server.guests.dismiss_oldest() => {}
+            Err(_) => thread::sleep(RETRY),
         }
     }
 }
 
+fn admit<S: Service>(name: &str, (stream, from): (TcpStream, IpAddr), server: &Arc<Server<S>>) {
+    // Without a second handle nobody could send it away again.
+    let Ok(handle) = stream.try_clone() else {
+        server.guests.dismiss_oldest();
+        return;
+    };
+    let (id, is_crowd) = server.guests.admit(handle, from.to_canonical());
+    if is_crowd {
+        let crowd = "it opens one connection after the other and proves no key";
+        server.refuse(from, &ChannelError::Broken(crowd));
+    }
+    let served = Arc::clone(server);
+    let serve = move || {
+        served.serve(stream, from, id);
+        served.guests.forget(id);
+    };
+    if thread::Builder::new().name(name.to_owned()).spawn(serve).is_err() {
+        server.guests.forget(id);
+        server.guests.dismiss_oldest();
+    }
+}
+
 impl<S: Service> Server<S> {
-    fn serve(&self, stream: TcpStream, from: IpAddr) {
-        let channel = Channel::accept(stream, &self.key, &|| false);
+    fn serve(&self, stream: TcpStream, from: IpAddr, id: u64) {
+        let on_proof = || self.guests.prove(id);
+        let channel = Channel::accept(stream, self.purpose, &self.key, &|| false, &on_proof);
         match channel.and_then(|channel| self.service.talk(channel, from)) {
             Ok(()) | Err(ChannelError::Io(_) | ChannelError::Interrupted) => {}
-            Err(why) if self.is_new(from) => self.service.refuse(from, &why),
-            Err(_) => {}
+            Err(why) => self.refuse(from, &why),
+        }
+    }
+
+    fn refuse(&self, from: IpAddr, why: &ChannelError) {
+        if self.is_new(from) {
+            self.service.refuse(from, why);
         }
     }
 
@@ -99,3 +116,6 @@ impl<S: Service> Server<S> {
         is_new
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ pub(crate) use super::content::Content;
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
 use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question};
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// What there is to tell of it.
@@ -51,7 +52,7 @@ pub(crate) fn start(
     key: Key,
     tell: Tell,
 ) -> io::Result<SocketAddr> {
-    server::start("leap-give", address, key, Giver { content, tell })
+    server::start(("leap-give", Purpose::Layers), address, key, Giver { content, tell })
 }
 
 impl Service for Giver {

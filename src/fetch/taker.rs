@@ -18,6 +18,7 @@ use crate::channel::{Channel, ChannelError};
 use crate::sys::file::free_bytes;
 use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX, Rows};
 use crate::wire::hello;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// Most pieces that are asked for and not yet safe on the disk, a MiB: what a power cut may cost.
@@ -124,7 +125,7 @@ pub(crate) fn fetch(
     address: SocketAddr,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fetched, FetchError> {
-    let mut channel = Channel::connect(address, order.key, order.is_interrupted)?;
+    let mut channel = Channel::connect(address, Purpose::Layers, order.key, order.is_interrupted)?;
     let offer = ask(&mut channel, order)?;
     let Offer { layers, bytes, fingerprint, rows } = offer.clone();
     let has_all_rows = order.rows.is_none();

@@ -13,7 +13,8 @@ use super::taker::{self, FetchError, Fetched, Order};
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
 use crate::format::model::{Header, Slice, TensorKind};
-use crate::wire::give::{MESSAGE_MAX, Offer, PIECE_BYTES, Question, Rows, opening};
+use crate::wire::give::{MESSAGE_MAX, Offer, PIECE_BYTES, Question, Rows};
+use crate::wire::opening::{No, Purpose, opening};
 use crate::wire::seal::Key;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/demo.bin");
@@ -172,12 +173,12 @@ fn strangers_are_told_and_others_served() {
     assert!(told.recv().unwrap().contains("no board"));
     // Who has been told of is not told of again.
     let mut newer = TcpStream::connect(from).unwrap();
-    let mut hello = opening();
+    let mut hello = opening(Purpose::Layers);
     hello[4] += 1;
     newer.write_all(&hello).unwrap();
     let mut answer = [0; 16];
     newer.read_exact(&mut answer).unwrap();
-    assert_eq!(answer, opening());
+    assert_eq!(answer, opening(Purpose::Layers));
     let folder = Folder::new("others");
     assert!(fetch(from, &folder, 4).is_ok());
     assert!(told.recv().unwrap().starts_with("Begun"));
@@ -188,7 +189,10 @@ fn who_is_no_board_gives_nothing() {
     let listener = TcpListener::bind(ANY).unwrap();
     let from = listener.local_addr().unwrap();
     let server = thread::spawn(move || {
-        for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 9], &opening()] {
+        let opening = opening(Purpose::Layers);
+        let other_key = [&opening[..], &No::Key.emit()].concat();
+        let no_board = &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..];
+        for answer in [no_board, &[0; 9], &opening, &other_key] {
             let mut stream = listener.accept().unwrap().0;
             stream.write_all(answer).unwrap();
             // What was asked is read, so that the connection is not reset before the answer.
@@ -197,6 +201,8 @@ fn who_is_no_board_gives_nothing() {
     });
     let folder = Folder::new("no-board");
     assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Broken(_)))));
+    assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
+    // It was sent away before its turn came, as others crowd there.
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
     assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Key))));
     server.join().unwrap();
@@ -230,7 +236,8 @@ impl Service for Liar {
 #[test]
 fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     let tell = |offer: Offer, piece: Vec<u8>| {
-        let from = server::start("leap-liar", ANY, key(), Liar { offer, piece }).unwrap();
+        let from = server::start(("leap-liar", Purpose::Layers), ANY, key(), Liar { offer, piece })
+            .unwrap();
         let folder = Folder::new("liar");
         let error = fetch(from, &folder, 2).unwrap_err();
         assert!(folder.names().iter().all(|name| name.ends_with(".part")), "{:?}", folder.names());
@@ -252,7 +259,7 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     assert!(tell(offer.clone(), Vec::new()).may_pass());
     // Of the right length, and other bytes: what they are is found out before they are used.
     let piece = vec![1; PIECE_BYTES as usize];
-    let from = server::start("leap-liar", ANY, key(), Liar { offer, piece });
+    let from = server::start(("leap-liar", Purpose::Layers), ANY, key(), Liar { offer, piece });
     let folder = Folder::new("wrong");
     let fetched = fetch(from.unwrap(), &folder, 2).unwrap();
     assert!(Header::parse(&fs::read(fetched.path).unwrap()).is_err());

@@ -1,5 +1,5 @@
 //! How a ring gets its boards: the master calls each, hears what it can do, and tells it the ring. The
-//! connection is opened as [`super::give`] says.
+//! connection is opened as [`super::opening`] says.
 //!
 //! ```text
 //! call of the master                   figures

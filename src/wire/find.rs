@@ -13,8 +13,8 @@
 //! An answer is no longer than its question, so that nobody gains by asking in another's name.
 
 use super::fields::{Writer, u32_at, u64_at};
-use super::give::VERSION;
 use super::hello::Tag;
+use super::opening::VERSION;
 use super::seal::{Key, is_equal};
 
 /// Bytes of a question, and of an answer.

@@ -2,10 +2,8 @@
 //! takes that piece by piece.
 //!
 //! ```text
-//! opening, 16 bytes, of both ends      then of who asks, and after it of who gives
-//!  0 u32 magic "LEPG"                   [48] greeting, [48] answer: see noise
-//!  4 u32 version
-//!  8 u64 0                              then messages: u16 bytes, and as many sealed: see talk
+//! opening of both ends, greeting, answer: see opening
+//! then messages: u16 bytes, and as many sealed: see talk
 //!
 //! question, 84 bytes                   offer, 40 bytes
 //!  0 u32 0 WANT, 1 HASH, 2 PIECE        0 u32 1
@@ -31,8 +29,6 @@ use super::fields::{Writer, u16_at, u32_at, u64_at};
 use super::name::{NAME_MAX, Name, printable, put_text, text};
 use super::team::NODES_MAX;
 
-/// Bytes with which both ends open a connection.
-pub const OPENING_LEN: usize = 16;
 /// Bytes of a question.
 pub const QUESTION_LEN: usize = ROWS_AT + 4 + 2 * NODES_MAX;
 /// Where a question says which rows are wanted.
@@ -47,28 +43,6 @@ pub const MESSAGE_MAX: usize = 1 << 15;
 pub const HASH_LEN: usize = 32;
 /// Most bytes of a text that says why not.
 pub const REASON_MAX: usize = 256;
-
-const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
-/// Only equal versions talk.
-pub const VERSION: u32 = 5;
-
-/// With what an end opens a connection.
-pub fn opening() -> [u8; OPENING_LEN] {
-    let mut bytes = [0; OPENING_LEN];
-    Writer::new(&mut bytes).u32(MAGIC).u32(VERSION);
-    bytes
-}
-
-/// The version of who opened a connection so.
-///
-/// # Errors
-/// If that is something else.
-pub fn parse_opening(bytes: &[u8; OPENING_LEN]) -> Result<u32, WireError> {
-    match u32_at(bytes, 0) == MAGIC {
-        true => Ok(u32_at(bytes, 4)),
-        false => Err(WireError::Field("magic")),
-    }
-}
 
 /// The rows that a node of a team has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,11 +248,5 @@ mod tests {
         let endless = Offer { bytes: u64::MAX, ..offer };
         assert!(parse_answer(&endless.emit()).is_err());
         assert!(parse_answer(&[9; 40]).is_err());
-    }
-
-    #[test]
-    fn an_opening_says_its_version() {
-        assert_eq!(parse_opening(&opening()), Ok(VERSION));
-        assert!(parse_opening(b"GET / HTTP/1.1\r\n").is_err());
     }
 }

@@ -7,7 +7,8 @@
 //! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
 //! - [`team`]: what the nodes of a team tell each other, inside such frames.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
-//! - [`give`]: how a board gets its layers from another one, over a connection that [`talk`] seals.
+//! - [`opening`]: how a board opens a TCP connection to another one, which [`talk`] seals.
+//! - [`give`]: how a board gets its layers from another one, over such a connection.
 //! - [`call`]: how boards without a ring file get their places, over such a connection. [`find`]: how a master finds them.
 //! - [`draft`]: how another board guesses how texts go on, over such a connection.
 //!
@@ -30,6 +31,7 @@ mod kv;
 mod line;
 mod name;
 pub mod noise;
+pub mod opening;
 pub mod piece;
 mod reason;
 mod refusal;

@@ -20,6 +20,7 @@ use crate::wire::draft::{
     ANSWER_MAX, Answer, Ask, Draft, IDS_MAX, Ids, Node, TEXTS_MAX, Text, emit_text,
 };
 use crate::wire::give::MESSAGE_MAX;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// Number of drafts asked for after a prompt, while the acceptance rate is unknown.
@@ -163,7 +164,7 @@ impl<'a> Line<'a> {
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Line<'a>, DraftNodeError> {
         let address = place.at.resolve(|_| true).map_err(DraftNodeError::Place)?;
-        let channel = Channel::connect(address, &place.key, is_interrupted)?;
+        let channel = Channel::connect(address, Purpose::Guesses, &place.key, is_interrupted)?;
         Ok(Line { channel, out: Vec::with_capacity(MESSAGE_MAX), bytes: [0; ANSWER_MAX] })
     }
 

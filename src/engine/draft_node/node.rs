@@ -13,6 +13,7 @@ use crate::sampler::argmax;
 use crate::tokenizer::Tokenizer;
 use crate::wire::draft::{self, Answer, Ask, Draft, Ids, Node, TOKEN_MAX, Text};
 use crate::wire::give::MESSAGE_MAX;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 /// Ids of a text that are read before it is looked whether the text is another by now.
@@ -61,7 +62,7 @@ pub fn start(
     let Vocabulary { len, hash } = Vocabulary::new(&tokenizer);
     let about = Node { n_texts: 0, vocab_len: len, ctx_len: engine.ctx_len() as u32, hash };
     let node = DraftNode { engine: Mutex::new(engine), tokenizer, about, tell };
-    server::start("leap-draft", address, key, node)
+    server::start(("leap-draft", Purpose::Guesses), address, key, node)
 }
 
 /// What a master has said of a text, and what the node thinks that follows.

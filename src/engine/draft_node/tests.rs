@@ -18,6 +18,7 @@ use crate::tokenizer::Tokenizer;
 use crate::transport::place::HostPort;
 use crate::wire::draft::{ANSWER_MAX, Answer, Ask, Draft, Ids, Node, Text, emit_draft, emit_text};
 use crate::wire::give::MESSAGE_MAX;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 const KEY: [u8; 32] = [7; 32];
@@ -254,7 +255,7 @@ fn a_hostile_node_is_told_of_once_and_harms_nobody() {
 
 /// Whether a master tells of this node that its drafts are `wanted`, and goes on without.
 fn is_told_of_once(hostile: Hostile, wanted: &str) {
-    let at = server::start("leap-test", ANY, Key::new(KEY), hostile).unwrap();
+    let at = server::start(("leap-test", Purpose::Guesses), ANY, Key::new(KEY), hostile).unwrap();
     let (mut drafter, told) = drafter(at, 1);
     let mut ids = prompt(9);
     let until = Instant::now() + Duration::from_secs(60);
@@ -280,7 +281,7 @@ fn is_told_of_once(hostile: Hostile, wanted: &str) {
 #[test]
 fn a_node_hangs_up_on_masters_that_make_no_sense() {
     let (at, told) = node(2);
-    let connect = || Channel::connect(at, &Key::new(KEY), &|| false).unwrap();
+    let connect = || Channel::connect(at, Purpose::Guesses, &Key::new(KEY), &|| false).unwrap();
     let (mut out, mut bytes) = (Vec::new(), [0; ANSWER_MAX]);
     let text = Text { index: 0, serial: 1, from: 0, wanted: 4, ids: Ids::default() };
     let beyond = Text { index: 1, ..text };

@@ -1,0 +1,88 @@
+//! Whether a greeting was meant for the board that it reached.
+//!
+//! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another one that
+//! has the key. So it names its destination. Where addresses are translated on the way (containers, public addresses
+//! of machines in the cloud) that is none of this board's, and nobody here can tell; but an address beside this
+//! board's own is another board's.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use crate::wire::noise::Message;
+
+/// Greetings of this process that are remembered: more than it has under way.
+const SENT_MAX: usize = 256;
+
+/// What this process has greeted others with.
+static SENT: Mutex<VecDeque<Message>> = Mutex::new(VecDeque::new());
+
+/// Remembers a greeting that is about to be sent.
+pub(super) fn remember(greeting: &Message) {
+    let mut sent = SENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if sent.len() == SENT_MAX {
+        sent.pop_front();
+    }
+    sent.push_back(*greeting);
+}
+
+/// Whether a greeting for `to` that arrived `at` this board is to be answered.
+pub(super) fn is_meant(greeting: &Message, to: SocketAddr, at: SocketAddr) -> bool {
+    let (to, at) = (plain(to), plain(at));
+    to == at || !(is_near(to.ip(), at.ip()) || is_own(greeting))
+}
+
+fn is_own(greeting: &Message) -> bool {
+    SENT.lock().unwrap_or_else(PoisonError::into_inner).contains(greeting)
+}
+
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Whether both are addresses of one network, as far as that can be seen.
+fn is_near(a: IpAddr, b: IpAddr) -> bool {
+    match (a, b) {
+        _ if a.is_loopback() || b.is_loopback() => a.is_loopback() && b.is_loopback(),
+        (IpAddr::V4(a), IpAddr::V4(b)) => a.octets()[..3] == b.octets()[..3],
+        (IpAddr::V6(a), IpAddr::V6(b)) => a.octets()[..8] == b.octets()[..8],
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_greeting_for_a_neighbour_is_not_answered() {
+        let stranger = [9; 48];
+        for (to, arrived, wanted) in [
+            ("10.0.0.7:9998", "10.0.0.7:9998", true),
+            ("10.0.0.7:9998", "[::ffff:10.0.0.7]:9998", true),
+            ("10.0.0.8:9998", "10.0.0.7:9998", false),
+            ("10.0.0.7:9997", "10.0.0.7:9998", false),
+            ("127.0.0.2:9998", "127.0.0.1:9998", false),
+            ("[fd00::1]:9998", "[fd00::2]:9998", false),
+            // Behind a translator.
+            ("3.14.15.92:9998", "10.0.0.7:9998", true),
+            ("192.168.1.11:8000", "172.17.0.2:9998", true),
+            ("127.0.0.1:8000", "172.17.0.2:9998", true),
+        ] {
+            assert_eq!(is_meant(&stranger, at(to), at(arrived)), wanted, "{to} {arrived}");
+        }
+    }
+
+    #[test]
+    fn what_this_process_sent_elsewhere_does_not_come_back() {
+        let own = [8; 48];
+        assert!(is_meant(&own, at("3.14.15.92:9998"), at("10.0.0.7:9998")));
+        remember(&own);
+        assert!(!is_meant(&own, at("3.14.15.92:9998"), at("10.0.0.7:9998")));
+        assert!(is_meant(&own, at("10.0.0.7:9998"), at("10.0.0.7:9998")));
+    }
+}

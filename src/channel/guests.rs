@@ -1,0 +1,108 @@
+//! Who is connected to a port, and who makes way when many are.
+//!
+//! Whoever has not proved the key may be a stranger. There are bounds on how many such connections there are at once,
+//! and how many of one address; behind them the oldest makes way for the next. Addresses from which the key was
+//! proved before keep theirs longest.
+
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Connections at the same time that have not proved the key.
+pub(super) const UNPROVEN_MAX: usize = 64;
+/// Those of them that come from one address.
+pub(super) const UNPROVEN_MAX_EACH: usize = 16;
+/// Connections at the same time that have proved the key.
+pub(super) const PROVEN_MAX: usize = 256;
+/// Addresses that are remembered because the key was proved from there.
+const MEMBERS_MAX: usize = 256;
+
+/// The connections of a port.
+#[derive(Default)]
+pub(super) struct Guests(Mutex<List>);
+
+#[derive(Default)]
+struct List {
+    next_id: u64,
+    /// In the order in which they came.
+    guests: Vec<Guest>,
+    /// Where the key was proved from, the last one last.
+    members: Vec<IpAddr>,
+}
+
+struct Guest {
+    id: u64,
+    from: IpAddr,
+    is_proven: bool,
+    /// To send it away.
+    stream: TcpStream,
+}
+
+impl Guests {
+    /// Takes a connection in: its number, and whether others of its address had to make way.
+    pub(super) fn admit(&self, stream: TcpStream, from: IpAddr) -> (u64, bool) {
+        let mut list = self.list();
+        let is_crowd = list.n_unproven(|guest| guest.from == from) >= UNPROVEN_MAX_EACH;
+        if is_crowd {
+            list.dismiss(|guest| !guest.is_proven && guest.from == from);
+        } else if list.n_unproven(|_| true) >= UNPROVEN_MAX {
+            list.dismiss_stranger();
+        }
+        let id = list.next_id;
+        list.next_id += 1;
+        list.guests.push(Guest { id, from, is_proven: false, stream });
+        (id, is_crowd)
+    }
+
+    /// This connection has proved the key. Behind the bound of such ones the oldest makes way: its board may be gone.
+    pub(super) fn prove(&self, id: u64) {
+        let mut list = self.list();
+        if list.guests.iter().filter(|guest| guest.is_proven).count() >= PROVEN_MAX {
+            list.dismiss(|guest| guest.is_proven);
+        }
+        let Some(guest) = list.guests.iter_mut().find(|guest| guest.id == id) else { return };
+        guest.is_proven = true;
+        let from = guest.from;
+        list.members.retain(|member| *member != from);
+        if list.members.len() == MEMBERS_MAX {
+            list.members.remove(0);
+        }
+        list.members.push(from);
+    }
+
+    /// This connection is over.
+    pub(super) fn forget(&self, id: u64) {
+        self.list().guests.retain(|guest| guest.id != id);
+    }
+
+    /// Sends away the oldest connection that has not proved the key; whether there was one.
+    pub(super) fn dismiss_oldest(&self) -> bool {
+        self.list().dismiss_stranger()
+    }
+
+    /// Nobody panics with the list in hand, and a list is sound anyway.
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    fn n_unproven(&self, is_one: impl Fn(&Guest) -> bool) -> usize {
+        self.guests.iter().filter(|guest| !guest.is_proven && is_one(guest)).count()
+    }
+
+    /// Sends away the oldest that is unproven, rather one from where the key was never proved.
+    fn dismiss_stranger(&mut self) -> bool {
+        let members = std::mem::take(&mut self.members);
+        let is_dismissed = self.dismiss(|guest| !guest.is_proven && !members.contains(&guest.from))
+            || self.dismiss(|guest| !guest.is_proven);
+        self.members = members;
+        is_dismissed
+    }
+
+    fn dismiss(&mut self, is_one: impl Fn(&Guest) -> bool) -> bool {
+        let Some(oldest) = self.guests.iter().position(is_one) else { return false };
+        // Its thread reads the end of the stream, and is over.
+        let _ = self.guests.remove(oldest).stream.shutdown(Shutdown::Both);
+        true
+    }
+}
