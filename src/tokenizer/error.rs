@@ -10,8 +10,8 @@ use crate::format::{ChatTemplate, FormatError};
 pub enum TokenizerError {
     /// The bytes are not a tokenizer file.
     Format(FormatError),
-    /// No token stands for this byte, so some text could not be encoded.
-    MissingByte(u8),
+    /// No token stands for any byte, so no text could be encoded.
+    NoBytes,
     /// Two tokens are listed to merge, but together they are no token.
     MissingMerge {
         /// Id of the left token.
@@ -36,9 +36,7 @@ impl fmt::Display for TokenizerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TokenizerError::Format(e) => e.fmt(f),
-            TokenizerError::MissingByte(byte) => {
-                write!(f, "vocabulary has no token for the byte {byte:#04x}")
-            }
+            TokenizerError::NoBytes => f.write_str("the vocabulary has no token for any byte"),
             TokenizerError::MissingMerge { left, right } => {
                 write!(f, "tokens {left} and {right} are to merge, but into no token")
             }

@@ -4,11 +4,13 @@
 //! loop (`merge`), which takes the best pair from a priority queue, O(n log n) for a text
 //! of n bytes:
 //!
-//! - byte-level: `split` cuts the text as the model's splitter does, each piece merges on its own;
+//! - byte-level: `split` cuts the text as the model's splitter does, `byte_level` merges each piece on
+//!   its own;
 //! - SentencePiece: `sentencepiece` normalises the text, which merges as a whole.
 //!
 //! [`Decoder`] turns ids into text as they come; [`ChatFormat`] writes conversations.
 
+mod byte_level;
 mod chat;
 mod decode;
 mod error;
@@ -28,12 +30,10 @@ pub use thoughts::{Part, ThoughtFilter, Thoughts};
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use crate::format::tokenizer::{
-    Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab, byte_piece,
-};
+use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind};
 use crate::format::{ChatTemplate, ChatTexts};
 use matcher::Matcher;
-use merge::{Merger, Rules};
+use merge::Rules;
 
 /// CodeLlama's markers: before what precedes, what follows and what is wanted, and its end.
 pub const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>", "\u{2581}<EOT>"];
@@ -51,7 +51,8 @@ pub struct Tokenizer {
     chat_texts: ChatTexts,
     /// Holds the vocabulary too.
     rules: Rules,
-    /// The token of each byte; unused where SentencePiece has no byte fallback.
+    /// The token of each byte, or [`NO_ID`]; no bytes have one where SentencePiece has no byte
+    /// fallback.
     byte_ids: [u32; 256],
     unknown: Option<u32>,
     /// Control, unknown and user-defined tokens.
@@ -78,7 +79,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If a byte could not be encoded, or a merge makes something that is no token.
+    /// If no text could be encoded, or a merge makes something that is no token.
     pub fn new(file: TokenizerFile) -> Result<Tokenizer, TokenizerError> {
         let TokenizerFile {
             kind,
@@ -95,8 +96,8 @@ impl Tokenizer {
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
         let byte_ids = match kind {
-            TokenizerKind::ByteLevel => bytes_as_tokens(&rules)?,
-            TokenizerKind::SentencePiece if flags.byte_fallback => byte_pieces(vocab)?,
+            TokenizerKind::ByteLevel => byte_level::byte_ids(&rules)?,
+            TokenizerKind::SentencePiece if flags.byte_fallback => sentencepiece::byte_ids(vocab),
             TokenizerKind::SentencePiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
@@ -242,25 +243,6 @@ impl Tokenizer {
         }
     }
 
-    fn encode_bytes(&self, text: &str, out: &mut Vec<u32>) {
-        let mut merger = Merger::default();
-        for piece in split::pieces(self.splitter, text) {
-            let piece = piece.as_bytes();
-            if self.flags.whole_pieces
-                && let Some(id) = self.rules.token(piece)
-            {
-                out.push(id);
-                continue;
-            }
-            merger.clear();
-            for (at, &byte) in piece.iter().enumerate() {
-                merger.push(self.byte_ids[usize::from(byte)], at..at + 1, false);
-            }
-            merger.merge(&self.rules, piece);
-            out.extend(merger.symbols().map(|symbol| symbol.id));
-        }
-    }
-
     /// The token that a text starts with, if the model has one.
     pub fn bos(&self) -> Option<u32> {
         self.bos
@@ -317,25 +299,4 @@ const NO_ID: u32 = u32::MAX;
 
 fn is_special(kind: TokenKind) -> bool {
     matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined)
-}
-
-fn bytes_as_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
-    let mut ids = [NO_ID; 256];
-    for (byte, id) in (0u8..=255).zip(&mut ids) {
-        *id = rules.token(&[byte]).ok_or(TokenizerError::MissingByte(byte))?;
-    }
-    Ok(ids)
-}
-
-fn byte_pieces(vocab: &Vocab) -> Result<[u32; 256], TokenizerError> {
-    let mut ids = [NO_ID; 256];
-    for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
-        if let Some(byte) = byte_piece(piece) {
-            ids[usize::from(byte)] = id;
-        }
-    }
-    match (0u8..=255).find(|&byte| ids[usize::from(byte)] == NO_ID) {
-        Some(byte) => Err(TokenizerError::MissingByte(byte)),
-        None => Ok(ids),
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::merge::Merger;
 use super::{NO_ID, Tokenizer};
-use crate::format::tokenizer::{SPACE_MARK, TokenKind};
+use crate::format::tokenizer::{SPACE_MARK, TokenKind, Vocab, byte_piece};
 
 impl Tokenizer {
     /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
@@ -65,8 +65,9 @@ impl Tokenizer {
         if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {
             out.push(id);
             *after_unknown = false;
-        } else if self.flags.byte_fallback {
+        } else if text.iter().all(|&byte| self.byte_ids[usize::from(byte)] != NO_ID) {
             out.extend(text.iter().map(|&byte| self.byte_ids[usize::from(byte)]));
+            *after_unknown = false;
         } else if let (Some(unknown), false) = (self.unknown, *after_unknown) {
             // A run of unknown characters is one unknown token.
             out.push(unknown);
@@ -104,6 +105,17 @@ impl Tokenizer {
         }
         normal
     }
+}
+
+/// The byte token of each byte, or [`NO_ID`].
+pub(super) fn byte_ids(vocab: &Vocab) -> [u32; 256] {
+    let mut ids = [NO_ID; 256];
+    for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
+        if let Some(byte) = byte_piece(piece) {
+            ids[usize::from(byte)] = id;
+        }
+    }
+    ids
 }
 
 fn next_char(text: &str, at: usize) -> usize {

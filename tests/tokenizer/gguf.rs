@@ -12,7 +12,7 @@ use crate::families::{TEMPLATES, check_chat};
 use crate::{cases, encode, encode_with_special, file, golden, ids_of, reread, text_of};
 
 /// The tokenizer of llama3-tiny as a GGUF file has it, with `changes` to its fields.
-fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
+pub(crate) fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
     let template = text_value("{{ '<|start_header_id|>' + message['role'] }}");
     let (bos, eos) = (id_value(4064), id_value(4073));
     let own: [(&str, &[u8]); 3] = [
@@ -24,7 +24,7 @@ fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
 }
 
 /// The byte-level tokenizer in the golden folder `model` as a GGUF file has it.
-fn byte_level_gguf(
+pub(crate) fn byte_level_gguf(
     folder: &Folder,
     model: &str,
     splitter: &str,
@@ -72,7 +72,7 @@ fn byte_level_gguf(
 }
 
 /// A file with these fields and no tensors.
-fn gguf(fields: Vec<(&str, Vec<u8>)>) -> Vec<u8> {
+pub(crate) fn gguf(fields: Vec<(&str, Vec<u8>)>) -> Vec<u8> {
     let mut file = [&b"GGUF"[..], &3u32.to_le_bytes(), &[0; 8]].concat();
     file.extend((fields.len() as u64).to_le_bytes());
     for (key, value) in fields {
@@ -83,17 +83,17 @@ fn gguf(fields: Vec<(&str, Vec<u8>)>) -> Vec<u8> {
 }
 
 /// A string as GGUF files have them.
-fn string(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes(), bytes].concat()
 }
 
 /// A field's value that is a string.
-fn text_value(text: &str) -> Vec<u8> {
+pub(crate) fn text_value(text: &str) -> Vec<u8> {
     [&8u32.to_le_bytes(), &string(text.as_bytes())[..]].concat()
 }
 
 /// A list of `len` values of type `kind`.
-fn list(kind: u32, len: usize, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn list(kind: u32, len: usize, bytes: &[u8]) -> Vec<u8> {
     [&9u32.to_le_bytes(), &kind.to_le_bytes(), &(len as u64).to_le_bytes()[..], bytes].concat()
 }
 
@@ -143,7 +143,7 @@ fn gguf_names_of_splitters_lead_to_the_reference_ids() {
 }
 
 /// A field's value that is an id.
-fn id_value(id: u32) -> Vec<u8> {
+pub(crate) fn id_value(id: u32) -> Vec<u8> {
     [4u32.to_le_bytes(), id.to_le_bytes()].concat()
 }
 

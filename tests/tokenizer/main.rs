@@ -9,6 +9,7 @@ mod decode;
 mod families;
 mod gguf;
 mod hostile;
+mod missing_bytes;
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use super::template;
 use super::token::{AddedToken, Token, VOCAB_MAX};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
-    TokenizerKind, Vocab,
+    TokenizerKind, Vocab, byte_piece,
 };
 use crate::format::{ChatTemplate, ChatTexts, excerpt};
 use crate::tokenizer::INFILL;
@@ -211,6 +211,42 @@ impl Draft {
             return Err(format!("the end token {id} is not in the vocabulary of {size}"));
         }
         Ok(())
+    }
+
+    /// The bytes of UTF-8 that have no token: vocabularies lack what their training text lacked.
+    pub(super) fn missing_bytes(&self) -> Vec<u8> {
+        let mut is_there = [false; 256];
+        for token in &self.tokens {
+            let byte = match (self.kind, token.kind, token.bytes.as_slice()) {
+                (TokenizerKind::ByteLevel, TokenKind::Normal, &[byte]) => Some(byte),
+                (TokenizerKind::SentencePiece, TokenKind::Byte, piece) => byte_piece(piece),
+                _ => None,
+            };
+            if let Some(byte) = byte {
+                is_there[usize::from(byte)] = true;
+            }
+        }
+        // These stand in no text.
+        let is_utf8 = |byte: &u8| !matches!(byte, 0xc0 | 0xc1 | 0xf5..);
+        (0..=255).filter(is_utf8).filter(|&byte| !is_there[usize::from(byte)]).collect()
+    }
+
+    /// Says which text the vocabulary cannot write.
+    pub(super) fn note_missing_bytes(&mut self) {
+        let missing = self.missing_bytes();
+        let effect = match self.kind {
+            TokenizerKind::ByteLevel => "are left out of texts",
+            TokenizerKind::SentencePiece if !self.flags.byte_fallback => return,
+            TokenizerKind::SentencePiece => {
+                "have no token, and characters that need them are unknown"
+            }
+        };
+        if missing.len() == 256 - 13 && self.kind == TokenizerKind::SentencePiece {
+            self.notes.push("there are no byte tokens: other characters are unknown".to_owned());
+        } else if !missing.is_empty() {
+            let bytes: Vec<String> = missing.iter().map(|byte| format!("{byte:02x}")).collect();
+            self.notes.push(format!("the bytes {} {effect}", bytes.join(" ")));
+        }
     }
 
     /// What `tokenizer.bin` will say.

@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::token::{Token, VOCAB_MAX};
 use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
-use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFlags, TokenizerKind};
+use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
 use crate::sys::map::Map;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -141,8 +141,11 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     if gguf.list(key)?.is_some_and(|rules| rules.len() > 0) {
         return Err(format!("{key}: normalisation is not supported"));
     }
-    let entries = entries(gguf)?.into_iter().enumerate();
+    let mut entries = entries(gguf)?;
+    mark_bytes(&mut entries);
     let tokens: Result<Vec<Token>, String> = entries
+        .into_iter()
+        .enumerate()
         .map(|(id, Entry { text, score, kind })| match kind {
             // Padding, which converters number.
             TokenKind::Unused => Ok(Token::unused()),
@@ -165,6 +168,20 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         draft.strip_right_of_markers(&["<unk>", "<s>", END_OF_TEXT]);
     }
     Ok(draft)
+}
+
+/// Some files have the byte pieces as ordinary ones; llama.cpp finds them by name.
+fn mark_bytes(entries: &mut [Entry<'_>]) {
+    let mut has_piece = [false; 256];
+    for kind in [TokenKind::Byte, TokenKind::Normal] {
+        for entry in entries.iter_mut().filter(|entry| entry.kind == kind) {
+            let byte = byte_piece(entry.text).map(usize::from);
+            if let Some(byte) = byte.filter(|&byte| !has_piece[byte]) {
+                has_piece[byte] = true;
+                entry.kind = TokenKind::Byte;
+            }
+        }
+    }
 }
 
 /// Tokens in the byte-level alphabet, and a list of merges.
@@ -200,6 +217,7 @@ fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     draft.splitter = splitter;
     draft.writes_bos = name.starts_with("llama");
     hf_json::take_merges(&mut draft, &pairs)?;
+    draft.flags.missing_bytes_part = !draft.missing_bytes().is_empty();
     // For files that do not say it.
     draft.bos = draft.find("<|begin_of_text|>");
     draft.stop_ids.extend(draft.find("<|end_of_text|>"));

@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub use error::ImportError;
 
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
+use crate::tokenizer::Tokenizer;
 use draft::Draft;
 use settings::Settings;
 
@@ -65,8 +66,11 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     let vocab_size = vocab_size.or(settings.vocab_size);
     draft.apply(&settings).map_err(bad)?;
     draft.fit(vocab_size).map_err(bad)?;
+    draft.note_missing_bytes();
     let notes = std::mem::take(&mut draft.notes);
     let file = draft.finish().map_err(bad)?;
+    // What could not be used is no import.
+    Tokenizer::new(file.clone()).map_err(|e| bad(e.to_string()))?;
     Ok(ImportedTokenizer { file, source, notes })
 }
 

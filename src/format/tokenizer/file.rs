@@ -96,10 +96,13 @@ pub struct TokenizerFlags {
     pub nfc: bool,
     /// Conversations start without the BOS that other texts start with.
     pub chat_without_bos: bool,
+    /// Byte-level: a byte without a token parts its neighbours, as in llama.cpp; otherwise it is
+    /// left out before they merge, as in Hugging Face's tokenizers.
+    pub missing_bytes_part: bool,
 }
 
 impl TokenizerFlags {
-    const COUNT: usize = 9;
+    const COUNT: usize = 10;
 
     fn to_bools(self) -> [bool; Self::COUNT] {
         [
@@ -112,6 +115,7 @@ impl TokenizerFlags {
             self.split_at_user_defined,
             self.nfc,
             self.chat_without_bos,
+            self.missing_bytes_part,
         ]
     }
 
@@ -131,6 +135,7 @@ impl TokenizerFlags {
             split_at_user_defined: flag(6),
             nfc: flag(7),
             chat_without_bos: flag(8),
+            missing_bytes_part: flag(9),
         })
     }
 }
