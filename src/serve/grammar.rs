@@ -138,11 +138,41 @@ fn first_line(text: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Sign {
     kind: SignKind,
-    is_thinking: bool,
-    /// The end of the text, as much as signs have bytes.
+    phase: Phase,
+    /// The end of the text, at least as much as signs have bytes.
     tail: Vec<u8>,
     /// Bytes of the text.
     n_bytes: usize,
+}
+
+/// How far a text is; as [`ThoughtFilter`](crate::tokenizer::ThoughtFilter) sees it, thoughts come before all else.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Nothing has come but this, which may be how thoughts begin.
+    Start(Vec<u8>),
+    Thoughts,
+    Answer,
+}
+
+impl Phase {
+    const TAGS: [&[u8]; 2] = [b"<think>", b"</think>"];
+
+    /// The phase behind a byte with which `tail` ends.
+    fn after(&mut self, byte: u8, tail: &[u8]) {
+        match self {
+            Phase::Start(head) if head.is_empty() && byte.is_ascii_whitespace() => {}
+            Phase::Start(head) => {
+                head.push(byte);
+                if head == Phase::TAGS[0] {
+                    *self = Phase::Thoughts;
+                } else if !Phase::TAGS[0].starts_with(head) {
+                    *self = Phase::Answer;
+                }
+            }
+            Phase::Thoughts if tail.ends_with(Phase::TAGS[1]) => *self = Phase::Start(Vec::new()),
+            Phase::Thoughts | Phase::Answer => {}
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -174,7 +204,8 @@ impl Sign {
     }
 
     fn of(kind: SignKind, is_thinking: bool) -> Sign {
-        Sign { kind, is_thinking, tail: Vec::with_capacity(2 * Sign::TAIL_MAX), n_bytes: 0 }
+        let phase = if is_thinking { Phase::Thoughts } else { Phase::Start(Vec::new()) };
+        Sign { kind, phase, tail: Vec::with_capacity(2 * Sign::TAIL_MAX), n_bytes: 0 }
     }
 
     /// Takes a token of the text; if the sign ends in it, the bytes behind that.
@@ -183,28 +214,25 @@ impl Sign {
             return (sign == id).then(Vec::new);
         }
         let bytes = bytes?;
-        let bytes = &bytes[bytes.len().saturating_sub(Sign::TAIL_MAX)..];
-        self.n_bytes += bytes.len();
-        self.tail.extend_from_slice(bytes);
-        self.tail.drain(..self.tail.len().saturating_sub(Sign::TAIL_MAX));
-        if self.tail.ends_with(b"<think>") {
-            self.is_thinking = true;
-        } else if self.tail.ends_with(b"</think>") {
-            self.is_thinking = false;
+        let end = (1..=bytes.len()).find(|&end| self.ends_at(bytes[end - 1]))?;
+        Some(bytes[end..].to_vec())
+    }
+
+    /// Takes a byte of the text; whether the sign ends with it.
+    fn ends_at(&mut self, byte: u8) -> bool {
+        if self.tail.len() == 2 * Sign::TAIL_MAX {
+            self.tail.drain(..Sign::TAIL_MAX);
         }
-        let tail = &self.tail;
-        let ends_here = |end: usize| end + bytes.len() > tail.len();
-        let end = match self.kind {
-            SignKind::Text(sign) if !self.is_thinking => {
-                let at = tail.windows(sign.len()).rposition(|part| part == sign.as_bytes());
-                at.map(|at| at + sign.len())
+        self.tail.push(byte);
+        self.n_bytes += 1;
+        self.phase.after(byte, &self.tail);
+        match self.kind {
+            SignKind::Text(sign) => {
+                !matches!(self.phase, Phase::Thoughts) && self.tail.ends_with(sign.as_bytes())
             }
-            SignKind::Start(sign) if self.n_bytes == tail.len() => {
-                tail.starts_with(sign.as_bytes()).then_some(sign.len())
-            }
-            _ => None,
-        };
-        end.filter(|&end| ends_here(end)).map(|end| tail[end..].to_vec())
+            SignKind::Start(sign) => self.n_bytes == sign.len() && self.tail == sign.as_bytes(),
+            SignKind::Token(_) => false,
+        }
     }
 }
 
@@ -276,5 +304,35 @@ impl TokenFilter for GrammarFilter {
 
     fn another(&self) -> Box<dyn TokenFilter> {
         Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What follows the sign in a text that comes in pieces of `step` bytes.
+    fn behind(mut sign: Sign, text: &str, step: usize) -> Option<String> {
+        let mut pieces = text.as_bytes().chunks(step);
+        let mut rest = pieces.find_map(|piece| sign.push(0, Some(piece)))?;
+        rest.extend(pieces.flatten());
+        String::from_utf8(rest).ok()
+    }
+
+    #[test]
+    fn a_sign_counts_outside_of_thoughts_and_behind_an_answer_that_speaks_of_them() {
+        let sign = |is_thinking| Sign::new("<call>", is_thinking);
+        for step in [1, 2, 3, 5, 100] {
+            let thoughts = "a <call> b</think>\n\n<call>rest";
+            assert_eq!(behind(sign(true), thoughts, step).as_deref(), Some("rest"));
+            let thoughts = format!("\n<think>{thoughts}");
+            assert_eq!(behind(sign(false), &thoughts, step).as_deref(), Some("rest"));
+            let answer = format!("A tag <think> begins thoughts.{}<call>x", " ".repeat(300));
+            assert_eq!(behind(sign(false), &answer, step).as_deref(), Some("x"), "{step}");
+            assert_eq!(behind(sign(false), "<think><call>", step), None);
+            let start = Sign::at_start("{\"name\":");
+            assert_eq!(behind(start.clone(), "{\"name\": 1", step).as_deref(), Some(" 1"));
+            assert_eq!(behind(start, " {\"name\": 1", step), None);
+        }
     }
 }

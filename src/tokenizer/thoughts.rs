@@ -38,6 +38,8 @@ const CHANNELS: [&str; 6] =
     ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
 
 /// Divides a text that comes in pieces. What may be the start of a sign is held back.
+///
+/// Thoughts between tags come before the answer. Once it has begun, a tag is text like any other.
 #[derive(Clone)]
 pub struct ThoughtFilter {
     kind: Thoughts,
@@ -47,6 +49,8 @@ pub struct ThoughtFilter {
     channel: String,
     /// Line breaks after thoughts belong to them.
     drops_newlines: bool,
+    /// Whether thoughts between tags may begin: nothing of the answer has come.
+    may_think: bool,
 }
 
 impl ThoughtFilter {
@@ -58,7 +62,13 @@ impl ThoughtFilter {
             Thoughts::Channels => Part::Sign,
         };
         let (held, channel) = (String::new(), String::new());
-        ThoughtFilter { kind, held, part, channel, drops_newlines: false }
+        let may_think = kind == Thoughts::Tags;
+        ThoughtFilter { kind, held, part, channel, drops_newlines: false, may_think }
+    }
+
+    /// In the middle of an answer, behind which no thoughts come between tags.
+    pub fn within_answer(kind: Thoughts) -> ThoughtFilter {
+        ThoughtFilter { may_think: false, ..ThoughtFilter::new(kind, false) }
     }
 
     /// Takes more text, and tells what is known of it now.
@@ -67,11 +77,18 @@ impl ThoughtFilter {
         let held = std::mem::take(&mut self.held);
         let mut rest = held.as_str();
         while let Some((at, sign)) = self.next_sign(rest) {
-            self.tell(&rest[..at], tell);
+            if self.is_answer_begun(&rest[..at]) {
+                break;
+            }
+            self.tell_before_sign(&rest[..at], tell);
             self.take_sign(sign, tell);
             rest = &rest[at + sign.len()..];
         }
-        let sure = rest.len() - self.possible_sign_len(rest);
+        let open = match self.kind == Thoughts::Tags && self.part == Part::Answer {
+            true => self.possible_start_len(rest),
+            false => self.possible_sign_len(rest),
+        };
+        let sure = rest.len() - open;
         self.tell(&rest[..sure], tell);
         self.held.push_str(&rest[sure..]);
     }
@@ -102,6 +119,21 @@ impl ThoughtFilter {
         longest.map_or(0, |at| text.len() - at)
     }
 
+    /// Whether a sign behind `before` is text, as an answer has begun.
+    fn is_answer_begun(&mut self, before: &str) -> bool {
+        if self.kind == Thoughts::Tags && self.part == Part::Answer {
+            self.may_think &= before.trim_start().is_empty();
+            return !self.may_think;
+        }
+        false
+    }
+
+    /// Bytes of a text between tags that may yet be no answer: white space, and what a tag may start with.
+    fn possible_start_len(&mut self, text: &str) -> usize {
+        self.may_think &= TAGS.iter().any(|tag| tag.starts_with(text.trim_start()));
+        if self.may_think { text.len() } else { 0 }
+    }
+
     fn take_sign(&mut self, sign: &str, tell: &mut dyn FnMut(Part, &str)) {
         match sign {
             "<think>" => {
@@ -124,6 +156,15 @@ impl ThoughtFilter {
                 self.part = Part::Sign;
                 self.channel.clear();
             }
+        }
+    }
+
+    /// White space between a text's start, or thoughts, and a tag belongs to the thoughts.
+    fn tell_before_sign(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
+        match self.kind == Thoughts::Tags && self.part == Part::Answer {
+            true if text.is_empty() => {}
+            true => tell(Part::Thought, text),
+            false => self.tell(text, tell),
         }
     }
 
@@ -176,8 +217,28 @@ mod tests {
             assert_eq!(thought, "<think>\na < b, <thin\n</think>\n\n");
             assert_eq!(answer, "Yes, <b> é.\n<th");
         }
-        assert_eq!(parts(Thoughts::Tags, "\n<<think>", 1)[1], "\n<");
+        assert_eq!(parts(Thoughts::Tags, "\n<<think>", 1)[1], "\n<<think>");
         assert_eq!(parts(Thoughts::Tags, "plain", 2), ["".to_owned(), "plain".to_owned()]);
+    }
+
+    #[test]
+    fn an_answer_keeps_the_tags_that_it_speaks_of() {
+        for (thought, answer) in [
+            ("", "{\"a\": \"x <think> y </think> z\"}"),
+            ("<think>\na\n</think>\n\n", "Write <think>\n\nand </think>\n\n, or <thi"),
+            (" \n<think>a</think>\n<think>b</think>\n", "x </think> <think>c</think>"),
+            ("</think>\n\n", "x"),
+            ("<think>only", ""),
+        ] {
+            let text = [thought, answer].concat();
+            for step in [1, 2, 3, 7, 100] {
+                assert_eq!(parts(Thoughts::Tags, &text, step), [thought, answer], "{step}");
+            }
+        }
+        let mut filter = ThoughtFilter::within_answer(Thoughts::Tags);
+        let mut told = Vec::new();
+        filter.push("<think>x</think>", &mut |part, text| told.push((part, text.to_owned())));
+        assert_eq!(told, [(Part::Answer, "<think>x</think>".to_owned())]);
     }
 
     #[test]
