@@ -1,6 +1,7 @@
 //! How a job's next token is chosen: the logits with its rules and its filter, and what is told of them.
 
 use super::job::{Job, JobError};
+use super::recent::Recent;
 use super::rules::{LogitRules, Odds, TokenFilter};
 use crate::sampler::{Sampler, Sampling, log_sum_exp};
 
@@ -13,6 +14,8 @@ pub(super) struct Chooser {
     n_likeliest: Option<usize>,
     /// The ids that have been chosen and how often, if that matters.
     counts: Vec<(u32, u32)>,
+    /// The latest ids, if they matter.
+    recent: Option<Recent>,
     likeliest: Vec<(u32, f32)>,
 }
 
@@ -40,9 +43,9 @@ impl ChoiceScratch {
 }
 
 impl Chooser {
-    /// The chooser of `job`, whose answer has up to `n_max` tokens of a vocabulary of `vocab_size`.
+    /// The chooser of `job` to `prompt`, whose answer has up to `n_max` tokens of a vocabulary of `vocab_size`.
     pub(super) fn new(
-        job: &mut Job,
+        (job, prompt): (&mut Job, &[u32]),
         (n_max, vocab_size): (usize, usize),
         scratch: &mut ChoiceScratch,
     ) -> Chooser {
@@ -53,9 +56,12 @@ impl Chooser {
             scratch.logits.clear();
             scratch.logits.reserve_exact(vocab_size);
         }
+        let recent =
+            rules.repeat.map(|repeat| Recent::new(prompt, repeat.last_n, (n_max, vocab_size)));
         Chooser {
             sampling: job.sampling,
             rules,
+            recent,
             filter: job.filter.take(),
             n_likeliest,
             counts: Vec::with_capacity(n_counted),
@@ -74,7 +80,8 @@ impl Chooser {
             scratch.logits.clear();
             scratch.logits.extend_from_slice(logits);
         }
-        self.rules.apply(&self.counts, logits);
+        let recent = self.recent.as_ref().map_or(&[][..], Recent::counts);
+        self.rules.apply(recent, &self.counts, logits);
         if let Some(filter) = &mut self.filter {
             filter.restrict(logits).map_err(JobError::Filter)?;
         }
@@ -94,6 +101,9 @@ impl Chooser {
     }
 
     fn count(&mut self, id: u32) {
+        if let Some(recent) = &mut self.recent {
+            recent.push(id);
+        }
         if self.rules.counts() {
             match self.counts.iter_mut().find(|(counted, _)| *counted == id) {
                 Some((_, n)) => *n += 1,
@@ -122,17 +132,23 @@ impl Chooser {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rules::RepeatPenalty;
     use super::*;
 
     fn chooser(job: Job) -> (Chooser, ChoiceScratch) {
         let mut scratch = ChoiceScratch::new(4);
-        (Chooser::new(&mut { job }, (8, 4), &mut scratch), scratch)
+        let prompt = job.prompt.clone();
+        (Chooser::new((&mut { job }, &prompt), (8, 4), &mut scratch), scratch)
     }
 
     #[test]
     fn penalties_and_bias_change_what_is_chosen_and_not_what_is_told() {
-        let rules =
-            LogitRules { bias: vec![(0, 1.0)], presence_penalty: 0.25, frequency_penalty: 0.5 };
+        let rules = LogitRules {
+            bias: vec![(0, 1.0)],
+            presence_penalty: 0.25,
+            frequency_penalty: 0.5,
+            ..LogitRules::default()
+        };
         let (mut chooser, mut scratch) =
             chooser(Job { rules, n_likeliest: Some(2), ..Job::new(vec![1]) });
         let mut ids = Vec::new();
@@ -146,6 +162,25 @@ mod tests {
         }
         // 2.0 and 1.5, then 1.25 and 1.5, 1.25 and 0.75, 0.75 and 0.75, 0.25 and 0.75.
         assert_eq!(ids, [0, 1, 0, 0, 1]);
+    }
+
+    #[test]
+    fn what_the_latest_text_says_is_less_likely() {
+        let repeat = Some(RepeatPenalty { penalty: 2.0, last_n: 2 });
+        let rules = LogitRules { repeat, ..LogitRules::default() };
+        let (mut chooser, mut scratch) = chooser(Job { rules, ..Job::new(vec![1, 3, 0]) });
+        let mut chosen = Vec::new();
+        let mut seen = Vec::new();
+        for pos in 3..7 {
+            let mut logits = [1.0, 1.5, 0.75, -0.5];
+            chosen.push(chooser.choose(pos, &mut logits, &mut scratch).unwrap().id);
+            seen.push(logits);
+        }
+        // The prompt's 1 is too long ago; what is below zero is multiplied.
+        assert_eq!(seen[0], [0.5, 1.5, 0.75, -1.0]);
+        assert_eq!(seen[1], [0.5, 0.75, 0.75, -0.5]);
+        assert_eq!(seen[2], [1.0, 0.75, 0.75, -0.5]);
+        assert_eq!(chosen, [1, 1, 0, 1]);
     }
 
     /// Allows even ids, three of them.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-/// What is added to logits before a token is chosen.
+/// What is done to logits before a token is chosen, in the order of these fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogitRules {
     /// Ids, each with what is added to its logit.
     pub bias: Vec<(u32, f32)>,
+    /// What makes ids of the latest text less likely.
+    pub repeat: Option<RepeatPenalty>,
     /// Taken from the logit of every id that has been chosen.
     pub presence_penalty: f32,
     /// Taken from it as often as it has been.
@@ -19,15 +21,32 @@ impl LogitRules {
         self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Changes logits by ids that have been chosen, each as often as its count says.
-    pub(super) fn apply(&self, counts: &[(u32, u32)], logits: &mut [f32]) {
+    /// Changes logits: `recent` holds the latest ids for [`LogitRules::repeat`], `counts` the ids that have
+    /// been chosen, each with how often.
+    pub(super) fn apply(&self, recent: &[(u32, u32)], counts: &[(u32, u32)], logits: &mut [f32]) {
         for &(id, bias) in &self.bias {
             logits[id as usize] += bias;
+        }
+        if let Some(RepeatPenalty { penalty, .. }) = self.repeat {
+            for &(id, _) in recent {
+                let logit = &mut logits[id as usize];
+                *logit = if *logit <= 0.0 { *logit * penalty } else { *logit / penalty };
+            }
         }
         for &(id, n) in counts {
             logits[id as usize] -= self.presence_penalty + self.frequency_penalty * n as f32;
         }
     }
+}
+
+/// A penalty on ids of the latest text, as llama.cpp defines it: a logit above 0 is divided by it, another
+/// one multiplied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RepeatPenalty {
+    /// 1 changes nothing; above it, ids that were there become less likely.
+    pub penalty: f32,
+    /// How many ids count, from the last one back; those of the prompt count too.
+    pub last_n: usize,
 }
 
 /// Which tokens may come next, for a text that has to have some form.

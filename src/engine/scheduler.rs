@@ -314,7 +314,11 @@ impl<'t> Scheduler<'t> {
             let n_max = job.n_predict.min(self.ctx_len);
             let work = RunningJob {
                 id,
-                chooser: Chooser::new(&mut job, (n_max, self.vocab_size), &mut self.choice),
+                chooser: Chooser::new(
+                    (&mut job, &prompt),
+                    (n_max, self.vocab_size),
+                    &mut self.choice,
+                ),
                 prompt_len: prompt.len(),
                 wants_logits: job.wants_logits,
                 n_told: 0,

@@ -111,7 +111,7 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// A string, or an array of up to `max` strings.
+/// A string, or an array of up to `max` strings; empty ones are none.
 pub(super) fn strings(
     fields: &Fields<'_>,
     name: &str,
@@ -121,9 +121,13 @@ pub(super) fn strings(
         || fields.bad(name, &format!("is neither a string nor an array of up to {max} strings"));
     match fields.get(name) {
         None => Ok(Vec::new()),
+        Some(Value::String(one)) if one.is_empty() => Ok(Vec::new()),
         Some(Value::String(one)) => Ok(vec![one.clone()]),
         Some(Value::Array(many)) if many.len() <= max => {
-            many.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(bad)).collect()
+            let texts = many.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(bad));
+            let is_text =
+                |text: &Result<String, ApiError>| !matches!(text, Ok(text) if text.is_empty());
+            texts.filter(is_text).collect()
         }
         Some(_) => Err(bad()),
     }

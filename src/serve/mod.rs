@@ -24,6 +24,7 @@ mod jobs;
 mod keys;
 mod messages;
 mod metrics;
+mod neutral;
 mod odds;
 mod ollama;
 mod openai;

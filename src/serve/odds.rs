@@ -21,6 +21,9 @@ pub(super) fn chat_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> 
 
 /// `logprobs` of a completion, a number.
 pub(super) fn text_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    if fields.get("logprobs").is_some_and(|value| *value == false) {
+        return Ok(None);
+    }
     Ok(fields.whole("logprobs", 0..=LIKELIEST_MAX)?.map(|n| n as usize))
 }
 

@@ -12,62 +12,26 @@ use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
 use super::messages::Message;
+use super::neutral;
 use super::odds;
 use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatOptions, ChatRole, Thoughts, Tokenizer};
-
-/// Fields of both requests. How long a model stays in memory is up to who runs the server.
-const KNOWN: &[&str] =
-    &["model", "stream", "options", "keep_alive", "format", "think", "logprobs", "top_logprobs"];
-
-/// Options that are followed.
-const OPTIONS: &[&str] = &[
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "num_predict",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-];
-
-/// Options of how the model is run, which do not change an answer: a prompt that is longer than the
-/// server's context is refused, not cut.
-const IGNORED: &[&str] = &[
-    "num_ctx",
-    "num_batch",
-    "num_gpu",
-    "main_gpu",
-    "num_thread",
-    "num_keep",
-    "use_mmap",
-    "use_mlock",
-    "numa",
-    "low_vram",
-];
-
-/// Options that would change the answer, and the values that do not.
-const NEUTRAL: &[(&str, f64)] = &[
-    ("repeat_penalty", 1.0),
-    ("min_p", 0.0),
-    ("typical_p", 1.0),
-    ("mirostat", 0.0),
-    ("tfs_z", 1.0),
-];
+use crate::tokenizer::{ChatRole, Thoughts, Tokenizer};
 
 /// Ollama's defaults where a request says nothing.
 const TEMPERATURE: f32 = 0.8;
 const TOP_P: f32 = 0.9;
 const TOP_K: i64 = 40;
 
-/// `GET /api/version`. Clients look for what a version can do: this is the protocol's, as spoken here.
+/// The version of Ollama whose protocol is spoken here. Clients look for what a version can do, and refuse old ones.
+const VERSION: &str = "0.12.6";
+
+/// `GET /api/version`.
 pub(super) fn version() -> Reply {
-    Reply::json(200, &json!({"version": "0.6.0", "leap": env!("CARGO_PKG_VERSION")}))
+    Reply::json(200, &json!({"version": VERSION, "leap": env!("CARGO_PKG_VERSION")}))
 }
 
 /// `GET /api/tags` and `GET /api/ps`.
@@ -88,10 +52,16 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;
     service.check_model(&fields, "name")?;
+    let family = &service.about.family;
+    let info = json!({
+        "general.architecture": family,
+        "general.basename": service.about.name,
+        format!("{family}.context_length"): service.ctx_len,
+    });
     Ok(Reply::json(
         200,
         &json!({"details": details(&service.about), "capabilities": capabilities(service),
-        "model_info": {"general.architecture": service.about.family, "leap.context_length": service.ctx_len}}),
+            "model_info": info, "modified_at": rfc3339(service.started)}),
     ))
 }
 
@@ -114,15 +84,16 @@ fn details(about: &ModelAbout) -> Value {
 }
 
 /// `think`: true, false, or how much.
-fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
-    let effort = |text: &str| ChatOptions::EFFORTS.into_iter().find(|known| *known == text);
+fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     match fields.get("think") {
         None => Ok(Thinking::default()),
-        Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
-        Some(Value::String(text)) if effort(text).is_some() => {
-            Ok(Thinking { thinks: None, effort: effort(text) })
+        // As Ollama does.
+        Some(Value::Bool(true)) if Thoughts::of(service.chat_template).is_none() => {
+            Err(fields.bad("think", "is true, and the model has no way of thinking"))
         }
-        Some(_) => Err(fields.bad("think", "is none of true, false, low, medium and high")),
+        Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
+        Some(Value::String(word)) => Ok(Thinking::with_effort(word)),
+        Some(_) => Err(fields.bad("think", "is neither true, false nor a word")),
     }
 }
 
@@ -132,7 +103,11 @@ struct Form {
 }
 
 impl Form {
-    fn read(service: &Service, fields: &Fields<'_>) -> Result<Form, ApiError> {
+    fn read(
+        service: &Service,
+        fields: &Fields<'_>,
+        tools: Option<Tools>,
+    ) -> Result<Form, ApiError> {
         service.check_model(fields, "model")?;
         let schema = match fields.get("format") {
             None => None,
@@ -142,32 +117,21 @@ impl Form {
             Some(_) => return Err(fields.bad("format", "is neither json nor a schema")),
         };
         let form = schema.map(|schema| TextForm { schema, field: "format" });
-        let tools = Tools::read(fields)?;
         let none = json!({});
         let options = Fields::of(fields.get("options").unwrap_or(&none), "options")?;
-        let neutral: Vec<&str> = NEUTRAL.iter().map(|(name, _)| *name).collect();
-        options.check_names(&[OPTIONS, IGNORED, &neutral])?;
-        for (name, neutral) in NEUTRAL {
-            options.only(name, |value| value.as_f64() == Some(*neutral))?;
-        }
+        neutral::check_ollama(&options)?;
         let stop_strings = strings(&options, "stop", STOPS_MAX)?;
-        if stop_strings.iter().any(String::is_empty) {
-            return Err(options.bad("stop", "holds an empty string"));
-        }
         let sampling = Sampling {
             temperature: options.number("temperature", 0.0..=100.0)?.unwrap_or(TEMPERATURE),
             top_p: options.number("top_p", 0.0..=1.0)?.unwrap_or(TOP_P),
             top_k: options.whole("top_k", -1..=i64::MAX)?.unwrap_or(TOP_K).max(0) as usize,
             seed: service.seed(&options)?,
         };
-        // Below zero there is no limit.
-        let n_predict = options.whole("num_predict", -2..=i64::MAX)?;
-        if n_predict == Some(0) {
-            return Err(options.bad("num_predict", "is 0: nothing is asked for"));
-        }
+        // From zero down there is no limit.
+        let n_predict = options.whole("num_predict", i64::MIN..=i64::MAX)?.filter(|n| *n > 0);
         let n_predict = n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
         let rules = penalties(&options)?;
-        let thinking = thinking(fields)?;
+        let thinking = thinking(service, fields)?;
         let wish = Wish {
             sampling,
             rules,
@@ -198,6 +162,35 @@ impl Form {
     }
 }
 
+/// What a request without a prompt is answered: it loads the model, which is there already, or wants it out of
+/// memory at once, which is up to who runs the server.
+fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply, ApiError> {
+    service.check_model(fields, "model")?;
+    let is_zero = match fields.get("keep_alive") {
+        Some(Value::Number(number)) => number.as_f64() == Some(0.0),
+        Some(Value::String(time)) => {
+            let mut digits = time.chars().filter(char::is_ascii_digit).peekable();
+            digits.peek().is_some() && digits.all(|digit| digit == '0')
+        }
+        _ => false,
+    };
+    let mut object = object((&service.about.name, is_chat), "", true);
+    object["done_reason"] = json!(if is_zero { "unload" } else { "load" });
+    Ok(Reply::json(200, &object))
+}
+
+/// An object of a stream, or all of an answer.
+fn object((model, is_chat): (&str, bool), text: &str, is_done: bool) -> Value {
+    let created_at = rfc3339(now());
+    match is_chat {
+        true => json!({"model": model, "created_at": created_at, "done": is_done,
+            "message": {"role": "assistant", "content": text}}),
+        false => {
+            json!({"model": model, "created_at": created_at, "done": is_done, "response": text})
+        }
+    }
+}
+
 /// `POST /api/chat`.
 pub(super) fn chat(
     service: &Service,
@@ -205,8 +198,10 @@ pub(super) fn chat(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[KNOWN, &["messages", "tools"]])?;
-    let form = Form::read(service, &fields)?;
+    if fields.array("messages")?.unwrap_or_default().is_empty() {
+        return Ok(Sent::Reply(loaded(service, &fields, true)?));
+    }
+    let form = Form::read(service, &fields, Tools::read(&fields)?)?;
     let messages = service.messages(&fields)?;
     let job = service.chat_job(&messages, &form.wish)?;
     form.deliver((service, connection, request), job, true)
@@ -220,15 +215,14 @@ pub(super) fn generate(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[
-        KNOWN,
-        &["prompt", "suffix", "system", "raw", "template", "context", "images"],
-    ])?;
     for name in ["template", "context", "images"] {
         fields.only(name, |value| *value == "" || value.as_array().is_some_and(Vec::is_empty))?;
     }
-    let form = Form::read(service, &fields)?;
     let prompt = fields.string("prompt")?.unwrap_or_default();
+    if prompt.is_empty() {
+        return Ok(Sent::Reply(loaded(service, &fields, false)?));
+    }
+    let form = Form::read(service, &fields, None)?;
     let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
     let is_raw = fields.flag("raw")?.unwrap_or(false) || suffix.is_some() || !service.can_chat();
     let system = fields.string("system")?.filter(|system| !system.is_empty());
@@ -262,14 +256,7 @@ struct Ollama {
 
 impl Ollama {
     fn object(&self, text: &str, is_done: bool) -> Value {
-        let (model, created_at) = (&self.model, rfc3339(now()));
-        match self.is_chat {
-            true => json!({"model": model, "created_at": created_at, "done": is_done,
-                "message": {"role": "assistant", "content": text}}),
-            false => {
-                json!({"model": model, "created_at": created_at, "done": is_done, "response": text})
-            }
-        }
+        object((&self.model, self.is_chat), text, is_done)
     }
 
     fn put_thought(&self, object: &mut Value, text: &str) {

@@ -11,60 +11,17 @@ use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
+use super::neutral;
 use super::odds;
 use super::service::{ChatJob, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, ToolCall, Tools, joined};
-use super::wish::{TextForm, Thinking, Wish, logit_bias, penalties};
+use super::wish::{TextForm, Thinking, Wish, length, logit_bias, penalties};
 use crate::engine::{Job, LogitRules, Outcome, StopReason};
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatOptions, Tokenizer};
+use crate::tokenizer::Tokenizer;
 
 /// Most answers of one request.
 const ANSWERS_MAX: i64 = 16;
-
-/// Fields that say how a text goes on.
-const WISHES: &[&str] = &[
-    "model",
-    "stream",
-    "stream_options",
-    "temperature",
-    "top_p",
-    "top_k",
-    "seed",
-    "stop",
-    "max_tokens",
-    "n",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "logprobs",
-    "response_format",
-];
-
-/// Fields that change no answer here.
-const IGNORED: &[&str] =
-    &["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"];
-
-/// Fields that would change the answer, and are taken only where they do not.
-const NEUTRAL: &[&str] =
-    &["functions", "function_call", "min_p", "repetition_penalty", "modalities", "echo", "best_of"];
-
-fn check_neutral(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let is_empty = |value: &Value| {
-        value.as_array().is_some_and(Vec::is_empty)
-            || value.as_object().is_some_and(serde_json::Map::is_empty)
-    };
-    for name in NEUTRAL {
-        fields.only(name, |value| match *name {
-            "function_call" => value == "none" || value == "auto",
-            "repetition_penalty" => value.as_f64() == Some(1.0),
-            "best_of" => value.as_f64() == Some(1.0),
-            "modalities" => *value == json!(["text"]),
-            _ => is_empty(value) || *value == false || value.as_f64() == Some(0.0),
-        })?;
-    }
-    Ok(())
-}
 
 /// `GET /v1/models`.
 pub(super) fn models(service: &Service) -> Reply {
@@ -85,32 +42,21 @@ fn model_object(service: &Service) -> Value {
         "max_model_len": max_model_len})
 }
 
-/// `reasoning_effort` and `chat_template_kwargs.enable_thinking`.
+/// `reasoning_effort`, `reasoning.effort`, and what `chat_template_kwargs` says of the two.
 fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
-    let mut thinking = Thinking::default();
-    effort(fields, "reasoning_effort", &mut thinking)?;
+    let word = fields.string("reasoning_effort")?;
+    let mut thinking = word.map(Thinking::with_effort).unwrap_or_default();
+    if let Some(reasoning) = fields.get("reasoning").filter(|value| value.is_object()) {
+        let word = Fields::of(reasoning, "reasoning")?.string("effort")?;
+        thinking = word.map_or(thinking, Thinking::with_effort);
+    }
     if let Some(kwargs) = fields.get("chat_template_kwargs") {
         let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
-        kwargs.check_names(&[&["enable_thinking"]])?;
+        let word = kwargs.string("reasoning_effort")?;
+        thinking = word.map_or(thinking, Thinking::with_effort);
         thinking.thinks = kwargs.flag("enable_thinking")?.or(thinking.thinks);
     }
     Ok(thinking)
-}
-
-/// Reads how much the model may think, of which `none` is no thoughts.
-pub(super) fn effort(
-    fields: &Fields<'_>,
-    name: &str,
-    thinking: &mut Thinking,
-) -> Result<(), ApiError> {
-    let Some(effort) = fields.string(name)? else { return Ok(()) };
-    thinking.effort = ChatOptions::EFFORTS.into_iter().find(|known| *known == effort);
-    match effort {
-        "none" => thinking.thinks = Some(false),
-        _ if thinking.effort.is_some() => {}
-        _ => return Err(fields.bad(name, "is none of none, low, medium and high")),
-    }
-    Ok(())
 }
 
 /// `response_format`: text, any JSON object, or that of a schema.
@@ -146,16 +92,13 @@ impl Form {
         fields: &Fields<'_>,
         (default, n_likeliest): (usize, Option<usize>),
     ) -> Result<Form, ApiError> {
-        check_neutral(fields)?;
+        neutral::check_openai(fields)?;
         service.check_model(fields, "model")?;
-        let n_predict = match fields.whole("max_completion_tokens", 1..=i64::MAX)? {
-            None => fields.whole("max_tokens", 1..=i64::MAX)?,
-            found => found,
-        };
-        let stop_strings = strings(fields, "stop", STOPS_MAX)?;
-        if stop_strings.iter().any(String::is_empty) {
-            return Err(fields.bad("stop", "holds an empty string"));
+        let mut n_predict = None;
+        for name in ["max_completion_tokens", "max_tokens", "n_predict"] {
+            n_predict = n_predict.or(length(fields, name)?);
         }
+        let stop_strings = strings(fields, "stop", STOPS_MAX)?;
         let wants_usage = match fields.get("stream_options") {
             Some(options) => Fields::of(options, "stream_options")?.flag("include_usage")?,
             None => None,
@@ -166,7 +109,7 @@ impl Form {
             top_k: fields.whole("top_k", -1..=i64::MAX)?.map_or(0, |k| k.max(0) as usize),
             seed: service.seed(fields)?,
         };
-        let n_predict = n_predict.map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX));
+        let n_predict = n_predict.unwrap_or(default);
         let wish = Wish {
             sampling,
             rules: LogitRules { bias: logit_bias(fields)?, ..penalties(fields)? },
@@ -231,21 +174,6 @@ pub(super) fn chat(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[
-        WISHES,
-        IGNORED,
-        NEUTRAL,
-        &[
-            "messages",
-            "max_completion_tokens",
-            "reasoning_effort",
-            "chat_template_kwargs",
-            "top_logprobs",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-        ],
-    ])?;
     let form = Form::read(service, &fields, (usize::MAX, odds::chat_wish(&fields)?))?;
     let messages = service.messages(&fields)?;
     let ChatJob { job, divider } = service.chat_job(&messages, &form.wish)?;
@@ -261,7 +189,6 @@ pub(super) fn complete(
     /// What OpenAI generates where nothing is said.
     const N_PREDICT: usize = 16;
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[WISHES, IGNORED, NEUTRAL, &["prompt", "suffix"]])?;
     let form = Form::read(service, &fields, (N_PREDICT, odds::text_wish(&fields)?))?;
     let suffix = fields.string("suffix")?;
     let prompts = prompts(&fields)?;

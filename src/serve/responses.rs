@@ -8,72 +8,11 @@ use super::fields::Fields;
 use super::http::{Connection, Request};
 use super::items::Response;
 use super::messages::{Conversation, Message, UNKNOWN_TOOL, text_of};
-use super::openai::effort;
+use super::neutral;
 use super::service::{ChatJob, Service};
 use super::tools::{ToolCall, Tools};
-use super::wish::{TextForm, Thinking, Wish};
-use crate::engine::LogitRules;
+use super::wish::{TextForm, Thinking, Wish, length, penalties};
 use crate::sampler::Sampling;
-
-const KNOWN: &[&str] = &[
-    "model",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "temperature",
-    "top_p",
-    "seed",
-    "stream",
-    "text",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "reasoning",
-];
-
-/// Fields that change no answer here; answers are not stored, whatever `store` says.
-const IGNORED: &[&str] = &[
-    "store",
-    "metadata",
-    "user",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "stream_options",
-];
-
-/// Fields that would change the answer, and are taken only where they do not.
-const NEUTRAL: &[&str] = &[
-    "previous_response_id",
-    "conversation",
-    "prompt",
-    "background",
-    "truncation",
-    "include",
-    "max_tool_calls",
-    "top_logprobs",
-];
-
-/// What may be told beside the answer, and is nothing here.
-const INCLUDED: &str = "reasoning.encrypted_content";
-
-fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
-    fields.check_names(&[KNOWN, IGNORED, NEUTRAL])?;
-    for name in ["previous_response_id", "conversation"] {
-        if fields.get(name).is_some() {
-            return Err(fields.bad(name, "names nothing: no answers are stored here"));
-        }
-    }
-    for name in NEUTRAL {
-        fields.only(name, |value| match value {
-            Value::String(word) => *name == "truncation" && word == "disabled",
-            Value::Array(values) => values.iter().all(|value| value == INCLUDED),
-            value => *value == false || value.as_f64() == Some(0.0),
-        })?;
-    }
-    Ok(())
-}
 
 /// `POST /v1/responses`.
 pub(super) fn respond(
@@ -82,10 +21,10 @@ pub(super) fn respond(
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
     let fields = Fields::of(body, "")?;
-    check(&fields)?;
+    neutral::check_responses(&fields)?;
     service.check_model(&fields, "model")?;
     let is_streamed = fields.flag("stream")?.unwrap_or(false);
-    let n_predict = fields.whole("max_output_tokens", 1..=i64::MAX)?;
+    let n_predict = length(&fields, "max_output_tokens")?;
     let wish = Wish {
         sampling: Sampling {
             temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
@@ -93,8 +32,8 @@ pub(super) fn respond(
             top_k: 0,
             seed: service.seed(&fields)?,
         },
-        rules: LogitRules::default(),
-        n_predict: n_predict.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        rules: penalties(&fields)?,
+        n_predict: n_predict.unwrap_or(usize::MAX),
         stop_strings: Vec::new(),
         thinking: thinking(&fields)?,
         form: text_form(&fields)?,
@@ -110,20 +49,15 @@ pub(super) fn respond(
 
 /// `reasoning.effort`.
 fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
-    let mut thinking = Thinking::default();
-    if let Some(reasoning) = fields.get("reasoning") {
-        let reasoning = Fields::of(reasoning, "reasoning")?;
-        reasoning.check_names(&[&["effort", "summary", "generate_summary"]])?;
-        effort(&reasoning, "effort", &mut thinking)?;
-    }
-    Ok(thinking)
+    let Some(reasoning) = fields.get("reasoning") else { return Ok(Thinking::default()) };
+    let word = Fields::of(reasoning, "reasoning")?.string("effort")?;
+    Ok(word.map(Thinking::with_effort).unwrap_or_default())
 }
 
 /// `text.format`: text, any JSON object, or that of a schema.
 fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     let Some(text) = fields.get("text") else { return Ok(None) };
     let text = Fields::of(text, "text")?;
-    text.check_names(&[&["format", "verbosity"]])?;
     let Some(format) = text.get("format") else { return Ok(None) };
     let format = Fields::of(format, "text.format")?;
     let schema = match format.string("type")? {

@@ -94,30 +94,26 @@ impl Service {
         self.n_answers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The seed that a request names, else another one each time.
+    /// The seed that a request names, else another one each time, as -1 asks for too.
     pub(super) fn seed(&self, fields: &Fields<'_>) -> Result<u64, ApiError> {
         match fields.whole("seed", i64::MIN..=i64::MAX)? {
-            Some(seed) => Ok(seed as u64),
-            None => Ok(self.seed.wrapping_add(self.next_answer())),
+            Some(seed) if seed != -1 => Ok(seed as u64),
+            _ => Ok(self.seed.wrapping_add(self.next_answer())),
         }
     }
 
-    /// How conversations are written today.
+    /// How conversations are written today. A template takes of `thinking` what it knows: one with channels
+    /// always thinks, as little as may be where nothing is wanted.
     fn chat(&self, thinking: Thinking) -> Result<ChatFormat, ApiError> {
-        let thoughts = Thoughts::of(self.chat_template);
-        let is_channels = thoughts == Some(Thoughts::Channels);
-        if (thinking.thinks == Some(true) && thoughts.is_none())
-            || (thinking.thinks == Some(false) && is_channels)
-            || (thinking.effort.is_some() && !is_channels)
-        {
-            return Err(ApiError::new(400, "the model's template has no such way of thinking"));
-        }
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
         let default = ChatOptions::new(today);
         let options = ChatOptions {
             thinks: thinking.thinks.unwrap_or(default.thinks),
-            effort: thinking.effort.unwrap_or(default.effort),
+            effort: thinking.effort.unwrap_or(match thinking.thinks {
+                Some(false) => "low",
+                _ => default.effort,
+            }),
             ..default
         };
         ChatFormat::new(self.chat_template, &self.tokenizer, options)
@@ -177,8 +173,9 @@ impl Service {
             filter: self.filter(wish, (begins_thinking, chat.stop_ids()))?,
             ..self.job(ids, wish)
         };
+        let thoughts = chat.thoughts().filter(|_| !wish.is_formed());
         let divider = Divider {
-            thoughts: chat.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking)),
+            thoughts: thoughts.map(|kind| ThoughtFilter::new(kind, begins_thinking)),
             calls: words.map(CallFilter::new),
         };
         Ok(ChatJob { job, divider })
@@ -190,15 +187,10 @@ impl Service {
             Some(form) => form.field,
             None => "tool_choice",
         };
-        match (wish.is_formed(), Thoughts::of(self.chat_template), wish.thinking.thinks) {
-            (false, ..) | (true, None, _) => Ok(wish.thinking),
-            (true, Some(Thoughts::Tags), None | Some(false)) => {
-                Ok(Thinking { thinks: Some(false), ..wish.thinking })
-            }
-            (true, Some(Thoughts::Tags), Some(true)) => {
-                Err(ApiError::field(field, format!("{field} leaves no place for thoughts")))
-            }
-            (true, Some(Thoughts::Channels), _) => Err(ApiError::field(
+        match (wish.is_formed(), Thoughts::of(self.chat_template)) {
+            (false, _) | (true, None) => Ok(wish.thinking),
+            (true, Some(Thoughts::Tags)) => Ok(Thinking { thinks: Some(false), ..wish.thinking }),
+            (true, Some(Thoughts::Channels)) => Err(ApiError::field(
                 field,
                 format!("{field} is not supported with this model: its answers come in channels"),
             )),

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::tools::Tools;
-use crate::engine::LogitRules;
+use crate::engine::{LogitRules, RepeatPenalty};
 use crate::sampler::Sampling;
+use crate::tokenizer::ChatOptions;
 
 /// Most ids whose logits a request changes.
 const BIASES_MAX: usize = 1024;
@@ -42,6 +43,18 @@ pub(super) struct TextForm {
     pub(super) field: &'static str,
 }
 
+impl Thinking {
+    /// How much, as a word: `none` is not at all. Models that know no degrees think, or do not.
+    pub(super) fn with_effort(word: &str) -> Thinking {
+        let effort = match word {
+            "none" | "minimal" => Some("low"),
+            "xhigh" | "max" => Some("high"),
+            word => ChatOptions::EFFORTS.into_iter().find(|known| *known == word),
+        };
+        Thinking { thinks: Some(word != "none"), effort }
+    }
+}
+
 impl Wish {
     /// Whether the answer has to have a form from its first token on.
     pub(super) fn is_formed(&self) -> bool {
@@ -49,11 +62,36 @@ impl Wish {
     }
 }
 
-/// `presence_penalty` and `frequency_penalty`.
+/// Most tokens to generate, as the field `name` says; what is below zero is no limit.
+pub(super) fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, ApiError> {
+    match fields.whole(name, i64::MIN..=i64::MAX)? {
+        Some(0) => Err(fields.bad(name, "is 0: nothing is asked for")),
+        n => Ok(n.map(|n| usize::try_from(n).unwrap_or(usize::MAX))),
+    }
+}
+
+/// `repeat_penalty` over the last `repeat_last_n` ids, as llama.cpp defines it; `repetition_penalty`, as others
+/// do, is the same over all of them.
+fn repeat(fields: &Fields<'_>) -> Result<Option<RepeatPenalty>, ApiError> {
+    /// llama.cpp's.
+    const LAST_N: i64 = 64;
+    let penalty = |name| fields.number(name, 0.01..=100.0);
+    let last_n = fields.whole("repeat_last_n", -1..=i64::MAX)?;
+    let others = penalty("repetition_penalty")?;
+    let (penalty, last_n) = match penalty("repeat_penalty")? {
+        Some(penalty) => (penalty, last_n.unwrap_or(LAST_N)),
+        None => (others.unwrap_or(1.0), last_n.unwrap_or(-1)),
+    };
+    let last_n = usize::try_from(last_n).unwrap_or(usize::MAX);
+    Ok((penalty != 1.0 && last_n > 0).then_some(RepeatPenalty { penalty, last_n }))
+}
+
+/// What a request says against repetition.
 pub(super) fn penalties(fields: &Fields<'_>) -> Result<LogitRules, ApiError> {
     let penalty = |name| fields.number(name, -2.0..=2.0);
     Ok(LogitRules {
         bias: Vec::new(),
+        repeat: repeat(fields)?,
         presence_penalty: penalty("presence_penalty")?.unwrap_or(0.0),
         frequency_penalty: penalty("frequency_penalty")?.unwrap_or(0.0),
     })
@@ -65,6 +103,9 @@ pub(super) fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiErro
     let wanted =
         format!("is no object of up to {BIASES_MAX} token ids, each with a bias of -100 to 100");
     let bad = || fields.bad("logit_bias", &wanted);
+    if value.as_array().is_some_and(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
     let object = value.as_object().filter(|object| object.len() <= BIASES_MAX).ok_or_else(bad)?;
     let one = |(id, bias): (&String, &Value)| {
         let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod fields;
 mod forms;
 #[path = "../common/http.rs"]
 mod http;
@@ -166,9 +167,9 @@ fn what_cannot_be_followed_is_refused_by_name() {
             400,
             "tools[0].function",
         ),
-        ("/v1/chat/completions", json!({"messages": messages, "temperatur": 1}), 400, "temperatur"),
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 0}), 400, "max_tokens"),
         ("/v1/chat/completions", json!({"messages": messages, "top_p": 2}), 400, "top_p"),
-        ("/v1/chat/completions", json!({"messages": messages, "stop": [""]}), 400, "stop"),
+        ("/v1/chat/completions", json!({"messages": messages, "stop": [1]}), 400, "stop"),
         ("/v1/chat/completions", json!({"messages": messages, "n": 17}), 400, "n"),
         ("/v1/chat/completions", json!({"messages": messages, "model": "gpt-4"}), 404, "model"),
         (

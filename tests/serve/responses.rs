@@ -84,7 +84,7 @@ fn responses_have_forms_and_call_tools() {
     assert_eq!(served.post("/v1/responses", &body)["object"], "response");
     for (body, field) in [
         (json!({"input": "x", "previous_response_id": "resp_1"}), "previous_response_id"),
-        (json!({"input": "x", "truncation": "auto"}), "truncation"),
+        (json!({"input": "x", "background": true}), "background"),
         (json!({"input": [{"type": "item_reference", "id": "x"}]}), "input[0].type"),
         (json!({"input": []}), "input"),
         (json!({"input": "x", "tools": [{"type": "function"}]}), "tools[0].name"),
