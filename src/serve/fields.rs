@@ -34,6 +34,11 @@ impl<'v> Fields<'v> {
         }
     }
 
+    /// Whether there is a field `name`, whatever it holds.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.object.contains_key(name)
+    }
+
     /// The value of `name`; null is none.
     pub(super) fn get(&self, name: &str) -> Option<&'v Value> {
         self.object.get(name).filter(|value| !value.is_null())

@@ -16,13 +16,15 @@ pub(super) struct Message {
     pub(super) text: String,
 }
 
-/// Reads `messages`: the system's, if there are any, before all others, then the user and the model in
-/// turn, and the user last.
-///
-/// Where the model has words for tools, it may have called some, and what came of it stands in the
-/// user's place.
-pub(super) fn messages(values: &[Value], words: Option<Words>) -> Result<Vec<Message>, ApiError> {
-    let mut conversation = Conversation::new(words);
+/// Reads `messages`. Where the model has words for tools, it may have called some, and what came of it stands in
+/// the user's place.
+pub(super) fn messages(
+    values: &[Value],
+    speech: Speech,
+    goes_on: bool,
+) -> Result<Vec<Message>, ApiError> {
+    let words = speech.words;
+    let mut conversation = Conversation::new(speech);
     for (index, value) in values.iter().enumerate() {
         let fields = Fields::of(value, &format!("messages[{index}]"))?;
         let calls = match fields.array("tool_calls")? {
@@ -43,10 +45,7 @@ pub(super) fn messages(values: &[Value], words: Option<Words>) -> Result<Vec<Mes
                 conversation.result((&fields, "tool_call_id"), &content(&fields)?, id)?;
             }
             (Some("assistant"), [_, ..]) => {
-                let text = match fields.get("content") {
-                    None => String::new(),
-                    Some(_) => content(&fields)?,
-                };
+                let text = said(&fields)?;
                 let read = |(at, call)| {
                     ToolCall::read(call, &fields.path_of(&format!("tool_calls[{at}]")))
                 };
@@ -54,27 +53,54 @@ pub(super) fn messages(values: &[Value], words: Option<Words>) -> Result<Vec<Mes
                     calls.iter().enumerate().map(read).collect();
                 conversation.calls((&fields, "tool_calls"), &text, calls?)?;
             }
+            (Some("assistant"), []) => {
+                conversation.say(&fields, "assistant", || said(&fields))?;
+            }
             (Some(role), _) => conversation.say(&fields, role, || content(&fields))?,
             (None, _) => return Err(fields.bad("role", "is missing")),
         }
     }
-    conversation.end("messages")
+    conversation.end("messages", goes_on)
+}
+
+/// What the model said: nothing, if it only thought, or called tools.
+fn said(fields: &Fields<'_>) -> Result<String, ApiError> {
+    const BESIDE: [&str; 6] =
+        ["content", "tool_calls", "reasoning_content", "reasoning", "thinking", "refusal"];
+    match fields.get("content") {
+        None if BESIDE.iter().any(|name| fields.has(name)) => Ok(String::new()),
+        _ => content(fields),
+    }
+}
+
+/// How the model's template has people speak.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speech {
+    /// Its words for tools.
+    pub(super) words: Option<Words>,
+    /// Whether the system's texts join the user's.
+    pub(super) joins_system: bool,
 }
 
 /// A conversation that is read, message by message. Messages of one role that follow each other are one,
-/// with an empty line between.
+/// with an empty line between. Where the system has no turns, what it says behind the start is the user's.
 pub(super) struct Conversation {
     words: Option<Words>,
+    joins_system: bool,
     messages: Vec<Message>,
+    /// Whether the last message calls tools.
+    is_called: bool,
     /// Ids of calls whose results have not come.
     open_ids: VecDeque<String>,
     n_calls: usize,
 }
 
 impl Conversation {
-    /// An empty one, with a model that may have words for tools.
-    pub(super) fn new(words: Option<Words>) -> Conversation {
-        Conversation { words, messages: Vec::new(), open_ids: VecDeque::new(), n_calls: 0 }
+    /// An empty one.
+    pub(super) fn new(speech: Speech) -> Conversation {
+        let Speech { words, joins_system } = speech;
+        let (messages, open_ids) = (Vec::new(), VecDeque::new());
+        Conversation { words, joins_system, messages, is_called: false, open_ids, n_calls: 0 }
     }
 
     /// Somebody of that role says a text; `fields` are its message's, for errors.
@@ -118,7 +144,9 @@ impl Conversation {
             self.open_ids.push_back(call.id.clone());
         }
         let (role, text) = words.calls(text, &calls);
-        self.put(fields, Message { role, text }, "\n\n")
+        self.put(fields, Message { role, text }, "\n\n")?;
+        self.is_called = true;
+        Ok(())
     }
 
     /// What came of the call of that id, or of the first one that nothing has come of; `place` is the
@@ -144,29 +172,29 @@ impl Conversation {
         self.put(fields, Message { role, text }, "\n")
     }
 
-    fn put(&mut self, fields: &Fields<'_>, message: Message, gap: &str) -> Result<(), ApiError> {
+    fn put(
+        &mut self,
+        fields: &Fields<'_>,
+        mut message: Message,
+        gap: &str,
+    ) -> Result<(), ApiError> {
+        self.is_called = false;
+        if message.role == ChatRole::System && self.joins_system && !self.messages.is_empty() {
+            message.role = ChatRole::User;
+        }
         let last = self.messages.last_mut();
-        let is_joined =
-            matches!(message.role, ChatRole::System | ChatRole::User | ChatRole::Assistant);
         match (last, message.role) {
-            (Some(last), role) if last.role == role && is_joined => {
-                last.text += gap;
+            (Some(last), ChatRole::System | ChatRole::User | ChatRole::Assistant)
+                if last.role == message.role =>
+            {
+                if !last.text.is_empty() && !message.text.is_empty() {
+                    last.text += gap;
+                }
                 last.text += &message.text;
                 return Ok(());
             }
-            (Some(_), ChatRole::System) => {
-                return Err(
-                    fields.bad("role", "is system behind another one: instructions come first")
-                );
-            }
-            (last, ChatRole::Assistant | ChatRole::Calls) => {
-                let is_asked =
-                    |last: &mut Message| matches!(last.role, ChatRole::User | ChatRole::Tool);
-                if !last.is_some_and(is_asked) {
-                    return Err(
-                        fields.bad("role", "is assistant, but no user's message comes before")
-                    );
-                }
+            (Some(last), ChatRole::Assistant | ChatRole::Calls) if last.role == ChatRole::Calls => {
+                return Err(fields.bad("role", "is assistant, but nothing came of the call before"));
             }
             (last, ChatRole::Tool) => {
                 let is_called =
@@ -181,13 +209,29 @@ impl Conversation {
         Ok(())
     }
 
-    /// The messages; `name` is the field that holds them.
-    pub(super) fn end(self, name: &str) -> Result<Vec<Message>, ApiError> {
-        match self.messages.last().map(|last| last.role) {
-            Some(ChatRole::User | ChatRole::Tool) => Ok(self.messages),
-            Some(_) => Err(ApiError::field(name, "the last message is not the user's")),
-            None => Err(ApiError::field(name, "there are no messages")),
+    /// The messages; `name` is the field that holds them. If the model's is the last, the answer goes on with it
+    /// or, unless `goes_on`, comes behind it.
+    pub(super) fn end(mut self, name: &str, goes_on: bool) -> Result<Vec<Message>, ApiError> {
+        let is_user = |message: &Message| message.role == ChatRole::User;
+        if self.joins_system && !self.messages.iter().any(is_user) {
+            let system = self.messages.first_mut().filter(|first| first.role == ChatRole::System);
+            system.into_iter().for_each(|system| system.role = ChatRole::User);
         }
+        match self.messages.last_mut() {
+            None => return Err(ApiError::field(name, "there are no messages")),
+            Some(_) if self.is_called => {
+                let problem = "the last message calls a tool, and nothing says what came of it";
+                return Err(ApiError::field(name, problem));
+            }
+            Some(last) if last.role == ChatRole::Assistant && goes_on => {
+                last.role = ChatRole::Begun;
+            }
+            Some(last) if last.role == ChatRole::Assistant => {
+                self.messages.push(Message { role: ChatRole::Begun, text: String::new() });
+            }
+            Some(_) => {}
+        }
+        Ok(self.messages)
     }
 }
 
@@ -232,7 +276,8 @@ mod tests {
     use super::*;
 
     fn read(value: Value) -> Result<Vec<(ChatRole, String)>, String> {
-        let messages = messages(value.as_array().unwrap(), None);
+        let speech = Speech { words: None, joins_system: false };
+        let messages = messages(value.as_array().unwrap(), speech, true);
         let pair = |message: Message| (message.role, message.text);
         messages.map(|all| all.into_iter().map(pair).collect()).map_err(|e| e.field.unwrap())
     }
@@ -249,6 +294,66 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_may_begin_and_end_with_anybody() {
+        use ChatRole::{Assistant, Begun, System, User};
+        let say = |role: &str, content: &str| json!({"role": role, "content": content});
+        let [system, user, model] = ["system", "user", "assistant"].map(|role| say(role, role));
+        let thought = json!({"role": "assistant", "content": null, "reasoning_content": "hm"});
+        let read = |values: Value, joins_system: bool, goes_on: bool| {
+            let speech = Speech { words: None, joins_system };
+            let messages = messages(values.as_array().unwrap(), speech, goes_on).unwrap();
+            messages.into_iter().map(|one| (one.role, one.text)).collect::<Vec<_>>()
+        };
+        let text = |role, text: &str| (role, text.to_owned());
+        for (values, wanted, joined) in [
+            (json!([system]), vec![text(System, "system")], vec![text(User, "system")]),
+            (
+                json!([user, thought, user]),
+                vec![text(User, "user"), text(Assistant, ""), text(User, "user")],
+                vec![text(User, "user"), text(Assistant, ""), text(User, "user")],
+            ),
+            (
+                json!([user, model, system, user]),
+                vec![
+                    text(User, "user"),
+                    text(Assistant, "assistant"),
+                    text(System, "system"),
+                    text(User, "user"),
+                ],
+                vec![
+                    text(User, "user"),
+                    text(Assistant, "assistant"),
+                    text(User, "system\n\nuser"),
+                ],
+            ),
+            (
+                json!([system, model, user, system]),
+                vec![
+                    text(System, "system"),
+                    text(Assistant, "assistant"),
+                    text(User, "user"),
+                    text(System, "system"),
+                ],
+                vec![
+                    text(System, "system"),
+                    text(Assistant, "assistant"),
+                    text(User, "user\n\nsystem"),
+                ],
+            ),
+            (
+                json!([user, model, thought]),
+                vec![text(User, "user"), text(Begun, "assistant")],
+                vec![text(User, "user"), text(Begun, "assistant")],
+            ),
+        ] {
+            assert_eq!(read(values.clone(), false, true), wanted, "{values}");
+            assert_eq!(read(values, true, true), joined);
+        }
+        let wanted = vec![text(User, "user"), text(Assistant, "assistant"), text(Begun, "")];
+        assert_eq!(read(json!([user, model]), false, false), wanted);
+    }
+
+    #[test]
     fn calls_and_what_came_of_them_are_text_to_the_model() {
         let call = |arguments| json!({"id": "a1b2c3d4e", "function": {"name": "f", "arguments": arguments}});
         let value = json!([
@@ -257,7 +362,11 @@ mod tests {
             {"role": "tool", "content": "1"},
             {"role": "tool", "content": "2"},
         ]);
-        let hermes = messages(value.as_array().unwrap(), Some(Words::Hermes)).unwrap();
+        let read = |words| {
+            let speech = Speech { words: Some(words), joins_system: false };
+            messages(value.as_array().unwrap(), speech, true)
+        };
+        let hermes = read(Words::Hermes).unwrap();
         let text = |at: usize| hermes[at].text.as_str();
         assert_eq!(hermes.len(), 3);
         assert_eq!(
@@ -269,13 +378,13 @@ mod tests {
             text(2),
             "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
         );
-        let mistral = messages(value.as_array().unwrap(), Some(Words::Mistral)).unwrap();
+        let mistral = read(Words::Mistral).unwrap();
         let called = "[{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"a1b2c3d4e\"}, \
                       {\"name\": \"f\", \"arguments\": {}, \"id\": \"a1b2c3d4e\"}]";
         assert_eq!((mistral[1].role, &*mistral[1].text), (ChatRole::Calls, called));
         let result = "{\"content\": 2, \"call_id\": \"a1b2c3d4e\"}";
         assert_eq!((mistral[3].role, &*mistral[3].text), (ChatRole::Tool, result));
-        let several = messages(value.as_array().unwrap(), Some(Words::Llama3)).unwrap_err();
+        let several = read(Words::Llama3).unwrap_err();
         assert_eq!(several.field.as_deref(), Some("messages[1].tool_calls"));
     }
 
@@ -284,10 +393,8 @@ mod tests {
         let user = json!({"role": "user", "content": "x"});
         for (value, wanted) in [
             (json!([]), "messages"),
-            (json!([{"role": "system", "content": "x"}]), "messages"),
-            (json!([user, {"role": "assistant", "content": "x"}]), "messages"),
-            (json!([{"role": "assistant", "content": "x"}]), "messages[0].role"),
-            (json!([user, {"role": "system", "content": "x"}, user]), "messages[1].role"),
+            (json!([user, {"role": "assistant"}]), "messages[1].content"),
+            (json!([user, {"role": "user", "content": null}]), "messages[1].content"),
             (json!([user, {"role": "tool", "content": "x"}]), "messages[1].role"),
             (json!([{"role": "user"}]), "messages[0].content"),
             (

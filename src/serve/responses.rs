@@ -102,7 +102,7 @@ fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
 /// `instructions` and `input`.
 fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
     let mut reader = Reader {
-        conversation: Conversation::new(service.words()),
+        conversation: Conversation::new(service.speech()),
         knows_tools: service.words().is_some(),
         text: None,
         calls: Vec::new(),
@@ -122,7 +122,7 @@ fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, 
         }
         _ => return Err(fields.bad("input", "is neither a string nor an array of items")),
     }
-    reader.conversation.end("input")
+    reader.conversation.end("input", true)
 }
 
 /// Reads items. What the model said and the calls that follow it are one message.

@@ -9,7 +9,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::Grammars;
 use super::jobs::Desk;
-use super::messages::{Message, messages};
+use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
 use super::tools::{CallFilter, Words};
 use super::wish::{TextForm, Thinking, Wish};
@@ -17,7 +17,9 @@ use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
 use crate::sys::power::Meter;
-use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
+use crate::tokenizer::{
+    ChatFormat, ChatOptions, ChatRole, ChatScript, ThoughtFilter, Thoughts, Tokenizer,
+};
 
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
@@ -141,9 +143,29 @@ impl Service {
         self.grammars.get_or_init(new).as_ref().map_err(Clone::clone)
     }
 
-    /// What the field `messages` of a request holds.
+    /// How people speak in the model's template.
+    pub(super) fn speech(&self) -> Speech {
+        let joins_system = ChatScript::joins_system(self.chat_template);
+        Speech { words: self.words(), joins_system }
+    }
+
+    /// What the field `messages` of a request holds. An assistant's last one is gone on with, unless
+    /// `continue_final_message` says otherwise.
     pub(super) fn messages(&self, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
-        messages(fields.array("messages")?.unwrap_or_default(), self.words())
+        let goes_on = fields.flag("continue_final_message")?;
+        let begins = fields.flag("add_generation_prompt")?;
+        let values = fields.array("messages")?.unwrap_or_default();
+        let messages = messages(values, self.speech(), goes_on.unwrap_or(true))?;
+        let is_begun = messages.last().is_some_and(|last| last.role == ChatRole::Begun);
+        for (name, is_needed) in [
+            ("continue_final_message", goes_on == Some(true)),
+            ("add_generation_prompt", begins == Some(false)),
+        ] {
+            if is_needed && !is_begun {
+                return Err(fields.bad(name, "needs a last message of the assistant's"));
+            }
+        }
+        Ok(messages)
     }
 
     /// The job of an answer in a conversation: what `leap run --chat` gives for the same messages.
@@ -164,10 +186,11 @@ impl Service {
         let mut ids = Vec::new();
         chat.render(&self.tokenizer, &turns, &mut ids);
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
-        let begins_thinking = chat.begins_thinking(system);
+        let is_begun = matches!(turns.last(), Some((ChatRole::Begun, text)) if !text.is_empty());
+        let begins_thinking = !is_begun && chat.begins_thinking(system);
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
-            starts_text: true,
+            starts_text: !is_begun,
             names_special: chat.thoughts() == Some(Thoughts::Channels)
                 || words.is_some_and(Words::names_special),
             filter: self.filter(wish, (begins_thinking, chat.stop_ids()))?,
@@ -175,7 +198,10 @@ impl Service {
         };
         let thoughts = chat.thoughts().filter(|_| !wish.is_formed());
         let divider = Divider {
-            thoughts: thoughts.map(|kind| ThoughtFilter::new(kind, begins_thinking)),
+            thoughts: thoughts.map(|kind| match is_begun {
+                true => ThoughtFilter::within_answer(kind),
+                false => ThoughtFilter::new(kind, begins_thinking),
+            }),
             calls: words.map(CallFilter::new),
         };
         Ok(ChatJob { job, divider })

@@ -38,6 +38,8 @@ pub enum ChatRole {
     Tools,
     /// A tool: what came of a call.
     Tool,
+    /// The model, whose answer has begun so and is to be gone on with; the last of a conversation.
+    Begun,
 }
 
 /// Mistral's tokens around definitions of tools, before calls, and around what came of them.
@@ -172,97 +174,132 @@ impl ChatFormat {
             script.write(&mut ids, system, turns);
             return ids.flush();
         }
+        out.extend(self.bos);
+        let mut start = Start { is_first: true, system };
+        if self.template == ChatTemplate::Zephyr
+            && let Some(system) = start.system.take()
+        {
+            self.put_turn(tok, "system", system, true, out);
+            start.is_first = false;
+        }
         for (index, turn) in turns.iter().enumerate() {
-            if index == 0 {
-                out.extend(self.bos);
+            self.put_question(tok, turn, &mut start, out);
+            let is_answered = turn.answer.is_some() || index + 1 == turns.len();
+            if self.template == ChatTemplate::Zephyr && is_answered {
+                self.put_header(tok, "assistant", "", start.is_first, out);
             }
-            if let (TurnKind::WithTools(text), Some([open, close, ..])) = (turn.kind, self.tools) {
-                put_between([open, close], tok, text, out);
-            }
-            match (index, turn.kind, self.tools) {
-                (_, TurnKind::Result, Some([_, _, _, open, close])) => {
-                    put_between([open, close], tok, turn.user, out);
-                }
-                (0, ..) => self.start(tok, system, turn.user, out),
-                _ => self.user(tok, turn.user, out),
-            }
+            let is_first = std::mem::take(&mut start.is_first);
             match turn.answer {
                 Some(ChatAnswer::Calls(text)) => {
                     out.extend(self.tools.map(|ids| ids[2]));
                     tok.encode(text, out);
                     out.extend(self.end);
                 }
-                Some(ChatAnswer::Text(text)) => self.answer(tok, text, out),
+                Some(ChatAnswer::Text(text)) => {
+                    self.put_answer(tok, text, is_first && turn.kind == TurnKind::Unasked, out);
+                }
                 Some(ChatAnswer::Ids(ids)) => out.extend_from_slice(ids),
+                Some(ChatAnswer::Begun(text)) => match self.continues_text() {
+                    true => tok.encode_continuing(text, out),
+                    false => tok.encode(text, out),
+                },
                 None => {}
             }
+        }
+        if turns.is_empty() && self.template == ChatTemplate::Zephyr {
+            self.put_header(tok, "assistant", "", start.is_first, out);
+        }
+    }
+
+    /// Whether an answer's text goes on with what stands before it.
+    fn continues_text(&self) -> bool {
+        matches!(self.template, ChatTemplate::Zephyr | ChatTemplate::None)
+    }
+
+    /// The text that an answer is to, with what stands before it.
+    fn put_question(
+        &self,
+        tok: &Tokenizer,
+        turn: &ChatTurn<'_>,
+        start: &mut Start<'_>,
+        out: &mut Vec<u32>,
+    ) {
+        if let (TurnKind::WithTools(text), Some([open, close, ..])) = (turn.kind, self.tools) {
+            put_between([open, close], tok, text, out);
+        }
+        match (turn.kind, self.tools) {
+            (TurnKind::Unasked, _) => {}
+            (TurnKind::Result, Some([_, _, _, open, close])) => {
+                put_between([open, close], tok, turn.user, out);
+            }
+            (TurnKind::System, _) if self.template == ChatTemplate::Zephyr => {
+                self.put_turn(tok, "system", turn.user, start.is_first, out);
+                start.is_first = false;
+            }
+            _ => {
+                if self.template == ChatTemplate::Llama2 && !start.is_first {
+                    out.extend(self.bos);
+                }
+                match start.system.take() {
+                    None => self.put_user(tok, turn.user, start.is_first, out),
+                    Some(system) => {
+                        let text = self.joined(system, turn.user);
+                        self.put_user(tok, &text, start.is_first, out);
+                    }
+                }
+                start.is_first &= self.template != ChatTemplate::Zephyr;
+            }
+        }
+    }
+
+    /// The system's text and the user's, where the two are one.
+    fn joined(&self, system: &str, user: &str) -> String {
+        match self.template {
+            ChatTemplate::Llama2 => format!("<<SYS>>\n{system}\n<</SYS>>\n\n{user}"),
+            ChatTemplate::None => format!("{system}\n{user}"),
+            _ => format!("{system}\n\n{user}"),
         }
     }
 
     /// Appends a conversation of messages, ready for the answer to the last one.
     ///
-    /// Only the first message may be the system's, and answers follow a user turn; what has
-    /// no place in a template is left out.
+    /// What has no place in a template is left out: where the system has no turns
+    /// ([`ChatScript::joins_system`]), its texts behind the first message.
     pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut turns: Vec<ChatTurn<'_>> = Vec::new();
         let mut kind = TurnKind::User;
-        for &(role, text) in messages {
+        for (index, &(role, text)) in messages.iter().enumerate() {
             let turn = |kind| ChatTurn { user: text, kind, answer: None };
-            match (role, turns.last_mut()) {
-                (ChatRole::Tools, _) => kind = TurnKind::WithTools(text),
-                (ChatRole::User, _) => turns.push(turn(std::mem::take(&mut kind))),
-                (ChatRole::Tool, _) => turns.push(turn(TurnKind::Result)),
-                (ChatRole::Assistant, Some(turn)) => turn.answer = Some(ChatAnswer::Text(text)),
-                (ChatRole::Calls, Some(turn)) => turn.answer = Some(ChatAnswer::Calls(text)),
-                _ => {}
+            match role {
+                ChatRole::Tools => kind = TurnKind::WithTools(text),
+                ChatRole::User => turns.push(turn(std::mem::take(&mut kind))),
+                ChatRole::Tool => turns.push(turn(TurnKind::Result)),
+                ChatRole::System if index == 0 => {}
+                ChatRole::System if ChatScript::joins_system(self.template) => {}
+                ChatRole::System => turns.push(turn(TurnKind::System)),
+                ChatRole::Assistant => put_answer(&mut turns, ChatAnswer::Text(text)),
+                ChatRole::Calls => put_answer(&mut turns, ChatAnswer::Calls(text)),
+                ChatRole::Begun => put_answer(&mut turns, ChatAnswer::Begun(text)),
             }
         }
         self.write(tok, system, &turns, out);
     }
 
-    /// System turn, first user turn and all that comes before the answer.
-    fn start(&self, tok: &Tokenizer, system: Option<&str>, user: &str, out: &mut Vec<u32>) {
-        match (self.template, system) {
-            (_, None) => self.put_user(tok, user, true, out),
-            (ChatTemplate::Llama2, Some(system)) => {
-                let user = format!("<<SYS>>\n{system}\n<</SYS>>\n\n{user}");
-                self.put_user(tok, &user, true, out);
-            }
-            (ChatTemplate::MistralV1 | ChatTemplate::MistralV3, Some(system)) => {
-                self.put_user(tok, &format!("{system}\n\n{user}"), true, out);
-            }
-            (ChatTemplate::None, Some(system)) => {
-                self.put_user(tok, &format!("{system}\n{user}"), true, out);
-            }
-            (_, Some(system)) => {
-                self.put_turn(tok, "system", system, true, out);
-                self.put_user(tok, user, false, out);
-            }
-        }
-    }
-
-    /// A later user turn and all that stands between the answers around it.
-    fn user(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
-        if self.template == ChatTemplate::Llama2 {
-            out.extend(self.bos);
-        }
-        self.put_user(tok, text, false, out);
-    }
-
     /// An answer that was given before, with its end.
-    fn answer(&self, tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
+    fn put_answer(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
         match self.template {
             ChatTemplate::Llama2 => tok.encode(&format!("{} ", trim(text)), out),
             ChatTemplate::MistralV1 | ChatTemplate::MistralV3 => {
                 tok.encode(text.trim_end_matches(' '), out);
             }
+            ChatTemplate::None if is_first => tok.encode(text, out),
             _ => tok.encode_continuing(text, out),
         }
         out.extend(self.end);
     }
 
-    /// A user turn and the header of the answer.
+    /// A user turn.
     fn put_user(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
         match self.template {
             ChatTemplate::Llama2 => tok.encode(&format!("[INST] {} [/INST]", trim(text)), out),
@@ -274,10 +311,7 @@ impl ChatFormat {
             }
             ChatTemplate::None if is_first => tok.encode(&format!("{text}\n"), out),
             ChatTemplate::None => tok.encode_continuing(&format!("\n{text}\n"), out),
-            _ => {
-                self.put_turn(tok, "user", text, is_first, out);
-                self.put_header(tok, "assistant", "", false, out);
-            }
+            _ => self.put_turn(tok, "user", text, is_first, out),
         }
     }
 
@@ -306,6 +340,22 @@ impl ChatFormat {
             true => tok.encode(&format!("<|{role}|>\n{text}"), out),
             false => tok.encode_after_special(&format!("\n<|{role}|>\n{text}"), out),
         }
+    }
+}
+
+/// What the first turn of a conversation begins with.
+struct Start<'a> {
+    /// Whether nothing but the BOS stands before it.
+    is_first: bool,
+    /// Instructions that the first user turn carries.
+    system: Option<&'a str>,
+}
+
+/// Answers the last turn, or speaks without being asked where that has its answer.
+fn put_answer<'a>(turns: &mut Vec<ChatTurn<'a>>, answer: ChatAnswer<'a>) {
+    match turns.last_mut() {
+        Some(turn) if turn.answer.is_none() => turn.answer = Some(answer),
+        _ => turns.push(ChatTurn { user: "", kind: TurnKind::Unasked, answer: Some(answer) }),
     }
 }
 

@@ -41,6 +41,10 @@ pub enum TurnKind<'a> {
     WithTools(&'a str),
     /// A tool's: what came of a call.
     Result,
+    /// The system's, behind the start of the conversation.
+    System,
+    /// Nobody's: the model speaks without being asked.
+    Unasked,
 }
 
 /// An answer that was given.
@@ -52,6 +56,8 @@ pub enum ChatAnswer<'a> {
     Calls(&'a str),
     /// As the model chose it, with what ended it.
     Ids(&'a [u32]),
+    /// The beginning of the answer that is wanted, which goes on from there.
+    Begun(&'a str),
 }
 
 /// What a template may be asked for.
@@ -198,6 +204,18 @@ impl ChatScript {
         self.template == ChatTemplate::Harmony
     }
 
+    /// Whether the system's text has no turn of its own, but joins the user's.
+    pub fn joins_system(template: ChatTemplate) -> bool {
+        matches!(
+            template,
+            ChatTemplate::Gemma
+                | ChatTemplate::Llama2
+                | ChatTemplate::MistralV1
+                | ChatTemplate::MistralV3
+                | ChatTemplate::None
+        )
+    }
+
     /// What the template writes of a conversation, up to the answer to its last turn.
     pub fn text(&self, system: Option<&str>, turns: &[ChatTurn<'_>]) -> String {
         let mut text = String::new();
@@ -209,45 +227,78 @@ impl ChatScript {
         let texts = self.texts(system);
         let has_tools = turns.iter().any(|turn| matches!(turn.kind, TurnKind::WithTools(_)));
         self.write_system(out, system, texts, has_tools);
+        // Gemma's instructions join what the user says first.
+        let mut joined = system.filter(|_| self.template == ChatTemplate::Gemma);
         for (index, turn) in turns.iter().enumerate() {
-            out.markup(match turn.kind {
-                TurnKind::Result if self.template == ChatTemplate::Llama3 => LLAMA3_RESULT,
-                _ => self.shape.user[0],
-            });
-            if let TurnKind::WithTools(tools) = turn.kind {
-                out.content(tools);
-            }
-            if let (0, ChatTemplate::Gemma, Some(system)) = (index, self.template, system) {
-                out.content(system);
-                out.markup(self.shape.system[1]);
-            }
-            out.content(match turn.kind {
-                TurnKind::Result => turn.user,
-                _ => self.content(turn.user),
-            });
-            out.markup(self.shape.user[1]);
+            self.write_question(out, turn, &mut joined);
             match turn.answer {
                 None if index + 1 < turns.len() => {}
                 None => out.markup(&[self.shape.prompt, &texts.prompt].concat()),
-                Some(ChatAnswer::Text(text)) => {
-                    // Only SmolLM3 keeps the sign that there were no thoughts.
-                    let is_kept = self.template == ChatTemplate::SmolLm3;
-                    let prompt = if is_kept { texts.prompt.as_str() } else { "" };
-                    out.markup(&[self.shape.assistant[0], prompt].concat());
-                    out.content(self.answer(text));
-                    out.markup(self.shape.assistant[1]);
-                }
-                Some(ChatAnswer::Calls(text)) => {
-                    out.markup(self.shape.assistant[0]);
-                    out.content(text);
-                    out.markup(self.shape.assistant[1]);
-                }
-                Some(ChatAnswer::Ids(ids)) => {
-                    out.markup(self.shape.prompt);
-                    out.ids(ids);
-                    let end = self.shape.markers.last().copied().unwrap_or_default();
-                    out.markup(self.shape.assistant[1].trim_start_matches(end));
-                }
+                Some(answer) => self.write_answer(out, answer, texts),
+            }
+        }
+        if turns.is_empty() {
+            out.markup(&[self.shape.prompt, &texts.prompt].concat());
+        }
+    }
+
+    /// The text that an answer is to, with what stands around it.
+    fn write_question(&self, out: &mut impl Sink, turn: &ChatTurn<'_>, joined: &mut Option<&str>) {
+        let [open, close] = match turn.kind {
+            TurnKind::Unasked => return,
+            TurnKind::Result if self.template == ChatTemplate::Llama3 => {
+                [LLAMA3_RESULT, self.shape.user[1]]
+            }
+            // The checkpoint's tail belongs to the first one alone.
+            TurnKind::System if self.template == ChatTemplate::SmolLm3 => CHATML.system,
+            TurnKind::System if self.template != ChatTemplate::Gemma => self.shape.system,
+            _ => self.shape.user,
+        };
+        out.markup(open);
+        if let TurnKind::WithTools(tools) = turn.kind {
+            out.content(tools);
+        }
+        if let Some(system) = joined.take() {
+            out.content(system);
+            out.markup(self.shape.system[1]);
+        }
+        out.content(match turn.kind {
+            TurnKind::Result => turn.user,
+            _ => self.content(turn.user),
+        });
+        out.markup(close);
+    }
+
+    fn write_answer(&self, out: &mut impl Sink, answer: ChatAnswer<'_>, texts: &SystemTexts) {
+        let [open, close] = self.shape.assistant;
+        match answer {
+            ChatAnswer::Text(text) => {
+                // Only SmolLM3 keeps the sign that there were no thoughts.
+                let is_kept = self.template == ChatTemplate::SmolLm3;
+                let prompt = if is_kept { texts.prompt.as_str() } else { "" };
+                out.markup(&[open, prompt].concat());
+                out.content(self.answer(text));
+                out.markup(close);
+            }
+            ChatAnswer::Calls(text) => {
+                out.markup(open);
+                out.content(text);
+                out.markup(close);
+            }
+            ChatAnswer::Ids(ids) => {
+                out.markup(self.shape.prompt);
+                out.ids(ids);
+                let end = self.shape.markers.last().copied().unwrap_or_default();
+                out.markup(close.trim_start_matches(end));
+            }
+            // There is nothing to go on with: the model begins as it likes.
+            ChatAnswer::Begun("") => {
+                out.markup(&[self.shape.prompt, &texts.prompt].concat());
+            }
+            // What has begun comes after thoughts.
+            ChatAnswer::Begun(text) => {
+                out.markup(&[open, &self.texts.quiet.prompt].concat());
+                out.content(text);
             }
         }
     }

@@ -68,7 +68,7 @@ impl ThoughtFilter {
 
     /// In the middle of an answer, behind which no thoughts come between tags.
     pub fn within_answer(kind: Thoughts) -> ThoughtFilter {
-        ThoughtFilter { may_think: false, ..ThoughtFilter::new(kind, false) }
+        ThoughtFilter { may_think: false, part: Part::Answer, ..ThoughtFilter::new(kind, false) }
     }
 
     /// Takes more text, and tells what is known of it now.

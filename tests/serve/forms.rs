@@ -12,7 +12,7 @@ use super::http::{Served, ask};
 use super::{FOX, chat, text_of};
 
 /// A model that knows tools; its weights are random, so it says nothing of its own accord.
-fn qwen3(folder: &Folder) -> String {
+pub(super) fn qwen3(folder: &Folder) -> String {
     let model = folder.join("qwen3.bin");
     let checkpoint = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
     let mut command = leap();

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod conversations;
 mod fields;
 mod forms;
 #[path = "../common/http.rs"]

@@ -240,3 +240,61 @@ fn tools_stand_where_the_published_templates_have_them() {
                   [TOOL_RESULTS] R [/TOOL_RESULTS][TOOL_RESULTS] Q[/TOOL_RESULTS]";
     assert_eq!(text(ChatTemplate::MistralV3, &llama2_with(names)), wanted);
 }
+
+/// The text of a conversation's ids, with control tokens named.
+fn written(template: ChatTemplate, tokenizer: &Tokenizer, said: &[(ChatRole, &str)]) -> String {
+    let format = ChatFormat::new(template, tokenizer, options()).unwrap();
+    let mut ids = Vec::new();
+    format.render(tokenizer, said, &mut ids);
+    tokenizer.decode(&ids, true)
+}
+
+/// Whoever speaks first, last or in between has a turn where the template has one for it.
+#[test]
+fn the_system_may_speak_alone_and_later_and_the_model_first() {
+    use ChatRole::{Assistant, Begun, System, User};
+    let chatml = llama2_with(["<|im_start|>", "<|im_end|>"]);
+    let turn = |role: &str, text: &str| format!("<|im_start|>{role}\n{text}<|im_end|>\n");
+    let asks = "<|im_start|>assistant\n";
+    for (said, wanted) in [
+        (&[(System, "S")][..], turn("system", "S") + asks),
+        (
+            &[(User, "U"), (Assistant, "A"), (System, "S"), (User, "V")],
+            turn("user", "U")
+                + &turn("assistant", "A")
+                + &turn("system", "S")
+                + &turn("user", "V")
+                + asks,
+        ),
+        (&[(User, "U"), (System, "S")], turn("user", "U") + &turn("system", "S") + asks),
+        (
+            &[(System, "S"), (Assistant, "A"), (User, "U")],
+            turn("system", "S") + &turn("assistant", "A") + &turn("user", "U") + asks,
+        ),
+        (&[(User, "U"), (Begun, "A b")], turn("user", "U") + asks + "A b"),
+        (
+            &[(User, "U"), (Assistant, "A"), (Begun, "")],
+            turn("user", "U") + &turn("assistant", "A") + asks,
+        ),
+    ] {
+        let text = written(ChatTemplate::ChatMl, &chatml, said);
+        // Llama 2's vocabulary begins texts between tokens with a space.
+        assert_eq!(text.replace("<s>", "").replace("> ", ">").trim_start(), wanted, "{said:?}");
+    }
+    // Thoughts come before what an answer begins with.
+    let begun = written(ChatTemplate::Qwen3, &chatml, &[(User, "U"), (Begun, "A")]);
+    assert!(begun.ends_with("assistant\n<think>\n\n</think>\n\nA"), "{begun}");
+    for (template, wanted) in [
+        (ChatTemplate::Llama2, "A </s><s> [INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] B"),
+        (ChatTemplate::MistralV1, "A</s> [INST] S\n\nU [/INST] B"),
+        (
+            ChatTemplate::Zephyr,
+            "<|system|>\nS</s> \n<|assistant|>\nA</s> \n<|user|>\nU</s> \n<|assistant|>\nB",
+        ),
+        (ChatTemplate::None, "A\nS\nU\nB"),
+    ] {
+        let said = [(System, "S"), (Assistant, "A"), (User, "U"), (Begun, "B")];
+        let text = written(template, &llama2(), &said);
+        assert_eq!(text.trim_start_matches("<s>").trim_start(), wanted, "{template:?}");
+    }
+}

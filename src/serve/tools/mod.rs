@@ -112,7 +112,13 @@ impl Tools {
             Words::Llama3 => turns.iter().position(is_user),
             Words::Mistral => turns.iter().rposition(is_user),
         };
-        turns.insert(at.unwrap_or(turns.len()), (ChatRole::Tools, definitions));
+        let at = at.unwrap_or_else(|| {
+            // Where the user says nothing, tools are all that the user's turn has.
+            let is_system = turns.first().is_some_and(|turn| turn.0 == ChatRole::System);
+            turns.insert(usize::from(is_system), (ChatRole::User, String::new()));
+            usize::from(is_system)
+        });
+        turns.insert(at, (ChatRole::Tools, definitions));
     }
 
     /// What calls have to look like in a text that `stop_ids` end. In thoughts, with which it may
