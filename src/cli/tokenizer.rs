@@ -151,9 +151,7 @@ impl Tokenizer {
                 let n_vocab = tokenizer.vocab_len();
                 return Err(format!("id {id} is not in the vocabulary of {n_vocab}"));
             }
-            // tiktoken writes out its special tokens, SentencePiece leaves them out.
-            let shows = self.special || tokenizer.kind() == TokenizerKind::ByteLevel;
-            return Ok(tokenizer.decode(&ids, shows).into());
+            return Ok(tokenizer.decode(&ids, self.special).into());
         }
         let line: String =
             serde_json::from_str(line).map_err(|e| format!("not a JSON string: {e}"))?;

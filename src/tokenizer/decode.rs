@@ -1,80 +1,33 @@
 //! Ids back to text, as they come.
+//!
+//! Bytes that are no UTF-8 become U+FFFD, as often as the library says that a tokenizer comes from ([`Rule`]).
 
 use super::Tokenizer;
+use super::utf8::{ByteRun, Replace, Utf8Stream};
 use crate::format::tokenizer::{TokenKind, TokenizerKind, byte_piece};
 
 /// What SentencePiece decodes its unknown token to.
 const UNKNOWN_SURFACE: &str = " \u{2047} ";
 
-/// How many replacement characters bytes that are no UTF-8 become.
+/// How a library turns tokens into text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Replace {
-    /// One for the longest start of a character, as `String::from_utf8_lossy` has it.
-    Sequence,
-    /// One for every byte, as SentencePiece has it.
-    Byte,
+enum Rule {
+    /// tokenizers and tiktoken: the bytes of all tokens that are shown belong together.
+    ByteLevel,
+    /// SentencePiece: neighbouring byte tokens belong together, any other token ends their run.
+    SentencePiece,
+    /// tokenizers with byte fallback, `tokenizer.json`: a run of byte tokens is text only as a whole, and tokens
+    /// that are not shown do not end it.
+    Fallback,
 }
 
-/// Passes on whole characters and holds back the start of one that is not complete.
-#[derive(Clone, Debug)]
-pub struct Utf8Stream {
-    held: [u8; 4],
-    n_held: usize,
-    replace: Replace,
-}
-
-impl Default for Utf8Stream {
-    fn default() -> Self {
-        Utf8Stream::new(Replace::Sequence)
-    }
-}
-
-impl Utf8Stream {
-    fn new(replace: Replace) -> Utf8Stream {
-        Utf8Stream { held: [0; 4], n_held: 0, replace }
-    }
-
-    /// Takes bytes, and appends to `out` the text that is complete with them.
-    ///
-    /// Bytes that cannot become a character give U+FFFD, at once.
-    pub fn push(&mut self, bytes: &[u8], out: &mut String) {
-        match std::str::from_utf8(bytes) {
-            Ok(text) if self.n_held == 0 => out.push_str(text),
-            _ => bytes.iter().for_each(|&byte| self.push_byte(byte, out)),
-        }
-    }
-
-    /// Ends the text: a held-back start of a character gives U+FFFD.
-    pub fn flush(&mut self, out: &mut String) {
-        let n_marks = match self.replace {
-            Replace::Sequence => self.n_held.min(1),
-            Replace::Byte => self.n_held,
-        };
-        out.extend(std::iter::repeat_n(char::REPLACEMENT_CHARACTER, n_marks));
-        self.n_held = 0;
-    }
-
-    fn push_byte(&mut self, byte: u8, out: &mut String) {
-        self.held[self.n_held] = byte;
-        self.n_held += 1;
-        while self.n_held > 0 {
-            let taken = match std::str::from_utf8(&self.held[..self.n_held]) {
-                Ok(text) => {
-                    out.push_str(text);
-                    self.n_held
-                }
-                // Four bytes are a character or an error, so there is room for the next byte.
-                Err(e) if e.error_len().is_none() && e.valid_up_to() == 0 => return,
-                Err(e) => {
-                    out.push(char::REPLACEMENT_CHARACTER);
-                    match self.replace {
-                        Replace::Sequence => e.error_len().unwrap_or(1),
-                        Replace::Byte => 1,
-                    }
-                }
-            };
-            self.held.copy_within(taken..self.n_held, 0);
-            self.n_held -= taken;
+impl Rule {
+    fn of(tokenizer: &Tokenizer) -> Rule {
+        match tokenizer.kind {
+            TokenizerKind::ByteLevel => Rule::ByteLevel,
+            // Only tokenizers looks for user-defined tokens before all else.
+            TokenizerKind::SentencePiece if tokenizer.flags.split_at_user_defined => Rule::Fallback,
+            TokenizerKind::SentencePiece => Rule::SentencePiece,
         }
     }
 }
@@ -110,11 +63,15 @@ impl Tokenizer {
 /// Turns ids into text, token by token.
 ///
 /// What it has given after all tokens and [`flush`](Self::flush) does not depend on how the
-/// tokens came. It allocates nothing but room in the string it writes to.
+/// tokens came. It allocates nothing but room in the string it writes to, and for the characters
+/// of byte tokens that the next byte could undo.
 #[derive(Clone)]
 pub struct Decoder<'t> {
     tokenizer: &'t Tokenizer,
+    rule: Rule,
     utf8: Utf8Stream,
+    /// In place of `utf8` under [`Rule::Fallback`].
+    run: ByteRun,
     show_special: bool,
     /// Whether the next space is the one that encoding put before the text.
     at_start: bool,
@@ -125,11 +82,17 @@ impl<'t> Decoder<'t> {
     ///
     /// `show_special` writes the names of control tokens; otherwise they give no text.
     pub fn new(tokenizer: &'t Tokenizer, show_special: bool) -> Decoder<'t> {
-        let flags = tokenizer.flags;
-        let is_sentencepiece = tokenizer.kind == TokenizerKind::SentencePiece;
-        let replace = if is_sentencepiece { Replace::Byte } else { Replace::Sequence };
-        let at_start = is_sentencepiece && (flags.dummy_prefix || flags.remove_extra_spaces);
-        Decoder { tokenizer, utf8: Utf8Stream::new(replace), show_special, at_start }
+        let (flags, rule) = (tokenizer.flags, Rule::of(tokenizer));
+        let replace = if rule == Rule::SentencePiece { Replace::Byte } else { Replace::Sequence };
+        let at_start = rule != Rule::ByteLevel && (flags.dummy_prefix || flags.remove_extra_spaces);
+        Decoder {
+            tokenizer,
+            rule,
+            utf8: Utf8Stream::new(replace),
+            run: ByteRun::default(),
+            show_special,
+            at_start,
+        }
     }
 
     /// A decoder for tokens that continue a text: every space is kept.
@@ -145,14 +108,41 @@ impl<'t> Decoder<'t> {
         let Some((bytes, kind)) = tokenizer.token_bytes(id).zip(tokenizer.token_kind(id)) else {
             return;
         };
-        if kind == TokenKind::Control && !self.show_special {
-            // Bytes around a token without text do not belong together.
-            return self.utf8.flush(out);
+        let is_hidden = kind == TokenKind::Control && !self.show_special;
+        match self.rule {
+            Rule::ByteLevel if is_hidden => {}
+            Rule::ByteLevel => self.utf8.push(bytes, out),
+            Rule::SentencePiece if is_hidden => self.utf8.flush(out),
+            Rule::SentencePiece => self.push_piece(bytes, kind, out),
+            Rule::Fallback if is_hidden => {}
+            Rule::Fallback if kind == TokenKind::Unknown && !self.show_special => {}
+            Rule::Fallback => {
+                let from = out.len();
+                self.push_fallback(bytes, kind, out);
+                self.strip_start(from, out);
+            }
         }
-        if tokenizer.kind == TokenizerKind::ByteLevel {
-            return self.utf8.push(bytes, out);
+    }
+
+    fn push_fallback(&mut self, piece: &[u8], kind: TokenKind, out: &mut String) {
+        if kind == TokenKind::Byte
+            && let Some(byte) = byte_piece(piece)
+        {
+            return self.run.push(byte, out);
         }
-        self.push_piece(bytes, kind, out);
+        self.run.end(out);
+        self.utf8.push(piece, out);
+        self.utf8.flush(out);
+    }
+
+    /// Takes the first space of a text off, which begins in `out` at `from`.
+    fn strip_start(&mut self, from: usize, out: &mut String) {
+        if self.at_start && out.len() > from {
+            self.at_start = false;
+            if out[from..].starts_with(' ') {
+                out.remove(from);
+            }
+        }
     }
 
     fn push_piece(&mut self, piece: &[u8], kind: TokenKind, out: &mut String) {
@@ -184,6 +174,9 @@ impl<'t> Decoder<'t> {
 
     /// Ends the text: the start of a character that never was completed gives U+FFFD.
     pub fn flush(&mut self, out: &mut String) {
+        let from = out.len();
         self.utf8.flush(out);
+        self.run.end(out);
+        self.strip_start(from, out);
     }
 }

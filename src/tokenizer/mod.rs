@@ -21,12 +21,14 @@ mod sentencepiece;
 mod split;
 mod table;
 mod thoughts;
+mod utf8;
 
 pub use chat::{ChatFormat, ChatRole};
-pub use decode::{Decoder, Utf8Stream};
+pub use decode::Decoder;
 pub use error::TokenizerError;
 pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, TurnKind};
 pub use thoughts::{Part, ThoughtFilter, Thoughts};
+pub use utf8::Utf8Stream;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 

@@ -46,6 +46,29 @@ fn command_converts_encodes_and_decodes() {
 }
 
 #[test]
+fn decoding_leaves_special_and_reserved_tokens_out_unless_they_are_asked_for() {
+    for name in ["llama3-tiny/tokenizer.json", "llama3-tiny/tokenizer.model"] {
+        let input = golden(name);
+        let input = input.to_str().unwrap();
+        let encoded = leap(&[input, "--encode"], "\"a fox\"\n").stdout;
+        let ids: Vec<u32> = serde_json::from_slice(&encoded).unwrap();
+        let first = first_reserved(name);
+        let line = serde_json::to_string(&[&[first], ids.as_slice(), &[first + 1]].concat());
+        let line = format!("{}\n", line.unwrap());
+        let decoded = leap(&[input, "--decode"], &line).stdout;
+        assert_eq!(String::from_utf8(decoded).unwrap(), "\"a fox\"\n", "{name}");
+        let shown = leap(&[input, "--decode", "--special"], &line).stdout;
+        let wanted = "\"<|reserved_special_token_0|>a fox<|reserved_special_token_1|>\"\n";
+        assert_eq!(String::from_utf8(shown).unwrap(), wanted, "{name}");
+    }
+}
+
+/// The id of the first reserved token of a golden tokenizer.
+fn first_reserved(name: &str) -> u32 {
+    file(name, None).vocab.find(b"<|reserved_special_token_0|>").unwrap()
+}
+
+#[test]
 fn command_names_the_line_it_cannot_read() {
     let input = golden("llama3-tiny/tokenizer.model");
     let input = input.to_str().unwrap();

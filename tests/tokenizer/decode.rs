@@ -2,12 +2,16 @@
 
 use leap::tokenizer::{Decoder, Tokenizer, Utf8Stream};
 
-use crate::{cases, encode, ids_of, llama2, llama3, text_of};
+use crate::{cases, encode, file, ids_of, llama2, llama3, reread, text_of};
 
 /// Decodes token by token, and checks at each that no text is taken back or cut.
 fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    stream_of(tokenizer, ids, true)
+}
+
+fn stream_of(tokenizer: &Tokenizer, ids: &[u32], show_special: bool) -> String {
     let mut text = String::new();
-    let mut decoder = Decoder::new(tokenizer, true);
+    let mut decoder = Decoder::new(tokenizer, show_special);
     for &id in ids {
         let mut part = String::new();
         decoder.push(id, &mut part);
@@ -81,6 +85,79 @@ fn unfinished_and_invalid_characters_are_replaced_as_the_references_do() {
     let x = encode(&llama2, "x");
     assert_eq!(stream(&llama2, &[&[0xe5 + 3], x.as_slice()].concat()), "\u{fffd} x");
     assert_eq!(llama2.decode(&[0, 1, 9999], false), " \u{2047} ");
+}
+
+/// Ids of byte tokens of a vocabulary whose first is `zero`.
+fn bytes(zero: u32, bytes: &[u8]) -> Vec<u32> {
+    bytes.iter().map(|&byte| zero + u32::from(byte)).collect()
+}
+
+#[test]
+fn runs_with_stray_bytes_have_as_many_marks_as_tokenizers_gives() {
+    let gemma = reread(&file("gemma3-tiny/tokenizer.json", None));
+    let phi = reread(&file("phi3-tiny/tokenizer.json", None));
+    // Byte tokens from <0x00> on, <bos> or <s>, <unk>, `x` and `▁the`; texts as tokenizers 0.23 has them, without special
+    // tokens and with them.
+    for (tokenizer, zero, [bos, unknown, x, the], bos_name) in
+        [(&gemma, 36, [2, 3, 696, 296], "<bos>"), (&phi, 3, [1, 0, 676, 264], "<s>")]
+    {
+        let run = |of: &[u8]| bytes(zero, of);
+        let dummy = if bos_name == "<s>" { "" } else { " " };
+        for (ids, hidden, shown) in [
+            (run("字".as_bytes()), "字".to_owned(), "字".to_owned()),
+            (run(b"\xe5\xad\x97\xe5"), "\u{fffd}".repeat(4), "\u{fffd}".repeat(4)),
+            (run(b"\xf0\x9f\xe5\xad\x97"), "\u{fffd}".repeat(5), "\u{fffd}".repeat(5)),
+            (run(b"\xed\xa0\x80\xc3\xa9"), "\u{fffd}".repeat(5), "\u{fffd}".repeat(5)),
+            (
+                [run(b"\xc3\xa9\xff"), vec![x], run(b"\xc3\xa9")].concat(),
+                "\u{fffd}\u{fffd}\u{fffd}xé".to_owned(),
+                "\u{fffd}\u{fffd}\u{fffd}xé".to_owned(),
+            ),
+            (
+                [run(b"\xe5\xad"), vec![bos], run(b"\x97"), vec![x]].concat(),
+                "字x".to_owned(),
+                format!("\u{fffd}\u{fffd}{bos_name}\u{fffd}x"),
+            ),
+            (
+                [run(b"\xc3"), vec![unknown], run(b"\xa9")].concat(),
+                "é".to_owned(),
+                "\u{fffd}<unk>\u{fffd}".to_owned(),
+            ),
+            ([run(b"  "), vec![the]].concat(), format!("{dummy}  the"), format!("{dummy}  the")),
+            (vec![bos, the], format!("{dummy}the"), format!("{bos_name} the")),
+            ([run(b"\x97"), vec![the]].concat(), "\u{fffd} the".into(), "\u{fffd} the".into()),
+        ] {
+            for (wanted, show) in [(hidden, false), (shown, true)] {
+                assert_eq!(tokenizer.decode(&ids, show), wanted, "{ids:?}, special: {show}");
+                assert_eq!(stream_of(tokenizer, &ids, show), wanted, "{ids:?}, special: {show}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_wait_no_longer_than_their_run_can_change() {
+    let gemma = reread(&file("gemma3-tiny/tokenizer.json", None));
+    let mut decoder = Decoder::new(&gemma, false);
+    let mut parts = Vec::new();
+    // é, then a stray byte, then another one, then `x`; é again, then `x`.
+    for id in [231, 205, 291, 291, 696, 231, 205, 696] {
+        let mut part = String::new();
+        decoder.push(id, &mut part);
+        parts.push(part);
+    }
+    assert_eq!(parts, ["", "", "\u{fffd}\u{fffd}\u{fffd}", "\u{fffd}", "x", "", "", "éx"]);
+}
+
+#[test]
+fn hidden_tokens_do_not_cut_a_character_of_a_byte_level_vocabulary() {
+    let tokenizer = llama3();
+    // Bytes of 字 around a reserved token, as tokenizers 0.23 has them.
+    let ids = [161, 4066, 255, 245];
+    assert_eq!(tokenizer.decode(&ids, false), "字");
+    assert_eq!(stream_of(&tokenizer, &ids, false), "字");
+    let shown = "\u{fffd}<|reserved_special_token_0|>\u{fffd}\u{fffd}";
+    assert_eq!(tokenizer.decode(&ids, true), shown);
 }
 
 #[test]

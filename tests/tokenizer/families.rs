@@ -100,9 +100,10 @@ pub(crate) fn check_chat(folder: &str, template: ChatTemplate, tokenizer: &Token
         let mut ids = Vec::new();
         format.render(tokenizer, &messages(&case), &mut ids);
         if case["lookalike"] == true {
-            // What spells a special token is text. Phi-3's tokens take in line breaks.
-            let written = tokenizer.decode(&ids, true).replace('\n', "");
-            assert_eq!(written, text_of(&case, "text").replace('\n', ""));
+            // What spells a special token is text. Phi-3's tokens take in line breaks, and the dummy prefix that
+            // follows the first one is a space where special tokens are shown.
+            let bare = |text: &str| text.replace('\n', "").replace("<|user|> ", "<|user|>");
+            assert_eq!(bare(&tokenizer.decode(&ids, true)), bare(text_of(&case, "text")));
             assert!(ids.len() > ids_of(&case, "ids").len());
             // It is that alone which transformers does otherwise.
             let special = encode_with_special(tokenizer, text_of(&case, "text"));
