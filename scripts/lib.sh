@@ -155,6 +155,18 @@ has_root() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
 
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
+# need_venv FOLDER: makes a virtual environment of Python there if there is none.
+need_venv() {
+	local python=python3
+	[ ! -x "$1/bin/pip" ] || return 0
+	need_tools python3:python3
+	if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
+		install_packages python3-venv
+		python=/usr/bin/python3
+	fi
+	"$python" -m venv "$1"
+}
+
 ## Toolchains
 
 # Debian's compiler, which may use unstable cargo options here: it builds the standard library.
@@ -216,15 +228,9 @@ has_debian_rust() {
 # Installs the linker for builds with Debian's compiler: zig, and cargo's way to call it. They
 # live in an environment of their own, as Debian's python keeps pip out of the system.
 need_zig() {
-	local python=python3
 	if ! has_zig; then
-		need_tools python3:python3
-		if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
-			install_packages python3-venv
-			python=/usr/bin/python3
-		fi
 		rm -rf "$ZIG_VENV"
-		"$python" -m venv "$ZIG_VENV"
+		need_venv "$ZIG_VENV"
 		"$ZIG_VENV/bin/pip" install --quiet --disable-pip-version-check \
 			"ziglang==$ZIG_VERSION" "cargo-zigbuild==$ZIGBUILD_VERSION"
 	fi

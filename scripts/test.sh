@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# All tests: this machine's (check.sh, rings of processes), the same for aarch64 under QEMU, the static binaries, and
-# emulated boards: a ring of two from power-on, the kernel module. --quick: this machine's alone. Usage: test.sh [--quick]
+# The tests of this machine: check.sh, rings of processes. --all: everything, so also models and tokenizers that other people
+# published (test-real.sh), the tests for aarch64 under QEMU, the static binaries, and emulated boards: a ring of two from
+# power-on, the kernel module. Usage: test.sh [--all]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
 . scripts/kernels.sh
 
 case "$*" in
-'') quick= ;;
---quick) quick=1 ;;
-*) die "usage: ${0##*/} [--quick]" ;;
+'') all= ;;
+--all) all=1 ;;
+*) die "usage: ${0##*/} [--all]" ;;
 esac
 
 # Budget of what boards get: aarch64, with `leap serve` and its forms, without desk-side commands and demo model. Without forms
@@ -75,15 +76,17 @@ other_machines() {
 
 begin_steps
 tools=(cc:gcc /usr/include/stdlib.h:libc6-dev shellcheck:shellcheck pgrep:procps ip:iproute2 nft:nftables)
-[ -n "$quick" ] || tools+=(readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
+[ -z "$all" ] || tools+=(npm:npm readelf:binutils file:file qemu-aarch64-static:qemu-user-static cmp:diffutils
 	cpio:cpio depmod:kmod xz:xz-utils mke2fs:e2fsprogs fakeroot:fakeroot)
 need_tools "${tools[@]}"
 need_cargo
-[ -n "$quick" ] || step "toolchain for aarch64" need_musl aarch64
+[ -z "$all" ] || step "toolchain for aarch64" need_musl aarch64
 
 scripts/check.sh
-if [ -n "$quick" ]; then
+if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
+	# With the program that the tests have built.
+	scripts/test-real.sh "$TARGET_DIR/debug/leap"
 	other_machines
 fi
