@@ -52,6 +52,23 @@ impl Job {
             wants_logits: false,
         }
     }
+
+    /// Whether an engine with a context of `ctx_len` tokens, and with ids below `vocab_size`, could answer it.
+    ///
+    /// # Errors
+    /// If its prompt is empty, is longer than the context, or holds an unknown id.
+    pub fn check(&self, ctx_len: usize, vocab_size: usize) -> Result<(), JobError> {
+        match self.prompt.len() {
+            0 => return Err(JobError::EmptyPrompt),
+            n_ids if n_ids > ctx_len => return Err(JobError::TooLong { n_ids, ctx_len }),
+            _ => {}
+        }
+        let ids = self.prompt.iter().copied().chain(self.rules.bias.iter().map(|(id, _)| *id));
+        match { ids }.find(|&id| id as usize >= vocab_size) {
+            Some(id) => Err(JobError::UnknownId { id, vocab_size }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Which job. No other of its scheduler is called the same.

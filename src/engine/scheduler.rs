@@ -130,17 +130,7 @@ impl<'t> Scheduler<'t> {
     /// # Errors
     /// If its prompt is empty, is longer than the context, or holds an unknown id.
     pub fn check(&self, job: &Job) -> Result<(), JobError> {
-        let (ctx_len, vocab_size) = (self.ctx_len, self.vocab_size);
-        match job.prompt.len() {
-            0 => return Err(JobError::EmptyPrompt),
-            n_ids if n_ids > ctx_len => return Err(JobError::TooLong { n_ids, ctx_len }),
-            _ => {}
-        }
-        let ids = job.prompt.iter().copied().chain(job.rules.bias.iter().map(|(id, _)| *id));
-        match { ids }.find(|&id| id as usize >= vocab_size) {
-            Some(id) => Err(JobError::UnknownId { id, vocab_size }),
-            None => Ok(()),
-        }
+        job.check(self.ctx_len, self.vocab_size)
     }
 
     /// Ends a job: the next step tells that it is done, and with what. Results that are still under way

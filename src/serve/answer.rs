@@ -35,6 +35,10 @@ pub(super) trait Protocol {
     fn end(&mut self, index: usize, outcome: &Outcome) -> String;
     /// What a stream ends with.
     fn finish(&mut self) -> String;
+    /// What a stream says while there is nothing to tell: a comment, which readers of events pass over.
+    fn waiting(&self) -> String {
+        ": waiting\n\n".to_owned()
+    }
     /// An error in the middle of a stream.
     fn failed(&self, error: &ApiError) -> String;
     /// All answers in one object.
@@ -47,6 +51,8 @@ pub(super) enum Sent {
     Reply(Reply),
     /// It was streamed; the connection goes on if the client does.
     Streamed,
+    /// The stream ended with an error of this status.
+    Failed(u16),
     /// The client went away, or does not read.
     Gone,
 }
@@ -63,24 +69,21 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Has `jobs` answered and sends their answers.
+/// Has `jobs` answered and sends their answers. A stream begins as soon as they are accepted, and tells of what fails
+/// later. A whole answer's status is known at its end, and clients try again by it, so that comes with the answer.
 pub(super) fn deliver<P: Protocol>(
     (service, connection, request): (&Service, &mut Connection, &Request),
     (jobs, divider): (Vec<Job>, Divider),
     (protocol, is_streamed): (&mut P, bool),
 ) -> Result<Sent, ApiError> {
     let mut dividers = vec![divider; jobs.len()];
+    for job in &jobs {
+        job.check(service.ctx_len, service.vocab_size)?;
+    }
     let mut ticket = service.desk.submit(jobs)?;
-    let first = match wait(&mut ticket, &|| connection.is_hung_up()) {
-        Ok(first) => first,
-        Err(Broken::Gone) => return Ok(Sent::Gone),
-        Err(Broken::Failed(error)) => return Err(error),
-    };
     let sent = match is_streamed {
-        true => stream((connection, request), &mut ticket, (first, &mut dividers), protocol),
-        false => {
-            collect(connection, &mut ticket, (first, &mut dividers), protocol).map(Sent::Reply)
-        }
+        true => stream((connection, request), &mut ticket, &mut dividers, protocol),
+        false => collect(connection, &mut ticket, &mut dividers, protocol).map(Sent::Reply),
     };
     match sent {
         Ok(sent) => Ok(sent),
@@ -89,12 +92,13 @@ pub(super) fn deliver<P: Protocol>(
     }
 }
 
-/// What is new of the answers, as soon as something is.
-fn wait(ticket: &mut Ticket, is_hung_up: &dyn Fn() -> bool) -> Result<Vec<Answered>, Broken> {
+/// What is new of the answers, as soon as something is. The client is looked after meanwhile.
+fn wait(
+    ticket: &mut Ticket,
+    look_after: &mut dyn FnMut() -> io::Result<()>,
+) -> Result<Vec<Answered>, Broken> {
     loop {
-        if is_hung_up() {
-            return Err(Broken::Gone);
-        }
+        look_after()?;
         let mut news = ticket.news(LOOK);
         for answer in &mut news {
             let failure = |error: JobError| Broken::Failed(error.into());
@@ -116,13 +120,17 @@ fn outcome(answer: &Answered) -> Option<Outcome> {
 fn stream<P: Protocol>(
     (connection, request): (&mut Connection, &Request),
     ticket: &mut Ticket,
-    (first, dividers): (Vec<Answered>, &mut [Divider]),
+    dividers: &mut [Divider],
     protocol: &mut P,
 ) -> Result<Sent, Broken> {
     let mut streaming = connection.stream(request, P::STREAM_TYPE)?;
     streaming.send(&protocol.begin())?;
-    let mut news = first;
     loop {
+        let mut news = match wait(ticket, &mut || streaming.look_after(|| protocol.waiting())) {
+            Ok(news) => news,
+            Err(Broken::Failed(error)) => return fail(streaming, &error, protocol),
+            Err(Broken::Gone) => return Err(Broken::Gone),
+        };
         let mut piece = String::new();
         for (index, answer) in news.iter_mut().enumerate() {
             let divided = dividers[index].divide(answer);
@@ -143,11 +151,6 @@ fn stream<P: Protocol>(
             streaming.finish()?;
             return Ok(Sent::Streamed);
         }
-        news = match wait(ticket, &|| streaming.is_hung_up()) {
-            Ok(news) => news,
-            Err(Broken::Failed(error)) => return fail(streaming, &error, protocol),
-            Err(Broken::Gone) => return Err(Broken::Gone),
-        };
     }
 }
 
@@ -159,7 +162,7 @@ fn fail<P: Protocol>(
 ) -> Result<Sent, Broken> {
     streaming.send(&protocol.failed(error))?;
     streaming.finish()?;
-    Ok(Sent::Gone)
+    Ok(Sent::Failed(error.status))
 }
 
 fn ending() -> ApiError {
@@ -167,22 +170,18 @@ fn ending() -> ApiError {
 }
 
 fn collect<P: Protocol>(
-    connection: &Connection,
+    connection: &mut Connection,
     ticket: &mut Ticket,
-    (first, dividers): (Vec<Answered>, &mut [Divider]),
+    dividers: &mut [Divider],
     protocol: &mut P,
 ) -> Result<Reply, Broken> {
     let mut answers = vec![(Piece::default(), None); dividers.len()];
-    let mut news = first;
-    loop {
+    while !ticket.is_over() {
+        let mut news = wait(ticket, &mut || connection.look_after())?;
         for ((answer, divider), news) in answers.iter_mut().zip(&mut *dividers).zip(&mut news) {
             answer.0.append(divider.divide(news));
             answer.1 = answer.1.or(outcome(news));
         }
-        if ticket.is_over() {
-            break;
-        }
-        news = wait(ticket, &|| connection.is_hung_up())?;
     }
     let whole = |(piece, outcome): (Piece, Option<Outcome>)| {
         let outcome = outcome.filter(|outcome| outcome.reason != StopReason::Interrupted)?;
@@ -192,3 +191,6 @@ fn collect<P: Protocol>(
     let answers = answers.ok_or_else(|| Broken::Failed(ending()))?;
     Ok(Reply::json(200, &protocol.whole(&answers)))
 }
+
+#[cfg(test)]
+mod tests;

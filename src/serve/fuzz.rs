@@ -18,6 +18,7 @@ use super::grammar::{GrammarFilter, Grammars};
 use super::http::{Budget, HttpLimits, Socket};
 use super::jobs::{Command, Desk, TokenOdds};
 use super::keys::ApiKeys;
+use super::lobby::Lobby;
 use super::plain;
 use super::server::{Place, Server};
 use super::service::{ModelAbout, Service};
@@ -120,11 +121,11 @@ fn server(chat_template: ChatTemplate) -> Server {
             budget: Budget::new(1 << 20),
             request_time: Duration::from_secs(5),
             idle_time: Duration::from_secs(5),
+            quiet_time: Duration::from_secs(5),
             origins: vec!["http://page.example".to_owned()],
         },
         access_log: AccessLog::default(),
-        connections_max: usize::MAX,
-        n_connections: AtomicUsize::new(0),
+        lobby: Lobby::new(usize::MAX),
         n_answering: AtomicUsize::new(0),
     }
 }
@@ -145,9 +146,9 @@ fn answer(commands: &Receiver<Command>) {
 /// All that a server says to `bytes`.
 fn exchange(server: &Arc<Server>, bytes: &[u8], is_all: bool) -> Vec<u8> {
     let (mut client, socket) = UnixStream::pair().expect("a pair of sockets");
-    let place = Place::take(server);
+    let place = Place::take(server, Socket::Unix(socket)).expect("a place");
     thread::scope(|scope| {
-        scope.spawn(move || place.serve(Socket::Unix(socket)));
+        scope.spawn(move || place.serve());
         let mut reader = client.try_clone().expect("a second handle");
         let read = scope.spawn(move || {
             let mut answer = Vec::new();

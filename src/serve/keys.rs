@@ -18,16 +18,24 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
-    /// Whether a request with this field `Authorization` may be answered. How long that takes does not
-    /// tell how much of a key is right: hashes are compared, all of them, each to its end.
-    pub(super) fn admit(&self, authorization: Option<&str>) -> bool {
-        let (scheme, key) = authorization.unwrap_or_default().split_once(' ').unwrap_or_default();
+    /// Whether a request may be answered that has these fields `Authorization` and `X-Api-Key`: one right key
+    /// suffices, as programs that use the second one fill the first with anything.
+    pub(super) fn admit(&self, authorization: Option<&str>, api_key: Option<&str>) -> bool {
+        let (scheme, bearer) =
+            authorization.unwrap_or_default().split_once(' ').unwrap_or_default();
+        let is_bearer = self.is_known(bearer) && scheme.eq_ignore_ascii_case("bearer");
+        let is_named = self.is_known(api_key.unwrap_or_default());
+        self.is_empty() || is_bearer || is_named
+    }
+
+    /// Whether `key` is one of the keys. How long that takes does not tell how much of it is right: hashes are
+    /// compared, all of them, each to its end.
+    fn is_known(&self, key: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(key.trim()).into();
-        let is_known = self.0.iter().fold(false, |is_known, known| {
+        self.0.iter().fold(false, |is_known, known| {
             let difference = known.iter().zip(&hash).fold(0, |d, (a, b)| d | (a ^ b));
             is_known | (difference == 0)
-        });
-        self.is_empty() || (is_known && scheme.eq_ignore_ascii_case("bearer"))
+        })
     }
 }
 
@@ -39,12 +47,16 @@ mod tests {
     fn only_who_has_a_key_is_admitted() {
         let keys = ApiKeys::parse("# house\nalpha\n\n  beta \n");
         assert!(!keys.is_empty());
-        assert!(keys.admit(Some("Bearer alpha")) && keys.admit(Some("bearer beta")));
+        let bearer = |field| keys.admit(field, None);
+        assert!(bearer(Some("Bearer alpha")) && bearer(Some("bearer beta")));
+        assert!(keys.admit(None, Some("alpha")) && keys.admit(Some("Bearer none"), Some(" beta")));
+        assert!(!keys.admit(Some("Bearer none"), Some("Bearer alpha")));
+        assert!(!keys.admit(None, Some("")));
         for other in
             [None, Some("Bearer"), Some("Bearer "), Some("Bearer alph"), Some("Basic alpha")]
         {
-            assert!(!keys.admit(other), "{other:?}");
+            assert!(!bearer(other), "{other:?}");
         }
-        assert!(ApiKeys::parse("#\n").admit(None));
+        assert!(ApiKeys::parse("#\n").admit(None, None));
     }
 }

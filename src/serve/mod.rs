@@ -22,6 +22,7 @@ mod http;
 mod items;
 mod jobs;
 mod keys;
+mod lobby;
 mod messages;
 mod metrics;
 mod neutral;
@@ -50,6 +51,7 @@ use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
 use jobs::Desk;
+use lobby::Lobby;
 use runner::{Runner, Visit};
 use server::Server;
 use service::Service;
@@ -61,6 +63,8 @@ pub(crate) use service::ModelAbout;
 
 /// Memory for the bodies of all requests.
 const BODIES_BYTES: usize = 32 << 20;
+/// Longest a stream says nothing: proxies and clients give a connection up after 30 seconds and more.
+const QUIET_TIME: Duration = Duration::from_secs(15);
 /// How long answers that are complete may take to be read when the program ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -134,10 +138,10 @@ pub(crate) fn serve(
             budget: Budget::new(BODIES_BYTES.max(options.body_max)),
             request_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(60),
+            quiet_time: QUIET_TIME,
             origins: options.origins,
         },
-        connections_max: options.connections,
-        n_connections: AtomicUsize::new(0),
+        lobby: Lobby::new(options.connections),
         n_answering: AtomicUsize::new(0),
     });
     for listener in options.listeners {

@@ -327,6 +327,11 @@ impl Protocol for Ollama {
         String::new()
     }
 
+    /// Lines of JSON have no comments; clients of Ollama know pieces without text.
+    fn waiting(&self) -> String {
+        format!("{}\n", self.object("", false))
+    }
+
     fn failed(&self, error: &ApiError) -> String {
         format!("{}\n", json!({"error": error.message}))
     }

@@ -15,9 +15,10 @@ use super::answer::Sent;
 use super::error::ApiError;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
+use super::lobby::{Admission, Lobby};
 use super::service::Service;
 use super::{ollama, openai, origin, page, plain, responses};
-use crate::sys::activation;
+use crate::sys::{activation, net};
 
 /// Longest a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
@@ -92,8 +93,7 @@ pub(super) struct Server {
     pub(super) keys: ApiKeys,
     pub(super) limits: HttpLimits,
     pub(super) access_log: AccessLog,
-    pub(super) connections_max: usize,
-    pub(super) n_connections: AtomicUsize,
+    pub(super) lobby: Lobby,
     /// Requests that have come and have not been answered.
     pub(super) n_answering: AtomicUsize,
 }
@@ -101,38 +101,51 @@ pub(super) struct Server {
 /// Accepts connections on `listener`, each of which gets a thread, as long as the process lives.
 pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
     loop {
-        let Ok(socket) = listener.accept() else {
-            thread::sleep(SHORTAGE_PAUSE);
-            continue;
+        let socket = match listener.accept() {
+            Ok(socket) => socket,
+            Err(e) if net::is_out_of_files(&e) && server.lobby.dismiss_longest_waiting() => {
+                continue;
+            }
+            Err(_) => {
+                thread::sleep(SHORTAGE_PAUSE);
+                continue;
+            }
         };
-        let place = Place::take(server);
+        let Some(place) = Place::take(server, socket) else { continue };
         let thread = thread::Builder::new().name("http".to_owned()).stack_size(STACK_BYTES);
         // Without a thread the socket is dropped, which its client sees.
-        let _ = thread.spawn(move || place.serve(socket));
+        let _ = thread.spawn(move || place.serve());
     }
 }
 
 /// A connection's place among all of them.
 pub(super) struct Place {
     server: Arc<Server>,
+    socket: Arc<Socket>,
+    id: u64,
     is_one_too_many: bool,
 }
 
 impl Place {
-    /// A place for one more connection, or none for it if there are as many as may be.
-    pub(super) fn take(server: &Arc<Server>) -> Place {
-        let before = server.n_connections.fetch_add(1, Ordering::Relaxed);
-        Place { server: Arc::clone(server), is_one_too_many: before >= server.connections_max }
+    /// A place for one more connection; `None` if there are so many that it is closed without a word.
+    pub(super) fn take(server: &Arc<Server>, socket: Socket) -> Option<Place> {
+        let socket = Arc::new(socket);
+        let (id, is_one_too_many) = match server.lobby.admit(&socket) {
+            Admission::Place(id) => (id, false),
+            Admission::NoPlace(id) => (id, true),
+            Admission::Closed => return None,
+        };
+        Some(Place { server: Arc::clone(server), socket, id, is_one_too_many })
     }
 
-    /// Answers what comes over `socket`, to its end.
-    pub(super) fn serve(&self, socket: Socket) {
+    /// Answers what comes over the connection, to its end.
+    pub(super) fn serve(&self) {
         let server = &*self.server;
-        if socket.prepare(WRITE_TIME).is_err() {
+        if self.socket.prepare(WRITE_TIME).is_err() {
             return;
         }
-        let client = socket.client();
-        let mut connection = Connection::new(socket, server.limits.clone());
+        let client = self.socket.client();
+        let mut connection = Connection::new(Arc::clone(&self.socket), server.limits.clone());
         if self.is_one_too_many {
             let error = ApiError::new(503, "there are as many connections as may be: try again");
             return server.refuse(&mut connection, &error, &client);
@@ -143,7 +156,8 @@ impl Place {
                 Ok(Some(request)) => {
                     server.n_answering.fetch_add(1, Ordering::Relaxed);
                     let (start, before) = (Instant::now(), connection.sent_bytes());
-                    let (status, is_kept) = server.answer(&mut connection, &request);
+                    let (status, is_kept) = server.answer((&mut connection, self.id), &request);
+                    server.lobby.end_work(self.id);
                     let (time, sent_bytes) = (start.elapsed(), connection.sent_bytes() - before);
                     let answered = Answered { status, time, sent_bytes };
                     server.access_log.tell(Some(&request), &client, &answered);
@@ -160,7 +174,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.server.n_connections.fetch_sub(1, Ordering::Relaxed);
+        self.server.lobby.forget(self.id);
     }
 }
 
@@ -176,14 +190,29 @@ impl Server {
     }
 
     /// Answers a request; with what status, unless the client went away, and whether the connection stays.
-    fn answer(&self, connection: &mut Connection, request: &Request) -> (Option<u16>, bool) {
+    fn answer(
+        &self,
+        (connection, id): (&mut Connection, u64),
+        request: &Request,
+    ) -> (Option<u16>, bool) {
         let is_ollama = request.path.starts_with("/api/");
-        let sent = self.admit(connection, request).and_then(|()| self.route(connection, request));
+        let sent = match self.admit(connection, request) {
+            // What everybody gets keeps nobody's place.
+            Ok(()) if is_open(request) || self.lobby.begin_work(id) => {
+                self.route(connection, request)
+            }
+            Ok(()) => return (None, false),
+            Err(error) => Err(error),
+        };
         let reply = match sent {
             Ok(Sent::Reply(reply)) => reply,
             Ok(Sent::Streamed) => {
                 self.service.metrics.count_request(200);
                 return (Some(200), request.outlives_stream());
+            }
+            Ok(Sent::Failed(status)) => {
+                self.service.metrics.count_request(status);
+                return (Some(status), false);
             }
             Ok(Sent::Gone) => return (None, false),
             Err(error) => error.reply(is_ollama),
@@ -200,26 +229,32 @@ impl Server {
             let is_meant = |allowed: &String| allowed == "*" || allowed == origin;
             let host = request.host.as_deref().unwrap_or_default();
             if self.limits.origins.iter().any(is_meant) {
-                connection.allow(origin.clone());
+                connection.allow(origin, request);
             } else if !origin::is_own(origin, host, !self.keys.is_empty()) {
                 let problem = format!("scripts of {origin:?} may not ask: see --allow-origin");
                 return Err(ApiError::new(403, problem));
             }
         }
-        let is_open = matches!(&*request.path, "/" | "/health") || request.method == "OPTIONS";
-        match is_open || self.keys.admit(request.authorization.as_deref()) {
+        let (authorization, api_key) =
+            (request.authorization.as_deref(), request.api_key.as_deref());
+        match is_open(request) || self.keys.admit(authorization, api_key) {
             true => Ok(()),
-            false => Err(ApiError::new(401, "a key is needed: Authorization: Bearer KEY")),
+            false => Err(ApiError::new(
+                401,
+                "a key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY",
+            )),
         }
     }
 
     fn route(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
         let service = &self.service;
         let path = request.path.as_str();
-        let reply = match (request.method.as_str(), path) {
+        // The answer to HEAD is that to GET, of which its head alone is sent.
+        let method = if request.method == "HEAD" { "GET" } else { &request.method };
+        let reply = match (method, path) {
             ("OPTIONS", _) => Reply::text("text/plain", String::new()),
-            ("GET" | "HEAD", "/") if request.wants_html => page::page(),
-            ("GET" | "HEAD", "/" | "/health") => plain::health(),
+            ("GET", "/") if request.wants_html => page::page(),
+            ("GET", "/" | "/health") => plain::health(),
             ("GET", "/metrics") => plain::metrics(service),
             ("GET", "/v1/models") => openai::models(service),
             ("GET", "/api/version") => ollama::version(),
@@ -251,6 +286,11 @@ impl Server {
         let body = plain::parse(&request.body)?;
         endpoint(&self.service, connection, (request, &body))
     }
+}
+
+/// Whether a request is answered without a key.
+fn is_open(request: &Request) -> bool {
+    matches!(&*request.path, "/" | "/health") || request.method == "OPTIONS"
 }
 
 /// Whether the path or the method is not known.

@@ -326,8 +326,20 @@ pub fn is_out_of_files(e: &io::Error) -> bool {
     full.iter().any(|errno| e.raw_os_error() == Some(*errno as i32))
 }
 
-/// Whether the other end of a stream has closed it, or will send no more.
+/// Whether a stream is over in both directions: nothing that is sent arrives any more. A TCP peer that has closed its
+/// socket answers the next bytes with a reset, and only then is this true; one of a Unix socket needs none.
 pub fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::new(fd, PollFlags::empty())];
+    // The kernel tells of these without being asked to.
+    let over = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    match ppoll(&mut polled, Some(TimeSpec::from_duration(Duration::ZERO)), None) {
+        Ok(_) => polled[0].revents().is_some_and(|events| events.intersects(over)),
+        Err(e) => e != Errno::EINTR,
+    }
+}
+
+/// Whether the other end of a stream will send no more, and all that it sent has been read.
+pub fn has_ended(fd: BorrowedFd<'_>) -> bool {
     let flags = socket::MsgFlags::MSG_PEEK | socket::MsgFlags::MSG_DONTWAIT;
     match socket::recv(fd.as_raw_fd(), &mut [0], flags) {
         Ok(n) => n == 0,

@@ -80,6 +80,28 @@ impl Served {
         stream
     }
 
+    /// A connection on which `body` has been sent, and what came over it until there was text.
+    pub(crate) fn begin_text(&self, path: &str, body: &Value) -> (TcpStream, String) {
+        let mut stream = self.begin(path, body);
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        loop {
+            stream.read_exact(&mut byte).unwrap();
+            bytes.push(byte[0]);
+            let Some(line) =
+                bytes.strip_suffix(b"\n").and_then(|all| all.split(|b| *b == b'\n').last())
+            else {
+                continue;
+            };
+            let event = line.strip_prefix(b"data: ").unwrap_or_default();
+            let event: Value = serde_json::from_slice(event).unwrap_or_default();
+            let texts = ["/choices/0/delta/content", "/choices/0/text"];
+            if texts.iter().any(|at| event.pointer(at).is_some_and(|text| text != "")) {
+                return (stream, String::from_utf8(bytes).unwrap());
+            }
+        }
+    }
+
     /// Asks, reads a little and goes away.
     pub(crate) fn begin_and_leave(&self, path: &str, body: &Value) {
         self.begin(path, body).read_exact(&mut [0; 40]).unwrap();

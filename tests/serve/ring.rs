@@ -92,12 +92,9 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
             scope.spawn(move || {
                 let body = json!({"messages": chat(FOX), "temperature": 0.9, "top_p": 0.95, "seed": seed, "max_tokens": 120, "stream": true});
                 served.begin_and_leave("/v1/chat/completions", &body);
-                let mut stream = served.begin("/v1/chat/completions", &body);
-                let mut answer = vec![0; 16];
-                stream.read_exact(&mut answer).unwrap();
+                let (mut stream, mut answer) = served.begin_text("/v1/chat/completions", &body);
                 began.send(()).unwrap();
-                stream.read_to_end(&mut answer).unwrap();
-                let answer = String::from_utf8(answer).unwrap();
+                stream.read_to_string(&mut answer).unwrap();
                 let events = answer.lines().filter_map(|line| line.strip_prefix("data: "));
                 let events = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
                 let text: String = events

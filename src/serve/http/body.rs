@@ -4,6 +4,9 @@ use super::HttpError;
 
 /// Longest line before a chunk: its length and what may follow that.
 const LINE_MAX: usize = 256;
+/// Most bytes of the fields behind the last chunk, and most fields.
+const TRAILER_MAX: usize = 8 << 10;
+const TRAILER_FIELDS_MAX: usize = 64;
 
 /// What the next bytes of a chunked body are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +40,18 @@ pub(super) fn chunk(bytes: &[u8], max: usize) -> Result<ChunkStep, HttpError> {
     }
 }
 
-/// The end of the body: no fields may follow the last chunk.
+/// The end of the body. Fields may follow the last chunk (RFC 9112, section 7.1.2); nothing here needs them.
 fn end(bytes: &[u8], line: usize) -> Result<ChunkStep, HttpError> {
-    match bytes.get(line..line + 2) {
-        None => Ok(ChunkStep::Wait),
-        Some(b"\r\n") => Ok(ChunkStep::End { bytes: line + 2 }),
-        Some(_) => Err(HttpError::new(400, "fields behind the last chunk are not read")),
+    let trailer = bytes.get(line..).unwrap_or_default();
+    let too_long = || HttpError::new(431, "the fields behind the last chunk are too long");
+    let mut fields = [httparse::EMPTY_HEADER; TRAILER_FIELDS_MAX];
+    match httparse::parse_headers(trailer, &mut fields) {
+        Ok(httparse::Status::Complete((n, _))) if n <= TRAILER_MAX => {
+            Ok(ChunkStep::End { bytes: line + n })
+        }
+        Ok(httparse::Status::Partial) if trailer.len() < TRAILER_MAX => Ok(ChunkStep::Wait),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => Err(too_long()),
+        Err(_) => Err(HttpError::new(400, "the fields behind the last chunk are malformed")),
     }
 }
 
@@ -60,6 +69,13 @@ mod tests {
     }
 
     #[test]
+    fn fields_behind_the_last_chunk_are_passed_over() {
+        assert_eq!(chunk(b"0\r\nX: y\r\n\r\nGET", 9), Ok(ChunkStep::End { bytes: 11 }));
+        assert_eq!(chunk(b"0\r\nX: y\r\n", 9), Ok(ChunkStep::Wait));
+        assert_eq!(chunk(b"0;a=b\r\n\r", 9), Ok(ChunkStep::Wait));
+    }
+
+    #[test]
     fn malformed_chunks_are_refused() {
         let status = |bytes: &[u8]| chunk(bytes, 9).unwrap_err().status;
         assert_eq!(status(b"3\r\nabcd\r\n"), 400);
@@ -67,7 +83,9 @@ mod tests {
         assert_eq!(status(b"-1\r\n"), 400);
         assert_eq!(status(b"a\r\n"), 413);
         assert_eq!(status(b"ffffffffffffffff\r\n"), 413);
-        assert_eq!(status(b"0\r\nX: y\r\n\r\n"), 400);
+        assert_eq!(status(b"0\r\nX\r\n\r\n"), 400);
+        assert_eq!(status(format!("0\r\nX: {}", "y".repeat(TRAILER_MAX)).as_bytes()), 431);
+        assert_eq!(status(format!("0\r\n{}\r\n", "X: y\r\n".repeat(65)).as_bytes()), 431);
         assert_eq!(status(format!("1;{}", "x".repeat(LINE_MAX)).as_bytes()), 400);
     }
 }

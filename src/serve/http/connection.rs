@@ -1,6 +1,7 @@
 //! One connection: requests in, answers out.
 
-use std::io::{self, Read, Write};
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::body::{self, ChunkStep};
@@ -15,6 +16,8 @@ const HEAD_MAX: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
+/// What every answer begins with.
+const VERSION: &str = "HTTP/1.1 ";
 
 /// How much and how long a client may send.
 #[derive(Clone)]
@@ -23,32 +26,46 @@ pub(in crate::serve) struct HttpLimits {
     pub(in crate::serve) body_max: usize,
     /// What the bodies of all connections share.
     pub(in crate::serve) budget: Budget,
-    /// From the first byte of a request to its last.
+    /// From the first byte of a request to its last; of the first one, from the connection's begin.
     pub(in crate::serve) request_time: Duration,
     /// Between two requests.
     pub(in crate::serve) idle_time: Duration,
+    /// Longest a stream says nothing.
+    pub(in crate::serve) quiet_time: Duration,
     /// The web pages whose scripts may ask.
     pub(in crate::serve) origins: Vec<String>,
 }
 
 /// A client's connection.
 pub(in crate::serve) struct Connection {
-    socket: Socket,
+    socket: Arc<Socket>,
     limits: HttpLimits,
+    /// When the first request has to have come, as long as there was none.
+    first_end: Option<Instant>,
     /// What has been read and not been used.
     read: Vec<u8>,
     /// The part of the budget that the request's body has.
     reserved: Reserved,
-    /// The page that the request comes from, once it is known that it may ask.
-    origin: Option<String>,
+    /// What the page that the request comes from is told, once it is known that it may ask.
+    allowed: String,
+    /// Whether the answer has begun with [`VERSION`] already.
+    has_begun: bool,
     /// What has been written, of all answers.
     sent_bytes: u64,
 }
 
 impl Connection {
-    pub(in crate::serve) fn new(socket: Socket, limits: HttpLimits) -> Connection {
-        let reserved = limits.budget.reserve_none();
-        Connection { socket, limits, read: Vec::new(), reserved, origin: None, sent_bytes: 0 }
+    pub(in crate::serve) fn new(socket: Arc<Socket>, limits: HttpLimits) -> Connection {
+        Connection {
+            socket,
+            reserved: limits.budget.reserve_none(),
+            first_end: Some(Instant::now() + limits.request_time),
+            limits,
+            read: Vec::new(),
+            allowed: String::new(),
+            has_begun: false,
+            sent_bytes: 0,
+        }
     }
 
     /// The next request; `None` if the client has no more.
@@ -57,15 +74,16 @@ impl Connection {
     /// If it cannot be understood, is too long, or takes too long to come.
     pub(in crate::serve) fn request(&mut self) -> Result<Option<Request>, HttpError> {
         self.reserved = self.limits.budget.reserve_none();
-        self.origin = None;
+        self.allowed.clear();
+        let first_end = self.first_end.take();
         if self.read.is_empty() {
-            let idle_end = Instant::now() + self.limits.idle_time;
+            let idle_end = first_end.unwrap_or_else(|| Instant::now() + self.limits.idle_time);
             match self.fill(idle_end) {
                 Ok(0) | Err(_) => return Ok(None),
                 Ok(_) => {}
             }
         }
-        let end = Instant::now() + self.limits.request_time;
+        let end = first_end.unwrap_or_else(|| Instant::now() + self.limits.request_time);
         let Some(head) = self.head(end)? else { return Ok(None) };
         let Head { mut request, length, expects_continue, bytes } = head;
         self.read.drain(..bytes);
@@ -83,9 +101,15 @@ impl Connection {
         Ok(Some(request))
     }
 
-    /// Allows the page `origin` to see the answer.
-    pub(in crate::serve) fn allow(&mut self, origin: String) {
-        self.origin = Some(origin);
+    /// Allows the page `origin` to see the answer, and to send the fields that `request` asks for.
+    pub(in crate::serve) fn allow(&mut self, origin: &str, request: &Request) {
+        self.allowed = format!(
+            "Access-Control-Allow-Origin: {origin}\r\n\
+             Vary: Origin, Access-Control-Request-Headers\r\n\
+             Access-Control-Allow-Headers: {}\r\n\
+             Access-Control-Allow-Methods: GET, HEAD, POST\r\n",
+            request.asked_fields.as_deref().unwrap_or("authorization, content-type")
+        );
     }
 
     fn head(&mut self, end: Instant) -> Result<Option<Head>, HttpError> {
@@ -188,9 +212,20 @@ impl Connection {
         self.sent_bytes
     }
 
-    /// Whether the client went away while it waits for its answer.
-    pub(in crate::serve) fn is_hung_up(&self) -> bool {
-        self.socket.is_hung_up()
+    /// Looks after a client that waits for its whole answer. One that sends no more may still read: it gets what all
+    /// answers begin with. If it is gone that is refused, so the next look sees it.
+    ///
+    /// # Errors
+    /// If the client went away.
+    pub(in crate::serve) fn look_after(&mut self) -> io::Result<()> {
+        if self.socket.is_hung_up() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if !self.has_begun && self.socket.has_ended() {
+            self.write(VERSION)?;
+            self.has_begun = true;
+        }
+        Ok(())
     }
 
     /// Answers `request`.
@@ -198,11 +233,11 @@ impl Connection {
     /// # Errors
     /// If the client went away, or does not read.
     pub(in crate::serve) fn send(&mut self, reply: &Reply, request: &Request) -> io::Result<()> {
-        let head = self.head_of(reply, request.is_kept_alive);
-        match request.wants_no_body() {
-            true => self.write(&head),
-            false => self.write(&(head + &reply.body)),
+        let mut head = self.head_of(reply, request.is_kept_alive);
+        if !request.wants_no_body() {
+            head += &reply.body;
         }
+        self.write(&head)
     }
 
     /// Sends the last answer, to a request that may not have been understood, and ends the connection so
@@ -218,7 +253,7 @@ impl Connection {
         }
     }
 
-    fn head_of(&self, reply: &Reply, is_kept_alive: bool) -> String {
+    fn head_of(&mut self, reply: &Reply, is_kept_alive: bool) -> String {
         let Reply { status, content_type, body, retry_after, fields } = reply;
         let mut head = self.status_line(*status, content_type, is_kept_alive);
         if let Some(seconds) = retry_after {
@@ -241,29 +276,52 @@ impl Connection {
         head += "Cache-Control: no-cache\r\n";
         head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
         self.write(&head)?;
-        let Connection { socket, sent_bytes, .. } = self;
-        Ok(Streaming { socket, sent_bytes, has_chunks })
+        let Connection { socket, sent_bytes, limits, .. } = self;
+        let (quiet_time, last_sent) = (limits.quiet_time, Instant::now());
+        Ok(Streaming { socket, sent_bytes, has_chunks, quiet_time, last_sent, is_probed: false })
     }
 
-    fn status_line(&self, status: u16, content_type: &str, is_kept_alive: bool) -> String {
+    fn status_line(&mut self, status: u16, content_type: &str, is_kept_alive: bool) -> String {
         let connection = if is_kept_alive { "keep-alive" } else { "close" };
         let reason = reason(status);
-        let mut head = format!(
-            "HTTP/1.1 {status} {reason}\r\nContent-Type: {content_type}\r\nConnection: {connection}\r\n\
-             X-Content-Type-Options: nosniff\r\n"
-        );
-        if let Some(origin) = &self.origin {
-            head += &format!(
-                "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n\
-                 Access-Control-Allow-Headers: authorization, content-type\r\n\
-                 Access-Control-Allow-Methods: GET, POST\r\n"
-            );
-        }
-        head
+        let version = if std::mem::take(&mut self.has_begun) { "" } else { VERSION };
+        let allowed = &self.allowed;
+        format!(
+            "{version}{status} {reason}\r\nContent-Type: {content_type}\r\nConnection: {connection}\r\n\
+             X-Content-Type-Options: nosniff\r\n{allowed}"
+        )
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
         self.sent_bytes += text.len() as u64;
         self.socket.write_all(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    #[test]
+    fn a_first_request_that_does_not_come_keeps_no_connection() {
+        let (client, socket) = UnixStream::pair().unwrap();
+        let day = Duration::from_secs(86_400);
+        let limits = HttpLimits {
+            body_max: 1 << 10,
+            budget: Budget::new(1 << 10),
+            request_time: Duration::from_millis(1),
+            idle_time: day,
+            quiet_time: day,
+            origins: Vec::new(),
+        };
+        let mut connection = Connection::new(Arc::new(Socket::Unix(socket)), limits);
+        let (sender, receiver) = channel();
+        thread::spawn(move || sender.send(connection.request()));
+        let request = receiver.recv_timeout(Duration::from_secs(120));
+        assert_eq!(request.expect("it waits for a whole day"), Ok(None));
+        drop(client);
     }
 }

@@ -9,15 +9,19 @@ const FIELDS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::serve) struct Request {
     pub(in crate::serve) method: String,
-    /// The path, without what follows a `?`.
+    /// The path, without what follows a `?`, without empty parts, and without a `/` at its end.
     pub(in crate::serve) path: String,
     /// Where the client thinks it asks: HOST, or HOST:PORT.
     pub(in crate::serve) host: Option<String>,
+    /// Fields that a page wants to send, as its browser asks beforehand.
+    pub(super) asked_fields: Option<String>,
     /// Whether the client shows pages.
     pub(in crate::serve) wants_html: bool,
     /// The web page that the request comes from.
     pub(in crate::serve) origin: Option<String>,
     pub(in crate::serve) authorization: Option<String>,
+    /// The field `X-Api-Key` or `api-key`.
+    pub(in crate::serve) api_key: Option<String>,
     pub(in crate::serve) body: Vec<u8>,
     /// Whether the connection stays open for another one.
     pub(in crate::serve) is_kept_alive: bool,
@@ -68,11 +72,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
         Err(e) => return Err(HttpError::new(400, format!("this is no HTTP request: {e}"))),
     };
     let is_new = parsed.version == Some(1);
-    let target = parsed.path.unwrap_or_default();
-    let path = target.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = target(parsed.path.unwrap_or_default());
     let request = Request {
         method: parsed.method.unwrap_or_default().to_owned(),
-        path: path.to_owned(),
+        path,
         is_kept_alive: is_new,
         has_chunks: is_new,
         ..Request::default()
@@ -81,7 +84,44 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     for field in parsed.headers.iter() {
         reader.read(field.name, field.value)?;
     }
+    // Who names both means what stands in the first line (RFC 9112, section 3.2.2).
+    if let Some(authority) = authority {
+        reader.request.host = Some(authority);
+    }
     reader.finish(bytes).map(Some)
+}
+
+/// Host and path of a request's target, which is a path, or an address as proxies are asked for it.
+///
+/// Programs join a base address that ends in `/` and paths that begin with one, so parts may be empty.
+fn target(target: &str) -> (Option<String>, String) {
+    let end = target.find(['?', '#']).unwrap_or(target.len());
+    let named = &target[..end];
+    let after_scheme = match named.split_once("://") {
+        Some((scheme, rest))
+            if ["http", "https"].iter().any(|s| scheme.eq_ignore_ascii_case(s)) =>
+        {
+            Some(rest)
+        }
+        _ => None,
+    };
+    let (authority, path) = match after_scheme {
+        None => (None, named),
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            (Some(authority.to_owned()), path)
+        }
+    };
+    if !path.starts_with('/') && !path.is_empty() {
+        return (authority, path.to_owned());
+    }
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    (authority, format!("/{}", parts.join("/")))
+}
+
+/// Whether `names` is a list of names that fields may have.
+fn is_list_of_names(names: &str) -> bool {
+    names.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_., ".contains(&byte))
 }
 
 /// Reads header fields one by one.
@@ -140,6 +180,11 @@ impl FieldReader {
             }
             "accept" => self.request.wants_html |= text()?.contains("text/html"),
             "origin" => self.request.origin = Some(text()?.to_owned()),
+            "access-control-request-headers" => {
+                let names = text()?;
+                self.request.asked_fields = is_list_of_names(names).then(|| names.to_owned());
+            }
+            "x-api-key" | "api-key" => self.request.api_key = Some(text()?.to_owned()),
             "authorization" => self.request.authorization = Some(text()?.to_owned()),
             _ => {}
         }
@@ -206,6 +251,38 @@ mod tests {
         let chunked = head("GET / HTTP/1.1\nhost: a\ntransfer-encoding: Chunked").unwrap().unwrap();
         assert_eq!(chunked.length, BodyLength::Chunked);
         assert_eq!(parse(b"GET / HTTP/1.1\r\nHost: a\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn a_path_may_have_slashes_too_many_or_a_host_before_it() {
+        for (target, path, host) in [
+            ("//v1//chat/completions/", "/v1/chat/completions", "a"),
+            ("/v1/models/?x=//", "/v1/models", "a"),
+            ("//", "/", "a"),
+            ("/?q", "/", "a"),
+            ("*", "*", "a"),
+            ("http://b:80/v1/models", "/v1/models", "b:80"),
+            ("HTTP://b//api/chat/?a=http://c", "/api/chat", "b"),
+            ("https://b", "/", "b"),
+            ("http://b?x=/", "/", "b"),
+            ("ftp://b/x", "ftp://b/x", "a"),
+            ("/a/http://b/c", "/a/http:/b/c", "a"),
+        ] {
+            let found = head(&format!("GET {target} HTTP/1.1\nHost: a")).unwrap().unwrap().request;
+            assert_eq!((&*found.path, found.host.as_deref()), (path, Some(host)), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_browser_may_ask_for_names_of_fields_alone() {
+        let asked = |names: &str| {
+            let lines =
+                format!("OPTIONS / HTTP/1.1\nHost: a\nAccess-Control-Request-Headers: {names}");
+            head(&lines).unwrap().unwrap().request.asked_fields
+        };
+        let names = "authorization, x-stainless-os,X_y";
+        assert_eq!(asked(names).as_deref(), Some(names));
+        assert_eq!((asked("a: b"), asked("é")), (None, None));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What is sent back.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io;
+use std::time::{Duration, Instant};
 
 use super::Socket;
 
@@ -32,9 +33,14 @@ impl Reply {
 
 /// An answer that is sent piece by piece. A client of HTTP/1.0 sees its end by that of the connection.
 pub(in crate::serve) struct Streaming<'c> {
-    pub(super) socket: &'c mut Socket,
+    pub(super) socket: &'c Socket,
     pub(super) sent_bytes: &'c mut u64,
     pub(super) has_chunks: bool,
+    /// Longest it says nothing.
+    pub(super) quiet_time: Duration,
+    pub(super) last_sent: Instant,
+    /// Whether something was sent since the client has ended its side.
+    pub(super) is_probed: bool,
 }
 
 impl Streaming<'_> {
@@ -46,15 +52,28 @@ impl Streaming<'_> {
         if piece.is_empty() {
             return Ok(());
         }
+        self.last_sent = Instant::now();
         match self.has_chunks {
             true => self.write(&format!("{:x}\r\n{piece}\r\n", piece.len())),
             false => self.write(piece),
         }
     }
 
-    /// Whether the client went away.
-    pub(in crate::serve) fn is_hung_up(&self) -> bool {
-        self.socket.is_hung_up()
+    /// Looks after a client that waits. It hears `word` when nothing was sent for a while, so that nobody on the way
+    /// takes the connection for dead, and once when it sends no more: if it is gone, that is how one learns of it.
+    ///
+    /// # Errors
+    /// If the client went away, or does not read.
+    pub(in crate::serve) fn look_after(&mut self, word: impl FnOnce() -> String) -> io::Result<()> {
+        if self.socket.is_hung_up() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let is_doubtful = !self.is_probed && self.socket.has_ended();
+        self.is_probed |= is_doubtful;
+        match is_doubtful || self.last_sent.elapsed() >= self.quiet_time {
+            true => self.send(&word()),
+            false => Ok(()),
+        }
     }
 
     /// Ends the answer.

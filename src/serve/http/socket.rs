@@ -1,7 +1,7 @@
 //! A connection's socket, of the network or of this machine.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -48,20 +48,56 @@ impl Socket {
         };
     }
 
-    /// Who is at the other end: an address, or `unix` for a program of this machine.
-    pub(in crate::serve) fn client(&self) -> String {
+    /// Ends both directions, which a thread that reads or writes sees.
+    pub(in crate::serve) fn close(&self) {
+        // A socket that is closed already needs no word.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// The address at the other end, if it has one.
+    pub(in crate::serve) fn address(&self) -> Option<IpAddr> {
         match self {
-            Socket::Tcp(stream) => match stream.peer_addr() {
-                Ok(address) => address.ip().to_canonical().to_string(),
-                Err(_) => "-".to_owned(),
-            },
-            Socket::Unix(_) => "unix".to_owned(),
+            Socket::Tcp(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Socket::Unix(_) => None,
         }
     }
 
-    /// Whether the other end has closed it.
+    /// Who is at the other end: an address, or `unix` for a program of this machine.
+    pub(in crate::serve) fn client(&self) -> String {
+        match (self, self.address()) {
+            (Socket::Unix(_), _) => "unix".to_owned(),
+            (Socket::Tcp(_), Some(address)) => address.to_string(),
+            (Socket::Tcp(_), None) => "-".to_owned(),
+        }
+    }
+
+    /// Whether the connection is gone in both directions.
     pub(super) fn is_hung_up(&self) -> bool {
         net::is_hung_up(self.as_fd())
+    }
+
+    /// Whether the other end sends no more. It may still read, or be gone: what is sent next tells.
+    pub(super) fn has_ended(&self) -> bool {
+        net::has_ended(self.as_fd())
+    }
+
+    /// Reads what has come, or waits for that; 0 if the other end sends no more.
+    pub(super) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).read(out),
+            Socket::Unix(stream) => (&*stream).read(out),
+        }
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).write_all(bytes),
+            Socket::Unix(stream) => (&*stream).write_all(bytes),
+        }
     }
 }
 
@@ -70,31 +106,6 @@ impl AsFd for Socket {
         match self {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.read(out),
-            Socket::Unix(stream) => stream.read(out),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(stream) => stream.write(bytes),
-            Socket::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(stream) => stream.flush(),
-            Socket::Unix(stream) => stream.flush(),
         }
     }
 }
