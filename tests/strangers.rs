@@ -39,8 +39,16 @@ fn greetings() -> Vec<Vec<u8>> {
     let greeting = |protocol: u16, has_key: bool| {
         let node = RingInfo { name: name("stray"), n_layers: 6, ..RingInfo::default() };
         let nonce = [7; 16];
-        let hello =
-            Hello { protocol, has_key, instance: 1, nonce, resume: 0, node, greeting: [1; 48] };
+        let hello = Hello {
+            protocol,
+            has_key,
+            instance: 1,
+            nonce,
+            resume: 0,
+            node,
+            to: name(""),
+            greeting: [1; 48],
+        };
         let mut payload = [0; HELLO_LEN];
         hello.emit(&mut payload);
         datagram(DatagramKind::Hello, 0, &payload)

@@ -175,7 +175,8 @@ impl<'a> TeamBoard<'a> {
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(info.clone(), key.clone(), seed);
             let prev = self.flags.is_told().then(|| hello::name(&peer.name));
-            let config = LinkConfig { reorder_us: REORDER_US, n_banks, prev, ..config };
+            let next = Some(hello::name(&peer.name));
+            let config = LinkConfig { reorder_us: REORDER_US, n_banks, prev, next, ..config };
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
             let next = HostPort::new(&peer.address.host, port(peer, self.own));

@@ -15,6 +15,7 @@ use super::time::Clock;
 use super::{Endpoint, Micros, TransportError};
 use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
 use crate::wire::datagram;
+use crate::wire::hello::Name;
 
 /// Most messages that are received in one go.
 const MESSAGES_MAX: usize = 8;
@@ -242,6 +243,10 @@ impl<C: Carrier> Endpoint for Datagrams<C> {
         sleep.shorten(Duration::from_micros(left));
         self.ask_at = 0;
         self.carrier.join(sleep);
+    }
+
+    fn expect_next(&mut self, name: Option<Name>) {
+        self.options.config.next = name;
     }
 
     fn set_next(&mut self, address: SocketAddr) {

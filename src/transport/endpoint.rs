@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::link::Links;
 use super::sleep::Sleep;
+use crate::wire::hello::Name;
 
 /// A node's two links over one carrier. Nothing is allocated for frames.
 pub trait Endpoint: Send {
@@ -26,6 +27,9 @@ pub trait Endpoint: Send {
     /// Has `sleep` end when something comes here, or a link has something to do. To be called when the endpoint has just
     /// been serviced and nothing waits; afterwards it is to be serviced again.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>);
+
+    /// Says what the next node is called that [`set_next`](Endpoint::set_next) names from now on, if that is known.
+    fn expect_next(&mut self, name: Option<Name>);
 
     /// Opens the link to the next node, in place of one that is there.
     fn set_next(&mut self, address: SocketAddr);

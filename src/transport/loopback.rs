@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::fault::{Dice, Faults};
 use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, Wire};
 use super::{Endpoint, Micros, Sleep};
+use crate::wire::hello::Name;
 
 /// Datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
 const INBOX_MAX: usize = 4096;
@@ -370,6 +371,10 @@ impl Endpoint for Loopback {
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
         let left = self.links.deadline().saturating_sub(self.network.now());
         sleep.shorten(Duration::from_micros(left));
+    }
+
+    fn expect_next(&mut self, name: Option<Name>) {
+        self.config.next = name;
     }
 
     fn set_next(&mut self, address: SocketAddr) {

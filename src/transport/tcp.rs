@@ -24,6 +24,7 @@ use super::time::Clock;
 use super::{Endpoint, Micros, TransportError};
 use crate::sys::net;
 use crate::wire::datagram::is_forward;
+use crate::wire::hello::Name;
 use stream::{ReadOutcome, TcpInput, TcpOutput};
 
 /// Connections that may be unproven at a time: the oldest goes when there is another.
@@ -436,6 +437,10 @@ impl Endpoint for Tcp {
         for output in self.out.next.iter().chain(prev) {
             sleep.on(output.stream.as_fd(), !output.is_empty());
         }
+    }
+
+    fn expect_next(&mut self, name: Option<Name>) {
+        self.options.config.next = name;
     }
 
     fn set_next(&mut self, address: SocketAddr) {

@@ -1,33 +1,37 @@
 //! The handshake: HELLO, WELCOME, CONFIRM, REFUSE, and which neighbours fit.
 //!
 //! ```text
-//! HELLO, 168 bytes                    WELCOME, 192 bytes               node, 80 bytes
+//! HELLO, 200 bytes                    WELCOME, 192 bytes               node, 80 bytes
 //!   0 u16 protocol version              0 u16 protocol version           0 u64 model
 //!   2 u8  1 = has a key                 2 u8  1 = has a key              8 u32 dim
-//!   3 u8  0                             3 u8  0                         12 u32 layers of the model
+//!   3 u8  bytes of whom it is for       3 u8  0                         12 u32 layers of the model
 //!   4 u32 0                             4 u32 frames it can hold        16 u32 KV width
 //!   8 u64 instance                      8 u64 instance                  20 u32 vocabulary
 //!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 × 2 layers of its file
 //!  32 u64 session it has, or 0         32 [16] nonce                    32 u32 × 2 its wish, or 0 0
 //!  40 node                             48 node                          40 u8  dtype on the wire
-//! 120 [48] greeting                   128 [48] answer                   41 u8  1 = master
-//!                                     176 [16] tag                      42 u8  bytes of the name
-//! CONFIRM, 200 bytes                                                    43 [5] 0
+//! 120 [32] whom it is for             128 [48] answer                   41 u8  1 = master
+//! 152 [48] greeting                   176 [16] tag                      42 u8  bytes of the name
+//! CONFIRM, 232 bytes                                                    43 [5] 0
 //!   0 the HELLO it belongs to         REFUSE, 128 bytes                 48 [32] name, UTF-8
-//! 168 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
-//! 184 [16] tag                         16 u32 reason
+//! 200 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
+//! 216 [16] tag                         16 u32 reason
 //!                                      20 u32 0
 //!                                      24 2 × u64 figures of the reason
 //!                                      40 u8  bytes of the listener's name
 //!                                      41 u8  bytes of the other name
 //!                                      42 [6] 0
 //!                                      48 [32] name of the listener
-//!                                      80 [32] name of the neighbour that keeps it busy
+//!                                      80 [32] name of the neighbour that keeps it busy, or that
+//!                                              is wanted
 //!                                     112 [16] tag
 //! ```
 //!
 //! Layers are the first and the one behind the last. Which ones a node has is not agreed here but when
 //! the ring is opened ([`super::frame`]); its wish is what it was told on its own board.
+//!
+//! A HELLO names the node that it is for, where its sender knows that name, and the greeting covers all before it:
+//! carried to another node it opens nothing, and neither does one that comes back to the node that sent it.
 //!
 //! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven. Greeting and
 //! answer are [`super::noise`]'s messages, tags are [`super::seal`]'s; all are zero without a key. The
@@ -45,9 +49,9 @@ pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
 
 /// Version of the protocol; only equal ones talk.
-pub const PROTOCOL: u16 = 11;
+pub const PROTOCOL: u16 = 12;
 /// Bytes of a HELLO.
-pub const HELLO_LEN: usize = 168;
+pub const HELLO_LEN: usize = 200;
 /// Bytes of a WELCOME.
 pub const WELCOME_LEN: usize = 192;
 /// Bytes of a CONFIRM.
@@ -168,6 +172,8 @@ pub struct Hello {
     pub resume: u64,
     /// The connector.
     pub node: RingInfo,
+    /// The node that it looks for; empty if it does not know that one's name.
+    pub to: Name,
     /// Its share of the key exchange, over all before it.
     pub greeting: Message,
 }
@@ -191,6 +197,7 @@ impl Hello {
             nonce: array(bytes, 16),
             resume: u64_at(bytes, 32),
             node: RingInfo::parse(&bytes[40..120])?,
+            to: name_at(bytes, 120, bytes[3])?,
             greeting: array(bytes, HELLO_SEEN),
         })
     }
@@ -204,9 +211,10 @@ impl Hello {
     /// Writes all of it.
     pub fn emit(&self, out: &mut [u8; HELLO_LEN]) {
         let mut out = Writer::new(out);
-        out.u16(self.protocol).u8(u8::from(self.has_key)).zero(5).u64(self.instance);
-        out.put(&self.nonce).u64(self.resume);
+        out.u16(self.protocol).u8(u8::from(self.has_key)).u8(self.to.len() as u8).zero(4);
+        out.u64(self.instance).put(&self.nonce).u64(self.resume);
         self.node.emit(&mut out);
+        out.put(self.to.as_bytes()).zero(NAME_MAX - self.to.len());
         out.put(&self.greeting);
     }
 }
@@ -326,7 +334,10 @@ impl Refuse {
         if bytes.len() != REFUSE_LEN {
             return Ok(Refuse { hello_nonce, refusal, name: Name::new(), tag: Tag::default() });
         }
-        if let Refusal::Busy { with: other } | Refusal::Stray { wanted: other } = &mut refusal {
+        if let Refusal::Busy { with: other }
+        | Refusal::Stray { wanted: other }
+        | Refusal::Elsewhere { wanted: other } = &mut refusal
+        {
             *other = name_at(bytes, 80, bytes[41])?;
         }
         let name = name_at(bytes, 48, bytes[40])?;
@@ -337,7 +348,9 @@ impl Refuse {
     pub fn emit(&self, out: &mut [u8; REFUSE_LEN]) {
         let (code, a, b) = self.refusal.figures();
         let other = match &self.refusal {
-            Refusal::Busy { with: other } | Refusal::Stray { wanted: other } => other.as_bytes(),
+            Refusal::Busy { with: other }
+            | Refusal::Stray { wanted: other }
+            | Refusal::Elsewhere { wanted: other } => other.as_bytes(),
             _ => &[],
         };
         let mut out = Writer::new(out);

@@ -88,6 +88,11 @@ pub enum Refusal {
         /// That one's name.
         wanted: Name,
     },
+    /// `prev` looks for another node, and its HELLO came to this one.
+    Elsewhere {
+        /// That one's name.
+        wanted: Name,
+    },
     /// A later version's reason.
     Other(u32),
 }
@@ -107,6 +112,7 @@ impl Refusal {
             8 => Refusal::Layers { prev: range(a), next: range(b) },
             9 => Refusal::Busy { with: Name::new() },
             10 => Refusal::Stray { wanted: Name::new() },
+            11 => Refusal::Elsewhere { wanted: Name::new() },
             other => Refusal::Other(other),
         })
     }
@@ -127,6 +133,7 @@ impl Refusal {
             Refusal::Layers { prev, next } => (8, packed(prev), packed(next)),
             Refusal::Busy { .. } => (9, 0, 0),
             Refusal::Stray { .. } => (10, 0, 0),
+            Refusal::Elsewhere { .. } => (11, 0, 0),
             Refusal::Other(code) => (*code, 0, 0),
         }
     }
@@ -222,6 +229,10 @@ impl fmt::Display for Between<'_> {
                 let wanted = if wanted.is_empty() { "another one" } else { wanted };
                 write!(f, "the node before {next} is to be {wanted}, as the master has it")
             }
+            Refusal::Elsewhere { wanted } => write!(
+                f,
+                "{prev} looks for {wanted} where {next} answers; mend the addresses of the ring file"
+            ),
             Refusal::Other(code) => write!(
                 f,
                 "for a reason of a later version, number {code}; install the same release on both"

@@ -155,7 +155,8 @@ impl<'a> Board<'a> {
         }
         let mut config = LinkConfig::new(node, key, seed);
         // Boards that another master told, or this one before, may still be at work.
-        config.prev = if flags.is_told() { self.prev() } else { None };
+        config.prev = if flags.is_told() { self.neighbour(-1) } else { None };
+        config.next = if flags.file.is_some() { self.neighbour(1) } else { None };
         let place = |address: &Address| HostPort::new(&address.host, address.port);
         let next = self.place.next.as_ref().map(place);
         let mut options = CarrierOptions::new(config, place(listen), next);
@@ -171,11 +172,12 @@ impl<'a> Board<'a> {
         Ok(endpoint)
     }
 
-    /// What the node before this one is called, as far as the nodes are known.
-    fn prev(&self) -> Option<hello::Name> {
+    /// What the node so many places behind this one in the ring is called, as far as the nodes are known.
+    fn neighbour(&self, places: isize) -> Option<hello::Name> {
         let own = self.members.iter().position(|member| member.name == self.place.name)?;
-        let prev = own.checked_sub(1).unwrap_or(self.members.len() - 1);
-        Some(hello::name(&self.members[prev].name))
+        let (own, n) = (own as isize, self.members.len() as isize);
+        let member = self.members.get((own + places).rem_euclid(n) as usize)?;
+        Some(hello::name(&member.name))
     }
 
     /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights` says where

@@ -88,7 +88,8 @@ fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&mix(shape.seed, (index as u64) << 32 | life).to_le_bytes());
     let prev = Some(hello::name(&name(shape.prev_of(index))));
-    LinkConfig { prev, n_banks: N_BANKS, ..LinkConfig::new(node, key, seed) }
+    let next = Some(hello::name(&name(shape.next_of(index))));
+    LinkConfig { prev, next, n_banks: N_BANKS, ..LinkConfig::new(node, key, seed) }
 }
 
 fn memory(links: &Links, heap: usize) -> Memory {
@@ -440,6 +441,7 @@ impl MasterNode {
     /// Has these nodes for a ring from now on.
     pub(super) fn rejoin(&mut self, shape: &Shape) {
         let line = self.take(shape);
+        self.endpoint.expect_next(Some(hello::name(&name(shape.next_of(0)))));
         self.endpoint.set_next(loopback::address(shape.next_of(0)));
         let prev = self.endpoint.links().prev.as_mut().expect("a ring's node has one before it");
         prev.expect(hello::name(&name(shape.prev_of(0))));

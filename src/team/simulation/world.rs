@@ -12,6 +12,7 @@ use crate::team::mesh::Time;
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros, Sleep};
+use crate::wire::hello::Name;
 
 /// How long a node looks for what is missing before others go on.
 const PAUSE_US: Micros = 30;
@@ -231,6 +232,10 @@ impl Endpoint for SlowEndpoint {
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
         self.actor.listen(self.index);
         self.loopback.join(sleep);
+    }
+
+    fn expect_next(&mut self, name: Option<Name>) {
+        self.loopback.expect_next(name);
     }
 
     fn set_next(&mut self, address: SocketAddr) {

@@ -35,8 +35,17 @@ fn older_hello() -> Vec<u8> {
     let node = RingInfo { name: name("older"), ..RingInfo::default() };
     let mut bytes = [0; HELLO_LEN];
     let (protocol, has_key, greeting) = (OLDER, false, [0; MESSAGE_LEN]);
-    Hello { protocol, has_key, instance: 9, nonce: [4; 16], resume: 0, node, greeting }
-        .emit(&mut bytes);
+    Hello {
+        protocol,
+        has_key,
+        instance: 9,
+        nonce: [4; 16],
+        resume: 0,
+        node,
+        to: Default::default(),
+        greeting,
+    }
+    .emit(&mut bytes);
     datagram(DatagramKind::Hello, &bytes)
 }
 

@@ -16,6 +16,10 @@ pub struct LinkConfig {
     pub key: Option<Key>,
     /// What the previous node is called, if no other one may be that.
     pub prev: Option<Name>,
+    /// What the next node is called, if that is known: what is sent to it is of no use to others.
+    pub next: Option<Name>,
+    /// Tells a run of this node from all others: what comes back to the node that sent it is dropped.
+    pub run: u64,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,
     /// How much later than those sent behind it a datagram may come, at least, in microseconds. One that does
@@ -28,7 +32,9 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// With 16 banks and a millisecond for what is overtaken.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
-        LinkConfig { node, key, prev: None, n_banks: 16, reorder_us: 1_000, seed }
+        let run = u64::from_le_bytes(derive(&seed, "LEAP run", &[])).max(1);
+        let (prev, next) = (None, None);
+        LinkConfig { node, key, prev, next, run, n_banks: 16, reorder_us: 1_000, seed }
     }
 
     /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.

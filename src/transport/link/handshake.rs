@@ -77,13 +77,13 @@ fn check_has_key(prev: bool, next: bool) -> Result<(), Refusal> {
 /// The connector's HELLO; with a key, `ephemeral` is its share of the exchange.
 pub(super) fn hello(
     config: &LinkConfig,
-    instance: u64,
     (nonce, ephemeral): (Nonce, &Ephemeral),
     resume: u64,
 ) -> [u8; HELLO_LEN] {
     let (node, has_key) = (config.node.clone(), config.key.is_some());
+    let (instance, to) = (config.run, config.next.clone().unwrap_or_default());
     let greeting = [0; MESSAGE_LEN];
-    let hello = Hello { protocol: PROTOCOL, has_key, instance, nonce, resume, node, greeting };
+    let hello = Hello { protocol: PROTOCOL, has_key, instance, nonce, resume, node, to, greeting };
     let mut bytes = [0; HELLO_LEN];
     hello.emit(&mut bytes);
     if let Some(key) = &config.key {
@@ -173,6 +173,11 @@ pub(super) fn accept_welcome(
             Some(keys)
         }
     };
+    let is_wanted = |name: &Name| config.next.as_ref().is_none_or(|wanted| wanted == name);
+    if !is_wanted(&welcome.node.name) {
+        let wanted = config.next.clone().unwrap_or_default();
+        return unfit(Refusal::Elsewhere { wanted }, config.key.is_some());
+    }
     if let Err(refusal) = config.node.check_next(&welcome.node) {
         return unfit(refusal, config.key.is_some());
     }
@@ -215,6 +220,11 @@ impl Offers {
         let (Ok(hello), Some(raw)) = (Hello::parse(bytes), bytes.first_chunk()) else {
             return Judged::Nonsense;
         };
+        let is_named = hello.to == config.node.name && !hello.to.is_empty();
+        // A ring of one node is its own next one; else this comes back from where it was sent.
+        if hello.instance == config.run && !is_named {
+            return Judged::Nonsense;
+        }
         let check = || {
             check_has_key(hello.has_key, config.key.is_some())?;
             let (seen, greeting) = split(raw);
@@ -222,6 +232,9 @@ impl Offers {
                 && !key.end(&Ephemeral::default(), seen).is_greeted(greeting)
             {
                 return Err(Refusal::KeyDiffers);
+            }
+            if !hello.to.is_empty() && !is_named {
+                return Err(Refusal::Elsewhere { wanted: hello.to.clone() });
             }
             hello.node.check_next(&config.node)?;
             match &config.prev {

@@ -120,11 +120,15 @@ pub struct Refused {
 
 impl Refused {
     /// Whether trying on is in vain until someone changes a setting. Without proof anybody may have
-    /// said so, a busy neighbour becomes free, and one that waits for another is told of this one.
+    /// said so, a busy neighbour becomes free, one that waits for another is told of this one, and what came
+    /// elsewhere may have been carried there.
     pub fn is_final(&self) -> bool {
         let may_pass = matches!(
             self.refusal,
-            Refusal::Busy { .. } | Refusal::Stray { .. } | Refusal::Other(_)
+            Refusal::Busy { .. }
+                | Refusal::Stray { .. }
+                | Refusal::Elsewhere { .. }
+                | Refusal::Other(_)
         );
         self.is_proven && !may_pass
     }

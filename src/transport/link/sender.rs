@@ -43,7 +43,6 @@ pub struct LinkOut {
     mode: Mode,
     address: SocketAddr,
     random: Randomness,
-    instance: u64,
     progress: LinkProgress,
     attempt: Attempt,
     offer: Option<Offer>,
@@ -98,16 +97,14 @@ impl LinkOut {
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut random = Randomness::new(config.seed);
         config.spend_seed();
-        let instance = random.id();
         let ephemeral = random.draw();
-        let hello = handshake::hello(&config, instance, (random.draw(), &ephemeral), 0);
+        let hello = handshake::hello(&config, (random.draw(), &ephemeral), 0);
         LinkOut {
             banks,
             config,
             mode,
             address,
             random,
-            instance,
             progress: LinkProgress::new(),
             attempt: Attempt {
                 hello,
@@ -281,7 +278,7 @@ impl LinkOut {
     /// Starts again with HELLO.
     fn greet(&mut self, now: Micros, resume: u64) {
         let (nonce, ephemeral) = (self.random.draw(), self.random.draw());
-        let hello = handshake::hello(&self.config, self.instance, (nonce, &ephemeral), resume);
+        let hello = handshake::hello(&self.config, (nonce, &ephemeral), resume);
         let Attempt { counter, sent_at, .. } = self.attempt;
         let (at, pause) = (now, HELLO_US.0);
         self.attempt = Attempt { hello, ephemeral, resume, at, sent_at, pause, counter };

@@ -3,6 +3,7 @@
 
 mod frames;
 mod paths;
+mod reflection;
 mod refusals;
 mod sessions;
 mod strangers;

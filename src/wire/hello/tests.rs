@@ -23,6 +23,7 @@ fn hello() -> Hello {
         nonce: [3; 16],
         resume: 4,
         node: node(0..2),
+        to: name("pi"),
         greeting: [5; MESSAGE_LEN],
     }
 }
@@ -66,6 +67,7 @@ fn every_refusal_parses_to_the_same() {
         Refusal::Layers { prev: 0..4, next: 5..u32::MAX },
         Refusal::Busy { with: name("desk") },
         Refusal::Stray { wanted: name("desk") },
+        Refusal::Elsewhere { wanted: name("desk") },
         Refusal::Other(77),
     ];
     for refusal in all {
@@ -86,7 +88,7 @@ fn a_refusal_begins_with_these_bytes() {
     assert_eq!(bytes[..16], [9; 16]);
     assert_eq!(
         bytes[16..REFUSE_FIXED],
-        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0]
+        [1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0]
     );
     let short = Refuse::parse(&bytes[..REFUSE_FIXED]).unwrap();
     assert_eq!(short.refusal, refuse.refusal);
@@ -97,7 +99,7 @@ fn a_refusal_begins_with_these_bytes() {
 fn a_hello_begins_with_these_bytes() {
     let mut bytes = [0xa5; HELLO_LEN];
     hello().emit(&mut bytes);
-    assert_eq!(bytes[..16], [11, 0, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(bytes[..16], [12, 0, 1, 2, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(bytes[64..80], [0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
     assert_eq!(bytes[80..96], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
@@ -147,9 +149,9 @@ fn names_are_bounded_and_printable() {
 #[test]
 fn other_versions_can_be_refused() {
     let mut bytes = [0; HELLO_LEN + 10];
-    bytes[0] = 12;
+    bytes[0] = 77;
     bytes[16..32].fill(8);
-    assert_eq!(Hello::stranger(&bytes), Some((12, [8; 16])));
+    assert_eq!(Hello::stranger(&bytes), Some((77, [8; 16])));
     assert_eq!(Hello::stranger(&bytes[..31]), None);
 }
 

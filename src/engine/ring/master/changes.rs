@@ -71,6 +71,8 @@ impl RingMaster {
                 // Whom nobody could tell may be told again; the others do so already.
                 let told = tell();
                 let mut endpoint = self.node.lock();
+                let name = members.get(1).or(members.first()).map(|next| hello::name(&next.name));
+                endpoint.expect_next(name);
                 endpoint.set_next(next);
                 if let (Some(prev), Some(last)) = (&mut endpoint.links().prev, members.last()) {
                     prev.expect(hello::name(&last.name));

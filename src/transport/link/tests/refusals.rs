@@ -105,12 +105,12 @@ fn another_protocol_version_is_refused() {
     let mut wire = Recorder::default();
     next.transmit(0, &mut wire);
     let mut hello = wire.sent.pop().unwrap();
-    hello[HEADER_LEN] = 12;
+    hello[HEADER_LEN] = 77;
     let mut links = Links { next: None, prev: Some(LinkIn::new(config(2..4, None, 0))) };
     fix_checksum(&mut hello);
     links.on_datagram(0, address(0), &mut hello, &mut wire).unwrap();
     let refuse = Refuse::parse(&wire.sent[0][HEADER_LEN..]).unwrap();
-    let wanted = Refusal::Version { prev: 12, next: hello::PROTOCOL };
+    let wanted = Refusal::Version { prev: 77, next: hello::PROTOCOL };
     assert_eq!(refuse.refusal, wanted);
     assert_eq!(wire.sent[0].len(), HEADER_LEN + hello::REFUSE_FIXED, "what all versions read");
     let mut answer = wire.sent.remove(0);

@@ -317,6 +317,7 @@ fn floods_of_greetings_leave_the_session_alone() {
     let greeting = |run: u64| {
         let mut config = config(0..2, key, 0);
         config.seed = Dice::new(run).roll().to_le_bytes().repeat(4).try_into().unwrap();
+        config.run = 1_000 + run;
         let mut stranger = LinkOut::new(config, Mode::Datagrams, address(1), 0);
         let mut wire = Recorder::default();
         stranger.transmit(0, &mut wire);
