@@ -14,6 +14,11 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// How often it asks meanwhile: datagrams are lost.
 const ASKED_EVERY: Duration = Duration::from_millis(250);
 
+/// Addresses that are remembered.
+const ADDRESSES_MAX: usize = 1024;
+/// As so many boards one address may answer while a master listens: more often none starts again.
+const RESTARTS_MAX: usize = 3;
+
 /// Answers masters that ask on UDP `port`, for as long as the process lives.
 ///
 /// # Errors
@@ -30,9 +35,11 @@ pub(crate) fn answer(port: u16, key: Key) -> io::Result<()> {
                 thread::sleep(ASKED_EVERY);
                 continue;
             };
-            if let Some(answer) = find::answer(&key, &bytes[..len], board) {
-                // Who gets none asks again.
-                let _ = socket.send_to(&answer, from);
+            // Who gets no answer asks again.
+            if let Some(nonce) = find::asked(&key, &bytes[..len])
+                && let Ok(own) = address_towards(from)
+            {
+                let _ = socket.send_to(&find::answer(&key, &nonce, board, own), from);
             }
         }
     };
@@ -40,8 +47,33 @@ pub(crate) fn answer(port: u16, key: Key) -> io::Result<()> {
     Ok(())
 }
 
-/// Where boards with this key wait on `port`, of those that `networks`' broadcasts reach, each once, in the order of
-/// their addresses.
+/// Which of this machine's addresses what is sent to `to` comes from.
+fn address_towards(to: SocketAddr) -> io::Result<IpAddr> {
+    let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    probe.connect(to)?;
+    Ok(probe.local_addr()?.ip())
+}
+
+/// Boards that were found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Where they wait, in the order of their addresses.
+    pub(crate) places: Vec<IpAddr>,
+    /// Addresses from which one answer after the other came, each as if of another board, and how many.
+    pub(crate) crowded: Vec<(IpAddr, usize)>,
+}
+
+/// Answers of one address.
+struct Answers {
+    from: IpAddr,
+    /// The board of the newest one.
+    board: u64,
+    /// How often that was another one than before.
+    n_boards: usize,
+}
+
+/// Where boards with this key wait on `port`, of those that `networks`' broadcasts reach: each once, and one at each
+/// address.
 ///
 /// # Errors
 /// If the system has no socket for it.
@@ -50,13 +82,13 @@ pub(crate) fn seek(
     port: u16,
     key: &Key,
     is_interrupted: &dyn Fn() -> bool,
-) -> io::Result<Vec<IpAddr>> {
+) -> io::Result<Found> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_broadcast(true)?;
     let seed = random::seed()?;
     let nonce = std::array::from_fn(|at| seed[at]);
     let question = find::question(key, &nonce);
-    let mut found: Vec<(u64, IpAddr)> = Vec::new();
+    let mut all: Vec<Answers> = Vec::new();
     let start = Instant::now();
     while start.elapsed() < WINDOW && !is_interrupted() {
         for network in networks {
@@ -64,14 +96,40 @@ pub(crate) fn seek(
             let _ = socket.send_to(&question, SocketAddr::from((*network, port)));
         }
         listen(&socket, &mut |bytes, from| {
-            let board = find::board(key, bytes, &nonce);
-            let known = |board: &u64| found.iter().any(|(id, _)| id == board);
-            found.extend(board.filter(|board| !known(board)).map(|board| (board, from)));
+            if let Some(board) = find::board(key, bytes, &nonce, from) {
+                hear(&mut all, board, from);
+            }
         })?;
     }
-    let mut places: Vec<IpAddr> = found.into_iter().map(|(_, place)| place).collect();
+    Ok(found(all))
+}
+
+/// Takes an answer. One address is one board: a board that has started again answers as another one.
+fn hear(all: &mut Vec<Answers>, board: u64, from: IpAddr) {
+    let n_known = all.len();
+    match all.iter_mut().find(|answers| answers.from == from) {
+        Some(answers) if answers.board == board => {}
+        Some(answers) => (answers.board, answers.n_boards) = (board, answers.n_boards + 1),
+        None if n_known < ADDRESSES_MAX => all.push(Answers { from, board, n_boards: 1 }),
+        None => {}
+    }
+}
+
+/// What came of all answers. A board that answers from two addresses is one.
+fn found(mut all: Vec<Answers>) -> Found {
+    let crowded = |answers: &Answers| {
+        (answers.n_boards > RESTARTS_MAX).then_some((answers.from, answers.n_boards))
+    };
+    let crowded = all.iter().filter_map(crowded).collect();
+    let mut boards = Vec::with_capacity(all.len());
+    all.retain(|answers| {
+        let is_new = !boards.contains(&answers.board);
+        boards.push(answers.board);
+        is_new
+    });
+    let mut places: Vec<IpAddr> = all.into_iter().map(|answers| answers.from).collect();
     places.sort_unstable();
-    Ok(places)
+    Found { places, crowded }
 }
 
 /// Gives `take` what comes until it is time to ask again.
@@ -97,4 +155,31 @@ fn listen(socket: &UdpSocket, take: &mut dyn FnMut(&[u8], IpAddr)) -> io::Result
 pub(crate) fn networks() -> io::Result<Vec<Ipv4Addr>> {
     let networks = net::broadcasts()?;
     Ok(if networks.is_empty() { vec![Ipv4Addr::new(127, 255, 255, 255)] } else { networks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_of_answers_from_one_address_are_one_board() {
+        let [first, second, third] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
+        let mut all = Vec::new();
+        for board in 100..5100 {
+            hear(&mut all, board, second);
+        }
+        // One of two addresses, and one that has started again.
+        for (board, from) in [(7, third), (7, first), (8, first), (7, first), (7, third)] {
+            hear(&mut all, board, from);
+        }
+        let found = found(all);
+        assert_eq!(found.places, [second, third]);
+        assert_eq!(found.crowded, [(second, 5000)]);
+        // However many addresses there are, memory has a bound.
+        let mut all = Vec::new();
+        for n in 0..5000u32 {
+            hear(&mut all, n.into(), IpAddr::from(n.to_be_bytes()));
+        }
+        assert_eq!(all.len(), ADDRESSES_MAX);
+    }
 }

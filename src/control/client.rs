@@ -12,8 +12,19 @@ const WORD_MAX: u64 = 4096;
 /// Asks the master that listens at `path`; `hear` is told what it does meanwhile.
 ///
 /// # Errors
-/// If it is not there, is silent, or makes no sense.
+/// If it is not there, is silent, or makes no sense. Its silence is [`ErrorKind::TimedOut`].
 pub(crate) fn ask(
+    path: &Path,
+    request: &str,
+    hear: &mut dyn FnMut(&str),
+) -> io::Result<Result<String, Refusal>> {
+    attempt(path, request, hear).map_err(|e| match e.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => e,
+    })
+}
+
+fn attempt(
     path: &Path,
     request: &str,
     hear: &mut dyn FnMut(&str),

@@ -1,17 +1,20 @@
 //! Answers whoever may connect, each on a thread of its own.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{ANSWER_MAX, REQUEST_MAX, Refusal, SILENCE};
 
-/// Who ask at the same time; others wait.
-const CONNECTIONS_MAX: usize = 8;
-/// How long they wait.
+/// Connections at the same time that have not said what they ask for; behind these the oldest makes way.
+const SILENT_MAX: usize = 8;
+/// Requests that are answered at the same time; more are refused.
+const REQUESTS_MAX: usize = 32;
+/// How long the next connection waits where the system has no room for it.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Hears what is being done.
@@ -35,45 +38,80 @@ pub(crate) trait Service: Send + Sync + 'static {
 /// # Errors
 /// If the system refuses a thread.
 pub(crate) fn start(listener: UnixListener, service: impl Service) -> io::Result<()> {
-    let service = Arc::new(service);
-    let n_connections = Arc::new(AtomicUsize::new(0));
+    let server =
+        Arc::new(Server { service, silent: Mutex::default(), n_requests: AtomicUsize::new(0) });
     let builder = thread::Builder::new().name("leap-control".to_owned());
-    builder.spawn(move || accept(&listener, &service, &n_connections))?;
+    builder.spawn(move || accept(&listener, &server))?;
     Ok(())
 }
 
-fn accept<S: Service>(listener: &UnixListener, service: &Arc<S>, n: &Arc<AtomicUsize>) {
+struct Server<S> {
+    service: S,
+    /// Those that have not said what they ask for, the oldest first, by numbers.
+    silent: Mutex<(u64, Vec<(u64, UnixStream)>)>,
+    n_requests: AtomicUsize,
+}
+
+impl<S> Server<S> {
+    fn silent(&self) -> MutexGuard<'_, (u64, Vec<(u64, UnixStream)>)> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a connection in that has said nothing so far, and returns its number.
+    fn admit(&self, stream: UnixStream) -> u64 {
+        let mut silent = self.silent();
+        if silent.1.len() >= SILENT_MAX {
+            // Its thread reads the end of the stream, and is over.
+            let _ = silent.1.remove(0).1.shutdown(Shutdown::Both);
+        }
+        let id = silent.0;
+        silent.0 += 1;
+        silent.1.push((id, stream));
+        id
+    }
+
+    /// It has said something, or is over.
+    fn leave(&self, id: u64) {
+        self.silent().1.retain(|(other, _)| *other != id);
+    }
+}
+
+fn accept<S: Service>(listener: &UnixListener, server: &Arc<Server<S>>) {
     loop {
-        let room = n.load(Ordering::Acquire) < CONNECTIONS_MAX;
-        let Some(stream) = room.then(|| listener.accept().ok()).flatten() else {
+        let accepted = listener.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
+        let Ok((handle, stream)) = accepted else {
             thread::sleep(RETRY);
             continue;
         };
-        n.fetch_add(1, Ordering::AcqRel);
-        let (service, left) = (Arc::clone(service), Arc::clone(n));
+        let (id, asked) = (server.admit(handle), Arc::clone(server));
         let serve = move || {
             // Whoever is gone needs no answer.
-            let _ = serve(&*service, stream.0);
-            left.fetch_sub(1, Ordering::AcqRel);
+            let _ = serve(&asked, id, stream);
+            asked.leave(id);
         };
         if thread::Builder::new().name("leap-control".to_owned()).spawn(serve).is_err() {
-            n.fetch_sub(1, Ordering::AcqRel);
+            server.leave(id);
         }
     }
 }
 
-fn serve(service: &dyn Service, mut stream: UnixStream) -> io::Result<()> {
+fn serve<S: Service>(server: &Server<S>, id: u64, mut stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))?;
-    let refused = |why: &str| Err(Refusal { code: 2, why: why.to_owned() });
-    let answer = match request(&mut stream)? {
-        Some(request) => service.answer(&request, &mut |word| {
+    let refused = |code, why: &str| Err(Refusal { code, why: why.to_owned() });
+    let request = request(&mut stream)?;
+    server.leave(id);
+    let is_one_too_many = server.n_requests.fetch_add(1, Ordering::AcqRel) >= REQUESTS_MAX;
+    let answer = match request {
+        _ if is_one_too_many => refused(1, "too many ask at the same time: try again"),
+        Some(request) => server.service.answer(&request, &mut |word| {
             let word = word.replace('\n', " ");
             stream.write_all(format!("#{word}\n").as_bytes())
         }),
-        None => refused("a request is one line of up to 4 KiB"),
+        None => refused(2, "a request is one line of up to 4 KiB"),
     };
+    server.n_requests.fetch_sub(1, Ordering::AcqRel);
     let answer = match answer {
-        Ok(text) if text.len() > ANSWER_MAX => refused("the answer is too long"),
+        Ok(text) if text.len() > ANSWER_MAX => refused(2, "the answer is too long"),
         answer => answer,
     };
     let (code, text) = match answer {

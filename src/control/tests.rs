@@ -63,6 +63,24 @@ fn a_master_answers_and_refuses() {
 }
 
 #[test]
+fn a_master_answers_while_many_hold_its_socket() {
+    let path = path("held");
+    let (listener, _file) = place::listen(&path).unwrap();
+    server::start(listener, Echo).unwrap();
+    let mut held: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    for request in ["ab", "cd"] {
+        let answer = client::ask(&path, request, &mut |_| {}).unwrap();
+        assert_eq!(answer, Ok(request.repeat(3)));
+    }
+    // The youngest of them may still ask.
+    let last = held.last_mut().unwrap();
+    last.write_all(b"ef\n").unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("0\nefefef"), "{answer}");
+}
+
+#[test]
 fn only_the_sockets_of_the_dead_make_way() {
     let path = path("stale");
     drop(UnixListener::bind(&path).unwrap());

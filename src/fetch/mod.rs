@@ -10,6 +10,7 @@
 mod content;
 pub(crate) mod giver;
 mod kept;
+mod partial;
 pub(crate) mod taker;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 pub(crate) use super::content::Cut;
 use super::kept::Kept;
+use super::partial;
 use crate::channel::{Channel, ChannelError};
 use crate::sys::file::free_bytes;
 use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX, Rows};
@@ -143,11 +144,7 @@ pub(crate) fn fetch(
     }
     let partial = path.with_extension("bin.part");
     let failed = |e| FetchError::File(partial.clone(), e);
-    let mut open = OpenOptions::new();
-    let file = open.read(true).write(true).create(true).truncate(false);
-    let file = file.open(&partial).map_err(failed)?;
-    // Another worker of this machine may be at it.
-    file.lock().map_err(failed)?;
+    let file = partial::open(&partial).map_err(failed)?;
     if is_whole(&path, bytes) {
         return Ok(fetched(0));
     }
@@ -156,9 +153,12 @@ pub(crate) fn fetch(
     let n_there = download.there()?;
     let there = (n_there * PIECE_BYTES).min(bytes);
     let missing = bytes - there;
-    if let Ok(free) = free_bytes(order.folder)
-        && free < missing
-    {
+    let free = || free_bytes(order.folder).unwrap_or(u64::MAX);
+    if free() < missing {
+        partial::remove_others(order.folder, &partial);
+    }
+    let free = free();
+    if free < missing {
         return Err(FetchError::Full(order.folder.to_owned(), missing - free));
     }
     let sent = download.rest(n_there, progress)?;
@@ -167,6 +167,7 @@ pub(crate) fn fetch(
     fs::rename(&partial, &path).map_err(failed)?;
     // The name is on the disk once the folder is; some file systems refuse.
     let _ = File::open(order.folder).and_then(|folder| folder.sync_all());
+    partial::remove_others(order.folder, &partial);
     Ok(fetched(sent))
 }
 

@@ -128,6 +128,30 @@ fn an_interrupted_board_goes_on_where_it_was() {
 }
 
 #[test]
+fn what_is_left_of_fetches_that_nobody_goes_on_with_is_removed() {
+    let (from, _told) = giver();
+    let folder = Folder::new("left");
+    interrupted(from, &folder, 2 * PIECE_BYTES);
+    assert!(folder.names()[0].ends_with(".part"));
+    // Another program is at this one.
+    let held = folder.0.join("0123456789abcdef-1-2.bin.part");
+    let file = fs::File::create(&held).unwrap();
+    file.lock().unwrap();
+    // The board gets other layers than before.
+    let fetched = fetch(from, &folder, 4).unwrap();
+    let mut names = folder.names();
+    names.sort();
+    let wanted = [&held, &fetched.path].map(|path| path.file_name().unwrap().to_str().unwrap());
+    let mut wanted = wanted.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(names, wanted);
+    // Once nobody is at it, the next fetch removes it.
+    drop(file);
+    fetch(from, &folder, 3).unwrap();
+    assert!(folder.names().iter().all(|name| !name.ends_with(".part")), "{:?}", folder.names());
+}
+
+#[test]
 fn what_the_disk_has_lost_is_sent_again() {
     let (from, _told) = giver();
     let folder = Folder::new("lost");

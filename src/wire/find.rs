@@ -7,10 +7,12 @@
 //!  4 u32 version
 //!  8 [16] nonce of the question, by which it knows its answers
 //! 24 u64 of an answer: which board, a random number by which one is known that answers from two addresses
-//! 32 [16] tag of what stands before it
+//! 32 [16] tag of what stands before it, and of the address that an answer comes from
 //! ```
 //!
 //! An answer is no longer than its question, so that nobody gains by asking in another's name.
+
+use std::net::IpAddr;
 
 use super::fields::{Writer, u32_at, u64_at};
 use super::hello::Tag;
@@ -30,41 +32,55 @@ pub type Nonce = [u8; 16];
 
 /// Who waits?
 pub fn question(key: &Key, nonce: &Nonce) -> [u8; FIND_LEN] {
-    emit(key, ASK, nonce, 0)
+    emit(key, ASK, nonce, (0, None))
 }
 
-/// What `board` answers, if `bytes` are a question of somebody with the key.
-pub fn answer(key: &Key, bytes: &[u8], board: u64) -> Option<[u8; FIND_LEN]> {
-    let (nonce, _) = parse(key, ASK, bytes)?;
-    Some(emit(key, ANSWER, &nonce, board))
+/// The nonce of a question, if `bytes` are one of somebody with the key.
+pub fn asked(key: &Key, bytes: &[u8]) -> Option<Nonce> {
+    parse(key, ASK, bytes, None).map(|(nonce, _)| nonce)
 }
 
-/// Which board answers, if `bytes` are an answer to the question with this nonce.
-pub fn board(key: &Key, bytes: &[u8], nonce: &Nonce) -> Option<u64> {
-    let (answered, board) = parse(key, ANSWER, bytes)?;
+/// What `board` answers to the question with this nonce, from its address `from`: sent from another one, the answer
+/// is none.
+pub fn answer(key: &Key, nonce: &Nonce, board: u64, from: IpAddr) -> [u8; FIND_LEN] {
+    emit(key, ANSWER, nonce, (board, Some(from)))
+}
+
+/// Which board answers, if `bytes` are an answer to the question with this nonce, and came from where they were sent.
+pub fn board(key: &Key, bytes: &[u8], nonce: &Nonce, from: IpAddr) -> Option<u64> {
+    let (answered, board) = parse(key, ANSWER, bytes, Some(from))?;
     (answered == *nonce).then_some(board)
 }
 
-fn emit(key: &Key, magic: u32, nonce: &Nonce, board: u64) -> [u8; FIND_LEN] {
+fn emit(
+    key: &Key,
+    magic: u32,
+    nonce: &Nonce,
+    (board, from): (u64, Option<IpAddr>),
+) -> [u8; FIND_LEN] {
     let mut bytes = [0; FIND_LEN];
     Writer::new(&mut bytes).u32(magic).u32(VERSION);
     bytes[8..24].copy_from_slice(nonce);
     bytes[24..BODY_LEN].copy_from_slice(&board.to_le_bytes());
-    let tag = tag(key, &bytes[..BODY_LEN]);
+    let tag = tag(key, &bytes[..BODY_LEN], from);
     bytes[BODY_LEN..].copy_from_slice(&tag);
     bytes
 }
 
-fn parse(key: &Key, magic: u32, bytes: &[u8]) -> Option<(Nonce, u64)> {
+fn parse(key: &Key, magic: u32, bytes: &[u8], from: Option<IpAddr>) -> Option<(Nonce, u64)> {
     let bytes: &[u8; FIND_LEN] = bytes.try_into().ok()?;
     let is_ours = u32_at(bytes, 0) == magic && u32_at(bytes, 4) == VERSION;
     let found = bytes[BODY_LEN..].try_into().ok()?;
-    let is_proved = is_ours && is_equal(&tag(key, &bytes[..BODY_LEN]), &found);
+    let is_proved = is_ours && is_equal(&tag(key, &bytes[..BODY_LEN], from), &found);
     is_proved.then(|| (bytes[8..24].try_into().unwrap_or_default(), u64_at(bytes, 24)))
 }
 
-fn tag(key: &Key, body: &[u8]) -> Tag {
-    key.tag("LEAP find", &[body])
+fn tag(key: &Key, body: &[u8], from: Option<IpAddr>) -> Tag {
+    match from.map(|from| from.to_canonical()) {
+        None => key.tag("LEAP find", &[body]),
+        Some(IpAddr::V4(ip)) => key.tag("LEAP find", &[body, &ip.octets()]),
+        Some(IpAddr::V6(ip)) => key.tag("LEAP find", &[body, &ip.octets()]),
+    }
 }
 
 #[cfg(test)]
@@ -75,20 +91,26 @@ mod tests {
     fn who_has_the_key_is_found() {
         let (key, other) = (Key::new([7; 32]), Key::new([8; 32]));
         let (nonce, later) = ([3; 16], [4; 16]);
-        let asked = question(&key, &nonce);
-        let answered = answer(&key, &asked, 11).unwrap();
-        assert_eq!(board(&key, &answered, &nonce), Some(11));
-        assert_eq!(board(&key, &answered, &later), None);
-        assert!(answer(&other, &asked, 11).is_none());
-        assert!(answer(&key, &answered, 11).is_none());
-        assert_eq!(board(&key, &asked, &nonce), None);
+        let (here, there) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let question = question(&key, &nonce);
+        assert_eq!(asked(&key, &question), Some(nonce));
+        let answered = answer(&key, &nonce, 11, here);
+        assert_eq!(board(&key, &answered, &nonce, here), Some(11));
+        let mapped = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(board(&key, &answered, &nonce, mapped), Some(11));
+        assert_eq!(board(&key, &answered, &later, here), None);
+        // Somebody else sends it on, or sends it back.
+        assert_eq!(board(&key, &answered, &nonce, there), None);
+        assert!(asked(&other, &question).is_none());
+        assert!(asked(&key, &answered).is_none());
+        assert_eq!(board(&key, &question, &nonce, here), None);
         for at in 0..FIND_LEN {
-            let (mut asked, mut answered) = (asked, answered);
-            asked[at] ^= 1;
+            let (mut question, mut answered) = (question, answered);
+            question[at] ^= 1;
             answered[at] ^= 1;
-            assert!(answer(&key, &asked, 11).is_none());
-            assert_eq!(board(&key, &answered, &nonce), None);
+            assert!(asked(&key, &question).is_none());
+            assert_eq!(board(&key, &answered, &nonce, here), None);
         }
-        assert!(answer(&key, &asked[..FIND_LEN - 1], 11).is_none());
+        assert!(asked(&key, &question[..FIND_LEN - 1]).is_none());
     }
 }

@@ -13,7 +13,7 @@ use super::origin::Origin;
 use super::place::{self, Wanted};
 use crate::channel::ChannelError;
 use crate::cli::progress::ProgressLine;
-use crate::cli::{Failure, key, note};
+use crate::cli::{Failure, key, note, warn};
 use crate::engine::Cache;
 use crate::fetch::taker::{self, FetchError, Fetched, Order};
 use crate::format::model::Header;
@@ -121,6 +121,16 @@ pub(in crate::cli) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     fs::create_dir_all(&folder)
         .map_err(|e| Failure::Runtime(format!("cannot make {}: {e}", folder.display())))?;
     Ok(folder)
+}
+
+/// The folder in which a master keeps what it has measured, and the split. Without one it goes on, and keeps nothing.
+pub(in crate::cli) fn folder_of_master(cache: &Cache) -> PathBuf {
+    folder(cache).unwrap_or_else(|why| {
+        let why = why.message().unwrap_or_default().to_owned();
+        warn(&format!("{why}; what this board can do and the split are not kept"));
+        // No file can be made or read there.
+        PathBuf::from("/dev/null")
+    })
 }
 
 /// Removes the model files in `folder` that are other than their checksums say, as a disk may have left them; returns

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::interrupt::is_interrupted;
-use crate::call::find;
-use crate::cli::{Failure, note};
+use crate::call::find::{self, Found};
+use crate::cli::{Failure, note, warn};
 use crate::ring::Address;
 use crate::sys::notify;
 use crate::wire::seal::Key;
@@ -16,13 +16,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Those that answer on `port`: at least one, and if they come within a minute, as many as `wanted`.
 pub(super) fn boards(port: u16, key: &Key, wanted: usize) -> Result<Vec<Address>, Failure> {
     let start = Instant::now();
-    let mut told = None;
+    let (mut told, mut crowded) = (None, Vec::new());
     loop {
-        let found = find::networks()
+        let Found { places: found, crowded: now } = find::networks()
             .and_then(|networks| find::seek(&networks, port, key, &is_interrupted))
             .map_err(|e| Failure::Runtime(format!("cannot look for boards: {e}")))?;
         if is_interrupted() {
             return Err(Failure::Runtime("interrupted".to_owned()));
+        }
+        for (at, n) in now {
+            if !crowded.contains(&at) {
+                crowded.push(at);
+                warn(&format!(
+                    "{n} answers of as many boards came from {at}: it counts as one board"
+                ));
+            }
         }
         let is_enough = found.len() >= wanted.max(1);
         if is_enough || (!found.is_empty() && start.elapsed() >= PATIENCE) {

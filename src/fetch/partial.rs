@@ -1,0 +1,40 @@
+//! Files that are not complete: who has one open holds its lock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What such a file's name ends with.
+pub(super) const END: &str = "part";
+
+/// Opens the file at `path`, which is made if it is not there, once nobody else is at it.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    loop {
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.lock()?;
+        // Whoever had it may have given it its name, or taken it away.
+        let (own, named) = (file.metadata()?, fs::metadata(path).ok());
+        if named.is_some_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes such files from `folder` but for `own`: of fetches that nobody goes on with.
+pub(super) fn remove_others(folder: &Path, own: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == END)) {
+        // One that is locked is being written, here or by another program.
+        let is_idle = File::open(&path).is_ok_and(|file| {
+            let is_free = path != own && file.try_lock().is_ok();
+            // While the lock is held, so that nobody begins to write to it.
+            is_free && fs::remove_file(&path).is_ok()
+        });
+        if is_idle {
+            log::debug!("removed {}, which nobody goes on with", path.display());
+        }
+    }
+}
