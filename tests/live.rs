@@ -269,6 +269,23 @@ impl Boards {
         Served::by(command)
     }
 
+    /// laptop, another master that calls both, and says what it does in the file `said` of its own.
+    fn laptop(&self, args: &[&str]) -> Running {
+        let model = common::models::package("models/demo.bin");
+        let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let [give, port] = [free(), free()].map(|port| port.to_string());
+        let boards = self.calls.each_ref().map(|call| format!("127.0.0.1:{call}")).join(",");
+        let mut command = self.ring.leap(&["master", model, "--boards", &boards, "--key", key]);
+        command.env("XDG_CACHE_HOME", self.ring.folder.join("laptop"));
+        command.args(["--node", "laptop", "--host", "127.0.0.1", "--port", &port]);
+        command.args(["--give", &give, "--control", "off", "--transport", "udp"]);
+        command.args(["--threads", "1", "--ctx", "256", "--objective", "memory"]);
+        command.args(["-p", PROMPT, "-n", "30", "--temp", "0"]).args(args);
+        let said = std::fs::File::create(self.ring.folder.join("said")).unwrap();
+        Running(command.stdout(Stdio::null()).stderr(said).spawn().unwrap())
+    }
+
     /// Waits until the ring has these nodes, the first of which is its master; the others' order is that of a plan by
     /// how much memory was free when each was asked.
     fn wait_for(&self, names: &[&str]) {
@@ -350,6 +367,50 @@ fn a_ring_does_without_boards_that_die_and_takes_in_those_that_come() {
     drop(served);
     let served = boards.serve(&[0], &args);
     while_answers_are_right(&served, || boards.wait_for(&["desk", "pi"]));
+}
+
+#[test]
+fn a_second_master_takes_a_servers_boards_only_if_it_is_told_to_and_gives_them_back() {
+    let boards = Boards::new();
+    let _workers = [0, 1].map(|index| boards.worker(index));
+    let served = boards.serve(&[0, 1], &["--rebalance-after", "off"]);
+    boards.wait_for(&["desk", "pi", "orange"]);
+    let (start, wanted) = (Instant::now(), alone(PROMPT, 1));
+    let is_late = || start.elapsed() > Duration::from_secs(240);
+    let said = || std::fs::read_to_string(boards.ring.folder.join("said")).unwrap();
+    let second = boards.laptop(&[]);
+    while !said().contains("it works for desk at 127.0.0.1; --take takes it from there") {
+        assert!(!is_late(), "the second master says for whom the boards work: {}", said());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let answer = served.post("/v1/completions", &asked());
+    assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
+    drop(second);
+    // Told to, it takes them. The server says so, stays, and says to its clients why there is no answer.
+    let mut second = boards.laptop(&["--take"]);
+    let ask = || http::ask(&served.address, "POST", "/v1/completions", &asked().to_string());
+    served.said("another master took ");
+    while second.0.try_wait().unwrap().is_none() {
+        let (head, text) = http::ask(&served.address, "GET", "/health", "");
+        if head.starts_with("HTTP/1.1 503 ") {
+            assert!(text.contains("another master took ") && text.contains("laptop"), "{text}");
+            break;
+        }
+        assert!(!is_late(), "{head}{text}");
+    }
+    assert!(second.0.wait().unwrap().success(), "{}", said());
+    // They are free: the server has them again by itself.
+    loop {
+        let (head, text) = ask();
+        if head.starts_with("HTTP/1.1 200 ") {
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
+            break;
+        }
+        assert!(head.starts_with("HTTP/1.1 503 ") && !is_late(), "{head}{text}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    served.said(" works for this master again");
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::holder::{self, Caller, Holders};
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
 use crate::wire::call::{Call, Figures, Reply};
@@ -26,6 +30,8 @@ pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Who forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// What stands for the ring file that the board has: [`ring_number`](crate::wire::call::ring_number).
+pub(crate) type RingNumber = Box<dyn Fn() -> u64 + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
@@ -38,7 +44,17 @@ pub(crate) struct Board {
     /// Keeps an order without doing it: the ring has become so by itself.
     pub(crate) keep: Take,
     pub(crate) forget: Forget,
+    pub(crate) ring_number: RingNumber,
     pub(crate) refuse: Refuse,
+}
+
+/// How often a board looks whether another master has taken it.
+const LOOKED_EVERY: Duration = Duration::from_millis(50);
+
+/// A board, and for whom it works.
+struct Called {
+    board: Board,
+    holders: Holders,
 }
 
 /// Lets masters that have the key call `board` at `address`, for as long as the process lives. Returns where
@@ -47,22 +63,81 @@ pub(crate) struct Board {
 /// # Errors
 /// If the system refuses the address or a thread.
 pub(crate) fn start(board: Board, address: SocketAddr, key: Key) -> io::Result<SocketAddr> {
-    server::start(("leap-call", Purpose::Orders), address, key, board)
+    let called = Called { board, holders: Holders::default() };
+    server::start(("leap-call", Purpose::Orders), address, key, called)
 }
 
-impl Service for Board {
-    fn talk(&self, mut channel: Channel<'_>, _: IpAddr) -> Result<(), ChannelError> {
+impl Service for Called {
+    fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
         let mut bytes = vec![0; MESSAGE_MAX];
+        let mut caller = None;
         loop {
             let len = channel.receive(&mut bytes)?;
-            let call = Call::parse(&bytes[..len]);
-            let call = call.map_err(|_| ChannelError::Broken("a call without meaning"))?;
-            channel.send(&self.reply(call).emit())?;
+            match (parse(&bytes[..len])?, &caller) {
+                (Call::Master { run, name, is_taking }, _) => {
+                    let name = name.as_str().to_owned();
+                    let from = from.to_canonical();
+                    let caller = caller.insert(Caller { run, name, from, is_taking });
+                    let admitted = self.holders.admit(caller);
+                    let reply = admitted.map_or_else(|why| Reply::busy(&why), |()| Reply::Done);
+                    channel.send(&reply.emit())?;
+                }
+                (_, None) => return Err(ChannelError::Broken("a call of nobody")),
+                (Call::Hold, Some(caller)) => return self.hold(channel, caller),
+                (call, Some(caller)) => channel.send(&self.reply(call, caller).emit())?,
+            }
         }
     }
 
     fn refuse(&self, from: IpAddr, why: &ChannelError) {
-        (self.refuse)(from, why);
+        (self.board.refuse)(from, why);
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Call<'_>, ChannelError> {
+    Call::parse(bytes).map_err(|_| ChannelError::Broken("a call without meaning"))
+}
+
+impl Called {
+    /// What the board says to `call` of a master that may call it.
+    fn reply(&self, call: Call<'_>, caller: &Caller) -> Reply {
+        if let Err(why) = self.holders.admit(caller) {
+            return Reply::busy(&why);
+        }
+        let (is_order, is_rest) = (matches!(call, Call::Ring { .. }), call == Call::Rest);
+        let reply = self.board.reply(call);
+        match reply {
+            Reply::Done if is_order => self.holders.take(caller),
+            Reply::Done if is_rest => self.holders.release(caller),
+            _ => {}
+        }
+        reply
+    }
+
+    /// Works for `caller` for as long as that says so.
+    fn hold(&self, mut channel: Channel<'_>, caller: &Caller) -> Result<(), ChannelError> {
+        if let Err(why) = self.holders.admit(caller) {
+            return channel.send(&Reply::busy(&why).emit());
+        }
+        let held = || Reply::Held((self.board.ring_number)()).emit();
+        let lease = self.holders.hold(caller);
+        let (mut heard, mut bytes) = (Instant::now(), vec![0; MESSAGE_MAX]);
+        channel.send(&held())?;
+        while heard.elapsed() < holder::SILENCE {
+            if channel.has_next() {
+                let len = channel.receive(&mut bytes)?;
+                if parse(&bytes[..len])? != Call::Hold {
+                    return Err(ChannelError::Broken("an order where it holds the board"));
+                }
+                heard = Instant::now();
+                if let Some(why) = lease.lost() {
+                    return channel.send(&Reply::busy(&why).emit());
+                }
+                channel.send(&held())?;
+            }
+            thread::sleep(LOOKED_EVERY);
+        }
+        Ok(())
     }
 }
 
@@ -72,7 +147,8 @@ impl Board {
         let done = |()| Reply::Done;
         let reply = match call {
             Call::Ask => return Reply::Figures(self.figures.clone()),
-            Call::Probe(_) => return Reply::Done,
+            // Who calls and holds has been heard before.
+            Call::Probe(_) | Call::Master { .. } | Call::Hold => return Reply::Done,
             Call::Ring { port, file } => (self.take)(ring(file, port)).map(done),
             Call::Rest => (self.take)(Order::Rest).map(done),
             Call::Prepare { port, file } => (self.prepare)(file, port).map(Reply::Prepared),

@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::channel::{Channel, ChannelError};
+use crate::sys::random;
 use crate::wire::call::{Call, FIGURES_LEN_MAX, Figures, Reply, TEXT_MAX};
 use crate::wire::give::REASON_MAX;
+use crate::wire::hello::{self, Name};
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
@@ -22,6 +26,8 @@ pub(crate) enum CallError {
     Channel(ChannelError),
     /// The board will not, in its own words.
     Refused(String),
+    /// It works for another master, in its own words.
+    Busy(String),
 }
 
 impl fmt::Display for CallError {
@@ -31,7 +37,7 @@ impl fmt::Display for CallError {
                 write!(f, "{}, or waits for no call", ChannelError::Key)
             }
             CallError::Channel(e) => write!(f, "{e}"),
-            CallError::Refused(why) => f.write_str(why),
+            CallError::Refused(why) | CallError::Busy(why) => f.write_str(why),
         }
     }
 }
@@ -47,13 +53,45 @@ impl From<ChannelError> for CallError {
 impl CallError {
     /// Whether the same may work later without anybody's doing.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, CallError::Channel(ChannelError::Io(_)))
+        matches!(self, CallError::Channel(ChannelError::Io(_)) | CallError::Busy(_))
     }
 
     /// Whether the user ended it.
     pub(crate) fn is_interruption(&self) -> bool {
         matches!(self, CallError::Channel(ChannelError::Interrupted))
     }
+}
+
+/// Who calls boards: a run of a master.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    run: u64,
+    name: Name,
+    is_taking: AtomicBool,
+}
+
+/// Who this process is.
+static SELF: OnceLock<Identity> = OnceLock::new();
+
+impl Identity {
+    /// A run of a master of this name, which takes boards that work for others if `is_taking`.
+    pub(crate) fn new(name: &str, is_taking: bool) -> Identity {
+        // Without randomness no connection comes about either.
+        let seed = random::seed().unwrap_or_default();
+        let run = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|at: usize| seed[at]));
+        Identity { run, name: hello::name(name), is_taking: AtomicBool::new(is_taking) }
+    }
+
+    /// From now on it takes no more boards that work for others.
+    pub(crate) fn be_content(&self) {
+        self.is_taking.store(false, Ordering::Relaxed);
+    }
+}
+
+/// This process calls as a master of this name, which takes boards that work for others if `is_taking`. What it was
+/// called first stays.
+pub(crate) fn introduce(name: &str, is_taking: bool) -> &'static Identity {
+    SELF.get_or_init(|| Identity::new(name, is_taking))
 }
 
 /// The way to a board.
@@ -78,7 +116,37 @@ impl<'a> Called<'a> {
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Called<'a>, CallError> {
-        Ok(Called(Channel::connect(address, Purpose::Orders, key, is_interrupted)?))
+        Called::by(introduce("", false), address, key, is_interrupted)
+    }
+
+    /// The same, as this master.
+    ///
+    /// # Errors
+    /// If it is not there, no board with this key, or works for another master.
+    pub(crate) fn by(
+        master: &Identity,
+        address: SocketAddr,
+        key: &Key,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Called<'a>, CallError> {
+        let channel = Channel::connect(address, Purpose::Orders, key, is_interrupted)?;
+        let mut called = Called(channel);
+        let Identity { run, name, is_taking } = master;
+        let is_taking = is_taking.load(Ordering::Relaxed);
+        called.done(&Call::Master { run: *run, name: name.clone(), is_taking })?;
+        Ok(called)
+    }
+
+    /// Has the board work for this master alone until the connection ends or nothing is said for some seconds. What
+    /// stands for the ring file that it has: [`ring_number`](crate::wire::call::ring_number).
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(crate) fn hold(&mut self) -> Result<u64, CallError> {
+        match self.say(&Call::Hold)? {
+            Reply::Held(ring) => Ok(ring),
+            _ => Err(ChannelError::Broken("no word of its ring").into()),
+        }
     }
 
     /// Where it reaches this board.
@@ -164,6 +232,7 @@ impl<'a> Called<'a> {
             [0; if FIGURES_LEN_MAX > 4 + REASON_MAX { FIGURES_LEN_MAX } else { 4 + REASON_MAX }];
         let len = self.0.receive(&mut bytes)?;
         match Reply::parse(&bytes[..len]) {
+            Ok(Reply::Busy(with)) => Err(CallError::Busy(with.as_str().to_owned())),
             Ok(Reply::Refused(why)) => Err(CallError::Refused(why.as_str().to_owned())),
             Ok(reply) => Ok(reply),
             Err(_) => Err(ChannelError::Broken("a reply without meaning").into()),

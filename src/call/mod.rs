@@ -6,6 +6,7 @@
 
 pub(crate) mod board;
 pub(crate) mod find;
+mod holder;
 pub(crate) mod master;
 #[cfg(test)]
 mod tests;

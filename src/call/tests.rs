@@ -7,7 +7,7 @@ use std::thread;
 
 use super::board::{self, Board, Order};
 use super::find;
-use super::master::{CallError, Called};
+use super::master::{CallError, Called, Identity};
 use crate::channel::ChannelError;
 use crate::wire::call::{Call, Figures, Speed};
 use crate::wire::hello::name;
@@ -41,6 +41,7 @@ fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         prepare: Box::new(|file, _| file.parse().map_err(|_| "no number".to_owned())),
         keep: Box::new(|_| Err("it keeps nothing".to_owned())),
         forget: Box::new(|| Err("it forgets nothing".to_owned())),
+        ring_number: Box::new(|| 9),
         refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -75,6 +76,43 @@ fn a_master_asks_measures_and_tells() {
 }
 
 #[test]
+fn a_board_that_works_for_a_master_is_no_other_ones() {
+    let (address, _) = wait();
+    let (key, is_interrupted) = (Key::new(KEY), || false);
+    let of = |name| Identity::new(name, false);
+    let (desk, again, laptop) = (of("desk"), of("desk"), of("laptop"));
+    let call = |master| Called::by(master, address, &key, &is_interrupted);
+    let ring = Call::Ring { port: 4, file: "a ring" };
+    call(&desk).unwrap().tell(&ring).unwrap();
+    let mut held = call(&desk).unwrap();
+    assert_eq!(held.hold().unwrap(), 9);
+    for other in [&laptop, &again] {
+        let why = call(other).map(drop).unwrap_err();
+        assert!(matches!(&why, CallError::Busy(_)) && why.may_pass(), "{why}");
+        assert_eq!(why.to_string(), "it works for desk at 127.0.0.1; --take takes it from there");
+    }
+    assert_eq!(held.hold().unwrap(), 9, "it goes on");
+    assert!(call(&desk).unwrap().ask().is_ok(), "its master is heard");
+    // The first master is gone, however it ended: the board is free as soon as it sees that.
+    drop(held);
+    let start = std::time::Instant::now();
+    while let Err(why) = call(&laptop).and_then(|mut called| called.ask()) {
+        assert!(start.elapsed().as_secs() < 60, "waited for the board to be free: {why}");
+        thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let mut held = call(&laptop).unwrap();
+    held.hold().unwrap();
+    // Somebody takes it all the same, and whom it worked for hears so.
+    let taker = Identity::new("desk", true);
+    let mut taken = call(&taker).unwrap();
+    assert_eq!(taken.hold().unwrap(), 9);
+    let why = held.hold().unwrap_err();
+    assert_eq!(why.to_string(), "it works for desk at 127.0.0.1");
+    taker.be_content();
+    assert!(call(&laptop).is_err() && call(&taker).is_ok());
+}
+
+#[test]
 fn who_has_another_key_is_not_heard() {
     let (address, heard) = wait();
     let other = Called::new(address, &Key::new([8; 32]), &|| false);
@@ -96,7 +134,7 @@ fn boards_are_found_by_their_key() {
     let (port, elsewhere) = (free(), free());
     find::answer(port, Key::new(KEY)).unwrap();
     let networks = [Ipv4Addr::new(127, 255, 255, 255)];
-    let seek = |port, key| find::seek(&networks, port, &Key::new(key), &|| false).unwrap();
+    let seek = |port, key| find::seek(&networks, port, &Key::new(key), &|| false).unwrap().places;
     let found = thread::scope(|scope| {
         let other = scope.spawn(|| seek(port, [8; 32]));
         let nobody = scope.spawn(|| seek(elsewhere, KEY));

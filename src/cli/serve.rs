@@ -126,6 +126,9 @@ pub(super) struct Serve {
     /// same --key
     #[argh(option, from_str_fn(origin::boards))]
     boards: Option<Boards>,
+    /// ring or team with --boards: take boards that work for another master, which loses them
+    #[argh(switch)]
+    take: bool,
     /// ring with --boards: what is to be best: throughput (default) of many streams, latency of one,
     /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
     /// board
@@ -162,7 +165,8 @@ pub(super) struct Serve {
     /// observed, before layers or rows move by themselves (60 with --boards, else off), or off
     #[argh(option, from_str_fn(ring::rebalance_after))]
     rebalance_after: Option<RebalanceAfter>,
-    /// ring: seconds without progress after which the server gives up (120; 0: never)
+    /// ring: seconds without progress after which answers fail, and others are refused until the boards
+    /// are back (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
     /// what guesses how texts go on, which saves time and changes no text: auto (what was said
@@ -247,6 +251,10 @@ impl Serve {
         });
         self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer, &flags))?;
         let mut options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
+        if let Some(fleet) = &flags.fleet {
+            let holds = fleet.holds.clone();
+            options.lost = Box::new(move || holds.lost());
+        }
         options.visit = Box::new(move |engine| control.iter().for_each(|c| c.visit(engine)));
         if !self.quiet {
             let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
@@ -288,6 +296,10 @@ impl Serve {
         let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
         if self.team_file().is_some() && has_layers {
             let what = "--team shares every layer: no --ring, --boards or --give";
+            return Err(Failure::Usage(what.to_owned()));
+        }
+        if self.take && self.called().is_none() {
+            let what = "--take is for --boards: it takes those that work for another master";
             return Err(Failure::Usage(what.to_owned()));
         }
         let of_a_ring = [
@@ -380,6 +392,7 @@ impl Serve {
             meter,
             access_log: self.access_log(),
             visit: Box::new(|_| {}),
+            lost: Box::new(|| None),
         })
     }
 
@@ -400,6 +413,7 @@ impl Serve {
             fetch: None,
             join: None,
             boards: self.called(),
+            is_taking: self.take,
             is_team: self.team == Some(TeamOrigin::Auto),
             objective: self.objective,
             wire: self.wire,

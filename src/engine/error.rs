@@ -51,6 +51,17 @@ impl std::error::Error for EngineError {
     }
 }
 
+impl StepError {
+    /// Whether boards are lost that may come back.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            StepError::Ring(e) => e.is_lost(),
+            StepError::Team(TeamError::Timeout { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Why a batch was not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -183,6 +183,16 @@ impl Nodes {
         }
     }
 
+    /// Drops these too, and waits anew until a ring that was given up is complete.
+    pub(super) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        self.forget();
+        match self {
+            // Whoever submits the next batch waits for a team.
+            Nodes::Alone(_) | Nodes::Team(_) => Ok(()),
+            Nodes::Ring(ring) => ring.reopen(seat),
+        }
+    }
+
     /// Drops the results of all submitted batches: the caller will not collect them.
     pub(super) fn forget(&mut self) {
         match self {

@@ -159,6 +159,15 @@ impl Engine {
         }
     }
 
+    /// Waits anew until the ring is complete that was given up with [`RingError::Timeout`](crate::ring::RingError::Timeout), for as long as before.
+    ///
+    /// # Errors
+    /// [`StepError::Ring`] if it is given up again, or nobody wants it any more.
+    pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
+        let (mut seat, nodes) = self.seat();
+        nodes.reopen(&mut seat)
+    }
+
     /// What computes in this node, and the nodes that it is one of.
     pub(super) fn seat(&mut self) -> (Seat<'_>, &mut Nodes) {
         let (team, prefixes) = (self.team.as_deref_mut(), self.prefixes.as_mut());

@@ -23,6 +23,7 @@ mod items;
 mod jobs;
 mod keys;
 mod lobby;
+mod lost;
 mod messages;
 mod metrics;
 mod neutral;
@@ -52,6 +53,7 @@ use crate::tokenizer::Tokenizer;
 use http::{Budget, HttpLimits};
 use jobs::Desk;
 use lobby::Lobby;
+use lost::{GivenUp, Lost};
 use runner::{Runner, Visit};
 use server::Server;
 use service::Service;
@@ -100,6 +102,8 @@ pub(crate) struct ServeOptions {
     pub(crate) access_log: AccessLog,
     /// Called between two steps of the engine.
     pub(crate) visit: Visit,
+    /// Why there are no answers for now, if there are none.
+    pub(crate) lost: Lost,
 }
 
 /// Serves until a signal ends the program; returns when all answers have ended.
@@ -127,12 +131,15 @@ pub(crate) fn serve(
         n_answers: AtomicU64::new(0),
         seed: options.seed,
     };
+    let given_up = Arc::new(GivenUp::default());
     let metrics = Arc::clone(&service.metrics);
     let meter = service.meter.clone();
     let server = Arc::new(Server {
         service,
         keys: options.keys,
         access_log: options.access_log,
+        lost: options.lost,
+        given_up: Arc::clone(&given_up),
         limits: HttpLimits {
             body_max: options.body_max,
             budget: Budget::new(BODIES_BYTES.max(options.body_max)),
@@ -149,7 +156,7 @@ pub(crate) fn serve(
         thread::spawn(move || server::accept(&server, &listener));
     }
     ending::set_drain(options.drain);
-    Runner::new(engine, scheduler, metrics, meter).run(&commands, options.visit)?;
+    Runner::new(engine, scheduler, (metrics, meter), given_up).run(&commands, options.visit)?;
     drop(commands);
     // The last answers are on their way out.
     let end = Instant::now() + LAST_WORDS;

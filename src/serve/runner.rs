@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::ending;
 use super::jobs::{Command, IS_FORSAKEN, Seat, TokenOdds};
+use super::lost::GivenUp;
 use super::metrics::{Metrics, Totals};
 use crate::engine::{
     Engine, JobError, JobEvent, JobId, Odds, Outcome, PageFigures, Scheduler, StepError,
@@ -56,14 +57,15 @@ pub(super) struct Runner<'e, 't> {
     /// What the machine takes, and whether that is for answers.
     meter: Option<Arc<Meter>>,
     is_working: bool,
+    given_up: Arc<GivenUp>,
 }
 
 impl<'e, 't> Runner<'e, 't> {
     pub(super) fn new(
         engine: &'e mut Engine,
         scheduler: Scheduler<'t>,
-        metrics: Arc<Metrics>,
-        meter: Option<Arc<Meter>>,
+        (metrics, meter): (Arc<Metrics>, Option<Arc<Meter>>),
+        given_up: Arc<GivenUp>,
     ) -> Runner<'e, 't> {
         engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_forsaken });
         Runner {
@@ -76,6 +78,7 @@ impl<'e, 't> Runner<'e, 't> {
             is_ending: false,
             meter,
             is_working: false,
+            given_up,
         }
     }
 
@@ -103,12 +106,33 @@ impl<'e, 't> Runner<'e, 't> {
             self.obey_all(commands);
             visit(self.engine);
             self.tell_meter();
-            self.step()?;
+            match self.step() {
+                Err(error) if error.is_lost() => self.wait_for_boards(&error)?,
+                result => result?,
+            }
             if self.is_ending && self.scheduler.is_idle() {
                 self.count_pages();
                 return Ok(());
             }
         }
+    }
+
+    /// Boards were given up: waits for them for as long as it takes. Whoever asks meanwhile hears why.
+    fn wait_for_boards(&mut self, error: &StepError) -> Result<(), StepError> {
+        log::warn!("{error}; waits for its boards");
+        self.given_up.set(Some(error.to_string()));
+        let result = loop {
+            match self.engine.reopen() {
+                Err(error) if error.is_lost() && !ending::is_over() => {
+                    self.given_up.set(Some(error.to_string()));
+                }
+                // A signal ends the wait, and what comes then its own way.
+                Err(StepError::Interrupted) => break Ok(()),
+                result => break result,
+            }
+        };
+        self.given_up.set(None);
+        result
     }
 
     fn wait_for_work(&mut self, commands: &Receiver<Command>) {

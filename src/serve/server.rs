@@ -16,6 +16,7 @@ use super::error::ApiError;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
 use super::keys::ApiKeys;
 use super::lobby::{Admission, Lobby};
+use super::lost::{GivenUp, Lost};
 use super::service::Service;
 use super::{ollama, openai, origin, page, plain, responses};
 use crate::sys::{activation, net};
@@ -94,6 +95,8 @@ pub(super) struct Server {
     pub(super) limits: HttpLimits,
     pub(super) access_log: AccessLog,
     pub(super) lobby: Lobby,
+    pub(super) lost: Lost,
+    pub(super) given_up: Arc<GivenUp>,
     /// Requests that have come and have not been answered.
     pub(super) n_answering: AtomicUsize,
 }
@@ -254,7 +257,10 @@ impl Server {
         let reply = match (method, path) {
             ("OPTIONS", _) => Reply::text("text/plain", String::new()),
             ("GET", "/") if request.wants_html => page::page(),
-            ("GET", "/" | "/health") => plain::health(),
+            ("GET", "/" | "/health") => {
+                self.check_boards()?;
+                plain::health()
+            }
             ("GET", "/metrics") => plain::metrics(service),
             ("GET", "/v1/models") => openai::models(service),
             ("GET", "/api/version") => ollama::version(),
@@ -266,6 +272,14 @@ impl Server {
             _ => return Err(unknown(request)),
         };
         Ok(Sent::Reply(reply))
+    }
+
+    /// Refuses what needs boards that are lost: nobody knows for how long.
+    fn check_boards(&self) -> Result<(), ApiError> {
+        match (self.lost)().or_else(|| self.given_up.why()) {
+            Some(why) => Err(ApiError::new(503, format!("there is no answer for now: {why}"))),
+            None => Ok(()),
+        }
     }
 
     fn post(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
@@ -284,6 +298,9 @@ impl Server {
             _ => return Err(unknown(request)),
         };
         let body = plain::parse(&request.body)?;
+        if !matches!(request.path.as_str(), "/api/show" | "/tokenize" | "/detokenize") {
+            self.check_boards()?;
+        }
         endpoint(&self.service, connection, (request, &body))
     }
 }

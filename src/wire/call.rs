@@ -5,7 +5,7 @@
 //! call of the master                   figures
 //!  0 u32 0 ASK, 1 PROBE, 2 RING,        0 u32 1
 //!        3 REST, 4 PREPARE, 5 KEEP,     4 u32 port of the board's links
-//!        6 FORGET                       8 u64 bytes of memory for a model
+//!        6 FORGET, 7 MASTER, 8 HOLD     8 u64 bytes of memory for a model
 //!  4 u32 of a ring file: port on       16 [32] name, UTF-8, zeros
 //!        which the master gives        48 [] for each number of threads that it was measured with, at
 //!        layers, else 0                   most 8:
@@ -16,6 +16,11 @@
 //!                                         16 u64[4] bytes of weights a second while it decodes: of f32, int8,
 //!                                                   4-bit and 4.5-bit ones
 //! ```
+//!
+//! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16 [32] its
+//! name. It comes first on each connection, and is answered by `u32` 4 and a text if the board works for another
+//! master. HOLD is said again and again for as long as the board is to work for this master alone, and answered
+//! by `u32` 5, `u32` 0 and a `u64` that stands for the ring file that the board has.
 //!
 //! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
 //! by `u32` 2; each may be answered by `u32` 0 and a text that says why
@@ -29,9 +34,12 @@ use super::WireError;
 use super::fields::{Writer, u32_at, u64_at};
 use super::give::{MESSAGE_MAX, REASON_MAX};
 use super::name::{NAME_MAX, Name, printable, put_text, text};
+use super::seal::derive;
 
 /// Bytes of a call before its text.
 pub const CALL_LEN: usize = 8;
+/// Bytes of a MASTER.
+const MASTER_LEN: usize = CALL_LEN + 8 + NAME_MAX;
 /// Most bytes of a ring file, or of a probe.
 pub const TEXT_MAX: usize = MESSAGE_MAX - CALL_LEN;
 /// Bytes of a board's figures before what it can do with some threads.
@@ -44,7 +52,7 @@ pub const SPEEDS_MAX: usize = 8;
 pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
 
 /// What a master says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
     /// What can you do?
     Ask,
@@ -75,6 +83,25 @@ pub enum Call<'a> {
     },
     /// You are not what your figures say.
     Forget,
+    /// This is who calls.
+    Master {
+        /// Tells this run of it from all others.
+        run: u64,
+        /// What it is called.
+        name: Name,
+        /// Whether it takes boards that work for another one.
+        is_taking: bool,
+    },
+    /// You work for me.
+    Hold,
+}
+
+/// Stands for a ring file; 0 for none.
+pub fn ring_number(file: &str) -> u64 {
+    match file {
+        "" => 0,
+        file => u64::from_le_bytes(derive(&[0; 32], "LEAP ring file", &[file.as_bytes()])).max(1),
+    }
 }
 
 impl<'a> Call<'a> {
@@ -92,6 +119,12 @@ impl<'a> Call<'a> {
             1 => Ok(Call::Probe(rest)),
             3 => Ok(Call::Rest),
             6 => Ok(Call::Forget),
+            7 if bytes.len() == MASTER_LEN && number <= 1 => Ok(Call::Master {
+                run: u64_at(bytes, 8),
+                name: text(&bytes[16..]),
+                is_taking: number == 1,
+            }),
+            8 => Ok(Call::Hold),
             kind @ (2 | 4 | 5) => {
                 let port = u16::try_from(number).ok().filter(|port| *port > 0);
                 let file = std::str::from_utf8(rest).ok();
@@ -108,7 +141,14 @@ impl<'a> Call<'a> {
 
     /// Its bytes.
     pub fn emit(&self) -> Vec<u8> {
+        let mut master = [0; MASTER_LEN - CALL_LEN];
         let (kind, number, rest): (u32, u32, &[u8]) = match self {
+            Call::Master { run, name, is_taking } => {
+                put_text(&mut master[8..], name);
+                master[..8].copy_from_slice(&run.to_le_bytes());
+                (7, u32::from(*is_taking), &master)
+            }
+            Call::Hold => (8, 0, &[]),
             Call::Ask => (0, 0, &[]),
             Call::Probe(bytes) => (1, 0, bytes),
             Call::Ring { port, file } => (2, u32::from(*port), file.as_bytes()),
@@ -207,12 +247,21 @@ pub enum Reply {
     Prepared(u32),
     /// Why it will not.
     Refused(heapless::String<REASON_MAX>),
+    /// For whom it works.
+    Busy(heapless::String<REASON_MAX>),
+    /// It works for this master, and has the ring file that this [`ring_number`] stands for.
+    Held(u64),
 }
 
 impl Reply {
     /// Says why not.
     pub fn refused(why: &str) -> Reply {
         Reply::Refused(printable(why))
+    }
+
+    /// Says for whom it works.
+    pub fn busy(with: &str) -> Reply {
+        Reply::Busy(printable(with))
     }
 
     /// Reads an answer.
@@ -229,6 +278,8 @@ impl Reply {
             Some(3) if have == 8 && u32_at(bytes, 4) <= 100 => {
                 Ok(Reply::Prepared(u32_at(bytes, 4)))
             }
+            Some(4) => Ok(Reply::Busy(text(&bytes[4..]))),
+            Some(5) if have == 16 => Ok(Reply::Held(u64_at(bytes, 8))),
             Some(_) => Err(WireError::Field("reply")),
         }
     }
@@ -240,6 +291,8 @@ impl Reply {
             Reply::Done => 2u32.to_le_bytes().to_vec(),
             Reply::Prepared(percent) => [3u32.to_le_bytes(), percent.to_le_bytes()].concat(),
             Reply::Refused(why) => super::give::emit_reason(why),
+            Reply::Busy(with) => [&4u32.to_le_bytes(), with.as_bytes()].concat(),
+            Reply::Held(ring) => [&5u64.to_le_bytes()[..], &ring.to_le_bytes()].concat(),
         }
     }
 }
@@ -261,13 +314,18 @@ mod tests {
         let ring = Call::Ring { port: 9998, file: "desk 10.0.0.1 0..3\n" };
         let (port, file) = (9998, "desk 10.0.0.1 0..3\n");
         let others = [Call::Prepare { port, file }, Call::Keep { port, file }];
-        let plain = [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest, Call::Forget];
+        let plain = [Call::Ask, Call::Probe(&[5; 9]), ring, Call::Rest, Call::Forget, Call::Hold];
         for call in plain.into_iter().chain(others) {
+            assert_eq!(Call::parse(&call.emit()), Ok(call));
+        }
+        for is_taking in [false, true] {
+            let call = Call::Master { run: u64::MAX - 1, name: name("desk"), is_taking };
             assert_eq!(Call::parse(&call.emit()), Ok(call));
         }
         let why = Reply::refused("no");
         let figures = Reply::Figures(figures());
-        for reply in [figures, Reply::Done, Reply::Prepared(40), why] {
+        let (busy, held) = (Reply::busy("it works"), Reply::Held(u64::MAX));
+        for reply in [figures, Reply::Done, Reply::Prepared(40), why, busy, held] {
             assert_eq!(Reply::parse(&reply.emit()), Ok(reply));
         }
     }
@@ -278,7 +336,7 @@ mod tests {
         for len in 0..CALL_LEN {
             assert!(Call::parse(&call[..len]).is_err());
         }
-        for (at, byte) in [(0, 7), (6, 1), (8, 0xff)] {
+        for (at, byte) in [(0, 7), (0, 9), (6, 1), (8, 0xff)] {
             let mut call = call.clone();
             call[at] = byte;
             assert!(Call::parse(&call).is_err(), "{at}");

@@ -10,10 +10,12 @@ use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::fleet::{Fleet, Kind};
+use super::hold::Holds;
 use super::origin::Boards;
 use super::roll::{Divided, Known, fleet, until_there};
 use super::rows;
 use super::search;
+use crate::call::master;
 use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
@@ -48,20 +50,25 @@ pub(in crate::cli) fn gather(
     let model = model_files::open_whole(path)?;
     let sizes = load::sizes(model.header(), asked);
     let load = load::load(model.header(), &sizes).map_err(|e| Failure::input(&e))?;
-    let folder = fetch::folder(cache)?;
+    let folder = fetch::folder_of_master(cache);
     notify::start();
     let own = measured(flags, (options, meter), &folder)?;
     let kind = Kind::of(&model);
     let kept_at = folder.join(file_name(path));
+    let name = flags.node.clone().unwrap_or_else(figures::name);
+    let master = master::introduce(&name, flags.is_taking);
     let places = match &boards {
         Boards::Named(boards) => boards.clone(),
         Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
     };
     let model = Divided { header: model.header(), load: &load, kind, kept_at: &kept_at };
-    match flags.is_team {
+    let result = match flags.is_team {
         true => rows::share(flags, (boards, &places), (&own, model), key),
         false => divide(flags, (boards, &places), (&own, model), key),
-    }
+    };
+    // Two masters with --take do not take boards from each other for ever.
+    master.be_content();
+    result
 }
 
 /// Divides a model among this board and those at `places`, who are `sought`, by layers.
@@ -93,6 +100,7 @@ fn divide(
         nodes,
         kind,
         sought,
+        holds: Holds::new(key.clone(), port),
         key,
         port,
         kept_at: kept_at.to_owned(),

@@ -123,6 +123,8 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) join: Option<u16>,
     /// Boards that a master calls.
     pub(in crate::cli) boards: Option<Boards>,
+    /// Whether it takes those that work for another master.
+    pub(in crate::cli) is_taking: bool,
     /// Whether they share every layer by rows.
     pub(in crate::cli) is_team: bool,
     /// For what it divides a model among them.

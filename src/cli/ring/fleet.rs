@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use super::hold::Holds;
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use crate::call::find;
 use crate::call::master::{CallError, Called, Way};
 use crate::engine::is_small;
 use crate::model::Model;
-use crate::ring::Address;
 use crate::ring::plan::{Board, Other, Watts, Wish};
+use crate::ring::{Address, Topology};
 use crate::sys::file::AtomicFile;
 use crate::transport::place::HostPort;
 use crate::wire::call::{Figures, Speed};
@@ -34,6 +35,8 @@ pub(in crate::cli) struct Fleet {
     pub(super) kind: Kind,
     /// Port on which this board gives layers.
     pub(super) port: u16,
+    /// Those that work for this master, and for no other one.
+    pub(in crate::cli) holds: Holds,
     /// Where the split is kept.
     pub(super) kept_at: PathBuf,
     /// The ring as a file, if not all of its boards could be told of it.
@@ -41,11 +44,23 @@ pub(in crate::cli) struct Fleet {
 }
 
 impl Fleet {
-    /// Keeps a split, as a ring file.
+    /// Keeps a split, as a ring file, and holds its boards.
     pub(super) fn keep_split(&self, ring: &str) -> io::Result<()> {
+        self.hold(ring);
         let mut file = AtomicFile::create(&self.kept_at)?;
         file.write_all(ring.as_bytes())?;
         file.commit()
+    }
+
+    /// Holds the boards of this ring file.
+    fn hold(&self, ring: &str) {
+        let Ok(topology) = Topology::parse(ring) else { return };
+        let has_part = |name: &str| {
+            topology.team(name).is_some() || topology.place(name).is_ok_and(|(_, first)| !first)
+        };
+        let called = self.boards.iter().skip(1).zip(&self.called);
+        let named = called.map(|(board, at)| (board.name.clone(), at.clone()));
+        self.holds.set(ring, named.filter(|(name, _)| has_part(name)));
     }
 
     /// Where this board keeps things.
@@ -94,7 +109,7 @@ impl Fleet {
         };
         let found = find::networks()
             .and_then(|networks| find::seek(&networks, port, &self.key, &is_interrupted));
-        let found = found.unwrap_or_default().into_iter();
+        let found = found.unwrap_or_default().places.into_iter();
         let mut places = self.called.clone();
         places.extend(found.map(|host| Address { host: host.to_string(), port }));
         let mut seen = Vec::with_capacity(places.len());

@@ -28,7 +28,7 @@ use crate::sys::file::AtomicFile;
 use crate::sys::power::Meter;
 use crate::sys::{notify, signal};
 use crate::transport::place::HostPort;
-use crate::wire::call::Figures;
+use crate::wire::call::{Figures, ring_number};
 use crate::wire::hello;
 use crate::wire::seal::Key;
 
@@ -114,7 +114,7 @@ pub(in crate::cli) fn start(
     let state = Mutex::new(State { is_new, is_kept: false, order, next: None });
     let orders =
         Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, pack, state });
-    let [taken, prepared, kept, forgetful] = [(); 4].map(|()| Arc::clone(&orders));
+    let [taken, prepared, kept, forgetful, of_orders] = [(); 5].map(|()| Arc::clone(&orders));
     let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
     let take = Box::new(move |order| taken.take(order));
     let prepare = Box::new(move |file: &str, port| prepared.prepare(file, port));
@@ -122,7 +122,9 @@ pub(in crate::cli) fn start(
     let forget = Box::new(move || {
         figures::forget(&forgetful.folder).map_err(|e| format!("cannot remove its figures: {e}"))
     });
-    let board = Board { figures, take, prepare, keep, forget, refuse: Box::new(refuse) };
+    let ring_number = Box::new(move || of_orders.ring_number());
+    let refuse = Box::new(refuse);
+    let board = Board { figures, take, prepare, keep, forget, ring_number, refuse };
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = flags.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
@@ -175,6 +177,14 @@ impl Waiting {
 impl Orders {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What stands for the ring file of the order.
+    fn ring_number(&self) -> u64 {
+        match &self.state().order {
+            Order::Ring { file, .. } => ring_number(file),
+            Order::Rest => 0,
+        }
     }
 
     /// Keeps an order, and ends what runs if that is something else.

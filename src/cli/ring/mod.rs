@@ -12,6 +12,7 @@ mod figures;
 mod flags;
 mod fleet;
 mod give;
+mod hold;
 mod interrupt;
 pub(super) mod join;
 mod moves;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::figures::Own;
 use super::flags::{RingFile, RingFlags};
 use super::fleet::Fleet;
+use super::hold::Holds;
 use super::origin::Boards;
 use super::roll::{Divided, Known, fleet, until_there};
 use crate::channel;
@@ -74,6 +75,7 @@ pub(super) fn share(
         nodes,
         kind: model.kind,
         sought,
+        holds: Holds::new(key.clone(), port),
         key,
         port,
         kept_at: model.kept_at.to_owned(),

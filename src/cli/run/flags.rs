@@ -165,6 +165,9 @@ pub(in crate::cli) struct Run {
     /// --key
     #[argh(option, from_str_fn(origin::boards))]
     pub(super) boards: Option<Boards>,
+    /// ring or team with --boards: take boards that work for another master, which loses them
+    #[argh(switch)]
+    pub(super) take: bool,
     /// ring with --boards: what is to be best: latency (default) of one stream, throughput of many,
     /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
     /// board
@@ -299,6 +302,9 @@ impl Run {
                 "--boards, --join and --team auto find out who has what: no --ring, --split or --fetch",
             );
         }
+        if self.take && self.called().is_none() {
+            return usage("--take is for --boards: it takes those that work for another master");
+        }
         let has_ring = divides_itself
             || self.ring.is_some()
             || self.split.is_some()
@@ -354,6 +360,7 @@ impl Run {
             fetch: self.fetch.clone(),
             join: self.join,
             boards: self.called(),
+            is_taking: self.take,
             is_team: self.team == Some(TeamOrigin::Auto),
             objective: self.objective,
             wire: self.wire,

@@ -43,7 +43,7 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
         }
         "--ring" | "--team" | "--node" | "--split" | "--transport" | "--host" | "--port"
         | "--next-host" | "--next-port" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
-        "--control" | "--ring-timeout" | "--give" | "--boards" | "--objective"
+        "--control" | "--ring-timeout" | "--give" | "--boards" | "--take" | "--objective"
         | "--rebalance-after" => &[Role::Master],
         "--end"
         | "--fetch"

@@ -227,6 +227,12 @@ impl RingMaster {
         self.drive(seat, Goal::Open)
     }
 
+    /// Waits once more until the ring is complete, with new patience.
+    pub(in crate::engine) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+        self.master.be_patient();
+        self.drive(seat, Goal::Open)
+    }
+
     /// Waits until all that computes for this node's place is there; `false` if what it had stored is lost.
     fn assemble(&mut self, seat: &mut Seat<'_>) -> Result<bool, StepError> {
         let (assembled, _) = self.node.compute(|| seat.assemble_team());

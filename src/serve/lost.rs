@@ -1,0 +1,26 @@
+//! Boards that answers need, and that are lost for now.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Says why boards that are needed for an answer are lost, if they are.
+pub(crate) type Lost = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Why the boards were given up, as long as they are not back.
+#[derive(Default)]
+pub(super) struct GivenUp(Mutex<Option<String>>);
+
+impl GivenUp {
+    pub(super) fn why(&self) -> Option<String> {
+        self.lock().clone()
+    }
+
+    /// They are given up for this reason, or back.
+    pub(super) fn set(&self, why: Option<String>) {
+        *self.lock() = why;
+    }
+
+    /// Nobody panics with it in hand.
+    fn lock(&self) -> MutexGuard<'_, Option<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
