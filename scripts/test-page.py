@@ -35,6 +35,23 @@ HOSTILE = r"""# Title <b id=x1>bold</b>
 """ + "[" * 5000 + "*" * 5000 + ">" * 5000
 
 
+CODE = """
+def f(x):  # 'no'
+    return 'a # b' + x * 12
+"""
+FORMULAS = ["\\[\n\\sum_{i=1}^n x_i * y_i\n- 1\n\\]", "$a_1 * b_2$", "\\(c_*\\)", "$$d$$", "\\[e\\]"]
+WRITTEN = f"""As follows:
+{FORMULAS[0]}
+
+With {FORMULAS[1]} and {FORMULAS[2]}, it costs $5 or $6. Then {FORMULAS[3]} too, and {FORMULAS[4]} as well.
+
+- [ ] buy milk
+- [x] sleep
+
+```python{CODE}```
+"""
+
+
 class Browser:
     """Chromium with one page."""
 
@@ -228,7 +245,7 @@ class Checks:
     def all(self):
         self.browser.open(self.url, self.size)
         for part in (self.looks, self.streams, self.edits, self.keeps, self.settings, self.text_is_text, self.names, self.panel,
-                     self.lists):
+                     self.lists, self.written, self.fingers, self.ends, self.fills, self.imports):
             part()
         self.check("the policy is kept", self.browser.js("violations") == [], self.browser.js("violations"))
         self.browser.settle()
@@ -305,7 +322,7 @@ class Checks:
         browser, texts = self.browser, []
         self.menu()
         browser.click("#settings-open")
-        for name, value in (("system", "You tell short stories."), ("temperature", "0.5"), ("max_tokens", "12"), ("seed", "7")):
+        for name, value in (("system", "You tell short stories."), ("temperature", "0.5"), ("top_p", "0.9"), ("max_tokens", "12"), ("seed", "7")):
             browser.write(f"#settings [name={name}]", value)
         browser.picture(f"{self.pictures}/{self.size}-settings.png")
         browser.click("#settings button", "Save")
@@ -316,8 +333,8 @@ class Checks:
             self.await_end()
             texts.append(self.bodies()[-1])
         posted = json.loads(browser.posted[-1])
-        found = {name: posted.get(name) for name in ("temperature", "max_tokens", "seed")}
-        self.check("settings are sent", found == {"temperature": 0.5, "max_tokens": 12, "seed": 7}
+        found = {name: posted.get(name) for name in ("temperature", "top_p", "max_tokens", "seed")}
+        self.check("settings are sent", found == {"temperature": 0.5, "top_p": 0.9, "max_tokens": 12, "seed": 7}
                    and posted["messages"][0] == {"role": "system", "content": "You tell short stories."}, posted)
         self.check("a seed gives the same text", texts[0] == texts[1] != "", texts)
         self.check("an answer that is cut says so", "cut" in self.note(), self.note())
@@ -341,7 +358,7 @@ class Checks:
         shown = browser.js("""[...document.querySelectorAll('.assistant .body')].at(-1).innerHTML""")
         for part in ("<h3>Title &lt;b id=x1&gt;bold&lt;/b&gt;</h3>", "<strong>bold <em>both</em></strong>", "<em>one <strong>two</strong></em>", "<code>&lt;i id=x3&gt;</code>",
                      "snake_case_name, 2 * 3", "<ul><li>one</li><li>two<ol start=\"1\"><li>inner</li></ol></li></ul>",
-                     "<blockquote><p>quote</p></blockquote>", "<th>a</th>", "<td><code>2</code></td>", "<script>window.pwned = 5"):
+                     "<blockquote><p>quote</p></blockquote>", "<th>a</th>", "<td><code>2</code></td>", '<script>window.pwned = <span class="c-number">5</span>'):
             part = part.replace("<script>", "&lt;script&gt;")
             self.check(f"Markdown: {part[:40]}", part in shown, shown)
         self.check("thoughts are folded", browser.js("(() => { const t = [...document.querySelectorAll('.thoughts')].at(-1);"
@@ -411,6 +428,105 @@ class Checks:
         browser.await_js("document.querySelectorAll('#list li').length === 1")
         kept = browser.js("Object.keys(localStorage).filter((name) => name.startsWith('leap.chat.')).length")
         self.check("a conversation is deleted", kept == 1, kept)
+
+    def new_chat(self):
+        self.menu()
+        self.browser.click("#new")
+
+    def says(self, text, *more):
+        """An answer in the server's place."""
+        deltas = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}, *more]
+        self.browser.replies["completions"] = "".join(f"data: {json.dumps(event)}\n\n" for event in deltas) + "data: [DONE]\n\n"
+
+    def written(self):
+        browser = self.browser
+        self.new_chat()
+        self.says(WRITTEN)
+        self.send("Write.")
+        browser.await_js("document.querySelectorAll('#log .body').length === 2")
+        self.await_end()
+        browser.await_js("document.querySelectorAll('.formula').length === 5")
+        posted = json.loads(browser.posted[-1])
+        self.check("settings are a conversation's own", "temperature" not in posted and posted["messages"][0]["role"] == "user", posted)
+        formulas = browser.js("[...document.querySelectorAll('.formula')].map((e) => e.textContent)")
+        self.check("formulas stay as they were written", formulas == FORMULAS, formulas)
+        boxes = browser.js("[...document.querySelectorAll('li > input')].map((e) => [e.checked, e.disabled, e.parentNode.innerText.trim()])")
+        self.check("tasks have boxes", boxes == [[False, True, "buy milk"], [True, True, "sleep"]], boxes)
+        colours = browser.js("[...document.querySelectorAll('pre [class^=c-]')].map((e) => e.className + ' ' + e.textContent)")
+        self.check("code is coloured", colours == ["c-keyword def", "c-note # 'no'", "c-keyword return", "c-quoted 'a # b'", "c-number 12"], colours)
+        self.check("code is as it was written", browser.js("document.querySelector('pre code').textContent") == CODE.strip())
+        browser.picture(f"{self.pictures}/{self.size}-written.png")
+
+    def fingers(self):
+        if not self.is_phone:
+            return
+        self.menu()
+        small = self.browser.js("""[...document.querySelectorAll('button, summary, textarea, #side input')].filter((e) => e.checkVisibility())
+            .map((e) => [e.id || e.textContent, e.getBoundingClientRect()]).filter(([, { width, height }]) => width < 44 || height < 44)
+            .map(([name, { width, height }]) => `${name} ${width} ${height}`)""")
+        self.check("fingers find every button", small == [], small)
+        self.browser.press("Escape")
+
+    def ends(self):
+        browser = self.browser
+        self.new_chat()
+        browser.call("Network.emulateNetworkConditions", offline=True, latency=0, uploadThroughput=-1, downloadThroughput=-1)
+        self.send("Is anybody there?")
+        self.await_end()
+        said = browser.js("document.querySelector('#problem').textContent")
+        self.check("a server that is gone is told of, and what to do", "not reached" in said and "Regenerate" in said, said)
+        browser.throttle(-1)
+        browser.click(".assistant .foot button", "Regenerate")
+        self.await_end()
+        self.check("the conversation goes on with it", self.bodies()[-1] != "" and not browser.js("document.querySelector('#problem').textContent"))
+        browser.throttle(3000)
+        self.send(FOX)
+        browser.await_js("[...document.querySelectorAll('.assistant .body')].at(-1)?.innerText.length > 10")
+        browser.reload()
+        browser.throttle(-1)
+        browser.await_js("document.querySelectorAll('#log .body').length === 4")
+        self.check("a reload in mid-answer says what to do", "Regenerate" in self.note() and not self.is_running(), self.note())
+        self.check("what had come is kept", self.bodies()[-1] != "", self.bodies())
+        self.send("And then?")
+        self.await_end()
+        self.check("and the conversation goes on", len(self.bodies()) == 6 and self.bodies()[-1] != "", self.bodies())
+        # Losing the server is an error of the network, which the console tells.
+        browser.settle()
+        browser.problems = [problem for problem in browser.problems if "ERR_" not in problem]
+
+    def fills(self):
+        browser = self.browser
+        browser.replies["completions"] = "data: " + json.dumps({"error": {"message": "the prompt has 9 tokens, the context 8",
+                                                               "code": "context_length_exceeded"}}) + "\n\n"
+        self.send("What now?")
+        browser.await_js("!document.querySelector('#shorten').hidden")
+        said = browser.js("document.querySelector('#problem').textContent")
+        self.check("a full context is told of", "longer than the model's context" in said, said)
+        browser.click("#shorten button")
+        browser.await_js("document.querySelector('#shorten').hidden")
+        self.await_end()
+        posted = json.loads(browser.posted[-1])["messages"]
+        self.check("the conversation goes on without its oldest messages", len(posted) < 7 and posted[0]["role"] == "user"
+                   and posted[-1]["content"] == "What now?" and self.bodies()[-1] != "", posted)
+        self.check("what is left out can be seen", browser.js("document.querySelectorAll('.left-out').length") > 0)
+
+    def imports(self):
+        browser = self.browser
+        before = browser.js("document.querySelectorAll('#list li').length")
+        for name, text in (("broken.json", "{"), ("other.json", "[1]")):
+            self.choose(name, text)
+            browser.await_js(f"document.querySelector('#problem').textContent.startsWith('{name} was not imported')")
+        self.check("what is no conversation is refused by name", browser.js("document.querySelectorAll('#list li').length") == before)
+        self.choose("good.json", open(f"{browser.downloads}/Of-cats.json").read())
+        browser.await_js(f"document.querySelectorAll('#list li').length === {before + 1}")
+        self.check("an export is imported", len(self.bodies()) == 6 and browser.js("document.querySelector('#title').textContent") == "Of cats")
+
+    def choose(self, name, text):
+        path = os.path.join(self.browser.downloads, name)
+        with open(path, "w") as file:
+            file.write(text)
+        node = self.browser.call("Runtime.evaluate", expression="document.querySelector('#file')")["result"]["objectId"]
+        self.browser.call("DOM.setFileInputFiles", files=[path], objectId=node)
 
     def key(self, url, key):
         browser = self.browser

@@ -7,18 +7,38 @@ const chats = loadChats();
 const running = new Map();
 /** The elements of the messages that are shown. */
 const shown = new WeakMap();
+/** What new conversations begin with. */
 let settings = load('leap.settings') ?? {};
 let current = newChat();
+/** Whether the page is being closed, which ends its requests. */
+let isLeaving = false;
 
 // Unlike randomUUID, this is there without TLS too.
 function newChat() {
   const id = Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join('');
-  return { id, title: 'New conversation', time: Date.now(), messages: [] };
+  return { id, title: 'New conversation', time: Date.now(), messages: [], settings };
 }
 
-function showProblem(text) {
+/** Says what is wrong; where the context is full, how to go on. */
+function showProblem(text, isFull = false) {
   byId('problem').textContent = text;
   byId('problem').hidden = !text;
+  byId('shorten').hidden = !isFull;
+}
+
+/** What is sent of a conversation leaves out its first half from now on; the last message is answered anew. */
+function shorten() {
+  const { messages } = current;
+  const from = current.from ?? 0;
+  let next = from + Math.max(1, Math.ceil((messages.length - from) / 2) - 1);
+  while (next < messages.length && messages[next].role !== 'user') next++;
+  const isLast = next >= messages.length || messages.slice(next).every(({ role }) => role === 'assistant');
+  if (isLast) {
+    showProblem('The last message alone is longer than the context: edit it, or start the server with a longer one (--ctx).');
+    return;
+  }
+  current.from = next;
+  answer(current, messages.at(-1).role === 'user' ? messages.length : messages.length - 1);
 }
 
 const isTouched = () => matchMedia('(pointer: coarse)').matches;
@@ -51,6 +71,10 @@ function openChat(chat) {
 
 function showMessages() {
   byId('log').replaceChildren(...current.messages.map(messageElement));
+  [...byId('log').children].slice(0, current.from ?? 0).forEach((item) => {
+    item.classList.add('left-out');
+    item.title = 'The model is not told of this any more';
+  });
   byId('log').scrollTop = byId('log').scrollHeight;
   showState();
 }
@@ -121,6 +145,7 @@ function edit(message, item) {
   const send = () => {
     if (!area.value.trim() || running.has(current.id)) return;
     message.content = area.value.trim();
+    current.from = Math.min(current.from ?? 0, current.messages.indexOf(message));
     answer(current, current.messages.indexOf(message) + 1);
     byId('text').focus();
   };
@@ -145,7 +170,7 @@ function send() {
 
 /** Has message `at` of a conversation written, in place of what is there and after it. */
 async function answer(chat, at) {
-  const message = { role: 'assistant', content: '', thoughts: '' };
+  const message = { role: 'assistant', content: '', thoughts: '', isOpen: true };
   const stop = new AbortController();
   chat.messages.splice(at, Infinity, message);
   chat.time = Date.now();
@@ -160,10 +185,14 @@ async function answer(chat, at) {
     await receive(chat, message, stop.signal);
     tell(message.content);
   } catch (error) {
+    // What was written is kept as an answer that somebody cut short.
+    if (isLeaving) return;
     message.note = stop.signal.aborted ? 'Stopped' : 'Failed';
     tell(message.note);
-    if (!stop.signal.aborted) showProblem(error.message);
+    // Whoever looks at another conversation sees the note when coming back.
+    if (!stop.signal.aborted && chat === current) showProblem(error.message, error.code === 'context_length_exceeded');
   }
+  delete message.isOpen;
   running.delete(chat.id);
   // A conversation that was deleted meanwhile stays so.
   if (chats.has(chat.id)) keepChat(chat);
@@ -175,9 +204,8 @@ async function answer(chat, at) {
 
 async function receive(chat, message, signal) {
   const body = { messages: wordsOf(chat, message), stream: true, stream_options: { include_usage: true } };
-  for (const name of ['temperature', 'max_tokens', 'seed']) {
-    if (settings[name] !== undefined) body[name] = settings[name];
-  }
+  const { system, ...numbers } = chat.settings ?? settings;
+  Object.assign(body, numbers);
   let first = 0;
   let isDue = false;
   let lastKept = Date.now();
@@ -188,6 +216,9 @@ async function receive(chat, message, signal) {
     if (content || thoughts) first ||= performance.now();
     if (usage) noteFigures(message, usage.completion_tokens, performance.now() - first);
     if (choice?.finish_reason === 'length') message.isCut = true;
+    if (message.isCut && !numbers.max_tokens && chat === current) {
+      showProblem('The context is full, so the answer ends here. Start a new conversation, or:', true);
+    }
     if (!isDue && chat === current) {
       isDue = true;
       requestAnimationFrame(() => { isDue = false; if (chat === current) draw(message); });
@@ -199,11 +230,12 @@ async function receive(chat, message, signal) {
   }
 }
 
-/** What a conversation says to the model before `end`: the system text, then what was said, without thoughts and empty answers. */
+/** What a conversation says to the model before `end`: the system text, then what was said, without thoughts, empty answers and what was left out. */
 function wordsOf(chat, end) {
-  const said = chat.messages.slice(0, chat.messages.indexOf(end)).filter(({ content }) => content);
+  const said = chat.messages.slice(chat.from ?? 0, chat.messages.indexOf(end)).filter(({ content }) => content);
   const words = said.map(({ role, content }) => ({ role, content }));
-  return settings.system ? [{ role: 'system', content: settings.system }, ...words] : words;
+  const { system } = chat.settings ?? settings;
+  return system ? [{ role: 'system', content: system }, ...words] : words;
 }
 
 function noteFigures(message, tokens, ms) {

@@ -6,7 +6,7 @@ function showDialog(id, values = {}) {
   const dialog = byId(id);
   const form = dialog.querySelector('form');
   form.reset();
-  for (const [name, value] of Object.entries(values)) form.elements[name].value = value;
+  for (const [name, value] of Object.entries(values)) if (form.elements[name]) form.elements[name].value = value;
   dialog.returnValue = '';
   dialog.showModal();
   return new Promise((resolve) => {
@@ -20,13 +20,17 @@ function showDialog(id, values = {}) {
 }
 
 async function changeSettings() {
-  const fields = await showDialog('settings', settings);
+  const chat = current;
+  const fields = await showDialog('settings', chat.settings ?? settings);
   if (!fields) return;
-  settings = {};
-  if (fields.system.trim()) settings.system = fields.system.trim();
-  for (const name of ['temperature', 'max_tokens', 'seed']) {
-    if (fields[name] !== '') settings[name] = Number(fields[name]);
+  chat.settings = {};
+  if (fields.system.trim()) chat.settings.system = fields.system.trim();
+  for (const name of NUMBERS) {
+    if (fields[name] !== '') chat.settings[name] = Number(fields[name]);
   }
+  if (chats.has(chat.id)) keepChat(chat);
+  if (!fields.isDefault) return;
+  settings = chat.settings;
   keep('leap.settings', settings);
 }
 
@@ -52,6 +56,23 @@ function rename() {
   showList();
 }
 
+/** Adds conversations from files as Export writes them; each gets a name of its own. */
+async function importChats(files) {
+  let problem = '';
+  for (const file of files) {
+    try {
+      const chat = chatOf(JSON.parse(await file.text()), newChat().id);
+      if (!chat) throw new Error('it holds no conversation as Export writes it');
+      chats.set(chat.id, chat);
+      keepChat(chat);
+      openChat(chat);
+    } catch (error) {
+      problem = `${file.name} was not imported: ${error.message}`;
+    }
+  }
+  if (problem) showProblem(problem);
+}
+
 function removeChat() {
   if (!confirm(`Delete "${current.title}"?`)) return;
   running.get(current.id)?.abort();
@@ -63,6 +84,12 @@ function removeChat() {
 const onClick = (id, action) => byId(id).addEventListener('click', action);
 onClick('new', () => openChat(newChat()));
 onClick('settings-open', changeSettings);
+onClick('import', () => byId('file').click());
+byId('file').addEventListener('change', async () => {
+  await importChats(byId('file').files);
+  byId('file').value = '';
+});
+byId('shorten').firstChild.addEventListener('click', shorten);
 onClick('rename', rename);
 onClick('export', () => download(`${current.title.replace(/[^\p{L}\p{N}]+/gu, '-')}.json`, current));
 onClick('delete', removeChat);
@@ -97,13 +124,18 @@ addEventListener('storage', ({ key: name }) => {
   if (!name?.startsWith(CHAT_PREFIX)) return;
   const id = name.slice(CHAT_PREFIX.length);
   if (running.has(id)) return;
-  const chat = loadChat(name);
+  const chat = loadChat(name, 'Being written in another tab');
   if (chat) chats.set(id, chat);
   else chats.delete(id);
   if (id === current.id) openChat(chat ?? newChat());
   else showList();
 });
+addEventListener('pageshow', ({ persisted }) => {
+  if (persisted && running.size > 0) location.reload();
+  isLeaving = false;
+});
 addEventListener('pagehide', () => {
+  isLeaving = true;
   for (const id of running.keys()) if (chats.has(id)) keepChat(chats.get(id));
 });
 byId('server').addEventListener('toggle', () => { if (byId('server').open) showServer(); });

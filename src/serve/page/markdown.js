@@ -7,6 +7,9 @@ const DEPTH_MAX = 8;
 /** Longest text between two marks. */
 const SPAN_MAX = 2000;
 
+/** Most lines of a formula. */
+const FORMULA_LINES_MAX = 50;
+
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)/;
 const HEADING = /^ {0,3}(#{1,6}) +(.*)$/;
 const RULE = /^ {0,3}([-*_])(?: *\1){2,} *$/;
@@ -39,7 +42,7 @@ function showMarkdown(place, text) {
 function blocksOf(lines) {
   const blocks = [];
   for (let at = 0; at < lines.length;) {
-    const block = fence(lines, at) ?? oneLine(lines[at]) ?? quote(lines, at) ?? list(lines, at) ?? table(lines, at) ?? paragraph(lines, at);
+    const block = fence(lines, at) ?? formulaBlock(lines, at) ?? oneLine(lines[at]) ?? quote(lines, at) ?? list(lines, at) ?? table(lines, at) ?? paragraph(lines, at);
     if (block.kind !== 'empty') blocks.push(block);
     at += block.taken;
   }
@@ -53,6 +56,19 @@ function fence(lines, at) {
   const closes = (line) => line.trim().length >= marks.length && line.trim() === marks[0].repeat(line.trim().length);
   while (end < lines.length && !closes(lines[end])) end++;
   return { kind: 'code', language, lines: lines.slice(at + 1, end), taken: end + 1 - at };
+}
+
+/** A formula on lines of its own is shown as it was written: nothing in it is Markdown. */
+function formulaBlock(lines, at) {
+  const opens = lines[at].trimStart();
+  const [mark, close] = opens.startsWith('\\[') ? ['\\[', '\\]'] : ['$$', '$$'];
+  if (!opens.startsWith(mark)) return null;
+  for (let end = at, from = mark.length; end < Math.min(lines.length, at + FORMULA_LINES_MAX); end++, from = 0) {
+    const line = end === at ? opens : lines[end];
+    const found = line.indexOf(close, from);
+    if (found >= 0) return line.slice(found + close.length).trim() ? null : { kind: 'formula', lines: lines.slice(at, end + 1), taken: end + 1 - at };
+  }
+  return null;
 }
 
 function oneLine(line) {
@@ -104,7 +120,7 @@ function table(lines, at) {
   return { kind: 'table', lines: lines.slice(at, end), taken: end - at };
 }
 
-const paragraphGoesOn = (line) => line.trim() !== '' && !FENCE.test(line) && !HEADING.test(line) && !RULE.test(line) && !ITEM.test(line) && !/^ {0,3}>/.test(line);
+const paragraphGoesOn = (line) => line.trim() !== '' && !FENCE.test(line) && !HEADING.test(line) && !RULE.test(line) && !ITEM.test(line) && !/^ {0,3}>|^\s*(\\\[|\$\$)/.test(line);
 
 function paragraph(lines, at) {
   let end = at + 1;
@@ -117,6 +133,7 @@ function blockElement(block, depth) {
   switch (block.kind) {
     case 'code': return codeElement(text, block.language);
     case 'rule': return make('hr');
+    case 'formula': return make('pre', { className: 'formula', tabIndex: 0 }, text);
     case 'table': return tableElement(block.lines, depth);
     case 'quote': return depth < DEPTH_MAX ? make('blockquote', {}, ...within(block.lines, depth)) : make('p', {}, text);
     case 'ol':
@@ -135,17 +152,49 @@ const within = (lines, depth) => blocksOf(lines).map((block) => blockElement(blo
 
 /** What an item holds; one paragraph alone stands without its element, close to its neighbours. */
 function itemParts(lines, depth) {
-  const parts = within(lines, depth);
+  const [, mark, rest] = /^\[([ xX])\] +(.*)$/.exec(lines[0]) ?? [];
+  const parts = within(mark ? [rest, ...lines.slice(1)] : lines, depth);
   if (parts[0]?.localName === 'p' && parts.slice(1).every((part) => part.localName !== 'p')) parts.splice(0, 1, ...parts[0].childNodes);
-  return parts;
+  if (!mark) return parts;
+  const box = make('input', { type: 'checkbox', disabled: true, defaultChecked: mark !== ' ' });
+  box.setAttribute('aria-label', mark === ' ' ? 'To do' : 'Done');
+  return [box, ...parts];
 }
 
 function codeElement(text, language) {
   const copy = make('button', { type: 'button', textContent: 'Copy' });
   copy.addEventListener('click', () => copyText(text, copy));
-  const pre = make('pre', { tabIndex: 0 }, make('code', {}, text));
+  const pre = make('pre', { tabIndex: 0 }, make('code', {}, ...highlighted(text, language)));
   pre.setAttribute('aria-label', language ? `Code: ${language}` : 'Code');
   return make('div', { className: 'code' }, pre, copy);
+}
+
+/** Longest code that is coloured. */
+const COLOURED_MAX = 20000;
+const KEYWORDS = new Set(`abstract and as assert async await begin bool boolean break byte case catch char class const continue crate def default
+defer del delete do done double elif else elsif end enum esac except export extends extern false fi final finally float fn for from func function
+global go goto if impl implements import in include inline instanceof int interface is lambda let local long loop match mod module move mut namespace
+new nil None not null nullptr of or package pass private protected pub public raise ref return select self short signed sizeof static string struct
+super switch template then this throw throws trait true True False try type typedef typeof undefined union unless unsafe unsigned until use using
+var virtual void volatile when where while with yield`.split(/\s+/));
+const HASH_COMMENTS = /^(py|python|sh|bash|zsh|shell|console|ruby|rb|perl|r|ya?ml|toml|make(file)?|docker(file)?|conf|ini|nginx|elixir)$/i;
+const DASH_COMMENTS = /^(sql|lua|haskell|hs|ada)$/i;
+const BODY = String.raw`("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|${'`'}(?:[^${'`'}\\]|\\.)*${'`'})|(\b\d[\w.]*)|([A-Za-z_]\w*)`;
+
+/** Code as nodes: comments, strings, numbers and words of most languages, each in its colour. */
+function highlighted(text, language) {
+  if (!language || /^(te?xt|plain|markdown|md|diff|output|console)$/i.test(language) || text.length > COLOURED_MAX) return [text];
+  const comment = HASH_COMMENTS.test(language) ? '#[^\\n]*' : DASH_COMMENTS.test(language) ? '--[^\\n]*' : /^(html|xml|svg)$/i.test(language) ? '<!--(?:[^]*?-->|[^]*$)' : '//[^\\n]*|/\\*(?:[^]*?\\*/|[^]*$)';
+  const nodes = [];
+  let end = 0;
+  for (const found of text.matchAll(new RegExp(`(${comment})|${BODY}`, 'g'))) {
+    const [all, note, quoted, number, word] = found;
+    const kind = note ? 'note' : quoted ? 'quoted' : number ? 'number' : KEYWORDS.has(word) ? 'keyword' : null;
+    if (!kind) continue;
+    nodes.push(text.slice(end, found.index), make('span', { className: `c-${kind}` }, all));
+    end = found.index + all.length;
+  }
+  return [...nodes, text.slice(end)];
 }
 
 function tableElement(lines, depth) {
@@ -164,7 +213,7 @@ function inline(text, depth) {
     plain = '';
   };
   for (let at = 0; at < text.length;) {
-    const found = depth < DEPTH_MAX && (codeSpan(text, at) ?? emphasis(text, at, depth) ?? link(text, at, depth) ?? address(text, at));
+    const found = depth < DEPTH_MAX && (codeSpan(text, at) ?? formula(text, at) ?? emphasis(text, at, depth) ?? link(text, at, depth) ?? address(text, at));
     if (found) {
       flush();
       nodes.push(found.node);
@@ -190,6 +239,19 @@ function codeSpan(text, at) {
   while (text[at + n] === '`') n++;
   const end = find(text, '`'.repeat(n), at + n);
   return end < 0 ? null : { node: make('code', {}, text.slice(at + n, end).trim()), end: end + n };
+}
+
+const FORMULAS = [['\\(', '\\)'], ['\\[', '\\]'], ['$$', '$$']];
+
+/** A formula within a line, as it was written. Prices are none: between dollars there is no blank at either end, and no digit follows. */
+function formula(text, at) {
+  if (text[at] !== '\\' && text[at] !== '$') return null;
+  for (const [mark, close] of FORMULAS) {
+    const end = text.startsWith(mark, at) ? find(text, close, at + 2) : -1;
+    if (end > at + 2) return { node: make('span', { className: 'formula' }, text.slice(at, end + 2)), end: end + 2 };
+  }
+  const [found] = /^\$(?![\s$])[^$\n]{0,499}[^$\s\\]\$(?!\d)/.exec(text.slice(at, at + 502)) ?? [];
+  return found ? { node: make('span', { className: 'formula' }, found), end: at + found.length } : null;
 }
 
 const EMPHASES = [['***', 'strong'], ['**', 'strong'], ['__', 'strong'], ['~~', 'del'], ['*', 'em'], ['_', 'em']];

@@ -23,12 +23,28 @@ function keep(name, value, storage = 'localStorage') {
   }
 }
 
-/** A conversation as it was stored, if it is one. */
-function loadChat(name) {
-  const chat = load(name);
+/** Settings that are numbers. */
+const NUMBERS = ['temperature', 'top_p', 'max_tokens', 'seed'];
+
+/** A conversation called `id` of what was stored or exported, if it is one. An answer that was not complete says `openNote`. */
+function chatOf(found, id, openNote = 'Cut short, as the page was closed. Regenerate writes it anew; or write on.') {
   const isMessage = (message) => ['user', 'assistant'].includes(message?.role) && typeof message.content === 'string';
-  return Array.isArray(chat?.messages) && chat.messages.every(isMessage) ? { title: 'Conversation', time: 0, ...chat, id: name.slice(CHAT_PREFIX.length) } : null;
+  if (!Array.isArray(found?.messages) || !found.messages.every(isMessage)) return null;
+  const text = (value) => (typeof value === 'string' ? value : '');
+  const messages = found.messages.map(({ role, content, thoughts, note, isOpen }) => (role === 'user' ? { role, content } : {
+    role, content, thoughts: text(thoughts),
+    note: isOpen ? openNote : text(note),
+  }));
+  const chat = { id, title: text(found.title) || 'Conversation', time: Number(found.time) || 0, messages };
+  if (Number.isInteger(found.from) && found.from > 0 && found.from < messages.length) chat.from = found.from;
+  if (found.settings && typeof found.settings === 'object') {
+    chat.settings = Object.fromEntries(NUMBERS.filter((name) => Number.isFinite(found.settings[name])).map((name) => [name, found.settings[name]]));
+    if (text(found.settings.system)) chat.settings.system = found.settings.system;
+  }
+  return chat;
 }
+
+const loadChat = (name, openNote) => chatOf(load(name), name.slice(CHAT_PREFIX.length), openNote);
 
 /** All conversations, by their names. */
 function loadChats() {
@@ -36,7 +52,7 @@ function loadChats() {
   try {
     names = Object.keys(localStorage).filter((name) => name.startsWith(CHAT_PREFIX));
   } catch { /* Nothing is kept here. */ }
-  return new Map(names.map(loadChat).filter(Boolean).map((chat) => [chat.id, chat]));
+  return new Map(names.map((name) => loadChat(name)).filter(Boolean).map((chat) => [chat.id, chat]));
 }
 
 function keepChat(chat) {
