@@ -146,6 +146,16 @@ mod reference {
     }
 
     #[test]
+    fn llama_with_biases_in_f32_is_as_the_reference() {
+        check_all("llama-bias-tiny");
+    }
+
+    #[test]
+    fn qwen3_moe_with_dense_layers_in_f32_is_as_the_reference() {
+        check_all("qwen3moe-dense-tiny");
+    }
+
+    #[test]
     fn granite_in_f32_is_as_the_reference() {
         check_all("granite-tiny");
     }

@@ -104,7 +104,7 @@ pub fn calibrate(
     for layer in 0..n_layers {
         run.layer(layer, &mut step)?;
         let found = std::mem::take(&mut *lock(&run.found));
-        n_lacking += run.n_matrices() - found.len();
+        n_lacking += run.n_matrices(layer).saturating_sub(found.len());
         for (id, moments) in found {
             let is_added = calibration.add(id, moments).map_err(CalibrateError::Write)?;
             n_lacking += usize::from(!is_added);
@@ -148,9 +148,9 @@ impl<'a> Run<'a> {
 
     /// What has to be found out of a layer: the inputs of q, k and v, of what follows attention, of
     /// gate and up, and of down; the last two of each expert.
-    fn n_matrices(&self) -> usize {
-        let experts = self.transformer.model().header().features.experts;
-        2 + 2 * experts.map_or(1, |experts| experts.n)
+    fn n_matrices(&self, layer: usize) -> usize {
+        let header = self.transformer.model().header();
+        2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() }
     }
 
     /// Takes all windows through `layer`.

@@ -32,9 +32,9 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::Wk | TensorKind::Bk => ["self_attn.k_proj", "attention.wk", "attn_k"],
         TensorKind::Wv | TensorKind::Bv => ["self_attn.v_proj", "attention.wv", "attn_v"],
         TensorKind::Wo | TensorKind::Bo => ["self_attn.o_proj", "attention.wo", "attn_output"],
-        TensorKind::W1 => ["mlp.gate_proj", "feed_forward.w1", "ffn_gate"],
-        TensorKind::W2 => ["mlp.down_proj", "feed_forward.w2", "ffn_down"],
-        TensorKind::W3 => ["mlp.up_proj", "feed_forward.w3", "ffn_up"],
+        TensorKind::W1 | TensorKind::DenseW1 => ["mlp.gate_proj", "feed_forward.w1", "ffn_gate"],
+        TensorKind::W2 | TensorKind::DenseW2 => ["mlp.down_proj", "feed_forward.w2", "ffn_down"],
+        TensorKind::W3 | TensorKind::DenseW3 => ["mlp.up_proj", "feed_forward.w3", "ffn_up"],
         TensorKind::Classifier => ["lm_head", "output", "output"],
         TensorKind::QNorm => ["self_attn.q_norm", "", "attn_q_norm"],
         TensorKind::KNorm => ["self_attn.k_norm", "", "attn_k_norm"],
@@ -63,6 +63,8 @@ fn suffix(kind: TensorKind) -> &'static str {
 pub(super) enum Place {
     /// In the tensor of this name.
     Whole(String),
+    /// Nowhere: so many values, all 0.
+    Zeros(usize),
     /// In those of these names, one below the other.
     Stacked(Vec<String>),
     /// In these rows of one that has so many.
@@ -82,6 +84,7 @@ impl Place {
             }
             Place::Stacked(names) => names,
             Place::Blocks(names, _) => names,
+            Place::Zeros(_) => &[],
         }
     }
 }
@@ -136,12 +139,28 @@ impl Naming {
                 let first = usize::from(kind == TensorKind::B3);
                 Place::Transposed(self.name(id), (first, 2))
             }
+            (_, TensorKind::B1 | TensorKind::B2 | TensorKind::B3, _)
+                if header.features.experts.is_none() =>
+            {
+                Place::Whole(self.bias_of_ffn(id))
+            }
             (Architecture::Phi3, ..) => self.fused(id, header),
             _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
                 self.experts(id, header.n_ffns())
             }
             _ => Place::Whole(self.name(id)),
         }
+    }
+
+    /// The bias of a feed-forward layer that is no mixture.
+    fn bias_of_ffn(self, TensorId { kind, layer }: TensorId) -> String {
+        let kind = match kind {
+            TensorKind::B1 => TensorKind::W1,
+            TensorKind::B2 => TensorKind::W2,
+            _ => TensorKind::W3,
+        };
+        let weight = self.name(TensorId { kind, layer });
+        format!("{}.bias", weight.trim_end_matches(".weight"))
     }
 
     /// The experts of a mixture: tensors of their own, or one of all.

@@ -231,12 +231,46 @@ impl ExportPlan {
     fn place(&self, id: TensorId) -> Place {
         let is_copy = self.header.shared_classifier && id.kind == TensorKind::Classifier;
         let id = if is_copy { TensorId::first(TensorKind::Embedding) } else { id };
+        if self.is_zero_bias(id) {
+            return Place::Zeros(self.header.shape(id.kind).1);
+        }
         match self.naming.place(id, &self.header) {
             Place::Transposed(name, step) if !self.checkpoint.has(&name) => {
                 Place::Blocks(["blocks", "scales"].map(|part| format!("{name}_{part}")), step)
             }
             place => place,
         }
+    }
+
+    /// Whether the checkpoint lacks a bias that the model may have, and has others of the same half of layers. GGUF
+    /// files may lack it in some layers, others in all.
+    fn is_zero_bias(&self, id: TensorId) -> bool {
+        const OF_ATTENTION: &[TensorKind] =
+            &[TensorKind::Bq, TensorKind::Bk, TensorKind::Bv, TensorKind::Bo];
+        const OF_FFN: &[TensorKind] = &[TensorKind::B1, TensorKind::B2, TensorKind::B3];
+        let half = [OF_ATTENTION, OF_FFN].into_iter().find(|half| half.contains(&id.kind));
+        let Some(half) = half.filter(|_| self.extras.has_optional_biases) else { return false };
+        let is_in_layer = match self.naming.place(id, &self.header) {
+            Place::Whole(name) => self.checkpoint.has(&name),
+            _ => true,
+        };
+        let is_there = |kind: &TensorKind| self.is_in_some_layer(*kind);
+        let is_zero = matches!(self.naming, Naming::Gguf) || !is_there(&id.kind);
+        !is_in_layer && is_zero && half.iter().any(is_there)
+    }
+
+    /// Whether some layer has a tensor of `kind` in the checkpoint.
+    fn is_in_some_layer(&self, kind: TensorKind) -> bool {
+        let Place::Whole(first) = self.naming.place(TensorId { kind, layer: 0 }, &self.header)
+        else {
+            return false;
+        };
+        let Some((layers, name)) = first.split_once(".0.") else { return false };
+        let is_one = |found: &str| {
+            let number = found.strip_prefix(layers).and_then(|rest| rest.strip_suffix(name));
+            number.is_some_and(|number| number.starts_with('.') && number.ends_with('.'))
+        };
+        self.checkpoint.names().any(is_one)
     }
 
     fn source(&self, id: TensorId) -> Result<SourceTensor<'_>, ExportError> {
@@ -247,6 +281,7 @@ impl ExportPlan {
                 tensor(name)?.flattened(self.header.n_ffns(), id.kind.is_vector())
             }
             Place::Whole(name) => tensor(name),
+            Place::Zeros(cols) => Ok(self.checkpoint.zeros(*cols)),
             Place::Stacked(names) => {
                 SourceTensor::stacked(names.iter().map(tensor).collect::<Result<_, _>>()?)
             }

@@ -42,8 +42,8 @@
 //! 236     u32      CRC32 of that block
 //! 240     u32      some rows: CRC32 of the block that says which
 //! 256              the block of features, if there is one; then 128 bytes that say which rows there are, if these
-//!                  are not all: u32 × 2 each of query heads, KV heads, dim, ffn_dim and vocab_size, the first
-//!                  and the one behind the last; zeros
+//!                  are not all: u32 × 2 each of query heads, KV heads, dim, ffn_dim, vocab_size and the width of
+//!                  layers that are no mixtures though others are, the first and the one behind the last; zeros
 //! …                tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
 //! ```
@@ -55,7 +55,8 @@
 //! offset  type     field, from the start of the block
 //! 0       u32      flags: bit 0 biases of queries, keys and values; 1 bias of attention's output;
 //!                  2 norms of queries and keys; 3 norms behind both halves; 4 sinks;
-//!                  5 weights of experts add up to 1; 6 biases of router and experts
+//!                  5 weights of experts add up to 1; 6 biases of router and experts; 7 biases of gate, up and
+//!                  down where they are no experts'
 //! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU
 //! 8       f32      limit of clamped SiLU
 //! 12      f32 × 4  embedding_scale, attention_scale (0 = 1 / sqrt(head_dim)), residual_scale,
@@ -67,15 +68,18 @@
 //! 80      u64 × 4  unrotated_layers
 //! 112     u32      number of rope_divisors
 //! 116     u32      tokens of the longest text with these; 0 if all texts have them
-//! 120     8        zeros
-//! 128     f32 × n  rope_divisors; unless all texts have them, as many more for longer texts; then
-//!                  zeros up to a multiple of 128
+//! 120     u32      width of the feed-forward layers that are no mixtures though others are; 0 = there are none
+//! 124     4        zeros
+//! 128     f32 × n  rope_divisors; unless all texts have them, as many more for longer texts
+//! …       u64 × 4  if some layers are no mixtures though others are: these, as full_layers; then zeros up to a
+//!                  multiple of 128
 //! ```
 //!
 //! Of a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts, one behind
 //! the other. Behind the classifier stand, each for all layers if the model has it: bq, bk, bv, bo,
 //! q_norm, k_norm `[head_dim]`, attention_post_norm, ffn_post_norm `[dim]`, sinks `[n_heads]`, router
-//! `[experts, dim]`, router_bias, b1, b2, b3, all f32. Values of bq, bk, q_norm and k_norm are in
+//! `[experts, dim]`, router_bias, b1, b2, b3, all f32, and for the layers that are no mixtures though others
+//! are dense_w1, dense_w2 and dense_w3, which have no w1, w2, w3 and router. Values of bq, bk, q_norm and k_norm are in
 //! the order of the rows of wq and wk.
 //!
 //! Without the extension head_dim is dim / n_heads, rope_theta 500000, norm_eps 1e-5, and
@@ -114,7 +118,8 @@ mod tensors;
 mod weights;
 
 pub use features::{
-    Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet, LongRope,
+    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
+    LongRope,
 };
 pub use fingerprint::fingerprint;
 pub use header::{

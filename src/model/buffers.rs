@@ -79,13 +79,15 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
         width(Columns::Heads),
         width(Columns::Dim),
         width(Columns::Ffn).saturating_mul(active.max(1)),
+        width(Columns::DenseFfn),
     ];
     // Never empty, as that is how a node without a team is told.
     let widest = of_rows.into_iter().max().unwrap_or(0).max(1);
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
     let of_experts = team.row_len(Columns::Ffn).saturating_mul(active.max(1));
-    let acts = of_experts.max(team.row_len(Columns::Heads)).max(header.dim.div_ceil(2));
+    let inputs = of_experts.max(team.row_len(Columns::Heads)).max(team.row_len(Columns::DenseFfn));
+    let acts = inputs.max(header.dim.div_ceil(2));
     [part, plan.max_batch.saturating_mul(acts)]
 }
 
@@ -108,7 +110,8 @@ impl<'a> Buffers<'a> {
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
             qkv: carver.take("qkv", rows(own.q_dim() + 2 * own.kv_dim()))?,
-            gate_up: carver.take("gate_up", rows_or_experts.saturating_mul(2 * own.ffn_dim))?,
+            gate_up: carver
+                .take("gate_up", rows_or_experts.saturating_mul(2 * own.ffn_dim_max()))?,
             delta: carver.take("delta", rows(header.dim))?,
             inputs: Inputs::carve(header, rows_or_experts, carver)?,
             routes: Routes::carve(header, plan.max_batch, carver)?,

@@ -63,7 +63,7 @@ impl<'a> Inputs<'a> {
         carver: &mut Carver<'a>,
     ) -> Result<Inputs<'a>, Exhausted> {
         let rows = |width: usize| rows.saturating_mul(width);
-        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim);
+        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim_max());
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
             // Groups of activations by weights of 4.5 and 6 bits are not the file's.

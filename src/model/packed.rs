@@ -22,16 +22,15 @@ const COPY_BYTES: usize = 8 << 20;
 /// A packed copy of every quantised matrix that is multiplied by.
 pub(super) struct PackedWeights {
     layout: Layout,
-    /// First layer of the share.
-    first_layer: usize,
     kinds: Kinds,
     home: Home,
     /// A copy in huge pages on its way.
     moving: Option<Moving>,
 }
 
-/// Where in its home each kind's matrices are, by layer. In a model's own file only their number counts.
-pub(super) type Kinds = Vec<(TensorKind, Vec<Range<usize>>)>;
+/// Where in its home each kind's matrices are, by layer, which are ascending. In a model's own file only their
+/// number counts.
+pub(super) type Kinds = Vec<(TensorKind, Vec<(usize, Range<usize>)>)>;
 
 pub(super) enum Home {
     File(Arc<CacheFile>),
@@ -51,21 +50,21 @@ struct Moving {
 struct Unwanted(Arc<AtomicBool>);
 
 /// Groups what comes kind after kind, layer after layer.
-pub(super) fn by_kind(places: impl Iterator<Item = (TensorKind, Range<usize>)>) -> Kinds {
+pub(super) fn by_kind(places: impl Iterator<Item = (TensorId, Range<usize>)>) -> Kinds {
     let mut kinds = Kinds::new();
-    for (kind, place) in places {
+    for (TensorId { kind, layer }, place) in places {
         match kinds.last_mut() {
-            Some((last, layers)) if *last == kind => layers.push(place),
-            _ => kinds.push((kind, vec![place])),
+            Some((last, layers)) if *last == kind => layers.push((layer, place)),
+            _ => kinds.push((kind, vec![(layer, place)])),
         }
     }
     kinds
 }
 
 impl PackedWeights {
-    /// The matrices of a share whose first layer is this.
-    pub(super) fn new(layout: Layout, first_layer: usize, kinds: Kinds, home: Home) -> Self {
-        PackedWeights { layout, first_layer, kinds, home, moving: None }
+    /// The matrices of a share.
+    pub(super) fn new(layout: Layout, kinds: Kinds, home: Home) -> Self {
+        PackedWeights { layout, kinds, home, moving: None }
     }
 
     /// The matrices of a model whose file holds them packed; `None` if it does not.
@@ -74,9 +73,9 @@ impl PackedWeights {
         let (header, share) = (model.header(), model.share());
         let ids = header.tensors().map(|tensor| tensor.id).filter(|id| share.holds(*id));
         let packed = ids.filter(|id| header.packing_of(id.kind).is_some());
-        let kinds = by_kind(packed.map(|id| (id.kind, 0..header.content_bytes(id.kind) as usize)));
+        let kinds = by_kind(packed.map(|id| (id, 0..header.content_bytes(id.kind) as usize)));
         let home = Home::Model(Arc::clone(model));
-        Some(PackedWeights::new(layout, share.layers.start, kinds, home))
+        Some(PackedWeights::new(layout, kinds, home))
     }
 
     /// The packed matrix `id`, `[rows, k]`, if there is one.
@@ -100,12 +99,8 @@ impl PackedWeights {
 
     fn place(&self, id: TensorId) -> Option<&Range<usize>> {
         let (_, layers) = self.kinds.iter().find(|(of, _)| *of == id.kind)?;
-        layers.get(id.layer.checked_sub(self.first(id.kind))?)
-    }
-
-    /// Layer of the first matrix of `kind`.
-    fn first(&self, kind: TensorKind) -> usize {
-        if kind.is_per_layer() { self.first_layer } else { 0 }
+        let index = layers.binary_search_by_key(&id.layer, |(layer, _)| *layer).ok()?;
+        Some(&layers.get(index)?.1)
     }
 
     /// What kernels these are for.
@@ -116,7 +111,7 @@ impl PackedWeights {
     /// Number of matrices, and their bytes.
     pub(super) fn size(&self) -> (usize, u64) {
         let places = || self.kinds.iter().flat_map(|(_, layers)| layers);
-        (places().count(), places().map(|place| place.len() as u64).sum())
+        (places().count(), places().map(|(_, place)| place.len() as u64).sum())
     }
 
     /// Whether the weights are in memory of this process, rather than in a mapped file.
@@ -162,8 +157,8 @@ impl PackedWeights {
             start..start + place.len()
         };
         let kinds = self.kinds.iter().map(|(kind, places)| {
-            let layers = self.first(*kind)..;
-            (*kind, layers.zip(places).map(|(layer, place)| copy(*kind, layer, place)).collect())
+            let copies = places.iter().map(|(layer, place)| (*layer, copy(*kind, *layer, place)));
+            (*kind, copies.collect())
         });
         let kinds = kinds.collect();
         (parts, kinds)

@@ -196,14 +196,13 @@ impl Packer<'_> {
                 .find(&candidate.wanted())
                 .ok_or_else(|| CacheError::Mismatch { path: path.to_owned(), what: "a tensor" })?;
             let start = entry.offset as usize;
-            Ok((candidate.id.kind, start..start + entry.bytes as usize))
+            Ok((candidate.id, start..start + entry.bytes as usize))
         });
-        let places = places.collect::<Result<Vec<(TensorKind, Range<usize>)>, CacheError>>()?;
+        let places = places.collect::<Result<Vec<(TensorId, Range<usize>)>, CacheError>>()?;
         let bytes = wanted.iter().map(|wanted| wanted.bytes).sum();
         let report = PackReport { packed, reused: candidates.len() - packed, bytes };
         let (kinds, home) = (by_kind(places.into_iter()), Home::File(Arc::new(cache)));
-        let first_layer = self.model.share().layers.start;
-        Ok(Some((PackedWeights::new(layout, first_layer, kinds, home), report)))
+        Ok(Some((PackedWeights::new(layout, kinds, home), report)))
     }
 
     /// Fills a cache file; returns how many matrices were packed for it.
@@ -274,14 +273,13 @@ impl Packer<'_> {
                     packed += 1;
                 }
             }
-            places.push((id.kind, end..end + bytes));
+            places.push((*id, end..end + bytes));
             end += padded(*bytes);
         }
         let reused = candidates.len() - packed;
         let report = PackReport { packed, reused, bytes: total as u64 };
-        let first_layer = self.model.share().layers.start;
         let (kinds, home) = (by_kind(places.into_iter()), Home::Memory(memory));
-        Ok(Some((PackedWeights::new(layout, first_layer, kinds, home), report)))
+        Ok(Some((PackedWeights::new(layout, kinds, home), report)))
     }
 
     fn pack(&self, layout: Layout, w: Matrix<'_>, out: &mut [u8]) {

@@ -46,6 +46,18 @@ pub(super) struct Pass<'a> {
     pub(super) team: Option<&'a Team>,
 }
 
+/// A layer's feed-forward layer that is no mixture.
+pub(super) struct Ffn {
+    /// Gate and up.
+    gate_up: [TensorKind; 2],
+    pub(super) down: TensorKind,
+    /// Columns of gate and up.
+    pub(super) width: usize,
+    /// Which of them this node computes.
+    own: Range<usize>,
+    pub(super) columns: Columns,
+}
+
 impl Pass<'_> {
     /// A pass over `rows` of the batch alone, which cannot be interrupted.
     pub(super) fn of_rows(&self, rows: Range<usize>) -> Pass<'_> {
@@ -221,6 +233,27 @@ impl Pass<'_> {
         self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
+    /// The feed-forward layer of layer `layer`, which is no mixture.
+    pub(super) fn ffn(&self, layer: usize) -> Ffn {
+        let (header, slice) = (self.model.header(), &self.slice);
+        match header.is_dense(layer) {
+            true => Ffn {
+                gate_up: [TensorKind::DenseW1, TensorKind::DenseW3],
+                down: TensorKind::DenseW2,
+                width: header.dense_ffn_dim(),
+                own: slice.dense_ffn.clone(),
+                columns: Columns::DenseFfn,
+            },
+            false => Ffn {
+                gate_up: [TensorKind::W1, TensorKind::W3],
+                down: TensorKind::W2,
+                width: header.ffn_dim,
+                own: slice.ffn.clone(),
+                columns: Columns::Ffn,
+            },
+        }
+    }
+
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         match self.mixture(layer) {
             Some(mixture) => mixture.run(buffers),
@@ -236,7 +269,10 @@ impl Pass<'_> {
 
     /// What a family does to the feed-forward layer's output.
     fn feed_forward_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
-        [None, self.vector(TensorKind::FfnPostNorm, layer)]
+        // Experts have biases of their own, which their weights scale.
+        let has_bias = self.model.header().features.ffn_bias;
+        let bias = has_bias.then(|| self.model.vector(TensorKind::B2, layer));
+        [bias, self.vector(TensorKind::FfnPostNorm, layer)]
     }
 
     /// Adds the feed-forward layer's output, which is in `delta`, to `x`.
@@ -253,7 +289,7 @@ impl Pass<'_> {
     /// The mixture that layer `layer` is, if it is one.
     pub(super) fn mixture(&self, layer: usize) -> Option<Mixture<'_>> {
         let (header, spec) = (self.model.header(), self.spec(layer));
-        let experts = header.features.experts?;
+        let experts = header.features.experts.filter(|_| !header.is_dense(layer))?;
         let matrix = |kind| self.matrix(kind, layer);
         let vector = |kind| self.vector(kind, layer);
         Some(Mixture {
@@ -285,10 +321,10 @@ impl Pass<'_> {
     /// nothing computed, if the weights are not packed, the rows are too many or calibration watches the inputs.
     fn gated(&self, layer: usize, buffers: &mut Buffers<'_>) -> bool {
         let (header, spec) = (self.model.header(), self.spec(layer));
-        let matrix = |kind| self.matrix(kind, layer);
-        let [w1, w3, w2] = [TensorKind::W1, TensorKind::W3, TensorKind::W2].map(matrix);
+        let Ffn { gate_up: [gate, up], down, width, .. } = self.ffn(layer);
+        let [w1, w3, w2] = [gate, up, down].map(|kind| self.matrix(kind, layer));
         let projector = self.projector();
-        let gating = Gating::new(projector, (&w2, header.ffn_dim), self.m);
+        let gating = Gating::new(projector, (&w2, width), self.m);
         let has_room = 2 * self.m * header.dim <= buffers.x.len();
         let is_seen = self.watch.is_some();
         let Some(gating) = gating.filter(|_| has_room && !is_seen) else { return false };
@@ -309,10 +345,11 @@ impl Pass<'_> {
     /// The feed-forward layer up to `delta`.
     fn dense(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.project_gate_up(layer, buffers);
-        let dims = MatrixDims { rows: self.m, k: self.model.header().ffn_dim };
-        let (projector, w2) = (self.projector(), self.rows(TensorKind::W2, layer));
+        let Ffn { down, width, .. } = self.ffn(layer);
+        let dims = MatrixDims { rows: self.m, k: width };
+        let (projector, w2) = (self.projector(), self.rows(down, layer));
         let fill = self.activation(layer, buffers.gate_up);
-        let (inputs, id) = (&mut buffers.inputs, (TensorKind::W2, 0));
+        let (inputs, id) = (&mut buffers.inputs, (down, 0));
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &w2, fill);
         projector.project(inputs, &[w2], buffers.delta);
@@ -321,7 +358,7 @@ impl Pass<'_> {
     /// Writes this node's inputs of the down projection to `part`.
     pub(super) fn gate(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.project_gate_up(layer, buffers);
-        let own = self.slice.ffn.len();
+        let own = self.ffn(layer).own.len();
         if own > 0 {
             let fill = self.activation(layer, buffers.gate_up);
             let rows = Chunks::new(&mut buffers.part[..self.m * own], own);
@@ -329,16 +366,29 @@ impl Pass<'_> {
         }
     }
 
+    /// Writes this node's gates and ups, biases included, to `gate_up`.
     fn project_gate_up(&self, layer: usize, buffers: &mut Buffers<'_>) {
-        let gate_up = [TensorKind::W1, TensorKind::W3].map(|kind| self.rows(kind, layer));
+        let Ffn { gate_up: kinds, own, .. } = self.ffn(layer);
+        let gate_up = kinds.map(|kind| self.rows(kind, layer));
         let norm = self.norm((TensorKind::FfnNorm, layer), self.spec(layer).norm_eps);
         let (projector, x) = (self.projector(), &*buffers.x);
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
         let dims = MatrixDims { rows: self.m, k: self.model.header().dim };
-        let (inputs, id) = (&mut buffers.inputs, (TensorKind::W1, 0));
+        let (inputs, id) = (&mut buffers.inputs, (kinds[0], 0));
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
+        if self.model.header().features.ffn_bias && !own.is_empty() {
+            let vector = |kind| &self.model.vector(kind, layer)[own.clone()];
+            let (gate, up) = (vector(TensorKind::B1), vector(TensorKind::B3));
+            let width = 2 * own.len();
+            let rows = Chunks::new(&mut buffers.gate_up[..self.m * width], width);
+            self.pool.run_chunks(rows, &|_, row| {
+                let (of_gate, of_up) = row.split_at_mut(own.len());
+                self.kernels.add(of_gate, gate);
+                self.kernels.add(of_up, up);
+            });
+        }
     }
 
     /// What writes a row of the activations of this node's `gate_up`.
@@ -347,7 +397,7 @@ impl Pass<'_> {
         layer: usize,
         gate_up: &'g [f32],
     ) -> impl Fn(usize, &mut [f32]) + Sync + use<'_, 'g> {
-        let (kernels, own) = (self.kernels, self.slice.ffn.len());
+        let (kernels, own) = (self.kernels, self.ffn(layer).own.len());
         let activation = self.spec(layer).activation;
         move |row, out| {
             let row = gate_up[row * 2 * own..][..2 * own].split_at(own);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::format::model::{Header, TensorId, TensorKind};
+use crate::format::model::{Header, TensorId};
 
 /// The layers of a model that one node runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,14 +38,6 @@ impl Share {
         match id.kind.is_per_layer() {
             true => self.layers.contains(&id.layer),
             false => self.has_ends,
-        }
-    }
-
-    /// The tensors of `kind` in it, counted by layer; empty if it has none.
-    pub(super) fn layers_of(&self, kind: TensorKind) -> Range<usize> {
-        match kind.is_per_layer() {
-            true => self.layers.clone(),
-            false => 0..usize::from(self.has_ends),
         }
     }
 }

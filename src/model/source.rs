@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::share::Share;
-use crate::format::model::{Header, TensorId, TensorKind};
+use crate::format::model::{Header, Tensor, TensorId, TensorKind};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{Map, OpenFile};
 
@@ -64,8 +64,8 @@ impl Bytes {
 /// The tensors of one kind: neighbours in the file, layer after layer.
 struct Extent {
     kind: TensorKind,
-    /// Layer of the first.
-    first: usize,
+    /// Their layers, ascending.
+    layers: Vec<usize>,
     /// Bytes of each.
     len: usize,
     bytes: Bytes,
@@ -81,13 +81,13 @@ impl Weights {
     /// # Errors
     /// See [`Source::bytes`].
     pub(super) fn new(header: &Header, source: &Source, share: &Share) -> io::Result<Weights> {
-        let is_first = |id: TensorId| id.layer == share.layers_of(id.kind).start;
-        let firsts = header.tensors().filter(|t| share.holds(t.id) && is_first(t.id));
-        let extents = firsts.map(|tensor| {
-            let (start, len) = (tensor.offset as usize, tensor.bytes as usize);
-            let n = share.layers_of(tensor.id.kind).len();
-            let bytes = source.bytes(start..start + n * len)?;
-            Ok(Extent { kind: tensor.id.kind, first: tensor.id.layer, len, bytes })
+        let held: Vec<Tensor> = header.tensors().filter(|t| share.holds(t.id)).collect();
+        let extents = held.chunk_by(|a, b| a.id.kind == b.id.kind).map(|tensors| {
+            let Tensor { id: TensorId { kind, .. }, offset, bytes, .. } = tensors[0];
+            let (start, len) = (offset as usize, bytes as usize);
+            let bytes = source.bytes(start..start + tensors.len() * len)?;
+            let layers = tensors.iter().map(|tensor| tensor.id.layer).collect();
+            Ok(Extent { kind, layers, len, bytes })
         });
         Ok(Weights(extents.collect::<io::Result<_>>()?))
     }
@@ -99,6 +99,8 @@ impl Weights {
     pub(super) fn tensor(&self, id: TensorId) -> &[u8] {
         let extent = self.0.iter().find(|extent| extent.kind == id.kind);
         let extent = extent.expect("callers ask for kinds that the share has");
-        &extent.bytes.as_slice()[(id.layer - extent.first) * extent.len..][..extent.len]
+        let index = extent.layers.binary_search(&id.layer);
+        let index = index.expect("callers ask for layers that the share has");
+        &extent.bytes.as_slice()[index * extent.len..][..extent.len]
     }
 }

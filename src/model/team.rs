@@ -27,6 +27,8 @@ pub(super) enum Columns {
     Vocab,
     /// All columns of rows that only the lead has.
     Rows,
+    /// Of layers that are no mixtures though others are.
+    DenseFfn,
 }
 
 /// Which rows each node of a team has.
@@ -35,7 +37,7 @@ pub struct Team {
     own: usize,
     slices: Vec<Slice>,
     /// Gathered rows by [`Columns`].
-    rows: [GatheredRows; 5],
+    rows: [GatheredRows; 6],
     /// The model's header with this node's heads and feed-forward width.
     narrow: Header,
     /// How what is added to the residual stream is gathered.
@@ -116,13 +118,18 @@ impl Team {
             cut_in_groups(header, shares, TensorKind::Wo, n_heads, (head_dim, head_unit));
         let (ffn, ffn_group) =
             cut_in_groups(header, shares, TensorKind::W2, ffn_dim, (1, PANEL_ROWS));
+        let (dense, dense_group) = match header.dense_ffn_dim() {
+            0 => (vec![0..0; shares.len()], None),
+            n => cut_in_groups(header, shares, TensorKind::DenseW2, n, (1, PANEL_ROWS)),
+        };
         let dim = cut(shares, dim, PANEL_ROWS);
         let vocab = cut(shares, vocab_size, PANEL_ROWS);
         let slice = |node: usize| {
             let heads = heads[node].clone();
             let kv_heads = kv_heads(header, &heads, head_unit);
-            let [dim, ffn, vocab] = [&dim, &ffn, &vocab].map(|ranges| ranges[node].clone());
-            Slice { heads, kv_heads, dim, ffn, vocab }
+            let [dim, ffn, vocab, dense_ffn] =
+                [&dim, &ffn, &vocab, &dense].map(|ranges| ranges[node].clone());
+            Slice { heads, kv_heads, dim, ffn, vocab, dense_ffn }
         };
         let slices: Vec<Slice> = (0..shares.len()).map(slice).collect();
         let of_heads: Vec<Range<usize>> =
@@ -136,14 +143,18 @@ impl Team {
             GatheredRows::new(&ffn, ffn_group, own),
             GatheredRows::new(&vocab, None, own),
             GatheredRows::new(&of_lead, None, own),
+            GatheredRows::new(&dense, dense_group, own),
         ];
-        let Slice { heads, kv_heads, ffn, .. } = &slices[own];
-        let narrow = Header {
+        let Slice { heads, kv_heads, ffn, dense_ffn, .. } = &slices[own];
+        let mut narrow = Header {
             n_heads: heads.len(),
             n_kv_heads: kv_heads.len(),
             ffn_dim: ffn.len(),
             ..header.clone()
         };
+        if let Some(dense) = &mut narrow.features.dense {
+            dense.ffn_dim = dense_ffn.len();
+        }
         Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
     }
 
@@ -178,7 +189,7 @@ impl Team {
         };
         let [heads, dim, ffn, vocab] =
             [Columns::Heads, Columns::Dim, Columns::Ffn, Columns::Vocab].map(bytes);
-        [heads, dim, ffn * active, vocab]
+        [heads, dim, (ffn * active).max(bytes(Columns::DenseFfn)), vocab]
     }
 
     /// How much of `bytes` of weights this node reads.
@@ -243,7 +254,8 @@ impl Team {
             parts.map(|part| part.iter().map(Range::len).sum()).max().unwrap_or(0)
         };
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active);
-        bytes(Columns::Heads).max(bytes(Columns::Dim)).max(bytes(Columns::Ffn) * active)
+        let ffn = (bytes(Columns::Ffn) * active).max(bytes(Columns::DenseFfn));
+        bytes(Columns::Heads).max(bytes(Columns::Dim)).max(ffn)
     }
 
     /// Where `m` rows of `columns` are gathered: what is added to the residual stream in `delta`, or in `acts` if it is

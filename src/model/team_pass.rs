@@ -5,7 +5,7 @@
 use super::batch::ForwardError;
 use super::buffers::Buffers;
 use super::gather::{Gather, SpreadRows};
-use super::pass::Pass;
+use super::pass::{Ffn, Pass};
 use super::project::Source;
 use super::team::{Columns, Team};
 use crate::format::model::TensorKind;
@@ -215,14 +215,14 @@ fn compute(
                 Some(mixture) => mixture.gate(buffers),
                 None => pass.gate(layer, buffers),
             }
-            Columns::Ffn
+            pass.ffn(layer).columns
         }
         Step::Down => {
             match pass.mixture(layer) {
                 Some(mixture) => mixture.down_in_team(team, buffers),
                 None => {
-                    let of = (Columns::Ffn, TensorKind::W2, header.ffn_dim);
-                    project_given(pass, team, layer, of, buffers);
+                    let Ffn { columns, down, width, .. } = pass.ffn(layer);
+                    project_given(pass, team, layer, (columns, down, width), buffers);
                 }
             }
             Columns::Dim

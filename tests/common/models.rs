@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Those of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 9] = [
+    pub(crate) const FAMILIES: [&str; 11] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -57,6 +57,8 @@ mod reference {
         "qwen3moe-tiny",
         "gptoss-tiny",
         "gptoss-mxfp4-tiny",
+        "llama-bias-tiny",
+        "qwen3moe-dense-tiny",
     ];
 
     /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The map

@@ -19,9 +19,10 @@ pub(crate) enum Value {
     Float(f32),
     Text(&'static str),
     Numbers(Vec<u32>),
+    Floats(Vec<f32>),
 }
 
-use Value::{Float, Number, Numbers, Text};
+use Value::{Float, Floats, Number, Numbers, Text};
 
 /// A GGUF file in the making.
 #[derive(Clone)]
@@ -99,6 +100,11 @@ impl Gguf {
                     put(&mut file, 9, &4u32.to_le_bytes());
                     file.extend((numbers.len() as u64).to_le_bytes());
                     file.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+                }
+                Floats(floats) => {
+                    put(&mut file, 9, &6u32.to_le_bytes());
+                    file.extend((floats.len() as u64).to_le_bytes());
+                    file.extend(floats.iter().flat_map(|float| float.to_le_bytes()));
                 }
             }
         }
@@ -375,6 +381,60 @@ fn what_leap_does_not_compute_is_named() {
 }
 
 #[test]
+fn lists_of_one_value_for_all_layers_are_that_value() {
+    let wanted = export_bytes(&small().bytes(), 2).unwrap();
+    let mut gguf = small();
+    for key in [
+        "llama.attention.head_count",
+        "llama.attention.head_count_kv",
+        "llama.feed_forward_length",
+        "llama.attention.layer_norm_rms_epsilon",
+        "llama.rope.freq_base",
+    ] {
+        let (_, value) = gguf.fields.iter().find(|(name, _)| *name == key).unwrap();
+        let all = match value {
+            Number(n) => Numbers(vec![*n; 2]),
+            Float(x) => Floats(vec![*x; 2]),
+            _ => unreachable!("{key} is a number"),
+        };
+        gguf.set(key, all);
+    }
+    assert!(export_bytes(&gguf.bytes(), 2).unwrap() == wanted);
+}
+
+#[test]
+fn biases_that_some_layers_or_matrices_lack_are_zero() {
+    let mut gguf = small();
+    let dim = gguf.tensor("output_norm.weight").dimensions.clone();
+    let zeros = |name: &str, dimensions: Vec<u64>| {
+        let bytes = vec![0; 4 * dimensions[0] as usize];
+        Tensor { name: name.to_owned(), dimensions, dtype: F32, bytes }
+    };
+    let mut all = gguf.clone();
+    let q = gguf.tensor("blk.0.attn_q.weight").dimensions[1];
+    let kv = gguf.tensor("blk.0.attn_k.weight").dimensions[1];
+    let ffn = gguf.tensor("blk.0.ffn_up.weight").dimensions[1];
+    for layer in 0..2 {
+        for (name, n) in [
+            ("attn_q", q),
+            ("attn_k", kv),
+            ("attn_v", kv),
+            ("attn_output", dim[0]),
+            ("ffn_gate", ffn),
+            ("ffn_up", ffn),
+            ("ffn_down", dim[0]),
+        ] {
+            all.tensors.push(zeros(&format!("blk.{layer}.{name}.bias"), vec![n]));
+        }
+    }
+    gguf.tensors.push(zeros("blk.1.attn_output.bias", dim.clone()));
+    gguf.tensors.push(zeros("blk.0.attn_v.bias", vec![kv]));
+    gguf.tensors.push(zeros("blk.0.ffn_down.bias", dim));
+    let wanted = export_bytes(&all.bytes(), 1).unwrap();
+    assert!(export_bytes(&gguf.bytes(), 1).unwrap() == wanted);
+}
+
+#[test]
 fn missing_and_impossible_fields_are_named() {
     for key in [
         "general.architecture",
@@ -420,8 +480,8 @@ fn tensors_that_cannot_be_used_are_named() {
     refused(&gguf, &["tensor"]);
     let mut gguf = small();
     let extra = gguf.tensor("output_norm.weight").clone();
-    gguf.tensors.push(Tensor { name: "blk.0.attn_q.bias".to_owned(), ..extra });
-    refused(&gguf, &["blk.0.attn_q.bias", "no place"]);
+    gguf.tensors.push(Tensor { name: "blk.0.attn_x.weight".to_owned(), ..extra });
+    refused(&gguf, &["blk.0.attn_x.weight", "no place"]);
     let mut gguf = small();
     let again = gguf.tensor(name).clone();
     gguf.tensors.push(again);

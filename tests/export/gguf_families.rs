@@ -72,7 +72,7 @@ fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
             Some("attn_k") => &config["num_key_value_heads"],
             _ => &Value::Null,
         };
-        let is_interleaved = ["smollm3", "granite"].contains(&architecture);
+        let is_interleaved = ["llama", "smollm3", "granite"].contains(&architecture);
         if let Some(heads) = heads.as_u64().filter(|_| is_interleaved) {
             bytes = interleaved(&bytes, heads as usize, shape[0] / heads as usize);
         }
@@ -200,6 +200,11 @@ pub(crate) fn gguf(name: &str, architecture: &'static str) -> Gguf {
             ("residual_scale", "residual_multiplier"),
             ("logit_scale", "logits_scaling"),
         ],
+        "qwen3moe" if !config["num_local_experts"].is_null() => &[
+            ("expert_count", "num_local_experts"),
+            ("expert_used_count", "num_experts_per_tok"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+        ],
         "qwen3moe" => &[
             ("expert_count", "num_experts"),
             ("expert_used_count", "num_experts_per_tok"),
@@ -242,6 +247,8 @@ fn gguf_files_become_what_their_folders_become() {
         ("qwen3moe", "qwen3moe"),
         ("gptoss", "gpt-oss"),
         ("gptoss-mxfp4", "gpt-oss"),
+        ("llama-bias", "llama"),
+        ("qwen3moe-dense", "qwen3moe"),
     ] {
         let folder = Folder::new();
         let path = folder.join("model.gguf");

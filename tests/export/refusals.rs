@@ -63,8 +63,8 @@ fn other_architectures_are_named() {
 
 #[test]
 fn variants_that_leap_does_not_compute_are_named() {
-    config("attention_bias", json!(true), &["unsupported", "attention_bias"]);
-    config("mlp_bias", json!(true), &["unsupported", "mlp_bias"]);
+    config("attention_bias", json!(true), &["q_proj.bias", "missing"]);
+    config("mlp_bias", json!(true), &["gate_proj.bias", "missing"]);
     config("hidden_act", json!("gelu"), &["unsupported", "hidden_act gelu"]);
     config("num_local_experts", json!(8), &["unsupported", "num_local_experts"]);
     config("quantization_config", json!({ "quant_method": "gptq" }), &["unsupported", "gptq"]);

@@ -81,6 +81,7 @@ fn inputs_of(id: TensorId) -> TensorId {
     let kind = match id.kind {
         TensorKind::Wk | TensorKind::Wv => TensorKind::Wq,
         TensorKind::W3 => TensorKind::W1,
+        TensorKind::DenseW3 => TensorKind::DenseW1,
         other => other,
     };
     TensorId { kind, ..id }

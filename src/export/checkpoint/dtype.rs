@@ -21,6 +21,8 @@ pub(crate) enum ValueType {
     /// 32 values of MXFP4 (OCP Microscaling Formats, 1.0), two in a byte, the first in its low half. Their
     /// scale stands elsewhere: as if it were 1.
     Mxfp4,
+    /// Zeros, of which nothing is stored.
+    Zeros,
     /// Blocks of values of fewer bits.
     Blocks(Ggml),
 }
@@ -32,6 +34,7 @@ impl ValueType {
             ValueType::F32 => (1, 4),
             ValueType::F16 | ValueType::Bf16 => (1, 2),
             ValueType::I8 | ValueType::Bool | ValueType::U8 => (1, 1),
+            ValueType::Zeros => (1, 0),
             ValueType::Mxfp4 => (32, 16),
             ValueType::Blocks(kind) => (kind.len(), kind.bytes()),
         }
@@ -68,6 +71,7 @@ impl ValueType {
                     *out = [byte & 15, byte >> 4].map(|code| MXFP4[usize::from(code)]);
                 }
             }
+            ValueType::Zeros => out.fill(0.0),
             ValueType::Blocks(kind) => kind.widen(bytes, out),
         }
     }

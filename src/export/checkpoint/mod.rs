@@ -184,6 +184,11 @@ impl Checkpoint {
         SourceTensor::new(&self.files, name, stored).map(Some)
     }
 
+    /// A vector of zeros that is nowhere in it.
+    pub(super) fn zeros(&self, cols: usize) -> SourceTensor<'_> {
+        SourceTensor::zeros(&self.files, &self.dir, cols)
+    }
+
     /// Whether there is a tensor called `name`.
     pub(super) fn has(&self, name: &str) -> bool {
         self.tensors.contains_key(name)

@@ -179,6 +179,14 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { name, path, shape, grid, values, scales: None, files })
     }
 
+    /// A vector of `cols` zeros that the checkpoint `path` does not have.
+    pub(super) fn zeros(files: &'a [File], path: &'a Path, cols: usize) -> SourceTensor<'a> {
+        let piece = TensorPiece { file: 0, start: 0, strides: [cols, 1] };
+        let values = Values { dtype: ValueType::Zeros, pieces: vec![piece], axis: Axis::Rows };
+        let (shape, grid) = (vec![cols], [1, cols]);
+        SourceTensor { name: "of zeros", path, shape, grid, values, scales: None, files }
+    }
+
     /// The values of MXFP4 `blocks`, `[…, blocks, 16]` bytes of two values each, and their `scales`,
     /// `[…, blocks]`.
     ///

@@ -89,7 +89,7 @@ static QWEN3_MOE: Family = Family {
     model_type: "qwen3_moe",
     classes: &["Qwen3MoeForCausalLM"],
     gguf: "qwen3moe",
-    allows: &["num_experts", "expert_count"],
+    allows: &["num_experts", "num_local_experts", "expert_count", "leading_dense_block_count"],
     configure: qwen3_moe,
     ..LIKE_LLAMA
 };
@@ -147,7 +147,7 @@ static GPT_OSS: Family = Family {
     model_type: "gpt_oss",
     classes: &["GptOssForCausalLM"],
     gguf: "gpt-oss",
-    allows: &["attention_bias", "num_local_experts", "expert_count", "mxfp4"],
+    allows: &["num_local_experts", "expert_count", "mxfp4"],
     rope_theta: 150_000.0,
     configure: gpt_oss,
     ..LIKE_LLAMA

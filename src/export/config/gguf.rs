@@ -12,7 +12,7 @@ use crate::export::error::ExportError;
 use crate::export::gguf::Gguf;
 use crate::export::names::Naming;
 use crate::format::excerpt;
-use crate::format::model::TensorKind;
+use crate::format::model::{Header, LAYER_SET_MAX, TensorId, TensorKind};
 
 /// Reads the fields of `checkpoint`'s first file; some dimensions are only in the tensors' shapes.
 pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportError> {
@@ -23,7 +23,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let settings = Settings::new(ConfigKind::Gguf, &fields);
     let family = family(&fields, &settings)?;
     refuse_variants(&fields, family)?;
-    let (dims, ffn_dim) = (settings.dims()?, fields.required_size(FFN)?);
+    let (dims, ffn_dim) = (settings.dims()?, ffn_dim(&fields, family)?);
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;
     let mut header = dims.header(ffn_dim, vocab_size);
     for name in ["attention.value_length", "rope.dimension_count"] {
@@ -42,6 +42,8 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let mut extras = Extras::default();
     rope::read(&fields, checkpoint, &mut header)?;
     family.configure(&settings, &mut header, &mut extras)?;
+    read_biases(checkpoint, &mut header, &mut extras);
+    read_dense_layers(checkpoint, &fields, &mut header)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
         extras.notes.push(
             "GGUF files do not say that Mistral 7B v0.1 has a sliding window of 4096 tokens: \
@@ -50,6 +52,50 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         );
     }
     Ok(Config { header, is_tied: None, path: path.to_owned(), files: Vec::new(), extras })
+}
+
+/// Width of the feed-forward layers; of a mixture another field says it, and this one need not.
+fn ffn_dim(fields: &GgufFields<'_>, family: &Family) -> Result<usize, ExportError> {
+    match family.allows("expert_count") && (fields.is_mixed(FFN) || fields.number(FFN)?.is_none()) {
+        true => Ok(1),
+        false => fields.required_size(FFN),
+    }
+}
+
+/// No field says whether layers have biases, in families that need not have them: their tensors are there.
+fn read_biases(checkpoint: &Checkpoint, header: &mut Header, extras: &mut Extras) {
+    if header.features.qkv_bias {
+        return;
+    }
+    let has =
+        |end: &str| checkpoint.names().any(|name| name.starts_with("blk.") && name.ends_with(end));
+    let features = &mut header.features;
+    features.qkv_bias = [".attn_q.bias", ".attn_k.bias", ".attn_v.bias"].into_iter().any(has);
+    features.output_bias = has(".attn_output.bias");
+    let of_ffn = [".ffn_gate.bias", ".ffn_up.bias", ".ffn_down.bias"];
+    features.ffn_bias = features.experts.is_none() && of_ffn.into_iter().any(has);
+    extras.has_optional_biases = true;
+}
+
+/// Layers that are no mixtures though others are have the tensors of a feed-forward layer, and none of experts.
+fn read_dense_layers(
+    checkpoint: &Checkpoint,
+    fields: &GgufFields<'_>,
+    header: &mut Header,
+) -> Result<(), ExportError> {
+    let is_plain_mixture = header.features.experts.is_some_and(|experts| !experts.has_biases);
+    if !is_plain_mixture || header.n_layers > LAYER_SET_MAX {
+        return Ok(());
+    }
+    let gate = |layer: &usize| Naming::Gguf.name(TensorId { kind: TensorKind::W1, layer: *layer });
+    let router =
+        |layer: &usize| Naming::Gguf.name(TensorId { kind: TensorKind::Router, layer: *layer });
+    let is_dense = |layer: &usize| !checkpoint.has(&router(layer)) && checkpoint.has(&gate(layer));
+    let dense: Vec<usize> = (0..header.n_layers).filter(is_dense).collect();
+    let Some(first) = dense.first() else { return Ok(()) };
+    header
+        .set_dense(&dense, rows(checkpoint, &gate(first))?)
+        .map_err(|what| fields.unsupported(what))
 }
 
 /// Refuses a family that is not among ours by its name.
@@ -108,8 +154,21 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         return refuse(format!("{} false", fields.key("attention.causal")));
     }
     // A list has a number for each layer, where LEAP has one for all.
-    for name in ["attention.head_count", "attention.head_count_kv", FFN] {
-        if fields.is_list(name) {
+    for name in [
+        "attention.head_count",
+        "attention.head_count_kv",
+        "attention.key_length",
+        "attention.value_length",
+        "attention.sliding_window",
+        "rope.dimension_count",
+        "rope.freq_base",
+        "expert_count",
+        "expert_used_count",
+        "expert_feed_forward_length",
+        FFN,
+    ] {
+        let is_needed = name != FFN || !family.allows("expert_count");
+        if is_needed && fields.is_mixed(name) {
             return refuse(format!("{}: layers that differ", fields.key(name)));
         }
     }

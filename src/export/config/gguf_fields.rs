@@ -41,9 +41,11 @@ impl<'a> GgufFields<'a> {
         self.of_file(self.gguf.text(key))
     }
 
-    /// Whether there is a value for each layer.
-    pub(super) fn is_list(&self, name: &str) -> bool {
-        self.gguf.get(&self.key(name)).is_some_and(|value| value.is_list())
+    /// Whether there is a value for each layer, and not one for all.
+    pub(super) fn is_mixed(&self, name: &str) -> bool {
+        self.gguf
+            .get(&self.key(name))
+            .is_some_and(|value| value.is_list() && value.only().is_none())
     }
 
     fn of_file<T>(&self, result: Result<T, String>) -> Result<T, ExportError> {

@@ -36,6 +36,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     header.norm_eps = fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
+    read_biases(&fields, &mut header, &mut extras)?;
     let is_tied = fields.flag("tie_word_embeddings")?;
     read_ids(&fields, &mut header)?;
     read_ids(&outer, &mut header)?;
@@ -68,11 +69,6 @@ fn family(fields: &JsonFields<'_>) -> Result<&'static Family, ExportError> {
 
 /// Refuses what LEAP does not compute in models of this family.
 fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), ExportError> {
-    for name in ["attention_bias", "mlp_bias"] {
-        if fields.flag(name)? == Some(true) && !family.allows(name) {
-            return Err(fields.unsupported(format!("{name}: layers with biases")));
-        }
-    }
     match fields.text("hidden_act")? {
         None | Some("silu" | "swish") => {}
         Some(_) if family.allows("hidden_act") => {}
@@ -91,6 +87,24 @@ fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), Expor
             Err(fields.unsupported(format!("weights quantised already ({method})")))
         }
     }
+}
+
+/// Takes over whether layers have biases, in families that leave it to the configuration.
+fn read_biases(
+    fields: &JsonFields<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    let features = &mut header.features;
+    // Families that always have some do not say so by these names, or say the same.
+    if features.qkv_bias {
+        return Ok(());
+    }
+    let of_attention = fields.flag("attention_bias")? == Some(true);
+    (features.qkv_bias, features.output_bias) = (of_attention, of_attention);
+    features.ffn_bias = fields.flag("mlp_bias")? == Some(true);
+    extras.has_optional_biases = true;
+    Ok(())
 }
 
 /// Takes over the ids this file gives; what it leaves out stays as it is.

@@ -30,11 +30,19 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) logits_divisor: f32,
     /// Whether the checkpoint is that of a model that also sees.
     pub(in crate::export) is_wrapped: bool,
+    /// Whether the family is one that may have biases: of those, some may be missing, which are 0.
+    pub(in crate::export) has_optional_biases: bool,
 }
 
 impl Default for Extras {
     fn default() -> Extras {
-        Extras { notes: Vec::new(), norm_plus: 0.0, logits_divisor: 1.0, is_wrapped: false }
+        Extras {
+            notes: Vec::new(),
+            norm_plus: 0.0,
+            logits_divisor: 1.0,
+            is_wrapped: false,
+            has_optional_biases: false,
+        }
     }
 }
 

@@ -140,10 +140,12 @@ impl<'a> Gguf<'a> {
         &self,
         key: &str,
         wanted: &str,
-        read: impl FnOnce(&GgufValue<'a>) -> Option<T>,
+        read: impl Fn(&GgufValue<'a>) -> Option<T>,
     ) -> Result<Option<T>, String> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| format!("{key} is {value}, wanted {wanted}"))
+        // Some programs write one value for each layer though all are the same.
+        let found = read(value).or_else(|| read(&value.only()?));
+        found.map(Some).ok_or_else(|| format!("{key} is {value}, wanted {wanted}"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use super::reader::GgufReader;
 
 /// The value of a field.
+#[derive(PartialEq)]
 pub(in crate::export) enum GgufValue<'a> {
     /// A whole number of any width.
     Unsigned(u64),
@@ -21,7 +22,7 @@ pub(in crate::export) enum GgufValue<'a> {
 }
 
 /// Values of one type, as the file stores them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(in crate::export) struct GgufList<'a> {
     kind: u32,
     len: u64,
@@ -69,6 +70,13 @@ impl<'a> GgufValue<'a> {
             LIST => return Err("a list of lists, which LEAP does not read".to_owned()),
             other => return Err(format!("damaged: there is no type {other}")),
         })
+    }
+
+    /// The value that all of a list are, which counts as that value; `None` if they are not, or it is no list.
+    pub(in crate::export) fn only(&self) -> Option<GgufValue<'a>> {
+        let mut values = self.list()?.values();
+        let first = values.next()?;
+        values.all(|value| value == first).then_some(first)
     }
 
     /// A whole number that is not negative.

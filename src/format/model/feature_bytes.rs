@@ -1,7 +1,8 @@
 //! The block of features behind a header, from and to bytes, and whether it makes sense.
 
 use super::features::{
-    Activation, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet, LongRope,
+    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
+    LongRope,
 };
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
 use crate::format::FormatError;
@@ -13,7 +14,10 @@ const FIXED_LEN: usize = 128;
 const EXPERTS_MAX: usize = 4096;
 
 /// Number of flags.
-const FLAGS: u32 = 7;
+const FLAGS: u32 = 8;
+
+/// Length of a set of layers in bytes.
+const SET_LEN: usize = LAYER_SET_MAX / 8;
 
 impl Features {
     fn flags(&self) -> u32 {
@@ -31,13 +35,16 @@ impl Features {
             self.sinks,
             experts.is_normalised,
             experts.has_biases,
+            self.ffn_bias,
         ];
         flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag))
     }
 
     /// Length of the block in bytes.
     fn block_len(&self) -> usize {
-        (FIXED_LEN + 4 * self.all_divisors().count()).next_multiple_of(PACKED_ALIGN as usize)
+        let dense = if self.dense.is_some() { SET_LEN } else { 0 };
+        let len = FIXED_LEN + 4 * self.all_divisors().count() + dense;
+        len.next_multiple_of(PACKED_ALIGN as usize)
     }
 
     /// Those of texts that are not long, then the others.
@@ -69,8 +76,10 @@ impl Features {
         out.extend((self.rope_divisors.len() as u32).to_le_bytes());
         let long_from = self.long_rope.as_ref().map_or(0, |long| long.original_ctx);
         out.extend((long_from as u32).to_le_bytes());
+        out.extend((self.dense.map_or(0, |dense| dense.ffn_dim) as u32).to_le_bytes());
         out.resize(FIXED_LEN, 0);
         out.extend(self.all_divisors().flat_map(f32::to_le_bytes));
+        out.extend(self.dense.iter().flat_map(|d| d.layers.0).flat_map(u64::to_le_bytes));
         out.resize(self.block_len(), 0);
         out
     }
@@ -102,11 +111,16 @@ impl Features {
         let unrotated_layers = parse_set(&mut r, "unrotated_layers")?;
         let n_divisors = r.u32("number of rope_divisors")? as usize;
         let original_ctx = r.u32("context of rope_divisors")? as usize;
+        let dense_ffn_dim = r.u32("width of dense layers")? as usize;
         r.take("zeros", FIXED_LEN - r.pos())?;
         let rope_divisors = parse_divisors(&mut r, n_divisors)?;
         let long_rope = match original_ctx {
             0 => None,
             _ => Some(LongRope { original_ctx, divisors: parse_divisors(&mut r, n_divisors)? }),
+        };
+        let dense = match dense_ffn_dim {
+            0 => None,
+            ffn_dim => Some(DenseLayers { layers: parse_set(&mut r, "dense layers")?, ffn_dim }),
         };
         let features = Features {
             qkv_bias: is(0),
@@ -114,6 +128,7 @@ impl Features {
             qk_norm: is(2),
             post_norms: is(3),
             sinks: is(4),
+            ffn_bias: is(7),
             activation,
             embedding_scale,
             attention_scale,
@@ -126,6 +141,7 @@ impl Features {
             rope_divisors,
             long_rope,
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
+            dense,
         };
         // What the fields above leave open is zero, and a block has one form.
         match features.emit() == block {
@@ -222,7 +238,33 @@ impl Header {
             return Err(FormatError::field("rotary_dim", dim as u32, wanted));
         }
         self.check_divisors()?;
-        self.check_experts()
+        self.check_experts()?;
+        self.check_dense()
+    }
+
+    /// Whether the layers that are no mixtures are some of the model's, beside mixtures.
+    fn check_dense(&self) -> Result<(), FormatError> {
+        let Features { dense, experts, ffn_bias, .. } = &self.features;
+        if *ffn_bias && experts.is_some() {
+            return Err(FormatError::Unsupported("ffn_bias in a mixture of experts".to_owned()));
+        }
+        let Some(DenseLayers { layers, ffn_dim }) = dense else { return Ok(()) };
+        if experts.is_none() {
+            return Err(FormatError::Unsupported("dense layers without a mixture".to_owned()));
+        }
+        let n = (0..self.n_layers).filter(|layer| layers.contains(*layer)).count();
+        if layers.end() > self.n_layers || n == 0 || n == self.n_layers {
+            let wanted = format!("some of {} layers, not all", self.n_layers);
+            return Err(FormatError::field("dense layers", layers.end() as u32, wanted));
+        }
+        match *ffn_dim <= i32::MAX as usize {
+            true => Ok(()),
+            false => Err(FormatError::field(
+                "width of dense layers",
+                *ffn_dim as u32,
+                "below 2^31".to_owned(),
+            )),
+        }
     }
 
     fn check_divisors(&self) -> Result<(), FormatError> {

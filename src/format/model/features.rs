@@ -25,6 +25,11 @@ impl LayerSet {
         self.0.get(layer / 64).is_some_and(|word| word >> (layer % 64) & 1 == 1)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.end() == 0
+    }
+
     /// The layer after the last of them.
     pub(super) fn end(&self) -> usize {
         (0..LAYER_SET_MAX).rev().find(|layer| self.contains(*layer)).map_or(0, |last| last + 1)
@@ -58,6 +63,15 @@ pub struct Experts {
     pub has_biases: bool,
 }
 
+/// Layers of a model of mixtures that have one feed-forward layer instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenseLayers {
+    /// Which layers.
+    pub layers: LayerSet,
+    /// Width of their feed-forward layer.
+    pub ffn_dim: usize,
+}
+
 /// What frequencies are divided by in all of a text that is long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
@@ -74,6 +88,8 @@ pub struct Features {
     pub qkv_bias: bool,
     /// Whether attention's output has a bias.
     pub output_bias: bool,
+    /// Whether gate, up and down of a feed-forward layer that is no mixture have biases.
+    pub ffn_bias: bool,
     /// Whether each head's queries and keys are normalised before they are rotated.
     pub qk_norm: bool,
     /// Whether there is a norm behind attention and one behind the feed-forward layer, too.
@@ -105,6 +121,8 @@ pub struct Features {
     pub long_rope: Option<LongRope>,
     /// If the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
+    /// Those of a model of mixtures that are none.
+    pub dense: Option<DenseLayers>,
 }
 
 impl Default for Features {
@@ -112,6 +130,7 @@ impl Default for Features {
         Features {
             qkv_bias: false,
             output_bias: false,
+            ffn_bias: false,
             qk_norm: false,
             post_norms: false,
             sinks: false,
@@ -127,6 +146,7 @@ impl Default for Features {
             rope_divisors: Vec::new(),
             long_rope: None,
             experts: None,
+            dense: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::features::Features;
+use super::features::{DenseLayers, Features, LayerSet};
 use super::slice::Slice;
 use super::weights::Weights;
 use crate::format::ChatTemplate;
@@ -219,6 +219,41 @@ impl Header {
     /// Feed-forward layers of a layer: 1, or its experts.
     pub fn n_ffns(&self) -> usize {
         self.features.experts.map_or(1, |experts| experts.n)
+    }
+
+    /// Width of the feed-forward layer where it is no mixture though others are; 0 if there is no such layer.
+    pub fn dense_ffn_dim(&self) -> usize {
+        self.features.dense.map_or(0, |dense| dense.ffn_dim)
+    }
+
+    /// Width of the widest feed-forward layer, or expert.
+    pub fn ffn_dim_max(&self) -> usize {
+        self.ffn_dim.max(self.dense_ffn_dim())
+    }
+
+    /// Has these layers, ascending, be no mixtures but feed-forward layers of this width; if they are all, the model
+    /// is none either.
+    ///
+    /// # Errors
+    /// If a file cannot say so.
+    pub(crate) fn set_dense(&mut self, layers: &[usize], ffn_dim: usize) -> Result<(), String> {
+        match layers.len() {
+            0 => {}
+            all if all == self.n_layers => {
+                (self.features.experts, self.ffn_dim) = (None, ffn_dim);
+            }
+            _ => {
+                let layers = LayerSet::new(layers.iter().copied());
+                let layers = layers.ok_or("layers that differ beyond the 256th")?;
+                self.features.dense = Some(DenseLayers { layers, ffn_dim });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether layer `layer` is no mixture though others are.
+    pub fn is_dense(&self, layer: usize) -> bool {
+        self.features.dense.is_some_and(|dense| dense.layers.contains(layer))
     }
 
     /// Width of all query heads together.

@@ -54,12 +54,18 @@ pub enum TensorKind {
     Router,
     /// Bias of those.
     RouterBias,
-    /// Biases of the experts' gates.
+    /// Biases of the gate, or of the experts' gates.
     B1,
-    /// Biases of the experts' outputs.
+    /// Biases of the feed-forward layer's output, or of the experts'.
     B2,
-    /// Biases of the experts' inputs.
+    /// Biases of the feed-forward layer's input, or of the experts'.
     B3,
+    /// Gate of a layer that is no mixture though others are.
+    DenseW1,
+    /// Output of such a layer.
+    DenseW2,
+    /// Input of such a layer.
+    DenseW3,
 }
 
 /// What is done with a tensor, which says how it is stored.
@@ -100,7 +106,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 26] = [
+static TABLE: [TensorSpec; 29] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -137,13 +143,23 @@ static TABLE: [TensorSpec; 26] = [
         .present_if(|h| h.features.experts.is_some()),
     in_each_layer(RouterBias, "router_bias", Vector, |h| (1, h.n_ffns()))
         .present_if(has_expert_biases),
-    in_each_layer(B1, "b1", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_expert_biases),
-    in_each_layer(B2, "b2", Vector, |h| (1, h.n_ffns() * h.dim)).present_if(has_expert_biases),
-    in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_expert_biases),
+    in_each_layer(B1, "b1", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_ffn_biases),
+    in_each_layer(B2, "b2", Vector, |h| (1, h.n_ffns() * h.dim)).present_if(has_ffn_biases),
+    in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_ffn_biases),
+    in_each_layer(DenseW1, "dense_w1", Matrix, |h| (h.dense_ffn_dim(), h.dim))
+        .present_if(|h| h.features.dense.is_some()),
+    in_each_layer(DenseW2, "dense_w2", Matrix, |h| (h.dim, h.dense_ffn_dim()))
+        .present_if(|h| h.features.dense.is_some()),
+    in_each_layer(DenseW3, "dense_w3", Matrix, |h| (h.dense_ffn_dim(), h.dim))
+        .present_if(|h| h.features.dense.is_some()),
 ];
 
 fn has_expert_biases(header: &Header) -> bool {
     header.features.experts.is_some_and(|experts| experts.has_biases)
+}
+
+fn has_ffn_biases(header: &Header) -> bool {
+    header.features.ffn_bias || has_expert_biases(header)
 }
 
 // A kind is the index of its row.
@@ -211,6 +227,11 @@ impl TensorKind {
         matches!(self, W1 | W2 | W3 | B1 | B2 | B3)
     }
 
+    /// Whether only layers that are mixtures have one, where others are none.
+    fn is_of_mixture(self) -> bool {
+        self.is_per_expert() || matches!(self, Router | RouterBias)
+    }
+
     /// Whether it is a vector, always f32.
     pub fn is_vector(self) -> bool {
         self.role() == Vector
@@ -226,6 +247,15 @@ impl Header {
     /// Whether the file has tensors of `kind`, or its share of the model would.
     pub fn has(&self, kind: TensorKind) -> bool {
         (kind.spec().is_present)(self)
+    }
+
+    /// Whether layer `layer` has a tensor of `kind`, which the model has.
+    pub fn has_in(&self, kind: TensorKind, layer: usize) -> bool {
+        match kind {
+            DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer),
+            kind if kind.is_of_mixture() => !self.is_dense(layer),
+            _ => true,
+        }
     }
 
     /// `[rows, cols]` of a tensor of `kind`; vectors have one row.
@@ -255,6 +285,9 @@ impl Header {
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
         let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
         let matrices = TABLE.iter().filter(is_matrix);
+        // A width that no layer has binds nobody.
+        let is_dense = |spec: &TensorSpec| matches!(spec.kind, DenseW1 | DenseW2 | DenseW3);
+        let matrices = matrices.filter(move |spec| !is_dense(spec) || (spec.is_present)(self));
         matrices.map(|spec| (spec.shape)(self).1)
     }
 }

@@ -19,6 +19,7 @@ impl Slice {
             dim: 0..header.dim,
             ffn: 0..header.ffn_dim,
             vocab: 0..header.vocab_size,
+            dense_ffn: 0..header.dense_ffn_dim(),
         }
     }
 
@@ -31,6 +32,7 @@ impl Slice {
                 of_heads(&self.kv_heads)
             }
             TensorKind::W1 | TensorKind::W3 | TensorKind::B1 | TensorKind::B3 => self.ffn.clone(),
+            TensorKind::DenseW1 | TensorKind::DenseW3 => self.dense_ffn.clone(),
             TensorKind::Embedding | TensorKind::Classifier => self.vocab.clone(),
             TensorKind::Sinks => self.heads.clone(),
             _ => self.dim.clone(),

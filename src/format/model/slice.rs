@@ -21,11 +21,13 @@ pub struct Slice {
     pub ffn: Range<usize>,
     /// Of the classifier.
     pub vocab: Range<usize>,
+    /// Of gate and up of layers that are no mixtures though others are; empty if there are none.
+    pub dense_ffn: Range<usize>,
 }
 
 impl Slice {
-    pub(super) fn ranges(&self) -> [&Range<usize>; 5] {
-        [&self.heads, &self.kv_heads, &self.dim, &self.ffn, &self.vocab]
+    pub(super) fn ranges(&self) -> [&Range<usize>; 6] {
+        [&self.heads, &self.kv_heads, &self.dim, &self.ffn, &self.vocab, &self.dense_ffn]
     }
 
     /// Its bytes in a file.
@@ -45,6 +47,7 @@ impl Slice {
             dim: range()?,
             ffn: range()?,
             vocab: range()?,
+            dense_ffn: range()?,
         };
         match slice.emit() == bytes {
             true => Ok(slice),

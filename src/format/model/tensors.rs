@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::features::LAYER_SET_MAX;
 use super::header::{Header, PACKED_ALIGN, Packed};
 use super::kinds::{TensorKind, TensorRole};
 use super::weights::{Encoding, Ends, Weights};
@@ -60,7 +61,7 @@ impl Tensor {
 impl Header {
     /// Number of tensors in the file.
     pub fn n_tensors(&self) -> usize {
-        self.kinds().map(|kind| self.layers_of(kind).len()).sum()
+        self.kinds().map(|kind| self.n_layers_of(kind)).sum()
     }
 
     pub(super) fn check_extents(
@@ -71,7 +72,7 @@ impl Header {
         let mut end = self.len_bytes() as u64;
         for kind in self.kinds() {
             let start = end;
-            let span = |bytes: u64| bytes.checked_mul(self.layers_of(kind).len() as u64);
+            let span = |bytes: u64| bytes.checked_mul(self.n_layers_of(kind) as u64);
             let next = self.bytes_of(kind).and_then(span).and_then(|b| start.checked_add(b));
             end = next.unwrap_or(u64::MAX);
             if end > file_len {
@@ -102,7 +103,8 @@ impl Header {
     fn first_outside(&self, kind: TensorKind, start: u64, file_len: u64) -> String {
         let bytes = self.bytes_of(kind).unwrap_or(u64::MAX);
         let index = (file_len.saturating_sub(start) / bytes.max(1)) as usize;
-        TensorId { kind, layer: self.layers_of(kind).start + index }.to_string()
+        let layer = self.layers_of(kind).nth(index).unwrap_or_default();
+        TensorId { kind, layer }.to_string()
     }
 
     /// The tensors of the file, in its order.
@@ -186,13 +188,30 @@ impl Header {
         self.checked_content_bytes(kind).unwrap_or(u64::MAX)
     }
 
-    /// The tensors of `kind` in the file, counted by layer.
-    fn layers_of(&self, kind: TensorKind) -> Range<usize> {
+    /// The layers of the file, as far as tensors of `kind` are per layer; else 0, if it has one.
+    fn all_layers_of(&self, kind: TensorKind) -> Range<usize> {
         match &self.share {
             Some(share) if kind.is_per_layer() => share.layers.clone(),
             Some(share) => 0..usize::from(share.has_ends && self.has_rows_of(kind)),
             None if kind.is_per_layer() => 0..self.n_layers,
             None => 0..1,
+        }
+    }
+
+    /// The layers of which the file has a tensor of `kind`; 0 if the kind is not per layer.
+    fn layers_of(&self, kind: TensorKind) -> impl Iterator<Item = usize> + '_ {
+        self.all_layers_of(kind).filter(move |layer| self.has_in(kind, *layer))
+    }
+
+    /// How many these are. Only the first layers can lack a tensor: a damaged header's are not walked through.
+    fn n_layers_of(&self, kind: TensorKind) -> usize {
+        let Range { start, end } = self.all_layers_of(kind);
+        let lacks = |layer: &usize| !self.has_in(kind, *layer);
+        match self.has_in(kind, LAYER_SET_MAX) {
+            true => {
+                end.saturating_sub(start) - (start..end.min(LAYER_SET_MAX)).filter(lacks).count()
+            }
+            false => (start..end.min(LAYER_SET_MAX)).filter(|layer| !lacks(layer)).count(),
         }
     }
 

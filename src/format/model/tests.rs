@@ -78,6 +78,7 @@ fn featured(weights: Weights) -> Header {
     let features = Features {
         qkv_bias: true,
         output_bias: true,
+        ffn_bias: false,
         qk_norm: true,
         post_norms: true,
         sinks: true,
@@ -93,6 +94,7 @@ fn featured(weights: Weights) -> Header {
         rope_divisors: vec![1.5; 12],
         long_rope: Some(LongRope { original_ctx: 16, divisors: vec![2.5; 12] }),
         experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
+        dense: None,
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
     Header { features, architecture, rope_scaling, ..small(weights) }
@@ -122,6 +124,57 @@ fn features_come_back_from_their_block() {
     let rope = Rope { theta: 10_000.0, scaling: Some(RopeScaling::Divisors), magnitude: 1.25 };
     assert_eq!((layers[1].window, layers[1].rope), (None, Some(rope)));
     assert_eq!((layers[1].attention_scale, layers[1].residual_scale), (0.25, 0.5));
+}
+
+/// Three layers, of which the second alone is a mixture.
+fn partly_dense(weights: Weights) -> Header {
+    let layers = LayerSet::new([0, 2].into_iter()).unwrap();
+    let mut header = Header { n_layers: 3, ..featured(weights) };
+    header.features.dense = Some(DenseLayers { layers, ffn_dim: 160 });
+    header
+}
+
+#[test]
+fn layers_that_are_no_mixtures_have_their_own_tensors() {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX] {
+        let whole = partly_dense(weights);
+        let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
+        for header in [whole.clone(), Header { packed, ..whole.clone() }] {
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            assert_eq!(header.n_tensors(), header.tensors().count());
+            let layers = |kind| {
+                let of = header.tensors().filter(move |t| t.id.kind == kind);
+                of.map(|t| t.id.layer).collect::<Vec<_>>()
+            };
+            assert_eq!((layers(TensorKind::W1), layers(TensorKind::Router)), (vec![1], vec![1]));
+            assert_eq!(
+                (layers(TensorKind::DenseW2), layers(TensorKind::Wq)),
+                (vec![0, 2], vec![0, 1, 2])
+            );
+        }
+        for layers in [0..1, 1..2, 1..3] {
+            let share = FileShare { layers, has_ends: false, fingerprint: 7, slice: None };
+            let header = Header { share: Some(share), ..whole.clone() };
+            assert_eq!(Header::parse(&file(&header)), Ok(header.clone()));
+            assert_eq!(header.n_tensors(), header.tensors().count());
+        }
+        assert_eq!(whole.shape(TensorKind::DenseW1), (160, 64));
+        let slice = Slice { dense_ffn: 64..96, ..Slice::whole(&whole) };
+        let share = FileShare { layers: 0..3, has_ends: true, fingerprint: 7, slice: Some(slice) };
+        let header = Header { share: Some(share), ..whole.clone() };
+        assert_eq!(Header::parse(&file(&header)), Ok(header.clone()));
+        assert_eq!(header.held_shape(TensorKind::DenseW1), (32, 64));
+    }
+    let impossible = |change: fn(&mut Header)| {
+        let mut header = partly_dense(Q4);
+        change(&mut header);
+        assert!(header.check().is_err());
+    };
+    impossible(|header| header.features.experts = None);
+    impossible(|header| header.n_layers = 2);
+    impossible(|header| header.features.ffn_bias = true);
+    impossible(|header| header.features.dense.as_mut().unwrap().layers = LayerSet::default());
 }
 
 #[test]
@@ -164,7 +217,7 @@ fn hostile_features_are_refused_by_name() {
     let header = featured(Weights::Q8 { group: 32 });
     let nan = f32::NAN.to_bits();
     for (at, value, word) in [
-        (0, 1 << 7, "feature flags"),
+        (0, 1 << 8, "feature flags"),
         (4, 3, "activation 3"),
         (8, nan, "activation limit"),
         (12, 0, "embedding_scale"),
@@ -184,7 +237,8 @@ fn hostile_features_are_refused_by_name() {
         (112, u32::MAX, "rope_divisors"),
         (112, 11, "unknown fields"),
         (116, 0, "unknown fields"),
-        (120, 1, "unknown fields"),
+        (120, 1, "dense layers"),
+        (124, 1, "unknown fields"),
         (128, 0, "rope_divisor"),
         (176, nan, "rope_divisor"),
         (224, 1, "unknown fields"),

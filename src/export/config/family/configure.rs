@@ -4,7 +4,7 @@ use super::Header;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{Activation, Experts, LayerSet, RopeScaling};
+use crate::format::model::{Activation, Experts, LAYER_SET_MAX, LayerSet, RopeScaling};
 
 pub(super) fn llama(
     settings: &Settings<'_>,
@@ -60,16 +60,22 @@ pub(super) fn qwen3_moe(
 ) -> Result<(), ExportError> {
     qwen3(settings, header, extras)?;
     let fields = settings.fields;
-    if fields.size("decoder_sparse_step")?.unwrap_or(1) != 1 {
-        return Err(settings.unsupported("decoder_sparse_step: not every layer is a mixture"));
-    }
-    if settings.fields.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
-        return Err(settings.unsupported("mlp_only_layers: not every layer is a mixture"));
-    }
+    let dense = match settings.is_gguf() {
+        // Their tensors tell.
+        true => Vec::new(),
+        false => dense_layers(settings, header.n_layers)?,
+    };
+    let dense_ffn_dim = header.ffn_dim;
     let [n, width, normalises] = match settings.is_gguf() {
         true => ["expert_count", "expert_feed_forward_length", "expert_weights_norm"],
         false => ["num_experts", "moe_intermediate_size", "norm_topk_prob"],
     };
+    // transformers calls it so from version 5 on.
+    let n =
+        if fields.number(n)?.is_none() && !settings.is_gguf() { "num_local_experts" } else { n };
+    if fields.number(n)? == Some(0.0) {
+        return Ok(());
+    }
     header.ffn_dim = fields.required_size(width)?;
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
@@ -77,7 +83,25 @@ pub(super) fn qwen3_moe(
         is_normalised: settings.fields.flag(normalises)?.unwrap_or(settings.is_gguf()),
         has_biases: false,
     });
-    Ok(())
+    header.set_dense(&dense, dense_ffn_dim).map_err(|what| settings.unsupported(&what))
+}
+
+/// The layers that are no mixtures: those that are listed, and all but each so manieth.
+fn dense_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<usize>, ExportError> {
+    let fields = settings.fields;
+    let listed = fields.labels("mlp_only_layers")?.unwrap_or_default();
+    let step = fields.size("decoder_sparse_step")?.unwrap_or(1);
+    if listed.is_empty() && step == 1 {
+        return Ok(Vec::new());
+    }
+    if n_layers > LAYER_SET_MAX {
+        return Err(settings.unsupported("layers that differ beyond the 256th"));
+    }
+    let is_dense = |layer: &usize| {
+        let is_listed = listed.iter().any(|label| *label == layer.to_string());
+        is_listed || !(layer + 1).is_multiple_of(step)
+    };
+    Ok((0..n_layers).filter(is_dense).collect())
 }
 
 /// How many experts a token uses, of a GGUF file whose `expert_gating_func` is this one.
