@@ -299,13 +299,14 @@ def write_blocks(path):
     rng = np.random.default_rng(7)
     writer = gguf.GGUFWriter(path, "blocks")
     for kind in (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K, T.F16, T.BF16,
-                 T.MXFP4):
+                 T.MXFP4, T.Q2_K, T.Q3_K, T.IQ4_NL, T.IQ4_XS):
         values, size = gguf.GGML_QUANT_SIZES[kind]
         n = 2 * 4 * (32 // min(values, 32) if values < 32 else 1)
         blocks = rng.integers(0, 256, (n, size), dtype=np.uint8)
         floats = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0],
                   T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208], T.F16: [0], T.BF16: [0],
-                  T.MXFP4: []}[kind]
+                  T.MXFP4: [], T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0],
+                  T.IQ4_XS: [0]}[kind]
         if kind == T.MXFP4:
             # The exponent 255 stands for no number, which ggml does not know.
             blocks[:, 0] = [0, 1, 2, 120, 127, 128, 200, 254]

@@ -11,6 +11,10 @@
 //! Q5_K     256    176  as Q4_K with 32 bytes of fifth bits before the codes
 //! Q6_K     256    210  128 × u8, 64 × u8 of high bits, 16 × i8 scales s, f16 d;  w = d s (q - 32)
 //! MXFP4     32     17  u8 e, codes as Q4_0;                              w = 2^(e - 127) MXFP4[q]
+//! Q2_K     256     84  16 × u8: scale s low, minimum t high, 64 × u8 of 2 bits, f16 d, f16 m;    w = d s q - m t
+//! Q3_K     256    110  32 × u8 of third bits, 64 × u8 of 2 bits, 12 bytes of scales s, f16 d;    w = d (s - 32) (q - 4)
+//! IQ4_NL    32     18  as Q4_0;                                          w = d NL[q]
+//! IQ4_XS   256    136  f16 d, u16 and 4 × u8 of scales s, 128 × u8;      w = d (s - 32) NL[q]
 //! ```
 //!
 //! Operations are in f32 in the order that ggml's own Python package takes, so that results are
@@ -39,7 +43,21 @@ pub(crate) enum Ggml {
     Q6K,
     /// Floats of 4 bits and a power of two.
     Mxfp4,
+    /// 2 bits in 16 groups with scales and minima of 4 bits.
+    Q2K,
+    /// 3 bits in 16 groups with scales of 6 bits.
+    Q3K,
+    /// 4 bits that stand for unequal steps, and a scale.
+    Iq4Nl,
+    /// The same in 8 groups with scales of 6 bits.
+    Iq4Xs,
 }
+
+/// What the codes of IQ4_NL and IQ4_XS stand for.
+const NL: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
 
 /// What the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa. ggml has no
 /// negative zero.
@@ -66,7 +84,7 @@ impl Ggml {
     /// Values of a block.
     pub(crate) fn len(self) -> usize {
         match self {
-            Ggml::Q4K | Ggml::Q5K | Ggml::Q6K => LONG,
+            Ggml::Q2K | Ggml::Q3K | Ggml::Q4K | Ggml::Q5K | Ggml::Q6K | Ggml::Iq4Xs => LONG,
             _ => SHORT,
         }
     }
@@ -83,6 +101,10 @@ impl Ggml {
             Ggml::Q5K => 176,
             Ggml::Q6K => 210,
             Ggml::Mxfp4 => 17,
+            Ggml::Q2K => 84,
+            Ggml::Q3K => 110,
+            Ggml::Iq4Nl => 18,
+            Ggml::Iq4Xs => 136,
         }
     }
 
@@ -101,6 +123,10 @@ impl Ggml {
             Ggml::Q5K => each(bytes, out, q5_k),
             Ggml::Q6K => each(bytes, out, q6_k),
             Ggml::Mxfp4 => each(bytes, out, mxfp4),
+            Ggml::Q2K => each(bytes, out, q2_k),
+            Ggml::Q3K => each(bytes, out, q3_k),
+            Ggml::Iq4Nl => each(bytes, out, iq4_nl),
+            Ggml::Iq4Xs => each(bytes, out, iq4_xs),
         }
     }
 }
@@ -239,5 +265,57 @@ fn q6_k(block: &[u8; 210], out: &mut [f32; LONG]) {
             let scale = f32::from(scales[run * 2 + l / 16] as i8);
             *out = d * scale * (f32::from(q) - 32.0);
         }
+    }
+}
+
+/// Value `i` of 256 codes of 2 bits: halves of 128 share 32 bytes, and in each, runs of 32 values two bits.
+fn two_bits(codes: &[u8], i: usize) -> u8 {
+    codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
+}
+
+fn q2_k(block: &[u8; 84], out: &mut [f32; LONG]) {
+    let (scales, codes) = (&block[..16], &block[16..80]);
+    let (d, m) = (f16_at(block, 80), f16_at(block, 82));
+    for (i, out) in out.iter_mut().enumerate() {
+        let group = scales[i / 16];
+        let (d, m) = (d * f32::from(group & 15), m * f32::from(group >> 4));
+        *out = d * f32::from(two_bits(codes, i)) - m;
+    }
+}
+
+/// A third bit counts 4, and its lack takes 4 away.
+fn q3_k(block: &[u8; 110], out: &mut [f32; LONG]) {
+    let (third, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
+    let d = f16_at(block, 108);
+    for (i, out) in out.iter_mut().enumerate() {
+        let group = i / 16;
+        let low = scales[group % 8] >> (group / 8 * 4) & 15;
+        let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
+        let scale = f32::from(low | high << 4) - 32.0;
+        let is_set = third[i % 32] >> (i / 32) & 1 == 1;
+        let q = f32::from(two_bits(codes, i)) - if is_set { 0.0 } else { 4.0 };
+        *out = d * scale * q;
+    }
+}
+
+fn iq4_nl(block: &[u8; 18], out: &mut [f32; SHORT]) {
+    unequal_steps(f16_at(block, 0), &block[2..], out);
+}
+
+fn iq4_xs(block: &[u8; 136], out: &mut [f32; LONG]) {
+    let d = f16_at(block, 0);
+    let high = u16::from_le_bytes([block[2], block[3]]);
+    for (group, out) in out.as_chunks_mut::<SHORT>().0.iter_mut().enumerate() {
+        let low = block[4 + group / 2] >> (group % 2 * 4) & 15;
+        let scale = low | ((high >> (2 * group) & 3) as u8) << 4;
+        unequal_steps(d * (f32::from(scale) - 32.0), &block[8 + group * 16..][..16], out);
+    }
+}
+
+/// Values of 16 bytes of codes.
+fn unequal_steps(d: f32, codes: &[u8], out: &mut [f32; SHORT]) {
+    for (i, &byte) in codes.iter().enumerate() {
+        out[i] = d * NL[usize::from(byte & 15)];
+        out[i + 16] = d * NL[usize::from(byte >> 4)];
     }
 }

@@ -56,6 +56,23 @@ pub(super) fn files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, ExportErr
     Ok((0..count).map(|index| path.with_file_name(format!("{stem}{}", name(index)))).collect())
 }
 
+/// Refuses a model of several files of which one is not there.
+pub(super) fn check_all_there(paths: &[PathBuf]) -> Result<(), ExportError> {
+    let missing: Vec<&PathBuf> = paths.iter().filter(|path| !path.exists()).collect();
+    let (Some(first), Some(path)) = (missing.first(), paths.first()) else { return Ok(()) };
+    let name = first.file_name().unwrap_or_default().to_string_lossy();
+    let others = match missing.len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
+    let n = paths.len();
+    let problem = format!(
+        "the first of the {n} files of a model, of which {name}{others} lacks in this folder; \
+         download all {n} to one folder"
+    );
+    Err(bad(path, problem))
+}
+
 /// Refuses the file at `path`, `bytes`, if it is not number `index` of `count`.
 pub(super) fn check_split(
     path: &Path,
@@ -140,20 +157,20 @@ fn dtype(id: u32) -> Result<ValueType, String> {
         12 => return Ok(ValueType::Blocks(Ggml::Q4K)),
         13 => return Ok(ValueType::Blocks(Ggml::Q5K)),
         14 => return Ok(ValueType::Blocks(Ggml::Q6K)),
+        10 => return Ok(ValueType::Blocks(Ggml::Q2K)),
+        11 => return Ok(ValueType::Blocks(Ggml::Q3K)),
+        20 => return Ok(ValueType::Blocks(Ggml::Iq4Nl)),
+        23 => return Ok(ValueType::Blocks(Ggml::Iq4Xs)),
         30 => return Ok(ValueType::Bf16),
         39 => return Ok(ValueType::Blocks(Ggml::Mxfp4)),
         9 => "Q8_1",
-        10 => "Q2_K",
-        11 => "Q3_K",
         15 => "Q8_K",
         16 => "IQ2_XXS",
         17 => "IQ2_XS",
         18 => "IQ3_XXS",
         19 => "IQ1_S",
-        20 => "IQ4_NL",
         21 => "IQ3_S",
         22 => "IQ2_S",
-        23 => "IQ4_XS",
         24 => "I8",
         25 => "I16",
         26 => "I32",
