@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::checkpoint::load_failure;
 use super::{Failure, warn};
 use crate::format::model::Header;
+use crate::format::stand_in;
 use crate::format::tokenizer::fingerprint;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -96,7 +97,11 @@ pub(super) fn beside(model: &Path) -> [PathBuf; 2] {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|e| Failure::unreadable(path, &e))
+    let bytes = fs::read(path).map_err(|e| Failure::unreadable(path, &e))?;
+    match stand_in(&bytes) {
+        Some(what) => Err(Failure::Input(format!("{}: {what}", path.display()))),
+        None => Ok(bytes),
+    }
 }
 
 fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Failure> {

@@ -17,6 +17,7 @@ use teams::TeamsPlan;
 
 use super::{Failure, model_files, note, options, print};
 use crate::format::model::{Ends, Header};
+use crate::format::text_without_mark;
 use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
 use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
@@ -91,7 +92,7 @@ impl Plan {
         let load = load::load(&header, &self.sizes(&header)).map_err(|e| Failure::input(&e))?;
         let path = &self.boards;
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-        let boards = fleet::parse(&text)
+        let boards = fleet::parse(text_without_mark(&text))
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
         if self.teams {
             return self.plan_teams(&header, &load, &boards);

@@ -27,6 +27,7 @@ use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimi
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
+use crate::format::text_without_mark;
 use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
@@ -497,7 +498,7 @@ impl Serve {
     fn keys(&self) -> Result<ApiKeys, Failure> {
         let Some(path) = &self.api_key_file else { return Ok(ApiKeys::parse("")) };
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-        let keys = ApiKeys::parse(&text);
+        let keys = ApiKeys::parse(text_without_mark(&text));
         let shown = path.display();
         if keys.is_empty() {
             return Err(Failure::Input(format!("{shown} holds no key; one a line is wanted")));

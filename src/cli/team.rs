@@ -17,6 +17,7 @@ use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::fetch::giver;
+use crate::format::text_without_mark;
 use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode, TeamPlace};
 use crate::sys::power::Meter;
@@ -49,7 +50,7 @@ impl<'a> TeamBoard<'a> {
     /// What the flags and the team file at `path` say.
     fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-        let nodes = TeamNode::parse_all(&text);
+        let nodes = TeamNode::parse_all(text_without_mark(&text));
         let mut nodes =
             nodes.map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
         let own = match (&flags.node, flags.is_master) {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Failure, note, options};
 use crate::export::tokenizer as import;
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
-use crate::format::{ChatTemplate, Date};
+use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::sys::file::AtomicFile;
 use crate::tokenizer as text;
 
@@ -117,8 +117,9 @@ impl Tokenizer {
                 ErrorKind::InvalidData => Failure::Input(format!("stdin line {number}: not UTF-8")),
                 _ => Failure::Runtime(format!("cannot read stdin: {e}")),
             })?;
+            let line = if number == 1 { text_without_mark(&line) } else { &line };
             let answer = self
-                .answer(&tokenizer, today, &line)
+                .answer(&tokenizer, today, line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
             match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
                 // Nobody reads on, so there is nothing more to do.

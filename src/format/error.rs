@@ -22,6 +22,8 @@ pub enum FormatError {
         /// What the file starts with.
         found: u32,
     },
+    /// Another file was downloaded in its place: what it is, and what to do.
+    StandIn(&'static str),
     /// A field holds a value that no valid file has.
     Field {
         /// Name of the field, as `leap info` prints it.
@@ -70,6 +72,7 @@ impl fmt::Display for FormatError {
             FormatError::Field { field, value, wanted } => {
                 write!(f, "{field} is {value}, wanted {wanted}")
             }
+            FormatError::StandIn(what) => f.write_str(what),
             FormatError::Unsupported(what) => write!(f, "unsupported: {what}"),
             FormatError::Checksum { what } => {
                 write!(f, "checksum of {what} does not match its bytes")

@@ -5,8 +5,17 @@
 
 use serde_json::Value;
 
-/// Reads `bytes` if they hold no more than `values_max` values.
+use super::{is_utf16, stand_in, without_mark};
+
+/// Reads `bytes` if they hold no more than `values_max` values. A byte order mark before them is passed over.
 pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
+    if let Some(what) = stand_in(bytes) {
+        return Err(what.to_owned());
+    }
+    if is_utf16(bytes) {
+        return Err("is UTF-16; save it as UTF-8".to_owned());
+    }
+    let bytes = without_mark(bytes);
     if count_at_most(bytes) > values_max {
         return Err(format!("holds more than {values_max} values, wanted fewer"));
     }
@@ -31,6 +40,13 @@ fn count_at_most(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_passed_over() {
+        assert_eq!(parse("\u{feff}[1]".as_bytes(), 2), Ok(serde_json::json!([1])));
+        assert!(parse("\u{feff}\u{feff}[1]".as_bytes(), 2).is_err());
+        assert!(parse(b"\xff\xfe[\0", 2).is_err_and(|what| what.contains("UTF-16")));
+    }
 
     #[test]
     fn values_are_counted_outside_strings() {

@@ -14,8 +14,12 @@ mod error;
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) mod json;
 mod printable;
+mod stand_in;
 
 pub use chat::{ChatTemplate, ChatTexts, EFFORT, SystemTexts, filled};
 pub use date::Date;
 pub use error::FormatError;
 pub use printable::{excerpt, printable};
+#[cfg(any(feature = "tools", feature = "serve"))]
+pub(crate) use stand_in::without_mark;
+pub(crate) use stand_in::{is_utf16, stand_in, text_without_mark};

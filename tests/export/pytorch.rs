@@ -193,7 +193,7 @@ fn model_parallel_files_that_do_not_match_are_refused() {
 #[test]
 fn files_that_only_look_like_weights_are_refused() {
     refused_bytes("", &[BIN, "empty"]);
-    refused_bytes("<!DOCTYPE html>", &[BIN, "does not begin"]);
+    refused_bytes("<!DOCTYPE html>", &[BIN, "web page"]);
     refused_bytes("PK\x03\x04", &[BIN, "zip archive"]);
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n";
     refused_bytes(pointer, &[BIN, "git lfs pull"]);

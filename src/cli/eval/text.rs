@@ -9,6 +9,7 @@ use super::flags::{Eval, open_model};
 use super::report::{Mean, Report};
 use crate::cli::{Failure, json, model_files};
 use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
+use crate::format::text_without_mark;
 use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in windows that know nothing of each other.
@@ -154,6 +155,6 @@ fn read_texts(eval: &Eval) -> Result<Vec<Vec<u32>>, Failure> {
     let model = open_model(&eval.model)?;
     let tokenizer = model_files::tokenizer(&eval.model, model.header(), eval.tokenizer.as_deref())?;
     let mut ids: Vec<u32> = model.header().bos.into_iter().collect();
-    tokenizer.encode(&text, &mut ids);
+    tokenizer.encode(text_without_mark(&text), &mut ids);
     Ok(vec![ids])
 }

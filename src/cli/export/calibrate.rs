@@ -11,6 +11,7 @@ use crate::cli::{Failure, convert, note, options};
 use crate::engine::{CalibrateError, Engine, Options, calibrate};
 use crate::export::{Calibration, ExportOptions};
 use crate::format::model::{Header, Weights};
+use crate::format::text_without_mark;
 use crate::kernels::Isa;
 use crate::model::Model;
 use crate::sys::signal;
@@ -44,7 +45,10 @@ impl Text {
         }
         let bytes = fs::read(file).map_err(|e| Failure::unreadable(file, &e))?;
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Text { path: Some(file.to_owned()), text }),
+            Ok(text) => {
+                let text = text_without_mark(&text).to_owned();
+                Ok(Text { path: Some(file.to_owned()), text })
+            }
             Err(_) => Err(Failure::Input(format!("{}: is not UTF-8", file.display()))),
         }
     }

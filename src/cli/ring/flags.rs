@@ -10,6 +10,7 @@ use super::fleet::Fleet;
 use super::origin::{Boards, Origin};
 use crate::cli::Failure;
 use crate::cli::power::StatedWatts;
+use crate::format::text_without_mark;
 use crate::ring::Topology;
 use crate::ring::plan::Objective;
 use crate::wire::Dtype;
@@ -38,7 +39,7 @@ impl RingFile {
             }
             RingFile::Told(text) => text,
         };
-        Topology::parse(text).map_err(|e| self.is_bad(&e))
+        Topology::parse(text_without_mark(text)).map_err(|e| self.is_bad(&e))
     }
 
     /// What is wrong with it.

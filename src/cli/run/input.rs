@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::flags::Run;
 use crate::cli::Failure;
+use crate::format::{is_utf16, text_without_mark};
 use crate::sys::{notify, poll, signal};
 
 /// Prompt of the built-in model when none is given.
@@ -60,8 +61,12 @@ fn read_stdin() -> Result<String, Failure> {
     }
 }
 
-/// The text without the line break that editors and `echo` put at its end.
+/// The text without the line break that editors and `echo` put at its end, and without the byte order mark that some
+/// editors put before it.
 fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
+    if is_utf16(&bytes) {
+        return Err(Failure::Input(format!("{from} is UTF-16; save it as UTF-8")));
+    }
     let mut text = String::from_utf8(bytes)
         .map_err(|e| Failure::Input(format!("{from} is not UTF-8: {}", e.utf8_error())))?;
     if text.ends_with('\n') {
@@ -70,7 +75,10 @@ fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
             text.pop();
         }
     }
-    Ok(text)
+    match text_without_mark(&text) {
+        all if all.len() == text.len() => Ok(text),
+        rest => Ok(rest.to_owned()),
+    }
 }
 
 /// Whether a line read before left more in stdin's buffer, where waiting does not see it.

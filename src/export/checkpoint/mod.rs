@@ -22,6 +22,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::error::ExportError;
+use crate::format::stand_in;
 use crate::sys::map::Map;
 pub(super) use ggml::SHORT as INT8_GROUP;
 pub(super) use source::SourceTensor;
@@ -72,6 +73,7 @@ impl Checkpoint {
         let first = open_map(path)?;
         let paths = gguf::files(path, first.as_bytes())?;
         let count = paths.len();
+        gguf::check_all_there(&paths)?;
         for (index, path) in paths.into_iter().enumerate() {
             let map = open_map(&path)?;
             if count > 1 {
@@ -97,10 +99,6 @@ impl Checkpoint {
     fn open(&mut self, path: PathBuf) -> Result<TensorTable, ExportError> {
         let map = open_map(&path)?;
         let bytes = map.as_bytes();
-        if bytes.starts_with(b"version https://git-lfs") {
-            let problem = "a Git LFS pointer, not the weights: run `git lfs pull`".to_owned();
-            return Err(ExportError::BadFile { path, problem });
-        }
         let file = self.files.len();
         let table = match path.extension().and_then(OsStr::to_str) {
             Some("safetensors") => safetensors::read(&path, bytes, file)?,
@@ -226,6 +224,10 @@ impl Checkpoint {
 fn open_map(path: &Path) -> Result<Map, ExportError> {
     let map =
         Map::open(path).map_err(|source| ExportError::Read { path: path.to_owned(), source })?;
+    if let Some(problem) = stand_in(map.as_bytes()) {
+        let (path, problem) = (path.to_owned(), problem.to_owned());
+        return Err(ExportError::BadFile { path, problem });
+    }
     map.advise_sequential();
     Ok(map)
 }

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use super::error::ImportError;
+use crate::format::{stand_in, without_mark};
 
 /// The largest published tokenizer files are some 30 MB.
 const FILE_BYTES_MAX: u64 = 1 << 29;
 /// The largest published file, of half a million merges as pairs, has 1.8 million values.
 pub(super) const VALUES_MAX: usize = 1 << 22;
 
-/// The bytes of the file at `path`.
+/// The bytes of the file at `path`, without a byte order mark before them.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
     let io = |source| ImportError::Io { path: path.to_path_buf(), source };
     let bytes = fs::metadata(path).map_err(io)?.len();
@@ -18,5 +19,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
         let what = format!("{bytes} bytes are too many for a tokenizer");
         return Err(ImportError::Bad { path: path.to_path_buf(), what });
     }
-    fs::read(path).map_err(io)
+    let bytes = fs::read(path).map_err(io)?;
+    if let Some(what) = stand_in(&bytes) {
+        return Err(ImportError::Bad { path: path.to_path_buf(), what: what.to_owned() });
+    }
+    Ok(without_mark(&bytes).to_vec())
 }

@@ -6,7 +6,7 @@ use super::header::{
 use super::slice::{SLICE_LEN, Slice};
 use super::weights::{Ends, Weights};
 use crate::format::cursor::{Cursor, u32_at};
-use crate::format::{ChatTemplate, FormatError};
+use crate::format::{ChatTemplate, FormatError, stand_in};
 
 const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
@@ -36,6 +36,9 @@ impl Header {
     /// # Errors
     /// Says which field is wrong, or which tensor does not fit.
     pub fn parse(file: &[u8]) -> Result<Header, FormatError> {
+        if let Some(what) = stand_in(file) {
+            return Err(FormatError::StandIn(what));
+        }
         let mut r = Cursor::new(file);
         let magic = r.u32("magic")?;
         if magic != MAGIC {
