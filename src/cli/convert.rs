@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
 
 use super::checkpoint::CheckpointPath;
-use super::{Failure, note, options, progress};
+use super::{Failure, note, options, progress, temporary};
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::model::Ends;
@@ -145,23 +145,48 @@ pub(super) fn model_file(
 }
 
 /// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and
-/// the checkpoint is as it was then.
+/// the checkpoint is as it was then. Where nothing can be kept, a file that lasts as long as this process.
 fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
-    let Some(folder) = folders::cache() else {
-        return Err(elsewhere(
-            checkpoint,
-            "the cache folder ($XDG_CACHE_HOME/leap) cannot be made",
-        ));
-    };
-    let kept = Kept::new(checkpoint, &folder, wanted)?;
-    if kept.model.is_file() {
+    // A folder that cannot be written may hold the file.
+    let there =
+        folders::cache().map(|folder| Kept::new(checkpoint, &folder, wanted)).transpose()?;
+    if let Some(kept) = there.filter(|kept| kept.model.is_file()) {
         log::debug!("{} is converted: {}", checkpoint.path().display(), kept.model.display());
         return Ok(kept.model);
     }
+    let folder = match folders::writable_cache() {
+        Ok(folder) => folder,
+        Err(why) => return passing(checkpoint, &why, wanted),
+    };
+    let kept = Kept::new(checkpoint, &folder, wanted)?;
     let _lock = lock(&folder, wanted.is_quiet)?;
     if !kept.model.is_file() {
-        kept.make(checkpoint, wanted)?;
+        let made = kept.make(checkpoint, wanted);
+        made.map_err(|failure| with_advice(failure, "make room", checkpoint))?;
     }
+    Ok(kept.model)
+}
+
+/// The model file of `checkpoint` in a folder that is removed when this process ends, as `why` keeps it from being kept.
+fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result<PathBuf, Failure> {
+    let lacks = |failure| {
+        let failure = match failure {
+            Failure::Runtime(problem) => Failure::Runtime(format!("{why}, and {problem}")),
+            other => other,
+        };
+        with_advice(failure, "set XDG_CACHE_HOME to a folder with room", checkpoint)
+    };
+    let folder = temporary::folder().map_err(|e| {
+        lacks(Failure::Runtime(format!("no temporary folder can be made ($TMPDIR): {e}")))
+    })?;
+    if !wanted.is_quiet {
+        note(&format!(
+            "leap: {why}: what the checkpoint is converted to is not kept, and made again at the next start; \
+             XDG_CACHE_HOME may name a folder for it"
+        ));
+    }
+    let kept = Kept::new(checkpoint, &folder, wanted)?;
+    kept.make(checkpoint, wanted).map_err(lacks)?;
     Ok(kept.model)
 }
 
@@ -232,14 +257,8 @@ impl Kept {
         let written = tokenizer
             .map_or(Ok(()), |bytes| write_file(&self.tokenizer, &bytes))
             .and_then(|()| write_model(&plan, &self.model, wanted.is_quiet));
-        let bytes = written.map_err(|failure| {
+        let bytes = written.inspect_err(|_| {
             let _ = fs::remove_file(&self.tokenizer);
-            match failure {
-                Failure::Runtime(problem) if signal::interrupted() == 0 => {
-                    elsewhere(checkpoint, &problem)
-                }
-                other => other,
-            }
         })?;
         if !wanted.is_quiet {
             let (mb, seconds) = (bytes as f64 / 1e6, start.elapsed().as_secs_f64());
@@ -312,8 +331,13 @@ fn split(first: &Path) -> Vec<PathBuf> {
     parts().unwrap_or_default()
 }
 
-/// A conversion that cannot be kept, with the command that puts it elsewhere.
-fn elsewhere(checkpoint: &CheckpointPath, problem: &str) -> Failure {
-    let command = checkpoint.command();
-    Failure::Runtime(format!("{problem}; make room, or choose a place: {command}"))
+/// A conversion that could not be written, with what helps and the command that puts it elsewhere.
+fn with_advice(failure: Failure, advice: &str, checkpoint: &CheckpointPath) -> Failure {
+    match failure {
+        Failure::Runtime(problem) if signal::interrupted() == 0 => {
+            let command = checkpoint.command();
+            Failure::Runtime(format!("{problem}; {advice}, or choose a place: {command}"))
+        }
+        other => other,
+    }
 }

@@ -39,6 +39,8 @@ mod run;
 mod serve;
 mod team;
 #[cfg(feature = "tools")]
+mod temporary;
+#[cfg(feature = "tools")]
 mod tokenizer;
 mod weights;
 mod words;
@@ -131,6 +133,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Parsed::Help(text) => print(&text),
         Parsed::AnyCommand(command) => command.execute(),
     });
+    #[cfg(feature = "tools")]
+    temporary::remove();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

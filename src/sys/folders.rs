@@ -2,12 +2,32 @@
 
 use std::env;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use super::file::is_writable;
 
 /// `$XDG_CACHE_HOME/leap`: what can be made again. Made if it is not there; `None` if it cannot be.
 pub fn cache() -> Option<PathBuf> {
     own("XDG_CACHE_HOME", ".cache", 0o777)
+}
+
+/// As [`cache`], for files that are to be written there; else why there is no such folder.
+///
+/// # Errors
+/// Names the variable that is missing, or the folder that cannot be made or written.
+pub fn writable_cache() -> Result<PathBuf, String> {
+    let Some(base) = base("XDG_CACHE_HOME", ".cache") else {
+        return Err("HOME is not set".to_owned());
+    };
+    let folder = base.join("leap");
+    let shown = folder.display();
+    match make(&folder, 0o777) {
+        Err(e) => Err(format!("{shown} cannot be made: {e}")),
+        Ok(()) if !is_writable(&folder) => Err(format!("{shown} cannot be written")),
+        Ok(()) => Ok(folder),
+    }
 }
 
 /// `$XDG_RUNTIME_DIR/leap`: what ends with the user's session; else as [`cache`].
@@ -23,13 +43,21 @@ pub fn state() -> Option<PathBuf> {
 }
 
 fn own(variable: &str, below_home: &str, mode: u32) -> Option<PathBuf> {
-    let base = env::var_os(variable).filter(|base| !base.is_empty()).map(PathBuf::from);
-    let base = base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(below_home)))?;
-    made(base, mode)
+    made(base(variable, below_home)?, mode)
+}
+
+/// What `variable` names, or a folder in the user's own; `None` if that is not known either.
+fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let of = |name: &str| env::var_os(name).filter(|base| !base.is_empty()).map(PathBuf::from);
+    of(variable).or_else(|| Some(of("HOME")?.join(below_home)))
 }
 
 fn made(base: PathBuf, mode: u32) -> Option<PathBuf> {
     let folder = base.join("leap");
-    DirBuilder::new().recursive(true).mode(mode).create(&folder).ok()?;
+    make(&folder, mode).ok()?;
     Some(folder)
+}
+
+fn make(folder: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(folder)
 }
