@@ -1,6 +1,6 @@
 //! Checkpoints of other programs, where somebody gives one instead of a model file.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,10 @@ impl CheckpointPath {
     pub(super) fn at(path: &Path) -> Option<CheckpointPath> {
         let has_config = |folder: &Path| CONFIGS.iter().any(|name| folder.join(name).is_file());
         if path.is_dir() {
-            return has_config(path).then(|| CheckpointPath::Folder(path.to_owned()));
+            return match has_config(path) {
+                true => Some(CheckpointPath::Folder(path.to_owned())),
+                false => GgufFolder::read(path).only().map(CheckpointPath::Gguf),
+            };
         }
         if !path.is_file() {
             return None;
@@ -33,7 +36,9 @@ impl CheckpointPath {
         let mut start = Vec::new();
         File::open(path).ok()?.take(9).read_to_end(&mut start).ok()?;
         if start.starts_with(b"GGUF") {
-            return Some(CheckpointPath::Gguf(path.to_owned()));
+            let first =
+                Shard::of(path).map(|shard| shard.first(path)).filter(|path| path.is_file());
+            return Some(CheckpointPath::Gguf(first.unwrap_or_else(|| path.to_owned())));
         }
         let folder = match path.parent()? {
             folder if folder.as_os_str().is_empty() => Path::new("."),
@@ -101,8 +106,111 @@ pub(super) fn load_failure(error: &LoadError) -> Failure {
     let (LoadError::Io { path, .. } | LoadError::Format { path, .. }) = error;
     match CheckpointPath::at(path) {
         Some(checkpoint) => checkpoint.refuse(path),
+        None if path.is_dir() => Failure::Input(GgufFolder::read(path).problem(path)),
         None => Failure::input(error),
     }
+}
+
+/// The GGUF file that `path` stands for: itself, or the model of a folder.
+#[cfg(feature = "tools")]
+pub(super) fn gguf_at(path: &Path) -> Result<PathBuf, Failure> {
+    if path.is_dir() {
+        let folder = GgufFolder::read(path);
+        return folder.only().ok_or_else(|| Failure::Input(folder.problem(path)));
+    }
+    match CheckpointPath::at(path) {
+        Some(CheckpointPath::Gguf(first)) => Ok(first),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+/// Which of several files of a model one is, by its name: `STEM-00002-of-00003.gguf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shard<'a> {
+    stem: &'a str,
+    index: usize,
+    /// How many there are, as it is written.
+    count: &'a str,
+}
+
+impl<'a> Shard<'a> {
+    fn of(path: &'a Path) -> Option<Shard<'a>> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, index) = rest.rsplit_once('-')?;
+        let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+        let index = Some(index).filter(|index| is_number(index) && is_number(count))?;
+        Some(Shard { stem, index: index.parse().ok()?, count })
+    }
+
+    /// The first of its model's files, which lies beside `path`.
+    fn first(self, path: &Path) -> PathBuf {
+        path.with_file_name(format!("{}-00001-of-{}.gguf", self.stem, self.count))
+    }
+}
+
+/// The GGUF files of a folder.
+struct GgufFolder {
+    /// Files of one model each, or the first of several.
+    models: Vec<PathBuf>,
+    /// Of a model whose first file is not there, another file.
+    headless: Option<PathBuf>,
+}
+
+impl GgufFolder {
+    /// Most names that a message lists.
+    const LISTED: usize = 8;
+
+    fn read(folder: &Path) -> GgufFolder {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|end| end == "gguf") && path.is_file());
+        // What lets a model see, or was measured for quantising it, is none.
+        let is_beside = |name: &str| name.contains("mmproj") || name.contains("imatrix");
+        paths.retain(|path| !name_of(path).starts_with('.') && !is_beside(&name_of(path)));
+        paths.sort();
+        let is_first = |path: &&PathBuf| Shard::of(path).is_none_or(|shard| shard.index == 1);
+        let models = paths.iter().filter(is_first).cloned().collect();
+        let lacks_first =
+            |path: &&PathBuf| Shard::of(path).is_some_and(|s| !s.first(path).is_file());
+        let headless = paths.iter().find(lacks_first).cloned();
+        GgufFolder { models, headless }
+    }
+
+    /// The model, if there is one alone.
+    fn only(&self) -> Option<PathBuf> {
+        match &self.models[..] {
+            [model] if self.headless.is_none() => Some(model.clone()),
+            _ => None,
+        }
+    }
+
+    /// Why the folder at `path` is no model, and what to do.
+    fn problem(&self, path: &Path) -> String {
+        let shown = path.display();
+        if let Some((other, shard)) = self.headless.as_ref().and_then(|p| Some((p, Shard::of(p)?)))
+        {
+            let (part, first) = (name_of(other), name_of(&shard.first(other)));
+            return format!(
+                "{shown} holds {part} without {first}: download all {} files of the model to one folder",
+                shard.count.trim_start_matches('0')
+            );
+        }
+        if self.models.is_empty() {
+            return format!(
+                "{shown} is a folder without a model: neither config.json nor params.json nor a GGUF file; \
+                 name a model file, or the folder of a checkpoint"
+            );
+        }
+        let names: Vec<String> = self.models.iter().map(|path| name_of(path)).collect();
+        let rest = if names.len() > GgufFolder::LISTED { ", …" } else { "" };
+        let listed = names[..names.len().min(GgufFolder::LISTED)].join(", ");
+        format!("{shown} holds {} GGUF models; name one of them: {listed}{rest}", names.len())
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// `path` as a shell takes it for one word.
@@ -138,12 +246,22 @@ mod tests {
             let wanted = Some(CheckpointPath::Folder(golden(folder)));
             assert_eq!(CheckpointPath::at(&golden(part)), wanted, "{part}");
         }
-        for none in ["", "gguf", "no such file", "gguf/golden.json", "llama3-tiny/tokenizer.model"]
-        {
+        for none in ["", "no such file", "gguf/golden.json", "llama3-tiny/tokenizer.model"] {
             assert_eq!(CheckpointPath::at(&golden(none)), None, "{none}");
         }
         let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
         assert_eq!(CheckpointPath::at(&demo), None);
+    }
+
+    #[test]
+    fn files_of_a_split_model_are_known_by_name() {
+        let shard = |name| Shard::of(Path::new(name)).map(|shard| (shard.stem, shard.index));
+        assert_eq!(shard("a/m-Q4_0-00002-of-00003.gguf"), Some(("m-Q4_0", 2)));
+        for other in
+            ["m.gguf", "m-00002-of-00003.bin", "m-2-of-3.gguf", "-of-.gguf", "00001-of-00003.gguf"]
+        {
+            assert_eq!(shard(other), None, "{other}");
+        }
     }
 
     #[test]

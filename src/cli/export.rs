@@ -11,7 +11,7 @@ use std::time::Instant;
 use argh::{ArgsInfo, FromArgs};
 
 use self::calibrate::Text;
-use super::checkpoint::CheckpointPath;
+use super::checkpoint::{self, CheckpointPath};
 use super::{Failure, convert, model_files, note, options};
 use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::{Ends, Weights};
@@ -125,7 +125,7 @@ impl Export {
     fn checkpoint(&self) -> Result<CheckpointPath, Failure> {
         match (&self.meta_llama, &self.gguf) {
             (Some(dir), None) => Ok(CheckpointPath::Folder(dir.clone())),
-            (None, Some(file)) => Ok(CheckpointPath::Gguf(file.clone())),
+            (None, Some(file)) => Ok(CheckpointPath::Gguf(checkpoint::gguf_at(file)?)),
             _ => {
                 let problem = "name one checkpoint: --meta-llama DIR or --gguf FILE";
                 Err(Failure::Usage(problem.to_owned()))

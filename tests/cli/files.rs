@@ -12,7 +12,7 @@ use super::{DEMO, pipe, run};
 fn bad_files_are_one_line_and_code_3() {
     let folder = Folder::new();
     run(&["run", "no/model.bin", "-p", "a"]).fails(3, "no/model.bin");
-    run(&["run", ".", "-p", "a"]).fails(3, "not a regular file");
+    run(&["run", ".", "-p", "a"]).fails(3, "without a model");
     run(&["run", "Cargo.toml", "-p", "a"]).fails(3, "Cargo.toml");
     run(&["run", DEMO, "--prompt-file", "no.txt"]).fails(3, "no.txt");
     run(&["run", DEMO, "-p", "a", "-t", "no.bin"]).fails(3, "no.bin");

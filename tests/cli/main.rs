@@ -12,6 +12,7 @@ mod limits;
 mod links;
 mod plan;
 mod power;
+mod stand_ins;
 mod text;
 mod usage;
 
