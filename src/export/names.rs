@@ -235,7 +235,21 @@ impl Naming {
 
 /// Whether a tensor holds what can be computed from the configuration.
 pub(super) fn is_computable(name: &str) -> bool {
-    name.ends_with(".rotary_emb.inv_freq") || name == "rope.freqs"
+    const OF_LAYERS: [&str; 4] = [
+        "rotary_emb.inv_freq",
+        "rotary_emb.cos_cached",
+        "rotary_emb.sin_cached",
+        "attn_rot_embd.weight",
+    ];
+    let is_end =
+        |end: &&str| name == *end || name.strip_suffix(*end).is_some_and(|n| n.ends_with('.'));
+    name == "rope.freqs" || OF_LAYERS.iter().any(|end| is_end(&end))
+}
+
+/// Whether a tensor of a GGUF file belongs to the part of a model that sees, which some programs put in the same
+/// file.
+pub(super) fn is_of_seeing_part(name: &str) -> bool {
+    name.starts_with("v.") || name.starts_with("mm.")
 }
 
 #[cfg(test)]

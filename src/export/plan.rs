@@ -10,7 +10,7 @@ use super::checkpoint::{Checkpoint, INT8_GROUP, SourceTensor};
 use super::config::{self, Config, Extras};
 use super::error::ExportError;
 use super::job::{Change, HalvedHeads, Packing, TensorJob};
-use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable};
+use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable, is_of_seeing_part};
 use super::writer::{self, Converter, ExportProgress};
 use crate::format::ChatTemplate;
 use crate::format::model::{
@@ -84,6 +84,7 @@ impl ExportPlan {
         let (naming, checkpoint, config) = opened;
         let Config { mut header, is_tied, path, files, mut extras } = config;
         set_ctx(&mut header, options.ctx);
+        drop_unknown_ids(&mut header, &mut extras.notes);
         let notes = &mut extras.notes;
         header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
@@ -144,12 +145,13 @@ impl ExportPlan {
     /// configuration names none.
     ///
     /// # Errors
-    /// If an id is outside the model's vocabulary or there are too many stop ids.
+    /// If there are too many stop ids.
     pub fn set_vocabulary(&mut self, vocabulary: Vocabulary) -> Result<(), ExportError> {
         self.header.bos = self.header.bos.or(vocabulary.bos);
         if self.header.stop_ids.is_empty() {
             self.header.stop_ids = vocabulary.stop_ids;
         }
+        drop_unknown_ids(&mut self.header, &mut self.extras.notes);
         self.header.chat_template = vocabulary.chat_template;
         self.header.tokenizer_hash = vocabulary.tokenizer_hash;
         check(&self.header, &self.config_path)
@@ -340,7 +342,10 @@ impl ExportPlan {
     /// Whether the model can be computed without this tensor.
     fn is_ignored(&self, name: &str) -> bool {
         let is_classifier = name == self.naming.first(TensorKind::Classifier);
-        is_computable(name) || (is_classifier && self.header.shared_classifier)
+        let is_of_gguf = matches!(self.naming, Naming::Gguf);
+        is_computable(name)
+            || (is_of_gguf && is_of_seeing_part(name))
+            || (is_classifier && self.header.shared_classifier)
     }
 
     fn refuse_input_as_output(&self, out: &Path) -> Result<(), ExportError> {
@@ -374,12 +379,35 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
         return Ok((Naming::Meta, checkpoint, config));
     }
     let problem = match () {
+        () if holds_gguf(dir) => {
+            "neither config.json nor params.json in this folder, but a GGUF file, which is for --gguf"
+        }
         () if dir.is_dir() => "neither config.json nor params.json in this folder",
         () if dir.extension().is_some_and(|end| end == "gguf") => "is a file for --gguf",
         () if dir.exists() => "is a file; name the folder it is in",
         () => "no such folder",
     };
     Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
+}
+
+/// Drops ids that the model has no token for: it cannot write them.
+fn drop_unknown_ids(header: &mut Header, notes: &mut Vec<String>) {
+    let n = header.vocab_size;
+    let is_unknown = |id: &u32| *id as usize >= n;
+    let mut note = |what: &str, id: u32| {
+        notes.push(format!("the {what} {id} is left out: the model has {n} tokens"));
+    };
+    if let Some(id) = header.bos.take_if(|id| is_unknown(id)) {
+        note("id that begins a text", id);
+    }
+    for id in header.stop_ids.extract_if(.., |id| is_unknown(id)) {
+        note("id that ends one", id);
+    }
+}
+
+fn holds_gguf(dir: &Path) -> bool {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.path().extension().is_some_and(|end| end == "gguf"))
 }
 
 /// Takes over the context asked for. In a short one no text is long.

@@ -226,6 +226,18 @@ fn generation_config_has_the_last_word_on_ids() {
 }
 
 #[test]
+fn ids_beyond_the_vocabulary_are_left_out_and_told() {
+    let mut checkpoint = Checkpoint::hugging_face("F16", SMALL);
+    let n = SMALL.vocab_size;
+    checkpoint.set("generation_config.json", "eos_token_id", json!([2, n, -1]));
+    checkpoint.set("generation_config.json", "bos_token_id", json!(n + 7));
+    let plan = plan(&checkpoint);
+    assert_eq!((plan.header().bos, &plan.header().stop_ids[..]), (None, &[2][..]));
+    let notes = plan.notes().join("; ");
+    assert!(notes.contains(&format!("{n} is left out")) && notes.contains("begins"), "{notes}");
+}
+
+#[test]
 fn window_counts_for_mistral_only() {
     assert_eq!(header(json!({ "sliding_window": 100 })).sliding_window, None);
     let mistral = json!({

@@ -14,7 +14,7 @@ use crate::common::folder::Folder;
 use crate::common::models::package;
 use crate::families::config;
 use crate::gguf::Value as Field;
-use crate::gguf::Value::{Float, Number, Numbers, Text};
+use crate::gguf::Value::{Float, Floats, Number, Numbers, Text};
 use crate::gguf_families::gguf;
 
 /// What a field of a config.json is.
@@ -39,7 +39,8 @@ const COMMON: &[(&str, Kind)] = &[
     ("num_key_value_heads", Size),
     ("head_dim", Size),
     ("vocab_size", Size),
-    ("max_position_embeddings", Size),
+    // Absurd contexts have a fallback.
+    ("max_position_embeddings", Kind::Number),
     ("rms_norm_eps", Kind::Number),
     ("rope_theta", Kind::Number),
     ("tie_word_embeddings", Flag),
@@ -59,7 +60,8 @@ const OWN: &[(&str, &[(&str, Kind)])] = &[
     (
         "qwen3moe",
         &[
-            ("num_experts", Size),
+            // A mixture of none is a model without mixtures.
+            ("num_experts", Kind::Number),
             ("num_experts_per_tok", Size),
             ("moe_intermediate_size", Size),
             ("norm_topk_prob", Flag),
@@ -265,5 +267,6 @@ fn shown(value: &Field) -> String {
         Float(float) => float.to_string(),
         Text(text) => format!("{text:?}"),
         Numbers(numbers) => format!("{} numbers", numbers.len()),
+        Floats(floats) => format!("{} floats", floats.len()),
     }
 }

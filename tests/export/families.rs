@@ -65,6 +65,17 @@ pub(crate) fn opened(
 }
 
 #[test]
+fn internlm_is_llama_with_biases_of_attention() {
+    let changes = json!({
+        "model_type": "internlm", "architectures": ["InternLMForCausalLM"], "bias": true,
+        "attention_bias": null
+    });
+    let [found, wanted] = [changes, json!({})]
+        .map(|changes| opened("llama-bias", &changes, None).unwrap().header().clone());
+    assert_eq!(found, wanted);
+}
+
+#[test]
 fn impossible_settings_of_families_are_named() {
     let layers = |label: &str| Value::from(vec![label; 7]);
     for (name, changes, word) in [
@@ -105,7 +116,11 @@ fn impossible_settings_of_families_are_named() {
         ("qwen3moe", json!({ "mlp_only_layers": [1] }), "1.mlp.gate_proj.weight is missing"),
         ("qwen3moe", json!({ "mlp_only_layers": 1 }), "mlp_only_layers"),
         ("qwen3moe", json!({ "decoder_sparse_step": 0 }), "decoder_sparse_step"),
-        ("qwen3moe-dense", json!({ "mlp_only_layers": [] }), "3.mlp.gate.weight is missing"),
+        (
+            "qwen3moe-dense",
+            json!({ "mlp_only_layers": [] }),
+            "3.mlp.experts.0.gate_proj.weight is missing",
+        ),
         ("llama-bias", json!({ "mlp_bias": false }), "has no place"),
         ("gptoss", json!({ "swiglu_limit": -1 }), "activation limit"),
         ("gptoss", json!({ "num_local_experts": 5 }), "gate_up_proj"),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
-use leap::format::model::{HEADER_LEN, Header, TensorKind, Weights};
+use leap::format::model::{HEADER_LEN, Header, RopeScaling, TensorKind, Weights};
 
 use crate::checkpoint::{Checkpoint, Dims, Folder, HUGGING_FACE, SMALL, Stored, export, options};
 use crate::common;
@@ -434,12 +434,69 @@ fn biases_that_some_layers_or_matrices_lack_are_zero() {
     assert!(export_bytes(&gguf.bytes(), 1).unwrap() == wanted);
 }
 
+/// The plan of a file, and what is said about it.
+fn planned(gguf: &Gguf) -> (Header, String) {
+    let folder = Folder::new();
+    let path = folder.join("model.gguf");
+    fs::write(&path, gguf.bytes()).unwrap();
+    let plan = ExportPlan::open_gguf(&path, &options(2)).unwrap();
+    (plan.header().clone(), plan.notes().join("; "))
+}
+
+#[test]
+fn harmless_nonsense_in_a_file_is_a_note() {
+    for (value, ctx) in
+        [(None, 4096), (Some(Number(0)), 4096), (Some(Number(i32::MAX as u32)), 1 << 24)]
+    {
+        let mut gguf = small().without("llama.context_length");
+        gguf.fields.extend(value.map(|value| ("llama.context_length", value)));
+        let (header, notes) = planned(&gguf);
+        assert_eq!(header.max_seq_len, ctx);
+        assert!(notes.contains("context_length") && notes.contains("--ctx"), "{notes}");
+    }
+    // Scales and factors of 0 are none, as in llama.cpp.
+    let (wanted, _) = planned(&small());
+    for (key, value) in [
+        ("llama.logit_scale", Float(0.0)),
+        ("llama.expert_weights_scale", Float(0.0)),
+        ("llama.rope.scaling.factor", Float(0.0)),
+        ("llama.rope.scale_linear", Float(0.0)),
+        ("llama.expert_count", Number(0)),
+    ] {
+        let mut gguf = small();
+        gguf.set(key, value);
+        assert_eq!(planned(&gguf).0, wanted, "{key}");
+    }
+    let mut gguf = small();
+    let extra = gguf.tensor("output_norm.weight").clone();
+    for name in ["v.blk.0.ln1.weight", "mm.input_projection.weight", "blk.0.attn_rot_embd.weight"] {
+        gguf.tensors.push(Tensor { name: name.to_owned(), ..extra.clone() });
+    }
+    let (header, notes) = planned(&gguf);
+    assert_eq!(header, wanted);
+    assert!(notes.contains("left out: ") && notes.contains("v.blk.0.ln1.weight"), "{notes}");
+}
+
+#[test]
+fn divisors_of_rope_that_no_formula_gives_are_kept() {
+    let mut gguf = small();
+    let n = SMALL.head_dim / 2;
+    let divisors: Vec<f32> = (0..n).map(|i| 1.0 + i as f32 / 8.0).collect();
+    let bytes = divisors.iter().flat_map(|divisor| divisor.to_le_bytes()).collect();
+    let (name, dimensions) = ("rope_freqs.weight".to_owned(), vec![n as u64]);
+    gguf.tensors.push(Tensor { name, dimensions, dtype: F32, bytes });
+    let (header, _) = planned(&gguf);
+    assert_eq!(header.rope_scaling, Some(RopeScaling::Divisors));
+    assert_eq!(header.features.rope_divisors, divisors);
+    gguf.tensor("rope_freqs.weight").bytes[..4].copy_from_slice(&0f32.to_le_bytes());
+    refused(&gguf, &["rope_divisor"]);
+}
+
 #[test]
 fn missing_and_impossible_fields_are_named() {
     for key in [
         "general.architecture",
         "llama.block_count",
-        "llama.context_length",
         "llama.embedding_length",
         "llama.feed_forward_length",
         "llama.attention.head_count",
@@ -467,7 +524,7 @@ fn tensors_that_cannot_be_used_are_named() {
         change(gguf.tensor(name));
         refused(&gguf, &[words, &[name]].concat());
     };
-    change(|t| t.dtype = 10, &["Q2_K"]);
+    change(|t| t.dtype = 16, &["IQ2_XXS"]);
     change(|t| t.dtype = 99, &["number 99"]);
     // Rows of 64 are no blocks of 256.
     change(|t| t.dtype = 12, &["blocks of 256"]);

@@ -40,8 +40,10 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 10] =
-    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3, &GPT_OSS];
+static FAMILIES: [&Family; 11] = [
+    &LLAMA, &INTERNLM, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3,
+    &GPT_OSS,
+];
 
 static LLAMA: Family = LIKE_LLAMA;
 
@@ -55,6 +57,14 @@ const LIKE_LLAMA: Family = Family {
     defaults: &[],
     rope_theta: 10_000.0,
     configure: llama,
+};
+
+/// Llama with biases of attention, by another name.
+static INTERNLM: Family = Family {
+    model_type: "internlm",
+    classes: &["InternLMForCausalLM"],
+    configure: internlm,
+    ..LIKE_LLAMA
 };
 
 static MISTRAL: Family = Family {

@@ -38,8 +38,8 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
         }
     }
     header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
-    header.max_seq_len = fields.required_size("context_length")?;
     let mut extras = Extras::default();
+    header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
     rope::read(&fields, checkpoint, &mut header)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(checkpoint, &mut header, &mut extras);
@@ -118,6 +118,9 @@ fn is_windowed_mistral(name: &str) -> bool {
     name.contains("mistral") && name.contains("v0.1")
 }
 
+/// Tokens of a context where a file does not say it: as many as a run has by default.
+const CTX: usize = 4096;
+
 const FFN: &str = "feed_forward_length";
 
 /// Refuses what there is about this model that LEAP does not compute.
@@ -144,7 +147,8 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         ones.map(|name| (name, 1.0)).into_iter().chain(zeros.map(|name| (name, 0.0)))
     {
         match fields.number(name)? {
-            Some(value) if value != neutral && !family.allows(name) => {
+            // A scale of 0 is none to llama.cpp.
+            Some(value) if value != neutral && value != 0.0 && !family.allows(name) => {
                 return refuse(format!("{} {value}", fields.key(name)));
             }
             _ => {}

@@ -15,6 +15,9 @@ use crate::export::json;
 use crate::format::excerpt;
 use crate::format::model::{Header, STOP_IDS_MAX};
 
+/// Tokens of a context where the file does not say it.
+const CTX: usize = 2048;
+
 /// Reads `config.json`, and `generation_config.json` if there is one.
 pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     let path = dir.join("config.json");
@@ -32,7 +35,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
     let (dims, ffn_dim) = (settings.dims()?, fields.required_size("intermediate_size")?);
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
-    header.max_seq_len = fields.size("max_position_embeddings")?.unwrap_or(2048);
+    header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
     header.norm_eps = fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
@@ -75,7 +78,8 @@ fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), Expor
         Some(other) => return Err(fields.unsupported(format!("hidden_act {}", excerpt(other)))),
     }
     for name in ["num_local_experts", "num_experts", "n_routed_experts"] {
-        if fields.get(name).is_some() && !family.allows(name) {
+        let is_none = fields.get(name).is_some_and(|n| n.as_u64() == Some(0));
+        if fields.get(name).is_some() && !is_none && !family.allows(name) {
             return Err(fields.unsupported(format!("{name}: a mixture of experts")));
         }
     }
@@ -95,15 +99,14 @@ fn read_biases(
     header: &mut Header,
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
-    let features = &mut header.features;
-    // Families that always have some do not say so by these names, or say the same.
-    if features.qkv_bias {
-        return Ok(());
-    }
     let of_attention = fields.flag("attention_bias")? == Some(true);
-    (features.qkv_bias, features.output_bias) = (of_attention, of_attention);
+    let features = &mut header.features;
     features.ffn_bias = fields.flag("mlp_bias")? == Some(true);
-    extras.has_optional_biases = true;
+    // Families that always have some of these say so by themselves.
+    if !features.qkv_bias {
+        (features.qkv_bias, features.output_bias) = (of_attention, of_attention);
+        extras.has_optional_biases = true;
+    }
     Ok(())
 }
 

@@ -58,12 +58,13 @@ impl<'a> JsonFields<'a> {
         JsonFields { defaults, ..self }
     }
 
-    /// A token id or a list of them.
+    /// A token id or a list of them; -1 stands for none.
     pub(super) fn ids(&self, name: &str) -> Result<Option<Vec<u32>>, ExportError> {
         let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let is_one = |value: &&Value| value.as_i64() != Some(-1);
         let ids = |value: &Value| match value.as_array() {
-            Some(list) => list.iter().map(id).collect(),
-            None => id(value).map(|id| vec![id]),
+            Some(list) => list.iter().filter(is_one).map(id).collect(),
+            None => Some(value).filter(is_one).map(id).into_iter().collect(),
         };
         self.read(name, "a token id or a list of them", ids)
     }

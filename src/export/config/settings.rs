@@ -1,12 +1,13 @@
 //! The settings that each kind of configuration has, whatever it calls them.
 
 use crate::export::error::ExportError;
-use crate::format::model::{Header, Weights};
+use crate::format::model::{Header, SEQ_LEN_MAX, Weights};
 
 /// What a setting is called in a config.json, in a params.json, and in a GGUF file behind the
 /// family's name.
 pub(super) type Key = [&'static str; 3];
 
+const CTX: Key = ["max_position_embeddings", "max_seq_len", "context_length"];
 const DIM: Key = ["hidden_size", "dim", "embedding_length"];
 const LAYERS: Key = ["num_hidden_layers", "n_layers", "block_count"];
 const HEADS: Key = ["num_attention_heads", "n_heads", "attention.head_count"];
@@ -110,6 +111,29 @@ impl<'a> Settings<'a> {
             ConfigKind::Gguf if self.fields.number(self.name(WINDOW))? == Some(0.0) => Ok(None),
             _ => self.size(WINDOW),
         }
+    }
+
+    /// Tokens of the longest context. What no model has says nothing about this one, which gets `usual`.
+    pub(super) fn ctx(
+        &self,
+        (usual, notes): (usize, &mut Vec<String>),
+    ) -> Result<usize, ExportError> {
+        let name = self.name(CTX);
+        let size = match self.fields.number(name)? {
+            None if !self.is_gguf() => return Ok(usual),
+            None => None,
+            Some(0.0) => Some(0),
+            Some(_) => Some(self.fields.required_size(name)?),
+        };
+        if let Some(size) = size.filter(|size| (1..=SEQ_LEN_MAX).contains(size)) {
+            return Ok(size);
+        }
+        let ctx = if size.unwrap_or(0) == 0 { usual } else { SEQ_LEN_MAX };
+        let found = size.map_or("is missing".to_owned(), |size| format!("is {size}"));
+        notes.push(format!(
+            "{name} {found}: a context of {ctx} tokens is taken; --ctx sets another"
+        ));
+        Ok(ctx)
     }
 
     /// The dimensions that are found in the same way in each kind of configuration.

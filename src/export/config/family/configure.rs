@@ -17,6 +17,17 @@ pub(super) fn llama(
     Ok(())
 }
 
+/// `bias` is what Llama calls attention_bias.
+pub(super) fn internlm(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    _: &mut Extras,
+) -> Result<(), ExportError> {
+    let has_biases = settings.fields.flag("bias")? == Some(true);
+    (header.features.qkv_bias, header.features.output_bias) = (has_biases, has_biases);
+    Ok(())
+}
+
 pub(super) fn mistral(
     settings: &Settings<'_>,
     header: &mut Header,
@@ -153,7 +164,9 @@ pub(super) fn granite(
     };
     let mut values = [1.0; 4];
     for (value, name) in values.iter_mut().zip(names) {
-        *value = settings.fields.number(name)?.unwrap_or(1.0) as f32;
+        let found = settings.fields.number(name)?;
+        // Converters write 0 where a model has none.
+        *value = found.filter(|found| !settings.is_gguf() || *found != 0.0).unwrap_or(1.0) as f32;
         if !(value.is_finite() && *value > 0.0) {
             return Err(settings.fields.bad(format!("{name} is {value}, wanted a number above 0")));
         }
@@ -161,7 +174,9 @@ pub(super) fn granite(
     let features = &mut header.features;
     let [embedding, attention, residual, logits] = values;
     (features.embedding_scale, features.residual_scale) = (embedding, residual);
-    features.attention_scale = Some(attention);
+    let is_said =
+        !settings.is_gguf() || settings.fields.number(names[1])?.is_some_and(|x| x != 0.0);
+    features.attention_scale = is_said.then_some(attention);
     extras.logits_divisor = logits;
     Ok(())
 }
@@ -179,7 +194,7 @@ pub(super) fn gemma3(
         }
     }
     for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
-        if fields.number(name)?.is_some() {
+        if fields.number(name)?.is_some_and(|cap| cap != 0.0) {
             return Err(settings.unsupported(name));
         }
     }

@@ -25,14 +25,15 @@ pub(super) fn read(
 ) -> Result<(), ExportError> {
     header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
     let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
-    let factor = fields.number(FACTOR)?;
-    let old_factor = fields.number("rope.scale_linear")?;
+    // To llama.cpp 0 is no factor.
+    let factor = fields.number(FACTOR)?.filter(|factor| *factor != 0.0);
+    let old_factor = fields.number("rope.scale_linear")?.filter(|factor| *factor != 0.0);
     let required = || factor.ok_or_else(|| fields.missing(FACTOR));
     let linear = |factor: f64| Some(factor as f32).filter(|&factor| factor != 1.0);
     let linear = |factor| linear(factor).map(|factor| RopeScaling::Linear { factor });
     let formula = match fields.text(TYPE)? {
         None | Some("none") => old_factor.and_then(linear),
-        Some("linear") => linear(factor.or(old_factor).map_or_else(required, Ok)?),
+        Some("linear") => factor.or(old_factor).and_then(linear),
         Some("yarn") => {
             let own = fields.number("rope.scaling.yarn_attn_factor")?;
             magnitude *= own.unwrap_or(yarn_magnitude(required()?));
@@ -52,11 +53,13 @@ pub(super) fn read(
         (formula, None, [None, None]) => formula,
         (None, Some(freqs), [None, None]) => {
             let original = fields.size(ORIGINAL_CTX)?;
-            rope_freqs::scaling(&freqs, header.rope_theta, original).ok_or_else(|| {
-                let what =
-                    format!("{ROPE_FREQS} holds other divisors than Llama 3.1's formula gives");
-                fields.unsupported(what)
-            })?
+            match rope_freqs::scaling(&freqs, header.rope_theta, original) {
+                Some(by_formula) => by_formula,
+                None => {
+                    header.features.rope_divisors = freqs;
+                    Some(RopeScaling::Divisors)
+                }
+            }
         }
         (None, None, [Some(short), Some(long)]) => {
             let original = fields.required_size(ORIGINAL_CTX)?;

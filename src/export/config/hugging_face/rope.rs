@@ -81,6 +81,14 @@ fn scaling(
             Err(rope.bad("RoPE scaling has a factor but no rope_type".to_owned()))
         }
         None | Some("default") => Ok(None),
+        // Changes nothing in contexts that are no longer than the model was made for.
+        Some("dynamic") => {
+            let ctx = header.max_seq_len;
+            extras
+                .notes
+                .push(format!("RoPE scaling dynamic is left out: it begins behind {ctx} tokens"));
+            Ok(None)
+        }
         Some("linear") => {
             Ok(Some(RopeScaling::Linear { factor: rope.required_number("factor")? as f32 }))
         }
@@ -100,11 +108,13 @@ fn yarn(
     header: &mut Header,
     extras: &mut Extras,
 ) -> Result<RopeScaling, ExportError> {
-    if let Some(name) = ["mscale", "mscale_all_dim"].into_iter().find(|n| rope.get(n).is_some()) {
-        return Err(rope.unsupported(format!("{name} of RoPE scaling yarn")));
-    }
     let factor = rope.required_number("factor")?;
-    let magnitude = rope.number("attention_factor")?.unwrap_or(yarn_magnitude(factor));
+    let scales = [rope.number("mscale")?, rope.number("mscale_all_dim")?];
+    let usual = match scales.map(|scale| scale.filter(|scale| *scale != 0.0)) {
+        [Some(own), Some(all)] => yarn_scaled(factor, own) / yarn_scaled(factor, all),
+        _ => yarn_magnitude(factor),
+    };
+    let magnitude = rope.number("attention_factor")?.unwrap_or(usual);
     header.features.rope_magnitude = magnitude as f32;
     if rope.get(ORIGINAL_CTX).is_none() {
         let what = format!("{ORIGINAL_CTX} is missing: YaRN is computed with the longest context");
@@ -117,6 +127,11 @@ fn yarn(
         original_ctx: rope.size(ORIGINAL_CTX)?.unwrap_or(header.max_seq_len) as u32,
         is_truncated: rope.flag("truncate")?.unwrap_or(true),
     })
+}
+
+/// What `mscale` makes of YaRN's magnitude.
+fn yarn_scaled(factor: f64, mscale: f64) -> f64 {
+    (yarn_magnitude(factor) - 1.0) * mscale + 1.0
 }
 
 /// LongRoPE has divisors for texts up to the original context, and others for longer texts.
@@ -212,8 +227,29 @@ mod tests {
     }
 
     #[test]
+    fn yarn_scales_its_magnitude_by_mscale() {
+        let magnitude = |own: f64, all: f64| {
+            let yarn = json!({
+                "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64,
+                "mscale": own, "mscale_all_dim": all
+            });
+            rope_of(json!({ "rope_scaling": yarn })).unwrap().features.rope_magnitude
+        };
+        assert_eq!(magnitude(1.0, 1.0), 1.0);
+        assert_eq!(magnitude(0.0, 1.0), (0.1 * 4f64.ln() + 1.0) as f32);
+        let of = |scale: f64| 0.1 * scale * 4f64.ln() + 1.0;
+        assert!((f64::from(magnitude(0.5, 2.0)) - of(0.5) / of(2.0)).abs() < 1e-7);
+    }
+
+    #[test]
+    fn dynamic_scaling_changes_nothing_up_to_the_context() {
+        let rope = json!({ "rope_scaling": { "rope_type": "dynamic", "factor": 2.0 } });
+        assert_eq!(rope_of(rope).unwrap().rope_scaling, None);
+    }
+
+    #[test]
     fn other_rope_scalings_are_refused_by_name() {
-        for kind in ["dynamic", "mrope"] {
+        for kind in ["proportional", "mrope"] {
             let rope = json!({ "rope_scaling": { "rope_type": kind, "factor": 2.0 } });
             assert!(rope_of(rope).unwrap_err().contains(kind));
         }
@@ -222,7 +258,7 @@ mod tests {
             json!({ "rope_scaling": { "type": "linear" } }),
             json!({ "rope_scaling": { "type": "llama3", "factor": 8.0 } }),
             json!({ "rope_scaling": { "type": "yarn" } }),
-            json!({ "rope_scaling": { "type": "yarn", "factor": 4.0, "mscale": 1.0 } }),
+            json!({ "rope_scaling": { "type": "yarn", "factor": 4.0, "mscale": "1" } }),
             json!({ "rope_scaling": { "type": "longrope", "short_factor": [1.0] } }),
             json!({ "rope_scaling": { "type": 3 } }),
             json!({ "rope_scaling": "linear" }),
