@@ -8,11 +8,11 @@ use argh::{ArgsInfo, FromArgs};
 use super::Failure;
 use super::checkpoint::CheckpointPath;
 use super::json_object::JsonObject;
-use crate::format::FormatError;
 use crate::format::model::{
     self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
+use crate::format::{FormatError, stand_in};
 use crate::kernels::Isa;
 use crate::model::cached_layers;
 use crate::pack;
@@ -44,6 +44,9 @@ impl Info {
         }
         let map = Map::open(&self.file).map_err(|e| Failure::unreadable(&self.file, &e))?;
         let bytes = map.as_bytes();
+        if let Some(what) = stand_in(bytes) {
+            return Err(Failure::Input(format!("{path}: {what}")));
+        }
         let rows = match bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic)) {
             Some(model::MAGIC) => self.model(bytes).map_err(|e| e.to_string()),
             Some(pack::MAGIC) => self.cache(bytes).map_err(|what| format!("damaged cache: {what}")),

@@ -45,8 +45,14 @@ pub(super) fn files(path: &Path, bytes: &[u8]) -> Result<Vec<PathBuf>, ExportErr
     let count = count.ok_or_else(|| refuse("split.count is beyond reason".to_owned()))?;
     let name = |index: usize| format!("-{:05}-of-{count:05}.gguf", index + 1);
     let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-    if gguf.unsigned("split.no").map_err(refuse)?.unwrap_or(0) != 0 {
-        let problem = format!("one of {count} files of a model; name the first, …{}", name(0));
+    let index = gguf.unsigned("split.no").map_err(refuse)?.unwrap_or(0);
+    if index != 0 {
+        let own = usize::try_from(index).ok().filter(|index| *index < count).map(name);
+        let stem = own.and_then(|own| file_name.strip_suffix(&own)).unwrap_or("…");
+        let problem = format!(
+            "one of {count} files of a model; name the first, {stem}{}, with the others in its folder",
+            name(0)
+        );
         return Err(refuse(problem));
     }
     let Some(stem) = file_name.strip_suffix(&name(0)) else {
