@@ -1,7 +1,8 @@
 //! Encodes as byte-level BPE does: each piece of the text merges on its own.
 
-use super::merge::{Merger, Rules};
-use super::{NO_ID, Tokenizer, TokenizerError, split};
+use super::byte_ids::NO_ID;
+use super::merge::Merger;
+use super::{Tokenizer, split};
 
 impl Tokenizer {
     pub(super) fn encode_bytes(&self, text: &str, out: &mut Vec<u32>) {
@@ -31,21 +32,5 @@ impl Tokenizer {
     /// byte without a token never reaches the result, but llama.cpp drops it only after merging.
     fn keeps_place(&self, byte: u8) -> bool {
         self.flags.missing_bytes_part || self.byte_ids[usize::from(byte)] != NO_ID
-    }
-}
-
-/// The token of each byte, or [`NO_ID`]: vocabularies lack bytes that their training text lacked.
-///
-/// # Errors
-///
-/// If no byte has one: no text could be encoded.
-pub(super) fn byte_ids(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
-    let mut ids = [NO_ID; 256];
-    for (byte, id) in (0u8..=255).zip(&mut ids) {
-        *id = rules.token(&[byte]).unwrap_or(NO_ID);
-    }
-    match ids.iter().all(|&id| id == NO_ID) {
-        true => Err(TokenizerError::NoBytes),
-        false => Ok(ids),
     }
 }

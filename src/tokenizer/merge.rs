@@ -116,7 +116,7 @@ fn index(
 /// A piece of text that will not be split any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
-    /// Its token, or [`NO_ID`](super::NO_ID) for a character without one.
+    /// Its token, or [`NO_ID`](super::byte_ids::NO_ID) for a character without one.
     pub(super) id: u32,
     /// Where it starts in the text.
     pub(super) start: usize,

@@ -10,6 +10,7 @@
 //!
 //! [`Decoder`] turns ids into text as they come; [`ChatFormat`] writes conversations.
 
+mod byte_ids;
 mod byte_level;
 mod chat;
 mod decode;
@@ -34,6 +35,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind};
 use crate::format::{ChatTemplate, ChatTexts};
+use byte_ids::NO_ID;
 use matcher::Matcher;
 use merge::Rules;
 
@@ -98,8 +100,8 @@ impl Tokenizer {
         let rules = Rules::new(kind, vocab, merges)?;
         let vocab = &rules.vocab;
         let byte_ids = match kind {
-            TokenizerKind::ByteLevel => byte_level::byte_ids(&rules)?,
-            TokenizerKind::SentencePiece if flags.byte_fallback => sentencepiece::byte_ids(vocab),
+            TokenizerKind::ByteLevel => byte_ids::of_tokens(&rules)?,
+            TokenizerKind::SentencePiece if flags.byte_fallback => byte_ids::of_pieces(vocab),
             TokenizerKind::SentencePiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
@@ -296,8 +298,6 @@ impl Tokenizer {
         found.filter(|&(_, end)| end == name.len()).map(|(id, _)| id)
     }
 }
-
-const NO_ID: u32 = u32::MAX;
 
 fn is_special(kind: TokenKind) -> bool {
     matches!(kind, TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined)

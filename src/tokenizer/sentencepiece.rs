@@ -1,8 +1,9 @@
 //! Encodes as SentencePiece BPE models do.
 
+use super::Tokenizer;
+use super::byte_ids::NO_ID;
 use super::merge::Merger;
-use super::{NO_ID, Tokenizer};
-use crate::format::tokenizer::{SPACE_MARK, TokenKind, Vocab, byte_piece};
+use crate::format::tokenizer::{SPACE_MARK, TokenKind};
 
 impl Tokenizer {
     /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
@@ -105,17 +106,6 @@ impl Tokenizer {
         }
         normal
     }
-}
-
-/// The byte token of each byte, or [`NO_ID`].
-pub(super) fn byte_ids(vocab: &Vocab) -> [u32; 256] {
-    let mut ids = [NO_ID; 256];
-    for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
-        if let Some(byte) = byte_piece(piece) {
-            ids[usize::from(byte)] = id;
-        }
-    }
-    ids
 }
 
 fn next_char(text: &str, at: usize) -> usize {

@@ -1,0 +1,35 @@
+//! The tokens of single bytes. Vocabularies lack bytes that their training text lacked.
+
+use super::error::TokenizerError;
+use super::merge::Rules;
+use crate::format::tokenizer::{TokenKind, Vocab, byte_piece};
+
+/// No token.
+pub(super) const NO_ID: u32 = u32::MAX;
+
+/// The token of each byte in a byte-level vocabulary, or [`NO_ID`].
+///
+/// # Errors
+///
+/// If no byte has one: no text could be encoded.
+pub(super) fn of_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
+    let mut ids = [NO_ID; 256];
+    for (byte, id) in (0u8..=255).zip(&mut ids) {
+        *id = rules.token(&[byte]).unwrap_or(NO_ID);
+    }
+    match ids.iter().all(|&id| id == NO_ID) {
+        true => Err(TokenizerError::NoBytes),
+        false => Ok(ids),
+    }
+}
+
+/// The byte piece of each byte in a SentencePiece vocabulary, or [`NO_ID`].
+pub(super) fn of_pieces(vocab: &Vocab) -> [u32; 256] {
+    let mut ids = [NO_ID; 256];
+    for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
+        if let Some(byte) = byte_piece(piece) {
+            ids[usize::from(byte)] = id;
+        }
+    }
+    ids
+}
