@@ -9,6 +9,8 @@ use super::draft::Draft;
 use super::token::{Token, VOCAB_MAX};
 use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind};
 
+/// Ranks of Llama 3. The file says neither how text is cut nor which special tokens there are.
+const RANKS_MAX: usize = 128_000;
 /// Special tokens that follow the ranks.
 const N_SPECIAL: usize = 256;
 /// The first of them; reserved ones fill the rest.
@@ -35,6 +37,13 @@ pub(super) fn parse(
     adds_special: bool,
 ) -> Result<Draft, String> {
     let mut tokens = parse_ranks(bytes)?;
+    if tokens.len() > RANKS_MAX {
+        return Err(format!(
+            "{} ranks are not Llama 3's, which has {RANKS_MAX}: Llama 4's tokenizer and others cut text \
+             otherwise and have other special tokens; use a folder with its tokenizer.json",
+            tokens.len()
+        ));
+    }
     let room = match vocab_size {
         None => N_SPECIAL,
         Some(size) => size.saturating_sub(tokens.len()).min(N_SPECIAL),
