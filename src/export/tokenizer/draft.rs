@@ -84,7 +84,9 @@ impl Draft {
         for AddedToken { id, name, is_special, strips_right } in added {
             let index = *id as usize;
             if index >= VOCAB_MAX {
-                return Err(format!("id {id} of the added token {:?} is too high", excerpt(name)));
+                let name = excerpt(name);
+                self.notes.push(format!("the added token {name:?} has the id {id}: left out"));
+                continue;
             }
             if index >= self.tokens.len() {
                 self.tokens.resize_with(index + 1, Token::unused);
@@ -159,8 +161,8 @@ impl Draft {
             self.chat_texts = known.texts;
             return known.template;
         }
-        let marked = template::marked(jinja, self.find("[INST]").is_some());
-        marked.unwrap_or_else(|| {
+        let alike = template::alike(jinja, self.find("[INST]").is_some());
+        alike.unwrap_or_else(|| {
             let note = "the chat template is none that LEAP knows; name one with --chat-template";
             self.notes.push(note.to_owned());
             ChatTemplate::Unknown
@@ -206,11 +208,28 @@ impl Draft {
             }
         }
         self.tokens.resize_with(size, Token::unused);
-        self.bos = self.bos.filter(|&id| (id as usize) < size);
-        if let Some(id) = self.stop_ids.iter().find(|&&id| id as usize >= size) {
-            return Err(format!("the end token {id} is not in the vocabulary of {size}"));
+        self.bos = self.bos.filter(|&id| self.has_id("the first token", id, size));
+        let mut stop_ids = BTreeSet::new();
+        let ids = std::mem::take(&mut self.stop_ids);
+        self.stop_ids = ids
+            .into_iter()
+            .filter(|&id| stop_ids.insert(id) && self.has_id("the end token", id, size))
+            .collect();
+        if let Some(surplus) = self.stop_ids.get(STOP_IDS_MAX..).filter(|ids| !ids.is_empty()) {
+            let note = format!("only {STOP_IDS_MAX} end tokens are kept, without {surplus:?}");
+            self.notes.push(note);
+            self.stop_ids.truncate(STOP_IDS_MAX);
         }
         Ok(())
+    }
+
+    /// Whether `id` is in the vocabulary of `size`; if not, there is a note.
+    fn has_id(&mut self, what: &str, id: u32, size: usize) -> bool {
+        let is_there = (id as usize) < size;
+        if !is_there {
+            self.notes.push(format!("{what} {id} is not in the vocabulary of {size}: left out"));
+        }
+        is_there
     }
 
     /// The bytes of UTF-8 that have no token: vocabularies lack what their training text lacked.
@@ -250,16 +269,7 @@ impl Draft {
     }
 
     /// What `tokenizer.bin` will say.
-    pub(super) fn finish(mut self) -> Result<TokenizerFile, String> {
-        let mut stop_ids = Vec::new();
-        for id in self.stop_ids.drain(..) {
-            if !stop_ids.contains(&id) {
-                stop_ids.push(id);
-            }
-        }
-        if stop_ids.len() > STOP_IDS_MAX {
-            return Err(format!("{} end tokens are more than {STOP_IDS_MAX}", stop_ids.len()));
-        }
+    pub(super) fn finish(self) -> Result<TokenizerFile, String> {
         let n_vocab = self.tokens.len();
         let mut vocab = Vocab::default();
         for token in &self.tokens {
@@ -272,7 +282,7 @@ impl Draft {
             vocab,
             merges: self.merges,
             bos: self.bos,
-            stop_ids,
+            stop_ids: self.stop_ids,
             strips_right: self
                 .strips_right
                 .into_iter()

@@ -1,5 +1,6 @@
 //! The tokenizer in a GGUF file: fields `tokenizer.ggml.*`.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use super::draft::Draft;
@@ -18,20 +19,61 @@ const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const END_OF_TEXT: &str = "<|endoftext|>";
-/// Names of splitters.
-const SPLITTERS: [(&str, Splitter); 10] = [
-    ("llama-bpe", Splitter::Llama3),
-    ("llama3", Splitter::Llama3),
-    ("llama-v3", Splitter::Llama3),
-    // SmolLM3's too.
-    ("smaug-bpe", Splitter::Llama3),
-    ("qwen2", Splitter::Qwen2),
-    ("deepseek-r1-qwen", Splitter::Qwen2),
-    ("smollm", Splitter::Gpt2Digits),
-    // Granite 3.
-    ("refact", Splitter::Gpt2Digits),
-    ("starcoder", Splitter::Gpt2Digits),
-    ("gpt-4o", Splitter::O200k),
+/// Splitters by the names that llama.cpp has for them, and what goes with these names.
+struct Named {
+    names: &'static [&'static str],
+    splitter: Splitter,
+    whole_pieces: bool,
+    nfc: bool,
+    /// Whether texts start with BOS where the file does not say.
+    writes_bos: bool,
+}
+
+const fn named(names: &'static [&'static str], splitter: Splitter) -> Named {
+    Named { names, splitter, whole_pieces: false, nfc: false, writes_bos: false }
+}
+
+const SPLITTERS: [Named; 7] = [
+    Named {
+        whole_pieces: true,
+        writes_bos: true,
+        ..named(
+            &[
+                "llama-bpe",
+                "llama3",
+                "llama-v3",
+                "lfm2",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "jina-v5-nano",
+            ],
+            Splitter::Llama3,
+        )
+    },
+    // SmolLM3 has the first name.
+    Named { whole_pieces: true, ..named(&["smaug-bpe", "glm4", "glm5"], Splitter::Llama3) },
+    // Granite 4 has the first.
+    named(&["dbrx", "chatglm-bpe"], Splitter::Llama3),
+    // The files do not say NFC; these models' own tokenizers have it.
+    Named { nfc: true, ..named(&["qwen2", "deepseek-r1-qwen", "f2llmv2"], Splitter::Qwen2) },
+    named(&["stablelm2", "hunyuan", "solar-open", "kormo", "megrez", "grok-2"], Splitter::Qwen2),
+    // Granite 3 has the second.
+    named(
+        &[
+            "smollm",
+            "refact",
+            "starcoder",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
+        Splitter::Gpt2Digits,
+    ),
+    named(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], Splitter::O200k),
 ];
 
 /// Whether the file at `path` is a GGUF file.
@@ -77,14 +119,14 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
 }
 
 fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
+    // Some files have -1 for a token that they lack.
     let id = |name: &str| {
-        let id = gguf.unsigned(&format!("tokenizer.ggml.{name}_token_id"))?;
-        let id = id.map(u32::try_from).transpose();
-        id.map_err(|_| format!("tokenizer.ggml.{name}_token_id is no id"))
+        let id = gguf.get(&format!("tokenizer.ggml.{name}_token_id"))?.unsigned()?;
+        u32::try_from(id).ok()
     };
-    let stop_ids = [id("eos")?, id("eot")?, id("eom")?];
+    let stop_ids = [id("eos"), id("eot"), id("eom")];
     Ok(Settings {
-        bos_id: id("bos")?,
+        bos_id: id("bos"),
         writes_bos: gguf.flag("tokenizer.ggml.add_bos_token")?,
         stop_ids: stop_ids.into_iter().flatten().collect(),
         chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
@@ -108,7 +150,7 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
     }
     let same_len = |key: &str| -> Result<Option<GgufList<'a>>, String> {
         let list = gguf.list(key)?;
-        match list.filter(|list| list.len() != tokens.len()) {
+        match list.filter(|list| list.len() < tokens.len()) {
             Some(list) => {
                 Err(format!("{key} has {} values for {} tokens", list.len(), tokens.len()))
             }
@@ -124,10 +166,11 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
             None => 0.0,
         };
         let kind = match kinds.as_mut().and_then(Iterator::next) {
-            Some(kind) => kind
-                .unsigned()
-                .and_then(sentencepiece::token_kind)
-                .ok_or_else(|| format!("token {id} is of type {kind}"))?,
+            // Other numbers, and 0, are undefined: such tokens are text like others.
+            Some(kind) => {
+                let number = kind.unsigned();
+                number.and_then(sentencepiece::token_kind).unwrap_or(TokenKind::Normal)
+            }
             None => TokenKind::Normal,
         };
         Ok(Entry { text, score: score as f32, kind })
@@ -185,37 +228,35 @@ fn mark_bytes(entries: &mut [Entry<'_>]) {
 }
 
 /// Tokens in the byte-level alphabet, and a list of merges.
-fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
+fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     let name = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
-    let Some((_, splitter)) = SPLITTERS.into_iter().find(|(known, _)| *known == name) else {
-        let known = SPLITTERS.map(|(known, _)| known).join(", ");
+    let Some(named) = SPLITTERS.iter().find(|known| known.names.contains(&name)) else {
+        let known = SPLITTERS.map(|known| known.names.join(", ")).join(", ");
         return Err(format!("the splitter {} is not supported, only {known} are", excerpt(name)));
     };
-    let token = |(id, entry): (usize, Entry<'_>)| {
-        let text =
-            std::str::from_utf8(entry.text).map_err(|_| format!("token {id} is no UTF-8"))?;
-        Ok(match entry.kind {
-            TokenKind::Normal => hf_json::byte_level_token(text),
-            TokenKind::Unused => Token::unused(),
-            kind => Token { bytes: text.into(), score: 0.0, kind },
-        })
+    let token = |entry: Entry<'_>| {
+        match (entry.kind, std::str::from_utf8(entry.text)) {
+            (TokenKind::Normal | TokenKind::Byte, Ok(text)) => hf_json::byte_level_token(text),
+            (TokenKind::Unused, _) => Token::unused(),
+            // No text becomes it.
+            (_, Err(_)) => Token { bytes: entry.text.into(), score: 0.0, kind: TokenKind::Unused },
+            (kind, Ok(text)) => Token { bytes: text.into(), score: 0.0, kind },
+        }
     };
-    let tokens: Result<Vec<Token>, String> =
-        entries(gguf)?.into_iter().enumerate().map(token).collect();
+    let tokens: Vec<Token> = entries(gguf)?.into_iter().map(token).collect();
     let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
     let values: Vec<GgufValue<'_>> = list.values().collect();
-    let pairs: Option<Vec<(&str, &str)>> =
-        values.iter().map(|merge| merge.text().and_then(split_at_space)).collect();
-    let pairs = pairs.ok_or_else(|| format!("{MERGES} holds what is no pair"))?;
-    // What the file does not say, as these models' own tokenizers have it.
-    let flags = TokenizerFlags {
-        whole_pieces: splitter == Splitter::Llama3,
-        nfc: splitter == Splitter::Qwen2,
-        ..TokenizerFlags::default()
-    };
-    let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens?);
-    draft.splitter = splitter;
-    draft.writes_bos = name.starts_with("llama");
+    // What is no pair cannot happen, like a pair of what are no tokens.
+    let pair = |merge: &'_ GgufValue<'a>| merge.text().and_then(split_at_space);
+    let mut pairs: Vec<(&str, &str)> =
+        values.iter().map(|merge| pair(merge).unwrap_or_default()).collect();
+    // Of the same merge twice llama.cpp takes the first.
+    let mut seen = HashSet::new();
+    pairs.retain(|pair| seen.insert(*pair));
+    let Named { splitter, whole_pieces, nfc, writes_bos, .. } = *named;
+    let flags = TokenizerFlags { whole_pieces, nfc, ..TokenizerFlags::default() };
+    let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens);
+    (draft.splitter, draft.writes_bos) = (splitter, writes_bos);
     hf_json::take_merges(&mut draft, &pairs)?;
     draft.flags.missing_bytes_part = !draft.missing_bytes().is_empty();
     // For files that do not say it.

@@ -50,7 +50,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let mut draft = Draft::new(kind, flags, tokens);
     draft.splitter = splitter;
     draft.add(&parse_added(&json)?)?;
-    take_merges(&mut draft, &parse_merges(model)?)?;
+    take_merges(&mut draft, &last_of_each(parse_merges(model)?))?;
     let first = |names: [&str; 3]| names.into_iter().find_map(|name| draft.find(name));
     let bos = first(["<|begin_of_text|>", "<s>", "<bos>"]);
     let eos = first(["<|end_of_text|>", "</s>", "<eos>"]);
@@ -74,6 +74,7 @@ fn writes_special(json: &Value) -> bool {
 pub(super) fn take_merges(draft: &mut Draft, merges: &[(&str, &str)]) -> Result<(), String> {
     let merges = MergeList::new(draft, merges)?;
     merges.score(draft);
+    draft.notes.extend(merges.note.clone());
     draft.merges = merges.rule(draft);
     Ok(())
 }
@@ -217,8 +218,12 @@ fn parse_vocab(
         if id >= tokens.len() {
             tokens.resize_with(id + 1, Token::unused);
         }
-        if !tokens[id].bytes.is_empty() || text.is_empty() || text.len() > TOKEN_BYTES_MAX {
-            return Err(format!("token {id} is empty, too long, or there twice"));
+        // No text becomes it.
+        if text.is_empty() {
+            continue;
+        }
+        if !tokens[id].bytes.is_empty() || text.len() > TOKEN_BYTES_MAX {
+            return Err(format!("token {id} is too long, or there twice"));
         }
         tokens[id] = match kind {
             TokenizerKind::ByteLevel => byte_level_token(text),
@@ -279,6 +284,15 @@ fn parse_merges(model: &Map<String, Value>) -> Result<Vec<(&str, &str)>, String>
         .collect()
 }
 
+/// Of the same merge twice tokenizers takes the last.
+fn last_of_each<'a>(merges: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
+    let mut seen = HashSet::new();
+    let mut kept: Vec<(&str, &str)> =
+        merges.into_iter().rev().filter(|merge| seen.insert(*merge)).collect();
+    kept.reverse();
+    kept
+}
+
 /// The two tokens of a merge in one string.
 pub(super) fn split_at_space(merge: &str) -> Option<(&str, &str)> {
     merge.split_once(' ')
@@ -300,6 +314,8 @@ struct MergeList {
     pairs: Vec<(u32, u32)>,
     /// What each pair merges into.
     results: Vec<u32>,
+    /// Says which merges were left out, as they are of what are no tokens, or make none.
+    note: Option<String>,
 }
 
 impl MergeList {
@@ -309,25 +325,30 @@ impl MergeList {
             TokenizerKind::ByteLevel => byte_level_bytes(text),
             TokenizerKind::SentencePiece => Some(text.replace(SPACE_MARK, " ").into_bytes()),
         };
-        let (mut pairs, mut results) = (Vec::new(), Vec::new());
+        let (mut pairs, mut results, mut impossible) = (Vec::new(), Vec::new(), Vec::new());
         for &(left, right) in merges {
             let join = || {
                 let (left, right) = (bytes(left)?, bytes(right)?);
                 let result = *ids.get([left.as_slice(), &right].concat().as_slice())?;
                 Some(((*ids.get(left.as_slice())?, *ids.get(right.as_slice())?), result))
             };
-            let (pair, result) = join().ok_or_else(|| {
-                let (left, right) = (excerpt(left), excerpt(right));
-                format!("merge of {left:?} and {right:?} is not in the vocab")
-            })?;
-            pairs.push(pair);
-            results.push(result);
+            match join() {
+                Some((pair, result)) => {
+                    pairs.push(pair);
+                    results.push(result);
+                }
+                None => impossible.push((left, right)),
+            }
         }
         let distinct: HashSet<_> = pairs.iter().collect();
         if distinct.len() < pairs.len() || pairs.len() > MERGES_MAX {
             return Err(format!("{} merges are too many, or some are there twice", pairs.len()));
         }
-        Ok(MergeList { pairs, results })
+        let note = impossible.first().map(|(left, right)| {
+            let (count, left, right) = (impossible.len(), excerpt(left), excerpt(right));
+            format!("{count} merges cannot happen, the first of {left:?} and {right:?}: left out")
+        });
+        Ok(MergeList { pairs, results, note })
     }
 
     /// Scores the tokens: minus the id in byte-level vocabularies, where ids are ranks as a

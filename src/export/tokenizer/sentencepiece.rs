@@ -81,7 +81,10 @@ pub(super) fn token_kind(number: u64) -> Option<TokenKind> {
 
 /// Piece `id` as a token.
 pub(super) fn token(id: usize, text: &[u8], score: f32, kind: TokenKind) -> Result<Token, String> {
-    let text = std::str::from_utf8(text).map_err(|_| format!("piece {id} is not UTF-8"))?;
+    // No text holds a character that is none: such a piece is only ever decoded.
+    let Ok(text) = std::str::from_utf8(text) else {
+        return Ok(Token { bytes: text.to_vec(), score, kind });
+    };
     if kind == TokenKind::Byte && byte_piece(text.as_bytes()).is_none() {
         return Err(format!("byte piece {id} is {text:?}"));
     }

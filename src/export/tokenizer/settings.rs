@@ -125,12 +125,12 @@ impl Settings {
             return Ok(());
         }
         let bad = || "eos_token_id is neither an id nor a list of ids".to_owned();
+        // Some have -1 where there is none.
         self.stop_ids = match config.get("eos_token_id") {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(ids)) => {
-                ids.iter().map(id_of).collect::<Option<Vec<u32>>>().ok_or_else(bad)?
-            }
-            Some(id) => vec![id_of(id).ok_or_else(bad)?],
+            Some(Value::Array(ids)) => ids.iter().filter_map(id_of).collect(),
+            Some(Value::Number(id)) => id_of(&Value::Number(id.clone())).into_iter().collect(),
+            Some(_) => return Err(bad()),
         };
         Ok(())
     }

@@ -16,6 +16,10 @@ const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 /// Instructions of one run; published templates take some thousand.
 const FUEL: u64 = 200_000;
 
+/// What stands for the first token and the end where older templates are told apart.
+const BOS: &str = "<s>";
+const EOS: &str = "</s>";
+
 /// A checkpoint's template that LEAP can write.
 pub(super) struct Recognised {
     pub(super) template: ChatTemplate,
@@ -31,8 +35,11 @@ pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
     const SECONDS: u32 = 20;
     // A fuzzer limits its process, and may not have others.
     cfg!(fuzzing)
-        || child::comes_to_an_end(MEMORY_BYTES, SECONDS, || drop(recognise(jinja, bos)))
-            .unwrap_or(false)
+        || child::comes_to_an_end(MEMORY_BYTES, SECONDS, || {
+            drop(recognise(jinja, bos));
+            let _ = alike(jinja, false);
+        })
+        .unwrap_or(false)
 }
 
 /// The template whose Jinja text this is; `bos` is the name of that token, or empty.
@@ -83,6 +90,9 @@ const PLAIN: &[&str] = &["Hi there?"];
 const LONG: &[&str] =
     &["\n One? ", " \n\nYes. \n", "Two?\n", "<think>\nHm\n</think>\n\n No", " Three?"];
 
+/// Without white space.
+const WORDS: &[&str] = &["One?", "Yes.", "Two?"];
+
 const PROBES: [Probe; 15] = [
     probe(None, PLAIN),
     probe(Some(SYSTEM), PLAIN),
@@ -116,6 +126,7 @@ impl Probe {
 struct Jinja<'a> {
     environment: Environment<'a>,
     bos: &'a str,
+    eos: &'a str,
 }
 
 impl<'a> Jinja<'a> {
@@ -140,7 +151,7 @@ impl<'a> Jinja<'a> {
                 jinja.replace(mark, &mark.replace("generation", "if true"))
             });
         environment.add_template_owned("chat", jinja.replace("endgeneration", "endif"))?;
-        Ok(Jinja { environment, bos })
+        Ok(Jinja { environment, bos, eos: "" })
     }
 
     /// What the template writes, with marks in place of the date; `None` if it cannot be run.
@@ -153,7 +164,7 @@ impl<'a> Jinja<'a> {
         let mut variables: Vec<(&str, Value)> = vec![
             ("messages", messages.into()),
             ("bos_token", self.bos.into()),
-            ("eos_token", "".into()),
+            ("eos_token", self.eos.into()),
             ("add_generation_prompt", true.into()),
         ];
         variables.extend(probe.thinks.map(|thinks| ("enable_thinking", thinks.into())));
@@ -200,24 +211,62 @@ fn read_texts(
     Some(SystemTexts { head, default, skips_empty, tail, prompt })
 }
 
-/// The older template that has these markers, where it writes more than LEAP knows of.
+/// The older template that writes these conversations like the checkpoint's, but for white space.
 ///
-/// Mistral's versions differ in whether `[INST]` is a token, which the vocabulary tells.
-pub(super) fn marked(jinja: &str, has_inst_token: bool) -> Option<ChatTemplate> {
-    let writes = |marker| jinja.contains(marker);
-    if writes("<|start_header_id|>") {
-        Some(ChatTemplate::Llama3)
-    } else if writes("<<SYS>>") {
-        Some(ChatTemplate::Llama2)
-    } else if writes("[INST]") && has_inst_token {
-        Some(ChatTemplate::MistralV3)
-    } else if writes("[INST]") {
-        Some(ChatTemplate::MistralV1)
-    } else if writes("<|user|>") && writes("eos_token") && !writes("<|end|>") {
-        Some(ChatTemplate::Zephyr)
-    } else {
-        None
+/// A template that writes anything else, such as a turn of its own, is another. Mistral's versions
+/// differ in whether `[INST]` is a token, which the vocabulary tells.
+pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<ChatTemplate> {
+    let template = Jinja { eos: EOS, ..Jinja::new(jinja, BOS).ok()? };
+    let mistral = if has_inst_token { ChatTemplate::MistralV3 } else { ChatTemplate::MistralV1 };
+    let squeezed = |probe: &Probe| {
+        let written: String = template.write(probe, None)?.split_whitespace().collect();
+        Some(written.strip_prefix(BOS).map(str::to_owned).unwrap_or(written))
+    };
+    let [bare, told] = [probe(None, WORDS), probe(Some("Brief."), &["One?"])];
+    let bare = squeezed(&bare)?;
+    // Some refuse a system text, which LEAP then writes as others of its kind do.
+    let told = squeezed(&told);
+    [ChatTemplate::Llama3, ChatTemplate::Llama2, mistral, ChatTemplate::Zephyr].into_iter().find(
+        |&name| {
+            let is_told = |text: &String| *text == older_text(name, Some("Brief."), &["One?"]);
+            bare == older_text(name, None, WORDS) && told.as_ref().is_none_or(is_told)
+        },
+    )
+}
+
+/// What an older template writes, without its first BOS and without white space.
+fn older_text(template: ChatTemplate, system: Option<&str>, said: &[&str]) -> String {
+    let turn = |role: &str, text: &str| match template {
+        ChatTemplate::Llama3 => {
+            format!("<|start_header_id|>{role}<|end_header_id|>{text}<|eot_id|>")
+        }
+        _ => format!("<|{role}|>{text}{EOS}"),
+    };
+    let is_in_turns = matches!(template, ChatTemplate::Llama3 | ChatTemplate::Zephyr);
+    let mut out = system.filter(|_| is_in_turns).map_or(String::new(), |text| turn("system", text));
+    for (index, texts) in said.chunks(2).enumerate() {
+        let told = system.filter(|_| index == 0 && !is_in_turns).unwrap_or_default();
+        match (template, texts) {
+            (ChatTemplate::Llama2, _) if !told.is_empty() => {
+                out += &format!("[INST]<<SYS>>{told}<</SYS>>{}[/INST]", texts[0]);
+            }
+            (ChatTemplate::Llama2, _) if index > 0 => {
+                out += &format!("{BOS}[INST]{}[/INST]", texts[0]);
+            }
+            _ if is_in_turns => out += &turn("user", texts[0]),
+            _ => out += &format!("[INST]{told}{}[/INST]", texts[0]),
+        }
+        match (texts.get(1), template) {
+            (Some(answer), _) if is_in_turns => out += &turn("assistant", answer),
+            (Some(answer), _) => out += &[answer, EOS].concat(),
+            (None, ChatTemplate::Llama3) => {
+                out += "<|start_header_id|>assistant<|end_header_id|>";
+            }
+            (None, ChatTemplate::Zephyr) => out += "<|assistant|>",
+            (None, _) => {}
+        }
     }
+    out
 }
 
 /// The template that a vocabulary was made for, where no file names one.

@@ -3,6 +3,7 @@ mod published;
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::token::VOCAB_MAX;
@@ -148,11 +149,8 @@ fn impossible_json_is_refused() {
     json_error(|json| json["model"]["vocab"]["b"] = 4_000_000_000_u64.into());
     json_error(|json| json["model"]["vocab"]["b"] = (-1).into());
     json_error(|json| json["model"]["vocab"]["b"] = 0.into());
-    json_error(|json| json["model"]["merges"] = json!([["a", "x"]]));
-    json_error(|json| json["model"]["merges"] = json!([["Ġ", "a"], ["Ġ", "a"]]));
     json_error(|json| json["model"]["merges"] = json!([1]));
     json_error(|json| json["added_tokens"][0]["id"] = 1_u64.into());
-    json_error(|json| json["added_tokens"][0]["id"] = u32::MAX.into());
     json_error(|json| {
         json["added_tokens"][0]["special"] = false.into();
         json["added_tokens"][0]["lstrip"] = true.into();
@@ -160,6 +158,66 @@ fn impossible_json_is_refused() {
     for bytes in [b"{".as_slice(), b"{}", b"", b" \n", &[b'['; 1 << 16]] {
         Folder::new(&[("tokenizer.json", bytes)]).error();
     }
+}
+
+/// Each is a note: the text that they were for is written all the same.
+#[test]
+fn what_does_no_harm_in_a_vocabulary_does_not_refuse_it() {
+    let imported = |change: fn(&mut Value)| {
+        let mut json = byte_level_json();
+        change(&mut json);
+        let folder = Folder::new(&[("tokenizer.json", json.to_string().as_bytes())]);
+        folder.import().unwrap()
+    };
+    let merges = |notes: &[String]| notes.iter().any(|note| note.contains("merges cannot happen"));
+    let plain = imported(|_| {});
+    assert!(!merges(&plain.notes), "{:?}", plain.notes);
+    let more = imported(|json| json["model"]["merges"] = json!([["a", "x"], ["Ġ", "a"]]));
+    assert!(merges(&more.notes), "{:?}", more.notes);
+    assert_eq!(more.file, plain.file);
+    let twice = imported(|json| json["model"]["merges"] = json!([["Ġ", "a"], ["Ġ", "a"]]));
+    assert_eq!(twice.file, plain.file);
+    let beyond = imported(|json| {
+        let far = json!({"id": u32::MAX, "content": "<far>", "special": true});
+        json["added_tokens"].as_array_mut().unwrap().push(far);
+    });
+    assert_eq!(beyond.file, plain.file);
+    assert!(beyond.notes.iter().any(|note| note.contains("<far>")), "{:?}", beyond.notes);
+}
+
+#[test]
+fn ends_that_are_no_tokens_are_left_out_with_a_note() {
+    let imported = |config: &[u8]| {
+        // Without a template, which would bring ends of its own.
+        let plain = ("tokenizer_config.json", b"{}".as_slice());
+        let files = [("tokenizer.model", TIKTOKEN), plain, ("config.json", config)];
+        Folder::new(&files).import().unwrap()
+    };
+    let beyond = imported(br#"{"eos_token_id": [900, 1]}"#);
+    assert_eq!(beyond.file.stop_ids, [1]);
+    assert!(beyond.notes.iter().any(|note| note.contains("end token 900")), "{:?}", beyond.notes);
+    assert_eq!(imported(br#"{"eos_token_id": [-1, 2]}"#).file.stop_ids, [2]);
+    let many = imported(br#"{"eos_token_id": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1]}"#);
+    assert_eq!(many.file.stop_ids.len(), 8);
+    assert!(many.notes.iter().any(|note| note.contains("[9, 10]")), "{:?}", many.notes);
+}
+
+#[test]
+fn llama4s_vocabulary_is_not_taken_for_llama3s() {
+    let ranks = |n: u32| {
+        let line = |rank: u32| {
+            let bytes = match u8::try_from(rank) {
+                Ok(byte) => vec![byte],
+                Err(_) => rank.to_be_bytes().to_vec(),
+            };
+            format!("{} {rank}\n", base64::engine::general_purpose::STANDARD.encode(bytes))
+        };
+        (0..n).map(line).collect::<String>()
+    };
+    let error = Folder::new(&[("tokenizer.model", ranks(200_000).as_bytes())]).error();
+    assert!(error.contains("200000 ranks") && error.contains("tokenizer.json"), "{error}");
+    let llama3 = Folder::new(&[("tokenizer.model", ranks(128_000).as_bytes())]);
+    assert_eq!(llama3.import().unwrap().file.vocab.len(), 128_256);
 }
 
 #[test]
@@ -319,9 +377,9 @@ fn template_file_goes_before_the_config() {
     let folder = Folder::new(&[
         ("tokenizer.model", TIKTOKEN),
         ("tokenizer_config.json", br#"{"chat_template": "<<SYS>>"}"#),
-        ("chat_template.jinja", b"<|start_header_id|>"),
+        ("chat_template.jinja", chatml("").as_bytes()),
     ]);
-    assert_eq!(folder.import().unwrap().file.chat, ChatTemplate::Llama3);
+    assert_eq!(folder.import().unwrap().file.chat, ChatTemplate::ChatMl);
 }
 
 #[test]
@@ -333,20 +391,73 @@ fn unknown_template_is_noted_and_not_taken_for_another() {
     assert!(imported.notes[0].contains("--chat-template"), "{:?}", imported.notes);
 }
 
+/// Mistral's, as 7B has it; `turn` is what a user's text is written as.
+fn mistral(turn: &str) -> String {
+    [
+        "{{ bos_token }}{% if messages[0].role == 'system' %}{% set told = messages[0].content + '\n\n' %}\
+         {% set messages = messages[1:] %}{% endif %}{% for m in messages %}{% if m.role == 'user' %}\
+         {{ ",
+        turn,
+        " }}{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}",
+    ]
+    .concat()
+}
+
+const MISTRAL_TURN: &str =
+    "'[INST] ' + (told if loop.first and told else '') + m.content + ' [/INST]'";
+const LLAMA2: &str = "{% if messages[0].role == 'system' %}{% set told = '<<SYS>>\n' + messages[0].content \
+    + '\n<</SYS>>\n\n' %}{% set messages = messages[1:] %}{% endif %}{% for m in messages %}\
+    {% if m.role == 'user' %}{{ bos_token + '[INST] ' + (told if loop.first and told else '') \
+    + m.content | trim + ' [/INST]' }}{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}\
+    {% endfor %}";
+const ZEPHYR: &str = "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + eos_token + '\n' }}\
+    {% endfor %}{{ '<|assistant|>' }}";
+
 #[test]
-fn older_templates_are_recognised_by_their_markers() {
-    let zephyr = "'<|user|>\n' + message['content'] + eos_token";
+fn older_templates_are_recognised_but_for_white_space() {
+    let v1 = mistral(MISTRAL_TURN);
+    let last = v1.replace("loop.first and told", "loop.last and told");
+    let refuses = v1.replace("{% set told", "{{ raise_exception('no') }}{% set told");
     for (jinja, wanted) in [
-        ("<|start_header_id|>", Some(ChatTemplate::Llama3)),
-        ("<|im_start|>", None),
-        ("[INST] <<SYS>>", Some(ChatTemplate::Llama2)),
-        ("[INST] ", Some(ChatTemplate::MistralV1)),
-        (zephyr, Some(ChatTemplate::Zephyr)),
-        ("<|user|> <|end|> eos_token", None),
+        (LLAMA2, ChatTemplate::Llama2),
+        (&v1, ChatTemplate::MistralV1),
+        (&last, ChatTemplate::MistralV1),
+        (&refuses, ChatTemplate::MistralV1),
+        (ZEPHYR, ChatTemplate::Zephyr),
     ] {
-        assert_eq!(template::marked(jinja, false), wanted, "{jinja}");
+        assert_eq!(template::alike(jinja, false), Some(wanted), "{jinja}");
     }
-    assert_eq!(template::marked("[INST]", true), Some(ChatTemplate::MistralV3));
+    assert_eq!(template::alike(&v1, true), Some(ChatTemplate::MistralV3));
+}
+
+/// Mistral Small 3.2 and Ministral 3 have a turn for the system's text, functionary one of its own.
+#[test]
+fn templates_that_share_markers_with_others_are_not_taken_for_them() {
+    let v1 = mistral(MISTRAL_TURN);
+    let small = "('[SYSTEM_PROMPT]' + (told or 'Be kind.') + '[/SYSTEM_PROMPT]' if loop.first else '') \
+        + '[INST]' + m.content + '[/INST]'";
+    let only_told = small.replace("if loop.first", "if loop.first and told");
+    let header =
+        "'<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content + '<|eot_id|>'";
+    let functions = format!(
+        "{{{{ bos_token + '<|start_header_id|>system<|end_header_id|>\n\nCall.<|eot_id|>' }}}}\
+         {{% for m in messages %}}{{{{ {header} }}}}{{% endfor %}}\
+         {{{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}}}"
+    );
+    for jinja in [
+        &mistral(small),
+        &mistral(&only_told),
+        &functions,
+        &v1.replace("eos_token", "''"),
+        &v1.replace("' ' + m.content", "'[THINK][/THINK]' + m.content"),
+        &ZEPHYR.replace("eos_token", "'<|end|>'"),
+        "[INST] <<SYS>>",
+        "<|start_header_id|>",
+    ] {
+        for has_inst_token in [false, true] {
+            assert_eq!(template::alike(jinja, has_inst_token), None, "{jinja}");
+        }
+    }
 }
 
 /// ChatML as many repositories write it, with `system` where the messages bring none.
@@ -463,9 +574,6 @@ fn vocabulary_must_fit_the_model() {
     for vocab_size in [2, VOCAB_MAX + 1, usize::MAX] {
         assert!(import(&folder.0, Some(vocab_size)).is_err(), "{vocab_size}");
     }
-    let config = br#"{"eos_token_id": 900}"#;
-    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("config.json", config)]);
-    assert!(folder.error().contains("900"));
     let config = br#"{"eos_token_id": "two"}"#;
     let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("config.json", config)]);
     assert!(folder.error().contains("config.json"));
