@@ -52,6 +52,11 @@ def ask_by_openai():
     prompt = client.completions.create(model="demo", prompt="Once upon a time", temperature=0, max_tokens=8)
     assert prompt.choices[0].text == ", in a green valley, there lived", prompt
     left(lambda: client.chat.completions.create(**{**wishes, "max_tokens": 900}, stream=True))
+    # Fields of other servers that change nothing.
+    more = {"cache_prompt": True, "num_ctx": 4096, "mirostat": 0, "repeat_penalty": 1}
+    answer = client.chat.completions.create(
+        **wishes, reasoning_effort="minimal", verbosity="low", extra_body=more)
+    assert answer.choices[0].message.content == text, answer
     responded(client)
     formed(client)
     refused(client)
@@ -71,8 +76,6 @@ def responded(client):
 
 
 class Fox(pydantic.BaseModel):
-    # A story model goes on with fields of its own if it may.
-    model_config = pydantic.ConfigDict(extra="forbid")
     name: str = pydantic.Field(max_length=20)
     is_brave: bool
 
@@ -154,6 +157,8 @@ def ask_by_ollama(text):
     wishes = {"model": "demo", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 40}}
     assert client.chat(**wishes).message.content == text
     assert "".join(part.message.content for part in client.chat(**wishes, stream=True)) == text
+    assert client.generate("demo").done_reason == client.chat("demo").done_reason == "load"
+    assert client.generate("demo", keep_alive=0).done_reason == "unload"
     answer = client.chat(**wishes, format=Fox.model_json_schema())
     Fox.model_validate_json(answer.message.content)
     answer = client.chat(**wishes, logprobs=True, top_logprobs=2)

@@ -208,7 +208,8 @@ fn tools(value: &Value, words: Words) -> Option<GrammarFilter> {
     let fields = Fields::of(value, "").ok()?;
     let tools = Tools::read(&fields).ok()??;
     tools.tell(words, None, &mut Vec::new());
-    tools.filter((words, &TOKENIZER), &GRAMMARS, (false, TOKENIZER.stop_ids())).ok()
+    let ending = (false, TOKENIZER.stop_ids());
+    tools.filter((words, &TOKENIZER), &GRAMMARS, (ending, None)).ok()
 }
 
 /// Takes tokens that may come; a text that is complete is one.

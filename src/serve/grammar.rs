@@ -96,7 +96,7 @@ impl Grammars {
         let read = || {
             let mut matcher = Matcher::new(self.factory.create_parser(grammar));
             // What is wrong is told here rather than in the middle of an answer.
-            matcher.compute_mask().map(|_| matcher).map_err(|e| first_line(&e.to_string()))
+            matcher.compute_mask().map(|_| matcher).map_err(|e| cause(&e.to_string()))
         };
         let matcher = thread::scope(|scope| {
             let reader = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, read);
@@ -128,6 +128,15 @@ pub(super) fn with_options(mut schema: Value) -> Value {
         object.entry("x-guidance").or_insert(options);
     }
     schema
+}
+
+/// What is wrong with a grammar, without where in it and what it was about.
+fn cause(text: &str) -> String {
+    const WHAT: &str = "failed to compile JSON schema: ";
+    let found = text.lines().find_map(|line| line.strip_prefix("error: "));
+    let first = text.lines().next().unwrap_or_default();
+    let first = first.split_once(WHAT).map_or(first, |(_, first)| first);
+    found.unwrap_or(first).to_owned()
 }
 
 fn first_line(text: &str) -> String {

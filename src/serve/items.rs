@@ -164,13 +164,15 @@ impl Response {
         self.tell_of_item(event, fields);
     }
 
-    /// The last item gets no more.
+    /// The last item gets no more. Arguments of a call that was cut are not said to be done: clients read them
+    /// then.
     fn end_item(&mut self, status: &str) {
         let (Some(kind), Some(item)) = (self.open.take(), self.items.last_mut()) else { return };
         item["status"] = json!(status);
         let item = item.clone();
         let text = &item["content"][0]["text"];
         match kind {
+            Kind::Call if status != "completed" => {}
             Kind::Call => self.tell_of_item(
                 "response.function_call_arguments.done",
                 json!({"name": item["name"], "arguments": item["arguments"]}),

@@ -260,6 +260,8 @@ pub(super) fn text_of(fields: &Fields<'_>, name: &str, types: &[&str]) -> Result
                 let part = Fields::of(part, &fields.path_of(&format!("{name}[{index}]")))?;
                 match (part.string("type")?, part.string("text")?) {
                     (Some(kind), Some(text)) if types.contains(&kind) => whole += text,
+                    // Thoughts do not stay in a conversation.
+                    (Some("thinking" | "redacted_thinking" | "reasoning"), _) => {}
                     _ => return Err(part.bad("type", "is not text: nothing else is read")),
                 }
             }

@@ -35,6 +35,7 @@ mod page;
 mod plain;
 mod responses;
 mod runner;
+mod schema;
 mod server;
 mod service;
 mod tools;

@@ -59,23 +59,14 @@ fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     Ok(thinking)
 }
 
-/// `response_format`: text, any JSON object, or that of a schema.
+/// `response_format`, or what llama.cpp's server calls `json_schema`.
 fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
-    const FIELD: &str = "response_format";
-    let Some(format) = fields.get(FIELD) else { return Ok(None) };
-    let format = Fields::of(format, FIELD)?;
-    let schema = match format.string("type")? {
-        Some("text") => return Ok(None),
-        Some("json_object") => json!({"type": "object"}),
-        Some("json_schema") => {
-            let named =
-                format.get("json_schema").ok_or_else(|| format.bad("json_schema", "is missing"))?;
-            let named = Fields::of(named, &format.path_of("json_schema"))?;
-            named.get("schema").ok_or_else(|| named.bad("schema", "is missing"))?.clone()
-        }
-        _ => return Err(format.bad("type", "is none of text, json_object and json_schema")),
-    };
-    Ok(Some(TextForm { schema, field: FIELD }))
+    let is_something = |value: &&Value| value.as_object().is_none_or(|object| !object.is_empty());
+    match (fields.get("response_format").filter(is_something), fields.get("json_schema")) {
+        (Some(format), _) => TextForm::read(format, "response_format"),
+        (None, Some(schema)) => Ok(Some(TextForm { schema: schema.clone(), field: "json_schema" })),
+        (None, None) => Ok(None),
+    }
 }
 
 /// What a request says about its answers, beside their prompts.
@@ -190,7 +181,7 @@ pub(super) fn complete(
     const N_PREDICT: usize = 16;
     let fields = Fields::of(body, "")?;
     let form = Form::read(service, &fields, (N_PREDICT, odds::text_wish(&fields)?))?;
-    let suffix = fields.string("suffix")?;
+    let suffix = fields.string("suffix")?.filter(|suffix| !suffix.is_empty());
     let prompts = prompts(&fields)?;
     if prompts.len() * form.n as usize > ANSWERS_MAX as usize {
         return Err(fields.bad("prompt", &format!("and n ask for more than {ANSWERS_MAX} answers")));

@@ -58,17 +58,7 @@ fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
 fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     let Some(text) = fields.get("text") else { return Ok(None) };
     let text = Fields::of(text, "text")?;
-    let Some(format) = text.get("format") else { return Ok(None) };
-    let format = Fields::of(format, "text.format")?;
-    let schema = match format.string("type")? {
-        Some("text") => return Ok(None),
-        Some("json_object") => json!({"type": "object"}),
-        Some("json_schema") => {
-            format.get("schema").ok_or_else(|| format.bad("schema", "is missing"))?.clone()
-        }
-        _ => return Err(format.bad("type", "is none of text, json_object and json_schema")),
-    };
-    Ok(Some(TextForm { schema, field: "text.format" }))
+    text.get("format").map_or(Ok(None), |format| TextForm::read(format, "text.format"))
 }
 
 /// `tools` and `tool_choice`, which have no `function` around what they say here.
@@ -86,7 +76,9 @@ fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
         nested.push(json!({"type": "function", "function": function}));
     }
     let choice = match &body["tool_choice"] {
-        named @ Value::Object(_) => json!({"function": {"name": named["name"]}}),
+        named @ Value::Object(fields) if fields.contains_key("name") => {
+            json!({"type": "function", "function": {"name": named["name"]}})
+        }
         word => word.clone(),
     };
     let body = json!({"tools": nested, "tool_choice": choice,

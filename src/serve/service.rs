@@ -4,15 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
+
 use super::divide::Divider;
 use super::error::ApiError;
 use super::fields::Fields;
-use super::grammar::Grammars;
+use super::grammar::{GrammarFilter, Grammars};
 use super::jobs::Desk;
 use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
+use super::schema;
 use super::tools::{CallFilter, Words};
-use super::wish::{TextForm, Thinking, Wish};
+use super::wish::{Thinking, Wish};
 use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
@@ -242,26 +245,44 @@ impl Service {
         wish: &Wish,
         ending: (bool, &[u32]),
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
-        let (field, filter) = match (&wish.form, &wish.tools) {
+        let form = wish.form.as_ref();
+        let schema = match form {
+            None => None,
+            Some(form) => Some(schema::closed(form.schema.clone())),
+        };
+        let problem = |field: &str, e: String| {
+            ApiError::field(field, format!("{field} cannot be followed: {e}"))
+        };
+        let of_form = |filter: Result<GrammarFilter, String>| {
+            filter.map_err(|e| problem(form.map_or("", |form| form.field), e))
+        };
+        let filter = match (&schema, &wish.tools) {
             (None, None) => return Ok(None),
-            (Some(form), Some(_)) => {
-                return Err(ApiError::field(
-                    form.field,
-                    format!("{} goes without tools", form.field),
-                ));
-            }
-            (Some(TextForm { schema, field }), None) => {
-                (*field, self.grammars().and_then(|grammars| grammars.schema(schema, ending.1)))
-            }
-            (None, Some(tools)) => {
+            (Some(schema), None) => of_form(self.form(schema, ending.1))?,
+            (schema, Some(tools)) => {
+                // A form that cannot be followed is told of as such.
+                if let Some(schema) = schema {
+                    of_form(self.form(schema, ending.1))?;
+                }
                 let words = self.words().ok_or_else(|| self.no_words())?;
-                let filter = |grammars| tools.filter((words, &self.tokenizer), grammars, ending);
-                ("tools", self.grammars().and_then(filter))
+                let place = (words, &*self.tokenizer);
+                let filter = |grammars| tools.filter(place, grammars, (ending, schema.as_ref()));
+                self.grammars().and_then(filter).map_err(|e| problem("tools", e))?
             }
         };
-        let problem =
-            |e: String| ApiError::field(field, format!("{field} cannot be followed: {e}"));
-        Ok(Some(Box::new(filter.map_err(problem)?)))
+        Ok(Some(Box::new(filter)))
+    }
+
+    /// What keeps a text in the form of a schema; if that cannot be, which part of it, and why.
+    fn form(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
+        let grammars = self.grammars()?;
+        grammars.schema(schema, stop_ids).map_err(|cause| {
+            let follow = |part: &Value| grammars.schema(part, stop_ids).map(drop);
+            match schema::fault(schema, &follow) {
+                Some((path, cause)) if !path.is_empty() => format!("{path}: {cause}"),
+                _ => cause,
+            }
+        })
     }
 
     /// The job of what follows `prompt`: what `leap run -p` gives.

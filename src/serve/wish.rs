@@ -1,6 +1,6 @@
 //! What a request says of its answer, beside what the answer is to.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::fields::Fields;
@@ -43,9 +43,35 @@ pub(super) struct TextForm {
     pub(super) field: &'static str,
 }
 
+impl TextForm {
+    /// The form that the field `field` holds as `format`: text, any JSON object, or that of a schema, in its
+    /// wrapper or without.
+    pub(super) fn read(format: &Value, field: &'static str) -> Result<Option<TextForm>, ApiError> {
+        let format = Fields::of(format, field)?;
+        let flat = format.get("schema").cloned();
+        let schema = match format.string("type")? {
+            Some("text") => return Ok(None),
+            Some("json_object") => flat.unwrap_or_else(|| json!({"type": "object"})),
+            Some("json_schema") => match (flat, format.get("json_schema")) {
+                (Some(schema), None) => schema,
+                (None, None) => return Err(format.bad("schema", "is missing")),
+                (_, Some(named)) => {
+                    let named = Fields::of(named, &format.path_of("json_schema"))?;
+                    named.get("schema").ok_or_else(|| named.bad("schema", "is missing"))?.clone()
+                }
+            },
+            _ => return Err(format.bad("type", "is none of text, json_object and json_schema")),
+        };
+        Ok(Some(TextForm { schema, field }))
+    }
+}
+
 impl Thinking {
     /// How much, as a word: `none` is not at all. Models that know no degrees think, or do not.
     pub(super) fn with_effort(word: &str) -> Thinking {
+        if matches!(word, "" | "auto" | "default") {
+            return Thinking::default();
+        }
         let effort = match word {
             "none" | "minimal" => Some("low"),
             "xhigh" | "max" => Some("high"),

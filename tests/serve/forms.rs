@@ -132,7 +132,7 @@ fn schemas_that_cannot_be_followed_are_refused_and_stop_nobody() {
     for (body, wanted) in [
         (json!({"response_format": "json"}), "response_format"),
         (json!({"response_format": {"type": "xml"}}), "response_format.type"),
-        (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
+        (json!({"response_format": {"type": "json_schema"}}), "response_format.schema"),
         (
             json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
             "response_format.json_schema.schema",
@@ -329,4 +329,108 @@ fn tools_are_called_as_llama3_and_mistral_want() {
     let body = json!({"messages": chat("Light!"), "tools": tools()}).to_string();
     let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
     assert!(head.starts_with("HTTP/1.1 400 ") && text.contains(r#""param":"tools""#), "{text}");
+}
+
+/// The schema of field case 07: a lookahead, which cannot be enforced.
+fn mail() -> Value {
+    json!({"type": "object", "required": ["to", "urgent"], "properties": {
+        "to": {"type": "string", "pattern": "^(?!x)[a-z]+$", "maxLength": 8},
+        "tags": {"type": "array", "uniqueItems": true, "maxItems": 1, "items": {"enum": ["a", "b"]}},
+        "urgent": {"type": "boolean"}}})
+}
+
+fn tool(name: &str, parameters: Value) -> Value {
+    json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+}
+
+#[test]
+fn a_parameter_that_cannot_be_enforced_leaves_the_tool_usable() {
+    let folder = Folder::new();
+    let served = Served::start(&[&qwen3(&folder), "--ctx", "2048"]);
+    let ping = tool("ping", json!({"type": "object", "properties": {}}));
+    let strange = tool("strange", json!({"type": "strange"}));
+    let tools = json!([ping, tool("mail", mail()), strange]);
+    for seed in 1..4 {
+        let body = json!({"messages": chat("hi"), "tools": tools, "max_tokens": 4, "seed": seed});
+        served.post("/v1/chat/completions", &body);
+        let body = json!({"messages": chat("hi"), "tools": tools, "stream": false, "options": {"num_predict": 4}});
+        served.post("/api/chat", &body);
+    }
+    // Where a call has to come, the error says tool, field and cause.
+    for choice in [json!("required"), json!({"type": "function", "function": {"name": "mail"}})] {
+        let body = json!({"messages": chat("hi"), "tools": [ping, tool("mail", mail())], "tool_choice": choice});
+        let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
+        let error: Value = serde_json::from_str(&text).unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+        for part in ["\"mail\"", "properties.to", "look-around"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+    let schema = json!({"type": "object", "properties": {"tags": {"items": {"pattern": "(?=x)"}}}});
+    let format = json!({"type": "json_schema", "schema": schema});
+    let body = json!({"messages": chat("hi"), "response_format": format}).to_string();
+    let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
+    assert!(text.contains("properties.tags.items: look-around"), "{text}");
+}
+
+#[test]
+fn a_form_and_tools_go_together() {
+    let folder = Folder::new();
+    let served = Served::start(&[&qwen3(&folder), "--ctx", "2048"]);
+    let format = json!({"type": "json_schema", "json_schema": {"name": "p", "schema": person()}});
+    for seed in 1..7 {
+        let body = json!({"messages": chat("Light!"), "tools": tools(), "response_format": format,
+            "seed": seed, "temperature": 1.5, "parallel_tool_calls": false});
+        let answer = served.post("/v1/chat/completions", &body);
+        let message = &answer["choices"][0]["message"];
+        match message["tool_calls"].as_array() {
+            Some(calls) => check_call(&calls[0]),
+            None => assert!(is_person(text_of(&answer)), "{answer}"),
+        }
+        let body = json!({"messages": chat("Light!"), "tools": tools(), "format": person(), "stream": false,
+            "options": {"seed": seed}});
+        let answer = served.post("/api/chat", &body);
+        let is_called = answer["message"]["tool_calls"].is_array();
+        assert!(is_called || is_person(text_of(&answer)), "{answer}");
+    }
+    // A call that has to come has the form of one.
+    let body = json!({"messages": chat("Light!"), "tools": tools(), "response_format": format,
+        "tool_choice": "required", "seed": 1, "parallel_tool_calls": false});
+    let answer = served.post("/v1/chat/completions", &body);
+    check_call(&answer["choices"][0]["message"]["tool_calls"][0]);
+}
+
+#[test]
+fn forms_have_the_keys_that_their_schema_names() {
+    let served = Served::start(&["--streams", "3"]);
+    let schema = json!({"type": "object", "required": ["name", "friend"], "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "friend": {"$ref": "#/$defs/friend"}},
+        "$defs": {"friend": {"properties": {"is_brave": {"type": "boolean"}}, "required": ["is_brave"],
+            "type": "object"}}});
+    let formats = [
+        json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}),
+        json!({"type": "json_schema", "schema": schema}),
+        json!({"type": "json_schema", "name": "x", "strict": false, "schema": schema}),
+        json!({"type": "json_object", "schema": schema}),
+    ];
+    let is_whole = |text: &str| {
+        let form: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(form.as_object().unwrap().len(), 2, "{form}");
+        assert!(form["friend"].as_object().unwrap().len() == 1, "{form}");
+    };
+    for seed in 1..6 {
+        let wishes = json!({"messages": chat(FOX), "max_tokens": 300, "seed": seed});
+        for format in &formats {
+            let mut body = wishes.clone();
+            body["response_format"] = format.clone();
+            is_whole(text_of(&served.post("/v1/chat/completions", &body)));
+        }
+        let mut body = wishes.clone();
+        body["json_schema"] = schema.clone();
+        is_whole(text_of(&served.post("/v1/chat/completions", &body)));
+        let body = json!({"messages": chat(FOX), "format": schema, "stream": false, "options": {"seed": seed}});
+        is_whole(text_of(&served.post("/api/chat", &body)));
+    }
 }

@@ -97,3 +97,23 @@ fn responses_have_forms_and_call_tools() {
         assert_eq!(error["error"]["param"], field, "{error}");
     }
 }
+
+#[test]
+fn a_call_that_is_cut_is_incomplete_before_anybody_reads_its_arguments() {
+    let served = Served::start(&[]);
+    let mut tool = tools()[1]["function"].clone();
+    tool["type"] = json!("function");
+    let mut body =
+        json!({"input": "Light!", "tools": [tool], "tool_choice": "required", "seed": 1});
+    let n = served.post("/v1/responses", &body)["usage"]["output_tokens"].as_u64().unwrap();
+    body["max_output_tokens"] = json!(n - 4);
+    let whole = served.post("/v1/responses", &body);
+    let call = &whole["output"][0];
+    assert_eq!((&call["type"], &call["status"]), (&json!("function_call"), &json!("incomplete")));
+    let events = events(&served, &body);
+    let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert!(!kinds.contains(&"response.function_call_arguments.done"), "{kinds:?}");
+    let done = events.iter().find(|event| event["type"] == "response.output_item.done").unwrap();
+    assert_eq!(done["item"]["status"], "incomplete");
+    assert_eq!(kinds.last(), Some(&"response.incomplete"));
+}

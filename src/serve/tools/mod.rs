@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
+use super::schema::{Follow, closed, fault, loosened};
 use crate::tokenizer::{ChatRole, Tokenizer};
 
 /// Most tools of a request.
@@ -64,10 +65,10 @@ impl Tools {
         let may_repeat = fields.flag("parallel_tool_calls")?.unwrap_or(true);
         let choice = match fields.get("tool_choice") {
             None => ToolChoice::Auto,
-            Some(Value::String(word)) => match word.as_str() {
-                "none" => return Ok(None),
-                "auto" => ToolChoice::Auto,
-                "required" => ToolChoice::Required,
+            Some(word) if choice_word(word).is_some() => match choice_word(word) {
+                Some("none") => return Ok(None),
+                Some("auto") => ToolChoice::Auto,
+                Some("required" | "any") => ToolChoice::Required,
                 _ => return Err(fields.bad("tool_choice", "is none of none, auto and required")),
             },
             Some(named) => {
@@ -122,15 +123,63 @@ impl Tools {
     }
 
     /// What calls have to look like in a text that `stop_ids` end. In thoughts, with which it may
-    /// begin, there are none.
+    /// begin, there are none. With `form` a text without calls is JSON of that schema.
+    ///
+    /// What of a tool's parameters cannot be followed is left free where the model calls tools as it likes.
     ///
     /// # Errors
-    /// If a tool's parameters are no schema that can be followed.
+    /// If it has to call one, and a tool's parameters are no schema that can be followed.
     pub(super) fn filter(
         &self,
-        (words, tokenizer): (Words, &Tokenizer),
+        place: (Words, &Tokenizer),
         grammars: &Grammars,
-        (begins_thinking, stop_ids): (bool, &[u32]),
+        (ending, form): ((bool, &[u32]), Option<&Value>),
+    ) -> Result<GrammarFilter, String> {
+        let schemas = self.parameters()?;
+        let compile = |schemas: &[Value]| self.compile(place, (grammars, schemas), (ending, form));
+        let cause = match compile(&schemas) {
+            Ok(filter) => return Ok(filter),
+            Err(cause) => cause,
+        };
+        let follow = |schema: &Value| grammars.schema(schema, ending.1).map(drop);
+        match self.choice {
+            ToolChoice::Required => Err(self.fault(&schemas, &follow).unwrap_or(cause)),
+            ToolChoice::Auto => {
+                let loosened: Vec<Value> =
+                    schemas.iter().map(|schema| an_object(loosened(schema, &follow))).collect();
+                let any = vec![an_object(json!({})); schemas.len()];
+                compile(&loosened).or_else(|_| compile(&any))
+            }
+        }
+    }
+
+    /// The schemas of the tools' arguments.
+    fn parameters(&self) -> Result<Vec<Value>, String> {
+        let one = |tool: &Value| {
+            // A function without parameters takes none.
+            let none = json!({"properties": {}});
+            let schema = tool["function"].get("parameters").filter(|schema| !schema.is_null());
+            let schema = schema.unwrap_or(&none);
+            check_len(schema)?;
+            Ok(closed(an_object(schema.clone())))
+        };
+        self.definitions.iter().map(one).collect()
+    }
+
+    /// Which part of which tool's parameters cannot be followed, and why.
+    fn fault(&self, schemas: &[Value], follow: Follow<'_>) -> Option<String> {
+        self.definitions.iter().zip(schemas).find_map(|(tool, schema)| {
+            let (path, cause) = fault(schema, follow)?;
+            let gap = if path.is_empty() { "" } else { "." };
+            Some(format!("{}, parameters{gap}{path}: {cause}", tool["function"]["name"]))
+        })
+    }
+
+    fn compile(
+        &self,
+        (words, tokenizer): (Words, &Tokenizer),
+        (grammars, schemas): (&Grammars, &[Value]),
+        ((begins_thinking, stop_ids), form): ((bool, &[u32]), Option<&Value>),
     ) -> Result<GrammarFilter, String> {
         let marks = words.marks();
         let token = match marks.is_token {
@@ -140,13 +189,18 @@ impl Tools {
             }
             false => None,
         };
-        let rest = self.grammar(words)?;
-        match self.choice {
-            ToolChoice::Required => {
-                let sign = token.map_or_else(|| quoted(marks.sign), |id| format!("<[{id}]>"));
+        let rest = self.grammar(words, schemas);
+        let sign = token.map_or_else(|| quoted(marks.sign), |id| format!("<[{id}]>"));
+        match (self.choice, form) {
+            (ToolChoice::Required, _) => {
                 grammars.lark(format!("start: {sign} rest\n{rest}"), None, stop_ids)
             }
-            ToolChoice::Auto => {
+            (ToolChoice::Auto, Some(form)) => {
+                let form = with_options(form.clone());
+                let start = format!("start: {sign} rest | form\nform: %json {form}");
+                grammars.lark(format!("{start}\n{rest}"), None, stop_ids)
+            }
+            (ToolChoice::Auto, None) => {
                 let sign = match token {
                     Some(id) => Sign::token(id),
                     None if marks.is_whole => Sign::at_start(marks.sign),
@@ -157,22 +211,15 @@ impl Tools {
         }
     }
 
-    /// The rule `rest` of what follows the sign of calls, and those that it names.
-    fn grammar(&self, words: Words) -> Result<String, String> {
+    /// The rule `rest` of what follows the sign of calls, and those that it names; arguments are those of
+    /// `schemas`.
+    fn grammar(&self, words: Words, schemas: &[Value]) -> String {
         let marks = words.marks();
         let (mut names, mut rules) = (Vec::new(), String::new());
-        for (index, tool) in self.definitions.iter().enumerate() {
-            let function = &tool["function"];
-            let any = json!({"type": "object"});
-            let mut schema = function.get("parameters").unwrap_or(&any).clone();
-            // Arguments are an object, whatever else they are.
-            if let Some(object) = schema.as_object_mut() {
-                object.entry("type").or_insert(json!("object"));
-            }
-            check_len(&schema)?;
-            let head = quoted(&format!("{}{}", function["name"], marks.middle));
+        for (index, (tool, schema)) in self.definitions.iter().zip(schemas).enumerate() {
+            let head = quoted(&format!("{}{}", tool["function"]["name"], marks.middle));
             names.push(format!("call{index}"));
-            let schema = with_options(schema);
+            let schema = with_options(schema.clone());
             rules += &format!(
                 "call{index}: {head} arguments{index}\narguments{index}: %json {schema}\n"
             );
@@ -183,8 +230,25 @@ impl Tools {
             None => String::new(),
         };
         let (head, end) = (quoted(marks.head), quoted(marks.end));
-        Ok(format!("rest: {head} call {more} {end}\ncall: {names}\n{rules}"))
+        format!("rest: {head} call {more} {end}\ncall: {names}\n{rules}")
     }
+}
+
+/// What `tool_choice` says, unless it names a tool: a word, or an object of such a type.
+fn choice_word(choice: &Value) -> Option<&str> {
+    let word = match choice {
+        Value::Object(fields) => fields.get("type")?,
+        word => word,
+    };
+    word.as_str().filter(|word| *word != "function")
+}
+
+/// The same schema of an object: arguments are one, whatever else they are.
+fn an_object(mut schema: Value) -> Value {
+    if let Some(object) = schema.as_object_mut() {
+        object.entry("type").or_insert(json!("object"));
+    }
+    schema
 }
 
 /// A text as grammars write it.
@@ -215,5 +279,63 @@ mod tests {
         }
         let none = json!({"tools": [tool], "tool_choice": "none"});
         assert_eq!(Tools::read(&Fields::of(&none, "").unwrap()), Ok(None));
+    }
+
+    /// Whether a text with these tokens may come.
+    #[cfg(feature = "forms")]
+    fn accepts(filter: &GrammarFilter, tokenizer: &Tokenizer, text: &str) -> bool {
+        use crate::engine::TokenFilter;
+        let (mut filter, mut ids) = (filter.clone(), Vec::new());
+        tokenizer.encode(text, &mut ids);
+        ids.into_iter().all(|id| {
+            let mut logits = vec![0.0; 4096];
+            filter.restrict(&mut logits).unwrap();
+            logits[id as usize] == 0.0 && filter.take(id).is_ok()
+        })
+    }
+
+    #[cfg(feature = "forms")]
+    #[test]
+    fn what_cannot_be_enforced_is_left_free_and_all_else_is_kept() {
+        use crate::format::tokenizer::TokenizerFile;
+        let file = include_bytes!("../../../models/demo.tokenizer.bin");
+        let tokenizer = Tokenizer::new(TokenizerFile::parse(file, None).unwrap()).unwrap();
+        let tokenizer = std::sync::Arc::new(tokenizer);
+        let stop_ids = tokenizer.stop_ids().to_vec();
+        let grammars = Grammars::new(std::sync::Arc::clone(&tokenizer), 4096, &stop_ids).unwrap();
+        let parameters = json!({"type": "object", "required": ["to", "urgent"], "properties": {
+            "to": {"type": "string", "pattern": "^(?!x)[a-z]+$"},
+            "tags": {"type": "array", "uniqueItems": true, "items": {"enum": ["a", "b"]}},
+            "urgent": {"type": "boolean"}}});
+        let body = json!({"tools": [{"function": {"name": "ping"}},
+            {"function": {"name": "mail", "parameters": parameters}}]});
+        let tools = Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap();
+        let place = (Words::Hermes, &*tokenizer);
+        let form =
+            json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+        let form = closed(form);
+        let alone = tools.filter(place, &grammars, ((false, &stop_ids), None)).unwrap();
+        let formed = tools.filter(place, &grammars, ((false, &stop_ids), Some(&form))).unwrap();
+        let call = |name: &str, arguments: &str| {
+            format!(
+                "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>"
+            )
+        };
+        for (text, is_call) in [
+            (call("mail", r#"{"to": "X y", "tags": ["a", "a"], "urgent": true}"#), true),
+            (call("ping", "{}"), true),
+            (call("mail", r#"{"to": "x", "tags": ["c"], "urgent": true}"#), false),
+            (call("mail", r#"{"to": "x", "urgent": 3}"#), false),
+            (call("mail", r#"{"to": "x", "urgent": true, "more": 1}"#), false),
+            (call("ping", r#"{"more": 1}"#), false),
+            (call("pong", "{}"), false),
+        ] {
+            assert_eq!(accepts(&alone, &tokenizer, &text), is_call, "{text}");
+            assert_eq!(accepts(&formed, &tokenizer, &text), is_call, "{text}");
+        }
+        assert!(accepts(&formed, &tokenizer, r#"{"a": 3}"#));
+        assert!(!accepts(&formed, &tokenizer, r#"{"a": "x"}"#));
+        assert!(!accepts(&formed, &tokenizer, "Hello"));
+        assert!(accepts(&alone, &tokenizer, "Hello"));
     }
 }
