@@ -72,6 +72,7 @@ mod fetch;
 pub mod format;
 mod kernels;
 mod model;
+mod numerics;
 mod pack;
 mod pool;
 mod quant;

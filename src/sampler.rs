@@ -8,6 +8,8 @@ use std::f64::consts::{LN_2, LOG2_E};
 
 use half::f16;
 
+use crate::numerics::ln;
+
 /// Distances fall into the bins of the non-negative finite f16 values.
 const BINS: usize = f16::INFINITY.to_bits() as usize + 1;
 
@@ -207,7 +209,7 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = argmax(logits).map_or(0.0, |id| logits[id as usize]);
     let distances = logits.iter().map(|&logit| logit - max).filter(|distance| !distance.is_nan());
     let sum: f64 = distances.map(|distance| f64::from(exp(distance))).sum();
-    f64::from(max) + sum.ln()
+    f64::from(max) + ln(sum)
 }
 
 /// The largest number in `block`; negative infinity if there is none. Several comparisons are under

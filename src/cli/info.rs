@@ -15,6 +15,7 @@ use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerpr
 use crate::format::{FormatError, stand_in};
 use crate::kernels::Isa;
 use crate::model::cached_layers;
+use crate::numerics::NUMERICS;
 use crate::pack;
 use crate::sys::map::Map;
 
@@ -215,6 +216,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("file", "model"),
         number("version", f64::from(header.weights.version())),
         text("weights", &header.weights.to_string()),
+        number("numerics", f64::from(NUMERICS)),
         text("packed_for", &packed_for(header)),
         text("architecture", &format!("{:?}", header.architecture).to_lowercase()),
         text("features", &features(header)),

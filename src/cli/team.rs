@@ -149,6 +149,7 @@ impl<'a> TeamBoard<'a> {
             dtype: self.flags.wire,
             is_master: false,
             name: hello::name(&self.nodes[self.own].name),
+            ..RingInfo::default()
         })
     }
 

@@ -256,7 +256,9 @@ fn largest(x: F32Lanes) -> f32 {
     larger(larger(four[0], four[2]), larger(four[1], four[3]))
 }
 
-/// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]`.
+/// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]` of one block of positions.
+///
+/// The sum begins at 0 and joins `out` by one fused multiply-add, so that blocks can be summed independently.
 #[inline(always)]
 pub(super) fn weigh<const FMA: bool>(
     weights: &[f32],
@@ -291,17 +293,19 @@ fn weigh_columns<const FMA: bool, const N: usize>(
     correction: f32,
     out: &mut [f32; N],
 ) {
-    let mut sums = out.map(|out| out * correction);
+    let mut sums = [0.0; N];
     for (weight, values) in weights.iter().zip(values.chunks_exact(head_dim)) {
         let values: &[f32] = &values[at..][..N];
         for i in 0..N {
             sums[i] = fma::<FMA>(*weight, values[i], sums[i]);
         }
     }
-    *out = sums;
+    for (out, sum) in out.iter_mut().zip(sums) {
+        *out = fma::<FMA>(*out, correction, sum);
+    }
 }
 
-/// As [`weigh`] for four queries and the columns from `from` on, `N` at once: as many as have their
+/// [`weigh`] for four queries and the columns from `from` on, `N` at once: as many as have their
 /// sums in registers.
 #[inline(always)]
 pub(super) fn weigh_4<const FMA: bool, const N: usize>(
@@ -315,11 +319,6 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     let whole = from + (head_dim - from) / N * N;
     for at in (from..whole).step_by(N) {
         let mut sums = [[0.0; N]; 4];
-        for i in 0..4 {
-            for (sum, out) in sums[i].iter_mut().zip(&out[i][at..][..N]) {
-                *sum = out * corrections[i];
-            }
-        }
         for (j, values) in values.chunks_exact(head_dim).enumerate() {
             let values = &values[at..][..N];
             for i in 0..4 {
@@ -329,7 +328,9 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
             }
         }
         for i in 0..4 {
-            out[i][at..][..N].copy_from_slice(&sums[i]);
+            for (out, sum) in out[i][at..][..N].iter_mut().zip(sums[i]) {
+                *out = fma::<FMA>(*out, corrections[i], sum);
+            }
         }
     }
     for (i, out) in out.into_iter().enumerate() {

@@ -240,12 +240,6 @@ fn weigh_columns(
 ) {
     let head_dim = out[0].len();
     let mut sums = [[_mm512_setzero_ps(); COLUMNS / 16]; 4];
-    for i in 0..4 {
-        let (columns, _) = out[i][at..][..COLUMNS].as_chunks();
-        for c in 0..COLUMNS / 16 {
-            sums[i][c] = _mm512_mul_ps(load(&columns[c]), _mm512_set1_ps(corrections[i]));
-        }
-    }
     let [a, b, c, d] = weights;
     let weights = a.iter().zip(b).zip(c.iter().zip(d));
     for (((a, b), (c, d)), values) in weights.zip(values.chunks_exact(head_dim)) {
@@ -259,9 +253,11 @@ fn weigh_columns(
         }
     }
     for i in 0..4 {
+        let correction = _mm512_set1_ps(corrections[i]);
         let (columns, _) = out[i][at..][..COLUMNS].as_chunks_mut();
         for c in 0..COLUMNS / 16 {
-            store(&mut columns[c], sums[i][c]);
+            let joined = _mm512_fmadd_ps(load(&columns[c]), correction, sums[i][c]);
+            store(&mut columns[c], joined);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use crate::format::model::{Header, Rope, RopeScaling};
+use crate::numerics::{ln, pow, sin_cos};
 
 /// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each rotation that
 /// layers use: in texts that are not long, and in those that are.
@@ -30,14 +31,14 @@ impl Frequencies {
 
 fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
     let dim = header.rotary_dim();
-    let plain = |pair: usize| rope.theta.powf(-2.0 * pair as f64 / dim as f64);
+    let plain = |pair: usize| pow(rope.theta, -2.0 * pair as f64 / dim as f64);
     let frequency = |pair: usize| match rope.scaling {
         Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, is_truncated }) => {
             let width = dim as f64;
             // The pair that turns so often in the training's context.
             let end = |turns: f32| {
                 let ctx = f64::from(original_ctx) / (TAU * f64::from(turns));
-                width * ctx.ln() / (2.0 * rope.theta.ln())
+                width * ln(ctx) / (2.0 * ln(rope.theta))
             };
             let (ends, most) = ([end(beta_fast), end(beta_slow)], width - 1.0);
             plain(pair) * yarn(pair, (ends, most), factor.into(), is_truncated)
@@ -89,7 +90,7 @@ pub(super) fn angles(
 ) {
     let magnitude = f64::from(magnitude);
     for ((frequency, cos), sin) in frequencies.iter().zip(cos).zip(sin) {
-        let (s, c) = (pos as f64 * frequency).sin_cos();
+        let (s, c) = sin_cos(pos as f64 * frequency);
         *cos = (c * magnitude) as f32;
         *sin = (s * magnitude) as f32;
     }

@@ -29,6 +29,7 @@ fn config(layers: std::ops::Range<u32>, key: Option<u8>) -> LinkConfig {
         wish: Some(layers.clone()),
         dtype: Dtype::F32,
         name: name("test"),
+        ..RingInfo::default()
     };
     let key = key.map(|byte| Key::new([byte; 32]));
     LinkConfig::new(node, key, [layers.start as u8 + 1; 32])

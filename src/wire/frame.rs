@@ -18,7 +18,7 @@
 //! 24      u16      rows in this frame; streams (OPEN); pages that all nodes so far have read (FETCH)
 //! 26      u16      spans (ACTIVATIONS); lines (OPEN); pages (PAGES, KEEP, FETCH)
 //! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
-//! 30      u16      zero
+//! 30      u16      numerics (OPEN)
 //! 32      u32      context length (OPEN)
 //! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
 //! 40      u32      bytes (KV); pages of keys and values (OPEN)
@@ -59,6 +59,7 @@ use super::line::{emit_line, parse_line};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
 use super::{Dtype, WireError, boards};
+use crate::numerics::NUMERICS;
 
 pub use super::activations::Activations;
 pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
@@ -333,6 +334,9 @@ impl Repr {
                 if usize::from(n_lines.max(n_assigned)) > NODES_MAX {
                     return Err(WireError::Field("number of nodes"));
                 }
+                if u16_at(header, 30) != u16::from(NUMERICS) {
+                    return Err(WireError::Field("numerics"));
+                }
                 let sizes = Sizes::parse(header, wire)?;
                 let from = match header[7] {
                     0 => None,
@@ -401,6 +405,7 @@ impl Repr {
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 26, &n_lines.to_le_bytes());
                 put(header, 28, &n_assigned.to_le_bytes());
+                put(header, 30, &u16::from(NUMERICS).to_le_bytes());
             }
             Repr::Activations(activations) => activations.emit(header),
             Repr::Down { epoch, reason } => {

@@ -12,9 +12,9 @@
 //!  40 node                             48 node                          40 u8  dtype on the wire
 //! 120 [32] whom it is for             128 [48] answer                   41 u8  1 = master
 //! 152 [48] greeting                   176 [16] tag                      42 u8  bytes of the name
-//! CONFIRM, 232 bytes                                                    43 [5] 0
-//!   0 the HELLO it belongs to         REFUSE, 128 bytes                 48 [32] name, UTF-8
-//! 200 [16] nonce of the WELCOME         0 [16] nonce of the HELLO
+//! CONFIRM, 232 bytes                                                    43 u8  numerics
+//!   0 the HELLO it belongs to         REFUSE, 128 bytes                 44 [4] 0
+//! 200 [16] nonce of the WELCOME         0 [16] nonce of the HELLO       48 [32] name, UTF-8
 //! 216 [16] tag                         16 u32 reason
 //!                                      20 u32 0
 //!                                      24 2 × u64 figures of the reason
@@ -44,6 +44,7 @@ use super::fields::{Writer, array, u16_at, u32_at, u64_at};
 use super::name::name_at;
 use super::noise::{MESSAGE_LEN, Message};
 use super::{Dtype, WireError};
+use crate::numerics::NUMERICS;
 
 pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
@@ -74,8 +75,10 @@ pub type Nonce = [u8; 16];
 /// Proof that the sender has the key.
 pub type Tag = [u8; 16];
 /// What neighbours must agree on, and who a node is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingInfo {
+    /// Number of the rules that decide bits, see [`NUMERICS`].
+    pub numerics: u8,
     /// Fingerprint of the model.
     pub model: u64,
     /// Width of the activations.
@@ -98,12 +101,33 @@ pub struct RingInfo {
     pub name: Name,
 }
 
+impl Default for RingInfo {
+    fn default() -> RingInfo {
+        RingInfo {
+            numerics: NUMERICS,
+            model: 0,
+            dim: 0,
+            n_layers: 0,
+            kv_dim: 0,
+            vocab_size: 0,
+            held: 0..0,
+            wish: None,
+            dtype: Dtype::default(),
+            is_master: false,
+            name: Name::new(),
+        }
+    }
+}
+
 impl RingInfo {
     /// Whether `next` may follow this node in a ring.
     ///
     /// # Errors
     /// The first thing that does not fit.
     pub fn check_next(&self, next: &RingInfo) -> Result<(), Refusal> {
+        if self.numerics != next.numerics {
+            return Err(Refusal::Numerics { prev: self.numerics, next: next.numerics });
+        }
         if self.model != next.model {
             return Err(Refusal::Model { prev: self.model, next: next.model });
         }
@@ -134,6 +158,7 @@ impl RingInfo {
 
     fn parse(bytes: &[u8]) -> Result<RingInfo, WireError> {
         Ok(RingInfo {
+            numerics: bytes[43],
             model: u64_at(bytes, 0),
             dim: u32_at(bytes, 8),
             n_layers: u32_at(bytes, 12),
@@ -152,7 +177,8 @@ impl RingInfo {
         let wish = self.wish.clone().unwrap_or(0..0);
         out.u32(self.vocab_size).u32(self.held.start).u32(self.held.end);
         out.u32(wish.start).u32(wish.end);
-        out.u8(self.dtype as u8).u8(u8::from(self.is_master)).u8(self.name.len() as u8).zero(5);
+        out.u8(self.dtype as u8).u8(u8::from(self.is_master)).u8(self.name.len() as u8);
+        out.u8(self.numerics).zero(4);
         out.put(self.name.as_bytes()).zero(NAME_MAX - self.name.len());
     }
 }

@@ -55,6 +55,13 @@ pub enum Refusal {
         /// The listener's.
         next: u64,
     },
+    /// They compute by different rules.
+    Numerics {
+        /// The connector's number.
+        prev: u8,
+        /// The listener's.
+        next: u8,
+    },
     /// A dimension differs.
     Dims {
         /// Which one.
@@ -113,6 +120,7 @@ impl Refusal {
             9 => Refusal::Busy { with: Name::new() },
             10 => Refusal::Stray { wanted: Name::new() },
             11 => Refusal::Elsewhere { wanted: Name::new() },
+            12 => Refusal::Numerics { prev: a as u8, next: b as u8 },
             other => Refusal::Other(other),
         })
     }
@@ -134,6 +142,7 @@ impl Refusal {
             Refusal::Busy { .. } => (9, 0, 0),
             Refusal::Stray { .. } => (10, 0, 0),
             Refusal::Elsewhere { .. } => (11, 0, 0),
+            Refusal::Numerics { prev, next } => (12, u64::from(*prev), u64::from(*next)),
             Refusal::Other(code) => (*code, 0, 0),
         }
     }
@@ -199,6 +208,11 @@ impl fmt::Display for Between<'_> {
             Refusal::Model { prev: a, next: b } => write!(
                 f,
                 "{prev} has model {a:016x}, {next} has {b:016x}; give all nodes the same model"
+            ),
+            Refusal::Numerics { prev: a, next: b } => write!(
+                f,
+                "{prev} computes by numerics {a}, {next} by numerics {b}, which give other texts; \
+                 install the same release on both"
             ),
             Refusal::Dims { width, prev: a, next: b } => write!(
                 f,

@@ -18,7 +18,7 @@
 //! 26 u8  kind of KV     74 u8 embeds (0, 1)       24 u16 ids here             REFUSED, a member's
 //! 27 u8  type of gathers                          26 u16 spans here           16 [200] why
 //! 28 u8  has ends (0, 1)                          28 u16 rows (work 2)
-//! 29 [3] zero           75 [5] zero               30 u16 work
+//! 29 u8  numerics       75 [5] zero               30 u16 work
 //! 32 u16 nodes                                    32 spans of 12 bytes,
 //! 34 [2] zero                                        ids of 4
 //! 36 u32 pages of KV
@@ -44,6 +44,7 @@ use super::frame::{FrameSpan, SPAN_LEN};
 use super::name::{NAME_MAX, Name, put_text, text};
 use super::span::{emit_span, parse_span};
 use super::{Dtype, KvType, WireError};
+use crate::numerics::NUMERICS;
 
 /// Most nodes of a team.
 pub const NODES_MAX: usize = 16;
@@ -231,6 +232,9 @@ fn parse_opening(bytes: &[u8], node: u16) -> Result<Opening, WireError> {
         return Err(WireError::Field("number of nodes"));
     }
     exactly(bytes, SHARES_AT + 2 * n_nodes)?;
+    if bytes[29] != NUMERICS {
+        return Err(WireError::Field("numerics"));
+    }
     let layers = u32_at(bytes, 72)..u32_at(bytes, 76);
     if layers.is_empty() {
         return Err(WireError::Field("layers"));
@@ -316,7 +320,8 @@ pub fn emit_open(epoch: u32, opening: &Opening, node: u16, out: &mut [u8]) -> Op
     let bytes = SHARES_AT + 2 * opening.shares.len();
     let mut out = header(out.get_mut(..bytes)?, 0, node, epoch, 0);
     out.u32(opening.ctx_len).u16(opening.n_streams).u16(opening.max_batch).u16(opening.max_logits);
-    out.u8(opening.kv as u8).u8(opening.wire as u8).u8(opening.has_ends.into()).zero(3);
+    out.u8(opening.kv as u8).u8(opening.wire as u8).u8(opening.has_ends.into());
+    out.u8(NUMERICS).zero(2);
     out.u16(opening.shares.len() as u16).zero(2).u32(opening.n_pages);
     out.put(&padded::<NAME_MAX>(&opening.lead));
     out.u32(opening.layers.start).u32(opening.layers.end);

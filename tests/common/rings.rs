@@ -299,6 +299,7 @@ impl Recipe {
             dtype: self.wire,
             is_master: index == 0,
             name: hello::name(&format!("node{index}")),
+            ..RingInfo::default()
         };
         let key = self.has_key.then(|| Key::new([5; 32]));
         let config = LinkConfig::new(node, key, [index as u8 + 1; 32]);

@@ -144,6 +144,7 @@ impl<'a> Board<'a> {
             dtype: flags.wire,
             is_master: self.share.has_ends,
             name: hello::name(&self.place.name),
+            ..RingInfo::default()
         };
         let key = flags.key.as_deref().map(key::read).transpose()?;
         let seed =

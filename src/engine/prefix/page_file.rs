@@ -13,8 +13,8 @@
 //! | 64..320 | ids, and zeros |
 //! | 320.. | keys and values, as they lie in memory; zeros where there is no id |
 //!
-//! Numbers are little-endian. A text's key stands for the model, how its keys and values are kept, and all
-//! ids.
+//! Numbers are little-endian. A text's key stands for the numerics ([`NUMERICS`]), the model, how its keys and values
+//! are kept, and all ids.
 
 use std::fmt::{self, Write};
 use std::fs::File;
@@ -24,6 +24,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::model::{KV_PAGE, KvPart};
+use crate::numerics::NUMERICS;
 
 const MAGIC: [u8; 8] = *b"LEAPKV\x01\x00";
 
@@ -44,8 +45,8 @@ impl Key {
     pub(super) fn root(parts: &[u64]) -> Key {
         let mut hash = Sha256::new();
         hash.update(MAGIC);
-        // Another release may compute other bits.
-        hash.update(env!("CARGO_PKG_VERSION"));
+        // Other rules give other bits.
+        hash.update([NUMERICS]);
         hash.update(1_u16.to_ne_bytes());
         parts.iter().for_each(|part| hash.update(part.to_le_bytes()));
         Key::from_hash(hash)

@@ -212,6 +212,7 @@ mod tests {
             dtype: Dtype::F32,
             is_master: index == 0,
             name: name("test"),
+            ..RingInfo::default()
         };
         let config = LinkConfig::new(node, None, [index as u8 + 1; 32]);
         Box::new(

@@ -13,6 +13,8 @@
 //! out        = out * correction + Σ weight * v           in the end divided by sum
 //! ```
 //!
+//! The sums over a block begin at 0, so that blocks are independent but for the maximum.
+//!
 //! Scratch lies on the stack.
 
 use std::ops::Range;
@@ -28,8 +30,11 @@ use self::query::{Block, Query, TILE, for_blocks, for_queries, overlap};
 use super::float::{BLOCK, LANES};
 use super::table::{BlockScores, Table, call};
 
-/// Floats of keys or values converted at a time: a block of 128 each.
-const SCRATCH: usize = BLOCK * 128;
+/// Columns of a block's values that are converted at a time.
+const COLUMNS: usize = 128;
+
+/// Floats of keys or values that are converted at a time.
+const SCRATCH: usize = BLOCK * COLUMNS;
 
 /// Longest head: one position has to fit the scratch.
 pub const HEAD_DIM_MAX: usize = SCRATCH;
@@ -56,8 +61,10 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert!(q.iter().all(|q| q.len().is_multiple_of(head_dim)));
     assert!(!to.kv.table.is_empty());
 
+    // A block lies in one page.
+    assert!(1 << to.kv.page_shift >= BLOCK);
+
     if let KvStored::Int8(lines) = to.kv.stored {
-        assert!(1 << to.kv.page_shift >= BLOCK);
         return int8::attend(table, q, (to, lines), out);
     }
     let mut scratch = Scratch { floats: [0.0; SCRATCH], transposed: [0.0; SCRATCH] };
@@ -85,7 +92,7 @@ impl KvBlock<'_, '_, '_, '_> {
         let (table, to, start) = (self.table, self.to, self.block.start);
         let queries = &mut *self.queries;
         let Scratch { floats, transposed } = scratch;
-        for_pieces(table, to, KvPart::Keys, self.block.positions.clone(), floats, |piece, keys| {
+        for_pieces(table, to, self.block.positions.clone(), floats, |piece, keys| {
             let at = piece.start - start..piece.end - start;
             let (mut tiles, rest) = queries.as_chunks_mut::<TILE>();
             let is_whole = at.len() == BLOCK && to.head_dim.is_multiple_of(LANES);
@@ -107,45 +114,47 @@ impl KvBlock<'_, '_, '_, '_> {
         });
     }
 
-    /// Adds the values times their weights to the queries' outputs.
+    /// Adds the values times their weights to the queries' outputs. A long head is taken in parts of its columns,
+    /// as a block's sums have to be complete before they join the outputs.
     fn weigh(&mut self, scratch: &mut Scratch) {
-        let (table, to, start) = (self.table, self.to, self.block.start);
         let is_seen_whole = self.block.is_seen_whole(self.queries);
-        let queries = &mut *self.queries;
-        let floats = &mut scratch.floats;
-        for_pieces(
-            table,
-            to,
-            KvPart::Values,
-            self.block.positions.clone(),
-            floats,
-            |piece, values| {
-                let (tiles, rest) = queries.as_chunks_mut::<TILE>();
-                for tile in tiles {
-                    // A weight of 0 hides no value that is infinite or NaN, so a tile is taken at once only
-                    // where its queries look at the same positions, as those of one position do.
-                    let seen = overlap(&tile[0].positions, &piece);
-                    if !is_seen_whole
-                        && tile.iter().any(|query| overlap(&query.positions, &piece) != seen)
-                    {
-                        weigh_each(table, tile, start, &piece, values);
-                        continue;
-                    }
-                    let head_dim = tile[0].out.len();
-                    let at = seen.start - start..seen.end - start;
-                    let values =
-                        &values[(seen.start - piece.start) * head_dim..][..at.len() * head_dim];
-                    let corrections = tile.each_ref().map(|query| query.correction);
-                    let [a, b, c, d] = tile.each_mut();
-                    let weights = [&a.scores, &b.scores, &c.scores, &d.scores];
-                    let weights = weights.map(|scores| &scores[at.clone()]);
-                    let out = [&mut *a.out, &mut *b.out, &mut *c.out, &mut *d.out];
-                    call!(table.weigh_4(weights, values, corrections, out));
-                    tile.iter_mut().for_each(|query| query.correction = 1.0);
-                }
-                weigh_each(table, rest, start, &piece, values);
-            },
-        );
+        let head_dim = self.to.head_dim;
+        for from in (0..head_dim).step_by(COLUMNS) {
+            let columns = from..head_dim.min(from + COLUMNS);
+            self.weigh_columns(columns, is_seen_whole, &mut scratch.floats);
+        }
+    }
+
+    fn weigh_columns(
+        &mut self,
+        columns: Range<usize>,
+        is_seen_whole: bool,
+        floats: &mut [f32; SCRATCH],
+    ) {
+        let (table, block) = (self.table, self.block.positions.clone());
+        let values = values_of(table, self.to, &block, columns.clone(), floats);
+        let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
+        for tile in tiles {
+            // A weight of 0 hides no value that is infinite or NaN, so a tile is taken at once only
+            // where its queries look at the same positions, as those of one position do.
+            let seen = overlap(&tile[0].positions, &block);
+            if !is_seen_whole && tile.iter().any(|query| overlap(&query.positions, &block) != seen)
+            {
+                weigh_each(table, tile, (&self.block, &columns), values);
+                continue;
+            }
+            let at = seen.start - self.block.start..seen.end - self.block.start;
+            let values =
+                &values[(seen.start - block.start) * columns.len()..][..at.len() * columns.len()];
+            let corrections = tile.each_ref().map(|query| query.correction);
+            let [a, b, c, d] = tile.each_mut();
+            let weights = [&a.scores, &b.scores, &c.scores, &d.scores];
+            let weights = weights.map(|scores| &scores[at.clone()]);
+            let out = [&mut *a.out, &mut *b.out, &mut *c.out, &mut *d.out];
+            let out = out.map(|out| &mut out[columns.clone()]);
+            call!(table.weigh_4(weights, values, corrections, out));
+        }
+        weigh_each(table, rest, (&self.block, &columns), values);
     }
 }
 
@@ -165,29 +174,52 @@ fn score_block(
     }
 }
 
-/// Adds the values of `piece` that each query looks at; `start` is that of the block.
+/// Adds the values of a block that each query looks at, of these columns alone.
 fn weigh_each(
     table: &Table,
     queries: &mut [Query<'_, '_>],
-    start: usize,
-    piece: &Range<usize>,
+    (block, columns): (&Block, &Range<usize>),
     values: &[f32],
 ) {
+    let width = columns.len();
     for query in queries {
-        let (seen, head_dim) = (overlap(&query.positions, piece), query.out.len());
-        let values = &values[(seen.start - piece.start) * head_dim..][..seen.len() * head_dim];
-        let weights = &query.scores[seen.start - start..][..seen.len()];
-        call!(table.weigh(weights, values, query.correction, query.out));
-        query.correction = 1.0;
+        let seen = overlap(&query.positions, &block.positions);
+        let values = &values[(seen.start - block.positions.start) * width..][..seen.len() * width];
+        let weights = &query.scores[seen.start - block.start..][..seen.len()];
+        call!(table.weigh(weights, values, query.correction, &mut query.out[columns.clone()]));
     }
 }
 
-/// Calls `f` with keys or values of `positions` as f32, in order, piece by piece, and with the
+/// Columns of the values of `positions`, which lie in one block, as f32: `[positions, columns]`.
+fn values_of<'a>(
+    table: &Table,
+    to: &Attended<'a>,
+    positions: &Range<usize>,
+    columns: Range<usize>,
+    scratch: &'a mut [f32; SCRATCH],
+) -> &'a [f32] {
+    let (head_dim, width) = (to.head_dim, columns.len());
+    let range = to.kv.range(KvPart::Values, positions, head_dim);
+    if width == head_dim {
+        return to_f32(table, to.kv.stored, range, scratch);
+    }
+    let rows = range.step_by(head_dim).zip(scratch.chunks_exact_mut(width));
+    for (start, out) in rows {
+        let row = start + columns.start..start + columns.end;
+        match to.kv.stored {
+            KvStored::F32(values) => out.copy_from_slice(&values[row]),
+            KvStored::F16(values) => call!(table.widen(&values[row], out)),
+            KvStored::Int8(_) => unreachable!("has a way of its own"),
+        }
+    }
+    &scratch[..positions.len() * width]
+}
+
+/// Calls `f` with keys of `positions`, which lie in one block, as f32, in order, piece by piece, and with the
 /// positions of each piece.
 fn for_pieces(
     table: &Table,
     to: &Attended<'_>,
-    part: KvPart,
     positions: Range<usize>,
     scratch: &mut [f32; SCRATCH],
     mut f: impl FnMut(Range<usize>, &[f32]),
@@ -195,8 +227,8 @@ fn for_pieces(
     let head_dim = to.head_dim;
     let mut pos = positions.start;
     while pos < positions.end {
-        let end = positions.end.min(to.kv.page_end(pos)).min(pos + SCRATCH / head_dim);
-        let range = to.kv.range(part, &(pos..end), head_dim);
+        let end = positions.end.min(pos + SCRATCH / head_dim);
+        let range = to.kv.range(KvPart::Keys, &(pos..end), head_dim);
         f(pos..end, to_f32(table, to.kv.stored, range, scratch));
         pos = end;
     }

@@ -28,13 +28,13 @@ pub struct KvPages<'a> {
     /// Which page has the positions `i << page_shift` and following is said by element `i`; where the
     /// table ends it begins again.
     pub table: &'a [u32],
-    /// A page has `1 << page_shift` positions; if they are int8, whole blocks.
+    /// A page has `1 << page_shift` positions, which are whole blocks.
     pub page_shift: u32,
     /// From the beginning of a page to that of the next.
     pub page_step: usize,
     /// Where in a page the head's keys begin, `[positions, head_dim]` or blocks of int8.
     pub keys_at: usize,
-    /// The same of its values.
+    /// Where in a page the head's values begin.
     pub values_at: usize,
 }
 
@@ -51,11 +51,6 @@ impl KvPages<'_> {
         };
         let start = self.table[index] as usize * self.page_step + at + first * row;
         start..start + positions.len() * row
-    }
-
-    /// The end of the page that holds `pos`.
-    pub(super) fn page_end(&self, pos: usize) -> usize {
-        ((pos >> self.page_shift) + 1) << self.page_shift
     }
 }
 

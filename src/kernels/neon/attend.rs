@@ -20,7 +20,7 @@ registers! {
     ya0 = 0, ya1 = 1, ya2 = 2, ya3 = 3, yb0 = 4, yb1 = 5, yb2 = 6, yb3 = 7,
     yc0 = 8, yc1 = 9, yc2 = 10, yc3 = 11, yd0 = 12, yd1 = 13, yd2 = 14, yd3 = 15,
     // Each query's weights of four positions; values of a position and of the next; corrections of all
-    // queries, before there are values.
+    // queries, once the block is summed.
     weights_a = 16, weights_b = 17, weights_c = 18, weights_d = 19,
     v0 = 20, v1 = 21, v2 = 22, v3 = 23, w0 = 24, w1 = 25, w2 = 26, w3 = 27,
     corrections = 24,
@@ -62,15 +62,23 @@ macro_rules! join {
     };
 }
 
-/// Loads what was summed before times a correction.
-macro_rules! correct {
+/// Sets a query's sums to zero.
+macro_rules! begin_block {
+    ($($sum:ident)*) => {
+        concat!($("movi v", r!($sum), ".4s, #0\n",)*)
+    };
+}
+
+/// Adds what was summed before, times a correction, to a block's sums, and stores them.
+macro_rules! join_block {
     ($y:literal $a:ident $b:ident $c:ident $d:ident, $lane:literal) => {
         concat!(
-            load_4!("4s" $a $b $c $d, $y),
-            floats_by_lane!("fmul" $a $a corrections $lane),
-            floats_by_lane!("fmul" $b $b corrections $lane),
-            floats_by_lane!("fmul" $c $c corrections $lane),
-            floats_by_lane!("fmul" $d $d corrections $lane),
+            load_4!("4s" v0 v1 v2 v3, $y),
+            floats_by_lane!("fmla" $a v0 corrections $lane),
+            floats_by_lane!("fmla" $b v1 corrections $lane),
+            floats_by_lane!("fmla" $c v2 corrections $lane),
+            floats_by_lane!("fmla" $d v3 corrections $lane),
+            store_4!($a $b $c $d, $y, "#64"),
         )
     };
 }
@@ -219,10 +227,8 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
     unsafe {
         asm!(
             "1:",
-            concat!("ldr q", r!(corrections), ", [{corrections}]"),
             concat!(
-                correct!("ya" ya0 ya1 ya2 ya3, 0), correct!("yb" yb0 yb1 yb2 yb3, 1),
-                correct!("yc" yc0 yc1 yc2 yc3, 2), correct!("yd" yd0 yd1 yd2 yd3, 3),
+                begin_block!(ya0 ya1 ya2 ya3 yb0 yb1 yb2 yb3), begin_block!(yc0 yc1 yc2 yc3 yd0 yd1 yd2 yd3),
             ),
             "ands {left}, {n}, #-4",
             "b.eq 3f",
@@ -249,10 +255,11 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
             "subs {left}, {left}, #1",
             "b.ne 4b",
             "5:",
-            store_4!(ya0 ya1 ya2 ya3, "ya", "#64"),
-            store_4!(yb0 yb1 yb2 yb3, "yb", "#64"),
-            store_4!(yc0 yc1 yc2 yc3, "yc", "#64"),
-            store_4!(yd0 yd1 yd2 yd3, "yd", "#64"),
+            concat!("ldr q", r!(corrections), ", [{corrections}]"),
+            join_block!("ya" ya0 ya1 ya2 ya3, 0),
+            join_block!("yb" yb0 yb1 yb2 yb3, 1),
+            join_block!("yc" yc0 yc1 yc2 yc3, 2),
+            join_block!("yd" yd0 yd1 yd2 yd3, 3),
             "sub {a}, {a}, {n}, lsl #2",
             "sub {b}, {b}, {n}, lsl #2",
             "sub {c}, {c}, {n}, lsl #2",

@@ -83,6 +83,7 @@ fn config(shape: &Shape, index: usize, life: u64) -> LinkConfig {
         dtype: Dtype::F32,
         is_master: index == 0,
         name: hello::name(&name(index)),
+        ..RingInfo::default()
     };
     let key = shape.has_key.then(|| Key::new([9; 32]));
     let mut seed = [0; 32];

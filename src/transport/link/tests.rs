@@ -35,6 +35,7 @@ fn node(layers: std::ops::Range<u32>) -> RingInfo {
         wish: Some(layers.clone()),
         dtype: Dtype::F32,
         name: name(&format!("n{}", layers.start)),
+        ..RingInfo::default()
     }
 }
 

@@ -12,6 +12,7 @@ fn node(layers: Range<u32>) -> RingInfo {
         wish: Some(layers),
         dtype: Dtype::F16,
         name: name("küche"),
+        ..RingInfo::default()
     }
 }
 
@@ -68,6 +69,7 @@ fn every_refusal_parses_to_the_same() {
         Refusal::Busy { with: name("desk") },
         Refusal::Stray { wanted: name("desk") },
         Refusal::Elsewhere { wanted: name("desk") },
+        Refusal::Numerics { prev: 1, next: 2 },
         Refusal::Other(77),
     ];
     for refusal in all {
@@ -102,7 +104,10 @@ fn a_hello_begins_with_these_bytes() {
     assert_eq!(bytes[..16], [12, 0, 1, 2, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(bytes[16..40], [[3; 16].as_slice(), &[4, 0, 0, 0, 0, 0, 0, 0]].concat());
     assert_eq!(bytes[64..80], [0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
-    assert_eq!(bytes[80..96], [1, 1, 6, 0, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]);
+    assert_eq!(
+        bytes[80..96],
+        [1, 1, 6, NUMERICS, 0, 0, 0, 0, b'k', 0xc3, 0xbc, b'c', b'h', b'e', 0, 0]
+    );
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn nodes_that_do_not_fit_are_refused_on_both_ends() {
             refusal(self::config(0..2, key, 0), config, key.is_some())
         };
         assert_eq!(change(|n| n.model = 8), Refusal::Model { prev: 7, next: 8 });
+        assert!(matches!(change(|n| n.numerics = 9), Refusal::Numerics { next: 9, .. }));
         assert!(matches!(change(|n| n.vocab_size = 8), Refusal::Dims { .. }));
         assert!(matches!(change(|n| n.dtype = Dtype::F16), Refusal::Dtype { .. }));
         assert_eq!(change(|n| n.wish = Some(3..4)), Refusal::Layers { prev: 0..2, next: 3..4 });
