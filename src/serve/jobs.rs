@@ -17,7 +17,7 @@ pub(super) static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
 /// What connections ask of the engine's thread.
 pub(super) enum Command {
     /// Answer this job, the answer of that number of the seat.
-    Submit(Job, Arc<Seat>, usize),
+    Submit(Box<Job>, Arc<Seat>, usize),
     /// Nobody wants the seat's answers any more.
     Cancel(Arc<Seat>),
 }
@@ -92,7 +92,7 @@ impl Desk {
         seat.lock().resize_with(n, Answered::default);
         let ticket = Ticket { desk: self.clone(), seat: Arc::clone(&seat), n_open: n };
         for (index, job) in jobs.into_iter().enumerate() {
-            let command = Command::Submit(job, Arc::clone(&seat), index);
+            let command = Command::Submit(Box::new(job), Arc::clone(&seat), index);
             self.commands.send(command).map_err(|_| Refusal::Ending)?;
         }
         Ok(ticket)

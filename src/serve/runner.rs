@@ -162,7 +162,7 @@ impl<'e, 't> Runner<'e, 't> {
                 seat.end(index, Ok(Outcome::INTERRUPTED));
             }
             Command::Submit(job, seat, index) => {
-                let id = self.scheduler.submit(job);
+                let id = self.scheduler.submit(*job);
                 self.running.push(Running { id, seat, index });
             }
             Command::Cancel(seat) => {
