@@ -125,6 +125,8 @@ fn server(chat_template: ChatTemplate) -> Server {
             origins: vec!["http://page.example".to_owned()],
         },
         access_log: AccessLog::default(),
+        lost: Box::new(|| None),
+        given_up: Arc::default(),
         lobby: Lobby::new(usize::MAX),
         n_answering: AtomicUsize::new(0),
     }
