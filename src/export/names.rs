@@ -243,7 +243,7 @@ pub(super) fn is_computable(name: &str) -> bool {
     ];
     let is_end =
         |end: &&str| name == *end || name.strip_suffix(*end).is_some_and(|n| n.ends_with('.'));
-    name == "rope.freqs" || OF_LAYERS.iter().any(|end| is_end(&end))
+    name == "rope.freqs" || OF_LAYERS.iter().any(is_end)
 }
 
 /// Whether a tensor of a GGUF file belongs to the part of a model that sees, which some programs put in the same

@@ -246,10 +246,7 @@ impl Service {
         ending: (bool, &[u32]),
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
         let form = wish.form.as_ref();
-        let schema = match form {
-            None => None,
-            Some(form) => Some(schema::closed(form.schema.clone())),
-        };
+        let schema = form.map(|form| schema::closed(form.schema.clone()));
         let problem = |field: &str, e: String| {
             ApiError::field(field, format!("{field} cannot be followed: {e}"))
         };

@@ -89,7 +89,7 @@ impl Served {
             stream.read_exact(&mut byte).unwrap();
             bytes.push(byte[0]);
             let Some(line) =
-                bytes.strip_suffix(b"\n").and_then(|all| all.split(|b| *b == b'\n').last())
+                bytes.strip_suffix(b"\n").and_then(|all| all.split(|b| *b == b'\n').next_back())
             else {
                 continue;
             };
