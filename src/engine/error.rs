@@ -53,6 +53,7 @@ impl std::error::Error for EngineError {
 
 impl StepError {
     /// Whether boards are lost that may come back.
+    #[cfg(feature = "serve")]
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             StepError::Ring(e) => e.is_lost(),

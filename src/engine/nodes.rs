@@ -184,6 +184,7 @@ impl Nodes {
     }
 
     /// Drops these too, and waits anew until a ring that was given up is complete.
+    #[cfg(feature = "serve")]
     pub(super) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         self.forget();
         match self {

@@ -159,10 +159,11 @@ impl Engine {
         }
     }
 
-    /// Waits anew until the ring is complete that was given up with [`RingError::Timeout`](crate::ring::RingError::Timeout), for as long as before.
+    /// Waits anew until the ring is complete that was given up, for as long as before.
     ///
     /// # Errors
     /// [`StepError::Ring`] if it is given up again, or nobody wants it any more.
+    #[cfg(feature = "serve")]
     pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
         let (mut seat, nodes) = self.seat();
         nodes.reopen(&mut seat)

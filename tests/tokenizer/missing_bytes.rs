@@ -1,6 +1,6 @@
 //! Vocabularies that lack what their training text lacked: bytes, or byte pieces.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use leap::export::tokenizer::import;
 use leap::format::tokenizer::{SPACE_MARK, TokenKind};
@@ -75,7 +75,7 @@ fn pieces(kind: u32, has: impl Fn(u8) -> bool) -> Vec<(String, f32, u32)> {
     markers.into_iter().chain(bytes.map(|name| (name, 0.0, kind))).chain(words).collect()
 }
 
-fn used(path: &PathBuf) -> (Tokenizer, Vec<String>) {
+fn used(path: &Path) -> (Tokenizer, Vec<String>) {
     let imported = import(path, None).unwrap();
     (reread(&imported.file), imported.notes)
 }

@@ -71,6 +71,7 @@ impl Holds {
     }
 
     /// Which boards other masters have, in words, if there are any.
+    #[cfg(feature = "serve")]
     pub(in crate::cli) fn lost(&self) -> Option<String> {
         let state = self.0.state();
         let lost = state.boards.iter().filter_map(|(name, _, lost_to)| {

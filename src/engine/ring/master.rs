@@ -228,6 +228,7 @@ impl RingMaster {
     }
 
     /// Waits once more until the ring is complete, with new patience.
+    #[cfg(feature = "serve")]
     pub(in crate::engine) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         self.master.be_patient();
         self.drive(seat, Goal::Open)

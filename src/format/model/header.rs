@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::features::{DenseLayers, Features, LayerSet};
+use super::features::Features;
+#[cfg(feature = "tools")]
+use super::features::{DenseLayers, LayerSet};
 use super::slice::Slice;
 use super::weights::Weights;
 use crate::format::ChatTemplate;
@@ -236,6 +238,7 @@ impl Header {
     ///
     /// # Errors
     /// If a file cannot say so.
+    #[cfg(feature = "tools")]
     pub(crate) fn set_dense(&mut self, layers: &[usize], ffn_dim: usize) -> Result<(), String> {
         match layers.len() {
             0 => {}
