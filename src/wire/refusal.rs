@@ -190,6 +190,13 @@ struct Between<'a> {
     next: &'a str,
 }
 
+const SAME_KEY: &str = "give all nodes the same --key";
+
+/// The name of a node that a refusal may name.
+fn or_another(name: &Name) -> &str {
+    if name.is_empty() { "another one" } else { name }
+}
+
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Between { refusal, prev, next } = self;
@@ -198,13 +205,9 @@ impl fmt::Display for Between<'_> {
                 f,
                 "{prev} speaks protocol {a}, {next} protocol {b}; install the same release on both"
             ),
-            Refusal::KeyNeeded => {
-                write!(f, "only {next} has a key; give all nodes the same --key")
-            }
-            Refusal::KeyUnwanted => {
-                write!(f, "only {prev} has a key; give all nodes the same --key")
-            }
-            Refusal::KeyDiffers => write!(f, "their keys differ; give all nodes the same --key"),
+            Refusal::KeyNeeded => write!(f, "only {next} has a key; {SAME_KEY}"),
+            Refusal::KeyUnwanted => write!(f, "only {prev} has a key; {SAME_KEY}"),
+            Refusal::KeyDiffers => write!(f, "their keys differ; {SAME_KEY}"),
             Refusal::Model { prev: a, next: b } => write!(
                 f,
                 "{prev} has model {a:016x}, {next} has {b:016x}; give all nodes the same model"
@@ -235,14 +238,16 @@ impl fmt::Display for Between<'_> {
                 b.end,
                 fault(a, b)
             ),
-            Refusal::Busy { with } => {
-                let with = if with.is_empty() { "another one" } else { with };
-                write!(f, "the node before {next} is {with}, which answers; end that one first")
-            }
-            Refusal::Stray { wanted } => {
-                let wanted = if wanted.is_empty() { "another one" } else { wanted };
-                write!(f, "the node before {next} is to be {wanted}, as the master has it")
-            }
+            Refusal::Busy { with } => write!(
+                f,
+                "the node before {next} is {}, which answers; end that one first",
+                or_another(with)
+            ),
+            Refusal::Stray { wanted } => write!(
+                f,
+                "the node before {next} is to be {}, as the master has it",
+                or_another(wanted)
+            ),
             Refusal::Elsewhere { wanted } => write!(
                 f,
                 "{prev} looks for {wanted} where {next} answers; mend the addresses of the ring file"

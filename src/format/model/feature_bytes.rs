@@ -91,14 +91,7 @@ impl Features {
             return Err(FormatError::Unsupported(format!("feature flags {flags:#x}")));
         }
         let is = |bit: u32| flags >> bit & 1 == 1;
-        let activation = r.u32("activation")?;
-        let limit = r.f32("activation limit")?;
-        let activation = match activation {
-            0 => Activation::Silu,
-            1 => Activation::GeluTanh,
-            2 => Activation::ClampedSilu { limit },
-            id => return Err(FormatError::Unsupported(format!("activation {id}"))),
-        };
+        let activation = parse_activation(&mut r)?;
         let embedding_scale = r.f32("embedding_scale")?;
         let attention_scale = Some(r.f32("attention_scale")?).filter(|scale| *scale != 0.0);
         let residual_scale = r.f32("residual_scale")?;
@@ -150,6 +143,17 @@ impl Features {
                 Err(FormatError::Unsupported("a block of features with unknown fields".into()))
             }
         }
+    }
+}
+
+fn parse_activation(r: &mut Cursor<'_>) -> Result<Activation, FormatError> {
+    let id = r.u32("activation")?;
+    let limit = r.f32("activation limit")?;
+    match id {
+        0 => Ok(Activation::Silu),
+        1 => Ok(Activation::GeluTanh),
+        2 => Ok(Activation::ClampedSilu { limit }),
+        id => Err(FormatError::Unsupported(format!("activation {id}"))),
     }
 }
 
