@@ -150,7 +150,7 @@ fn a_node_that_returns_is_linked_again() {
         }
         let to_a = Some(HostPort::new(&host, a.local_address().port()));
         let mut options = CarrierOptions::new(config(2..4, None), HostPort::new(&host, port), to_a);
-        options.config.seed = [77; 32];
+        options.config.reseed([77; 32]);
         let b = open(options).unwrap();
         let mut nodes = [a, b];
         connect(&mut nodes);
@@ -173,7 +173,7 @@ fn a_second_node_of_the_same_place_leaves_a_running_link_alone() {
             let to = Some(HostPort::new("127.0.0.1", nodes[1].local_address().port()));
             let mut options =
                 CarrierOptions::new(config(0..2, key), HostPort::new("127.0.0.1", 0), to);
-            options.config.seed = [77; 32];
+            options.config.reseed([77; 32]);
             let mut second = open(options).unwrap();
             let start = Instant::now();
             let (mut refusals, mut n_frames) = (Vec::new(), 0);
@@ -326,7 +326,7 @@ fn a_name_is_waited_for_and_followed() {
             let host = format!("127.{net}.{high}.{low}");
             let mut options =
                 CarrierOptions::new(config(2..4, None), HostPort::new(&host, 9998), to_a);
-            options.config.seed = [life; 32];
+            options.config.reseed([life; 32]);
             let b = open(options).unwrap();
             HOSTS.lock().unwrap().insert(name.clone(), b.local_address());
             let mut nodes = [node, b];

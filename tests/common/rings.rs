@@ -302,7 +302,10 @@ impl Recipe {
             ..RingInfo::default()
         };
         let key = self.has_key.then(|| Key::new([5; 32]));
-        let config = LinkConfig::new(node, key, [index as u8 + 1; 32]);
+        let mut config = LinkConfig::new(node, key, [index as u8 + 1; 32]);
+        if layers.len() == header.n_layers {
+            config.next = Some(config.node.name.clone());
+        }
         let options = CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), None);
         match self.is_tcp {
             true => Box::new(Tcp::open(options).unwrap()),

@@ -32,9 +32,17 @@ pub struct LinkConfig {
 impl LinkConfig {
     /// With 16 banks and a millisecond for what is overtaken.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
-        let run = u64::from_le_bytes(derive(&seed, "LEAP run", &[])).max(1);
-        let (prev, next) = (None, None);
-        LinkConfig { node, key, prev, next, run, n_banks: 16, reorder_us: 1_000, seed }
+        let (prev, next, run) = (None, None, 0);
+        let mut config =
+            LinkConfig { node, key, prev, next, run, n_banks: 16, reorder_us: 1_000, seed };
+        config.reseed(seed);
+        config
+    }
+
+    /// Makes this another run of the node.
+    pub fn reseed(&mut self, seed: [u8; 32]) {
+        self.run = u64::from_le_bytes(derive(&seed, "LEAP run", &[])).max(1);
+        self.seed = seed;
     }
 
     /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.

@@ -221,8 +221,10 @@ impl Offers {
             return Judged::Nonsense;
         };
         let is_named = hello.to == config.node.name && !hello.to.is_empty();
-        // A ring of one node is its own next one; else this comes back from where it was sent.
-        if hello.instance == config.run && !is_named {
+        // A ring of one node is its own next one: by name, or as its user gave it all layers. Otherwise this
+        // comes back from where it was sent.
+        let is_own_next = is_named || config.node.wish == Some(0..config.node.n_layers);
+        if hello.instance == config.run && !is_own_next {
             return Judged::Nonsense;
         }
         let check = || {

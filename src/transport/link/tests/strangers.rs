@@ -316,8 +316,7 @@ fn floods_of_greetings_leave_the_session_alone() {
     let key = sim.key;
     let greeting = |run: u64| {
         let mut config = config(0..2, key, 0);
-        config.seed = Dice::new(run).roll().to_le_bytes().repeat(4).try_into().unwrap();
-        config.run = 1_000 + run;
+        config.reseed(Dice::new(run).roll().to_le_bytes().repeat(4).try_into().unwrap());
         let mut stranger = LinkOut::new(config, Mode::Datagrams, address(1), 0);
         let mut wire = Recorder::default();
         stranger.transmit(0, &mut wire);
