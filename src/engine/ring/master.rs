@@ -120,6 +120,8 @@ enum Goal {
     Open,
     /// What the layers of those who leave have stored is where it belongs, or it is this late.
     HandedOver(Instant),
+    /// No batch is in flight, or the next result has to be collected before others can come.
+    Still,
     /// There is room for another batch, and nothing that could be computed meanwhile.
     Room,
     /// There is room for what is to be read.
@@ -270,6 +272,10 @@ impl RingMaster {
         let before: Vec<Range<usize>> =
             lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
         let is_interrupted = self.is_interrupted;
+        // What is in flight would be lost, and computed again.
+        if !self.master.hold() {
+            self.drive(seat, Goal::Still).inspect_err(|_| self.master.go_on())?;
+        }
         let assigned = self.assign(seat, layers, (prepare, &is_interrupted));
         let result = assigned.and_then(|report| {
             self.drive(seat, Goal::Open)?;
@@ -495,7 +501,9 @@ impl RingMaster {
                 MasterStep::Fetch => self.fetch(seat),
                 MasterStep::Lost => self.is_lost = true,
                 // Whoever waits for something else takes the result next, unless it is a ring.
-                MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => return Ok(()),
+                MasterStep::Done if matches!(goal, Goal::Still | Goal::Room | Goal::Done) => {
+                    return Ok(());
+                }
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),
                 MasterStep::Idle | MasterStep::Done => {
                     let is_reached = match goal {
@@ -504,6 +512,7 @@ impl RingMaster {
                             let is_late = !self.master.is_moving() && Instant::now() > end;
                             self.master.is_handed_over() || is_late
                         }
+                        Goal::Still => self.master.hold(),
                         Goal::Room => self.master.has_room() && !self.master.is_eager(),
                         Goal::Fetch => self.master.has_room(),
                         Goal::Fetched => self.master.has_found(),

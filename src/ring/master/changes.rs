@@ -43,6 +43,8 @@ impl Master {
         (self.options.line, self.assigned, self.failure) = (line, assigned, None);
         self.held_us = None;
         self.patience.assigned(self.polled_us);
+        // This ring did not break: it is opened at once, however recent the last time is.
+        self.reopened_us = None;
         self.restart(self.polled_us);
     }
 
