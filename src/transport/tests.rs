@@ -320,7 +320,7 @@ fn a_name_is_waited_for_and_followed() {
             a.as_mut().unwrap().service(Duration::from_millis(5)).unwrap();
         }
         // There it is; then it is elsewhere.
-        for (life, net) in [(1, 78), (2, 79)] {
+        for (life, net) in [(11, 78), (12, 79)] {
             let node = a.take().unwrap();
             let to_a = Some(HostPort::new("127.0.0.1", node.local_address().port()));
             let host = format!("127.{net}.{high}.{low}");
