@@ -30,7 +30,7 @@ pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Who forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
-/// What stands for the ring file that the board has: [`ring_number`](crate::wire::call::ring_number).
+/// Number that stands for the ring file of the board: [`ring_number`](crate::wire::call::ring_number).
 pub(crate) type RingNumber = Box<dyn Fn() -> u64 + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
@@ -99,7 +99,7 @@ fn parse(bytes: &[u8]) -> Result<Call<'_>, ChannelError> {
 }
 
 impl Called {
-    /// What the board says to `call` of a master that may call it.
+    /// The board's answer to `call` of a master that may call it.
     fn reply(&self, call: Call<'_>, caller: &Caller) -> Reply {
         if let Err(why) = self.holders.admit(caller) {
             return Reply::busy(&why);
@@ -147,7 +147,7 @@ impl Board {
         let done = |()| Reply::Done;
         let reply = match call {
             Call::Ask => return Reply::Figures(self.figures.clone()),
-            // Who calls and holds has been heard before.
+            // A master that holds the board has called it before.
             Call::Probe(_) | Call::Master { .. } | Call::Hold => return Reply::Done,
             Call::Ring { port, file } => (self.take)(ring(file, port)).map(done),
             Call::Rest => (self.take)(Order::Rest).map(done),

@@ -16,7 +16,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(250);
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1024;
-/// As so many boards one address may answer while a master listens: more often none starts again.
+/// Most boards that one address may answer as while a master listens: a board restarts no more often.
 const RESTARTS_MAX: usize = 3;
 
 /// Answers masters that ask on UDP `port`, for as long as the process lives.
@@ -35,7 +35,7 @@ pub(crate) fn answer(port: u16, key: Key) -> io::Result<()> {
                 thread::sleep(ASKED_EVERY);
                 continue;
             };
-            // Who gets no answer asks again.
+            // A master that gets no answer asks again.
             if let Some(nonce) = find::asked(&key, &bytes[..len])
                 && let Ok(own) = address_towards(from)
             {
@@ -115,7 +115,7 @@ fn hear(all: &mut Vec<Answers>, board: u64, from: IpAddr) {
     }
 }
 
-/// What came of all answers. A board that answers from two addresses is one.
+/// Result of all answers. A board that answers from two addresses counts once.
 fn found(mut all: Vec<Answers>) -> Found {
     let crowded = |answers: &Answers| {
         (answers.n_boards > RESTARTS_MAX).then_some((answers.from, answers.n_boards))

@@ -24,7 +24,7 @@ pub(super) struct Caller {
     pub(super) is_taking: bool,
 }
 
-/// Who has the board.
+/// The master that has the board.
 #[derive(Default)]
 pub(super) struct Holders(Mutex<State>);
 
@@ -130,7 +130,7 @@ impl Holders {
         Lease { holders: self, id }
     }
 
-    /// Nobody panics with the state in hand, and it is sound anyway.
+    /// Locks the state, which stays valid when a thread panics while it holds the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

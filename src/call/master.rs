@@ -62,7 +62,7 @@ impl CallError {
     }
 }
 
-/// Who calls boards: a run of a master.
+/// Identity of one run of a master, as boards see it.
 #[derive(Debug)]
 pub(crate) struct Identity {
     run: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Identity {
     is_taking: AtomicBool,
 }
 
-/// Who this process is.
+/// Identity of this process.
 static SELF: OnceLock<Identity> = OnceLock::new();
 
 impl Identity {
@@ -119,7 +119,7 @@ impl<'a> Called<'a> {
         Called::by(introduce("", false), address, key, is_interrupted)
     }
 
-    /// The same, as this master.
+    /// Calls the board in the name of this master.
     ///
     /// # Errors
     /// If it is not there, no board with this key, or works for another master.

@@ -188,7 +188,7 @@ impl Nodes {
     pub(super) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
         self.forget();
         match self {
-            // Whoever submits the next batch waits for a team.
+            // A team is waited for when the next batch is submitted.
             Nodes::Alone(_) | Nodes::Team(_) => Ok(()),
             Nodes::Ring(ring) => ring.reopen(seat),
         }

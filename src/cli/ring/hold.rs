@@ -83,7 +83,7 @@ impl Holds {
 }
 
 impl Shared {
-    /// Nobody panics with the state in hand, and it is sound anyway.
+    /// Locks the state, which stays valid when a thread panics while it holds the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -179,7 +179,7 @@ impl Orders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What stands for the ring file of the order.
+    /// Number that stands for the ring file of the order.
     fn ring_number(&self) -> u64 {
         match &self.state().order {
             Order::Ring { file, .. } => ring_number(file),
