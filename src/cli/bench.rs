@@ -311,7 +311,7 @@ impl Bench {
     }
 
     fn threads(&self) -> Vec<usize> {
-        let all = cpu::fast_cores(&cpu::cores()).len();
+        let all = cpu::cores_worth_using().len();
         let mut threads: Vec<usize> = match &self.threads {
             Some(threads) => threads.0.iter().copied().map(options::useful_threads).collect(),
             None if self.sweep => (1..=all).collect(),

@@ -116,7 +116,7 @@ impl Doctor {
         findings.push(cores::huge_pages(tree));
         findings.extend(power::heat(tree));
         findings.push(power::sensor(tree));
-        findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::fast_cores(&all))?);
+        findings.extend(self.memory(tree, engine.as_ref(), &kernels, &cpu::cores_worth_using())?);
         if self.ring {
             findings.push(link::module(tree));
             findings.push(link::port(tree, self.port.unwrap_or(PORT_DEFAULT)));

@@ -76,8 +76,8 @@ pub struct Options {
     pub kv_memory: KvMemory,
     /// How keys and values are kept; see [`KvKind::for_weights`].
     pub kv: Option<KvKind>,
-    /// Number of threads; by default one for each fast core, or one alone if a token's work is not
-    /// worth waiting for others: see [`Options::cpus_for`].
+    /// Number of threads; by default one for each fast core that the control groups' quota pays for, or one alone if a
+    /// token's work is not worth waiting for others: see [`Options::cpus_for`].
     pub threads: Option<usize>,
     /// Cores to run on, the caller's thread first; by default the fastest.
     pub cores: Option<Vec<usize>>,
@@ -92,11 +92,10 @@ pub struct Options {
 impl Options {
     /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
     pub fn cpus(&self) -> Vec<usize> {
-        let cores = cpu::cores();
         let all: Vec<usize> = match &self.cores {
             Some(cores) => cores.clone(),
-            None if self.threads.is_some() => cores.iter().map(|core| core.cpu).collect(),
-            None => cpu::fast_cores(&cores),
+            None if self.threads.is_some() => cpu::cores().iter().map(|core| core.cpu).collect(),
+            None => cpu::cores_worth_using(),
         };
         let threads = self.threads.unwrap_or(all.len()).max(1);
         all.iter().copied().cycle().take(threads).collect()

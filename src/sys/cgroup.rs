@@ -1,10 +1,10 @@
-//! Limits of memory that the process's control groups set, as containers and service managers do.
+//! Limits of memory and of CPU time that the process's control groups set, as containers and service managers do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::tree::{Tree, field};
 
-/// Where a version of control groups has what.
+/// Where a version of control groups has the limit of memory.
 struct Version {
     mount: &'static str,
     /// Controller in the process's list; version 2 has one list for all.
@@ -37,12 +37,48 @@ const VERSIONS: [Version; 2] = [
 pub(super) fn available_bytes(tree: &Tree) -> Option<u64> {
     let groups = tree.text("proc/self/cgroup")?;
     let of_version = VERSIONS.iter().filter_map(|version| {
-        let path = group(&groups, version.controller)?;
-        // In a container the path may be the host's, and the container's own group is the mount.
-        let above = Path::new(path.trim_start_matches('/')).ancestors();
-        above.filter_map(|group| version.room(tree, &Path::new(version.mount).join(group))).min()
+        let folders = folders(&groups, version.controller, version.mount)?;
+        folders.filter_map(|folder| version.room(tree, &folder)).min()
     });
     of_version.min()
+}
+
+/// Whole CPUs that the process may keep busy, at least 1: what the tightest quota of time above it allows; `None` if
+/// none has a quota.
+pub(super) fn cpus(tree: &Tree) -> Option<usize> {
+    let groups = tree.text("proc/self/cgroup")?;
+    let read = |folder: &Path, name| tree.text(folder.join(name).to_str()?);
+    let unified = folders(&groups, "", "sys/fs/cgroup").into_iter().flatten();
+    let unified = unified.filter_map(|folder| whole_cpus(&read(&folder, "cpu.max")?));
+    let of_controller = folders(&groups, "cpu", "sys/fs/cgroup/cpu").into_iter().flatten();
+    let of_controller = of_controller.filter_map(|folder| {
+        let [quota, period] = ["cpu.cfs_quota_us", "cpu.cfs_period_us"].map(|n| read(&folder, n));
+        whole_cpus(&format!("{} {}", quota?, period?))
+    });
+    unified.chain(of_controller).min()
+}
+
+/// Whole CPUs of a quota and a period in microseconds, at least 1. `None` if there is no quota (`max`, or -1), or
+/// the text is none.
+///
+/// A thread that waits for others spins. One more than the quota pays for would use up the time of all, and they would stand
+/// still until the next period begins: parts of a CPU do not count.
+fn whole_cpus(text: &str) -> Option<usize> {
+    let mut fields = text.split_whitespace().map(str::parse::<u64>);
+    let (quota, period) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    usize::try_from(quota.checked_div(period)?.max(1)).ok()
+}
+
+/// Folder of the process's group in the hierarchy with this controller, and of those above it.
+fn folders<'a>(
+    groups: &'a str,
+    controller: &str,
+    mount: &'a str,
+) -> Option<impl Iterator<Item = PathBuf> + 'a> {
+    let path = group(groups, controller)?;
+    // In a container the path may be the host's, and the container's own group is the mount.
+    let above = Path::new(path.trim_start_matches('/')).ancestors();
+    Some(above.map(move |group| Path::new(mount).join(group)))
 }
 
 /// The process's group in the hierarchy with this controller, of `/proc/self/cgroup`.
@@ -97,5 +133,52 @@ mod tests {
         assert_eq!(["1000\n", "200\n", "max\n"].map(room), [Some(700), Some(0), None]);
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(VERSIONS[0].room(&Tree::new(&folder), Path::new("")), None);
+    }
+
+    #[test]
+    fn a_quota_of_time_is_whole_cpus() {
+        for (text, cpus) in [
+            ("200000 100000", Some(2)),
+            ("250000 100000", Some(2)),
+            ("5000 100000", Some(1)),
+            ("18446744073709551615 1", Some(usize::MAX)),
+            ("max 100000", None),
+            ("-1 100000", None),
+            ("200000 0", None),
+            ("200000", None),
+            ("", None),
+        ] {
+            assert_eq!(whole_cpus(text), cpus, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_tightest_quota_above_the_process_counts() {
+        let root = std::env::temp_dir().join(format!("leap-cgroup-cpu-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let tree = Tree::new(&root);
+        assert_eq!(cpus(&tree), None);
+        write("proc/self/cgroup", "0::/box.slice/job\n");
+        assert_eq!(cpus(&tree), None);
+        write("sys/fs/cgroup/box.slice/job/cpu.max", "max 100000\n");
+        write("sys/fs/cgroup/box.slice/cpu.max", "300000 100000\n");
+        assert_eq!(cpus(&tree), Some(3));
+        // In a container, whose own group is the mount.
+        write("sys/fs/cgroup/cpu.max", "150000 100000\n");
+        assert_eq!(cpus(&tree), Some(1));
+        // Version 1.
+        write("proc/self/cgroup", "3:cpuset:/x\n2:cpu,cpuacct:/a/b\n");
+        assert_eq!(cpus(&tree), None);
+        write("sys/fs/cgroup/cpu/a/b/cpu.cfs_quota_us", "-1\n");
+        write("sys/fs/cgroup/cpu/a/b/cpu.cfs_period_us", "100000\n");
+        assert_eq!(cpus(&tree), None);
+        write("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n");
+        write("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "50000\n");
+        assert_eq!(cpus(&tree), Some(2));
+        fs::remove_dir_all(&root).unwrap();
     }
 }

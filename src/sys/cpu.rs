@@ -1,11 +1,15 @@
 //! Which cores there are, how fast they are next to each other, and pinning to them.
 
 use std::fs;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+
+use super::cgroup;
+use super::tree::Tree;
 
 /// A core this process may run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,29 @@ pub fn cores() -> Vec<Core> {
 pub fn fast_cores(cores: &[Core]) -> Vec<usize> {
     let fastest = cores.iter().map(|c| c.capacity).max().unwrap_or(0);
     cores.iter().filter(|c| c.capacity * 4 >= fastest * 3).map(|c| c.cpu).collect()
+}
+
+/// The cores worth using by default, as many as the process's control groups leave time for.
+pub fn cores_worth_using() -> Vec<usize> {
+    bounded(fast_cores(&cores()), quota(&Tree::new(Path::new("/"))))
+}
+
+/// How many threads that compute make sense on this machine: one for each core, as far as control groups leave time
+/// for them.
+pub fn n_useful_threads() -> usize {
+    bounded(cores(), quota(&Tree::new(Path::new("/")))).len()
+}
+
+/// How many whole CPUs' time the control groups of the process leave it, of the machine that `tree` tells of; `None` if they
+/// set no quota.
+pub fn quota(tree: &Tree) -> Option<usize> {
+    cgroup::cpus(tree)
+}
+
+/// The first of `cores`, no more than a quota of CPUs allows.
+fn bounded<T>(mut cores: Vec<T>, quota: Option<usize>) -> Vec<T> {
+    cores.truncate(quota.unwrap_or(usize::MAX).max(1));
+    cores
 }
 
 /// From now on the calling thread runs when others leave it time, on any core.
@@ -124,6 +151,14 @@ mod tests {
     #[test]
     fn there_is_a_core() {
         assert!(!cores().is_empty());
+    }
+
+    #[test]
+    fn threads_beyond_the_quota_are_not_started() {
+        assert_eq!(bounded(vec![4, 5, 6, 7], Some(2)), [4, 5]);
+        assert_eq!(bounded(vec![4, 5], Some(8)), [4, 5]);
+        assert_eq!(bounded(vec![4, 5], Some(0)), [4]);
+        assert_eq!(bounded(vec![4, 5], None), [4, 5]);
     }
 
     #[test]

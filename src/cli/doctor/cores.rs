@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use crate::kernels::{Isa, Kernels};
-use crate::sys::cpu::Core;
+use crate::sys::cpu::{self, Core};
 use crate::sys::memory;
 use crate::sys::tree::Tree;
 
@@ -26,7 +26,17 @@ pub(super) fn cores(tree: &Tree, cores: &[Core], kernels: &Kernels) -> Vec<Findi
     };
     let mut findings = vec![first];
     findings.extend(switched_off(tree));
+    findings.extend(quota(tree, cores.len()));
     findings
+}
+
+/// Whether control groups leave the process less time than its cores have.
+fn quota(tree: &Tree, n_cores: usize) -> Option<Finding> {
+    let cpus = cpu::quota(tree).filter(|cpus| *cpus < n_cores)?;
+    let text = format!(
+        "its control group leaves the time of {cpus} of {n_cores} cores: as many threads by default"
+    );
+    Some(Finding::good("cores", text))
 }
 
 /// `4 cores of speed 1024 and 4 of 530`.

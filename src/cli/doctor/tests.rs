@@ -82,6 +82,18 @@ fn cores_are_told_by_tier_and_those_switched_off_by_number() {
 }
 
 #[test]
+fn a_quota_of_cpu_time_is_told() {
+    let group = ("proc/self/cgroup", "0::/box\n");
+    let quota = ("sys/fs/cgroup/box/cpu.max", "250000 100000\n");
+    let machine = Machine::new("quota", &[group, quota]);
+    let cores: Vec<Core> = (0..4).map(|cpu| Core { cpu, capacity: 1024 }).collect();
+    let findings = cores::cores(&machine.tree(), &cores, &Kernels::best());
+    let told = "its control group leaves the time of 2 of 4 cores: as many threads by default";
+    assert_eq!(findings[1].text, told);
+    assert_eq!(cores::cores(&machine.tree(), &cores[..2], &Kernels::best()).len(), 1);
+}
+
+#[test]
 fn clock_and_huge_pages_are_judged() {
     const SOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
     let now = 1_800_000_000;

@@ -113,7 +113,7 @@ pub(in crate::cli) struct Run {
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
-    /// number of threads (one for each fast core; one for models of few MB)
+    /// number of threads (one for each fast core that a quota of CPU time pays for; one for models of few MB)
     #[argh(option)]
     pub(super) threads: Option<usize>,
     /// cores to run on, as in 4-7 or 0,2

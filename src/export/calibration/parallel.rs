@@ -8,7 +8,7 @@ use crate::sys::cpu;
 /// Does `job` with each of `parts`, which has this number. Threads that the system refuses leave
 /// their work to the others.
 pub(super) fn for_each<T: Send>(parts: &mut [T], job: &(impl Fn(usize, &mut T) + Sync)) {
-    let n_threads = cpu::cores().len().min(parts.len());
+    let n_threads = cpu::n_useful_threads().min(parts.len());
     let queue = Mutex::new(parts.iter_mut().enumerate());
     let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next();
     let work = || {
