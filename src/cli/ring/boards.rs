@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use super::admission;
 use super::fetch;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::fleet::{Fleet, Kind};
 use super::hold::Holds;
 use super::origin::Boards;
-use super::roll::{Divided, Known, fleet, until_there};
+use super::roll::{Divided, Known, Roll, There};
 use super::rows;
 use super::search;
 use crate::call::master;
@@ -56,6 +57,7 @@ pub(in crate::cli) fn gather(
     let kind = Kind::of(&model);
     let kept_at = folder.join(file_name(path));
     let name = flags.node.clone().unwrap_or_else(figures::name);
+    admission::check_name(&name).map_err(|why| Failure::Usage(format!("this board: {why}")))?;
     let master = master::introduce(&name, flags.is_taking);
     let places = match &boards {
         Boards::Named(boards) => boards.clone(),
@@ -78,32 +80,27 @@ fn divide(
     (own, model): (&Own, Divided<'_>),
     key: Key,
 ) -> Result<(), Failure> {
-    let Divided { header, load, kind, kept_at } = model;
-    let ((known, called), best) = planned(flags, places, (own, kind, load), &key)?;
-    let has_all = called.len() == places.len();
-    let choices = with_others(&known, flags.objective == Objective::Energy);
-    let task = Task::new(load, &choices);
-    let parts = kept(kept_at, &task, flags, &best).unwrap_or(best);
-    let ring = report::ring_lines(&task, &parts);
-    let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
-    if !flags.is_quiet {
-        report::table(&task, &parts).lines().for_each(note);
-        rows::hint(header, load, &known, task.figures(&parts).token_s);
-    }
-    let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
-    let others = known.iter().skip(1).zip(&called);
-    let others = others.map(|(board, called)| (called, nodes.contains(&board.name)));
-    let are_told = tell(flags, &others.collect::<Vec<_>>(), (&ring, port), &key)?;
+    let mut roll = Roll::new((flags, &key), (&sought, places), model.kept_at);
+    let Told { known, called, nodes, ring, are_told } = loop {
+        if let Some(told) = divide_once(&mut roll, own, &model)? {
+            break told;
+        }
+    };
+    let left_out = roll.left_out.clone();
+    let port = give_port(flags);
+    let (has_all, is_ring) = (called.len() == places.len(), nodes.len() > 1);
     let fleet = Fleet {
         boards: known,
         called,
         nodes,
-        kind,
+        kind: model.kind,
+        is_team: false,
         sought,
+        left_out,
         holds: Holds::new(key.clone(), port),
         key,
         port,
-        kept_at: kept_at.to_owned(),
+        kept_at: model.kept_at.to_owned(),
         untold: (!are_told).then(|| ring.clone()),
     };
     // Without it the next start may divide the model otherwise.
@@ -111,11 +108,54 @@ fn divide(
     flags.file = Some(RingFile::Told(ring));
     // Who has the model alone until boards come, or until it is throttled, is a ring of one.
     let may_change = flags.rebalance_after.is_some() && !places.is_empty();
-    if parts.len() > 1 || !has_all || may_change {
+    if is_ring || !has_all || may_change {
         flags.give = Some(port);
         flags.fleet = Some(fleet);
     }
     Ok(())
+}
+
+/// A ring that its boards were told of.
+struct Told {
+    known: Vec<Board>,
+    /// Where all but the first are called.
+    called: Vec<Address>,
+    /// Names of those with a part.
+    nodes: Vec<String>,
+    /// The ring file.
+    ring: String,
+    /// Whether all were there to be told.
+    are_told: bool,
+}
+
+/// Divides a model among the boards of `roll`, and tells them; `None` if one of them does not do it, and is left out.
+fn divide_once(
+    roll: &mut Roll<'_>,
+    own: &Own,
+    model: &Divided<'_>,
+) -> Result<Option<Told>, Failure> {
+    let Divided { header, load, kind, kept_at } = *model;
+    let flags = roll.flags;
+    let ((known, called), best) = planned(roll, (own, kind, load))?;
+    let choices = with_others(&known, flags.objective == Objective::Energy);
+    let task = Task::new(load, &choices);
+    let parts = kept(kept_at, &task, flags, &best).unwrap_or(best);
+    let ring = report::ring_lines(&task, &parts);
+    if !flags.is_quiet {
+        report::table(&task, &parts).lines().for_each(note);
+        rows::hint(header, load, &known, task.figures(&parts).token_s);
+    }
+    let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
+    let others = known.iter().skip(1).zip(&called);
+    let others: Vec<_> =
+        others.map(|(board, at)| (at, &*board.name, nodes.contains(&board.name))).collect();
+    let told = tell(roll, &others, &ring)?;
+    Ok(told.map(|are_told| Told { known, called, nodes, ring, are_told }))
+}
+
+/// Port on which this board gives layers.
+pub(super) fn give_port(flags: &RingFlags) -> u16 {
+    flags.give.unwrap_or(channel::PORT_DEFAULT)
 }
 
 /// The option that asks for boards.
@@ -157,39 +197,53 @@ fn check_watts(flags: &RingFlags, are_known: bool) -> Result<(), Failure> {
     }
 }
 
-/// Tells each board its part of the ring if it has one, or that it has none; whether all were told.
-fn tell(
-    flags: &RingFlags,
-    others: &[(&Address, bool)],
-    (ring, port): (&str, u16),
-    key: &Key,
-) -> Result<bool, Failure> {
+/// Tells each board, where it is called and what its name is, its part of the ring if it has one, or that it has none;
+/// whether all were told. `None` if one does not take its part: it is left out.
+pub(super) fn tell(
+    roll: &mut Roll<'_>,
+    others: &[(&Address, &str, bool)],
+    ring: &str,
+) -> Result<Option<bool>, Failure> {
     // One that goes away just now is told or left out later.
-    let patience = (Instant::now(), flags.rebalance_after);
+    let patience = (Instant::now(), roll.flags.rebalance_after);
+    let port = give_port(roll.flags);
     let mut are_told = true;
-    for &(address, has_part) in others {
+    for &(address, name, has_part) in others {
         let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
-        let told = until_there(address, key, patience, &mut |called| called.tell(&call))?;
-        are_told &= told.is_some();
+        match roll.until_there(address, patience, &mut |called| called.tell(&call))? {
+            There::Talked(()) => {}
+            There::Unfit(why) if has_part => {
+                roll.leave_out(address, Some(name), why);
+                return Ok(None);
+            }
+            There::Away | There::Unfit(_) => are_told = false,
+        }
     }
-    Ok(are_told)
+    Ok(Some(are_told))
 }
 
-/// The same, and the best split among them. As long as there is none,
+/// The boards of `roll` that are there, and the best split among them. As long as there is none,
 /// those that are away are waited for.
 fn planned(
-    flags: &RingFlags,
-    places: &[Address],
+    roll: &mut Roll<'_>,
     (own, kind, load): (&Own, Kind, &Load),
-    key: &Key,
 ) -> Result<(Known, Vec<Part>), Failure> {
+    let objective = roll.flags.objective;
     loop {
-        let (known, called) = fleet(flags, places, (own, kind), key)?;
-        let choices = with_others(&known, flags.objective == Objective::Energy);
-        match solve(&Task::new(load, &choices), flags.objective, None) {
+        let (known, called) = roll.fleet(own, kind)?;
+        let choices = with_others(&known, objective == Objective::Energy);
+        match solve(&Task::new(load, &choices), objective, None) {
             Ok(best) => return Ok(((known, called), best)),
-            Err(e @ NoSplit::Memory { .. }) if called.len() < places.len() => {
+            Err(e @ NoSplit::Memory { .. }) if called.len() < roll.n_places() => {
                 warn(&format!("{e}; waiting for the others"));
+            }
+            Err(NoSplit::Watts(name)) if name != known[0].name => {
+                let index = known.iter().position(|board| board.name == name).unwrap_or(0);
+                let Some(place) = called.get(index.wrapping_sub(1)) else {
+                    return Err(Failure::runtime(&NoSplit::Watts(name)));
+                };
+                let why = NoSplit::Watts(name.clone()).to_string();
+                roll.leave_out(place, Some(&name), why);
             }
             Err(e) => return Err(Failure::runtime(&e)),
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use super::admission::{self, LeftOut};
 use super::hold::Holds;
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
@@ -33,6 +34,10 @@ pub(in crate::cli) struct Fleet {
     pub(super) key: Key,
     /// What of the boards' figures counts.
     pub(super) kind: Kind,
+    /// Whether they are to be a team, or else a ring.
+    pub(super) is_team: bool,
+    /// Those that cannot be in it.
+    pub(super) left_out: LeftOut,
     /// Port on which this board gives layers.
     pub(super) port: u16,
     /// Those that work for this master, and for no other one.
@@ -77,28 +82,62 @@ impl Fleet {
                 places.iter().map(|place| scope.spawn(move || fleet.ask(place))).collect();
             asked.into_iter().map(|asked| asked.join().ok().flatten()).collect()
         });
+        let answers = places.into_iter().zip(answers);
+        let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
+        self.take(answers)
+    }
+
+    /// Which of the boards are there after these answers. Of two of one name the one counts that is where it was.
+    fn take(&mut self, answers: Vec<(Address, (Figures, Option<Way>))>) -> Vec<bool> {
         let mut is_there = vec![false; self.boards.len()];
         is_there[0] = true;
-        for (place, answer) in places.into_iter().zip(answers) {
-            let Some((figures, way)) = answer else { continue };
+        let is_at = |fleet: &Fleet, (place, (figures, _)): &(Address, (Figures, Option<Way>))| {
+            let name = figures.name.as_str();
+            let known = fleet.boards.iter().skip(1).position(|board| board.name == name);
+            known.filter(|index| fleet.called[*index] == *place)
+        };
+        let (stayed, others): (Vec<_>, Vec<_>) =
+            answers.into_iter().partition(|answer| is_at(self, answer).is_some());
+        let mut seen: Vec<Figures> = Vec::new();
+        for (place, (figures, way)) in stayed.into_iter().chain(others) {
+            // A board that is reached at two addresses says the same at both, to the byte.
+            if seen.contains(&figures) {
+                continue;
+            }
+            seen.push(figures.clone());
             let known = self.boards.iter().position(|board| board.name == figures.name.as_str());
-            match (known, way) {
-                // Another one by this board's own name cannot be told apart.
-                (Some(0), _) | (None, None) => {}
-                (Some(index), _) => {
-                    let port = figures.port;
-                    self.boards[index].address = Address { host: place.host.clone(), port };
-                    self.called[index - 1] = place;
-                    is_there[index] = true;
-                }
-                (None, Some(way)) => {
-                    self.boards.push(board(&place, &figures, way, self.kind));
-                    self.called.push(place);
-                    is_there.push(true);
-                }
+            // It has moved, or is where it was.
+            let known = known.filter(|index| !is_there[*index]);
+            match self.check(&is_there, &place, &figures) {
+                Err(why) => self.left_out.tell(&place, Some(&figures.name), &why),
+                Ok(()) => match (known, way) {
+                    (Some(index), _) => {
+                        let port = figures.port;
+                        self.boards[index].address = Address { host: place.host.clone(), port };
+                        self.called[index - 1] = place;
+                        is_there[index] = true;
+                    }
+                    (None, Some(way)) => {
+                        self.boards.push(board(&place, &figures, way, self.kind));
+                        self.called.push(place);
+                        is_there.push(true);
+                    }
+                    // It was measured before, and is another one now: the next look measures it.
+                    (None, None) => {}
+                },
             }
         }
         is_there
+    }
+
+    /// Checks that a board can be in a ring or team with those that are there.
+    fn check(&self, is_there: &[bool], place: &Address, figures: &Figures) -> Result<(), String> {
+        admission::check_figures(figures)?;
+        let others = self.boards.iter().zip(is_there).filter(|(_, is_there)| **is_there);
+        let others: Vec<Board> = others.map(|(board, _)| board.clone()).collect();
+        // The way there does not matter for that.
+        let way = Way { round_trip_s: 0.0, bytes_per_s: 1.0 };
+        admission::check_beside(&others, &board(place, figures, way, self.kind), self.is_team)
     }
 
     /// Where boards may be.
@@ -143,6 +182,12 @@ pub(super) struct Kind {
 }
 
 impl Kind {
+    /// Of a large model with these weights, in the order of [`Speed::read`].
+    #[cfg(test)]
+    pub(super) fn of_weights(weights: usize) -> Kind {
+        Kind { weights, is_large: true }
+    }
+
     /// Of this model.
     pub(super) fn of(model: &Model) -> Kind {
         let version = model.header().weights.version();
@@ -220,6 +265,63 @@ pub(super) fn call<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn figures(of: &str, memory: u64) -> Figures {
+        let speed = Speed { threads: 4, read: [1 << 33; 4], milliwatts: None };
+        let speeds = [speed].into_iter().collect();
+        Figures { port: 9999, memory, name: crate::wire::hello::name(of), speeds }
+    }
+
+    fn at(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 9998 }
+    }
+
+    #[test]
+    fn a_stray_board_takes_nobodys_place_in_a_ring_that_runs() {
+        const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
+        let kind = Kind::of_weights(1);
+        let said = |host, name| board(&at(host), &figures(name, 1 << 30), WAY, kind);
+        let key = Key::new([7; 32]);
+        let mut fleet = Fleet {
+            boards: vec![said("10.0.0.1", "desk"), said("10.0.0.2", "pi")],
+            called: vec![at("10.0.0.2")],
+            nodes: vec!["desk".to_owned(), "pi".to_owned()],
+            kind,
+            is_team: false,
+            sought: Boards::Auto(9998),
+            left_out: LeftOut::default(),
+            holds: Holds::new(key.clone(), 9998),
+            key,
+            port: 9998,
+            kept_at: PathBuf::new(),
+            untold: None,
+        };
+        let answer =
+            |host, name, memory, way: Option<Way>| (at(host), (figures(name, memory), way));
+        let pi = || answer("10.0.0.2", "pi", 1 << 30, None);
+        // Another board by its name, this one's and none; the same board at another address; nonsense.
+        let strays = vec![
+            answer("10.0.0.3", "pi", 1 << 31, None),
+            answer("10.0.0.4", "desk", 1 << 31, None),
+            answer("10.0.0.5", "", 1 << 31, Some(WAY)),
+            answer("10.0.0.6", "# x", 1 << 31, Some(WAY)),
+            answer("10.0.0.7", "fig", 0, Some(WAY)),
+            answer("10.0.0.8", "pi", 1 << 30, None),
+            pi(),
+        ];
+        assert_eq!(fleet.take(strays), [true, true]);
+        assert_eq!(fleet.called, [at("10.0.0.2")]);
+        assert_eq!(fleet.boards[1].address.host, "10.0.0.2");
+        // It has got another address.
+        assert_eq!(fleet.take(vec![answer("10.0.0.9", "pi", 1 << 30, None)]), [true, true]);
+        assert_eq!(
+            (&fleet.called[0], &*fleet.boards[1].address.host),
+            (&at("10.0.0.9"), "10.0.0.9")
+        );
+        // Another board at the address of one that is gone.
+        let fig = answer("10.0.0.9", "fig", 1 << 30, Some(WAY));
+        assert_eq!(fleet.take(vec![fig]), [true, false, true]);
+    }
 
     #[test]
     fn what_counts_of_a_boards_figures_are_the_models_kind_and_size() {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::admission;
 use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
 use super::interrupt::{self, is_interrupted};
@@ -101,6 +102,9 @@ pub(in crate::cli) fn start(
     let Own { speeds, memory } =
         figures::own(options, (meter, flags.watts), (&folder, flags.is_quiet))?;
     let name = flags.node.clone().unwrap_or_else(figures::name);
+    if let Err(why) = admission::check_name(&name) {
+        warn(&format!("masters will go on without this board: {why}"));
+    }
     let links = flags.port.unwrap_or(PORT_DEFAULT);
     let figures = Figures {
         port: links,

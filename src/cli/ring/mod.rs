@@ -1,5 +1,6 @@
 //! This board's part in a ring: what the flags and the ring file say.
 
+mod admission;
 pub(super) mod ahead;
 pub(super) mod boards;
 pub(super) mod carrier;

@@ -1,19 +1,23 @@
-//! The boards that a master calls: those that are there, and what they can do.
+//! The boards that a master calls: those that are there, and what they can do. One that cannot serve is left out.
 
+use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::admission::{self, LeftOut};
 use super::figures::{self, Own};
 use super::flags::RingFlags;
 use super::fleet::{Failed, Kind, board, call, known};
 use super::interrupt::is_interrupted;
+use super::origin::Boards;
+use super::search;
 use crate::call::master::{CallError, Called, Way};
 use crate::cli::{Failure, note, warn};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Wish};
-use crate::ring::{Address, PORT_DEFAULT};
+use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
 use crate::wire::call::Figures;
 use crate::wire::seal::Key;
@@ -34,108 +38,211 @@ pub(super) struct Divided<'a> {
 /// This board and those that are there, and where these are called.
 pub(super) type Known = (Vec<Board>, Vec<Address>);
 
-/// This board and those that are there, with what they can do, and where these are called.
-pub(super) fn fleet(
-    flags: &RingFlags,
-    boards: &[Address],
-    (own, kind): (&Own, Kind),
-    key: &Key,
-) -> Result<Known, Failure> {
-    // Somebody has to say where this board is.
-    let talks = loop {
-        let talks = talk_to_all(flags, boards, key)?;
-        if !talks.is_empty() {
-            break talks;
-        }
-    };
-    let mut fleet = Vec::with_capacity(1 + talks.len());
-    let mut seen_as: Option<IpAddr> = None;
-    let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
-    for (address, (figures, way, local)) in &talks {
-        if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
-            return Err(Failure::Input(format!(
-                "{address} and other boards see this one at different places: name boards of this machine by \
-                 an address that others reach, too"
-            )));
-        }
-        seen_as = Some(*local);
-        best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
-        best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
-        fleet.push(board(address, figures, *way, kind));
-    }
-    let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
-    let name = flags.node.clone().unwrap_or_else(figures::name);
-    let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
-    let of_own = (&*own.speeds, own.memory);
-    let this = Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) };
-    fleet.insert(0, this);
-    check_names(&fleet)?;
-    Ok((fleet, talks.into_iter().map(|(address, _)| address).collect()))
-}
-
 /// What a board says of itself, the way there, and where it sees this one.
 type Talk = (Figures, Way, IpAddr);
 
-/// Talks with each of the boards that are there, or come in time.
-fn talk_to_all(
-    flags: &RingFlags,
-    boards: &[Address],
-    key: &Key,
-) -> Result<Vec<(Address, Talk)>, Failure> {
-    let patience = (Instant::now(), flags.rebalance_after);
-    let mut talks = Vec::with_capacity(boards.len());
-    for address in boards {
-        let talked = until_there(address, key, patience, &mut |called| {
-            Ok((called.ask()?, called.measure()?, called.local_ip()?))
-        })?;
-        talks.extend(talked.map(|talk| (address.clone(), talk)));
+/// What came of calling a board until it is there.
+pub(super) enum There<T> {
+    /// It was, and this was said.
+    Talked(T),
+    /// It has been away for long enough: the master goes on without it.
+    Away,
+    /// It will not, or cannot, for this reason.
+    Unfit(String),
+}
+
+/// The boards that a master calls at its start.
+pub(super) struct Roll<'a> {
+    pub(super) flags: &'a RingFlags,
+    key: &'a Key,
+    sought: &'a Boards,
+    /// Where they are called, but for those that were left out.
+    places: Vec<Address>,
+    /// Name and address of the links of the boards of the last split.
+    before: Vec<(String, Address)>,
+    pub(super) left_out: LeftOut,
+    /// Why the last one was.
+    why: Option<String>,
+}
+
+impl<'a> Roll<'a> {
+    /// Of the boards at `places`, where those that were `sought` are, and of which some may be in the split that is kept
+    /// at `kept_at`.
+    pub(super) fn new(
+        (flags, key): (&'a RingFlags, &'a Key),
+        (sought, places): (&'a Boards, &[Address]),
+        kept_at: &Path,
+    ) -> Roll<'a> {
+        let kept = fs::read_to_string(kept_at).ok();
+        let kept = kept.and_then(|text| Topology::parse(&text).ok());
+        let before = kept.map_or(Vec::new(), |topology| {
+            let teams = topology.teams().flat_map(|(_, nodes)| nodes);
+            let boards = topology.members().iter().map(|member| (&member.name, &member.address));
+            let boards = boards.chain(teams.map(|node| (&node.name, &node.address)));
+            boards.map(|(name, address)| (name.clone(), address.clone())).collect()
+        });
+        let (places, left_out) = (places.to_vec(), LeftOut::default());
+        Roll { flags, key, sought, places, before, left_out, why: None }
     }
-    Ok(talks)
-}
 
-fn check_names(fleet: &[Board]) -> Result<(), Failure> {
-    let twice = fleet
-        .iter()
-        .enumerate()
-        .find(|(index, board)| fleet[..*index].iter().any(|other| other.name == board.name));
-    twice.map_or(Ok(()), |(_, board)| {
-        Err(Failure::Input(format!(
-            "two boards are called {}, one of them at {}: give one another name with --node",
-            board.name, board.address.host
-        )))
-    })
-}
+    /// How many boards are called.
+    pub(super) fn n_places(&self) -> usize {
+        self.places.len()
+    }
 
-/// Calls the board at `address`, again and again until it is there, and talks with it. `None` if it may be left
-/// out, and has been away since `start` for long enough.
-pub(super) fn until_there<T>(
-    address: &Address,
-    key: &Key,
-    (start, patience): (Instant, Option<Duration>),
-    talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
-) -> Result<Option<T>, Failure> {
-    let mut told = String::new();
-    loop {
-        let Failed { may_pass, is_interruption, why } = match call(address, key, &mut *talk) {
-            Ok(found) => return Ok(Some(found)),
-            Err(failed) => failed,
+    /// The board at `place` cannot serve.
+    pub(super) fn leave_out(&mut self, place: &Address, name: Option<&str>, why: String) {
+        self.left_out.tell(place, name, &why);
+        self.places.retain(|other| other != place);
+        self.why = Some(format!("{place}: {why}"));
+    }
+
+    /// This board and those that are there, with what they can do, and where these are called.
+    pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, Failure> {
+        loop {
+            let talks = self.talk_to_all()?;
+            // Somebody has to say where this board is.
+            if !talks.is_empty() {
+                let known = self.admit(talks, own, kind)?;
+                if !known.1.is_empty() {
+                    return Ok(known);
+                }
+            }
+            if self.places.is_empty() {
+                self.places = match self.sought {
+                    Boards::Auto(port) => search::boards(*port, self.key, 1)?,
+                    Boards::Named(_) => {
+                        let why = self.why.take().unwrap_or_default();
+                        return Err(Failure::Ring(format!("no board is left: {why}")));
+                    }
+                };
+            }
+        }
+    }
+
+    /// Talks with each of the boards that are there, or come in time.
+    fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, Failure> {
+        let patience = (Instant::now(), self.flags.rebalance_after);
+        let mut talks = Vec::with_capacity(self.places.len());
+        for place in self.places.clone() {
+            let talked = self.until_there(&place, patience, &mut |called| {
+                Ok((called.ask()?, called.measure()?, called.local_ip()?))
+            })?;
+            match talked {
+                There::Talked(talk) => talks.push((place, talk)),
+                There::Away => {}
+                There::Unfit(why) => self.leave_out(&place, None, why),
+            }
+        }
+        Ok(talks)
+    }
+
+    /// This board and those of the ones that talked that can be in one ring, or team. Of two of one name the one of the last
+    /// split can.
+    fn admit(
+        &mut self,
+        talks: Vec<(Address, Talk)>,
+        own: &Own,
+        kind: Kind,
+    ) -> Result<Known, Failure> {
+        let this = self.this(&talks, own, kind)?;
+        let mut talks: Vec<(usize, (Address, Talk))> = talks.into_iter().enumerate().collect();
+        talks.sort_by_key(|(_, (place, (figures, ..)))| !self.was_in_split(place, figures));
+        let mut boards = vec![this];
+        let mut called: Vec<(usize, Address)> = Vec::with_capacity(talks.len());
+        let mut seen: Vec<Figures> = Vec::with_capacity(talks.len());
+        for (index, (place, (figures, way, _))) in talks {
+            // A board that is reached at two addresses says the same at both, to the byte.
+            if seen.contains(&figures) {
+                self.places.retain(|other| *other != place);
+                continue;
+            }
+            seen.push(figures.clone());
+            let board = board(&place, &figures, way, kind);
+            let checked = admission::check_figures(&figures)
+                .and_then(|()| admission::check_beside(&boards, &board, self.flags.is_team));
+            match checked {
+                Err(why) => self.leave_out(&place, Some(&figures.name), why),
+                Ok(()) => {
+                    boards.push(board);
+                    called.push((index, place));
+                }
+            }
+        }
+        // In the order in which they are called.
+        let this = boards.remove(0);
+        let mut others: Vec<((usize, Address), Board)> = called.into_iter().zip(boards).collect();
+        others.sort_by_key(|((index, _), _)| *index);
+        let (called, others): (Vec<Address>, Vec<Board>) =
+            others.into_iter().map(|((_, place), board)| (place, board)).unzip();
+        Ok(([this].into_iter().chain(others).collect(), called))
+    }
+
+    fn was_in_split(&self, place: &Address, figures: &Figures) -> bool {
+        let is_it = |(name, address): &(String, Address)| {
+            let at = (&*address.host, address.port);
+            name == figures.name.as_str() && at == (&*place.host, figures.port)
         };
-        if is_interruption || is_interrupted() {
-            return Err(Failure::Runtime("interrupted".to_owned()));
+        self.before.iter().any(is_it)
+    }
+
+    /// This board, as the others see it.
+    fn this(&self, talks: &[(Address, Talk)], own: &Own, kind: Kind) -> Result<Board, Failure> {
+        let flags = self.flags;
+        let mut seen_as: Option<IpAddr> = None;
+        let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
+        for (address, (_, way, local)) in talks {
+            if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
+                return Err(Failure::Input(format!(
+                    "{address} and other boards see this one at different places: name boards of this machine by \
+                     an address that others reach, too"
+                )));
+            }
+            seen_as = Some(*local);
+            best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
+            best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
         }
-        if !may_pass {
-            return Err(Failure::Ring(format!("{address}: {why}")));
+        let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
+        let name = flags.node.clone().unwrap_or_else(figures::name);
+        let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
+        let of_own = (&*own.speeds, own.memory);
+        Ok(Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) })
+    }
+
+    /// Calls the board at `address`, again and again until it is there, and talks with it. It may be away for some time
+    /// from `start` on, or as long as it likes.
+    pub(super) fn until_there<T>(
+        &self,
+        address: &Address,
+        (start, patience): (Instant, Option<Duration>),
+        talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
+    ) -> Result<There<T>, Failure> {
+        let mut told = String::new();
+        loop {
+            let Failed { may_pass, is_interruption, why } =
+                match call(address, self.key, &mut *talk) {
+                    Ok(found) => return Ok(There::Talked(found)),
+                    Err(failed) => failed,
+                };
+            if is_interruption || is_interrupted() {
+                return Err(Failure::Runtime("interrupted".to_owned()));
+            }
+            // A board that somebody names and wants in any case is waited for until he has mended it.
+            let is_wanted = patience.is_none() && matches!(self.sought, Boards::Named(_));
+            if !may_pass && !is_wanted {
+                return Ok(There::Unfit(why));
+            }
+            if patience.is_some_and(|patience| start.elapsed() >= patience) {
+                warn(&format!("goes on without the board at {address}: {why}"));
+                return Ok(There::Away);
+            }
+            let why = format!("waiting for {address}: {why}");
+            if told != why {
+                note(&format!("leap: {why}"));
+                notify::status(&why);
+                told = why;
+            }
+            thread::sleep(RETRY);
         }
-        if patience.is_some_and(|patience| start.elapsed() >= patience) {
-            warn(&format!("goes on without the board at {address}: {why}"));
-            return Ok(None);
-        }
-        let why = format!("waiting for {address}: {why}");
-        if told != why {
-            note(&format!("leap: {why}"));
-            notify::status(&why);
-            told = why;
-        }
-        thread::sleep(RETRY);
     }
 }

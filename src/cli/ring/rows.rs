@@ -1,21 +1,19 @@
 //! `--team auto`: the boards of `--boards` share every layer by rows, each as much as it is quick.
 
 use std::fs;
-use std::time::Instant;
 
+use super::boards::{give_port, tell};
 use super::figures::Own;
 use super::flags::{RingFile, RingFlags};
 use super::fleet::Fleet;
 use super::hold::Holds;
 use super::origin::Boards;
-use super::roll::{Divided, Known, fleet, until_there};
-use crate::channel;
+use super::roll::{Divided, Known, Roll};
 use crate::cli::plan::team::TeamPlan;
 use crate::cli::{Failure, note, warn};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Objective, Task, solve};
 use crate::ring::{Address, TeamPlace, Topology};
-use crate::wire::call::Call;
 use crate::wire::seal::Key;
 
 /// How much quicker a new split of the rows has to be than the last one, whose rows each board has; and a team than a
@@ -40,41 +38,22 @@ pub(super) fn share(
     (own, model): (&Own, Divided<'_>),
     key: Key,
 ) -> Result<(), Failure> {
-    let Divided { header, load, .. } = model;
-    let (boards, called) = known(flags, places, (own, &model), &key)?;
-    let known = &*boards;
-    let best = plan(&model, known)?;
-    let plan = kept(&model, known, best.token_s()).unwrap_or(best);
-    let file = plan.ring_file(header.n_layers);
-    if let Err(e) = Topology::parse(&file) {
-        let what =
-            format!("{e}: boards of one machine need --port, as far apart as there are boards");
-        return Err(Failure::Input(what));
-    }
-    if !flags.is_quiet {
-        plan.table().lines().for_each(note);
-        let task = Task::new(load, known);
-        if let Ok(parts) = solve(&task, Objective::Latency, None) {
-            let of_one = 1.0 / task.figures(&parts).token_s;
-            note(&format!("as a ring, without --team auto: {of_one:.1} tokens/s of one stream"));
+    let mut roll = Roll::new((flags, &key), (&sought, places), model.kept_at);
+    let Told { boards, called, nodes, file, are_told } = loop {
+        if let Some(told) = share_once(&mut roll, own, &model)? {
+            break told;
         }
-    }
-    let port = flags.give.unwrap_or(channel::PORT_DEFAULT);
-    // One that goes away just now is told or left out later.
-    let patience = (Instant::now(), flags.rebalance_after);
-    let mut are_told = true;
-    for address in &called {
-        let call = Call::Ring { port, file: &file };
-        let told = until_there(address, &key, patience, &mut |called| called.tell(&call))?;
-        are_told &= told.is_some();
-    }
-    let nodes = plan.nodes().map(|(board, _)| board.name.clone()).collect();
+    };
+    let left_out = roll.left_out.clone();
+    let port = give_port(flags);
     let fleet = Fleet {
         boards,
         called,
         nodes,
         kind: model.kind,
+        is_team: true,
         sought,
+        left_out,
         holds: Holds::new(key.clone(), port),
         key,
         port,
@@ -87,6 +66,46 @@ pub(super) fn share(
     Ok(())
 }
 
+/// A team that its boards were told of.
+struct Told {
+    boards: Vec<Board>,
+    /// Where all but the first are called.
+    called: Vec<Address>,
+    /// Their names.
+    nodes: Vec<String>,
+    /// The ring file.
+    file: String,
+    /// Whether all were there to be told.
+    are_told: bool,
+}
+
+/// Shares a model among the boards of `roll`, and tells them; `None` if one of them does not do it, and is left out.
+fn share_once(
+    roll: &mut Roll<'_>,
+    own: &Own,
+    model: &Divided<'_>,
+) -> Result<Option<Told>, Failure> {
+    let Divided { header, load, .. } = model;
+    let (boards, called) = known(roll, (own, model))?;
+    let best = plan(model, &boards)?;
+    let plan = kept(model, &boards, best.token_s()).unwrap_or(best);
+    let file = plan.ring_file(header.n_layers);
+    Topology::parse(&file).map_err(|e| Failure::input(&e))?;
+    if !roll.flags.is_quiet {
+        plan.table().lines().for_each(note);
+        let task = Task::new(load, &boards);
+        if let Ok(parts) = solve(&task, Objective::Latency, None) {
+            let of_one = 1.0 / task.figures(&parts).token_s;
+            note(&format!("as a ring, without --team auto: {of_one:.1} tokens/s of one stream"));
+        }
+    }
+    let nodes = plan.nodes().map(|(board, _)| board.name.clone()).collect();
+    let others = boards.iter().skip(1).zip(&called);
+    let others: Vec<_> = others.map(|(board, place)| (place, &*board.name, true)).collect();
+    let told = tell(roll, &others, &file)?;
+    Ok(told.map(|are_told| Told { boards, called, nodes, file, are_told }))
+}
+
 /// Says what a team of the boards of a ring would give, if that is much.
 pub(super) fn hint(header: &Header, load: &Load, known: &[Board], token_s: f64) {
     let Ok(team) = TeamPlan::new(header, load, known) else { return };
@@ -97,24 +116,28 @@ pub(super) fn hint(header: &Header, load: &Load, known: &[Board], token_s: f64) 
 }
 
 /// This board and those that are there, which have memory enough together. As long as they have not, those that are
-/// away are waited for.
-fn known(
-    flags: &RingFlags,
-    places: &[Address],
-    (own, model): (&Own, &Divided<'_>),
-    key: &Key,
-) -> Result<Known, Failure> {
+/// away are waited for. One that lacks memory where the others have enough is left out.
+fn known(roll: &mut Roll<'_>, (own, model): (&Own, &Divided<'_>)) -> Result<Known, Failure> {
     loop {
-        let (known, called) = fleet(flags, places, (own, model.kind), key)?;
+        let (mut known, called) = roll.fleet(own, model.kind)?;
         let Some((name, need)) = plan(model, &known)?.lacks().map(|(n, need)| (n.to_owned(), need))
         else {
             return Ok((known, called));
         };
-        let need = need as f64 / 1e9;
+        let gb = need as f64 / 1e9;
+        let index = known.iter().position(|board| board.name == name).unwrap_or(0);
+        if index > 0 && known.len() > 2 {
+            known.remove(index);
+            if plan(model, &known)?.lacks().is_none() {
+                let why = format!("it has too little memory: its part needs {gb:.2} GB");
+                roll.leave_out(&called[index - 1], Some(&name), why);
+                continue;
+            }
+        }
         let what = format!(
-            "the boards have too little memory for this model: {name} needs {need:.2} GB for its part"
+            "the boards have too little memory for this model: {name} needs {gb:.2} GB for its part"
         );
-        if called.len() == places.len() {
+        if called.len() == roll.n_places() {
             return Err(Failure::Runtime(what));
         }
         warn(&format!("{what}; waiting for the others"));

@@ -1,0 +1,150 @@
+//! Boards that a master cannot use are left out by name, and end nothing: real programs on the loopback interface.
+
+#![cfg(all(feature = "tools", feature = "demo"))]
+
+mod common;
+
+use std::fs::{self, File};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::folder::Folder;
+use common::ran::Ran;
+use common::{leap, models};
+
+const PROMPT: &str = "Once upon a time there was a";
+
+/// A program that is killed with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Ports that nobody has.
+fn tcp() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn udp() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A worker on this machine, in a folder of its own.
+struct Board {
+    folder: PathBuf,
+    call: u16,
+    _running: Running,
+}
+
+impl Board {
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.join("said")).unwrap()
+    }
+}
+
+/// A master and its boards.
+struct Desk {
+    folder: Folder,
+    key: PathBuf,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = Folder::new();
+        let key = Desk::key(&folder, "key", 7);
+        Desk { folder, key }
+    }
+
+    fn key(folder: &Folder, name: &str, by: u8) -> PathBuf {
+        let key = folder.write(name, (0..32).map(|n| n * by + 1).collect::<Vec<u8>>());
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        key
+    }
+
+    fn leap(&self, args: &[&str], key: &PathBuf, kept: &str) -> Command {
+        let mut command = leap();
+        command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
+        command.args(["--host", "127.0.0.1", "--threads", "1"]).arg("--key").arg(key);
+        command.env("XDG_RUNTIME_DIR", self.folder.path());
+        command.env("XDG_CACHE_HOME", self.folder.join(kept));
+        command
+    }
+
+    /// Starts a board of this name, which keeps things in a folder of this one, and waits until it waits.
+    fn board(&self, name: &str, kept: &str, key: &PathBuf) -> Board {
+        let (folder, call) = (self.folder.join(kept), tcp());
+        // This machine is measured once.
+        let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
+        fs::create_dir_all(layers(kept)).unwrap();
+        let _ = fs::copy(layers("pi").join("figures"), layers(kept).join("figures"));
+        let mut command = self.leap(&["worker", "--node", name], key, kept);
+        // The boards of a team have three ports each.
+        let port = (0..).map(|_| udp()).find(|port| *port < 65_000).unwrap();
+        command.args(["--join", &call.to_string(), "--port", &port.to_string()]);
+        let said = File::create(folder.join("said")).unwrap();
+        let running = Running(command.stderr(said).stdout(Stdio::null()).spawn().unwrap());
+        let board = Board { folder, call, _running: running };
+        let start = Instant::now();
+        while !board.said().contains(" waits for a master on ") {
+            assert!(start.elapsed() < Duration::from_secs(120), "{}", board.said());
+            thread::sleep(Duration::from_millis(20));
+        }
+        board
+    }
+
+    /// What the master of these says, and its text.
+    fn run(&self, boards: &[&Board], args: &[&str]) -> Ran {
+        let model = models::package("models/demo.bin");
+        let boards: Vec<String> =
+            boards.iter().map(|board| format!("127.0.0.1:{}", board.call)).collect();
+        let mut command = self.leap(&["run", model.to_str().unwrap()], &self.key, "desk");
+        command.args(["--node", "desk", "--boards", &boards.join(",")]).args(args);
+        command.args(["--give", &tcp().to_string(), "--port", &udp().to_string(), "--ctx", "256"]);
+        command.args(["-n", "30", "--temp", "0", "-p", PROMPT]);
+        Ran::new(command.output().unwrap())
+    }
+}
+
+fn alone() -> String {
+    let mut command = leap();
+    command.args(["run", "-q", "--ctx", "256", "-n", "30", "--temp", "0", "-p", PROMPT]);
+    Ran::new(command.stdin(Stdio::null()).output().unwrap()).succeeds().out
+}
+
+#[test]
+fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() {
+    let (desk, wanted) = (Desk::new(), alone());
+    let other_key = Desk::key(&desk.folder, "other", 5);
+    let pi = desk.board("pi", "pi", &desk.key);
+    let strays = [
+        ("pi", "twin", &desk.key, "without pi at 127.0.0.1:"),
+        ("desk", "mirror", &desk.key, "two boards are called desk, the other one is at 127.0.0.1"),
+        ("# x", "hash", &desk.key, "without \"# x\" at 127.0.0.1:"),
+        ("", "nameless", &desk.key, "it has no name: give it one with --node"),
+        ("stranger", "stranger", &other_key, ": it has another key"),
+    ];
+    let left_out: Vec<Board> =
+        strays.iter().map(|(name, kept, key, _)| desk.board(name, kept, key)).collect();
+    let all: Vec<&Board> = [&pi].into_iter().chain(&left_out).collect();
+    for args in [&["--role", "master", "--objective", "memory"][..], &["--team", "auto"]] {
+        let ran = desk.run(&all, args).succeeds();
+        assert_eq!(ran.out, wanted, "{args:?}: {}", ran.err);
+        for (_, _, _, what) in &strays {
+            assert!(ran.err.contains(what), "{args:?}: {what}: {}", ran.err);
+        }
+        assert!(ran.err.contains("layers"), "{}", ran.err);
+        assert!(pi.said().contains("layers "), "{}", pi.said());
+    }
+    // Where nobody else is left, that is the end, and said.
+    let ran = desk.run(&[&left_out[2]], &["--role", "master"]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(ran.err.contains("leap: no board is left: 127.0.0.1:"), "{ran:?}");
+}
