@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
@@ -13,11 +12,10 @@ use super::flags::{RingFile, RingFlags};
 use super::fleet::{Fleet, Kind};
 use super::hold::Holds;
 use super::origin::Boards;
-use super::roll::{Divided, Known, Roll, There};
+use super::roll::{Divided, Known, Roll};
 use super::rows;
 use super::search;
 use crate::call::master;
-use crate::channel;
 use crate::cli::plan::load::{self, Asked};
 use crate::cli::plan::report;
 use crate::cli::{Failure, key, model_files, note, warn};
@@ -26,7 +24,6 @@ use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve, with
 use crate::ring::{Address, Topology};
 use crate::sys::notify;
 use crate::sys::power::Meter;
-use crate::wire::call::Call;
 use crate::wire::seal::Key;
 
 /// How much better than the last split a new one has to be: figures of the ways between boards vary, and each
@@ -86,8 +83,8 @@ fn divide(
             break told;
         }
     };
-    let left_out = roll.left_out.clone();
-    let port = give_port(flags);
+    let left_out = roll.left_out();
+    let port = roll.give_port();
     let (has_all, is_ring) = (called.len() == places.len(), nodes.len() > 1);
     let fleet = Fleet {
         boards: known,
@@ -149,13 +146,8 @@ fn divide_once(
     let others = known.iter().skip(1).zip(&called);
     let others: Vec<_> =
         others.map(|(board, at)| (at, &*board.name, nodes.contains(&board.name))).collect();
-    let told = tell(roll, &others, &ring)?;
+    let told = roll.tell(&others, &ring)?;
     Ok(told.map(|are_told| Told { known, called, nodes, ring, are_told }))
-}
-
-/// Port on which this board gives layers.
-pub(super) fn give_port(flags: &RingFlags) -> u16 {
-    flags.give.unwrap_or(channel::PORT_DEFAULT)
 }
 
 /// The option that asks for boards.
@@ -195,31 +187,6 @@ fn check_watts(flags: &RingFlags, are_known: bool) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
-}
-
-/// Tells each board, where it is called and what its name is, its part of the ring if it has one, or that it has none;
-/// whether all were told. `None` if one does not take its part: it is left out.
-pub(super) fn tell(
-    roll: &mut Roll<'_>,
-    others: &[(&Address, &str, bool)],
-    ring: &str,
-) -> Result<Option<bool>, Failure> {
-    // One that goes away just now is told or left out later.
-    let patience = (Instant::now(), roll.flags.rebalance_after);
-    let port = give_port(roll.flags);
-    let mut are_told = true;
-    for &(address, name, has_part) in others {
-        let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
-        match roll.until_there(address, patience, &mut |called| called.tell(&call))? {
-            There::Talked(()) => {}
-            There::Unfit(why) if has_part => {
-                roll.leave_out(address, Some(name), why);
-                return Ok(None);
-            }
-            There::Away | There::Unfit(_) => are_told = false,
-        }
-    }
-    Ok(Some(are_told))
 }
 
 /// The boards of `roll` that are there, and the best split among them. As long as there is none,

@@ -129,6 +129,16 @@ pub(in crate::cli) fn start(
     let ring_number = Box::new(move || of_orders.ring_number());
     let refuse = Box::new(refuse);
     let board = Board { figures, take, prepare, keep, forget, ring_number, refuse };
+    let bound = listen(flags, port, board, key)?;
+    if !flags.is_quiet {
+        note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
+    }
+    notify::ready();
+    Ok(Waiting { name, orders })
+}
+
+/// Lets masters call `board` on `port`, and find it there. Returns where that is.
+fn listen(flags: &RingFlags, port: u16, board: Board, key: Key) -> Result<SocketAddr, Failure> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = flags.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
@@ -141,11 +151,7 @@ pub(in crate::cli) fn start(
         let found = find::answer(bound.port(), found_by);
         found.unwrap_or_else(|e| warn(&format!("--boards auto will not find this board: {e}")));
     }
-    if !flags.is_quiet {
-        note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
-    }
-    notify::ready();
-    Ok(Waiting { name, orders })
+    Ok(bound)
 }
 
 impl Waiting {

@@ -14,12 +14,13 @@ use super::interrupt::is_interrupted;
 use super::origin::Boards;
 use super::search;
 use crate::call::master::{CallError, Called, Way};
+use crate::channel::PORT_DEFAULT as PORT_OF_LAYERS;
 use crate::cli::{Failure, note, warn};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Wish};
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::notify;
-use crate::wire::call::Figures;
+use crate::wire::call::{Call, Figures};
 use crate::wire::seal::Key;
 
 /// How long a master waits before it calls a board again that was away.
@@ -42,7 +43,7 @@ pub(super) type Known = (Vec<Board>, Vec<Address>);
 type Talk = (Figures, Way, IpAddr);
 
 /// What came of calling a board until it is there.
-pub(super) enum There<T> {
+enum There<T> {
     /// It was, and this was said.
     Talked(T),
     /// It has been away for long enough: the master goes on without it.
@@ -60,7 +61,7 @@ pub(super) struct Roll<'a> {
     places: Vec<Address>,
     /// Name and address of the links of the boards of the last split.
     before: Vec<(String, Address)>,
-    pub(super) left_out: LeftOut,
+    left_out: LeftOut,
     /// Why the last one was.
     why: Option<String>,
 }
@@ -83,6 +84,11 @@ impl<'a> Roll<'a> {
         });
         let (places, left_out) = (places.to_vec(), LeftOut::default());
         Roll { flags, key, sought, places, before, left_out, why: None }
+    }
+
+    /// Those that were left out.
+    pub(super) fn left_out(&self) -> LeftOut {
+        self.left_out.clone()
     }
 
     /// How many boards are called.
@@ -209,9 +215,39 @@ impl<'a> Roll<'a> {
         Ok(Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) })
     }
 
+    /// Port on which this board gives layers.
+    pub(super) fn give_port(&self) -> u16 {
+        self.flags.give.unwrap_or(PORT_OF_LAYERS)
+    }
+
+    /// Tells each board, where it is called and what its name is, its part of the ring if it has one, or that it has
+    /// none; whether all were told. `None` if one does not take its part: it is left out.
+    pub(super) fn tell(
+        &mut self,
+        others: &[(&Address, &str, bool)],
+        ring: &str,
+    ) -> Result<Option<bool>, Failure> {
+        // One that goes away just now is told or left out later.
+        let patience = (Instant::now(), self.flags.rebalance_after);
+        let port = self.give_port();
+        let mut are_told = true;
+        for &(address, name, has_part) in others {
+            let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
+            match self.until_there(address, patience, &mut |called| called.tell(&call))? {
+                There::Talked(()) => {}
+                There::Unfit(why) if has_part => {
+                    self.leave_out(address, Some(name), why);
+                    return Ok(None);
+                }
+                There::Away | There::Unfit(_) => are_told = false,
+            }
+        }
+        Ok(Some(are_told))
+    }
+
     /// Calls the board at `address`, again and again until it is there, and talks with it. It may be away for some time
     /// from `start` on, or as long as it likes.
-    pub(super) fn until_there<T>(
+    fn until_there<T>(
         &self,
         address: &Address,
         (start, patience): (Instant, Option<Duration>),

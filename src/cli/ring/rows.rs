@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use super::boards::{give_port, tell};
 use super::figures::Own;
 use super::flags::{RingFile, RingFlags};
 use super::fleet::Fleet;
@@ -44,8 +43,8 @@ pub(super) fn share(
             break told;
         }
     };
-    let left_out = roll.left_out.clone();
-    let port = give_port(flags);
+    let left_out = roll.left_out();
+    let port = roll.give_port();
     let fleet = Fleet {
         boards,
         called,
@@ -102,7 +101,7 @@ fn share_once(
     let nodes = plan.nodes().map(|(board, _)| board.name.clone()).collect();
     let others = boards.iter().skip(1).zip(&called);
     let others: Vec<_> = others.map(|(board, place)| (place, &*board.name, true)).collect();
-    let told = tell(roll, &others, &file)?;
+    let told = roll.tell(&others, &file)?;
     Ok(told.map(|are_told| Told { boards, called, nodes, file, are_told }))
 }
 
