@@ -413,7 +413,8 @@ fn nodes_that_leave_hand_over_what_they_have_stored() {
         MASTERS.fetch_add(usize::from(is_computing), Ordering::Relaxed);
         MachineReading::default()
     };
-    let by = ChangesBy { asked, n_coming: Arc::default(), place: recipe.place(0) };
+    let by =
+        ChangesBy { asked, n_coming: Arc::default(), place: recipe.place(0), leaves_out: false };
     let options =
         RingOptions { changes: Some(by), meter: Box::new(count), ..recipe.ring_options() };
     let (mut engine, workers) = recipe.ring_with(work, options);

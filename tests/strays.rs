@@ -42,6 +42,8 @@ struct Board {
     folder: PathBuf,
     call: u16,
     _running: Running,
+    /// Another program has the port of its links.
+    _taken: Option<UdpSocket>,
 }
 
 impl Board {
@@ -80,6 +82,11 @@ impl Desk {
 
     /// Starts a board of this name, which keeps things in a folder of this one, and waits until it waits.
     fn board(&self, name: &str, kept: &str, key: &PathBuf) -> Board {
+        self.board_with((name, kept), key, false)
+    }
+
+    /// The same; one that `is_deaf` cannot open its links.
+    fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, is_deaf: bool) -> Board {
         let (folder, call) = (self.folder.join(kept), tcp());
         // This machine is measured once.
         let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
@@ -88,10 +95,14 @@ impl Desk {
         let mut command = self.leap(&["worker", "--node", name], key, kept);
         // The boards of a team have three ports each.
         let port = (0..).map(|_| udp()).find(|port| *port < 65_000).unwrap();
+        let _taken = match is_deaf {
+            true => Some(UdpSocket::bind(("127.0.0.1", port)).unwrap()),
+            false => None,
+        };
         command.args(["--join", &call.to_string(), "--port", &port.to_string()]);
         let said = File::create(folder.join("said")).unwrap();
         let running = Running(command.stderr(said).stdout(Stdio::null()).spawn().unwrap());
-        let board = Board { folder, call, _running: running };
+        let board = Board { folder, call, _running: running, _taken };
         let start = Instant::now();
         while !board.said().contains(" waits for a master on ") {
             assert!(start.elapsed() < Duration::from_secs(120), "{}", board.said());
@@ -147,4 +158,28 @@ fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() 
     let ran = desk.run(&[&left_out[2]], &["--role", "master"]);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.err.contains("leap: no board is left: 127.0.0.1:"), "{ran:?}");
+}
+
+#[test]
+fn a_board_that_takes_its_order_and_cannot_serve_says_why_and_is_left_out() {
+    let (desk, wanted) = (Desk::new(), alone());
+    let pi = desk.board("pi", "pi", &desk.key);
+    let fig = desk.board_with(("fig", "fig"), &desk.key, true);
+    for args in [&["--role", "master", "--objective", "memory"][..], &["--team", "auto"]] {
+        let args = [args, &["--rebalance-after", "2"]].concat();
+        let ran = desk.run(&[&pi, &fig], &args).succeeds();
+        assert_eq!(ran.out, wanted, "{args:?}: {}", ran.err);
+        let why = "leap: warning: fig does not serve: ";
+        assert!(ran.err.contains(why) && ran.err.contains("fig is away"), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("pi"), "{args:?}: {}", ran.err);
+    }
+    // Told to wait for each of its boards, the master says at its end what it waited for.
+    let args = ["--role", "master", "--objective", "memory", "--rebalance-after", "off"];
+    let ran = desk.run(&[&pi, &fig], &[&args[..], &["--ring-timeout", "5"]].concat());
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    let end = ran.err.lines().last().unwrap();
+    assert!(
+        end.starts_with("leap: the ring is lost: ") && end.contains("fig does not serve: "),
+        "{end}"
+    );
 }

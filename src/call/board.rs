@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::holder::{self, Caller, Holders};
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
-use crate::wire::call::{Call, Figures, Reply};
+use crate::wire::call::{Call, Figures, HeldState, Reply};
 use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
@@ -30,8 +30,8 @@ pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Who forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
-/// Number that stands for the ring file of the board: [`ring_number`](crate::wire::call::ring_number).
-pub(crate) type RingNumber = Box<dyn Fn() -> u64 + Send + Sync>;
+/// What the board does for the master that holds it, or why it cannot.
+pub(crate) type State = Box<dyn Fn() -> Result<HeldState, String> + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
@@ -44,7 +44,7 @@ pub(crate) struct Board {
     /// Keeps an order without doing it: the ring has become so by itself.
     pub(crate) keep: Take,
     pub(crate) forget: Forget,
-    pub(crate) ring_number: RingNumber,
+    pub(crate) state: State,
     pub(crate) refuse: Refuse,
 }
 
@@ -119,7 +119,10 @@ impl Called {
         if let Err(why) = self.holders.admit(caller) {
             return channel.send(&Reply::busy(&why).emit());
         }
-        let held = || Reply::Held((self.board.ring_number)()).emit();
+        let held = || {
+            let state = (self.board.state)();
+            state.map_or_else(|why| Reply::refused(&why), Reply::Held).emit()
+        };
         let lease = self.holders.hold(caller);
         let (mut heard, mut bytes) = (Instant::now(), vec![0; MESSAGE_MAX]);
         channel.send(&held())?;

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::channel::{Channel, ChannelError};
 use crate::sys::random;
-use crate::wire::call::{Call, FIGURES_LEN_MAX, Figures, Reply, TEXT_MAX};
+use crate::wire::call::{Call, FIGURES_LEN_MAX, Figures, HeldState, Reply, TEXT_MAX};
 use crate::wire::give::REASON_MAX;
 use crate::wire::hello::{self, Name};
 use crate::wire::opening::Purpose;
@@ -137,14 +137,13 @@ impl<'a> Called<'a> {
         Ok(called)
     }
 
-    /// Has the board work for this master alone until the connection ends or nothing is said for some seconds. What
-    /// stands for the ring file that it has: [`ring_number`](crate::wire::call::ring_number).
+    /// Has the board work for this master alone until the connection ends or nothing is said for some seconds. Returns what it does.
     ///
     /// # Errors
-    /// [`CallError`].
-    pub(crate) fn hold(&mut self) -> Result<u64, CallError> {
+    /// [`CallError`]. One that refuses cannot do what it was told, and is held nevertheless.
+    pub(crate) fn hold(&mut self) -> Result<HeldState, CallError> {
         match self.say(&Call::Hold)? {
-            Reply::Held(ring) => Ok(ring),
+            Reply::Held(state) => Ok(state),
             _ => Err(ChannelError::Broken("no word of its ring").into()),
         }
     }

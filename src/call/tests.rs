@@ -9,7 +9,7 @@ use super::board::{self, Board, Order};
 use super::find;
 use super::master::{CallError, Called, Identity};
 use crate::channel::ChannelError;
-use crate::wire::call::{Call, Figures, Speed};
+use crate::wire::call::{Call, Figures, HeldState, Speed};
 use crate::wire::hello::name;
 use crate::wire::seal::Key;
 
@@ -41,7 +41,7 @@ fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         prepare: Box::new(|file, _| file.parse().map_err(|_| "no number".to_owned())),
         keep: Box::new(|_| Err("it keeps nothing".to_owned())),
         forget: Box::new(|| Err("it forgets nothing".to_owned())),
-        ring_number: Box::new(|| 9),
+        state: Box::new(|| Ok(HeldState { ring: 9, is_ready: true })),
         refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -85,13 +85,13 @@ fn a_board_that_works_for_a_master_is_no_other_ones() {
     let ring = Call::Ring { port: 4, file: "a ring" };
     call(&desk).unwrap().tell(&ring).unwrap();
     let mut held = call(&desk).unwrap();
-    assert_eq!(held.hold().unwrap(), 9);
+    assert_eq!(held.hold().unwrap().ring, 9);
     for other in [&laptop, &again] {
         let why = call(other).map(drop).unwrap_err();
         assert!(matches!(&why, CallError::Busy(_)) && why.may_pass(), "{why}");
         assert_eq!(why.to_string(), "it works for desk at 127.0.0.1; --take takes it from there");
     }
-    assert_eq!(held.hold().unwrap(), 9, "it goes on");
+    assert_eq!(held.hold().unwrap().ring, 9, "it goes on");
     assert!(call(&desk).unwrap().ask().is_ok(), "its master is heard");
     // The first master is gone, however it ended: the board is free as soon as it sees that.
     drop(held);
@@ -105,7 +105,7 @@ fn a_board_that_works_for_a_master_is_no_other_ones() {
     // Somebody takes it all the same, and whom it worked for hears so.
     let taker = Identity::new("desk", true);
     let mut taken = call(&taker).unwrap();
-    assert_eq!(taken.hold().unwrap(), 9);
+    assert_eq!(taken.hold().unwrap().ring, 9);
     let why = held.hold().unwrap_err();
     assert_eq!(why.to_string(), "it works for desk at 127.0.0.1");
     taker.be_content();

@@ -190,7 +190,7 @@ impl<'a> TeamBoard<'a> {
     /// What opens the links of other teams that this lead is to have, of which `hear` hears.
     fn links<H>(&self, info: RingInfo, hear: H) -> Links
     where
-        H: Fn(Option<String>) + Clone + Send + 'static,
+        H: Fn(&[String], &[String]) + Clone + Send + 'static,
     {
         let flags = self.flags.clone();
         Box::new(move |file| {
@@ -209,7 +209,7 @@ impl<'a> TeamBoard<'a> {
                     Err(e) => return Err(words(&e)),
                 };
                 // Nobody waits for boards of the team before.
-                hear(None);
+                hear(&[], &[]);
                 Ok(mesh)
             };
             (Box::new(link), notices)
@@ -240,13 +240,13 @@ impl<'a> TeamBoard<'a> {
     /// Makes `engine` the lead of its place in a ring.
     pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), Failure> {
         let mesh = self.mesh(&self.info(engine.model())?)?;
-        let options = self.options(|_| {}, &Arc::default(), None)?;
+        let options = self.options(|_, _| {}, &Arc::default(), None)?;
         engine.lead(mesh, options).map_err(|e| Failure::runtime(&e))
     }
 
     fn options(
         &self,
-        hear: impl Fn(Option<String>) + Send + 'static,
+        hear: impl Fn(&[String], &[String]) + Send + 'static,
         n_coming: &Arc<AtomicUsize>,
         changes: Option<Receiver<OtherTeam>>,
     ) -> Result<TeamOptions, Failure> {
@@ -283,7 +283,7 @@ impl<'a> TeamBoard<'a> {
             ring::watch_team(self.flags, engine, &control, (links, Arc::clone(&n_coming)))?;
         let options = self.options(hear, &n_coming, changes)?;
         engine.lead_alone(mesh, options).map_err(|e| match e {
-            LeadError::Step(e) => self.failure(&e),
+            LeadError::Step(e) => self.flags.with_reasons(self.failure(&e)),
             e => Failure::runtime(&e),
         })?;
         self.describe(engine);
@@ -317,18 +317,20 @@ impl<'a> TeamBoard<'a> {
     /// The team, a line a node.
     pub(super) fn describe(&self, engine: &Engine) {
         let Some(team) = engine.team().filter(|_| !self.flags.is_quiet) else { return };
-        let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
+        // It may have become another one before it was complete.
+        let (n, shares) = (team.n_nodes(), team.shares());
+        let total: f64 = shares.iter().copied().map(f64::from).sum();
         let what = match &self.share {
             Some(Share { layers, .. }) => format!("layer of {}..{}", layers.start, layers.end),
             None => "layer".to_owned(),
         };
-        note(&format!("team of {} nodes, which share every {what}", self.nodes.len()));
-        let width = self.nodes.iter().map(|node| node.name.len()).max().unwrap_or(0);
-        for (node, line) in self.nodes.iter().zip(team.lines()) {
+        note(&format!("team of {n} nodes, which share every {what}"));
+        let width = team.lines().map(|line| line.name.len()).max().unwrap_or(0);
+        for (line, share) in team.lines().zip(shares) {
             note(&format!(
                 "  {:width$}  {:.0} % of the rows, {:.1} MB of weights per token, {}, {}{}",
-                node.name,
-                f64::from(node.share) / total * 1e2,
+                line.name.as_str(),
+                f64::from(*share) / total * 1e2,
                 line.bytes_per_token as f64 / 1e6,
                 line.isa,
                 counted(usize::from(line.threads), "thread"),
@@ -401,28 +403,35 @@ pub(super) fn begin(
     }
 }
 
-/// Says what happens to the team, by the nodes' names, and has it heard who is waited for.
-fn teller<H: Fn(Option<String>) + Send>(
+/// Says what happens to the team, by the nodes' names, and has it heard who is waited for, and who is not even there.
+fn teller<H: Fn(&[String], &[String]) + Send>(
     names: Vec<String>,
     hear: H,
 ) -> impl FnMut(&TeamNotice) + Send + use<H> {
     // Whoever was waited for is heard of again.
     let mut is_waited_for = vec![false; names.len()];
+    // A board that is there may wait for another one that is not.
+    let mut is_absent = is_waited_for.clone();
+    let mut told = String::new();
     move |notice| {
         let mut was_waited_for = false;
         match notice {
-            TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
-                is_waited_for[*node] = true;
+            TeamNotice::Waiting { node }
+            | TeamNotice::Gone { node }
+            | TeamNotice::Refused { node, .. } => {
+                (is_waited_for[*node], is_absent[*node]) = (true, true);
             }
+            TeamNotice::Came { node, .. } => is_absent[*node] = false,
             TeamNotice::Ready { node, .. } => {
+                is_absent[*node] = false;
                 was_waited_for = std::mem::take(&mut is_waited_for[*node]);
             }
             _ => {}
         }
-        let waited_for = names.iter().zip(&is_waited_for).filter(|(_, is)| **is);
-        let waited_for: Vec<&str> = waited_for.map(|(name, _)| name.as_str()).collect();
-        let is_complete = waited_for.is_empty();
-        hear((!is_complete).then(|| format!("waiting for {}", waited_for.join(", "))));
+        let of = |is: &[bool]| -> Vec<String> {
+            names.iter().zip(is).filter(|(_, is)| **is).map(|(name, _)| name.clone()).collect()
+        };
+        hear(&of(&is_waited_for), &of(&is_absent));
         match notice {
             TeamNotice::Ready { .. } if !was_waited_for => return,
             TeamNotice::Came { .. } => return,
@@ -430,7 +439,11 @@ fn teller<H: Fn(Option<String>) + Send>(
         }
         let text = text(&names, notice);
         notify::status(&text);
-        note(&format!("leap: {text}"));
+        // A board that refuses is asked again and again.
+        if text != told || !matches!(notice, TeamNotice::Refused { .. }) {
+            note(&format!("leap: {text}"));
+        }
+        told = text;
     }
 }
 

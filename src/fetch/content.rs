@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use crate::format::model::{Header, Part, Slice, Tensor};
 use crate::wire::give::{PIECE_BYTES, Rows};
@@ -19,12 +20,26 @@ const READ_BYTES: usize = 1 << 18;
 
 /// A model file whose layers are given. It stays the same file whatever becomes of its name.
 pub(crate) struct Content {
+    path: PathBuf,
     file: File,
+    /// As it was when its tensors were compared.
+    stamp: Mutex<Stamp>,
     header: Header,
     fingerprint: u64,
     cut: Cut,
     /// Which of its tensors match their checksums, as far as that was of interest.
     matching: Mutex<Vec<bool>>,
+}
+
+/// Length and time of the last change of a file, by which it is known that somebody wrote into it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp(u64, Option<SystemTime>);
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Stamp> {
+        let about = file.metadata()?;
+        Ok(Stamp(about.len(), about.modified().ok()))
+    }
 }
 
 /// A part of it, as a file of its own.
@@ -48,7 +63,35 @@ impl Content {
         cut: Cut,
     ) -> io::Result<Content> {
         let matching = Mutex::new(vec![false; header.n_tensors()]);
-        Ok(Content { file: File::open(path)?, header: header.clone(), fingerprint, cut, matching })
+        let (path, file, header) = (path.to_owned(), File::open(path)?, header.clone());
+        let stamp = Mutex::new(Stamp::of(&file)?);
+        Ok(Content { path, file, stamp, header, fingerprint, cut, matching })
+    }
+
+    /// Says so if somebody has written other bytes into the file since it was opened.
+    pub(super) fn check_unchanged(&self) -> Result<(), String> {
+        let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Stamp::of(&self.file).map_err(|e| self.unreadable(&e))?;
+        if *stamp == now || !self.header.has_extension {
+            return Ok(());
+        }
+        // A time that changed says nothing yet.
+        self.matching.lock().unwrap_or_else(PoisonError::into_inner).fill(false);
+        for tensor in self.header.tensors() {
+            if let Err(e) = self.check(&tensor) {
+                log::debug!("{}: {e}", self.path.display());
+                return Err(format!(
+                    "its model file {} was overwritten while it ran: start that master again",
+                    self.path.display()
+                ));
+            }
+        }
+        *stamp = now;
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &io::Error) -> String {
+        format!("its model file {} cannot be read: {error}", self.path.display())
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
@@ -65,6 +108,7 @@ impl Content {
         layers: Range<usize>,
         rows: Option<&Rows>,
     ) -> Result<PartBytes<'_>, String> {
+        self.check_unchanged()?;
         let Range { start, end } = layers.clone();
         let slice = rows.map(|rows| (self.cut)(&self.header, rows)).transpose()?;
         let part = self.header.part(layers, slice, self.fingerprint).ok_or_else(|| {

@@ -84,6 +84,11 @@ impl Service for Giver {
                 Question::Piece(index) => (index, false),
                 Question::Want { .. } => return Err(ChannelError::Broken("it asks twice")),
             };
+            // The board asks again, and hears why.
+            if let Err(why) = self.content.check_unchanged() {
+                (self.tell)(&Gift::Refused { name, from, why });
+                return Ok(());
+            }
             part.piece(index, &mut bytes)?.ok_or(ChannelError::Broken("it asks beyond the end"))?;
             match is_hash {
                 true => channel.send(&Sha256::digest(&bytes))?,

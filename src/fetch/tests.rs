@@ -101,6 +101,33 @@ fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
 }
 
 #[test]
+fn a_model_that_somebody_writes_over_is_named_and_not_sent() {
+    let folder = Folder::new("overwritten");
+    let model = folder.0.join("model.bin");
+    let file = fs::read(MODEL).unwrap();
+    fs::write(&model, &file).unwrap();
+    let header = Header::parse(&file).unwrap();
+    let content = Content::open(&model, &header, header.fingerprint(&file), cut).unwrap();
+    let (tell, told) = channel();
+    let tell = Box::new(move |gift: &Gift| {
+        let _ = tell.send(format!("{gift:?}"));
+    });
+    let from = giver::start(content, ANY, key(), tell).unwrap();
+    // The same bytes with another time are the same file.
+    let touched = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::options().append(true).open(&model).unwrap().set_modified(touched).unwrap();
+    let taken = Folder::new("overwritten-taken");
+    assert_eq!(fetch(from, &taken, 3).unwrap().layers.start, 3);
+    assert!(told.recv().unwrap().starts_with("Begun"));
+    let other: Vec<u8> = file.iter().map(|byte| byte ^ 1).collect();
+    fs::write(&model, other).unwrap();
+    let Err(FetchError::Refused(why)) = fetch(from, &taken, 2) else { panic!("it is sent") };
+    assert!(why.contains("was overwritten while it ran: start that master again"), "{why}");
+    assert!(why.contains("model.bin"), "{why}");
+    assert!(told.recv().unwrap().starts_with("Refused"));
+}
+
+#[test]
 fn all_layers_are_the_very_file() {
     let (from, _told) = giver();
     let folder = Folder::new("whole");

@@ -284,6 +284,7 @@ fn options(timeout_us: Option<u64>) -> MasterOptions {
         n_nodes: 2,
         members: Vec::new(),
         timeout_us,
+        leaves_out: false,
         epoch: 5,
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
-use super::error::{misfit, strangers};
+use super::error::{misfit, refusal, strangers};
 use super::moving::{self, Earlier, Moving, Phase};
 use super::options::{MasterOptions, MasterStep};
 use super::pages::{PagesOut, Tables};
@@ -488,7 +488,17 @@ impl Master {
             }
             return Ok(());
         }
-        self.failure = misfit(&lines, &self.assigned, n_nodes, n_layers);
+        match misfit(&lines, &self.assigned, n_nodes, n_layers) {
+            Some(RingError::Node { line }) if self.leaves_out(&line) => {
+                // It is asked again until the ring is another one, or the node.
+                let (name, why) = (line.name.as_str().to_owned(), refusal(&line));
+                if self.patience.refuse(why.clone()) {
+                    self.tell(Notice::Unfit { name, why });
+                }
+                return Ok(());
+            }
+            failure => self.failure = failure,
+        }
         if self.failure.is_some() {
             return Ok(());
         }
@@ -506,6 +516,11 @@ impl Master {
             }
         }
         Ok(())
+    }
+
+    /// Whether this node, which cannot take its part of a ring that was never open, is left out by somebody.
+    fn leaves_out(&self, line: &NodeLine) -> bool {
+        self.options.leaves_out && !self.was_open && line.name != self.options.line.name
     }
 
     /// Batches flow from now on.

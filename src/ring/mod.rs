@@ -191,8 +191,20 @@ pub enum Notice {
     Refused(String),
     /// What the carrier of the links says.
     Carrier(String),
-    /// The ring is not complete: who is missing.
-    Waiting(String),
+    /// The ring is not complete.
+    Waiting {
+        /// Who is missing, in words.
+        what: String,
+        /// Names of those of which that is known.
+        missing: Vec<String>,
+    },
+    /// This node cannot take its part, and why.
+    Unfit {
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The oldest batch is not answered.
     Stalled {
         /// Since when.

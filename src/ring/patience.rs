@@ -222,7 +222,10 @@ impl Patience {
             let what = self.what(now, ups);
             let is_new = self.waiting.as_ref().is_none_or(|(told, _)| *told != what);
             self.waiting = Some((what.clone(), now));
-            return is_new.then_some(Notice::Waiting(what));
+            let (missing, _) = self.missing(now, ups?);
+            let name = |index: usize| Some(self.members.get(index)?.name.clone());
+            let missing = missing.into_iter().filter_map(name).collect();
+            return is_new.then_some(Notice::Waiting { what, missing });
         }
         if self.is_stalled || self.is_troubled() || waited_us < self.stall_us {
             return None;
@@ -233,7 +236,7 @@ impl Patience {
 
     /// What is waited for.
     fn what(&self, now: u64, ups: Option<Ups>) -> String {
-        let missing = ups.map_or(String::new(), |ups| self.missing(now, ups));
+        let missing = ups.map_or(String::new(), |ups| self.missing_words(now, ups));
         if !missing.is_empty() {
             return missing;
         }
@@ -266,11 +269,7 @@ impl Patience {
     }
 
     /// The nodes that are not there, and those of which nothing can be known.
-    fn missing(&self, now: u64, ups: Ups) -> String {
-        let names = |indices: &[usize]| -> String {
-            let labels: Vec<String> = indices.iter().filter_map(|&i| self.label(i)).collect();
-            labels.join(", ")
-        };
+    fn missing(&self, now: u64, ups: Ups) -> (Vec<usize>, Vec<usize>) {
         let is_fresh = |at: Option<u64>| at.is_some_and(|at| now < at + FRESH_US);
         let is_packing = |name: &str| {
             let mut packing = self.packing.iter();
@@ -293,6 +292,15 @@ impl Patience {
                 unheard.push(index);
             }
         }
+        (missing, unheard)
+    }
+
+    fn missing_words(&self, now: u64, ups: Ups) -> String {
+        let names = |indices: &[usize]| -> String {
+            let labels: Vec<String> = indices.iter().filter_map(|&i| self.label(i)).collect();
+            labels.join(", ")
+        };
+        let (missing, unheard) = self.missing(now, ups);
         match (missing.is_empty(), self.last()) {
             (true, None) if !ups.prev => "waiting for the last node".to_owned(),
             (true, _) => String::new(),
@@ -323,7 +331,7 @@ mod tests {
 
     fn waiting(patience: &mut Patience, now: u64, ups: Ups) -> Option<String> {
         match patience.notice(now, Some(ups)) {
-            Some(Notice::Waiting(what)) => Some(what),
+            Some(Notice::Waiting { what, .. }) => Some(what),
             None => None,
             notice => panic!("{notice:?}"),
         }

@@ -134,7 +134,8 @@ impl Recipe {
     /// The master of a ring of threads whose layers may move.
     pub(crate) fn moving_ring(&self) -> (Engine, Workers, Mover) {
         let (changes, asked) = channel();
-        let by = ChangesBy { asked, n_coming: Arc::default(), place: self.place(0) };
+        let by =
+            ChangesBy { asked, n_coming: Arc::default(), place: self.place(0), leaves_out: false };
         let options = RingOptions { changes: Some(by), ..self.ring_options() };
         let (engine, workers) = self.ring_with(work, options);
         (engine, workers, Mover { changes, answer: None, n_moves: 0 })

@@ -41,7 +41,8 @@ impl Control {
         engine: &Engine,
         place: &WeightsPlace,
     ) -> Result<(Control, ChangesBy), Failure> {
-        let (desk, changes) = Desk::new(place);
+        let leaves_out = flags.fleet.is_some() && flags.rebalance_after.is_some();
+        let (desk, changes) = Desk::new(place, leaves_out);
         let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
         let weights = (place.clone(), engine.about().isa);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::tell;
 use crate::control::server::Say;
@@ -18,6 +18,8 @@ use crate::team::TeamLine;
 use crate::wire::frame::{BoardReport, BoardsReport, NodeLine};
 use crate::wire::hello::Name;
 
+/// A node that is missing for so long is not about to come.
+const MISSING_FOR: Duration = Duration::from_secs(10);
 /// How often somebody is told to wait before the engine has begun.
 const PATIENCE: usize = 10;
 
@@ -163,6 +165,28 @@ pub(super) struct Desk {
     /// Who does.
     asked: Mutex<Askers>,
     seen: Mutex<Seen>,
+    missing: Mutex<Missing>,
+}
+
+/// Nodes without which the ring or the team is not complete.
+#[derive(Default)]
+struct Missing {
+    /// Those that do not answer, and since when.
+    silent: Vec<(String, Instant)>,
+    /// Those that cannot take their part.
+    unfit: Vec<String>,
+}
+
+impl Missing {
+    /// These do not answer now.
+    fn are(&mut self, names: &[String]) {
+        self.silent.retain(|(name, _)| names.contains(name));
+        for name in names {
+            if self.silent.iter().all(|(known, _)| known != name) {
+                self.silent.push((name.clone(), Instant::now()));
+            }
+        }
+    }
 }
 
 /// Who asks how things are, under which number, and the last number.
@@ -185,16 +209,19 @@ impl Drop for Coming {
 impl Desk {
     /// A desk, and how the master hears from it of changes; `place` says where the weights of other layers
     /// are kept.
-    pub(super) fn new(place: &WeightsPlace) -> (Desk, ChangesBy) {
+    /// `leaves_out` says whether somebody leaves out nodes that cannot serve.
+    pub(super) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
-        let by = ChangesBy { asked, n_coming: Arc::clone(&n_coming), place: place.clone() };
+        let n_coming_of = Arc::clone(&n_coming);
+        let by = ChangesBy { asked, n_coming: n_coming_of, place: place.clone(), leaves_out };
         let desk = Desk {
             changes,
             n_coming,
             is_asked: AtomicBool::new(false),
             asked: Mutex::default(),
             seen: Mutex::default(),
+            missing: Mutex::default(),
         };
         (desk, by)
     }
@@ -257,12 +284,21 @@ impl Desk {
         let mut seen = lock(&self.seen);
         seen.lines.clear();
         seen.lines.extend_from_slice(lines);
+        let mut missing = lock(&self.missing);
+        match notice {
+            Notice::Opened { .. } => *missing = Missing::default(),
+            Notice::Waiting { missing: names, .. } => missing.are(names),
+            Notice::Unfit { name, .. } => missing.unfit.push(name.clone()),
+            _ => {}
+        }
+        drop(missing);
         match notice {
             Notice::Opened { .. } | Notice::Back(_) | Notice::GoesOn => seen.trouble = None,
             Notice::Silent(_)
             | Notice::Reset(_)
             | Notice::Anew(_)
-            | Notice::Waiting(_)
+            | Notice::Waiting { .. }
+            | Notice::Unfit { .. }
             | Notice::Stalled { .. } => {
                 seen.trouble = Some(tell::words(notice));
             }
@@ -270,9 +306,21 @@ impl Desk {
         }
     }
 
-    /// A team waits for this, or for nothing any more.
-    pub(super) fn hear_of_team(&self, trouble: Option<String>) {
-        lock(&self.seen).trouble = trouble;
+    /// A team waits for the boards of these names, or for none; those that are `absent` do not answer or refuse.
+    pub(super) fn hear_of_team(&self, names: &[String], absent: &[String]) {
+        lock(&self.missing).are(absent);
+        let is_complete = names.is_empty();
+        lock(&self.seen).trouble =
+            (!is_complete).then(|| format!("waiting for {}", names.join(", ")));
+    }
+
+    /// Whether the node of this name does not answer and has not for some time, or cannot take its part.
+    pub(super) fn is_missing(&self, name: &str) -> bool {
+        let missing = lock(&self.missing);
+        let mut silent = missing.silent.iter();
+        let is_silent =
+            silent.any(|(known, since)| known == name && since.elapsed() >= MISSING_FOR);
+        is_silent || missing.unfit.iter().any(|known| known == name)
     }
 
     /// What was seen last.

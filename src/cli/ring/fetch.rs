@@ -11,6 +11,7 @@ use super::give::cut;
 use super::interrupt::is_interrupted;
 use super::origin::Origin;
 use super::place::{self, Wanted};
+use super::readiness;
 use crate::channel::ChannelError;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, key, note, warn};
@@ -57,6 +58,7 @@ pub(in crate::cli) fn fetch(
             Err(e) if e.is_interruption() => return Ok(None),
             Err(e) if e.may_pass() => {
                 let why = format!("waiting for layers from {from}: {e}");
+                readiness::wait(&why);
                 if told != why {
                     note(&format!("leap: {why}"));
                     notify::status(&why);
@@ -81,6 +83,7 @@ fn attempt(order: &Order<'_>, from: &Address, is_quiet: bool) -> Result<Fetched,
     let mut shown = ProgressLine::new("fetching layers", is_quiet);
     taker::fetch(order, address, &mut |done, all| {
         notify::alive();
+        readiness::go_on();
         shown.update(done, all);
     })
 }

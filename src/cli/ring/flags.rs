@@ -171,6 +171,15 @@ impl RingFlags {
         Some(member.address.host.clone())
     }
 
+    /// A lost ring, with what its boards say why they do not serve.
+    pub(in crate::cli) fn with_reasons(&self, failure: Failure) -> Failure {
+        let unfit = self.fleet.as_ref().and_then(|fleet| fleet.holds.unfit());
+        match (failure, unfit) {
+            (Failure::Ring(what), Some(unfit)) => Failure::Ring(format!("{what}; {unfit}")),
+            (failure, _) => failure,
+        }
+    }
+
     /// How long a master waits for progress; `None` for ever.
     pub(in crate::cli) fn timeout(&self) -> Option<Duration> {
         let seconds = self.timeout_s.unwrap_or(TIMEOUT_S);

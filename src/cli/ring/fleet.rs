@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::admission::{self, LeftOut};
+use super::desk::Desk;
 use super::hold::Holds;
 use super::interrupt::is_interrupted;
 use super::origin::Boards;
@@ -73,8 +74,8 @@ impl Fleet {
         self.kept_at.parent().unwrap_or(Path::new(""))
     }
 
-    /// Which of the boards answer, this one first. Those that have come are known from now on.
-    pub(super) fn look(&mut self) -> Vec<bool> {
+    /// Which of the boards answer, this one first, and serve if they are to. Those that have come are known from now on.
+    pub(super) fn look(&mut self, desk: &Desk) -> Vec<bool> {
         let places = self.places();
         let fleet = &*self;
         let answers: Vec<_> = thread::scope(|scope| {
@@ -84,7 +85,13 @@ impl Fleet {
         });
         let answers = places.into_iter().zip(answers);
         let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
-        self.take(answers)
+        let mut is_there = self.take(answers);
+        for (Board { name, .. }, is_there) in self.boards.iter().zip(&mut is_there).skip(1) {
+            let is_node = self.nodes.contains(name);
+            let is_missing = || desk.is_missing(name) && !self.holds.is_coming(name);
+            *is_there &= !is_node || !(self.holds.is_unfit(name) || is_missing());
+        }
+        is_there
     }
 
     /// Which of the boards are there after these answers. Of two of one name the one counts that is where it was.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::flags::RingFlags;
-use crate::cli::{Failure, key, note};
+use crate::cli::{Failure, key, note, warn};
 use crate::fetch::giver::{self, Content, Gift};
 use crate::format::model::{Header, Slice};
 use crate::model::{Model, Team};
@@ -32,10 +32,10 @@ pub(super) fn start(
     let address = HostPort::new(&place.listen.host, port).resolve(|_| true);
     let address = address.map_err(|e| Failure::runtime(&e))?;
     let is_quiet = flags.is_quiet;
-    let tell = move |gift: &Gift| {
-        if !is_quiet {
-            note(&format!("leap: {}", words(gift)));
-        }
+    let tell = move |gift: &Gift| match gift {
+        Gift::Refused { .. } => warn(&words(gift)),
+        _ if is_quiet => {}
+        _ => note(&format!("leap: {}", words(gift))),
     };
     let bound = giver::start(content, address, key::read(key)?, Box::new(tell));
     let bound = bound

@@ -1,22 +1,26 @@
 //! A master holds its boards: as long as it lives, they work for nobody else. One that another master took it asks for
-//! until it is free, and then tells it the ring again.
+//! until it is free, and then tells it the ring again. One that cannot do what it was told says why, and is told again
+//! now and then.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::interrupt::is_interrupted;
 use crate::call::master::{CallError, Called};
-use crate::cli::note;
+use crate::cli::{note, warn};
 use crate::ring::Address;
 use crate::sys::notify;
 use crate::transport::place::HostPort;
-use crate::wire::call::{Call, ring_number};
+use crate::wire::call::{Call, HeldState, ring_number};
 use crate::wire::seal::Key;
 
 /// How often a board hears that it is held, and how long a master waits before it calls one again.
 const SAID_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a board is told the ring again that cannot do what it was told.
+const TOLD_EVERY: Duration = Duration::from_secs(300);
 
 /// The boards that a master holds.
 #[derive(Clone)]
@@ -33,10 +37,23 @@ struct Shared {
 struct State {
     /// The ring file.
     file: String,
-    /// Its boards, where they are called, and for whom they work if not for this master.
-    boards: Vec<(String, Address, Option<String>)>,
+    /// Its boards.
+    boards: Vec<Board>,
     /// Where a thread holds the board.
     held: Vec<Address>,
+}
+
+/// A board of the ring.
+struct Board {
+    name: String,
+    /// Where it is called.
+    at: Address,
+    /// For whom it works if not for this master.
+    lost_to: Option<String>,
+    /// Why it does not do what it was told.
+    unfit: Option<String>,
+    /// Whether its links are open, once it has said so.
+    is_ready: Option<bool>,
 }
 
 impl Holds {
@@ -49,15 +66,15 @@ impl Holds {
     pub(super) fn set(&self, file: &str, boards: impl Iterator<Item = (String, Address)>) {
         let mut state = self.0.state();
         file.clone_into(&mut state.file);
-        let before = std::mem::take(&mut state.boards);
+        let mut before = std::mem::take(&mut state.boards);
         state.boards = boards
-            .map(|(name, at)| {
-                let known = before.iter().find(|(_, other, _)| *other == at);
-                let lost_to = known.and_then(|(.., lost_to)| lost_to.clone());
-                (name, at, lost_to)
+            .map(|(name, at)| match before.iter().position(|other| other.at == at) {
+                Some(known) => Board { name, ..before.swap_remove(known) },
+                None => Board { name, at, lost_to: None, unfit: None, is_ready: None },
             })
             .collect();
-        for (_, at, _) in state.boards.clone() {
+        let places: Vec<Address> = state.boards.iter().map(|board| board.at.clone()).collect();
+        for at in places {
             if state.held.contains(&at) {
                 continue;
             }
@@ -74,11 +91,34 @@ impl Holds {
     #[cfg(feature = "serve")]
     pub(in crate::cli) fn lost(&self) -> Option<String> {
         let state = self.0.state();
-        let lost = state.boards.iter().filter_map(|(name, _, lost_to)| {
+        let lost = state.boards.iter().filter_map(|Board { name, lost_to, .. }| {
             lost_to.as_ref().map(|lost_to| format!("another master took {name}: {lost_to}"))
         });
         let lost: Vec<String> = lost.collect();
         (!lost.is_empty()).then(|| lost.join("; "))
+    }
+
+    /// Whether the board of this name, if it is one of the ring, says that it cannot do what it was told.
+    pub(super) fn is_unfit(&self, name: &str) -> bool {
+        let state = self.0.state();
+        state.boards.iter().any(|board| board.name == name && board.unfit.is_some())
+    }
+
+    /// Whether the board of this name says that it gets ready: it fetches or packs its layers.
+    pub(super) fn is_coming(&self, name: &str) -> bool {
+        let state = self.0.state();
+        let is_coming = |board: &Board| board.unfit.is_none() && board.is_ready == Some(false);
+        state.boards.iter().any(|board| board.name == name && is_coming(board))
+    }
+
+    /// Which boards cannot do what they were told, and why, in words, if there are any.
+    pub(in crate::cli) fn unfit(&self) -> Option<String> {
+        let state = self.0.state();
+        let unfit = state.boards.iter().filter_map(|Board { name, unfit, .. }| {
+            unfit.as_ref().map(|why| format!("{name} does not serve: {why}"))
+        });
+        let unfit: Vec<String> = unfit.collect();
+        (!unfit.is_empty()).then(|| unfit.join("; "))
     }
 }
 
@@ -103,7 +143,7 @@ impl Shared {
     /// Whether it is a board of the ring; if not, its thread is over.
     fn is_wanted(&self, place: &Address) -> bool {
         let mut state = self.state();
-        let is_wanted = state.boards.iter().any(|(_, at, _)| at == place) && !is_interrupted();
+        let is_wanted = state.boards.iter().any(|board| board.at == *place) && !is_interrupted();
         if !is_wanted {
             state.held.retain(|held| held != place);
         }
@@ -115,30 +155,56 @@ impl Shared {
             return Ok(());
         };
         let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
+        let tell = || {
+            let file = self.state().file.clone();
+            let call = Call::Ring { port: self.port, file: &file };
+            Called::new(at, &self.key, is_interrupted)?.tell(&call)
+        };
         let mut held = Called::new(at, &self.key, is_interrupted)?;
-        let ring = held.hold()?;
-        let file = self.state().file.clone();
-        if ring != ring_number(&file) {
-            // It did something else meanwhile, or is a new one in its place.
-            Called::new(at, &self.key, is_interrupted)?
-                .tell(&Call::Ring { port: self.port, file: &file })?;
-        }
-        self.find(place);
-        while self.is_wanted(place) {
+        let mut told: Option<Instant> = None;
+        loop {
+            match held.hold() {
+                Ok(HeldState { ring, is_ready }) => {
+                    // It did something else meanwhile, or is a new one in its place.
+                    if told.is_none() && ring != ring_number(&self.state().file) {
+                        tell()?;
+                    }
+                    self.find(place, is_ready);
+                }
+                Err(CallError::Refused(why)) => {
+                    self.hear_why(place, why);
+                    if told.is_some_and(|told| told.elapsed() >= TOLD_EVERY) {
+                        told = None;
+                        tell()?;
+                    }
+                }
+                Err(why) => return Err(why),
+            }
+            told.get_or_insert_with(Instant::now);
+            if !self.is_wanted(place) {
+                return Ok(());
+            }
             thread::sleep(SAID_EVERY);
-            held.hold()?;
         }
-        Ok(())
+    }
+
+    /// The board cannot do what it was told.
+    fn hear_why(&self, place: &Address, why: String) {
+        let mut state = self.state();
+        let Some(board) = state.boards.iter_mut().find(|board| board.at == *place) else { return };
+        if board.unfit.as_ref() != Some(&why) {
+            warn(&format!("{} does not serve: {why}", board.name));
+            board.unfit = Some(why);
+        }
+        board.is_ready = Some(false);
     }
 
     /// The board works for another master.
     fn lose(&self, place: &Address, why: &str) {
         let why = why.split(';').next().unwrap_or(why);
         let mut state = self.state();
-        let Some((name, _, lost_to)) = state.boards.iter_mut().find(|(_, at, _)| at == place)
-        else {
-            return;
-        };
+        let board = state.boards.iter_mut().find(|board| board.at == *place);
+        let Some(Board { name, lost_to, .. }) = board else { return };
         if lost_to.as_deref() != Some(why) {
             *lost_to = Some(why.to_owned());
             let text = format!("another master took {name}: {why}");
@@ -147,15 +213,14 @@ impl Shared {
         }
     }
 
-    /// It works for this one.
-    fn find(&self, place: &Address) {
+    /// It works for this one, and its links are open if it `is_ready`.
+    fn find(&self, place: &Address, is_ready: bool) {
         let mut state = self.state();
-        let Some((name, _, lost_to)) = state.boards.iter_mut().find(|(_, at, _)| at == place)
-        else {
-            return;
-        };
-        if lost_to.take().is_some() {
-            note(&format!("leap: {name} works for this master again"));
+        let board = state.boards.iter_mut().find(|board| board.at == *place);
+        let Some(board) = board else { return };
+        (board.is_ready, board.unfit) = (Some(is_ready), None);
+        if board.lost_to.take().is_some() {
+            note(&format!("leap: {} works for this master again", board.name));
         }
     }
 }

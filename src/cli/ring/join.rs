@@ -16,7 +16,7 @@ use super::flags::{RingFile, RingFlags};
 use super::interrupt::{self, is_interrupted};
 use super::origin::Origin;
 use super::place::part_of;
-use super::{fetch, give};
+use super::{fetch, give, readiness};
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
@@ -29,7 +29,7 @@ use crate::sys::file::AtomicFile;
 use crate::sys::power::Meter;
 use crate::sys::{notify, signal};
 use crate::transport::place::HostPort;
-use crate::wire::call::{Figures, ring_number};
+use crate::wire::call::{Figures, HeldState, ring_number};
 use crate::wire::hello;
 use crate::wire::seal::Key;
 
@@ -126,9 +126,9 @@ pub(in crate::cli) fn start(
     let forget = Box::new(move || {
         figures::forget(&forgetful.folder).map_err(|e| format!("cannot remove its figures: {e}"))
     });
-    let ring_number = Box::new(move || of_orders.ring_number());
+    let state = Box::new(move || of_orders.held_state());
     let refuse = Box::new(refuse);
-    let board = Board { figures, take, prepare, keep, forget, ring_number, refuse };
+    let board = Board { figures, take, prepare, keep, forget, state, refuse };
     let bound = listen(flags, port, board, key)?;
     if !flags.is_quiet {
         note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
@@ -180,7 +180,12 @@ impl Waiting {
     pub(in crate::cli) fn fail(&self, why: &Failure) {
         let why = why.message().unwrap_or_default();
         warn(&format!("{why}; waiting for a master"));
-        self.orders.state().order = Order::Rest;
+        let mut state = self.orders.state();
+        // What a master has told meanwhile is begun.
+        if !state.is_new {
+            readiness::fail(why);
+            state.order = Order::Rest;
+        }
     }
 }
 
@@ -189,12 +194,13 @@ impl Orders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number that stands for the ring file of the order.
-    fn ring_number(&self) -> u64 {
-        match &self.state().order {
+    /// What the board tells the master that holds it.
+    fn held_state(&self) -> Result<HeldState, String> {
+        let ring = match &self.state().order {
             Order::Ring { file, .. } => ring_number(file),
             Order::Rest => 0,
-        }
+        };
+        Ok(HeldState { ring, is_ready: readiness::state()? })
     }
 
     /// Keeps an order, and ends what runs if that is something else.
@@ -208,6 +214,7 @@ impl Orders {
         }
         self.write(&order)?;
         (state.order, state.is_new, state.is_kept) = (order, true, false);
+        readiness::begin();
         interrupt::end_for_other_work();
         Ok(())
     }

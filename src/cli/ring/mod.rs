@@ -20,6 +20,7 @@ mod moves;
 pub(super) mod origin;
 mod place;
 mod prepare;
+mod readiness;
 mod replan;
 mod roll;
 mod rows;
@@ -223,7 +224,7 @@ impl<'a> Board<'a> {
         };
         engine.join(endpoint, options).map_err(|e| match e {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
-            JoinError::Step(e) => step_failure(&e),
+            JoinError::Step(e) => flags.with_reasons(step_failure(&e)),
             e => Failure::runtime(&e),
         })?;
         Ok(control)
@@ -305,6 +306,7 @@ pub(super) fn load<'a>(
 /// Tells the service manager that this board is up. Who starts boards in order needs to wait for no more:
 /// neighbours come when they come.
 pub(super) fn announce() {
+    readiness::ready();
     notify::start();
     notify::ready();
     notify::status("waiting for the ring");

@@ -94,7 +94,7 @@ impl Moves {
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
         let before = fleet.untold.clone();
-        let is_there = fleet.look();
+        let is_there = fleet.look(&self.desk);
         fleet.tell_again(&is_there);
         let boards = fleet.boards.clone();
         let mut kept = self.lock_fleet()?;

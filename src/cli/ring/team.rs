@@ -12,18 +12,20 @@ use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
 
-/// Lets users of this machine ask the lead that this process is to be. Whoever hears why the team waits, or that it
-/// does not, tells it to what is returned with it.
+/// Lets users of this machine ask the lead that this process is to be. Whoever hears for which boards the team waits
+/// tells it to what is returned with it.
 pub(in crate::cli) fn control(
     flags: &RingFlags,
     place: &WeightsPlace,
-) -> Result<(Control, impl Fn(Option<String>) + Clone + Send + use<>), Failure> {
+) -> Result<(Control, impl Fn(&[String], &[String]) + Clone + Send + use<>), Failure> {
     // What a team becomes while it works is no matter of the desk.
-    let (desk, _) = Desk::new(place);
+    let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
     let file = listen(flags, Answers { desk: Arc::clone(&desk) })?;
     let ear = Arc::clone(&desk);
-    Ok((Control::new(desk, file), move |trouble| ear.hear_of_team(trouble)))
+    Ok((Control::new(desk, file), move |waited: &[String], absent: &[String]| {
+        ear.hear_of_team(waited, absent)
+    }))
 }
 
 /// Answers requests.

@@ -100,7 +100,7 @@ impl Keeper {
 
     /// Takes boards in and leaves them out. If there was nothing to do, the boards that are there.
     fn look_after_boards(&mut self) -> Option<Vec<Board>> {
-        let is_there = self.fleet.look();
+        let is_there = self.fleet.look(&self.desk);
         self.fleet.tell_again(&is_there);
         let there = only(self.fleet.boards.clone(), &is_there);
         let names = self.fleet.boards.iter().map(|board| board.name.as_str());

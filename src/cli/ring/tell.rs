@@ -77,7 +77,8 @@ pub(super) fn words(notice: &Notice) -> String {
         Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
         Notice::Broken(what) => format!("a neighbour sent {what}"),
         Notice::Refused(what) => what.clone(),
-        Notice::Waiting(what) | Notice::Carrier(what) => what.clone(),
+        Notice::Waiting { what, .. } | Notice::Carrier(what) => what.clone(),
+        Notice::Unfit { why, .. } => why.clone(),
         Notice::Stalled { seconds, what } => format!("no progress for {seconds} s: {what}"),
         Notice::GoesOn => "the ring goes on".to_owned(),
     }

@@ -84,6 +84,8 @@ pub struct ChangesBy {
     pub n_coming: Arc<AtomicUsize>,
     /// Where the weights of the master's other layers are kept.
     pub place: WeightsPlace,
+    /// Whether nodes that cannot take their part are left out by such a change. Else the ring cannot be opened.
+    pub leaves_out: bool,
 }
 
 /// How a master takes part in a ring.
@@ -189,6 +191,7 @@ impl RingMaster {
             frame_bytes: FRAME_MAX,
             n_nodes: options.n_nodes,
             members: options.members,
+            leaves_out: options.changes.as_ref().is_some_and(|by| by.leaves_out),
             timeout_us: options.timeout.map(|timeout| timeout.as_micros() as u64),
             epoch: options.epoch,
         });

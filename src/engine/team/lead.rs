@@ -4,6 +4,7 @@ mod changes;
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error::TeamStartError;
@@ -21,6 +22,9 @@ use crate::wire::hello;
 
 // A place says of all of its boards what they do.
 const _: () = assert!(BOARDS_MAX == TEAM_MAX);
+
+/// How long a lead waits before it asks a member again that has refused.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Told what happens to the team.
 pub type TellTeam = Box<dyn FnMut(&TeamNotice) + Send>;
@@ -173,6 +177,7 @@ impl TeamLead {
         &mut self,
         transformer: &mut Transformer,
     ) -> Result<bool, StepError> {
+        let began = Instant::now();
         loop {
             self.change(transformer)?;
             if self.is_open && self.lead.is_open() {
@@ -188,6 +193,12 @@ impl TeamLead {
                 Ok(()) => break,
                 Err(TeamError::Timeout { .. }) if is_coming() => {}
                 Err(TeamError::Interrupted) if !is_interrupted() => {}
+                // Whoever changes the team may leave it out.
+                Err(TeamError::Refused { .. })
+                    if changes.is_some() && timeout.is_none_or(|limit| began.elapsed() < limit) =>
+                {
+                    thread::sleep(ASKED_AGAIN_AFTER);
+                }
                 Err(error) => return Err(step_error(error)),
             }
         }

@@ -326,9 +326,10 @@ fn a_node_in_the_middle_that_is_missing_is_named() {
     ring.kill(2);
     let limit = ring.now() + Duration::from_secs(10).as_micros() as u64;
     assert_eq!(ring.run_to(limit), None);
-    let waiting = |notice: &&Notice| matches!(notice, Notice::Waiting(_));
+    let waiting = |notice: &&Notice| matches!(notice, Notice::Waiting { .. });
     let told: Vec<&Notice> = ring.master.notices().iter().filter(waiting).collect();
-    assert_eq!(told, [&Notice::Waiting("waiting for node2 (10.0.0.2:9999)".to_owned())]);
+    let what = "waiting for node2 (10.0.0.2:9999)".to_owned();
+    assert_eq!(told, [&Notice::Waiting { what, missing: vec!["node2".to_owned()] }]);
     ring.restart(2, 1);
     assert_eq!(
         ring.run_to(limit + Duration::from_secs(60).as_micros() as u64),

@@ -357,6 +357,7 @@ impl MasterNode {
             n_nodes: shape.layers.len(),
             members: members(shape.layers.len()),
             timeout_us: None,
+            leaves_out: false,
             epoch: mix(shape.seed, 5) as u32,
         });
         MasterNode {
