@@ -518,11 +518,6 @@ impl Master {
         Ok(())
     }
 
-    /// Whether this node, which cannot take its part of a ring that was never open, is left out by somebody.
-    fn leaves_out(&self, line: &NodeLine) -> bool {
-        self.options.leaves_out && !self.was_open && line.name != self.options.line.name
-    }
-
     /// Batches flow from now on.
     fn begin(&mut self, now: u64) {
         self.phase = Phase::Open;

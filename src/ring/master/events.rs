@@ -2,7 +2,7 @@
 
 use super::Master;
 use crate::ring::moving::Phase;
-use crate::ring::{Event, Link, Notice, Reason, RingError, Side};
+use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Side};
 
 impl Master {
     pub(super) fn take_events(&mut self, now: u64, link: &mut impl Link) {
@@ -45,6 +45,11 @@ impl Master {
         };
         let name = line.map(|line| line.name.as_str().to_owned());
         name.or(label).unwrap_or_else(|| unknown.to_owned())
+    }
+
+    /// Whether this node, which cannot take its part of a ring that was never open, is left out by somebody.
+    pub(super) fn leaves_out(&self, line: &NodeLine) -> bool {
+        self.options.leaves_out && !self.was_open && line.name != self.options.line.name
     }
 
     pub(super) fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
