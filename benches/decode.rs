@@ -1,6 +1,6 @@
 //! Time of a made-up model's stages: a token alone, a prompt in one batch, and passes of so many rows
 //! with logits of the last row, or of all rows if they are no more than `--logits`, after a context of so many tokens:
-//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--layers N] [--prompt 128]
+//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--group 32] [--layers N] [--prompt 128]
 //! [--passes 1,2,4] [--rounds 1] [--depth 0] [--threads 1] [--logits 1]`. Of several rounds of passes the quickest of
 //! each is told and their median.
 //!
@@ -46,10 +46,11 @@ impl Args {
     fn read() -> Args {
         let name = value("--shape", "tinyllama");
         let shape = Shape::from_name(&name).unwrap_or_else(|| panic!("{name} is no shape"));
+        let group = number("--group", 32);
         let weights = match number("--version", 2) {
-            2 => Weights::Q8 { group: 64 },
-            3 => Weights::Q4 { group: 64, int8_embedding: true },
-            4 => Weights::B2 { group: 64, ends: Ends::Int8 },
+            2 => Weights::Q8 { group },
+            3 => Weights::Q4 { group, int8_embedding: true },
+            4 => Weights::B2 { group, ends: Ends::Int8 },
             other => panic!("--version {other}: there are 2, 3 and 4"),
         };
         let header = shape.header(weights);

@@ -127,9 +127,9 @@ fn engine(layers: Option<usize>, options: &Options) -> Engine {
     let name = value("--shape", "tinyllama");
     let shape = Shape::from_name(&name).unwrap_or_else(|| panic!("{name} is no shape"));
     let weights = match number("--version", 2) {
-        2 => Weights::Q8 { group: 64 },
-        3 => Weights::Q4 { group: 64, int8_embedding: true },
-        4 => Weights::B2 { group: 64, ends: Ends::Int8 },
+        2 => Weights::Q8 { group: 32 },
+        3 => Weights::Q4 { group: 32, int8_embedding: true },
+        4 => Weights::B2 { group: 32, ends: Ends::Int8 },
         other => panic!("--version {other}: there are 2, 3 and 4"),
     };
     let header = shape.header(weights);

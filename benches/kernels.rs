@@ -25,7 +25,7 @@ use leap::internals::sys::huge::HugeMemory;
 const K: usize = 2048;
 const ROWS: usize = 2048;
 const DIMS: MatrixDims = MatrixDims { rows: ROWS, k: K };
-const GROUP: usize = 64;
+const GROUP: usize = 32;
 const HEAD_DIM: usize = 64;
 const CTX_LEN: usize = 1024;
 /// Positions of a page of the KV cache.
@@ -179,7 +179,7 @@ fn bench_matmul(report: &Report) {
         report.line(&format!("matmul_q8 m={m}"), work, needs, |kernels| {
             kernels.matmul_q8(black_box(w8), x8, &mut out);
         });
-        let group = bcml1::activation_group(GROUP, K);
+        let group = bcml1::BLOCK;
         let (mut xq, mut xs) = (vec![0; m * K], vec![0.0; m * K / group]);
         let mut sums = vec![0; m * K / bcml1::BLOCK];
         Kernels::best().quantize_q8(&x, group, &mut xq, &mut xs);
@@ -269,15 +269,14 @@ fn bench_packed(report: &Report) {
         let one = layout.bytes_q4(DIMS, GROUP).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_q4(w4, out));
-        let group = bcml1::activation_group(GROUP, K);
-        let packed = Packed { name: "packed_q4", group, bytes, one };
+        let packed = Packed { name: "packed_q4", group: bcml1::BLOCK, bytes, one };
         report.packed((*kernels, *peak), &packed, &|x, out| {
             scalar.matmul_q4(w4, x, &sums(x), out);
         });
         let one = layout.bytes_b2(DIMS).expect("a matrix that can be packed");
         let mut bytes = memory(one * COPIES);
         bytes.as_mut_slice().chunks_exact_mut(one).for_each(|out| kernels.pack_b2(w_b2, out));
-        let packed = Packed { name: "packed_b2", group: bcml2::activation_group(K), bytes, one };
+        let packed = Packed { name: "packed_b2", group: bcml1::BLOCK, bytes, one };
         report.packed((*kernels, *peak), &packed, &|x, out| {
             scalar.matmul_b2(w_b2, x, &sums(x), out);
         });

@@ -15,32 +15,26 @@ use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{Blame, ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::model::Ends;
 use crate::format::tokenizer::fingerprint;
+use crate::quant::GROUP_DEFAULT;
 use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
 
 /// Changes when the same checkpoint becomes another model file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Longest part of a kept file's name that is the checkpoint's.
 const NAME_BYTES: usize = 100;
 
-/// Reads `checkpoint`. `keeps_groups` is for weights that are int8 already and shall stay as they
-/// are.
+/// Reads `checkpoint`.
 pub(super) fn open(
     checkpoint: &CheckpointPath,
     options: &ExportOptions,
-    keeps_groups: bool,
 ) -> Result<ExportPlan, Failure> {
     match checkpoint {
-        CheckpointPath::Folder(dir) => ExportPlan::open(dir, options).map_err(failure),
-        CheckpointPath::Gguf(file) => {
-            let mut plan = ExportPlan::open_gguf(file, options).map_err(failure)?;
-            if keeps_groups {
-                plan.keep_groups().map_err(failure)?;
-            }
-            Ok(plan)
-        }
+        CheckpointPath::Folder(dir) => ExportPlan::open(dir, options),
+        CheckpointPath::Gguf(file) => ExportPlan::open_gguf(file, options),
     }
+    .map_err(failure)
 }
 
 /// Takes over what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it
@@ -241,9 +235,9 @@ impl Kept {
     fn make(&self, checkpoint: &CheckpointPath, wanted: Conversion) -> Result<(), Failure> {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());
-        let weights = options::weights(wanted.version, 64, wanted.ends)?;
+        let weights = options::weights(wanted.version, GROUP_DEFAULT, wanted.ends)?;
         let options = ExportOptions { weights, ctx: None, verify: false };
-        let mut plan = open(checkpoint, &options, true)?;
+        let mut plan = open(checkpoint, &options)?;
         let tokenizer = tokenizer(&mut plan, checkpoint.path(), wanted.is_quiet)?;
         if tokenizer.is_none() && wanted.needs_tokenizer {
             return Err(Failure::Input(format!("{source} has no tokenizer; name one with -t")));

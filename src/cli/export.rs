@@ -16,6 +16,7 @@ use super::{Failure, convert, model_files, note, options};
 use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Isa;
+use crate::quant::GROUP_DEFAULT;
 use crate::sys::signal;
 
 /// Converts a checkpoint to a model file: a Hugging Face folder (config.json) or a Meta one
@@ -40,9 +41,9 @@ pub(super) struct Export {
     /// quarter less of them and is further from the unquantised model
     #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
     embedding_bits: Option<Ends>,
-    /// weights that share a scale where they are int8, and activations that do (default 64; 32
-    /// from GGUF files in Q8_0, which are then copied exactly); halved, down to 32, until it
-    /// divides the columns of every matrix
+    /// weights that share a scale where they are int8, and activations that do (default 32, in
+    /// which GGUF's Q8_0 is copied exactly); halved, down to 32, until it divides the columns of every
+    /// matrix
     #[argh(option)]
     group_size: Option<usize>,
     /// pack the weights for the kernels of one instruction set, which alone can run the file then
@@ -75,7 +76,7 @@ impl Export {
         signal::install()
             .map_err(|e| Failure::Runtime(format!("cannot listen for signals: {e}")))?;
         let checkpoint = self.checkpoint()?;
-        let mut plan = convert::open(&checkpoint, &options, self.group_size.is_none())?;
+        let mut plan = convert::open(&checkpoint, &options)?;
         if let Some(isa) = self.isa {
             packing::pack_for(&mut plan, isa)?;
         }
@@ -142,7 +143,7 @@ impl Export {
     }
 
     fn options(&self) -> Result<ExportOptions, Failure> {
-        let group = self.group_size.unwrap_or(64);
+        let group = self.group_size.unwrap_or(GROUP_DEFAULT);
         let weights = options::weights(self.version, group, self.embedding_bits)?;
         if self.ctx == Some(0) {
             return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));

@@ -11,7 +11,7 @@
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), leap::export::ExportError> {
-//! let options = ExportOptions { weights: Weights::Q8 { group: 64 }, ctx: None, verify: true };
+//! let options = ExportOptions { weights: Weights::Q8 { group: 32 }, ctx: None, verify: true };
 //! let plan = ExportPlan::open(Path::new("Llama-3.2-1B"), &options)?;
 //! plan.write(Path::new("model.bin"), |_| ControlFlow::Continue(()))?;
 //! # Ok(())

@@ -6,7 +6,7 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use super::calibration::Calibration;
-use super::checkpoint::{Checkpoint, INT8_GROUP, SourceTensor};
+use super::checkpoint::{Checkpoint, SourceTensor};
 use super::config::{self, Config, Extras};
 use super::error::ExportError;
 use super::job::{Change, HalvedHeads, Packing, TensorJob};
@@ -119,26 +119,6 @@ impl ExportPlan {
     /// What a user should know about this export, in sentences without a full stop.
     pub fn notes(&self) -> &[String] {
         &self.extras.notes
-    }
-
-    /// If all matrices are int8 already and the file is to be int8, takes over their group size:
-    /// codes are then copied, not rounded a second time.
-    ///
-    /// # Errors
-    /// As [`ExportPlan::open`].
-    pub fn keep_groups(&mut self) -> Result<(), ExportError> {
-        let mut are_int8 = true;
-        for job in self.jobs() {
-            let job = job?;
-            are_int8 &= job.tensor.id.kind.is_vector() || job.source.is_int8();
-        }
-        if let (true, Weights::Q8 { group }) = (are_int8, &mut self.header.weights) {
-            *group = INT8_GROUP;
-            self.extras
-                .notes
-                .push(format!("groups of {INT8_GROUP}, as in the file: codes are copied"));
-        }
-        Ok(())
     }
 
     /// Adds what the tokenizer says. Its bos and stop ids count only if the checkpoint's

@@ -159,7 +159,7 @@ fn float_of(sum: __m512i) -> __m512 {
 }
 
 /// Values in a group, as `leap export` makes them if not told otherwise and rows are long enough.
-const USUAL: usize = 64;
+const USUAL: usize = crate::quant::GROUP_DEFAULT;
 
 /// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows the length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

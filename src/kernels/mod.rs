@@ -57,7 +57,7 @@
 //!
 //! Weights are blocks of 32 along a row, `w = code * multiplier + offset`
 //! ([`Bcml1Matrix`](crate::quant::Bcml1Matrix)); activations are as above, their group one or more
-//! whole blocks ([`activation_group`](crate::quant::bcml1::activation_group)). Multiplier and offset
+//! whole blocks; a model's is one. Multiplier and offset
 //! are widened from f16 exactly. For each block `b` of an activation group, `d(b) = Σ code * q` and
 //! `s(b) = Σ q` over the block, and `D(b) = d(first) + … + d(b)`, all exact in `i32`. Then
 //!

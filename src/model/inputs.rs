@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::arena::{Carver, Exhausted};
 use crate::format::model::{EXPERTS_ACTIVE_MAX, Encoding, Header, Weights};
 use crate::kernels::{ActivationRow, Q8Tiles};
-use crate::quant::bcml1::{self, BLOCK};
-use crate::quant::{Q8Activations, Q8Row, bcml2};
+use crate::quant::bcml1::BLOCK;
+use crate::quant::{Q8Activations, Q8Row};
 
 /// Room for the input rows of any projection of a model.
 pub(super) struct Inputs<'a> {
@@ -66,9 +66,10 @@ impl<'a> Inputs<'a> {
         let widest = header.dim.max(header.q_dim()).max(header.ffn_dim_max());
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
-            // Groups of activations by weights of 4.5 and 6 bits are not the file's.
-            Some(_) if matches!(header.weights, Weights::B2 { .. }) => (widest, widest / BLOCK),
-            Some(group) => (widest, widest.div_ceil(group)),
+            Some(group) if matches!(header.weights, Weights::Q8 { .. }) => {
+                (widest, widest.div_ceil(group))
+            }
+            Some(_) => (widest, widest / BLOCK),
         };
         Ok(Inputs {
             f32: carver.take("inputs", rows(widest))?,
@@ -92,21 +93,14 @@ fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
     }
 }
 
-/// How many of `k` activations share a scale for weights that are stored so, in a file of this group; `None` if
-/// they stay f32.
-pub(super) fn activation_group(
-    encoding: Encoding,
-    file_group: Option<usize>,
-    k: usize,
-) -> Option<usize> {
-    file_group.and_then(|file_group| match encoding {
+/// How many activations share a scale for weights that are stored so: as many as weights do. `None` if
+/// activations stay f32.
+pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
+    match encoding {
         Encoding::F32 => None,
-        Encoding::Q8 { .. } => Some(file_group),
-        Encoding::Bcml1 => Some(bcml1::activation_group(file_group, k)),
-        Encoding::Bcml2 => Some(bcml2::activation_group(k)),
-        // Each block has a scale, as a group of int8 weights has.
-        Encoding::Bcml6 => Some(BLOCK),
-    })
+        Encoding::Q8 { group } => Some(group),
+        Encoding::Bcml1 | Encoding::Bcml2 | Encoding::Bcml6 => Some(BLOCK),
+    }
 }
 
 /// Rows of inputs that the nodes of a team have brought together.

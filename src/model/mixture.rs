@@ -128,12 +128,11 @@ impl Mixture<'_> {
     /// Chooses each row's experts.
     fn route(&self, buffers: &mut Buffers<'_>) {
         let router = Matrix::F32 { w: self.router, k: self.rows.dim };
-        let projector = Projector { group: None, ..self.projector };
         let (x, work) = (&*buffers.x, self.rows);
         let fill = |row: usize, out: &mut [f32]| work.normalise(x, row, out);
         let shape = MatrixDims { rows: self.m, k: work.dim };
-        let inputs = projector.prepare(&mut buffers.inputs, shape, &router, Some(&fill));
-        projector.project(inputs, &[router], buffers.routes.scores);
+        let inputs = self.projector.prepare(&mut buffers.inputs, shape, &router, Some(&fill));
+        self.projector.project(inputs, &[router], buffers.routes.scores);
         if let Some(bias) = self.router_bias {
             for scores in buffers.routes.scores.chunks_exact_mut(self.experts.n).take(self.m) {
                 self.rows.kernels.add(scores, bias);

@@ -67,7 +67,7 @@ impl Pass<'_> {
 
     pub(super) fn projector(&self) -> Projector<'_> {
         let (kernels, pool, interrupt) = (self.kernels, self.pool, &self.interrupt);
-        Projector { kernels, pool, group: self.model.header().weights.group(), interrupt }
+        Projector { kernels, pool, interrupt }
     }
 
     fn watcher(&self, layer: usize) -> Watcher<'_> {

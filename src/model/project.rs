@@ -70,9 +70,6 @@ impl Source<'_> {
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    /// Values that share a scale in a file; activations of 4-bit weights share theirs by several
-    /// such groups, those of 4.5 bits by groups of their own. `None` if activations stay f32.
-    pub(super) group: Option<usize>,
     pub(super) interrupt: &'a Interrupt,
 }
 
@@ -112,7 +109,7 @@ impl Projector<'_> {
     ) -> Prepared<'i> {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = inputs;
         let rows = Rows { x: &mut f32[..m * k], k, source };
-        let group = self.group_of(matrix, k);
+        let group = activation_group(encoding(matrix));
         if let Source::Given(Given { group: given @ Some(_), .. }) = source {
             assert!(given == group, "quantised as the weights want it");
         }
@@ -175,11 +172,6 @@ impl Projector<'_> {
                 None
             }
         }
-    }
-
-    /// How many values of a row of inputs of `matrix`, `k` long, share a scale.
-    pub(super) fn group_of(&self, matrix: &Matrix<'_>, k: usize) -> Option<usize> {
-        activation_group(encoding(matrix), self.group, k)
     }
 
     /// Rows for f32 weights.
@@ -356,7 +348,7 @@ impl Multiplier<'_> {
 }
 
 /// How a matrix that is quantised in groups of a file's or its own is stored.
-fn encoding(matrix: &Matrix<'_>) -> Encoding {
+pub(super) fn encoding(matrix: &Matrix<'_>) -> Encoding {
     match matrix {
         Matrix::F32 { .. } => Encoding::F32,
         Matrix::Q8(matrix) => Encoding::Q8 { group: matrix.group() },
@@ -381,7 +373,7 @@ mod tests {
     fn inputs_of_another_kind_of_weights_are_refused() {
         let (pool, interrupt) = (Pool::new(&[]).unwrap(), Interrupt::new(None));
         let kernels = &Kernels::best();
-        let projector = Projector { kernels, pool: &pool, group: Some(32), interrupt: &interrupt };
+        let projector = Projector { kernels, pool: &pool, interrupt: &interrupt };
         let matrix = Matrix::Q8(Q8Matrix::new(&[1; 64], &[1.0; 2], 32, 32).unwrap());
         projector.project(Prepared::F32 { x: &[1.0; 32], k: 32 }, &[matrix], &mut [0.0; 2]);
     }

@@ -361,7 +361,7 @@ fn cut_in_groups(
     (width, unit): (usize, usize),
 ) -> (Vec<Range<usize>>, Option<usize>) {
     let fine = cut(shares, n, unit);
-    let group = activation_group(header.encoding(kind), header.weights.group(), n * width);
+    let group = activation_group(header.encoding(kind));
     let Some(group) = group else { return (fine, None) };
     let of_group = group / gcd(group, width);
     let coarse = cut(shares, n, unit * of_group / gcd(unit, of_group));

@@ -2,9 +2,9 @@
 //!
 //! So only bytes go to other cores' caches, and no thread waits for one that quantises for all.
 
-use super::inputs::{Inputs, Prepared};
+use super::inputs::{Inputs, Prepared, activation_group};
 use super::matrix::Matrix;
-use super::project::{FEW_ROWS, Projector, TileKind};
+use super::project::{FEW_ROWS, Projector, TileKind, encoding};
 use crate::kernels::{ActivationRow, Groups, Kernels, TileParts, TilePartsMut, TileRow};
 use crate::pool::Chunks;
 
@@ -36,7 +36,7 @@ impl Units {
         m: usize,
         columns: usize,
     ) -> Option<Units> {
-        let groups = Groups { k, group: projector.group_of(matrix, k)? };
+        let groups = Groups { k, group: activation_group(encoding(matrix))? };
         let kind = projector.tiles(matrix, groups)?;
         let is_whole = columns.is_multiple_of(groups.group);
         let fits = is_whole && m <= FEW_ROWS && kind.cut.tiles(m).count() <= TILES;

@@ -32,24 +32,9 @@ const _: () = assert!(BLOCK_BYTES == 20);
 /// Largest magnitude of a weight that can be encoded: the largest finite f16.
 pub const WEIGHT_MAX: f32 = 65504.0;
 
-/// Longest group of activations that is made of several of a file's groups; `benches/README.md` has what
-/// other lengths cost.
-const ACTIVATION_GROUP_MAX: usize = 128;
-
 pub use encode::encode;
 #[cfg(feature = "tools")]
 pub(super) use encode::to_f16;
-
-/// How many activations share a scale in products with rows of `k` weights of a file whose groups
-/// are of `group`: as many whole groups as fit into 128 and divide `k`, at least one.
-///
-/// # Panics
-///
-/// When `group` is 0.
-pub fn activation_group(group: usize, k: usize) -> usize {
-    let most = (ACTIVATION_GROUP_MAX / group).max(1);
-    (1..=most).rev().map(|n| n * group).find(|group| k.is_multiple_of(*group)).unwrap_or(group)
-}
 
 /// 32 values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

@@ -48,24 +48,9 @@ pub const SCALE_MASK: u8 = 0x7f;
 /// Parts that a zero counts between two codes.
 pub const ZERO_PARTS: i32 = 16;
 
-/// Longest group of activations.
-const ACTIVATION_GROUP_MAX: usize = 128;
-
 /// Bytes of a row of `k` values.
 pub const fn row_bytes(k: usize) -> usize {
     rows::row_bytes::<Block>(k)
-}
-
-/// How many activations share a scale in products with rows of `k` weights: as many whole blocks as fit
-/// into 128 and divide `k`.
-///
-/// # Panics
-///
-/// When `k` is no whole number of blocks.
-pub fn activation_group(k: usize) -> usize {
-    assert!(k.is_multiple_of(BLOCK));
-    let fits = |group: &usize| k.is_multiple_of(*group);
-    (1..=ACTIVATION_GROUP_MAX / BLOCK).rev().map(|n| n * BLOCK).find(fits).unwrap_or(BLOCK)
 }
 
 /// 32 values.

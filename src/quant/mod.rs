@@ -17,7 +17,7 @@ pub use bcml1::Bcml1Matrix;
 pub use bcml2::Bcml2Matrix;
 pub use bcml6::Bcml6Matrix;
 pub use q8::{
-    GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, QuantError, dequantize, group_size_for,
-    quantize, quantize_group,
+    GROUP_DEFAULT, GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, QuantError, dequantize,
+    group_size_for, quantize, quantize_group,
 };
 pub use rows::{STEP_BYTES, StepMatrix, row_bytes};

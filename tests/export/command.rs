@@ -38,7 +38,7 @@ fn last_line_says_what_was_written() {
     let (code, text) = run(&out, folder.path(), &["--verify"]);
     assert_eq!(code, Some(0), "{text}");
     let line = text.lines().last().unwrap();
-    assert!(line.contains("model.bin: version 2 (int8, groups of 64), 0.1 MB, verified"), "{line}");
+    assert!(line.contains("model.bin: version 2 (int8, groups of 32), 0.1 MB, verified"), "{line}");
     let bytes = fs::read(&out).unwrap();
     assert_eq!(Header::parse(&bytes).unwrap().verify(&bytes), Ok(true));
     let (code, text) = run(&out, folder.path(), &["--version", "1", "--ctx", "99"]);
@@ -80,7 +80,7 @@ fn embedding_of_six_bits_makes_a_smaller_file_that_says_so() {
 fn smaller_group_is_announced() {
     let folder = Folder::new();
     Checkpoint::hugging_face("F16", Dims { ffn_dim: 96, ..SMALL }).write(&folder);
-    let (code, text) = run(&folder.join("m"), folder.path(), &[]);
+    let (code, text) = run(&folder.join("m"), folder.path(), &["--group-size", "64"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("group size is 32"), "{text}");
 }

@@ -189,16 +189,17 @@ pub(crate) fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8
     out
 }
 
+/// Exports the file at `path`.
+pub(crate) fn export_file(path: &Path, version: i32) -> Result<Vec<u8>, ExportError> {
+    export_as(path, &options(version))
+}
+
 /// Exports the file at `path`; nothing but the output may be left where it was to be.
-pub(crate) fn export_file(path: &Path, version: i32, keeps: bool) -> Result<Vec<u8>, ExportError> {
+fn export_as(path: &Path, options: &ExportOptions) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let model = out.join("model.bin");
-    let result = ExportPlan::open_gguf(path, &options(version)).and_then(|mut plan| {
-        if keeps {
-            plan.keep_groups()?;
-        }
-        plan.write(&model, |_| ControlFlow::Continue(()))
-    });
+    let result = ExportPlan::open_gguf(path, options)
+        .and_then(|plan| plan.write(&model, |_| ControlFlow::Continue(())));
     assert_eq!(out.names().len(), usize::from(result.is_ok()));
     result.map(|_| fs::read(&model).unwrap())
 }
@@ -207,7 +208,7 @@ fn export_bytes(bytes: &[u8], version: i32) -> Result<Vec<u8>, ExportError> {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
     fs::write(&path, bytes).unwrap();
-    export_file(&path, version, false)
+    export_file(&path, version)
 }
 
 fn small() -> Gguf {
@@ -301,9 +302,10 @@ fn int8_groups_are_copied() {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
     fs::write(&path, gguf.bytes()).unwrap();
-    let found = export_file(&path, 2, true).unwrap();
+    let weights = Weights::Q8 { group: 32 };
+    let found = export_as(&path, &ExportOptions { weights, ..options(2) }).unwrap();
     let header = Header::parse(&found).unwrap();
-    assert_eq!(header.weights, Weights::Q8 { group: 32 });
+    assert_eq!(header.weights, weights);
     let embedding = header.tensors().find(|t| t.id.kind == TensorKind::Embedding).unwrap();
     let stored = &gguf.tensors.iter().find(|t| t.name == "token_embd.weight").unwrap().bytes;
     let (mut codes, mut scales) = (Vec::new(), Vec::new());
@@ -314,14 +316,6 @@ fn int8_groups_are_copied() {
     }
     let wanted = [codes, scales].concat();
     assert!(found[embedding.offset as usize..][..wanted.len()] == wanted);
-    // Nobody asked to keep them, or they are not all of this type.
-    let group = |bytes: Vec<u8>| Header::parse(&bytes).unwrap().weights.group();
-    assert_eq!(group(export_file(&path, 2, false).unwrap()), Some(64));
-    let mut mixed = gguf.clone();
-    let original = small().tensor("blk.1.attn_v.weight").clone();
-    *mixed.tensor("blk.1.attn_v.weight") = original;
-    fs::write(&path, mixed.bytes()).unwrap();
-    assert_eq!(group(export_file(&path, 2, true).unwrap()), Some(64));
 }
 
 #[test]
@@ -344,8 +338,8 @@ fn split_models_are_read_from_their_first_file() {
         part.set("split.count", Number(3));
         fs::write(path(n + 1), part.bytes()).unwrap();
     }
-    assert!(export_file(&path(1), 2, false).unwrap() == wanted);
-    let refusal = |path: &Path| export_file(path, 2, false).unwrap_err().to_string();
+    assert!(export_file(&path(1), 2).unwrap() == wanted);
+    let refusal = |path: &Path| export_file(path, 2).unwrap_err().to_string();
     assert!(refusal(&path(2)).contains("name the first"));
     fs::copy(path(2), path(3)).unwrap();
     assert!(refusal(&path(1)).contains("split.no is 1, wanted 2"));

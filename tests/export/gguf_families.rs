@@ -253,7 +253,7 @@ fn gguf_files_become_what_their_folders_become() {
         let folder = Folder::new();
         let path = folder.join("model.gguf");
         fs::write(&path, gguf(name, architecture).bytes()).unwrap();
-        let found = export_file(&path, 1, false).unwrap();
+        let found = export_file(&path, 1).unwrap();
         let wanted = fs::read(export_to(&folder, &format!("{name}-tiny"), Weights::F32)).unwrap();
         let [of_gguf, of_folder] = [&found, &wanted].map(|file| Header::parse(file).unwrap());
         let (bos, stop_ids) = (of_folder.bos, of_folder.stop_ids.clone());

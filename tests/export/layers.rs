@@ -118,7 +118,10 @@ fn packed_part_has_the_fingerprint_too() {
     let out = folder.join("packed.bin");
     let mut command = common::leap();
     command.arg("export").arg(&out).arg("--meta-llama").arg(folder.path());
-    let output = command.args(["--layers", "2..4", "--isa", "neon", "--verify"]).output().unwrap();
+    let output = command
+        .args(["--group-size", "64", "--layers", "2..4", "--isa", "neon", "--verify"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let (part, part_bytes) = header(&out);
     assert!(part.packed.is_some() && part.share.is_some());

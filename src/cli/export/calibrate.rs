@@ -14,6 +14,7 @@ use crate::format::model::{Header, Weights};
 use crate::format::text_without_mark;
 use crate::kernels::Isa;
 use crate::model::Model;
+use crate::quant::GROUP_DEFAULT;
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
 
@@ -22,9 +23,6 @@ const WINDOW: usize = 512;
 
 /// As much of a text as is read: more gains little, and takes memory.
 const TOKENS_MAX: usize = 32 * WINDOW;
-
-/// Weights that share a scale in the model that reads.
-const GROUP: usize = 64;
 
 /// What `--calibrate default` reads: prose of a few languages, code, lists and conversations, written
 /// for this purpose and put into the public domain.
@@ -124,9 +122,9 @@ fn in_int8(
     isa: Isa,
     out: &Path,
 ) -> Result<Model, Failure> {
-    let weights = Weights::Q8 { group: GROUP };
+    let weights = Weights::Q8 { group: GROUP_DEFAULT };
     let options = ExportOptions { weights, ctx, verify: false };
-    let mut plan = convert::open(checkpoint, &options, false)?;
+    let mut plan = convert::open(checkpoint, &options)?;
     packing::pack_for(&mut plan, isa)?;
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     let path = out.with_file_name(format!(".{name}.{}.int8", std::process::id()));

@@ -11,6 +11,7 @@ use crate::engine::{Engine, Options, Stream};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
+use crate::quant::GROUP_DEFAULT;
 use crate::sys::cpu;
 use crate::sys::huge::Pages;
 use crate::sys::memory;
@@ -23,8 +24,6 @@ const RUNS: usize = 7;
 /// Which of their rates counts, the slowest being 0. The quickest are of moments in which a shared or limited processor gives more
 /// than it goes on to; slow ones, of which there are more, are of moments in which something disturbs it.
 const COUNTS: usize = 4;
-/// Values that share a scale where they are int8.
-const GROUP: usize = 64;
 /// Tokens of a text.
 const CTX_LEN: usize = 288;
 /// Bytes of a made-up model, which is soon made up.
@@ -40,9 +39,9 @@ const POWER_SECONDS: f64 = 1.0;
 
 /// The kinds of weights, in the order of the versions of files from 2 on.
 const KINDS: [Weights; 3] = [
-    Weights::Q8 { group: GROUP },
-    Weights::Q4 { group: GROUP, int8_embedding: true },
-    Weights::B2 { group: GROUP, ends: Ends::Int8 },
+    Weights::Q8 { group: GROUP_DEFAULT },
+    Weights::Q4 { group: GROUP_DEFAULT, int8_embedding: true },
+    Weights::B2 { group: GROUP_DEFAULT, ends: Ends::Int8 },
 ];
 
 /// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them, a quarter

@@ -38,15 +38,10 @@ macro_rules! load_x {
     };
 }
 
-/// A group of 64 columns, as most are.
-macro_rules! group_of_64 {
+/// A group of 32 columns, as most are.
+macro_rules! group_of_32 {
     ($products:ident) => {
-        concat!(
-            $products!("{stride}"),
-            $products!("{stride}"),
-            $products!("{stride}"),
-            $products!("{stride_to_group}"),
-        )
+        concat!($products!("{stride}"), $products!("{stride_to_group}"))
     };
 }
 
@@ -71,12 +66,12 @@ macro_rules! gemm_q8 {
      $(, $operand:ident = in(reg) $value:expr)?) => {
         #[target_feature(enable = $features)]
         fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            gemm_q8_groups!($features of_64: $rows by $strips, $($macros)* group_of_64 64
+            gemm_q8_groups!($features of_32: $rows by $strips, $($macros)* group_of_32 32
                 $(, $operand = in(reg) $value)?);
             gemm_q8_groups!($features of_any: $rows by $strips, $($macros)* group_of_any 32..
                 $(, $operand = in(reg) $value)?);
             match x.group {
-                64 => of_64(panel, x, out),
+                32 => of_32(panel, x, out),
                 _ => of_any(panel, x, out),
             }
         }
@@ -240,19 +235,10 @@ macro_rules! load_strips {
     };
 }
 
-/// Activation groups of four blocks, as most are.
-macro_rules! four_blocks {
+/// Activation groups of one block, as models have.
+macro_rules! one_block {
     ($products:ident $next:ident $last:ident) => {
-        concat!(
-            $products!(even),
-            $next!(even),
-            $products!(odd),
-            $next!(odd),
-            $products!(even),
-            $next!(even),
-            $products!(odd),
-            $last!(odd),
-        )
+        concat!($products!(even), $last!(even))
     };
 }
 
@@ -290,12 +276,12 @@ macro_rules! gemm_few_q4 {
      $(, $operand:ident = in(reg) $value:expr)*) => {
         #[target_feature(enable = $features)]
         pub(in super::super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            gemm_few_q4_groups!($features of_4: $rows by $strips, four_blocks 4, $($macros)*
+            gemm_few_q4_groups!($features of_1: $rows by $strips, one_block 1, $($macros)*
                 $(, $operand = in(reg) $value)*);
             gemm_few_q4_groups!($features of_any: $rows by $strips, any_blocks 1.., $($macros)*
                 $(, $operand = in(reg) $value)*);
             match x.blocks() {
-                4 => of_4(panel, x, out),
+                1 => of_1(panel, x, out),
                 _ => of_any(panel, x, out),
             }
         }
@@ -371,6 +357,6 @@ macro_rules! gemm_few_q4_groups {
 }
 
 pub(in super::super) use {
-    any_blocks, block_of_32, four_blocks, gemm_few_q4, gemm_few_q4_groups, gemm_q4, gemm_q8,
-    gemm_q8_groups, group_of_64, group_of_any, load_out, load_strips, load_x, store_out, widen,
+    any_blocks, block_of_32, gemm_few_q4, gemm_few_q4_groups, gemm_q4, gemm_q8, gemm_q8_groups,
+    group_of_32, group_of_any, load_out, load_strips, load_x, one_block, store_out, widen,
 };

@@ -8,7 +8,7 @@ use super::super::neon::registers::{
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::{Q8Tile, ZERO};
 use super::gemm::{
-    NR, gemm_q8, gemm_q8_groups, group_of_64, group_of_any, load_out, load_x, store_out,
+    NR, gemm_q8, gemm_q8_groups, group_of_32, group_of_any, load_out, load_x, store_out,
 };
 
 /// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's

@@ -6,7 +6,7 @@ use std::arch::asm;
 use super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::neon::{load_64, load_floats, store};
 use super::super::neondot::gemm::{
-    gemm_q8, gemm_q8_groups, group_of_64, group_of_any, load_out, load_x, store_out,
+    gemm_q8, gemm_q8_groups, group_of_32, group_of_any, load_out, load_x, store_out,
 };
 use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Q8Tile;

@@ -238,10 +238,3 @@ fn rounding_to_f16_agrees_with_the_library() {
         }
     }
 }
-
-#[test]
-fn activations_take_whole_groups_of_the_file() {
-    let groups = [(64, 2048), (64, 192), (64, 320), (32, 5632), (32, 96), (96, 192), (256, 512)];
-    let wanted = [128, 64, 64, 128, 96, 96, 256];
-    assert_eq!(groups.map(|(group, k)| activation_group(group, k)), wanted);
-}

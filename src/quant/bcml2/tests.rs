@@ -150,11 +150,3 @@ fn a_row_does_not_depend_on_its_neighbours() {
         assert_eq!(encoded(w, k), row);
     }
 }
-
-#[test]
-fn activations_take_what_divides_rows() {
-    let wanted = [(2048, 128), (192, 96), (896, 128), (576, 96), (960, 96), (32, 32), (160, 32)];
-    for (k, group) in wanted {
-        assert_eq!(activation_group(k), group, "{k}");
-    }
-}

@@ -306,10 +306,10 @@ macro_rules! gemm_few {
         /// One tile by a panel.
         #[target_feature(enable = "neon,dotprod")]
         pub(in super::super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            gemm_few_groups!(of_4: $rows by $pairs, four_blocks 4, $($macros)*);
+            gemm_few_groups!(of_1: $rows by $pairs, one_block 1, $($macros)*);
             gemm_few_groups!(of_any: $rows by $pairs, any_blocks 1.., $($macros)*);
             match x.blocks() {
-                4 => of_4(panel, x, out),
+                1 => of_1(panel, x, out),
                 _ => of_any(panel, x, out),
             }
         }

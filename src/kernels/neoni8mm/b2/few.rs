@@ -85,10 +85,10 @@ macro_rules! gemm_few_b2 {
     ($name:ident: $rows:literal by $strips:literal, $($macros:ident)*) => {
         #[target_feature(enable = "neon,i8mm")]
         pub(in super::super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            gemm_few_b2_groups!(of_4: $rows by $strips, four_blocks 4, $($macros)*);
+            gemm_few_b2_groups!(of_1: $rows by $strips, one_block 1, $($macros)*);
             gemm_few_b2_groups!(of_any: $rows by $strips, any_blocks 1.., $($macros)*);
             match x.blocks() {
-                4 => of_4(panel, x, out),
+                1 => of_1(panel, x, out),
                 _ => of_any(panel, x, out),
             }
         }

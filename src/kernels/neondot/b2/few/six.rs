@@ -8,7 +8,7 @@ use super::super::super::super::neon::registers::{
 };
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::gemm::{
-    NR, PANEL_BLOCK_B2 as PANEL_BLOCK, any_blocks, four_blocks, load_out, load_x, widen,
+    NR, PANEL_BLOCK_B2 as PANEL_BLOCK, any_blocks, load_out, load_x, one_block, widen,
 };
 use crate::quant::bcml1::BLOCK;
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use super::super::super::super::neon::registers::{floats, floats_by_lane, load_4, registers};
 use super::super::super::super::packed::tile::{Q8Tile, ZERO};
 use super::super::super::gemm::{
-    NR, any_blocks, four_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, store_out,
+    NR, any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, one_block, store_out,
     widen,
 };
 use super::super::single::PANEL_BLOCK;

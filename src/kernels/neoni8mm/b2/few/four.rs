@@ -4,7 +4,7 @@
 use std::arch::asm;
 
 use super::super::super::super::neon::registers::{floats, load_4, registers, to_floats};
-use super::super::super::super::neondot::gemm::{any_blocks, four_blocks, load_out, store_out};
+use super::super::super::super::neondot::gemm::{any_blocks, load_out, one_block, store_out};
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::pairs::{NR, PANEL_BLOCK_B2 as PANEL_BLOCK};
 use crate::quant::bcml1::BLOCK;

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use super::super::super::super::neon::registers::{floats, load_4, registers, to_floats};
 use super::super::super::super::neondot::gemm::{
-    any_blocks, four_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, store_out, widen,
+    any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, one_block, store_out, widen,
 };
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::pairs::{NR, PANEL_BLOCK};

@@ -8,8 +8,7 @@ use super::super::super::super::neon::registers::{
     floats, floats_by_lane, load_4, registers, to_floats,
 };
 use super::super::super::super::neondot::gemm::{
-    any_blocks, four_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, store_out,
-    widen,
+    any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, one_block, store_out, widen,
 };
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::pairs::{NR, PANEL_BLOCK};
