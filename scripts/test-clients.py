@@ -154,6 +154,7 @@ def refused(client):
 def ask_by_ollama(text):
     client = ollama.Client(host=f"http://{ADDRESS}", headers={"Authorization": f"Bearer {KEY}"})
     assert client.list().models[0].model == "demo:latest"
+    assert client.ps().models[0].expires_at.year > 2100
     wishes = {"model": "demo", "messages": MESSAGES, "options": {"temperature": 0, "num_predict": 40}}
     assert client.chat(**wishes).message.content == text
     assert "".join(part.message.content for part in client.chat(**wishes, stream=True)) == text

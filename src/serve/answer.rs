@@ -193,4 +193,4 @@ fn collect<P: Protocol>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

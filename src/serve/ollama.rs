@@ -29,12 +29,15 @@ const TOP_K: i64 = 40;
 /// The version of Ollama whose protocol is spoken here. Clients look for what a version can do, and refuse old ones.
 const VERSION: &str = "0.12.6";
 
+/// Ollama's word for a model that is not unloaded: clients show such a time as forever.
+const NEVER: &str = "2318-03-07T00:00:00Z";
+
 /// `GET /api/version`.
 pub(super) fn version() -> Reply {
     Reply::json(200, &json!({"version": VERSION, "leap": env!("CARGO_PKG_VERSION")}))
 }
 
-/// `GET /api/tags` and `GET /api/ps`.
+/// `GET /api/tags`.
 pub(super) fn tags(service: &Service) -> Reply {
     let about = &service.about;
     let name = format!("{}:latest", about.name);
@@ -44,6 +47,18 @@ pub(super) fn tags(service: &Service) -> Reply {
         200,
         &json!({"models": [{"name": name, "model": name, "modified_at": modified,
         "size": about.bytes, "digest": about.digest, "details": details}]}),
+    )
+}
+
+/// `GET /api/ps`: the model, which stays loaded for as long as the server runs.
+pub(super) fn running(service: &Service) -> Reply {
+    let about = &service.about;
+    let name = format!("{}:latest", about.name);
+    Reply::json(
+        200,
+        &json!({"models": [{"name": name, "model": name, "size": about.bytes, "digest": about.digest,
+        "details": details(about), "expires_at": NEVER, "size_vram": 0,
+        "context_length": service.ctx_len}]}),
     )
 }
 
@@ -386,6 +401,19 @@ fn rfc3339(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::answer::tests::first_line_while_waiting;
+
+    /// Clients of Ollama give up on streams that say nothing, and know no comments.
+    #[test]
+    fn a_stream_that_waits_sends_pieces_without_text() {
+        for is_chat in [true, false] {
+            let (model, calls) = ("demo".to_owned(), Vec::new());
+            let protocol = Ollama { is_chat, model, prompt_tokens: 1, calls, teller: None };
+            let piece: Value = serde_json::from_str(&first_line_while_waiting(protocol)).unwrap();
+            let text = if is_chat { &piece["message"]["content"] } else { &piece["response"] };
+            assert_eq!((text, &piece["done"]), (&json!(""), &json!(false)), "{piece}");
+        }
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {

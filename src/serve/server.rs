@@ -264,7 +264,8 @@ impl Server {
             ("GET", "/metrics") => plain::metrics(service),
             ("GET", "/v1/models") => openai::models(service),
             ("GET", "/api/version") => ollama::version(),
-            ("GET", "/api/tags" | "/api/ps") => ollama::tags(service),
+            ("GET", "/api/tags") => ollama::tags(service),
+            ("GET", "/api/ps") => ollama::running(service),
             ("GET", _) if path.starts_with("/v1/models/") => {
                 openai::model(service, &path["/v1/models/".len()..])?
             }

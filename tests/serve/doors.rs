@@ -51,6 +51,11 @@ fn watchers_may_ask_with_head_wherever_get_is_answered() {
         assert_eq!(ask(&served.address, "HEAD", path, ""), (head.clone(), String::new()), "{path}");
         assert!(head.starts_with("HTTP/1.1 200 ") && !body.is_empty(), "{head}");
     }
+    // Clients of Ollama read when a running model is unloaded.
+    let running = ask(&served.address, "GET", "/api/ps", "").1;
+    let running: serde_json::Value = serde_json::from_str(&running).unwrap();
+    let model = &running["models"][0];
+    assert!(model["expires_at"].is_string() && model["size_vram"].is_u64(), "{running}");
     let (head, body) = ask(&served.address, "HEAD", "/metrics", "");
     assert!(head.starts_with("HTTP/1.1 200 ") && body.is_empty(), "{head}");
     assert!(ask(&served.address, "HEAD", "/v1/completions", "").0.starts_with("HTTP/1.1 405 "));

@@ -87,11 +87,34 @@ fn read_until(client: &mut impl Read, part: &str) -> String {
     text
 }
 
-fn streamed(mut connection: Connection, mut ticket: Ticket) -> Receiver<Result<Sent, Broken>> {
+fn streamed(connection: Connection, ticket: Ticket) -> Receiver<Result<Sent, Broken>> {
+    streamed_by(Plain, connection, ticket)
+}
+
+fn streamed_by<P: Protocol + Send + 'static>(
+    mut protocol: P,
+    mut connection: Connection,
+    mut ticket: Ticket,
+) -> Receiver<Result<Sent, Broken>> {
     in_time(move || {
         let request = Request::default();
-        stream((&mut connection, &request), &mut ticket, &mut [Divider::default()], &mut Plain)
+        stream((&mut connection, &request), &mut ticket, &mut [Divider::default()], &mut protocol)
     })
+}
+
+/// The first line of JSON that a stream of `protocol` sends while nobody has answered anything.
+pub(in crate::serve) fn first_line_while_waiting(
+    protocol: impl Protocol + Send + 'static,
+) -> String {
+    let (mut client, socket) = UnixStream::pair().unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (ticket, _seat, _commands) = job();
+    let sent = streamed_by(protocol, connection(Socket::Unix(socket), Duration::ZERO), ticket);
+    read_until(&mut client, "\r\n\r\n");
+    let said = read_until(&mut client, "}\n");
+    drop(client);
+    assert!(matches!(sent.recv_timeout(PATIENCE), Ok(Err(Broken::Gone))));
+    said[said.find('{').unwrap()..].to_owned()
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl Tools {
             }
         }
         let mut definitions = definitions.to_vec();
-        let may_repeat = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+        let may_repeat = fields.flag("parallel_tool_calls")?;
+        let mut is_named = false;
         let choice = match fields.get("tool_choice") {
             None => ToolChoice::Auto,
             Some(word) if choice_word(word).is_some() => match choice_word(word) {
@@ -76,9 +77,12 @@ impl Tools {
                 let at = names.iter().position(|known| Some(*known) == name);
                 let at = at.ok_or_else(|| fields.bad("tool_choice", "names none of the tools"))?;
                 definitions = vec![definitions.swap_remove(at)];
+                is_named = true;
                 ToolChoice::Required
             }
         };
+        // The call that was asked for by name is one, unless more are asked for.
+        let may_repeat = may_repeat.unwrap_or(!is_named);
         match (definitions.is_empty(), choice) {
             (true, ToolChoice::Required) => Err(fields.bad("tool_choice", "needs tools")),
             (true, ToolChoice::Auto) => Ok(None),
@@ -279,6 +283,26 @@ mod tests {
         }
         let none = json!({"tools": [tool], "tool_choice": "none"});
         assert_eq!(Tools::read(&Fields::of(&none, "").unwrap()), Ok(None));
+    }
+
+    /// As in llama.cpp: who asks for a tool by its name wants one call of it.
+    #[test]
+    fn a_tool_that_is_asked_for_by_name_is_called_once_unless_more_is_said() {
+        let tool = json!({"type": "function", "function": {"name": "f"}});
+        let named = json!({"type": "function", "function": {"name": "f"}});
+        for (choice, parallel, may_repeat) in [
+            (json!("auto"), Value::Null, true),
+            (json!("required"), Value::Null, true),
+            (named.clone(), Value::Null, false),
+            (named.clone(), json!(true), true),
+            (named, json!(false), false),
+            (json!("auto"), json!(false), false),
+        ] {
+            let body =
+                json!({"tools": [tool], "tool_choice": choice, "parallel_tool_calls": parallel});
+            let tools = Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap();
+            assert_eq!(tools.may_repeat, may_repeat, "{body}");
+        }
     }
 
     /// Whether a text with these tokens may come.
