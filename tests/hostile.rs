@@ -106,6 +106,8 @@ fn tokenizer_file() -> TokenizerFile {
         bos: Some(270),
         stop_ids: vec![271],
         strips_right: Vec::new(),
+        strips_left: Vec::new(),
+        whole_words: Vec::new(),
         chat: ChatTemplate::None,
         chat_texts: ChatTexts::default(),
     }

@@ -4,18 +4,20 @@
 //! u32 longest token in bytes
 //! per id: f32 score, u32 length, bytes            (the published format ends here)
 //! trailer:
-//!   u32 version (1 or 2)  u32 n_vocab
+//!   u32 version (1 to 3)  u32 n_vocab
 //!   u8  kind             u8  chat template        u8 merge rule      u8 zero
 //!   u32 flags            u32 bos id, or all ones
 //!   u32 count (≤ 8), u32 stop ids
 //!   u32 count, per token that is not a normal one: u32 id (ascending), u8 token kind
 //!   u32 count, per listed merge, first to apply first: u32 left id, u32 right id
-//!   only in version 2, which is written where this is needed:
+//!   only from version 2 on, which is written where this is needed:
 //!   u32 length, name of the splitter
 //!   u32 count, ids (ascending) of tokens that take in the white space after them
 //!   twice, where the model may think and where not: u32 length, text before the system's;
 //!     u8 bits (1: there is a default, 2: an empty system text counts as none), u32 length, default;
 //!     u32 length, text after the system's; u32 length, what an answer begins with
+//!   only in version 3: twice, u32 count, ids (ascending) of tokens that take in the white space before
+//!     them, and of those that are found as whole words only
 //! footer, the last 12 bytes of the file:
 //!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
 //! ```
@@ -34,7 +36,7 @@ mod vocab;
 
 pub use bytes::fingerprint;
 pub use file::{Merges, STOP_IDS_MAX, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
-pub use vocab::{SPACE_MARK, TokenKind, Vocab, byte_piece};
+pub use vocab::{SPACE_MARK, TokenKind, Vocab, byte_piece, is_capital_piece};
 
 #[cfg(test)]
 mod tests;

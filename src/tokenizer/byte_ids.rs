@@ -2,7 +2,7 @@
 
 use super::error::TokenizerError;
 use super::merge::Rules;
-use crate::format::tokenizer::{TokenKind, Vocab, byte_piece};
+use crate::format::tokenizer::{TokenKind, Vocab, byte_piece, is_capital_piece};
 
 /// No token.
 pub(super) const NO_ID: u32 = u32::MAX;
@@ -24,11 +24,15 @@ pub(super) fn of_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
 }
 
 /// The byte piece of each byte in a SentencePiece vocabulary, or [`NO_ID`].
-pub(super) fn of_pieces(vocab: &Vocab) -> [u32; 256] {
+///
+/// Of two spellings capitals count; Hugging Face's tokenizers know no other, as `capitals` says.
+pub(super) fn of_pieces(vocab: &Vocab, capitals: bool) -> [u32; 256] {
     let mut ids = [NO_ID; 256];
     for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {
-        if let Some(byte) = byte_piece(piece) {
-            ids[usize::from(byte)] = id;
+        let Some(byte) = byte_piece(piece) else { continue };
+        let slot = &mut ids[usize::from(byte)];
+        if is_capital_piece(piece) || (*slot == NO_ID && !capitals) {
+            *slot = id;
         }
     }
     ids

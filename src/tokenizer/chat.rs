@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Llama 2: contents are trimmed; Mistral: spaces after an answer are; the others trim nothing.
-//! Where a template has no system turn, the first user turn carries it. A model's BOS starts the
+//! Where a template has no system turn, the first user turn carries it, or the last one if the
+//! checkpoint's own template has it so. A model's BOS starts the
 //! conversation, once (Llama 2: every user turn).
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
@@ -66,6 +67,8 @@ pub struct ChatFormat {
     /// Ends an answer; `None` in plain text.
     end: Option<u32>,
     stop_ids: Vec<u32>,
+    /// Whether the last user turn carries the system's text, not the first one.
+    tells_last: bool,
 }
 
 impl ChatFormat {
@@ -126,7 +129,8 @@ impl ChatFormat {
             });
         }
         let tools = tools.filter(|_| template == ChatTemplate::MistralV3);
-        Ok(ChatFormat { template, script, bos, inst, tools, end, stop_ids })
+        let tells_last = is_own && tokenizer.flags.system_in_last_turn;
+        Ok(ChatFormat { template, script, bos, inst, tools, end, stop_ids, tells_last })
     }
 
     /// Whether calls of tools have their special tokens, where the template has such.
@@ -176,6 +180,10 @@ impl ChatFormat {
         }
         out.extend(self.bos);
         let mut start = Start { is_first: true, system };
+        let is_user =
+            |turn: &ChatTurn<'_>| matches!(turn.kind, TurnKind::User | TurnKind::WithTools(_));
+        let last_user = turns.iter().rposition(is_user).filter(|_| self.tells_last);
+        let mut told_last = last_user.and_then(|_| start.system.take());
         if self.template == ChatTemplate::Zephyr
             && let Some(system) = start.system.take()
         {
@@ -183,6 +191,9 @@ impl ChatFormat {
             start.is_first = false;
         }
         for (index, turn) in turns.iter().enumerate() {
+            if last_user == Some(index) {
+                start.system = told_last.take();
+            }
             self.put_question(tok, turn, &mut start, out);
             let is_answered = turn.answer.is_some() || index + 1 == turns.len();
             if self.template == ChatTemplate::Zephyr && is_answered {
@@ -347,7 +358,7 @@ impl ChatFormat {
 struct Start<'a> {
     /// Whether nothing but the BOS stands before it.
     is_first: bool,
-    /// Instructions that the first user turn carries.
+    /// Instructions that the next user turn carries.
     system: Option<&'a str>,
 }
 

@@ -31,6 +31,8 @@ pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, TurnKind};
 pub use thoughts::{Part, ThoughtFilter, Thoughts};
 pub use utf8::Utf8Stream;
 
+use std::ops::Range;
+
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind};
@@ -51,6 +53,8 @@ pub struct Tokenizer {
     stop_ids: Vec<u32>,
     /// In ascending order.
     strips_right: Vec<u32>,
+    strips_left: Vec<u32>,
+    whole_words: Vec<u32>,
     chat: ChatTemplate,
     chat_texts: ChatTexts,
     /// Holds the vocabulary too.
@@ -94,6 +98,8 @@ impl Tokenizer {
             bos,
             stop_ids,
             strips_right,
+            strips_left,
+            whole_words,
             chat,
             chat_texts,
         } = file;
@@ -101,7 +107,9 @@ impl Tokenizer {
         let vocab = &rules.vocab;
         let byte_ids = match kind {
             TokenizerKind::ByteLevel => byte_ids::of_tokens(&rules)?,
-            TokenizerKind::SentencePiece if flags.byte_fallback => byte_ids::of_pieces(vocab),
+            TokenizerKind::SentencePiece if flags.byte_fallback => {
+                byte_ids::of_pieces(vocab, flags.split_at_user_defined)
+            }
             TokenizerKind::SentencePiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
@@ -115,6 +123,8 @@ impl Tokenizer {
             bos,
             stop_ids,
             strips_right,
+            strips_left,
+            whole_words,
             chat,
             chat_texts,
             rules,
@@ -179,8 +189,13 @@ impl Tokenizer {
             match self.special.longest_at(text.as_bytes(), at) {
                 None => at += 1,
                 Some((id, end)) if is_user_defined(id) => at = end,
+                Some((id, end)) if !self.may_stand(id, text, at..end) => at = end,
                 Some((id, end)) => {
-                    self.encode_part(&text[rest..at], rest == 0, out);
+                    self.encode_part(
+                        &text[rest..self.start_of(id, text, rest..at)],
+                        rest == 0,
+                        out,
+                    );
                     out.push(id);
                     rest = self.end_of(id, text, end);
                     at = rest;
@@ -208,12 +223,35 @@ impl Tokenizer {
                 at += 1;
                 continue;
             };
-            self.encode_unsplit(&text[rest..at], prefix_of(rest), out);
+            if !self.may_stand(id, text, at..end) {
+                at = end;
+                continue;
+            }
+            let start = self.start_of(id, text, rest..at);
+            self.encode_unsplit(&text[rest..start], prefix_of(rest), out);
             out.push(id);
             rest = self.end_of(id, text, end);
             at = rest;
         }
         self.encode_unsplit(&text[rest..], prefix_of(rest), out);
+    }
+
+    /// Whether the token `id` stands at `name` in `text`: some do only where it is a whole word.
+    fn may_stand(&self, id: u32, text: &str, name: Range<usize>) -> bool {
+        let goes_on = |next: Option<char>| next.is_some_and(is_word);
+        let is_part = || {
+            goes_on(text[..name.start].chars().next_back())
+                || goes_on(text[name.end..].chars().next())
+        };
+        self.whole_words.binary_search(&id).is_err() || !is_part()
+    }
+
+    /// Where the text `before` the name of the token `id` ends: some take in its white space.
+    fn start_of(&self, id: u32, text: &str, before: Range<usize>) -> usize {
+        match self.strips_left.binary_search(&id) {
+            Ok(_) => before.start + text[before].trim_end().len(),
+            Err(_) => before.end,
+        }
     }
 
     /// Where the text goes on after the token `id`, whose name ends at `end`.
@@ -297,6 +335,11 @@ impl Tokenizer {
         let found = self.special.longest_at(name.as_bytes(), 0);
         found.filter(|&(_, end)| end == name.len()).map(|(id, _)| id)
     }
+}
+
+/// What `\w` matches in regular expressions, but for combining marks.
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 fn is_special(kind: TokenKind) -> bool {

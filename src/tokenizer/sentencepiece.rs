@@ -8,15 +8,23 @@ use crate::format::tokenizer::{SPACE_MARK, TokenKind};
 impl Tokenizer {
     /// `has_prefix` allows the dummy prefix, if the tokenizer has one at all.
     pub(super) fn encode_sentencepiece(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
-        let text = self.normalise(text, has_prefix);
+        let mut text = self.normalise(text, has_prefix);
+        if self.unknown.is_none() && self.flags.split_at_user_defined {
+            // tokenizers drops them before their neighbours merge.
+            text.retain(|c| self.can_write(c));
+        }
         let bytes = text.as_bytes();
         let mut merger = Merger::default();
-        let mut after_unknown = false;
+        let mut owes_unknown = false;
         let mut at = 0;
         while at < bytes.len() {
             // Short stretches stay in the processor's cache.
-            if at > 0 && self.rules.is_cut(bytes[at - 1], bytes[at]) {
-                self.put_merged(&mut merger, bytes, &mut after_unknown, out);
+            let parts = self.flags.cuts_at_spaces && bytes[at] == b' ';
+            if at > 0 && (parts || self.rules.is_cut(bytes[at - 1], bytes[at])) {
+                self.put_merged(&mut merger, bytes, &mut owes_unknown, out);
+            }
+            if parts {
+                self.end_unknown(&mut owes_unknown, out);
             }
             let whole = self.symbol_at(&text, at);
             let end = whole.map_or_else(|| next_char(&text, at), |(_, end)| end);
@@ -24,7 +32,8 @@ impl Tokenizer {
             merger.push(id, at..end, whole.is_some());
             at = end;
         }
-        self.put_merged(&mut merger, bytes, &mut after_unknown, out);
+        self.put_merged(&mut merger, bytes, &mut owes_unknown, out);
+        self.end_unknown(&mut owes_unknown, out);
     }
 
     /// Merges what `merger` holds, writes it and empties `merger`.
@@ -32,13 +41,13 @@ impl Tokenizer {
         &self,
         merger: &mut Merger,
         bytes: &[u8],
-        after_unknown: &mut bool,
+        owes_unknown: &mut bool,
         out: &mut Vec<u32>,
     ) {
         merger.merge(&self.rules, bytes);
         for symbol in merger.symbols() {
             let Some(left) = self.split_of(merger, symbol.id) else {
-                self.put(symbol.id, &bytes[symbol.start..symbol.end], after_unknown, out);
+                self.put(symbol.id, &bytes[symbol.start..symbol.end], owes_unknown, out);
                 continue;
             };
             let middle = symbol.start + left;
@@ -47,7 +56,7 @@ impl Tokenizer {
                 let id = self.rules.token(&bytes[start..end]).unwrap_or(NO_ID);
                 match self.split_of(merger, id) {
                     Some(left) => parts.extend([(start + left, end), (start, start + left)]),
-                    None => self.put(id, &bytes[start..end], after_unknown, out),
+                    None => self.put(id, &bytes[start..end], owes_unknown, out),
                 }
             }
         }
@@ -61,19 +70,44 @@ impl Tokenizer {
     }
 
     /// Writes one token, or what stands for a character without one.
-    fn put(&self, id: u32, text: &[u8], after_unknown: &mut bool, out: &mut Vec<u32>) {
+    ///
+    /// An unknown token is written when its run ends: characters that are unknown too belong to the
+    /// run, unless each has a token of its own. In tokenizers byte tokens do not end a run, but come
+    /// before its token.
+    fn put(&self, id: u32, text: &[u8], owes_unknown: &mut bool, out: &mut Vec<u32>) {
         // A character whose token is unused has none.
         if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {
+            self.end_unknown(owes_unknown, out);
             out.push(id);
-            *after_unknown = false;
-        } else if text.iter().all(|&byte| self.byte_ids[usize::from(byte)] != NO_ID) {
+        } else if self.has_bytes(text) {
+            if !self.flags.split_at_user_defined {
+                self.end_unknown(owes_unknown, out);
+            }
             out.extend(text.iter().map(|&byte| self.byte_ids[usize::from(byte)]));
-            *after_unknown = false;
-        } else if let (Some(unknown), false) = (self.unknown, *after_unknown) {
-            // A run of unknown characters is one unknown token.
-            out.push(unknown);
-            *after_unknown = true;
+        } else {
+            if self.flags.separate_unknowns {
+                self.end_unknown(owes_unknown, out);
+            }
+            *owes_unknown = true;
         }
+    }
+
+    fn end_unknown(&self, owes_unknown: &mut bool, out: &mut Vec<u32>) {
+        if std::mem::take(owes_unknown) {
+            out.extend(self.unknown);
+        }
+    }
+
+    /// Whether all these bytes have tokens.
+    fn has_bytes(&self, text: &[u8]) -> bool {
+        text.iter().all(|&byte| self.byte_ids[usize::from(byte)] != NO_ID)
+    }
+
+    /// Whether a character has a token, or its bytes have.
+    fn can_write(&self, c: char) -> bool {
+        let mut bytes = [0; 4];
+        let text = c.encode_utf8(&mut bytes).as_bytes();
+        self.rules.token(text).is_some() || self.has_bytes(text)
     }
 
     /// A user-defined token at `at`, unless such tokens split the text beforehand.

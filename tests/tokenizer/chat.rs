@@ -69,6 +69,30 @@ fn render(template: ChatTemplate, tokenizer: &Tokenizer) -> Vec<u32> {
     ids
 }
 
+/// Mistral 7B v0.3 and Nemo have it so.
+#[test]
+fn the_last_user_turn_carries_the_systems_text_where_the_checkpoint_has_it_there() {
+    let mut file = file("llama2-meta-tiny/tokenizer.model", None);
+    for marker in ["[INST]", "[/INST]"] {
+        file.vocab.push(marker.as_bytes(), 0.0, TokenKind::Control).unwrap();
+    }
+    (file.chat, file.flags.system_in_last_turn) = (ChatTemplate::MistralV3, true);
+    let tokenizer = reread(&file);
+    let [open, close] = ["[INST]", "[/INST]"].map(|name| tokenizer.special(name).unwrap());
+    let [one, yes, two] = ["One?", "Yes.", "Brief.\n\nTwo?"].map(|text| encode(&tokenizer, text));
+    let turns = [&[1, open], &one[..], &[close], &yes, &[2, open], &two, &[close]].concat();
+    let format = ChatFormat::new(ChatTemplate::MistralV3, &tokenizer, options()).unwrap();
+    let messages = [
+        (ChatRole::System, "Brief."),
+        (ChatRole::User, "One?"),
+        (ChatRole::Assistant, "Yes."),
+        (ChatRole::User, "Two?"),
+    ];
+    let mut ids = Vec::new();
+    format.render(&tokenizer, &messages, &mut ids);
+    assert_eq!(ids, turns);
+}
+
 /// The ids are those that the families' own code gives: tiktoken and sentencepiece on each
 /// part, or Hugging Face tokenizers on the text that the official template renders.
 #[test]

@@ -10,6 +10,7 @@ mod families;
 mod gguf;
 mod hostile;
 mod missing_bytes;
+mod published;
 
 use std::path::{Path, PathBuf};
 

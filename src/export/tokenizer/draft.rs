@@ -8,7 +8,7 @@ use super::template;
 use super::token::{AddedToken, Token, VOCAB_MAX};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
-    TokenizerKind, Vocab, byte_piece,
+    TokenizerKind, Vocab, byte_piece, is_capital_piece,
 };
 use crate::format::{ChatTemplate, ChatTexts, excerpt};
 use crate::tokenizer::INFILL;
@@ -25,6 +25,8 @@ pub(super) struct Draft {
     pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
     strips_right: BTreeSet<u32>,
+    strips_left: BTreeSet<u32>,
+    whole_words: BTreeSet<u32>,
     chat: ChatTemplate,
     chat_texts: ChatTexts,
     pub(super) notes: Vec<String>,
@@ -42,6 +44,8 @@ impl Draft {
             writes_bos: true,
             stop_ids: Vec::new(),
             strips_right: BTreeSet::new(),
+            strips_left: BTreeSet::new(),
+            whole_words: BTreeSet::new(),
             chat: ChatTemplate::None,
             chat_texts: ChatTexts::default(),
             notes: Vec::new(),
@@ -55,8 +59,8 @@ impl Draft {
     }
 
     /// Takes in what the files beside the tokenizer say.
-    pub(super) fn apply(&mut self, settings: &Settings) -> Result<(), String> {
-        self.add(&settings.added)?;
+    pub(super) fn apply(&mut self, settings: &Settings) {
+        self.add(&settings.added);
         if !settings.writes_bos.unwrap_or(self.writes_bos) {
             self.bos = None;
         } else {
@@ -71,7 +75,6 @@ impl Draft {
         self.stop_ids = stop_ids;
         self.mark_infill_tokens();
         self.choose_template(settings);
-        Ok(())
     }
 
     /// Whether token `id` is a special one.
@@ -80,8 +83,11 @@ impl Draft {
     }
 
     /// Adds tokens, or says what those that are there are for.
-    pub(super) fn add(&mut self, added: &[AddedToken]) -> Result<(), String> {
-        for AddedToken { id, name, is_special, strips_right } in added {
+    ///
+    /// An id that belongs to another piece of the vocabulary goes to the added token, as in transformers.
+    pub(super) fn add(&mut self, added: &[AddedToken]) {
+        for token in added {
+            let AddedToken { id, name, is_special, .. } = token;
             let index = *id as usize;
             if index >= VOCAB_MAX {
                 let name = excerpt(name);
@@ -91,21 +97,19 @@ impl Draft {
             if index >= self.tokens.len() {
                 self.tokens.resize_with(index + 1, Token::unused);
             }
-            if *strips_right {
-                self.strips_right.insert(*id);
-            }
+            self.take_sides(token);
             let token = &mut self.tokens[index];
             let is_marker = matches!(token.kind, TokenKind::Unknown | TokenKind::Control);
             let is_known = shown(&token.bytes) == shown(name.as_bytes());
-            if is_known && (is_marker || token.kind == TokenKind::Byte) {
+            let is_byte = token.kind == TokenKind::Byte && byte_piece(&token.bytes).is_some();
+            if is_known && (is_marker || is_byte) {
                 continue;
             }
             if !is_known && !token.bytes.is_empty() && !is_marker {
                 let found = String::from_utf8_lossy(&token.bytes);
-                return Err(format!(
-                    "token {id} is {:?}, the added token {:?}",
-                    excerpt(&found),
-                    excerpt(name)
+                let (found, name) = (excerpt(&found), excerpt(name));
+                self.notes.push(format!(
+                    "token {id} is {found:?}, but the added token {name:?} takes its id"
                 ));
             }
             let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
@@ -120,7 +124,18 @@ impl Draft {
                 false => Token { bytes: name.clone().into_bytes(), score: 0.0, kind },
             };
         }
-        Ok(())
+    }
+
+    /// Which white space belongs to an added token, and whether it must be a whole word.
+    fn take_sides(&mut self, added: &AddedToken) {
+        let sides = [
+            (added.strips_right, &mut self.strips_right),
+            (added.strips_left, &mut self.strips_left),
+            (added.is_whole_word, &mut self.whole_words),
+        ];
+        for (_, ids) in sides.into_iter().filter(|(is_so, _)| *is_so) {
+            ids.insert(added.id);
+        }
     }
 
     /// White space to the right of all markers but these belongs to them.
@@ -161,12 +176,13 @@ impl Draft {
             self.chat_texts = known.texts;
             return known.template;
         }
-        let alike = template::alike(jinja, self.find("[INST]").is_some());
-        alike.unwrap_or_else(|| {
+        let Some(older) = template::alike(jinja, self.find("[INST]").is_some()) else {
             let note = "the chat template is none that LEAP knows; name one with --chat-template";
             self.notes.push(note.to_owned());
-            ChatTemplate::Unknown
-        })
+            return ChatTemplate::Unknown;
+        };
+        self.flags.system_in_last_turn = older.tells_last;
+        older.template
     }
 
     fn choose_template(&mut self, settings: &Settings) {
@@ -235,10 +251,14 @@ impl Draft {
     /// The bytes of UTF-8 that have no token: vocabularies lack what their training text lacked.
     pub(super) fn missing_bytes(&self) -> Vec<u8> {
         let mut is_there = [false; 256];
+        let only_capitals = self.flags.split_at_user_defined;
         for token in &self.tokens {
             let byte = match (self.kind, token.kind, token.bytes.as_slice()) {
                 (TokenizerKind::ByteLevel, TokenKind::Normal, &[byte]) => Some(byte),
-                (TokenizerKind::SentencePiece, TokenKind::Byte, piece) => byte_piece(piece),
+                (TokenizerKind::SentencePiece, TokenKind::Byte, piece) => {
+                    let is_written = |piece: &[u8]| !only_capitals || is_capital_piece(piece);
+                    byte_piece(piece).filter(|_| is_written(piece))
+                }
                 _ => None,
             };
             if let Some(byte) = byte {
@@ -275,6 +295,8 @@ impl Draft {
         for token in &self.tokens {
             vocab.push(&token.bytes, token.score, token.kind).map_err(|e| e.to_string())?;
         }
+        let ids =
+            |ids: BTreeSet<u32>| ids.into_iter().filter(|&id| (id as usize) < n_vocab).collect();
         Ok(TokenizerFile {
             kind: self.kind,
             splitter: self.splitter,
@@ -283,11 +305,9 @@ impl Draft {
             merges: self.merges,
             bos: self.bos,
             stop_ids: self.stop_ids,
-            strips_right: self
-                .strips_right
-                .into_iter()
-                .filter(|&id| (id as usize) < n_vocab)
-                .collect(),
+            strips_right: ids(self.strips_right),
+            strips_left: ids(self.strips_left),
+            whole_words: ids(self.whole_words),
             chat: self.chat,
             chat_texts: self.chat_texts,
         })

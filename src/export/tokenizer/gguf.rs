@@ -1,5 +1,6 @@
 //! The tokenizer in a GGUF file: fields `tokenizer.ggml.*`.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -119,14 +120,9 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
 }
 
 fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
-    // Some files have -1 for a token that they lack.
-    let id = |name: &str| {
-        let id = gguf.get(&format!("tokenizer.ggml.{name}_token_id"))?.unsigned()?;
-        u32::try_from(id).ok()
-    };
-    let stop_ids = [id("eos"), id("eot"), id("eom")];
+    let stop_ids = ["eos", "eot", "eom"].map(|name| named_id(gguf, name));
     Ok(Settings {
-        bos_id: id("bos"),
+        bos_id: named_id(gguf, "bos"),
         writes_bos: gguf.flag("tokenizer.ggml.add_bos_token")?,
         stop_ids: stop_ids.into_iter().flatten().collect(),
         chat_template: gguf.text("tokenizer.chat_template")?.map(str::to_owned),
@@ -136,9 +132,25 @@ fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
     })
 }
 
+/// The id of the unknown token, the first one of a text, an end of it or another.
+///
+/// Where the file does not say, SentencePiece vocabularies have the ids that llama.cpp takes them to have.
+fn named_id(gguf: &Gguf<'_>, name: &str) -> Option<u32> {
+    let is_sentencepiece = matches!(gguf.text("tokenizer.ggml.model"), Ok(Some("llama")));
+    let key = if name == "unk" { "unknown" } else { name };
+    match (gguf.get(&format!("tokenizer.ggml.{key}_token_id")), name) {
+        // Some files have -1 for a token that they lack.
+        (Some(id), _) => u32::try_from(id.unsigned()?).ok(),
+        (None, "unk") if is_sentencepiece => Some(0),
+        (None, "bos") if is_sentencepiece => Some(1),
+        (None, "eos") if is_sentencepiece => Some(2),
+        (None, _) => None,
+    }
+}
+
 /// One token of the lists, in the order of ids.
 struct Entry<'a> {
-    text: &'a [u8],
+    text: Cow<'a, [u8]>,
     score: f32,
     kind: TokenKind,
 }
@@ -173,28 +185,24 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
             }
             None => TokenKind::Normal,
         };
-        Ok(Entry { text, score: score as f32, kind })
+        Ok(Entry { text: text.into(), score: score as f32, kind })
     };
     tokens.values().enumerate().map(entry).collect()
 }
 
 /// SentencePiece pieces with their scores.
 fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
-    let key = "tokenizer.ggml.precompiled_charsmap";
-    if gguf.list(key)?.is_some_and(|rules| rules.len() > 0) {
-        return Err(format!("{key}: normalisation is not supported"));
-    }
     let mut entries = entries(gguf)?;
     mark_bytes(&mut entries);
-    let tokens: Result<Vec<Token>, String> = entries
-        .into_iter()
-        .enumerate()
-        .map(|(id, Entry { text, score, kind })| match kind {
-            // Padding, which converters number.
-            TokenKind::Unused => Ok(Token::unused()),
-            _ => sentencepiece::token(id, text, score, kind),
-        })
-        .collect();
+    mark_raw_bytes(&mut entries);
+    mark_markers(gguf, &mut entries);
+    mark_twins(&mut entries);
+    let token = |Entry { text, score, kind }| match kind {
+        // Padding, which converters number.
+        TokenKind::Unused => Token::unused(),
+        _ => sentencepiece::token(&text, score, kind),
+    };
+    let tokens = entries.into_iter().map(token).collect();
     let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
     // What the files of this family do not say, as its own tokenizer has it.
     let is_phi = gguf.text("general.architecture")? == Some("phi3");
@@ -206,11 +214,79 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         prefix_every_segment: true,
         ..TokenizerFlags::default()
     };
-    let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens?);
+    let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens);
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    if gguf.list(key)?.is_some_and(|rules| rules.len() > 0) {
+        draft
+            .notes
+            .push(format!("{key} is not applied: vocabularies of this kind have no such rules"));
+    }
     if is_phi {
         draft.strip_right_of_markers(&["<unk>", "<s>", END_OF_TEXT]);
     }
     Ok(draft)
+}
+
+/// Bytes without a piece `<0x0A>` may be pieces themselves: llama.cpp looks for these next.
+fn mark_raw_bytes(entries: &mut [Entry<'_>]) {
+    let mut has_piece = [false; 256];
+    let named = entries.iter().filter(|entry| entry.kind == TokenKind::Byte);
+    for byte in named.filter_map(|entry| byte_piece(&entry.text)) {
+        has_piece[usize::from(byte)] = true;
+    }
+    for entry in entries {
+        if entry.kind == TokenKind::Byte && byte_piece(&entry.text).is_none() {
+            // llama.cpp finds it by its text, whatever its type.
+            entry.kind = TokenKind::Normal;
+        }
+        let &[byte] = &entry.text[..] else { continue };
+        // ASCII is text, which becomes the piece without more.
+        if !byte.is_ascii() && !std::mem::replace(&mut has_piece[usize::from(byte)], true) {
+            entry.text = format!("<0x{byte:02X}>").into_bytes().into();
+            entry.kind = TokenKind::Byte;
+        }
+    }
+}
+
+/// Files without types, or with all of them alike, say by ids which tokens no text becomes.
+fn mark_markers(gguf: &Gguf<'_>, entries: &mut [Entry<'_>]) {
+    let has_unknown = entries.iter().any(|entry| entry.kind == TokenKind::Unknown);
+    let names = [
+        ("unk", TokenKind::Unknown),
+        ("bos", TokenKind::Control),
+        ("eos", TokenKind::Control),
+        ("eot", TokenKind::Control),
+        ("eom", TokenKind::Control),
+    ];
+    for (name, kind) in names {
+        let id = named_id(gguf, name).and_then(|id| usize::try_from(id).ok());
+        let Some(entry) = id.and_then(|id| entries.get_mut(id)) else { continue };
+        let is_text = entry.kind == TokenKind::Normal && looks_like_marker(&entry.text);
+        let is_unknown = entry.kind == TokenKind::Control && kind == TokenKind::Unknown;
+        if is_text || (is_unknown && !has_unknown && entry.text.starts_with(b"<unk")) {
+            entry.kind = kind;
+        }
+    }
+}
+
+/// Whether a token has such a name as `<s>` or `[UNK]`, and not that of a piece of text.
+fn looks_like_marker(text: &[u8]) -> bool {
+    text.len() > 2
+        && matches!(
+            (text.first(), text.last()),
+            (Some(b'<'), Some(b'>')) | (Some(b'['), Some(b']'))
+        )
+}
+
+/// Of equal pieces llama.cpp finds the last; the others are only decoded.
+fn mark_twins(entries: &mut [Entry<'_>]) {
+    let mut seen = HashSet::new();
+    let normal = entries.iter_mut().rev().filter(|entry| entry.kind == TokenKind::Normal);
+    for entry in normal {
+        if !seen.insert(entry.text.clone()) {
+            entry.kind = TokenKind::Byte;
+        }
+    }
 }
 
 /// Some files have the byte pieces as ordinary ones; llama.cpp finds them by name.
@@ -218,7 +294,7 @@ fn mark_bytes(entries: &mut [Entry<'_>]) {
     let mut has_piece = [false; 256];
     for kind in [TokenKind::Byte, TokenKind::Normal] {
         for entry in entries.iter_mut().filter(|entry| entry.kind == kind) {
-            let byte = byte_piece(entry.text).map(usize::from);
+            let byte = byte_piece(&entry.text).map(usize::from);
             if let Some(byte) = byte.filter(|&byte| !has_piece[byte]) {
                 has_piece[byte] = true;
                 entry.kind = TokenKind::Byte;
@@ -235,11 +311,13 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
         return Err(format!("the splitter {} is not supported, only {known} are", excerpt(name)));
     };
     let token = |entry: Entry<'_>| {
-        match (entry.kind, std::str::from_utf8(entry.text)) {
+        match (entry.kind, std::str::from_utf8(&entry.text)) {
             (TokenKind::Normal | TokenKind::Byte, Ok(text)) => hf_json::byte_level_token(text),
             (TokenKind::Unused, _) => Token::unused(),
             // No text becomes it.
-            (_, Err(_)) => Token { bytes: entry.text.into(), score: 0.0, kind: TokenKind::Unused },
+            (_, Err(_)) => {
+                Token { bytes: entry.text.to_vec(), score: 0.0, kind: TokenKind::Unused }
+            }
             (kind, Ok(text)) => Token { bytes: text.into(), score: 0.0, kind },
         }
     };

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::added;
 use super::draft::Draft;
 use super::files::VALUES_MAX;
-use super::token::{AddedToken, Token, VOCAB_MAX};
+use super::token::{Token, VOCAB_MAX};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
 };
@@ -37,19 +38,23 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json = json::parse(bytes, VALUES_MAX)?;
     let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
     check_model(model)?;
-    let (kind, splitter, flags) = if is_true(model, "byte_fallback") {
-        let flags = sentencepiece_flags(&json, model)?;
-        (TokenizerKind::SentencePiece, Splitter::default(), flags)
-    } else {
+    let (kind, splitter, flags) = if has_byte_alphabet(&json) {
         let (splitter, nfc) = byte_level_steps(&json)?;
         let whole_pieces = is_true(model, "ignore_merges");
         let flags = TokenizerFlags { whole_pieces, nfc, ..TokenizerFlags::default() };
         (TokenizerKind::ByteLevel, splitter, flags)
+    } else {
+        let flags = sentencepiece_flags(&json, model)?;
+        (TokenizerKind::SentencePiece, Splitter::default(), flags)
     };
     let tokens = parse_vocab(model, kind, bytes.len())?;
     let mut draft = Draft::new(kind, flags, tokens);
     draft.splitter = splitter;
-    draft.add(&parse_added(&json)?)?;
+    let added = added::parse(&json, model, &mut draft.notes)?;
+    draft.add(&added);
+    let lacks_bytes = !flags.byte_fallback || !draft.missing_bytes().is_empty();
+    draft.flags.separate_unknowns =
+        kind == TokenizerKind::SentencePiece && lacks_bytes && !is_true(model, "fuse_unk");
     take_merges(&mut draft, &last_of_each(parse_merges(model)?))?;
     let first = |names: [&str; 3]| names.into_iter().find_map(|name| draft.find(name));
     let bos = first(["<|begin_of_text|>", "<s>", "<bos>"]);
@@ -106,22 +111,38 @@ fn check_model(model: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether the vocabulary is of bytes: in older files byte fallback is not said.
+fn has_byte_alphabet(json: &Value) -> bool {
+    let steps = steps(json.get("pre_tokenizer"), "pretokenizers");
+    steps.iter().any(|step| step.get("type") == Some(&Value::from("ByteLevel")))
+}
+
+/// The steps of a normalizer or pre-tokenizer, also if there are none or they are nested.
+fn steps<'a>(step: Option<&'a Value>, list: &str) -> Vec<&'a Value> {
+    match step {
+        None | Some(Value::Null) => Vec::new(),
+        Some(step) if step.get("type") == Some(&Value::from("Sequence")) => {
+            let inner = step.get(list).and_then(Value::as_array).into_iter().flatten();
+            inner.flat_map(|step| steps(Some(step), list)).collect()
+        }
+        Some(step) => vec![step],
+    }
+}
+
 /// The splitter, and whether text is brought to NFC before.
 fn byte_level_steps(json: &Value) -> Result<(Splitter, bool), String> {
-    let nfc = match json.get("normalizer").unwrap_or(&Value::Null) {
-        Value::Null => false,
-        normalizer if has(normalizer, &serde_json::json!({"type": "NFC"})) => true,
-        _ => return Err("a normalizer other than NFC is not supported".to_owned()),
-    };
-    let steps = json.pointer("/pre_tokenizer/pretokenizers").and_then(Value::as_array);
-    let [split, bytes] = steps.map(Vec::as_slice).unwrap_or_default() else {
+    let normalizer = steps(json.get("normalizer"), "normalizers");
+    let is_nfc = |step: &&Value| has(step, &serde_json::json!({"type": "NFC"}));
+    if !normalizer.iter().all(is_nfc) {
+        return Err("a normalizer other than NFC is not supported".to_owned());
+    }
+    let nfc = !normalizer.is_empty();
+    let [split, bytes] = steps(json.get("pre_tokenizer"), "pretokenizers")[..] else {
         return Err("the pre_tokenizer is not a splitter, then ByteLevel".to_owned());
     };
     let plain_bytes = |use_regex: bool| {
-        has(
-            bytes,
-            &serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": use_regex}),
-        )
+        has(bytes, &serde_json::json!({"type": "ByteLevel", "add_prefix_space": false}))
+            && bytes.get("use_regex").is_none_or(|value| value == &Value::Bool(true)) == use_regex
     };
     if has(split, &serde_json::json!({"type": "Digits", "individual_digits": true}))
         && plain_bytes(true)
@@ -157,35 +178,30 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Token
         return Err("ignore_merges is not supported with byte fallback".to_owned());
     }
     let base = TokenizerFlags {
-        byte_fallback: true,
+        byte_fallback: is_true(model, "byte_fallback"),
         split_at_user_defined: true,
         ..TokenizerFlags::default()
     };
-    let null = Value::Null;
-    let normalizer = json.get("normalizer").unwrap_or(&null);
-    let pre_tokenizer = json.get("pre_tokenizer").unwrap_or(&null);
+    let normalizer = steps(json.get("normalizer"), "normalizers");
+    let pre_tokenizer = steps(json.get("pre_tokenizer"), "pretokenizers");
     let replace =
         serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
     let prepend = serde_json::json!({"type": "Prepend", "prepend": SPACE_MARK});
     // Finds nothing: the normalizer leaves no space.
     let idle = serde_json::json!({"type": "Split", "pattern": {"String": " "}});
-    let steps = normalizer.get("normalizers").and_then(Value::as_array).map(Vec::as_slice);
-    match (steps, pre_tokenizer) {
-        (Some([first, second]), Value::Null) if has(first, &prepend) && has(second, &replace) => {
+    match (&normalizer[..], &pre_tokenizer[..]) {
+        ([first, second], []) if has(first, &prepend) && has(second, &replace) => {
             Ok(TokenizerFlags { dummy_prefix: true, prefix_every_segment: true, ..base })
         }
-        (Some([only]), Value::Null) if has(only, &replace) => Ok(base),
-        (None, after) if has(normalizer, &replace) && (after.is_null() || has(after, &idle)) => {
-            Ok(base)
-        }
-        (None, metaspace) if normalizer.is_null() => metaspace_flags(metaspace, base),
+        ([only], []) if has(only, &replace) => Ok(base),
+        ([only], [split]) if has(only, &replace) && has(split, &idle) => Ok(base),
+        ([], [metaspace]) => metaspace_flags(metaspace, base),
         _ => Err("the normalizer and pre_tokenizer are none that LEAP knows".to_owned()),
     }
 }
 
 fn metaspace_flags(metaspace: &Value, base: TokenizerFlags) -> Result<TokenizerFlags, String> {
-    let wanted =
-        serde_json::json!({"type": "Metaspace", "replacement": SPACE_MARK, "split": false});
+    let wanted = serde_json::json!({"type": "Metaspace", "replacement": SPACE_MARK});
     if !has(metaspace, &wanted) {
         return Err("the pre_tokenizer is not supported".to_owned());
     }
@@ -198,7 +214,13 @@ fn metaspace_flags(metaspace: &Value, base: TokenizerFlags) -> Result<TokenizerF
         Some("never") => (false, false),
         Some(other) => return Err(format!("prepend_scheme {:?} is not supported", excerpt(other))),
     };
-    Ok(TokenizerFlags { dummy_prefix, prefix_every_segment, prefix_unless_space: true, ..base })
+    Ok(TokenizerFlags {
+        dummy_prefix,
+        prefix_every_segment,
+        prefix_unless_space: true,
+        cuts_at_spaces: metaspace.get("split") != Some(&Value::Bool(false)),
+        ..base
+    })
 }
 
 fn parse_vocab(
@@ -227,24 +249,24 @@ fn parse_vocab(
         }
         tokens[id] = match kind {
             TokenizerKind::ByteLevel => byte_level_token(text),
-            TokenizerKind::SentencePiece => piece(text, Some(text.as_str()) == unknown)?,
+            TokenizerKind::SentencePiece => piece(text, Some(text.as_str()) == unknown),
         };
     }
     Ok(tokens)
 }
 
-fn piece(text: &str, is_unknown: bool) -> Result<Token, String> {
-    if text.contains(' ') {
-        return Err(format!("token {:?} holds a space, not {SPACE_MARK}", excerpt(text)));
-    }
+fn piece(text: &str, is_unknown: bool) -> Token {
     let (kind, bytes) = if is_unknown {
         (TokenKind::Unknown, text.to_owned())
     } else if byte_piece(text.as_bytes()).is_some() {
         (TokenKind::Byte, text.to_owned())
+    } else if text.contains(' ') {
+        // No text has a space when it is looked up: the piece is only decoded.
+        (TokenKind::Byte, text.replace(SPACE_MARK, " "))
     } else {
         (TokenKind::Normal, text.replace(SPACE_MARK, " "))
     };
-    Ok(Token { bytes: bytes.into_bytes(), score: 0.0, kind })
+    Token { bytes: bytes.into_bytes(), score: 0.0, kind }
 }
 
 pub(super) fn byte_level_token(text: &str) -> Token {
@@ -406,28 +428,4 @@ fn count_splits(draft: &Draft) -> usize {
         (1..bytes.len()).filter(halves).count()
     };
     ids.keys().map(splits).sum()
-}
-
-fn parse_added(json: &Value) -> Result<Vec<AddedToken>, String> {
-    let added = json.get("added_tokens").and_then(Value::as_array);
-    let mut tokens = Vec::new();
-    for token in added.into_iter().flatten() {
-        let id = token.get("id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
-        let name = token.get("content").and_then(Value::as_str).filter(|name| !name.is_empty());
-        let (Some(id), Some(name)) = (id, name) else {
-            return Err("an added token has no id or no content".to_owned());
-        };
-        let is_special = token.get("special") == Some(&Value::Bool(true));
-        let takes_more =
-            ["single_word", "lstrip"].iter().any(|&key| token.get(key) == Some(&Value::Bool(true)));
-        if takes_more && !is_special {
-            return Err(format!(
-                "added token {:?} takes in white space before it or whole words only",
-                excerpt(name)
-            ));
-        }
-        let strips_right = token.get("rstrip") == Some(&Value::Bool(true));
-        tokens.push(AddedToken { id, name: name.to_owned(), is_special, strips_right });
-    }
-    Ok(tokens)
 }

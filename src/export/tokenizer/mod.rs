@@ -8,6 +8,7 @@
 //! beside it say which tokens are special, which ones end a text, and how conversations are
 //! written (`settings`).
 
+mod added;
 mod draft;
 mod error;
 mod files;
@@ -64,7 +65,7 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     };
     let bad = |what| ImportError::Bad { path: source.clone(), what };
     let vocab_size = vocab_size.or(settings.vocab_size);
-    draft.apply(&settings).map_err(bad)?;
+    draft.apply(&settings);
     draft.fit(vocab_size).map_err(bad)?;
     draft.note_missing_bytes();
     let notes = std::mem::take(&mut draft.notes);

@@ -63,7 +63,11 @@ fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
     }
     let kind =
         token_kind(kind).ok_or_else(|| format!("piece {id} is of the unknown type {kind}"))?;
-    token(id, text, score, kind)
+    if kind == TokenKind::Byte && byte_piece(text).is_none() {
+        let text = String::from_utf8_lossy(text);
+        return Err(format!("byte piece {id} is {:?}", excerpt(&text)));
+    }
+    Ok(token(text, score, kind))
 }
 
 /// The kind that SentencePiece, and GGUF after it, has this number for.
@@ -79,28 +83,26 @@ pub(super) fn token_kind(number: u64) -> Option<TokenKind> {
     })
 }
 
-/// Piece `id` as a token.
-pub(super) fn token(id: usize, text: &[u8], score: f32, kind: TokenKind) -> Result<Token, String> {
+/// A piece as a token.
+pub(super) fn token(text: &[u8], score: f32, kind: TokenKind) -> Token {
     // No text holds a character that is none: such a piece is only ever decoded.
     let Ok(text) = std::str::from_utf8(text) else {
-        return Ok(Token { bytes: text.to_vec(), score, kind });
+        return Token { bytes: text.to_vec(), score, kind };
     };
-    if kind == TokenKind::Byte && byte_piece(text.as_bytes()).is_none() {
-        return Err(format!("byte piece {id} is {text:?}"));
-    }
-    let bytes = match kind {
+    let marked = || text.replace(SPACE_MARK, " ").into_bytes();
+    match kind {
         // GGUF files have spaces in these.
-        TokenKind::UserDefined => text.replace(SPACE_MARK, " ").into_bytes(),
-        TokenKind::Normal | TokenKind::Unused => {
-            // It could not be told from the piece with a mark in this place.
-            if text.contains(' ') {
-                return Err(format!("piece {id} holds a space, not {SPACE_MARK}"));
-            }
-            text.replace(SPACE_MARK, " ").into_bytes()
+        TokenKind::UserDefined => Token { bytes: marked(), score, kind },
+        // No text has a space when it is looked up: such a piece, too, is only decoded.
+        TokenKind::Normal | TokenKind::Unused if text.contains(' ') => {
+            Token { bytes: marked(), score, kind: TokenKind::Byte }
         }
-        _ => text.as_bytes().to_vec(),
-    };
-    Ok(Token { bytes, score, kind })
+        TokenKind::Normal | TokenKind::Unused => Token { bytes: marked(), score, kind },
+        TokenKind::Byte if byte_piece(text.as_bytes()).is_none() => {
+            Token { bytes: marked(), score, kind }
+        }
+        _ => Token { bytes: text.as_bytes().to_vec(), score, kind },
+    }
 }
 
 fn check_pieces(tokens: &[Token]) -> Result<(), String> {
@@ -109,8 +111,8 @@ fn check_pieces(tokens: &[Token]) -> Result<(), String> {
     }
     let mut seen = HashSet::new();
     for (id, token) in tokens.iter().enumerate() {
-        if token.bytes.is_empty() || !seen.insert((&token.bytes, token.kind == TokenKind::Control))
-        {
+        let is_apart = [TokenKind::Control, TokenKind::Byte].contains(&token.kind);
+        if token.bytes.is_empty() || !seen.insert((&token.bytes, is_apart)) {
             return Err(format!("piece {id} is empty or there twice"));
         }
     }

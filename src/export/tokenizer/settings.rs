@@ -87,9 +87,9 @@ impl Settings {
         self.eos = config.get("eos_token").and_then(name);
         self.writes_bos = match config.get("bos_token") {
             Some(Value::Null) => Some(false),
-            _ => config.get("add_bos_token").and_then(Value::as_bool),
+            _ => config.get("add_bos_token").and_then(truth),
         };
-        self.is_legacy = config.get("legacy").and_then(Value::as_bool);
+        self.is_legacy = config.get("legacy").and_then(truth);
         self.chat_template = config.get("chat_template").and_then(template);
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
             return Ok(());
@@ -99,9 +99,14 @@ impl Settings {
                 || format!("added_tokens_decoder: {:?} is not an id with a content", excerpt(id));
             let name = token.get("content").and_then(Value::as_str).ok_or_else(bad)?.to_owned();
             let flag = |key| token.get(key).and_then(Value::as_bool).unwrap_or(false);
-            let (is_special, strips_right) = (flag("special"), flag("rstrip"));
-            let id = id.parse().map_err(|_| bad())?;
-            self.added.push(AddedToken { id, name, is_special, strips_right });
+            self.added.push(AddedToken {
+                id: id.parse().map_err(|_| bad())?,
+                name,
+                is_special: flag("special"),
+                strips_right: flag("rstrip"),
+                strips_left: flag("lstrip"),
+                is_whole_word: flag("single_word"),
+            });
         }
         self.added.sort_by_key(|token| token.id);
         Ok(())
@@ -111,7 +116,7 @@ impl Settings {
     fn take_added_tokens(&mut self, added: &Value) {
         let tokens = added.as_object().into_iter().flatten().filter_map(|(name, id)| {
             let (id, name) = (id_of(id)?, name.clone());
-            Some(AddedToken { id, name, is_special: true, strips_right: false })
+            Some(AddedToken::special(id, name))
         });
         self.added = tokens.collect();
         self.added.sort_by_key(|token| token.id);
@@ -136,6 +141,20 @@ impl Settings {
     }
 }
 
+/// What transformers takes a value for; null says nothing.
+fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Null => None,
+        Value::Bool(truth) => Some(*truth),
+        Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+        Value::String(text) => {
+            Some(!["", "0", "false", "no"].contains(&text.to_lowercase().as_str()))
+        }
+        Value::Array(list) => Some(!list.is_empty()),
+        Value::Object(fields) => Some(!fields.is_empty()),
+    }
+}
+
 fn id_of(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|id| u32::try_from(id).ok())
 }
@@ -151,9 +170,12 @@ fn name(token: &Value) -> Option<String> {
     token.as_str().or_else(|| token.get("content")?.as_str()).map(str::to_owned)
 }
 
-/// A template is a string, or a list of named ones, of which `default` counts.
+/// A template is a string, or a list or an object of named ones, of which `default` counts.
 fn template(value: &Value) -> Option<String> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
+    if let Some(named) = value.as_object() {
+        return named.get("default").or(named.values().next()).and_then(text);
+    }
     let Some(list) = value.as_array() else { return text(value) };
     let is_default = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some("default");
     list.iter().find(is_default).or(list.first())?.get("template").and_then(text)

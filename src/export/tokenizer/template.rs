@@ -91,7 +91,7 @@ const LONG: &[&str] =
     &["\n One? ", " \n\nYes. \n", "Two?\n", "<think>\nHm\n</think>\n\n No", " Three?"];
 
 /// Without white space.
-const WORDS: &[&str] = &["One?", "Yes.", "Two?"];
+const WORDS: &[&str] = &["One?", "Yes.", "Two?", "No.", "Three?"];
 
 const PROBES: [Probe; 15] = [
     probe(None, PLAIN),
@@ -214,59 +214,75 @@ fn read_texts(
 /// The older template that writes these conversations like the checkpoint's, but for white space.
 ///
 /// A template that writes anything else, such as a turn of its own, is another. Mistral's versions
-/// differ in whether `[INST]` is a token, which the vocabulary tells.
-pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<ChatTemplate> {
+/// differ in whether `[INST]` is a token, which the vocabulary tells, and in which user turn carries
+/// the system's text.
+pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<Older> {
     let template = Jinja { eos: EOS, ..Jinja::new(jinja, BOS).ok()? };
     let mistral = if has_inst_token { ChatTemplate::MistralV3 } else { ChatTemplate::MistralV1 };
     let squeezed = |probe: &Probe| {
         let written: String = template.write(probe, None)?.split_whitespace().collect();
         Some(written.strip_prefix(BOS).map(str::to_owned).unwrap_or(written))
     };
-    let [bare, told] = [probe(None, WORDS), probe(Some("Brief."), &["One?"])];
-    let bare = squeezed(&bare)?;
+    let bare = squeezed(&probe(None, WORDS))?;
     // Some refuse a system text, which LEAP then writes as others of its kind do.
-    let told = squeezed(&told);
-    [ChatTemplate::Llama3, ChatTemplate::Llama2, mistral, ChatTemplate::Zephyr].into_iter().find(
-        |&name| {
-            let is_told = |text: &String| *text == older_text(name, Some("Brief."), &["One?"]);
-            bare == older_text(name, None, WORDS) && told.as_ref().is_none_or(is_told)
-        },
-    )
+    let told = [&WORDS[..1], &WORDS[..3], WORDS]
+        .map(|said| (said, squeezed(&probe(Some("Brief."), said))));
+    let first = [ChatTemplate::Llama3, ChatTemplate::Llama2, mistral, ChatTemplate::Zephyr];
+    let first = first.map(|template| Older { template, tells_last: false });
+    let last = Older { template: mistral, tells_last: true };
+    first.into_iter().chain([last]).find(|older| {
+        let is_told = |(said, text): &(&[&str], Option<String>)| {
+            text.as_ref().is_none_or(|text| *text == older.text(Some("Brief."), said))
+        };
+        bare == older.text(None, WORDS) && told.iter().all(is_told)
+    })
 }
 
-/// What an older template writes, without its first BOS and without white space.
-fn older_text(template: ChatTemplate, system: Option<&str>, said: &[&str]) -> String {
-    let turn = |role: &str, text: &str| match template {
-        ChatTemplate::Llama3 => {
-            format!("<|start_header_id|>{role}<|end_header_id|>{text}<|eot_id|>")
-        }
-        _ => format!("<|{role}|>{text}{EOS}"),
-    };
-    let is_in_turns = matches!(template, ChatTemplate::Llama3 | ChatTemplate::Zephyr);
-    let mut out = system.filter(|_| is_in_turns).map_or(String::new(), |text| turn("system", text));
-    for (index, texts) in said.chunks(2).enumerate() {
-        let told = system.filter(|_| index == 0 && !is_in_turns).unwrap_or_default();
-        match (template, texts) {
-            (ChatTemplate::Llama2, _) if !told.is_empty() => {
-                out += &format!("[INST]<<SYS>>{told}<</SYS>>{}[/INST]", texts[0]);
+/// An older template, and which user turn carries the system's text where that has none of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Older {
+    pub(super) template: ChatTemplate,
+    pub(super) tells_last: bool,
+}
+
+impl Older {
+    /// What the template writes, without its first BOS and without white space.
+    fn text(self, system: Option<&str>, said: &[&str]) -> String {
+        let template = self.template;
+        let told_at = if self.tells_last { said.len().div_ceil(2).saturating_sub(1) } else { 0 };
+        let turn = |role: &str, text: &str| match template {
+            ChatTemplate::Llama3 => {
+                format!("<|start_header_id|>{role}<|end_header_id|>{text}<|eot_id|>")
             }
-            (ChatTemplate::Llama2, _) if index > 0 => {
-                out += &format!("{BOS}[INST]{}[/INST]", texts[0]);
+            _ => format!("<|{role}|>{text}{EOS}"),
+        };
+        let is_in_turns = matches!(template, ChatTemplate::Llama3 | ChatTemplate::Zephyr);
+        let mut out =
+            system.filter(|_| is_in_turns).map_or(String::new(), |text| turn("system", text));
+        for (index, texts) in said.chunks(2).enumerate() {
+            let told = system.filter(|_| index == told_at && !is_in_turns).unwrap_or_default();
+            match (template, texts) {
+                (ChatTemplate::Llama2, _) if !told.is_empty() => {
+                    out += &format!("[INST]<<SYS>>{told}<</SYS>>{}[/INST]", texts[0]);
+                }
+                (ChatTemplate::Llama2, _) if index > 0 => {
+                    out += &format!("{BOS}[INST]{}[/INST]", texts[0]);
+                }
+                _ if is_in_turns => out += &turn("user", texts[0]),
+                _ => out += &format!("[INST]{told}{}[/INST]", texts[0]),
             }
-            _ if is_in_turns => out += &turn("user", texts[0]),
-            _ => out += &format!("[INST]{told}{}[/INST]", texts[0]),
-        }
-        match (texts.get(1), template) {
-            (Some(answer), _) if is_in_turns => out += &turn("assistant", answer),
-            (Some(answer), _) => out += &[answer, EOS].concat(),
-            (None, ChatTemplate::Llama3) => {
-                out += "<|start_header_id|>assistant<|end_header_id|>";
+            match (texts.get(1), template) {
+                (Some(answer), _) if is_in_turns => out += &turn("assistant", answer),
+                (Some(answer), _) => out += &[answer, EOS].concat(),
+                (None, ChatTemplate::Llama3) => {
+                    out += "<|start_header_id|>assistant<|end_header_id|>";
+                }
+                (None, ChatTemplate::Zephyr) => out += "<|assistant|>",
+                (None, _) => {}
             }
-            (None, ChatTemplate::Zephyr) => out += "<|assistant|>",
-            (None, _) => {}
         }
+        out
     }
-    out
 }
 
 /// The template that a vocabulary was made for, where no file names one.

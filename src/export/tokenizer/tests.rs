@@ -141,7 +141,6 @@ fn json_of_other_kinds_is_refused_by_name() {
     json_error(|json| json["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = true.into());
     json_error(|json| json["normalizer"] = json!({"type": "NFKC"}));
     json_error(|json| json["model"]["dropout"] = 0.1.into());
-    json_error(|json| json["model"]["byte_fallback"] = true.into());
 }
 
 #[test]
@@ -150,11 +149,7 @@ fn impossible_json_is_refused() {
     json_error(|json| json["model"]["vocab"]["b"] = (-1).into());
     json_error(|json| json["model"]["vocab"]["b"] = 0.into());
     json_error(|json| json["model"]["merges"] = json!([1]));
-    json_error(|json| json["added_tokens"][0]["id"] = 1_u64.into());
-    json_error(|json| {
-        json["added_tokens"][0]["special"] = false.into();
-        json["added_tokens"][0]["lstrip"] = true.into();
-    });
+    json_error(|json| json["added_tokens"][0]["id"] = "one".into());
     for bytes in [b"{".as_slice(), b"{}", b"", b" \n", &[b'['; 1 << 16]] {
         Folder::new(&[("tokenizer.json", bytes)]).error();
     }
@@ -181,7 +176,8 @@ fn what_does_no_harm_in_a_vocabulary_does_not_refuse_it() {
         let far = json!({"id": u32::MAX, "content": "<far>", "special": true});
         json["added_tokens"].as_array_mut().unwrap().push(far);
     });
-    assert_eq!(beyond.file, plain.file);
+    // tokenizers gives it the next id.
+    assert_eq!(beyond.file.vocab.get(4), Some(b"<far>".as_slice()));
     assert!(beyond.notes.iter().any(|note| note.contains("<far>")), "{:?}", beyond.notes);
 }
 
@@ -317,10 +313,10 @@ fn damaged_sentencepiece_models_are_refused_or_read_but_never_panic() {
     let with = |piece: Vec<u8>| sentencepiece::parse(&[bytes.clone(), piece].concat()).err();
     assert!(with(piece("a", 0., 1)).is_some());
     assert!(with(piece("", 0., 1)).is_some());
-    assert!(with(piece("b c", 0., 1)).is_some());
     assert!(with(piece("b", 0., 9)).is_some());
     assert!(with(piece("b", 0., 6)).is_some());
     assert!(with(piece("b", 0., 1)).is_none());
+    assert!(with(piece("b c", 0., 1)).is_none());
 }
 
 #[test]
@@ -418,16 +414,20 @@ fn older_templates_are_recognised_but_for_white_space() {
     let v1 = mistral(MISTRAL_TURN);
     let last = v1.replace("loop.first and told", "loop.last and told");
     let refuses = v1.replace("{% set told", "{{ raise_exception('no') }}{% set told");
-    for (jinja, wanted) in [
-        (LLAMA2, ChatTemplate::Llama2),
-        (&v1, ChatTemplate::MistralV1),
-        (&last, ChatTemplate::MistralV1),
-        (&refuses, ChatTemplate::MistralV1),
-        (ZEPHYR, ChatTemplate::Zephyr),
+    for (jinja, template, tells_last) in [
+        (LLAMA2, ChatTemplate::Llama2, false),
+        (&v1, ChatTemplate::MistralV1, false),
+        (&last, ChatTemplate::MistralV1, true),
+        (&refuses, ChatTemplate::MistralV1, false),
+        (ZEPHYR, ChatTemplate::Zephyr, false),
     ] {
+        let wanted = template::Older { template, tells_last };
         assert_eq!(template::alike(jinja, false), Some(wanted), "{jinja}");
     }
-    assert_eq!(template::alike(&v1, true), Some(ChatTemplate::MistralV3));
+    let found = [&v1, &last].map(|jinja| template::alike(jinja, true));
+    let wanted = [false, true]
+        .map(|tells_last| template::Older { template: ChatTemplate::MistralV3, tells_last });
+    assert_eq!(found, wanted.map(Some));
 }
 
 /// Mistral Small 3.2 and Ministral 3 have a turn for the system's text, functionary one of its own.
@@ -448,6 +448,10 @@ fn templates_that_share_markers_with_others_are_not_taken_for_them() {
         &mistral(small),
         &mistral(&only_told),
         &functions,
+        // The text comes in another turn of a longer conversation, or in each.
+        &v1.replace("loop.first and told", "loop.index0 == 2 * (loop.length // 4) and told"),
+        &v1.replace("loop.first and told", "told is defined and told"),
+        &LLAMA2.replace("loop.first and told", "loop.last and told"),
         &v1.replace("eos_token", "''"),
         &v1.replace("' ' + m.content", "'[THINK][/THINK]' + m.content"),
         &ZEPHYR.replace("eos_token", "'<|end|>'"),

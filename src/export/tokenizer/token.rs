@@ -28,4 +28,16 @@ pub(super) struct AddedToken {
     pub(super) is_special: bool,
     /// White space to its right belongs to it.
     pub(super) strips_right: bool,
+    /// White space to its left belongs to it.
+    pub(super) strips_left: bool,
+    /// It is found only where no word goes on at either side.
+    pub(super) is_whole_word: bool,
+}
+
+impl AddedToken {
+    /// A marker.
+    pub(super) fn special(id: u32, name: String) -> AddedToken {
+        let (strips_right, strips_left, is_whole_word) = (false, false, false);
+        AddedToken { id, name, is_special: true, strips_right, strips_left, is_whole_word }
+    }
 }

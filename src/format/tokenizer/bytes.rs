@@ -12,6 +12,8 @@ pub(super) const FOOTER_BYTES: usize = 12;
 const TRAILER_VERSION: u32 = 1;
 /// Has what [`put_extension`](TokenizerFile::put_extension) writes; only where it is needed.
 const EXTENDED_VERSION: u32 = 2;
+/// Has two more lists of ids after that; only where one of them is not empty.
+const SIDES_VERSION: u32 = 3;
 const NO_ID: u32 = u32::MAX;
 
 impl TokenizerFile {
@@ -67,7 +69,12 @@ impl TokenizerFile {
             || self.flags.chat_without_bos
             || !self.strips_right.is_empty()
             || self.chat_texts != ChatTexts::default();
-        let version = if is_extended { EXTENDED_VERSION } else { TRAILER_VERSION };
+        let has_sides = !self.strips_left.is_empty() || !self.whole_words.is_empty();
+        let version = match (has_sides, is_extended) {
+            (true, _) => SIDES_VERSION,
+            (_, true) => EXTENDED_VERSION,
+            _ => TRAILER_VERSION,
+        };
         out.extend(version.to_le_bytes());
         put_u32(out, self.vocab.len());
         out.extend([self.kind as u8, self.chat as u8, self.merges.rule(), 0]);
@@ -87,15 +94,18 @@ impl TokenizerFile {
             out.extend(left.to_le_bytes());
             out.extend(right.to_le_bytes());
         }
-        if is_extended {
+        if version >= EXTENDED_VERSION {
             self.put_extension(out);
+        }
+        if has_sides {
+            put_ids(out, &self.strips_left);
+            put_ids(out, &self.whole_words);
         }
     }
 
     fn put_extension(&self, out: &mut Vec<u8>) {
         put_text(out, self.splitter.name());
-        put_u32(out, self.strips_right.len());
-        out.extend(self.strips_right.iter().flat_map(|id| id.to_le_bytes()));
+        put_ids(out, &self.strips_right);
         for texts in [&self.chat_texts.thinking, &self.chat_texts.quiet] {
             put_text(out, &texts.head);
             out.push(u8::from(texts.default.is_some()) | u8::from(texts.skips_empty) << 1);
@@ -124,6 +134,11 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
 /// Lengths come from a [`Vocab`], which holds less than 4 GiB.
 fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_ids(out: &mut Vec<u8>, ids: &[u32]) {
+    put_u32(out, ids.len());
+    out.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -182,7 +197,7 @@ fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatErro
 fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatError> {
     let mut r = Cursor::new(trailer);
     let version = r.u32("trailer version")?;
-    if !(TRAILER_VERSION..=EXTENDED_VERSION).contains(&version) {
+    if !(TRAILER_VERSION..=SIDES_VERSION).contains(&version) {
         return Err(FormatError::Unsupported(format!("tokenizer trailer version {version}")));
     }
     let n_vocab = r.u32("n_vocab")?;
@@ -207,14 +222,8 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
         2 => Merges::Listed(listed),
         _ => return Err(unknown("merge rule", rule.into())),
     };
-    let (splitter, strips_right, chat_texts) = match version {
-        EXTENDED_VERSION => (
-            parse_splitter(&mut r)?,
-            parse_strips_right(&mut r, n_vocab)?,
-            ChatTexts { thinking: parse_texts(&mut r)?, quiet: parse_texts(&mut r)? },
-        ),
-        _ => Default::default(),
-    };
+    let (splitter, [strips_right, strips_left, whole_words], chat_texts) =
+        parse_extension(&mut r, version, n_vocab)?;
     if r.pos() < trailer.len() {
         let (end, have) = (body.len() + r.pos(), body.len() + trailer.len());
         return Err(FormatError::TrailingBytes { end: end as u64, have: have as u64 });
@@ -228,9 +237,31 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
         bos,
         stop_ids,
         strips_right,
+        strips_left,
+        whole_words,
         chat,
         chat_texts,
     })
+}
+
+/// What later versions have behind the merges.
+fn parse_extension(
+    r: &mut Cursor<'_>,
+    version: u32,
+    n_vocab: u32,
+) -> Result<(Splitter, [Vec<u32>; 3], ChatTexts), FormatError> {
+    if version < EXTENDED_VERSION {
+        return Ok(Default::default());
+    }
+    let splitter = parse_splitter(r)?;
+    let strips_right = parse_ids(r, "stripping token", n_vocab)?;
+    let texts = ChatTexts { thinking: parse_texts(r)?, quiet: parse_texts(r)? };
+    if version < SIDES_VERSION {
+        return Ok((splitter, [strips_right, Vec::new(), Vec::new()], texts));
+    }
+    let strips_left = parse_ids(r, "left-stripping token", n_vocab)?;
+    let whole_words = parse_ids(r, "whole-word token", n_vocab)?;
+    Ok((splitter, [strips_right, strips_left, whole_words], texts))
 }
 
 fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
@@ -242,13 +273,18 @@ fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
     })
 }
 
-fn parse_strips_right(r: &mut Cursor<'_>, n_vocab: u32) -> Result<Vec<u32>, FormatError> {
+/// A list of ids in ascending order.
+fn parse_ids(
+    r: &mut Cursor<'_>,
+    field: &'static str,
+    n_vocab: u32,
+) -> Result<Vec<u32>, FormatError> {
     let mut ids = Vec::new();
-    for _ in 0..r.u32("stripping token count")? {
-        let id = check_id("stripping token", r.u32("stripping token")?, n_vocab)?;
+    for _ in 0..r.u32(field)? {
+        let id = check_id(field, r.u32(field)?, n_vocab)?;
         if ids.last().is_some_and(|&last| id <= last) {
             let wanted = "ascending ids".to_owned();
-            return Err(FormatError::Field { field: "stripping token", value: id.into(), wanted });
+            return Err(FormatError::Field { field, value: id.into(), wanted });
         }
         ids.push(id);
     }

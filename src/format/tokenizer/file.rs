@@ -99,10 +99,16 @@ pub struct TokenizerFlags {
     /// Byte-level: a byte without a token parts its neighbours, as in llama.cpp; otherwise it is
     /// left out before they merge, as in Hugging Face's tokenizers.
     pub missing_bytes_part: bool,
+    /// SentencePiece: each unknown character is an unknown token of its own, instead of one for a run.
+    pub separate_unknowns: bool,
+    /// SentencePiece: no merge crosses the left side of a space.
+    pub cuts_at_spaces: bool,
+    /// The last user turn of a conversation carries the system's text, where others' first one does.
+    pub system_in_last_turn: bool,
 }
 
 impl TokenizerFlags {
-    const COUNT: usize = 10;
+    const COUNT: usize = 13;
 
     fn to_bools(self) -> [bool; Self::COUNT] {
         [
@@ -116,6 +122,9 @@ impl TokenizerFlags {
             self.nfc,
             self.chat_without_bos,
             self.missing_bytes_part,
+            self.separate_unknowns,
+            self.cuts_at_spaces,
+            self.system_in_last_turn,
         ]
     }
 
@@ -136,6 +145,9 @@ impl TokenizerFlags {
             nfc: flag(7),
             chat_without_bos: flag(8),
             missing_bytes_part: flag(9),
+            separate_unknowns: flag(10),
+            cuts_at_spaces: flag(11),
+            system_in_last_turn: flag(12),
         })
     }
 }
@@ -160,6 +172,10 @@ pub struct TokenizerFile {
     /// Control and user-defined tokens, in ascending order, that take in the white space to their
     /// right wherever a text names them.
     pub strips_right: Vec<u32>,
+    /// Those that take in the white space to their left, in ascending order.
+    pub strips_left: Vec<u32>,
+    /// Those that are found only where no word goes on at either side, in ascending order.
+    pub whole_words: Vec<u32>,
     /// How conversations are written.
     pub chat: ChatTemplate,
     /// What the template of the checkpoint writes of itself.

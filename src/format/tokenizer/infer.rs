@@ -49,6 +49,8 @@ fn infer_llama2(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         bos: Some(1),
         stop_ids: vec![2],
         strips_right: Vec::new(),
+        strips_left: Vec::new(),
+        whole_words: Vec::new(),
         chat: ChatTemplate::None,
         chat_texts: ChatTexts::default(),
     })
@@ -75,6 +77,8 @@ fn infer_llama3(published: &Vocab) -> Result<TokenizerFile, FormatError> {
         bos,
         stop_ids,
         strips_right: Vec::new(),
+        strips_left: Vec::new(),
+        whole_words: Vec::new(),
         chat: if has_headers { ChatTemplate::Llama3 } else { ChatTemplate::None },
         chat_texts: ChatTexts::default(),
     })

@@ -26,6 +26,8 @@ fn sample() -> TokenizerFile {
         bos: None,
         stop_ids: vec![3],
         strips_right: Vec::new(),
+        strips_left: Vec::new(),
+        whole_words: Vec::new(),
         chat: ChatTemplate::ChatMl,
         chat_texts: ChatTexts::default(),
     }
@@ -101,6 +103,19 @@ fn chat_texts_read_back_and_unknown_ones_are_refused() {
         let error = TokenizerFile { strips_right: ids, ..file.clone() }.to_bytes();
         let error = TokenizerFile::parse(&error, None).unwrap_err().to_string();
         assert!(error.contains("stripping token") && error.contains(word), "{error}");
+    }
+}
+
+#[test]
+fn tokens_that_take_in_what_is_before_them_or_are_whole_words_read_back() {
+    let file = TokenizerFile { strips_left: vec![2, 3], whole_words: vec![0], ..sample() };
+    let bytes = file.to_bytes();
+    assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
+    for file in [
+        TokenizerFile { whole_words: vec![3, 1], ..sample() },
+        TokenizerFile { strips_left: vec![9], ..sample() },
+    ] {
+        assert!(TokenizerFile::parse(&file.to_bytes(), None).is_err());
     }
 }
 

@@ -17,7 +17,7 @@ pub enum TokenKind {
     Control = 2,
     /// Text that is always one token, before anything merges.
     UserDefined = 3,
-    /// One byte of a character the vocabulary lacks.
+    /// One byte of a character the vocabulary lacks; a piece of another form is only ever decoded.
     Byte = 4,
     /// Never the result of encoding; merges may pass through it.
     Unused = 5,
@@ -133,4 +133,9 @@ pub fn byte_piece(piece: &[u8]) -> Option<u8> {
     let digits = std::str::from_utf8(digits).ok().filter(|d| d.len() == 2)?;
     let is_hex = digits.bytes().all(|d| d.is_ascii_hexdigit());
     is_hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Whether a byte piece has no small letter among its digits, as all libraries write it.
+pub fn is_capital_piece(piece: &[u8]) -> bool {
+    !piece.iter().skip(3).any(u8::is_ascii_lowercase)
 }

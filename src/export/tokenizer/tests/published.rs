@@ -1,6 +1,9 @@
 //! Chat templates with the constructs of the published ones, tools and all, and what is made of them.
 
+use serde_json::{Value, json};
+
 use super::super::template::recognise;
+use super::{Folder, byte_level_json};
 use crate::format::{ChatTemplate, SystemTexts};
 
 /// SmolLM3: marks of training, methods of strings, a name that may not be defined, tools by slices.
@@ -348,5 +351,56 @@ fn constructs_of_published_templates_are_run() {
         assert_eq!(known.template, template);
         assert_eq!([known.texts.thinking, known.texts.quiet], [thinking, quiet]);
         assert_eq!(known.writes_bos, template == ChatTemplate::Gemma);
+    }
+}
+
+/// tokenizers takes no notice of these.
+#[test]
+fn what_makes_no_difference_in_a_folder_does_not_refuse_it() {
+    let imported = |change: fn(&mut Value)| {
+        let mut json = byte_level_json();
+        change(&mut json);
+        let folder = Folder::new(&[("tokenizer.json", json.to_string().as_bytes())]);
+        folder.import().unwrap()
+    };
+    let plain = imported(|_| {});
+    let harmless: [fn(&mut Value); 5] = [
+        |json: &mut Value| json["model"]["byte_fallback"] = true.into(),
+        |json| json["added_tokens"][0]["id"] = 1.into(),
+        |json| json["normalizer"] = json!({"type": "Sequence", "normalizers": []}),
+        |json| {
+            let steps = std::mem::take(&mut json["pre_tokenizer"]["pretokenizers"]);
+            let inner = json!({"type": "Sequence", "pretokenizers": steps});
+            json["pre_tokenizer"]["pretokenizers"] = json!([inner]);
+        },
+        |json| json["added_tokens"].as_array_mut().unwrap().push(json!({"id": 9, "content": ""})),
+    ];
+    for change in harmless {
+        assert_eq!(imported(change).file, plain.file);
+    }
+}
+
+/// Python takes a value for true or false, whatever its type; a token or a template of another type is none.
+#[test]
+fn settings_of_another_type_are_read_as_transformers_reads_them() {
+    let bos = |config: &str| {
+        let files = [
+            ("tokenizer.json", byte_level_json().to_string().into_bytes()),
+            ("tokenizer_config.json", config.as_bytes().to_vec()),
+        ];
+        let files: Vec<(&str, &[u8])> =
+            files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        Folder::new(&files).import().unwrap().file.bos
+    };
+    for (config, writes_bos) in [
+        (r#"{"add_bos_token": "true"}"#, true),
+        (r#"{"add_bos_token": 1}"#, true),
+        (r#"{"add_bos_token": 0}"#, false),
+        (r#"{"add_bos_token": "false"}"#, false),
+        (r#"{"add_bos_token": null, "chat_template": 3, "eos_token": 7}"#, true),
+        (r#"{"chat_template": {"tools": "x", "default": "y"}, "bos_token": ["a"]}"#, true),
+        (r#"{"bos_token": null, "chat_template": null}"#, false),
+    ] {
+        assert_eq!(bos(config).is_some(), writes_bos, "{config}");
     }
 }
