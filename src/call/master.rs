@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::channel::{Channel, ChannelError};
 use crate::sys::random;
@@ -16,8 +16,10 @@ use crate::wire::seal::Key;
 
 /// Short calls, of which the quickest tells the round trip.
 const TRIPS: usize = 10;
-/// Long calls after which it is known what the way can carry: 4 MB.
-const PROBES: usize = 128;
+/// Long calls of the last batch after which it is known what the way can carry: 2 MB.
+const PROBES: usize = 64;
+/// A way on which that takes longer is known by fewer.
+const MEASURED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Why a call came to nothing.
 #[derive(Debug)]
@@ -130,6 +132,14 @@ impl<'a> Called<'a> {
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Called<'a>, CallError> {
         let channel = Channel::connect(address, Purpose::Orders, key, is_interrupted)?;
+        Called::over(master, channel)
+    }
+
+    /// Calls a board over a channel in the name of this master.
+    ///
+    /// # Errors
+    /// If it works for another master, or is gone.
+    pub(super) fn over(master: &Identity, channel: Channel<'a>) -> Result<Called<'a>, CallError> {
         let mut called = Called(channel);
         let Identity { run, name, is_taking } = master;
         let is_taking = is_taking.load(Ordering::Relaxed);
@@ -173,21 +183,31 @@ impl<'a> Called<'a> {
     /// [`CallError`].
     pub(crate) fn measure(&mut self) -> Result<Way, CallError> {
         let mut round_trip_s = f64::INFINITY;
-        for _ in 0..TRIPS {
+        let began = Instant::now();
+        for trip in 0..TRIPS {
+            if trip > 0 && began.elapsed() >= MEASURED_WITHIN {
+                break;
+            }
             let start = Instant::now();
             self.done(&Call::Probe(&[]))?;
             round_trip_s = round_trip_s.min(start.elapsed().as_secs_f64());
         }
         let probe = Call::Probe(&[0; TEXT_MAX]).emit();
-        let start = Instant::now();
-        for _ in 0..PROBES {
-            self.0.send(&probe)?;
+        let (began, mut n) = (Instant::now(), 1);
+        loop {
+            let start = Instant::now();
+            for _ in 0..n {
+                self.0.send(&probe)?;
+            }
+            for _ in 0..n {
+                self.hear_done()?;
+            }
+            let bytes_per_s = (n * probe.len()) as f64 / start.elapsed().as_secs_f64();
+            if n >= PROBES || began.elapsed() >= MEASURED_WITHIN {
+                return Ok(Way { round_trip_s, bytes_per_s });
+            }
+            n *= 2;
         }
-        for _ in 0..PROBES {
-            self.hear_done()?;
-        }
-        let bytes_per_s = (PROBES * probe.len()) as f64 / start.elapsed().as_secs_f64();
-        Ok(Way { round_trip_s, bytes_per_s })
     }
 
     /// Tells it the ring, or that it has no place there.

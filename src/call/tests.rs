@@ -1,16 +1,18 @@
 //! A master and boards on loopback.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::board::{self, Board, Order};
 use super::find;
 use super::master::{CallError, Called, Identity};
-use crate::channel::ChannelError;
+use crate::channel::{Channel, ChannelError};
 use crate::wire::call::{Call, Figures, HeldState, Speed};
 use crate::wire::hello::name;
+use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
 const KEY: [u8; 32] = [7; 32];
@@ -148,4 +150,38 @@ fn a_board_that_is_away_may_come() {
     let (address, _) = wait();
     let nobody = SocketAddr::from((Ipv4Addr::new(127, 9, 9, 9), address.port()));
     assert!(call(nobody).err().unwrap().may_pass());
+}
+
+#[test]
+fn a_way_that_carries_little_is_measured_by_little() {
+    let (board, _) = wait();
+    let way = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    // The board answers greetings for its own address alone.
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, way.local_addr().unwrap().port()));
+    let carried = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&carried);
+    thread::spawn(move || {
+        let (near, _) = way.accept().unwrap();
+        let far = TcpStream::connect(board).unwrap();
+        let carry = |mut from: TcpStream, mut to: TcpStream, counter: Arc<AtomicUsize>| {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = from.read(&mut bytes) {
+                counter.fetch_add(n, Ordering::Relaxed);
+                thread::sleep(std::time::Duration::from_millis(20));
+                if to.write_all(&bytes[..n]).is_err() {
+                    break;
+                }
+            }
+        };
+        let back = (far.try_clone().unwrap(), near.try_clone().unwrap(), Arc::clone(&counter));
+        thread::spawn(move || carry(back.0, back.1, back.2));
+        carry(near, far, counter);
+    });
+    let channel = Channel::connect_as(address, board, Purpose::Orders, &Key::new(KEY), &|| false);
+    let mut called = Called::over(&Identity::new("desk", false), channel.unwrap()).unwrap();
+    let measured = called.measure().unwrap();
+    assert!(measured.round_trip_s > 0.0 && measured.bytes_per_s > 0.0, "{measured:?}");
+    // 4 MB would go through in 20 s, and over a radio that loses a third of its packets in many minutes.
+    let carried = carried.load(Ordering::Relaxed);
+    assert!(carried < 500_000, "{carried} bytes");
 }

@@ -23,6 +23,8 @@ use crate::wire::talk::{SEAL_BYTES, Talk};
 pub(crate) const PORT_DEFAULT: u16 = 9998;
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
+/// How long a message may take of which some comes all the time: a radio that loses most packets is slow.
+const MESSAGE: Duration = Duration::from_secs(120);
 /// How long it may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long it may take to prove that it has the key.
@@ -95,9 +97,20 @@ impl<'a> Channel<'a> {
         key: &Key,
         is_interrupted: &'a dyn Fn() -> bool,
     ) -> Result<Channel<'a>, ChannelError> {
+        Channel::connect_as(address, address, purpose, key, is_interrupted)
+    }
+
+    /// The same at `address`, from where all is carried to `destination`.
+    pub(crate) fn connect_as(
+        address: SocketAddr,
+        destination: SocketAddr,
+        purpose: Purpose,
+        key: &Key,
+        is_interrupted: &'a dyn Fn() -> bool,
+    ) -> Result<Channel<'a>, ChannelError> {
         let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
         set_up(&stream)?;
-        let (ephemeral, prologue) = (random::seed()?, opening::prologue(purpose, address));
+        let (ephemeral, prologue) = (random::seed()?, opening::prologue(purpose, destination));
         let end = key.end(&ephemeral, &prologue);
         let greeting = end.greeting();
         destination::remember(&greeting);
@@ -185,10 +198,11 @@ impl<'a> Channel<'a> {
     /// Takes the next message into `out`, and returns its length.
     pub(crate) fn receive(&mut self, out: &mut [u8]) -> Result<usize, ChannelError> {
         let mut len = [0; 2];
-        read_all(&mut self.stream, &mut len, SILENCE, self.is_interrupted)?;
+        let within = Within { silence: SILENCE, all: MESSAGE };
+        read_within(&mut self.stream, &mut len, within, self.is_interrupted)?;
         let len = usize::from(u16::from_le_bytes(len));
         let sealed = self.sealed.get_mut(..len).ok_or(ChannelError::Broken("a long message"))?;
-        read_all(&mut self.stream, sealed, SILENCE, self.is_interrupted)?;
+        read_within(&mut self.stream, sealed, within, self.is_interrupted)?;
         let opened = self.talk.open(sealed, out);
         let len = opened.ok_or(ChannelError::Broken("a message that does not open"))?;
         if let Some(on_proof) = self.on_proof.take() {
@@ -210,6 +224,7 @@ impl<'a> Channel<'a> {
 
 fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    net::repeat_soon(stream);
     stream.set_read_timeout(Some(ASKED_EVERY))?;
     stream.set_write_timeout(Some(SILENCE))
 }
@@ -246,26 +261,45 @@ fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// How long reading may take.
+#[derive(Clone, Copy)]
+struct Within {
+    /// Without anything that comes.
+    silence: Duration,
+    all: Duration,
+}
+
+/// Fills `out` in so much time.
 fn read_all(
     stream: &mut TcpStream,
+    out: &mut [u8],
+    all: Duration,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), ChannelError> {
+    read_within(stream, out, Within { silence: all, all }, is_interrupted)
+}
+
+fn read_within(
+    stream: &mut TcpStream,
     mut out: &mut [u8],
-    within: Duration,
+    within: Within,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<(), ChannelError> {
     let start = Instant::now();
+    let mut heard = start;
+    let is_late =
+        |heard: Instant| start.elapsed() >= within.all || heard.elapsed() >= within.silence;
     while !out.is_empty() {
         if is_interrupted() {
             return Err(ChannelError::Interrupted);
         }
         match stream.read(out) {
             Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(_) if start.elapsed() >= within => {
-                return Err(io::Error::from(ErrorKind::TimedOut).into());
-            }
-            Ok(n) => out = &mut out[n..],
+            Ok(_) if is_late(heard) => return Err(io::Error::from(ErrorKind::TimedOut).into()),
+            Ok(n) => (out, heard) = (&mut out[n..], Instant::now()),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if start.elapsed() >= within {
+                if is_late(heard) {
                     return Err(io::Error::from(ErrorKind::TimedOut).into());
                 }
             }
@@ -273,4 +307,36 @@ fn read_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_comes_slowly_is_waited_for_and_one_that_stands_still_is_not() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let sender = thread::spawn(move || {
+            let (mut to, _) = listener.accept().unwrap();
+            for byte in 0..8u8 {
+                thread::sleep(Duration::from_millis(400));
+                to.write_all(&[byte]).unwrap();
+            }
+            to
+        });
+        let mut from = TcpStream::connect(address).unwrap();
+        set_up(&from).unwrap();
+        // All of it takes longer than the silence that is allowed.
+        let within = |all| Within { silence: Duration::from_secs(2), all };
+        let mut bytes = [0; 8];
+        let whole = read_within(&mut from, &mut bytes, within(MESSAGE), &|| false);
+        assert!(whole.is_ok() && bytes == [0, 1, 2, 3, 4, 5, 6, 7], "{whole:?}");
+        let _open = sender.join().unwrap();
+        let more = read_within(&mut from, &mut bytes, within(MESSAGE), &|| false);
+        assert!(matches!(more, Err(ChannelError::Io(e)) if e.kind() == ErrorKind::TimedOut));
+    }
 }
