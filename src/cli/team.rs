@@ -10,7 +10,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::model_files;
-use super::ring::{self, Board, Control, Links, RingFile, RingFlags, is_interrupted};
+use super::ring::{self, Awaited, Board, Control, Links, RingFile, RingFlags, is_interrupted};
 use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
@@ -190,7 +190,7 @@ impl<'a> TeamBoard<'a> {
     /// What opens the links of other teams that this lead is to have, of which `hear` hears.
     fn links<H>(&self, info: RingInfo, hear: H) -> Links
     where
-        H: Fn(&[String], &[String]) + Clone + Send + 'static,
+        H: Fn(&[Awaited]) + Clone + Send + 'static,
     {
         let flags = self.flags.clone();
         Box::new(move |file| {
@@ -209,7 +209,7 @@ impl<'a> TeamBoard<'a> {
                     Err(e) => return Err(words(&e)),
                 };
                 // Nobody waits for boards of the team before.
-                hear(&[], &[]);
+                hear(&[]);
                 Ok(mesh)
             };
             (Box::new(link), notices)
@@ -240,13 +240,13 @@ impl<'a> TeamBoard<'a> {
     /// Makes `engine` the lead of its place in a ring.
     pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), Failure> {
         let mesh = self.mesh(&self.info(engine.model())?)?;
-        let options = self.options(|_, _| {}, &Arc::default(), None)?;
+        let options = self.options(|_| {}, &Arc::default(), None)?;
         engine.lead(mesh, options).map_err(|e| Failure::runtime(&e))
     }
 
     fn options(
         &self,
-        hear: impl Fn(&[String], &[String]) + Send + 'static,
+        hear: impl Fn(&[Awaited]) + Send + 'static,
         n_coming: &Arc<AtomicUsize>,
         changes: Option<Receiver<OtherTeam>>,
     ) -> Result<TeamOptions, Failure> {
@@ -404,7 +404,7 @@ pub(super) fn begin(
 }
 
 /// Says what happens to the team, by the nodes' names, and has it heard who is waited for, and who is not even there.
-fn teller<H: Fn(&[String], &[String]) + Send>(
+fn teller<H: Fn(&[Awaited]) + Send>(
     names: Vec<String>,
     hear: H,
 ) -> impl FnMut(&TeamNotice) + Send + use<H> {
@@ -428,10 +428,11 @@ fn teller<H: Fn(&[String], &[String]) + Send>(
             }
             _ => {}
         }
-        let of = |is: &[bool]| -> Vec<String> {
-            names.iter().zip(is).filter(|(_, is)| **is).map(|(name, _)| name.clone()).collect()
-        };
-        hear(&of(&is_waited_for), &of(&is_absent));
+        let awaited = names.iter().zip(&is_waited_for).zip(&is_absent).filter(|((_, is), _)| **is);
+        let awaited: Vec<Awaited> = awaited
+            .map(|((name, _), is_absent)| Awaited { name: name.clone(), is_absent: *is_absent })
+            .collect();
+        hear(&awaited);
         match notice {
             TeamNotice::Ready { .. } if !was_waited_for => return,
             TeamNotice::Came { .. } => return,

@@ -168,6 +168,13 @@ pub(super) struct Desk {
     missing: Mutex<Missing>,
 }
 
+/// A board that a team waits for.
+pub(in crate::cli) struct Awaited {
+    pub(in crate::cli) name: String,
+    /// Whether it does not answer, or refuses: else it may wait for another one.
+    pub(in crate::cli) is_absent: bool,
+}
+
 /// Nodes without which the ring or the team is not complete.
 #[derive(Default)]
 struct Missing {
@@ -306,9 +313,12 @@ impl Desk {
         }
     }
 
-    /// A team waits for the boards of these names, or for none; those that are `absent` do not answer or refuse.
-    pub(super) fn hear_of_team(&self, names: &[String], absent: &[String]) {
-        lock(&self.missing).are(absent);
+    /// A team waits for these boards, or for none.
+    pub(super) fn hear_of_team(&self, awaited: &[Awaited]) {
+        let absent = awaited.iter().filter(|board| board.is_absent);
+        let absent: Vec<String> = absent.map(|board| board.name.clone()).collect();
+        lock(&self.missing).are(&absent);
+        let names: Vec<&str> = awaited.iter().map(|board| &*board.name).collect();
         let is_complete = names.is_empty();
         lock(&self.seen).trouble =
             (!is_complete).then(|| format!("waiting for {}", names.join(", ")));

@@ -58,6 +58,7 @@ use crate::wire::hello::{self, RingInfo};
 
 pub(super) use command::Ring;
 pub(super) use control::Control;
+pub(super) use desk::Awaited;
 pub(super) use flags::{
     ControlPlace, RebalanceAfter, RingFile, RingFlags, control as control_place, rebalance_after,
 };

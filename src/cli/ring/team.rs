@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::control::{Control, listen, look};
-use super::desk::{Desk, Seen, TeamSeen};
+use super::desk::{Awaited, Desk, Seen, TeamSeen};
 use super::flags::RingFlags;
 use crate::cli::Failure;
 use crate::cli::json_object::JsonObject;
@@ -17,15 +17,13 @@ use crate::engine::WeightsPlace;
 pub(in crate::cli) fn control(
     flags: &RingFlags,
     place: &WeightsPlace,
-) -> Result<(Control, impl Fn(&[String], &[String]) + Clone + Send + use<>), Failure> {
+) -> Result<(Control, impl Fn(&[Awaited]) + Clone + Send + use<>), Failure> {
     // What a team becomes while it works is no matter of the desk.
     let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
     let file = listen(flags, Answers { desk: Arc::clone(&desk) })?;
     let ear = Arc::clone(&desk);
-    Ok((Control::new(desk, file), move |waited: &[String], absent: &[String]| {
-        ear.hear_of_team(waited, absent)
-    }))
+    Ok((Control::new(desk, file), move |awaited: &[Awaited]| ear.hear_of_team(awaited)))
 }
 
 /// Answers requests.
