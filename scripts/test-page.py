@@ -39,11 +39,13 @@ CODE = """
 def f(x):  # 'no'
     return 'a # b' + x * 12
 """
-FORMULAS = ["\\[\n\\sum_{i=1}^n x_i * y_i\n- 1\n\\]", "$a_1 * b_2$", "\\(c_*\\)", "$$d$$", "\\[e\\]"]
+FORMULAS = ["\\[\n\\sum_{i=1}^n x_i * y_i\n- 1\n\\]", "$a_1 * b_2$", "\\(c_*\\)", "$$d$$", "\\[e\\]",
+            "\\begin{align*}\na_1 &= b_1 * c \\\\\nd*e*f &= _g_\n\\end{align*}"]
 WRITTEN = f"""As follows:
 {FORMULAS[0]}
 
 With {FORMULAS[1]} and {FORMULAS[2]}, it costs $5 or $6. Then {FORMULAS[3]} too, and {FORMULAS[4]} as well.
+{FORMULAS[5]}
 
 - [ ] buy milk
 - [x] sleep
@@ -328,6 +330,8 @@ class Checks:
         browser.click("#settings button", "Save")
         if self.is_phone:
             browser.press("Escape")
+        # They are taken when the dialog has closed.
+        browser.await_js("document.querySelector('#settings [name=seed]').value === ''")
         for _ in range(2):
             browser.click(".assistant .foot button", "Regenerate")
             self.await_end()
@@ -445,7 +449,7 @@ class Checks:
         self.send("Write.")
         browser.await_js("document.querySelectorAll('#log .body').length === 2")
         self.await_end()
-        browser.await_js("document.querySelectorAll('.formula').length === 5")
+        browser.await_js("document.querySelectorAll('.formula').length === 6")
         posted = json.loads(browser.posted[-1])
         self.check("settings are a conversation's own", "temperature" not in posted and posted["messages"][0]["role"] == "user", posted)
         formulas = browser.js("[...document.querySelectorAll('.formula')].map((e) => e.textContent)")

@@ -61,8 +61,8 @@ function fence(lines, at) {
 /** A formula on lines of its own is shown as it was written: nothing in it is Markdown. */
 function formulaBlock(lines, at) {
   const opens = lines[at].trimStart();
-  const [mark, close] = opens.startsWith('\\[') ? ['\\[', '\\]'] : ['$$', '$$'];
-  if (!opens.startsWith(mark)) return null;
+  const [mark, close] = marksAt(opens, 0) ?? [];
+  if (!mark || mark === '\\(') return null;
   for (let end = at, from = mark.length; end < Math.min(lines.length, at + FORMULA_LINES_MAX); end++, from = 0) {
     const line = end === at ? opens : lines[end];
     const found = line.indexOf(close, from);
@@ -120,7 +120,7 @@ function table(lines, at) {
   return { kind: 'table', lines: lines.slice(at, end), taken: end - at };
 }
 
-const paragraphGoesOn = (line) => line.trim() !== '' && !FENCE.test(line) && !HEADING.test(line) && !RULE.test(line) && !ITEM.test(line) && !/^ {0,3}>|^\s*(\\\[|\$\$)/.test(line);
+const paragraphGoesOn = (line) => line.trim() !== '' && !FENCE.test(line) && !HEADING.test(line) && !RULE.test(line) && !ITEM.test(line) && !/^ {0,3}>|^\s*(\\\[|\$\$|\\begin\{)/.test(line);
 
 function paragraph(lines, at) {
   let end = at + 1;
@@ -243,12 +243,20 @@ function codeSpan(text, at) {
 
 const FORMULAS = [['\\(', '\\)'], ['\\[', '\\]'], ['$$', '$$']];
 
+/** The marks around a formula that begins at `at`; those of an environment, such as `\begin{align*}`, bear its name. */
+function marksAt(text, at) {
+  const [begin, name] = /^\\begin\{([a-z]+\*?)\}/i.exec(text.slice(at, at + 40)) ?? [];
+  return begin ? [begin, `\\end{${name}}`] : FORMULAS.find(([mark]) => text.startsWith(mark, at));
+}
+
 /** A formula within a line, as it was written. Prices are none: between dollars there is no blank at either end, and no digit follows. */
 function formula(text, at) {
   if (text[at] !== '\\' && text[at] !== '$') return null;
-  for (const [mark, close] of FORMULAS) {
-    const end = text.startsWith(mark, at) ? find(text, close, at + 2) : -1;
-    if (end > at + 2) return { node: make('span', { className: 'formula' }, text.slice(at, end + 2)), end: end + 2 };
+  const [mark, close] = marksAt(text, at) ?? [];
+  const closes = mark ? find(text, close, at + mark.length) : -1;
+  if (closes > at + (mark?.length ?? 0)) {
+    const end = closes + close.length;
+    return { node: make('span', { className: 'formula' }, text.slice(at, end)), end };
   }
   const [found] = /^\$(?![\s$])[^$\n]{0,499}[^$\s\\]\$(?!\d)/.exec(text.slice(at, at + 502)) ?? [];
   return found ? { node: make('span', { className: 'formula' }, found), end: at + found.length } : null;
