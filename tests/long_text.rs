@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use common::folder::Folder;
 use common::jobs::{Ear, Heard, finish};
 use common::models::{bits, package};
-use common::rings::Recipe;
+use common::rings::{Recipe, assert_nothing_lost};
 use leap::engine::{
     DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, NgramDrafter, Options, Scheduler,
 };
@@ -185,6 +185,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
     let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
     assert!(texts == wanted);
     assert!(n_opened > 2, "{n_opened}");
+    assert_nothing_lost(&engine);
 }
 
 /// Texts that are long, that are not, and that become it while they are written.

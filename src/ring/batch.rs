@@ -21,6 +21,8 @@ pub(super) struct Incoming {
     header: Option<Activations>,
     /// Rows so far.
     received: usize,
+    /// Where the first of them is put.
+    first_row: usize,
     pub(super) spans: Vec<FrameSpan>,
     pub(super) figures: Figures,
 }
@@ -29,6 +31,18 @@ impl Incoming {
     /// Room for the spans of the largest batch.
     pub(super) fn reserve(&mut self, sizes: &Sizes) {
         self.spans.reserve(usize::from(sizes.max_batch).saturating_sub(self.spans.len()));
+    }
+
+    /// Rows of a batch of which nothing has come yet are put from `row` on.
+    pub(super) fn put_from(&mut self, row: usize) {
+        if self.header.is_none() {
+            self.first_row = row;
+        }
+    }
+
+    /// Where the first row is put.
+    pub(super) fn first_row(&self) -> usize {
+        self.first_row
     }
 
     /// Forgets what has come.
@@ -68,7 +82,7 @@ impl Incoming {
         {
             return Err(Broken("rows out of order"));
         }
-        rows.put(self.received, header.dtype, frame.rows());
+        rows.put(self.first_row + self.received, header.dtype, frame.rows());
         self.received += usize::from(header.rows);
         let is_complete = self.received == usize::from(header.n_rows);
         if is_complete {

@@ -24,6 +24,11 @@ pub(super) fn window(sizes: &Sizes, frame_bytes: usize, n_nodes: usize) -> usize
     (BATCHES_PER_NODE * n_nodes).min(FRAMES_HELD / frames).max(1)
 }
 
+/// Places for results in a ring of which so many batches are under way: theirs, and one that its user has.
+pub(super) fn slots(window: usize) -> usize {
+    window + 1
+}
+
 /// A batch as its user gave it.
 #[derive(Default)]
 struct KeptBatch {
@@ -37,6 +42,8 @@ struct KeptBatch {
     fetch: Option<PagesToRead>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
     is_forgotten: bool,
+    /// Where its results are, once they are back.
+    slot: usize,
 }
 
 /// A batch under way.
@@ -66,8 +73,11 @@ pub(super) struct Course {
     sent: VecDeque<Sent>,
     free: Vec<KeptBatch>,
     current: KeptBatch,
-    /// The oldest, whose results are back and have not been taken.
-    done: Option<KeptBatch>,
+    /// Those whose results are back and have not been taken, the oldest first. There are several only if results
+    /// came while no batch was begun.
+    done: VecDeque<KeptBatch>,
+    /// Places for results: one for each batch that may be submitted and not taken.
+    n_slots: usize,
     next_number: u32,
     /// Microseconds from the start of a prompt's batch to its result for each of its rows, as they were lately; 0 if
     /// unknown.
@@ -85,6 +95,7 @@ impl Course {
             pages: Vec::with_capacity(PAGES_OFTEN),
             fetch: None,
             is_forgotten: false,
+            slot: 0,
         };
         Course {
             queue: VecDeque::with_capacity(window),
@@ -95,15 +106,16 @@ impl Course {
             sent: VecDeque::with_capacity(window),
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
-            done: None,
+            done: VecDeque::with_capacity(slots(window)),
+            n_slots: slots(window),
             next_number: 0,
             row_us: 0.0,
         }
     }
 
-    /// How many are submitted and not answered.
+    /// How many are submitted, but for the oldest whose results are back.
     pub(super) fn n_submitted(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.done.len().saturating_sub(1)
     }
 
     /// How many are begun and not answered.
@@ -118,12 +130,23 @@ impl Course {
 
     /// Whether results are back and have not been taken.
     pub(super) fn is_done(&self) -> bool {
-        self.done.is_some()
+        !self.done.is_empty()
     }
 
     /// What to compute, or whose results are back: the spans of the batch.
     pub(super) fn spans(&self) -> &[FrameSpan] {
-        &self.done.as_ref().unwrap_or(&self.current).spans
+        &self.done.front().unwrap_or(&self.current).spans
+    }
+
+    /// Where the results are that are taken next.
+    pub(super) fn slot(&self) -> usize {
+        self.done.front().map_or(0, |batch| batch.slot)
+    }
+
+    /// Where there is room for the next results.
+    pub(super) fn free_slot(&self) -> usize {
+        let is_free = |slot: &usize| self.done.iter().all(|batch| batch.slot != *slot);
+        (0..self.n_slots).find(is_free).expect("no more are submitted than there are slots")
     }
 
     /// Spans and ids of the batch to compute.
@@ -192,18 +215,20 @@ impl Course {
     /// Nobody waits for the results of those there are.
     pub(super) fn forget(&mut self) {
         self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
-        self.finish();
+        self.free.extend(self.done.drain(..));
     }
 
-    /// The results of the one that is done have been taken.
+    /// The results of the oldest that is done have been taken.
     pub(super) fn finish(&mut self) {
-        self.free.extend(self.done.take());
+        self.free.extend(self.done.pop_front());
     }
 
-    /// An epoch begins.
-    pub(super) fn restart(&mut self) {
+    /// An epoch begins. Returns how many were under way, which are begun again.
+    pub(super) fn restart(&mut self) -> usize {
+        let n_sent = self.sent.len();
         self.sent.clear();
         self.n_begun = 0;
+        n_sent
     }
 
     /// The nodes have forgotten everything, and those that are submitted build on that. `false` if there was nothing to
@@ -227,9 +252,9 @@ impl Course {
         (self.row_us > 0.0).then_some(us as u64)
     }
 
-    /// The oldest one that was begun is answered. Returns what was sent, and whether it only brings back what was lost; or,
-    /// if it is about pages that are read, whether nobody waits for it.
-    pub(super) fn answered(&mut self, now: u64) -> Option<(Sent, bool)> {
+    /// The oldest one that was begun is answered, by results in `slot`. Returns what was sent, and whether it only brings
+    /// back what was lost; or, if it is about pages that are read, whether nobody waits for it.
+    pub(super) fn answered(&mut self, now: u64, slot: usize) -> Option<(Sent, bool)> {
         let sent = self.sent.pop_front()?;
         if !sent.is_decoding && sent.n_rows >= ROWS_MIN {
             let row_us = now.saturating_sub(sent.begun_us) as f32 / sent.n_rows as f32;
@@ -240,7 +265,7 @@ impl Course {
         if is_again {
             self.n_owed = self.n_owed.saturating_sub(sent.n_rows);
         }
-        let batch = self.queue.pop_front().expect("what is sent is in the queue");
+        let mut batch = self.queue.pop_front().expect("what is sent is in the queue");
         let is_again = if sent.is_fetch { batch.is_forgotten } else { is_again };
         self.n_begun -= 1;
         for span in &batch.spans {
@@ -248,7 +273,10 @@ impl Course {
         }
         match sent.n_wanted == 0 || batch.is_forgotten {
             true => self.free.push(batch),
-            false => self.done = Some(batch),
+            false => {
+                batch.slot = slot;
+                self.done.push_back(batch);
+            }
         }
         Some((sent, is_again))
     }
@@ -304,7 +332,8 @@ impl Course {
                 .sum::<usize>()
             + batches.map(|batch| batch.keeps.capacity() * size_of::<FrameKeep>()).sum::<usize>()
             + self.reached.capacity() * size_of::<usize>()
-            + (self.queue.capacity() + self.free.capacity()) * size_of::<KeptBatch>()
+            + (self.queue.capacity() + self.done.capacity() + self.free.capacity())
+                * size_of::<KeptBatch>()
             + self.sent.capacity() * size_of::<Sent>()
     }
 }
@@ -333,7 +362,7 @@ mod tests {
                 FrameSpan { stream: 0, wants: FrameWants::None, pos, n_rows: rows, is_long: false };
             course.submit((&[span], &vec![7; rows.into()]), (&[], &[]), None);
             assert!(course.begin_next(1000));
-            course.answered(1000 + us).unwrap();
+            course.answered(1000 + us, 0).unwrap();
             course.again_us(2)
         };
         assert_eq!(run(0, 1, 900), None);

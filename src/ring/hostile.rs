@@ -35,13 +35,15 @@ const HEAP_MAX: usize = 4 * FRAME_MAX;
 /// Both neighbours: what they have sent, and what they were sent.
 struct Neighbours {
     inbox: VecDeque<Vec<u8>>,
+    events: VecDeque<Event>,
     outbox: Vec<Vec<u8>>,
     buffer: Vec<u8>,
 }
 
 impl Neighbours {
     fn new() -> Neighbours {
-        Neighbours { inbox: VecDeque::new(), outbox: Vec::new(), buffer: vec![0; FRAME_MAX] }
+        let (inbox, events) = (VecDeque::new(), VecDeque::new());
+        Neighbours { inbox, events, outbox: Vec::new(), buffer: vec![0; FRAME_MAX] }
     }
 }
 
@@ -65,7 +67,7 @@ impl Link for Neighbours {
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
 
     fn is_up(&mut self, _: Side) -> bool {
@@ -541,5 +543,43 @@ fn a_master_names_the_node_that_cannot_take_its_layers() {
         // Another split may fit.
         master.assign(line(0), vec![0..1, 1..2]);
         assert_eq!(master.poll(400_000, &mut link, &mut layers), MasterStep::Idle);
+    }
+}
+
+/// Somebody who has the key, and does not fit, ends a master that forms its ring, and says why; one whose ring was open
+/// hears of it, and goes on asking.
+#[test]
+fn who_does_not_fit_ends_no_ring_that_was_open() {
+    let refused = || Event::Refused { what: "stray is refused".to_owned(), is_final: true };
+    for is_forming in [true, false] {
+        let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
+        let mut master = master(None);
+        assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
+        if is_forming {
+            link.events.push_back(refused());
+            let step = master.poll(2, &mut link, &mut layers);
+            assert_eq!(step, MasterStep::Failed(RingError::Refused("stray is refused".to_owned())));
+            continue;
+        }
+        link.inbox.push_back(open(5, &[line(0), line(1)]));
+        assert_eq!(master.poll(2, &mut link, &mut layers), MasterStep::Idle);
+        assert!(master.is_open());
+        // The worker is gone, and others answer in its place.
+        link.events.extend([Event::Reset(Side::Next), refused()]);
+        assert_eq!(master.poll(3, &mut link, &mut layers), MasterStep::Idle);
+        let lacks = NodeLine { status: Status::Lacks, ..line(1) };
+        let other = NodeLine { layers: 3..4, ..line(1) };
+        for (now, stray) in [lacks, other].into_iter().enumerate() {
+            link.inbox.push_back(open(6, &[line(0), stray]));
+            let step = master.poll(400_000 * (1 + now as u64), &mut link, &mut layers);
+            assert_eq!(step, MasterStep::Idle);
+        }
+        let told: Vec<Notice> = std::iter::from_fn(|| master.notice()).collect();
+        let refusals = told.iter().filter(|notice| matches!(notice, Notice::Refused(_)));
+        assert_eq!(refusals.count(), 3, "{told:?}");
+        assert!(!master.is_open());
+        link.inbox.push_back(open(6, &[line(0), line(1)]));
+        assert_eq!(master.poll(2_000_000, &mut link, &mut layers), MasterStep::Idle);
+        assert!(master.is_open());
     }
 }

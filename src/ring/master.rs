@@ -16,11 +16,10 @@ use super::options::{MasterOptions, MasterStep};
 use super::pages::{PagesOut, Tables};
 use super::patience::{Patience, Ups};
 use super::times::Times;
-use super::{Link, NodeLine, Notice, RingError, Rows, Side};
+use super::{Link, NodeLine, Notice, RingError, Rows, Setbacks, Side};
 use crate::wire::frame::{
     self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Repr, WorkFigures,
 };
-use crate::wire::hello::Name;
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
@@ -58,6 +57,7 @@ pub(crate) struct Master {
     scratch: Vec<u8>,
     /// Which layers the nodes have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
+    setbacks: Setbacks,
     course: Course,
     tables: Tables,
     pages_out: PagesOut,
@@ -72,6 +72,8 @@ pub(crate) struct Master {
     polled_us: u64,
     reopened_us: Option<u64>,
     failure: Option<RingError>,
+    /// Whether the ring is opened as somebody asked for other layers, who has to hear that a node does not take its part.
+    is_asked: bool,
     notices: VecDeque<Notice>,
     times: Times,
 }
@@ -98,6 +100,7 @@ impl Master {
             all_moved: None,
             scratch: vec![0; frame::HEADER_LEN + moving::KV_BYTES],
             assigned: Vec::new(),
+            setbacks: Setbacks::default(),
             course: Course::new(&sizes, window),
             tables: Tables::new(&sizes),
             pages_out: PagesOut::new(),
@@ -110,6 +113,7 @@ impl Master {
             polled_us: 0,
             reopened_us: None,
             failure: None,
+            is_asked: false,
             notices: VecDeque::with_capacity(16),
             times: Times::default(),
             options,
@@ -153,6 +157,11 @@ impl Master {
         !self.is_open() || self.all_moved == Some(false)
     }
 
+    /// Whether frames are taken: results one at a time while batches are begun, all while the nodes are to get other layers.
+    fn is_listening(&self) -> bool {
+        !self.course.is_done() || self.is_opening() || self.held_us.is_some()
+    }
+
     /// Whether all batches that were begun have been round.
     fn is_still(&self) -> bool {
         let is_idle = self.work == MasterTask::Nothing && self.course.n_sent() == 0;
@@ -162,6 +171,7 @@ impl Master {
     /// What this node had stored is lost: the ring is opened anew, and all is lost.
     pub(crate) fn begin_anew(&mut self) {
         self.earlier = None;
+        self.setbacks.failures += 1;
         self.reopen(self.polled_us);
     }
 
@@ -243,6 +253,16 @@ impl Master {
         self.work = MasterTask::Sending;
     }
 
+    /// Which of the rows that were put are the results of [`MasterStep::Done`]: the first of them.
+    pub(crate) fn result_row(&self) -> usize {
+        self.course.slot() * usize::from(self.options.sizes.max_logits)
+    }
+
+    /// So many rows are put at most.
+    pub(crate) fn n_result_rows(&self) -> usize {
+        course::slots(self.window) * usize::from(self.options.sizes.max_logits)
+    }
+
     /// The results of [`MasterStep::Done`] have been taken.
     pub(crate) fn finish(&mut self) {
         self.course.finish();
@@ -267,9 +287,10 @@ impl Master {
         let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
         if pause_us > PAUSE_US {
             self.patience.pause(pause_us);
+            self.held_us = self.held_us.map(|since| since + pause_us);
         }
         self.take_events(now, link);
-        while (!self.course.is_done() || self.is_opening()) && self.receive(now, link, rows) {}
+        while self.is_listening() && self.receive(now, link, rows) {}
         if let Some(failure) = self.failure.clone() {
             return MasterStep::Failed(failure);
         }
@@ -350,10 +371,6 @@ impl Master {
         self.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
 
-    fn trouble(&mut self, name: &str) {
-        self.patience.blame(|| format!("nothing is heard of {name}"));
-    }
-
     fn tell(&mut self, notice: Notice) {
         if self.notices.len() == self.notices.capacity() {
             self.notices.pop_front();
@@ -385,9 +402,10 @@ impl Master {
         // A ring that breaks at once again is not opened in a frenzy.
         let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
         self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
+        self.setbacks.openings_put_off += u64::from(is_recent);
         self.reopened_us = Some(now);
         self.all_moved = None;
-        self.course.restart();
+        self.setbacks.batches_lost += self.course.restart() as u64;
         if self.earlier.is_none() {
             self.lose();
         }
@@ -456,23 +474,6 @@ impl Master {
         }
     }
 
-    /// A place that is a team says what its boards do.
-    fn hear_of_boards(&mut self, report: BoardsReport) {
-        match self.reports.iter_mut().find(|known| known.name == report.name) {
-            Some(known) => *known = report,
-            None => {
-                self.reports.push(report);
-                let is_node = |name: &Name| self.lines.iter().any(|line| line.name == *name);
-                self.reports.retain(|report| is_node(&report.name));
-            }
-        }
-    }
-
-    /// What places that are teams have said of their boards, some of which may be nodes no more.
-    pub(crate) fn reports(&self) -> &[BoardsReport] {
-        &self.reports
-    }
-
     /// OPEN has been round.
     fn opened(&mut self, now: u64, frame: &Frame<'_>) -> Result<(), Broken> {
         if !matches!(self.phase, Phase::Opening(_)) {
@@ -497,12 +498,13 @@ impl Master {
                 }
                 return Ok(());
             }
-            failure => self.failure = failure,
+            Some(error) => {
+                self.does_not_fit(error);
+                return Ok(());
+            }
+            None => {}
         }
-        if self.failure.is_some() {
-            return Ok(());
-        }
-        self.lines = lines;
+        (self.lines, self.failure, self.is_asked) = (lines, None, false);
         self.patience.opened(now);
         match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
             true => {
@@ -532,7 +534,10 @@ impl Master {
         let Phase::Moving(moving, patience) = &self.phase else { return };
         match moving {
             Moving::Sending if moving::send(self.epoch, link, rows) => self.phase.sent(now),
-            _ if patience.is_over(now) => self.reopen(now),
+            _ if patience.is_over(now) => {
+                self.setbacks.moves_given_up += 1;
+                self.reopen(now);
+            }
             Moving::Sending | Moving::Waiting => {}
             Moving::Ending => {
                 let Some(out) = link.reserve() else { return };
@@ -569,7 +574,9 @@ impl Master {
         {
             return Err(Broken("a result of another batch"));
         }
-        if self.incoming.take(frame, header, &self.options.sizes, rows)? {
+        let sizes = &self.options.sizes;
+        self.incoming.put_from(self.course.free_slot() * usize::from(sizes.max_logits));
+        if self.incoming.take(frame, header, sizes, rows)? {
             self.complete(now);
         }
         Ok(())
@@ -577,7 +584,8 @@ impl Master {
 
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
-        let Some((sent, is_again)) = self.course.answered(now) else { return };
+        let slot = self.incoming.first_row() / usize::from(self.options.sizes.max_logits).max(1);
+        let Some((sent, is_again)) = self.course.answered(now, slot) else { return };
         if is_again && !sent.is_fetch {
             return self.patience.replayed(now, sent.n_rows);
         }

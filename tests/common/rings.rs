@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use leap::engine::ring::{
     Change, ChangesBy, Held, Limits, MachineReading, OtherLayers, ResplitError, RingOptions,
+    Setbacks,
 };
 use leap::engine::team::{MemberOptions, TeamOptions};
 use leap::engine::{Cache, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
@@ -102,6 +103,12 @@ impl Drop for Workers {
             thread.join().unwrap();
         }
     }
+}
+
+/// No batch of a ring was computed again, and no patience was spent, unless a link failed, as on a machine that stood still.
+pub(crate) fn assert_nothing_lost(engine: &Engine) {
+    let setbacks = engine.ring().unwrap().setbacks();
+    assert!(setbacks.failures > 0 || *setbacks == Setbacks::default(), "{setbacks:?}");
 }
 
 /// Has layers of a ring's nodes move, a move at a time.

@@ -24,7 +24,7 @@ use crate::model::{
     Batch, ForwardError, KV_PAGE, PackReport, PageChange, Share, Span, Stage, StageInfo,
     Transformer,
 };
-use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Times};
+use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Times};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
@@ -122,7 +122,7 @@ enum Goal {
     Open,
     /// What the layers of those who leave have stored is where it belongs, or it is this late.
     HandedOver(Instant),
-    /// No batch is in flight, or the next result has to be collected before others can come.
+    /// No batch is in flight.
     Still,
     /// There is room for another batch, and nothing that could be computed meanwhile.
     Room,
@@ -195,13 +195,14 @@ impl RingMaster {
             timeout_us: options.timeout.map(|timeout| timeout.as_micros() as u64),
             epoch: options.epoch,
         });
+        let n_rows = master.n_result_rows();
         Ok(RingMaster {
             // Those that there are, the caller has told.
             n_told: endpoint.notices().len(),
             node: Node::new(endpoint, None)?,
             name: options.name,
             master,
-            returned: Returned::new(plan.max_logits, header.dim, options.wire),
+            returned: Returned::new(n_rows, header.dim, options.wire),
             spans: Vec::with_capacity(plan.max_batch),
             is_taken: false,
             batch: Batch::with_capacity(plan.max_batch),
@@ -235,7 +236,7 @@ impl RingMaster {
     /// Waits once more until the ring is complete, with new patience.
     #[cfg(feature = "serve")]
     pub(in crate::engine) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        self.master.be_patient();
+        self.master.ask_again();
         self.drive(seat, Goal::Open)
     }
 
@@ -269,16 +270,17 @@ impl RingMaster {
         layers: &[Range<usize>],
         prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        check_split(layers, self.lines().len(), seat.about().header.n_layers)?;
-        check_fixed(self.lines(), layers)?;
-        let lines = self.lines().iter();
-        let before: Vec<Range<usize>> =
-            lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
-        let is_interrupted = self.is_interrupted;
+        self.check(seat, layers)?;
         // What is in flight would be lost, and computed again.
         if !self.master.hold() {
             self.drive(seat, Goal::Still).inspect_err(|_| self.master.go_on())?;
         }
+        // Meanwhile the ring may have become another one.
+        self.check(seat, layers).inspect_err(|_| self.master.go_on())?;
+        let lines = self.lines().iter();
+        let before: Vec<Range<usize>> =
+            lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
+        let is_interrupted = self.is_interrupted;
         let assigned = self.assign(seat, layers, (prepare, &is_interrupted));
         let result = assigned.and_then(|report| {
             self.drive(seat, Goal::Open)?;
@@ -290,13 +292,19 @@ impl RingMaster {
                 self.assign(seat, &before, (prepare, &|| false))?;
                 self.drive(seat, Goal::Open)?;
             }
-            // Nobody waits until it is open.
-            Err(ResplitError::Step(StepError::Interrupted)) => {
+            // Nobody waits until it is open. Of a move under way all would be lost: it goes on.
+            Err(ResplitError::Step(StepError::Interrupted)) if !self.master.is_moving() => {
                 self.assign(seat, &before, (prepare, &|| false))?;
             }
             _ => {}
         }
         result
+    }
+
+    /// Whether `layers` are a split of the ring as it is.
+    fn check(&self, seat: &Seat<'_>, layers: &[Range<usize>]) -> Result<(), ResplitError> {
+        check_split(layers, self.lines().len(), seat.about().header.n_layers)?;
+        check_fixed(self.lines(), layers)
     }
 
     /// Takes this node's part of `layers`, and begins to open the ring with them.
@@ -360,6 +368,11 @@ impl RingMaster {
         self.master.times()
     }
 
+    /// What the ring has lost, put off or given up since it was formed. Nothing where nothing failed.
+    pub fn setbacks(&self) -> &Setbacks {
+        self.master.setbacks()
+    }
+
     /// Forgets the times so far.
     pub fn start_times(&mut self) {
         self.master.start_times();
@@ -408,7 +421,7 @@ impl RingMaster {
         self.spans.extend(self.master.spans().iter().map(frames::from_frame));
         let wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
         loop {
-            let (precision, rows) = self.returned.first(wanted);
+            let (precision, rows) = self.returned.rows(self.master.result_row(), wanted);
             match seat.classify(precision, rows).map(|_| ()) {
                 Ok(()) => {
                     self.is_taken = true;
@@ -504,7 +517,7 @@ impl RingMaster {
                 MasterStep::Fetch => self.fetch(seat),
                 MasterStep::Lost => self.is_lost = true,
                 // Whoever waits for something else takes the result next, unless it is a ring.
-                MasterStep::Done if matches!(goal, Goal::Still | Goal::Room | Goal::Done) => {
+                MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => {
                     return Ok(());
                 }
                 MasterStep::Failed(error) => return Err(StepError::Ring(error)),

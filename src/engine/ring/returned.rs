@@ -8,25 +8,25 @@ use crate::ring::{Held, Rows};
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes};
 
-/// The rows of the last result, as they came.
+/// The rows of results, as they came.
 pub(super) struct Returned {
     precision: Precision,
     row_bytes: usize,
-    /// `[max_logits, row_bytes]`.
+    /// `[n_rows, row_bytes]`.
     bytes: Vec<u8>,
 }
 
 impl Returned {
     /// None yet.
-    pub(super) fn new(max_logits: usize, dim: usize, wire: Dtype) -> Returned {
+    pub(super) fn new(n_rows: usize, dim: usize, wire: Dtype) -> Returned {
         let precision = frames::precision(wire);
         let row_bytes = dim * precision.bytes();
-        Returned { precision, row_bytes, bytes: vec![0; max_logits * row_bytes] }
+        Returned { precision, row_bytes, bytes: vec![0; n_rows * row_bytes] }
     }
 
-    /// The first `n`.
-    pub(super) fn first(&self, n: usize) -> (Precision, &[u8]) {
-        (self.precision, &self.bytes[..n * self.row_bytes])
+    /// `n` of them, from `first` on.
+    pub(super) fn rows(&self, first: usize, n: usize) -> (Precision, &[u8]) {
+        (self.precision, &self.bytes[first * self.row_bytes..][..n * self.row_bytes])
     }
 }
 

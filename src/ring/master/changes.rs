@@ -12,12 +12,17 @@ use crate::ring::{Member, NodeLine};
 const HOLD_MAX_US: u64 = 60_000_000;
 
 impl Master {
-    /// The nodes are to get other layers: until they do, no batch is begun. `true` once all that were have been
-    /// answered, or that need not be waited for.
+    /// The nodes are to get other layers: until they do, no batch is begun, and results are put aside that come. `true` once
+    /// all that were begun have been answered and a move under way is over, or neither need be waited for.
     pub(crate) fn hold(&mut self) -> bool {
         let since = *self.held_us.get_or_insert(self.polled_us);
-        let is_in_vain = !self.is_open() || self.patience.is_troubled();
-        is_in_vain || self.is_still() || self.polled_us > since + HOLD_MAX_US
+        let is_in_vain = self.patience.is_troubled() || self.polled_us > since + HOLD_MAX_US;
+        match self.phase {
+            Phase::Opening(_) => true,
+            // What has moved so far would be lost.
+            Phase::Moving(..) => is_in_vain,
+            Phase::Open => is_in_vain || self.is_still(),
+        }
     }
 
     /// They do not get them after all.
@@ -32,7 +37,10 @@ impl Master {
             Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
             // Nothing has been computed since the last move was begun.
             Phase::Opening(_) => self.earlier.take(),
-            Phase::Open | Phase::Moving(..) => None,
+            Phase::Open | Phase::Moving(..) => {
+                self.setbacks.drains_given_up += 1;
+                None
+            }
         };
         self.earlier.as_ref().map(Earlier::epoch)
     }
@@ -41,7 +49,7 @@ impl Master {
     /// that, and streams go on. Without any each node has what its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.assigned, self.failure) = (line, assigned, None);
-        self.held_us = None;
+        (self.held_us, self.is_asked) = (None, true);
         self.patience.assigned(self.polled_us);
         // This ring did not break: it is opened at once, however recent the last time is.
         self.reopened_us = None;
@@ -73,6 +81,13 @@ impl Master {
     /// Whoever is away is going to be replaced: the time for that begins anew.
     pub(crate) fn be_patient(&mut self) {
         self.patience.rest(self.polled_us);
+    }
+
+    /// Asks for the ring once more, with new patience, whatever was said before.
+    #[cfg(feature = "serve")]
+    pub(crate) fn ask_again(&mut self) {
+        self.failure = None;
+        self.be_patient();
     }
 
     /// What [`Master::assign`] was given last; empty if nothing.

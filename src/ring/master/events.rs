@@ -2,7 +2,9 @@
 
 use super::Master;
 use crate::ring::moving::Phase;
-use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Side};
+use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Setbacks, Side};
+use crate::wire::frame::BoardsReport;
+use crate::wire::hello::Name;
 
 impl Master {
     pub(super) fn take_events(&mut self, now: u64, link: &mut impl Link) {
@@ -34,6 +36,19 @@ impl Master {
         }
     }
 
+    /// The nodes that answer are no ring. Nobody changed a setting of one that was open: somebody else answers, or a node
+    /// came back otherwise. It is asked again, as that may pass.
+    pub(super) fn does_not_fit(&mut self, error: RingError) {
+        if !self.was_open || self.is_asked {
+            self.failure = Some(error);
+            return;
+        }
+        let what = error.to_string();
+        if self.patience.refuse(what.clone()) {
+            self.tell(Notice::Refused(what));
+        }
+    }
+
     /// The name of a neighbour, as far as it is known.
     fn neighbour(&self, side: Side) -> String {
         let (line, label, unknown) = match side {
@@ -52,6 +67,34 @@ impl Master {
         self.options.leaves_out && !self.was_open && line.name != self.options.line.name
     }
 
+    /// Something failed: who is to blame until the ring is whole.
+    pub(super) fn trouble(&mut self, name: &str) {
+        self.setbacks.failures += 1;
+        self.patience.blame(|| format!("nothing is heard of {name}"));
+    }
+
+    /// A place that is a team says what its boards do.
+    pub(super) fn hear_of_boards(&mut self, report: BoardsReport) {
+        match self.reports.iter_mut().find(|known| known.name == report.name) {
+            Some(known) => *known = report,
+            None => {
+                self.reports.push(report);
+                let is_node = |name: &Name| self.lines.iter().any(|line| line.name == *name);
+                self.reports.retain(|report| is_node(&report.name));
+            }
+        }
+    }
+
+    /// What places that are teams have said of their boards, some of which may be nodes no more.
+    pub(crate) fn reports(&self) -> &[BoardsReport] {
+        &self.reports
+    }
+
+    /// What the ring has lost or put off.
+    pub(crate) fn setbacks(&self) -> &Setbacks {
+        &self.setbacks
+    }
+
     pub(super) fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
         let index = self.lines.iter().position(|line| line.name == reporter);
         let before = index.and_then(|index| self.lines.get(index.checked_sub(1)?));
@@ -64,6 +107,7 @@ impl Master {
             Reason::Back => self.tell(Notice::Back(name)),
             Reason::Reset => self.reset(now, name),
             Reason::Lost => {
+                self.setbacks.failures += 1;
                 self.patience.blame(|| format!("{reporter} begins anew"));
                 self.tell(Notice::Anew(reporter.to_owned()));
                 self.reopen(now);

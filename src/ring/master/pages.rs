@@ -31,7 +31,9 @@ impl Master {
 
     /// The nodes have forgotten everything.
     pub(super) fn lose(&mut self) {
-        self.is_lost |= self.course.lose();
+        let is_lost = self.course.lose();
+        self.setbacks.streams_lost += u64::from(is_lost);
+        self.is_lost |= is_lost;
         self.tables.clear();
     }
 }

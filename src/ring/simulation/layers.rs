@@ -85,14 +85,15 @@ impl Layers {
     }
 
     fn read(&mut self, first: usize, bytes: &[u8]) {
-        self.x.resize(first, 0);
-        for row in bytes.chunks_exact(self.dim * 4) {
+        let rows = bytes.chunks_exact(self.dim * 4);
+        self.x.resize(self.x.len().max(first + rows.len()), 0);
+        for (x, row) in self.x[first..].iter_mut().zip(rows) {
             let (words, rest) = row.as_chunks::<8>();
             let value = u64::from_le_bytes(words[0]);
             // The row's other bytes are made from the first.
             let fill = value as u8;
             assert!(rest.iter().all(|&b| b == fill) && words[1..].iter().all(|w| *w == [fill; 8]));
-            self.x.push(value);
+            *x = value;
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::ring::{Held, Notice};
+use crate::ring::{Held, Notice, Setbacks};
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
 use crate::transport::loopback::Network;
@@ -357,6 +357,30 @@ fn nodes_take_other_layers_while_streams_go_on() {
         assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
         // What was stored has moved with the layers.
         assert!(ring.has_computed_once(), "{n_nodes} nodes");
+        assert_eq!(ring.master.setbacks(), &Setbacks::default(), "{n_nodes} nodes");
+    }
+}
+
+/// Batches of several streams are under way when the layers move, and moves begin while others are under way.
+#[test]
+fn a_ring_that_gets_other_layers_again_and_again_loses_and_waits_for_nothing() {
+    for n_nodes in 2..=5 {
+        let mut shape = Scenario::quiet(n_nodes).shape;
+        shape.n_predict = 40;
+        let mut ring = Ring::new(shape, Faults::NONE);
+        let n_layers: u32 = ring.shape.layers.iter().sum();
+        let others = n_nodes as u32 - 1;
+        let masters: Vec<u32> =
+            (0..n_nodes).map(|i| if i == 0 { n_layers - others } else { 1 }).collect();
+        let lasts: Vec<u32> = masters.iter().rev().copied().collect();
+        let wishes = ring.shape.layers.clone();
+        for split in [masters, lasts, wishes].iter().cycle().take(12) {
+            ring.coming.push_back(Change::Layers(split.clone()));
+            assert_eq!(ring.run_to(ring.now() + 20_000), None, "{n_nodes} nodes");
+        }
+        let answers = ring.run_to(ring.now() + 600_000_000);
+        assert_eq!(answers, Some(ring.wanted()), "{n_nodes} nodes");
+        assert_eq!(ring.master.setbacks(), &Setbacks::default(), "{n_nodes} nodes");
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored, mix};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Topology, Worker,
-    WorkerStep,
+    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Topology,
+    Worker, WorkerStep,
 };
 use crate::transport::fault::Dice;
 use crate::transport::link::{LinkConfig, Links};
@@ -400,6 +400,11 @@ impl MasterNode {
         self.is_lost = true;
     }
 
+    /// What its ring has lost or put off.
+    pub(super) fn setbacks(&self) -> &Setbacks {
+        self.master.setbacks()
+    }
+
     /// Whether it can become another ring now.
     pub(super) fn hold(&mut self) -> bool {
         self.master.hold()
@@ -536,7 +541,7 @@ impl MasterNode {
     }
 
     fn collect(&mut self) {
-        let mut values = self.returned.iter();
+        let mut values = self.returned[self.master.result_row()..].iter();
         for span in self.master.spans() {
             let lane = &mut self.lanes[usize::from(span.stream)];
             assert!(lane.is_waiting);

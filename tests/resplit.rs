@@ -1,0 +1,73 @@
+//! Layers that move while batches are in flight: nothing is computed twice, and nothing is waited for that nobody needs.
+
+mod common;
+
+use common::jobs::{Ear, Heard};
+use common::models::package;
+use common::rings::{Recipe, assert_nothing_lost};
+use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
+use leap::internals::wire::Dtype;
+
+fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
+    Recipe {
+        model: package("models/demo.bin"),
+        kv: KvKind::F16,
+        cuts: cuts.to_vec(),
+        is_tcp: false,
+        has_key: false,
+        wire: Dtype::F32,
+        batch: 9,
+        n_streams: 4,
+        max_logits: 9,
+        cache: None,
+        own_file: None,
+        teams: teams.iter().map(|shares| shares.to_vec()).collect(),
+        kv_tokens: None,
+        prefixes: None,
+    }
+}
+
+/// Answers to prompts of several lengths; `each_step` may do something to the engine.
+fn answers(engine: &mut Engine, mut each_step: impl FnMut(&mut Engine, usize)) -> Vec<Heard> {
+    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+    let job = |n: u32| {
+        let ids: Vec<u32> = (0..n).map(|i| i * 53 % 700 + 3).collect();
+        Job { n_predict: 16, ..Job::new(ids) }
+    };
+    let jobs = [31, 4, 23, 12, 40, 7].map(|n| scheduler.submit(job(n)));
+    let mut ear = Ear::default();
+    let mut n_steps = 0;
+    while !scheduler.is_idle() {
+        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        n_steps += 1;
+        each_step(engine, n_steps);
+    }
+    jobs.iter().map(|job: &JobId| ear.0.remove(job).unwrap()).collect()
+}
+
+#[test]
+fn a_split_amid_batches_of_many_streams_keeps_every_result() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let one: &[u16] = &[1];
+    let rings: [&[&[u16]]; 2] = [&[], &[one, one, &[1, 1]]];
+    for teams in rings {
+        let ring = recipe(&[2, 4], teams);
+        let (mut engine, _workers) = ring.ring();
+        let mut n_moves = 0;
+        let found = answers(&mut engine, |engine, n_steps| {
+            if n_steps % 3 == 0 {
+                // Of a place that is a team the layers stay.
+                let cut = 1 + n_steps / 3 % 3;
+                engine.resplit(&[0..cut, cut..4, 4..6], &ring.place(0)).unwrap();
+                n_moves += 1;
+            }
+        });
+        for (found, alone) in found.iter().zip(&alone) {
+            assert!(found.ids == alone.ids, "{teams:?}");
+            let [found, alone] = [found, alone].map(|heard| heard.figures.unwrap().prompt_tokens);
+            assert_eq!(found, alone, "{teams:?}");
+        }
+        assert!(n_moves > 5, "{n_moves}");
+        assert_nothing_lost(&engine);
+    }
+}
