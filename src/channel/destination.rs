@@ -3,12 +3,14 @@
 //! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another one that
 //! has the key. So it names its destination. Where addresses are translated on the way (containers, public addresses
 //! of machines in the cloud) that is none of this board's, and nobody here can tell; but an address beside this
-//! board's own is another board's.
+//! board's own, in the network of the interface that has it, is another board's. Networks behind a router count as
+//! translated: from here they look the same.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
+use crate::sys::net;
 use crate::wire::noise::Message;
 
 /// Greetings of this process that are remembered: more than it has under way.
@@ -29,7 +31,7 @@ pub(super) fn remember(greeting: &Message) {
 /// Whether a greeting for `to` that arrived `at` this board is to be answered.
 pub(super) fn is_meant(greeting: &Message, to: SocketAddr, at: SocketAddr) -> bool {
     let (to, at) = (plain(to), plain(at));
-    to == at || !(is_near(to.ip(), at.ip()) || is_own(greeting))
+    to == at || !(is_near(to.ip(), at.ip(), net::prefix_len(at.ip())) || is_own(greeting))
 }
 
 fn is_own(greeting: &Message) -> bool {
@@ -40,12 +42,17 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Whether both are addresses of one network, as far as that can be seen.
-fn is_near(a: IpAddr, b: IpAddr) -> bool {
+/// Whether both are addresses of one network, whose addresses have their first `prefix_len` bits in common. Where that is
+/// not known it is what most networks have.
+fn is_near(a: IpAddr, b: IpAddr, prefix_len: Option<u32>) -> bool {
     match (a, b) {
         _ if a.is_loopback() || b.is_loopback() => a.is_loopback() && b.is_loopback(),
-        (IpAddr::V4(a), IpAddr::V4(b)) => a.octets()[..3] == b.octets()[..3],
-        (IpAddr::V6(a), IpAddr::V6(b)) => a.octets()[..8] == b.octets()[..8],
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            (a.to_bits() ^ b.to_bits()).leading_zeros() >= prefix_len.unwrap_or(24)
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            (a.to_bits() ^ b.to_bits()).leading_zeros() >= prefix_len.unwrap_or(64)
+        }
         _ => false,
     }
 }
@@ -75,6 +82,25 @@ mod tests {
         ] {
             assert_eq!(is_meant(&stranger, at(to), at(arrived)), wanted, "{to} {arrived}");
         }
+    }
+
+    #[test]
+    fn neighbours_are_those_of_the_interfaces_network() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (a, b, prefix_len, wanted) in [
+            ("10.0.5.7", "10.0.0.7", None, false),
+            ("10.0.5.7", "10.0.0.7", Some(16), true),
+            ("10.1.0.7", "10.0.0.7", Some(16), false),
+            ("10.0.0.130", "10.0.0.7", Some(25), false),
+            ("10.0.0.8", "10.0.0.7", Some(32), false),
+            ("9.0.0.8", "10.0.0.7", Some(0), true),
+            ("fd00:0:0:1::1", "fd00::2", None, false),
+            ("fd00:0:0:1::1", "fd00::2", Some(48), true),
+        ] {
+            assert_eq!(is_near(ip(a), ip(b), prefix_len), wanted, "{a} {b} {prefix_len:?}");
+        }
+        assert_eq!(net::prefix_len(ip("127.0.0.1")), Some(8));
+        assert_eq!(net::prefix_len(ip("3.14.15.92")), None);
     }
 
     #[test]

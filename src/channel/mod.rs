@@ -256,7 +256,7 @@ fn check(bytes: &[u8], purpose: Purpose) -> Result<(), ChannelError> {
 /// Writes all of `bytes`. An end that takes nothing for [`SILENCE`] is a timeout.
 fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).map_err(|e| match e.kind() {
-        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        ErrorKind::WouldBlock => net::timed_out(SILENCE),
         _ => e,
     })
 }
@@ -287,20 +287,28 @@ fn read_within(
 ) -> Result<(), ChannelError> {
     let start = Instant::now();
     let mut heard = start;
-    let is_late =
-        |heard: Instant| start.elapsed() >= within.all || heard.elapsed() >= within.silence;
+    // Which of both waits is over.
+    let late_after = |heard: Instant| match () {
+        () if start.elapsed() >= within.all => Some(within.all),
+        () if heard.elapsed() >= within.silence => Some(within.silence),
+        () => None,
+    };
     while !out.is_empty() {
         if is_interrupted() {
             return Err(ChannelError::Interrupted);
         }
         match stream.read(out) {
             Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Ok(_) if is_late(heard) => return Err(io::Error::from(ErrorKind::TimedOut).into()),
-            Ok(n) => (out, heard) = (&mut out[n..], Instant::now()),
+            Ok(n) => {
+                if let Some(after) = late_after(heard) {
+                    return Err(net::timed_out(after).into());
+                }
+                (out, heard) = (&mut out[n..], Instant::now());
+            }
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if is_late(heard) {
-                    return Err(io::Error::from(ErrorKind::TimedOut).into());
+                if let Some(after) = late_after(heard) {
+                    return Err(net::timed_out(after).into());
                 }
             }
             Err(e) => return Err(e.into()),

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{ANSWER_MAX, Refusal, SILENCE};
+use crate::sys::net;
 
 /// Bytes of the longest line that says what is being done.
 const WORD_MAX: u64 = 4096;
@@ -18,10 +19,15 @@ pub(crate) fn ask(
     request: &str,
     hear: &mut dyn FnMut(&str),
 ) -> io::Result<Result<String, Refusal>> {
-    attempt(path, request, hear).map_err(|e| match e.kind() {
-        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
-        _ => e,
-    })
+    attempt(path, request, hear).map_err(in_words)
+}
+
+/// A socket's timeout comes as if it could not wait, which tells a person nothing.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => net::timed_out(SILENCE),
+        _ => error,
+    }
 }
 
 fn attempt(
@@ -48,4 +54,17 @@ fn attempt(
     let mut text = String::new();
     answer.take(ANSWER_MAX as u64).read_to_string(&mut text)?;
     Ok(if code == 0 { Ok(text) } else { Err(Refusal { code, why: text }) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_master_that_is_silent_is_a_timeout_in_words() {
+        let system = io::Error::from_raw_os_error(11);
+        let error = in_words(system);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(error.to_string(), "timed out after 10 s");
+    }
 }

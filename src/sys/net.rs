@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -26,6 +26,11 @@ pub const MESSAGE_BYTES: usize = 1 << 16;
 const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
 pub const POLLED_MAX: usize = 64;
+
+/// The error of a wait that was too long.
+pub fn timed_out(after: Duration) -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("timed out after {} s", after.as_secs()))
+}
 
 /// A Unix socket at `path` that listens, and that only this user may connect to from the first moment on.
 ///
@@ -327,6 +332,21 @@ pub fn broadcasts() -> io::Result<Vec<Ipv4Addr>> {
         }
     }
     Ok(found)
+}
+
+/// Bits of addresses that are the same in the network of `own`, an address of this machine; `None` if no interface has it.
+pub fn prefix_len(own: IpAddr) -> Option<u32> {
+    let ip = |address: Option<SockaddrStorage>| {
+        let address = address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    };
+    let mut interfaces = getifaddrs().ok()?;
+    let interface = interfaces.find(|interface| ip(interface.address) == Some(own))?;
+    match ip(interface.netmask)? {
+        IpAddr::V4(mask) => Some(mask.to_bits().leading_ones()),
+        IpAddr::V6(mask) => Some(mask.to_bits().leading_ones()),
+    }
 }
 
 /// Whether there is no file left for another socket: this process or the system has as many as it may.

@@ -198,3 +198,21 @@ fn a_port_for_something_else_says_so() {
     let why = friend(at, Purpose::Guesses).map(drop).unwrap_err();
     assert!(matches!(why, ChannelError::Purpose), "{why}");
 }
+
+#[test]
+fn an_end_that_is_silent_is_a_timeout_in_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (_silent, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+    let read = super::super::read_all(&mut stream, &mut [0], Duration::from_secs(1), &|| false);
+    assert_eq!(read.unwrap_err().to_string(), "timed out after 1 s");
+    // It takes nothing either: sooner or later there is no room.
+    stream.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+    let error = loop {
+        if let Err(e) = super::super::write(&mut stream, &[0; 1 << 16]) {
+            break e;
+        }
+    };
+    assert_eq!(error.to_string(), "timed out after 20 s");
+}
