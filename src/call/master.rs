@@ -58,6 +58,11 @@ impl CallError {
         matches!(self, CallError::Channel(ChannelError::Io(_)) | CallError::Busy(_))
     }
 
+    /// Whether the board said so, which has the key. Anything else anybody could have said in its place.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(self, CallError::Refused(_) | CallError::Busy(_))
+    }
+
     /// Whether the user ended it.
     pub(crate) fn is_interruption(&self) -> bool {
         matches!(self, CallError::Channel(ChannelError::Interrupted))

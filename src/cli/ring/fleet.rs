@@ -245,7 +245,7 @@ pub(super) fn known(
 
 /// Why a board does not do what it is told.
 pub(super) struct Failed {
-    /// Whether it may do so later.
+    /// Whether it may do so later. Whatever is said without proof of the key may pass, too: somebody else may answer.
     pub(super) may_pass: bool,
     /// Whether the user ended it.
     pub(super) is_interruption: bool,
@@ -263,7 +263,7 @@ pub(super) fn call<T>(
         at.map_err(|e| Failed { may_pass: true, is_interruption: false, why: e.to_string() })?;
     let called = Called::new(at, key, &is_interrupted);
     called.and_then(|mut called| talk(&mut called)).map_err(|e| Failed {
-        may_pass: e.may_pass(),
+        may_pass: e.may_pass() || !e.is_proven(),
         is_interruption: e.is_interruption(),
         why: e.to_string(),
     })
