@@ -218,6 +218,131 @@ fn strangers_do_not_end_a_master_that_waits_over_tcp() {
     check("tcp", [9103, 9104], pester_tcp);
 }
 
+/// Leads what two masters say astray for as long as each of them has not heard it `n` times: back to where it comes
+/// from, and to the other one. `ways` are the masters, and where each looks for its next node.
+fn mislead_udp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> bool) {
+    let sockets = ways.map(|(_, next)| UdpSocket::bind(next).unwrap());
+    for socket in &sockets {
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    }
+    let (mut room, mut heard) = ([0; 2048], [0; 2]);
+    while !is_over(heard[0].min(heard[1])) {
+        for way in 0..2 {
+            let Ok((n, from)) = sockets[way].recv_from(&mut room) else { continue };
+            heard[way] += 1;
+            for (socket, to) in [
+                (&sockets[way], from),
+                (&sockets[1 - way], ways[1 - way].0),
+                (&sockets[way], ways[way].0),
+            ] {
+                socket.send_to(&room[..n], to).unwrap();
+            }
+        }
+    }
+}
+
+/// The same of streams: what comes goes back, to the other master's stream, and to both masters' own doors.
+fn mislead_tcp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> bool) {
+    let listeners = ways.map(|(_, next)| TcpListener::bind(next).unwrap());
+    for listener in &listeners {
+        listener.set_nonblocking(true).unwrap();
+    }
+    let mut streams: [Vec<TcpStream>; 2] = [Vec::new(), Vec::new()];
+    let mut doors: Vec<TcpStream> = Vec::new();
+    let (mut room, mut heard) = ([0; 2048], [0; 2]);
+    while !is_over(heard[0].min(heard[1])) {
+        thread::sleep(Duration::from_millis(5));
+        for way in 0..2 {
+            if let Ok((stream, _)) = listeners[way].accept() {
+                stream.set_nonblocking(true).unwrap();
+                streams[way].push(stream);
+            }
+            let mut n = 0;
+            for mut stream in &streams[way] {
+                if n == 0 {
+                    n = stream.read(&mut room).unwrap_or(0);
+                }
+            }
+            if n == 0 {
+                continue;
+            }
+            heard[way] += 1;
+            doors.extend(ways.iter().filter_map(|(master, _)| TcpStream::connect(master).ok()));
+            // Whom they shut out says nothing any more.
+            for mut to in streams.iter().flatten().chain(&doors) {
+                let _ = to.write_all(&room[..n]);
+            }
+            if doors.len() > 8 {
+                doors.drain(..2);
+            }
+        }
+        streams.iter_mut().for_each(|streams| {
+            let gone = streams.len().saturating_sub(4);
+            streams.drain(..gone);
+        });
+    }
+}
+
+/// Two masters of one key, each of which knows its ring, hear only themselves and each other.
+fn check_misled(
+    transport: &str,
+    ports: [u16; 4],
+    mislead: fn([(SocketAddr, SocketAddr); 2], &dyn Fn(usize) -> bool),
+) {
+    let folder = Folder::new();
+    let key = folder.join("key");
+    fs::write(&key, KEY).unwrap();
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let at = ports.map(|port| SocketAddr::from(([127, 79, high, low], port)));
+    let ways = [(at[0], at[1]), (at[2], at[3])];
+    let file = |name: &str, kind: &str| folder.join(&format!("{name}.{kind}"));
+    let start_node = |name: &str, role: &str, way: usize| {
+        let (first, second) = ways[way];
+        let ring = format!("m{way} {first} 0..2\nw{way} {second} 2..6\n");
+        let node = format!("{}{way}", &role[..1]);
+        let mut command = leap();
+        command.args([role, DEMO, "--transport", transport, "--threads", "1", "--node", &node]);
+        command.arg("--key").arg(&key).arg("--ring").arg(folder.write(&node, ring));
+        if role == "master" {
+            command.args(["-p", "Once upon a time", "-n", "5", "--temp", "0"]);
+            command.args(["--ring-timeout", "200", "--control", "off"]);
+        }
+        Node::spawn(command, &file(name, "out"), &file(name, "err"))
+    };
+    let told = |name: &str| fs::read_to_string(file(name, "err")).unwrap();
+    let mut waiting = start_node("first", "master", 0);
+    let mut other = start_node("second", "master", 1);
+    let start = Instant::now();
+    let n_played = std::cell::Cell::new(0);
+    mislead(ways, &|n| {
+        n_played.set(n);
+        n >= 8 || start.elapsed() > PATIENCE
+    });
+    assert!(n_played.get() >= 8, "each master says something again and again: {}", n_played.get());
+    assert_eq!(waiting.0.try_wait().unwrap(), None, "it goes on waiting: {}", told("first"));
+    assert_eq!(other.0.try_wait().unwrap(), None, "it goes on waiting: {}", told("second"));
+    // The board comes that it waits for.
+    let worker = start_node("worker", "worker", 0);
+    while waiting.0.try_wait().unwrap().is_none() {
+        assert!(start.elapsed() < 2 * PATIENCE, "{}", told("first"));
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(waiting.0.wait().unwrap().code(), Some(0), "{}", told("first"));
+    drop(worker);
+    let text = fs::read_to_string(file("first", "out")).unwrap();
+    assert!(text.contains("in a green"), "{text}");
+}
+
+#[test]
+fn a_master_that_hears_itself_and_another_goes_on_and_opens_over_udp() {
+    check_misled("udp", [9110, 9111, 9112, 9113], mislead_udp);
+}
+
+#[test]
+fn a_master_that_hears_itself_and_another_goes_on_and_opens_over_tcp() {
+    check_misled("tcp", [9114, 9115, 9116, 9117], mislead_tcp);
+}
+
 /// A program that may open only so many files; a worker of the demo model has 14 of its own.
 fn with_files(n: u32, command: Command) -> Command {
     let mut limited = Command::new("sh");
