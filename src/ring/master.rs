@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::batch::{self, Broken, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
-use super::error::{misfit, refusal, strangers};
+use super::error::{misfit, strangers};
 use super::moving::{self, Earlier, Moving, Phase};
 use super::options::{MasterOptions, MasterStep};
 use super::pages::{PagesOut, Tables};
@@ -489,20 +489,9 @@ impl Master {
             }
             return Ok(());
         }
-        match misfit(&lines, &self.assigned, n_nodes, n_layers) {
-            Some(RingError::Node { line }) if self.leaves_out(&line) => {
-                // It is asked again until the ring is another one, or the node.
-                let (name, why) = (line.name.as_str().to_owned(), refusal(&line));
-                if self.patience.refuse(why.clone()) {
-                    self.tell(Notice::Unfit { name, why });
-                }
-                return Ok(());
-            }
-            Some(error) => {
-                self.does_not_fit(error);
-                return Ok(());
-            }
-            None => {}
+        if let Some(error) = misfit(&lines, &self.assigned, n_nodes, n_layers) {
+            self.does_not_fit(error);
+            return Ok(());
         }
         (self.lines, self.failure, self.is_asked) = (lines, None, false);
         self.patience.opened(now);

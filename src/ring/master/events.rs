@@ -1,6 +1,7 @@
 //! What links and other nodes say that breaks the ring, or mends it.
 
 use super::Master;
+use crate::ring::error::refusal;
 use crate::ring::moving::Phase;
 use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Setbacks, Side};
 use crate::wire::frame::BoardsReport;
@@ -39,6 +40,16 @@ impl Master {
     /// The nodes that answer are no ring. Nobody changed a setting of one that was open: somebody else answers, or a node
     /// came back otherwise. It is asked again, as that may pass.
     pub(super) fn does_not_fit(&mut self, error: RingError) {
+        if let RingError::Node { line } = &error
+            && self.leaves_out(line)
+        {
+            // It is asked again until the ring is another one, or the node.
+            let (name, why) = (line.name.as_str().to_owned(), refusal(line));
+            if self.patience.refuse(why.clone()) {
+                self.tell(Notice::Unfit { name, why });
+            }
+            return;
+        }
         if !self.was_open || self.is_asked {
             self.failure = Some(error);
             return;
