@@ -248,11 +248,17 @@ impl Boards {
 
     /// desk, which calls these.
     fn serve(&self, workers: &[usize], args: &[&str]) -> Served {
+        self.serve_from(self.ring.folder.path(), workers, args)
+    }
+
+    /// The same, with this folder for what it keeps.
+    fn serve_from(&self, cache: &Path, workers: &[usize], args: &[&str]) -> Served {
         let model = common::models::package("models/demo.bin");
         let place = |index: &usize| format!("127.0.0.1:{}", self.calls[*index]);
         let boards = workers.iter().map(place).collect::<Vec<_>>().join(",");
         let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
         let mut command = self.ring.leap(&["serve", model, "--listen", "127.0.0.1:0"]);
+        command.env("XDG_CACHE_HOME", cache);
         command.args(["--boards", &boards, "--key", key, "--objective", "memory"]);
         command.args(["--node", "desk", "--host", "127.0.0.1", "--port", &self.links[0]]);
         command.args([
@@ -411,6 +417,45 @@ fn a_second_master_takes_a_servers_boards_only_if_it_is_told_to_and_gives_them_b
         thread::sleep(Duration::from_millis(200));
     }
     served.said(" works for this master again");
+}
+
+/// Nothing can be kept below a file, as on a board whose file system is mounted to be read.
+#[test]
+fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
+    let boards = Boards::new();
+    let file = boards.ring.folder.write("no-folder", "");
+    let mut worker = Some(boards.worker(0));
+    let args = ["--rebalance-after", "off", "--ring-timeout", "3"];
+    let served = boards.serve_from(&file, &[0], &args);
+    let (start, wanted) = (Instant::now(), alone(PROMPT, 1));
+    let is_late = || start.elapsed() > Duration::from_secs(240);
+    let ask = || http::ask(&served.address, "POST", "/v1/completions", &asked().to_string());
+    let check = |text: &str| {
+        let answer: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted), "{answer}");
+    };
+    let (head, text) = ask();
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}{text}");
+    check(&text);
+    // The board is switched off: whoever asks then hears why there is no answer, and the server stays.
+    drop(worker.take());
+    let why = "the ring is lost: no progress for 3 s; ";
+    let (head, text) = ask();
+    assert!(
+        head.starts_with("HTTP/1.1 503 ") && text.contains(why) && text.contains("pi"),
+        "{head}{text}"
+    );
+    // It is switched on again.
+    worker.replace(boards.worker(0));
+    loop {
+        let (head, text) = ask();
+        if head.starts_with("HTTP/1.1 200 ") {
+            check(&text);
+            break;
+        }
+        assert!(head.starts_with("HTTP/1.1 503 ") && !is_late(), "{head}{text}");
+        thread::sleep(Duration::from_millis(200));
+    }
 }
 
 #[test]
