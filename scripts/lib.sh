@@ -155,16 +155,17 @@ has_root() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
 
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
-# need_venv FOLDER: makes a virtual environment of Python there if there is none.
+# need_venv FOLDER: makes a virtual environment of Python there if there is none that works. One that was moved does
+# not: its programs name the folder that it was made in.
 need_venv() {
 	local python=python3
-	[ ! -x "$1/bin/pip" ] || return 0
+	! "$1/bin/pip" --version >/dev/null 2>&1 || return 0
 	need_tools python3:python3
 	if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then
 		install_packages python3-venv
 		python=/usr/bin/python3
 	fi
-	"$python" -m venv "$1"
+	"$python" -m venv --clear "$1"
 }
 
 ## Toolchains
