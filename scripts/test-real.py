@@ -306,7 +306,7 @@ def serves(leap, folder, name):
         server = leap.start("serve", folder / f"{name}.bin", "--listen", f"127.0.0.1:{port}", log=log)
         try:
             wait_for(server, f"http://127.0.0.1:{port}/health")
-            messages = [{"role": "user", "content": "What is the capital of France?"}]
+            messages = [{"role": "user", "content": "How many days has a week?"}]
             question = {"messages": messages, "temperature": 0, "max_tokens": 40}
             answer = ask(f"http://127.0.0.1:{port}/v1/chat/completions", question)
         finally:
@@ -315,7 +315,7 @@ def serves(leap, folder, name):
     choice = answer["choices"][0]
     content = choice["message"]["content"]
     print(f"    {content!r}")
-    check("Paris" in content and choice["finish_reason"] == "stop", f"answered {choice}")
+    check("7" in content and choice["finish_reason"] == "stop", f"answered {choice}")
 
 
 def ask(url, question):
