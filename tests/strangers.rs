@@ -218,9 +218,12 @@ fn strangers_do_not_end_a_master_that_waits_over_tcp() {
     check("tcp", [9103, 9104], pester_tcp);
 }
 
+/// Two masters: the address of each, and the address where it looks for its next node.
+type Ways = [(SocketAddr, SocketAddr); 2];
+
 /// Leads what two masters say astray for as long as each of them has not heard it `n` times: back to where it comes
 /// from, and to the other one. `ways` are the masters, and where each looks for its next node.
-fn mislead_udp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> bool) {
+fn mislead_udp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     let sockets = ways.map(|(_, next)| UdpSocket::bind(next).unwrap());
     for socket in &sockets {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -241,8 +244,8 @@ fn mislead_udp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> b
     }
 }
 
-/// The same of streams: what comes goes back, to the other master's stream, and to both masters' own doors.
-fn mislead_tcp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> bool) {
+/// Streams are led astray as datagrams are: what comes goes back, to the other master's stream, and to both masters' own doors.
+fn mislead_tcp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     let listeners = ways.map(|(_, next)| TcpListener::bind(next).unwrap());
     for listener in &listeners {
         listener.set_nonblocking(true).unwrap();
@@ -284,11 +287,7 @@ fn mislead_tcp(ways: [(SocketAddr, SocketAddr); 2], is_over: &dyn Fn(usize) -> b
 }
 
 /// Two masters of one key, each of which knows its ring, hear only themselves and each other.
-fn check_misled(
-    transport: &str,
-    ports: [u16; 4],
-    mislead: fn([(SocketAddr, SocketAddr); 2], &dyn Fn(usize) -> bool),
-) {
+fn check_misled(transport: &str, ports: [u16; 4], mislead: fn(Ways, &dyn Fn(usize) -> bool)) {
     let folder = Folder::new();
     let key = folder.join("key");
     fs::write(&key, KEY).unwrap();
