@@ -68,8 +68,8 @@ fn text_of_files_does_not_reach_the_terminal_as_it_is() {
     for tokenizer in [
         json!({ "model": { "type": nasty } }),
         json!({ "model": { "byte_fallback": true, "vocab": { (&nasty): -1 }, "merges": [] },
-            "normalizer": { "normalizers": [{ "type": "Replace", "pattern": { "String": " " },
-            "content": "\u{2581}" }] } }),
+            "normalizer": { "type": "Sequence", "normalizers": [{ "type": "Replace",
+            "pattern": { "String": " " }, "content": "\u{2581}" }] } }),
     ] {
         let path = folder.write("tokenizer.json", tokenizer.to_string());
         refused(&["tokenizer", path.to_str().unwrap()]);
