@@ -445,6 +445,19 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
         head.starts_with("HTTP/1.1 503 ") && text.contains(why) && text.contains("pi"),
         "{head}{text}"
     );
+    // Whoever looks after the server hears it too, for as long as it lasts.
+    let is_told = || {
+        let (head, text) = http::ask(&served.address, "GET", "/health", "");
+        head.starts_with("HTTP/1.1 503 ") && text.contains(why)
+    };
+    while !is_told() {
+        assert!(!is_late(), "/health says that boards are gone");
+        thread::sleep(Duration::from_millis(50));
+    }
+    for _ in 0..40 {
+        thread::sleep(Duration::from_millis(100));
+        assert!(is_told(), "/health says so until they are back");
+    }
     // It is switched on again.
     worker.replace(boards.worker(0));
     loop {

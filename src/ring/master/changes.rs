@@ -87,6 +87,10 @@ impl Master {
     #[cfg(feature = "serve")]
     pub(crate) fn ask_again(&mut self) {
         self.failure = None;
+        // A ring may be given up before a link that is silent counts as gone: it is still open then, and is not whole.
+        if !matches!(self.phase, Phase::Opening(_)) {
+            self.reopen(self.polled_us);
+        }
         self.be_patient();
     }
 
