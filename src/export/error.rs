@@ -57,7 +57,7 @@ pub enum ExportError {
         name: String,
         /// The file it is in.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, in words.
         problem: String,
     },
     /// The configuration contradicts itself or goes beyond what a model file can say.
@@ -95,7 +95,7 @@ pub enum ExportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// What was written does not read back as it should.
+    /// The written file does not read back as it should.
     Verify {
         /// The output.
         path: PathBuf,

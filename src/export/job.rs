@@ -42,7 +42,7 @@ pub(super) struct TensorJob<'a> {
     pub(super) source: SourceTensor<'a>,
     /// The heads, if the source has each one's RoPE pairs as two halves.
     pub(super) halved_heads: Option<HalvedHeads>,
-    /// What becomes of each value.
+    /// Change of each value.
     pub(super) change: Change,
     /// Rows of a panel; 1 if the tensor is not packed.
     pub(super) panel_rows: usize,
@@ -71,7 +71,7 @@ impl HalvedHeads {
     }
 }
 
-/// What becomes of values before they are stored.
+/// Change of values before they are stored.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Change {
     /// Is added first.

@@ -49,7 +49,7 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
     }
 }
 
-/// What stands behind those names.
+/// End of a tensor's name.
 fn suffix(kind: TensorKind) -> &'static str {
     match kind {
         TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",

@@ -18,7 +18,7 @@ use crate::format::model::{
 };
 use crate::quant;
 
-/// What the model file should be.
+/// Options of the model file.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     /// Form of the matrices. A group is halved until it divides the columns of every matrix.
@@ -29,7 +29,7 @@ pub struct ExportOptions {
     pub verify: bool,
 }
 
-/// What the tokenizer says about a model.
+/// The tokenizer's ids that a model file repeats.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary {
     /// Id that starts a text.

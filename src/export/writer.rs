@@ -68,7 +68,7 @@ struct Crcs {
     panels: Hasher,
 }
 
-/// What all blocks are converted with.
+/// Settings with which all blocks are converted.
 #[derive(Clone, Copy)]
 pub(super) struct Converter<'a> {
     pub(super) header: &'a Header,

@@ -13,7 +13,7 @@ pub(crate) struct AccessLog {
     pub(crate) with_prompts: bool,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(super) struct Answered {
     /// `None` if the client went away before the end.
     pub(super) status: Option<u16>,

@@ -27,13 +27,13 @@ pub(super) trait Protocol {
     /// The media type of a stream.
     const STREAM_TYPE: &'static str;
 
-    /// What a stream begins with.
+    /// First event of a stream.
     fn begin(&mut self) -> String;
     /// More of answer `index`.
     fn piece(&mut self, index: usize, piece: &Piece) -> String;
     /// The end of answer `index`.
     fn end(&mut self, index: usize, outcome: &Outcome) -> String;
-    /// What a stream ends with.
+    /// Last event of a stream.
     fn finish(&mut self) -> String;
     /// What a stream says while there is nothing to tell: a comment, which readers of events pass over.
     fn waiting(&self) -> String {
@@ -45,7 +45,7 @@ pub(super) trait Protocol {
     fn whole(&mut self, answers: &[Whole]) -> Value;
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(super) enum Sent {
     /// This is to be sent.
     Reply(Reply),

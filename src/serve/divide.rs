@@ -8,14 +8,14 @@ use crate::tokenizer::{Part, ThoughtFilter};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
     pub(super) text: String,
-    /// What the model thought before it.
+    /// The model's thoughts before the answer.
     pub(super) thought: String,
     pub(super) calls: Vec<CallPiece>,
     /// Its tokens, if they are told of.
     pub(super) tokens: Vec<TokenOdds>,
 }
 
-/// What tells thoughts and calls from an answer, where there may be any.
+/// Separates thoughts and calls from an answer, where there may be any.
 #[derive(Clone, Default)]
 pub(super) struct Divider {
     pub(super) thoughts: Option<ThoughtFilter>,
@@ -23,7 +23,7 @@ pub(super) struct Divider {
 }
 
 impl Divider {
-    /// What is new of an answer, divided.
+    /// The new part of an answer, divided.
     pub(super) fn divide(&mut self, answer: &mut Answered) -> Piece {
         let mut piece = Piece { tokens: std::mem::take(&mut answer.tokens), ..Piece::default() };
         let is_over = answer.end.is_some();

@@ -30,7 +30,7 @@ impl ApiError {
         ApiError { field: Some(field.into()), ..ApiError::new(400, message) }
     }
 
-    /// What OpenAI calls this kind of error.
+    /// OpenAI's name of this kind of error.
     fn kind(&self) -> &'static str {
         match self.status {
             401 => "authentication_error",

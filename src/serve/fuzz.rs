@@ -65,7 +65,7 @@ const PATHS: [&str; 8] = [
     "/detokenize",
 ];
 
-/// What every answer is.
+/// The text of every answer.
 const TEXT: &str = "<think>\nSo be it.\n</think>\n\nI <b>do</b>.\n<tool_call>\n{\"name\": \"f\", \
                     \"arguments\": {\"x\": [1, \"é\"]}}\n</tool_call>";
 

@@ -19,7 +19,7 @@ const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
 const SCHEMA_BYTES_MAX: usize = 256 << 10;
 /// Stack for reading a grammar: schemas may be as deep as they are long.
 const STACK_BYTES: usize = 256 << 20;
-/// What a lexer may hold: about 40 MB.
+/// Limit of a lexer's states: about 40 MB.
 const LEXER_STATES_MAX: usize = 20_000;
 
 /// Makes filters for one tokenizer.
@@ -130,7 +130,7 @@ pub(super) fn with_options(mut schema: Value) -> Value {
     schema
 }
 
-/// What is wrong with a grammar, without where in it and what it was about.
+/// The error of a grammar, without place and context.
 fn cause(text: &str) -> String {
     const WHAT: &str = "failed to compile JSON schema: ";
     let found = text.lines().find_map(|line| line.strip_prefix("error: "));

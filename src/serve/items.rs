@@ -11,7 +11,7 @@ use super::openai::call_id;
 use super::tools::CallPiece;
 use crate::engine::{Outcome, StopReason};
 
-/// What an item holds.
+/// Content of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Thought,
@@ -21,12 +21,12 @@ enum Kind {
 
 /// A response, as far as it has come.
 pub(super) struct Response {
-    /// What its id and those of its items end with.
+    /// End of its id and of its items' ids.
     name: String,
-    /// What it repeats of its request.
+    /// Fields of the request that it repeats.
     echo: Value,
     items: Vec<Value>,
-    /// What the last item is, until it is complete.
+    /// Kind of the last item, until it is complete.
     open: Option<Kind>,
     n_calls: usize,
     n_events: u64,

@@ -14,11 +14,11 @@ use crate::engine::{Job, JobError, Outcome};
 /// Whether nobody wants what the engine computes at the moment, which it asks between layers.
 pub(super) static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
 
-/// What connections ask of the engine's thread.
+/// Commands from connections to the engine's thread.
 pub(super) enum Command {
     /// Answer this job, the answer of that number of the seat.
     Submit(Box<Job>, Arc<Seat>, usize),
-    /// Nobody wants the seat's answers any more.
+    /// The client of the seat is gone: its answers are cancelled.
     Cancel(Arc<Seat>),
 }
 
@@ -40,14 +40,14 @@ pub(super) enum Refusal {
     Ending,
 }
 
-/// What has become of the answers of one request.
+/// State of the answers of one request.
 #[derive(Default)]
 pub(super) struct Seat {
     answers: Mutex<Vec<Answered>>,
     has_news: Condvar,
 }
 
-/// What has become of an answer since it was looked at last.
+/// Changes of an answer since it was last looked at.
 #[derive(Default)]
 pub(super) struct Answered {
     /// Text that is new.
@@ -124,7 +124,7 @@ impl Seat {
 }
 
 impl Ticket {
-    /// What is new, an element for each answer, waiting for it up to `patience`.
+    /// News, an element for each answer; waits for them up to `patience`.
     pub(super) fn news(&mut self, patience: Duration) -> Vec<Answered> {
         let is_quiet = |answers: &mut Vec<Answered>| {
             answers.iter().all(|answer| answer.text.is_empty() && answer.end.is_none())

@@ -11,7 +11,7 @@ use super::http::Socket;
 
 /// Connections at the same time that are told that there is no place.
 const REFUSED_MAX: usize = 64;
-/// What part of all places strangers of one address may keep.
+/// One address may keep one in this many of all places without a key.
 const STRANGERS_PART: usize = 4;
 
 /// The connections of a server.
@@ -47,7 +47,7 @@ enum Stage {
     Refused,
 }
 
-/// What becomes of a new connection.
+/// The fate of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It has this number.
@@ -112,7 +112,7 @@ impl Lobby {
         self.list().dismiss_longest_waiting()
     }
 
-    /// Nobody panics with the list in hand, and a list is sound anyway.
+    /// No code panics while it holds the list, and a list is sound anyway.
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }

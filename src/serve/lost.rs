@@ -19,7 +19,7 @@ impl GivenUp {
         *self.lock() = why;
     }
 
-    /// Nobody panics with it in hand.
+    /// No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -63,7 +63,7 @@ pub(super) fn messages(
     conversation.end("messages", goes_on)
 }
 
-/// What the model said: nothing, if it only thought, or called tools.
+/// The model's text; empty if it only thought, or called tools.
 fn said(fields: &Fields<'_>) -> Result<String, ApiError> {
     const BESIDE: [&str; 6] =
         ["content", "tool_calls", "reasoning_content", "reasoning", "thinking", "refusal"];
@@ -235,7 +235,7 @@ impl Conversation {
     }
 }
 
-/// What is wrong with messages of tools where there are no words for them.
+/// The error for messages of tools where the template has no place for them.
 pub(super) const UNKNOWN_TOOL: &str = "is that of a tool: the model knows none";
 const BAD_ID: &str =
     "has an id that is not of nine letters and digits, as the model's template wants";

@@ -10,7 +10,7 @@ use crate::engine::team::TeamLead;
 use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
 use crate::sys::power::{Meter, PowerReading};
 
-/// What the server counts from its start on.
+/// Counters of the server since its start.
 #[derive(Default)]
 pub(super) struct Metrics {
     requests: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Metrics {
     read_tokens: AtomicU64,
 }
 
-/// What answers came to, those that run among them.
+/// Totals of answers, those that run included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     prompt_tokens: u64,
@@ -62,7 +62,7 @@ impl Totals {
     }
 }
 
-/// What is known of a ring's node.
+/// Figures of a node of the ring.
 #[derive(Clone, Debug, Default)]
 struct NodeFigures {
     /// Its labels.
@@ -102,7 +102,7 @@ fn count(counter: &AtomicU64) -> f64 {
     counter.load(Ordering::Relaxed) as f64
 }
 
-/// Of microseconds.
+/// Seconds from microseconds.
 fn seconds(counter: &AtomicU64) -> f64 {
     count(counter) / 1e6
 }

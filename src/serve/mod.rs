@@ -73,7 +73,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How a server serves.
 pub(crate) struct ServeOptions {
-    /// What clients are told of the model.
+    /// The model's description for clients.
     pub(crate) about: ModelAbout,
     /// The model's tokenizer.
     pub(crate) tokenizer: Arc<Tokenizer>,
@@ -85,7 +85,7 @@ pub(crate) struct ServeOptions {
     pub(crate) seed: u64,
     /// Where clients connect.
     pub(crate) listeners: Vec<ListenSocket>,
-    /// Who may ask.
+    /// Keys of clients that may ask.
     pub(crate) keys: ApiKeys,
     /// Web pages whose scripts may ask; `*` is all.
     pub(crate) origins: Vec<String>,
@@ -99,7 +99,7 @@ pub(crate) struct ServeOptions {
     pub(crate) drain: Duration,
     /// Adds up what the machine takes, if something says so.
     pub(crate) meter: Option<Arc<Meter>>,
-    /// Who is told of requests.
+    /// Log of requests.
     pub(crate) access_log: AccessLog,
     /// Called between two steps of the engine.
     pub(crate) visit: Visit,

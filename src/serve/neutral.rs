@@ -46,7 +46,7 @@ const SAMPLING_MORE: &[(&str, Neutral)] = &[
     ("best_of", UpTo(1.0)),
 ];
 
-/// What a text may be, and where it ends.
+/// Fields about a text's form and its end, with the values that change nothing.
 const FORMS: &[(&str, Neutral)] = &[
     ("grammar", Neutral::None),
     ("guided_json", Neutral::None),
@@ -65,7 +65,7 @@ const FORMS: &[(&str, Neutral)] = &[
     ("skip_special_tokens", True),
 ];
 
-/// What an answer is to, and what else it holds.
+/// Fields about an answer's content, with the values that change nothing.
 const CONTENTS: &[(&str, Neutral)] = &[
     ("functions", Neutral::None),
     ("function_call", Words(&["none", "auto"])),

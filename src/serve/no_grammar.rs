@@ -12,7 +12,7 @@ const PROBLEM: &str = "this build of LEAP lacks the feature `forms`";
 /// There are none.
 pub(super) enum Grammars {}
 
-/// What no grammar makes.
+/// Stand-in where programs are built without grammars.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GrammarFilter {}
 

@@ -80,7 +80,7 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     ))
 }
 
-/// What clients may ask of the model: Home Assistant looks for `tools` here.
+/// The model's capabilities: Home Assistant looks for `tools` here.
 fn capabilities(service: &Service) -> Vec<&'static str> {
     let thinks = Thoughts::of(service.chat_template).is_some();
     let all = [
@@ -263,7 +263,7 @@ struct Ollama {
     is_chat: bool,
     model: String,
     prompt_tokens: usize,
-    /// What has come of a call that is not complete.
+    /// The part of a call that has come; it is not complete.
     calls: Vec<CallPiece>,
     /// Names tokens, if it is told how likely they were.
     teller: Option<Arc<Tokenizer>>,

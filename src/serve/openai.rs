@@ -69,7 +69,7 @@ fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     }
 }
 
-/// What a request says about its answers, beside their prompts.
+/// Fields of a request about its answers, beside their prompts.
 struct Form {
     wish: Wish,
     n: u64,
@@ -177,7 +177,7 @@ pub(super) fn complete(
     connection: &mut Connection,
     (request, body): (&Request, &Value),
 ) -> Result<Sent, ApiError> {
-    /// What OpenAI generates where nothing is said.
+    /// OpenAI's default number of tokens.
     const N_PREDICT: usize = 16;
     let fields = Fields::of(body, "")?;
     let form = Form::read(service, &fields, (N_PREDICT, odds::text_wish(&fields)?))?;

@@ -44,7 +44,7 @@ pub(super) fn page() -> Reply {
     Reply { fields: &FIELDS, ..reply }
 }
 
-/// What stands in `text` between the first `start` and the next `end`.
+/// The part of `text` between the first `start` and the next `end`.
 fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {
     let behind = text.split_once(start).map_or("", |parts| parts.1);
     behind.split_once(end).map_or("", |parts| parts.0)

@@ -182,7 +182,7 @@ impl Reader {
     }
 }
 
-/// What the answer repeats of its request.
+/// Fields of the request that the answer repeats.
 fn echo(service: &Service, body: &Value) -> Value {
     let or = |name: &str, default: Value| match &body[name] {
         Value::Null => default,

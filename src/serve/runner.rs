@@ -33,7 +33,7 @@ fn is_over() -> bool {
     ending::is_over()
 }
 
-/// Who may use the engine between two steps of its work.
+/// Callback that may use the engine between two steps of its work.
 pub(crate) type Visit = Box<dyn FnMut(&mut Engine)>;
 
 /// A job that runs or waits, and where its answer goes.
@@ -49,12 +49,12 @@ pub(super) struct Runner<'e, 't> {
     scheduler: Scheduler<'t>,
     running: Vec<Running>,
     metrics: Arc<Metrics>,
-    /// What answers that have ended came to.
+    /// Totals of answers that have ended.
     ended: Totals,
     /// When the figures of a ring's nodes were told.
     told_nodes: Option<Instant>,
     is_ending: bool,
-    /// What the machine takes, and whether that is for answers.
+    /// Power that the machine takes, and whether that is for answers.
     meter: Option<Arc<Meter>>,
     is_working: bool,
     given_up: Arc<GivenUp>,

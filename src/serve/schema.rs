@@ -22,7 +22,7 @@ const ADDED_MAX: usize = 20_000;
 /// How often a schema's parts are tried to find what cannot be followed.
 const TRIES_MAX: usize = 100;
 
-/// What a schema says of an object's keys.
+/// A schema's rules for an object's keys.
 type Keywords = Map<String, Value>;
 
 /// Reads objects whose keys are named as having no others, unless `additionalProperties` says what others may
@@ -63,7 +63,7 @@ fn is_combined(node: &Keywords) -> bool {
 
 struct Closer<'s> {
     root: &'s Value,
-    /// What `$ref`s name that are parts of an object.
+    /// Definitions that `$ref`s name and that are parts of an object.
     parts: HashSet<String>,
     n_added: usize,
 }
@@ -190,7 +190,7 @@ pub(super) fn fault(schema: &Value, follow: Follow<'_>) -> Option<(String, Strin
     Search::new(schema, follow).fault(schema, String::new())
 }
 
-/// The same schema with what cannot be followed left free.
+/// The schema with every part left free that cannot be followed.
 pub(super) fn loosened(schema: &Value, follow: Follow<'_>) -> Value {
     let mut schema = schema.clone();
     Search::new(&schema, follow).loosen(&mut schema);

@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// An address that clients connect to.
 pub(crate) enum ListenSocket {
-    /// Of the network.
+    /// A network socket.
     Tcp(TcpListener),
     /// A file of this machine.
     Unix(UnixListener),
@@ -88,7 +88,7 @@ impl ListenSocket {
     }
 }
 
-/// What connections share.
+/// State that connections share.
 pub(super) struct Server {
     pub(super) service: Service,
     pub(super) keys: ApiKeys,

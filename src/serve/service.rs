@@ -37,7 +37,7 @@ pub(super) struct Service {
     pub(super) stop_ids: Vec<u32>,
     pub(super) ctx_len: usize,
     pub(super) vocab_size: usize,
-    /// What makes texts have a form, once one has to.
+    /// Compiles forms of texts; made when the first is asked for.
     pub(super) grammars: OnceLock<Result<Grammars, String>>,
     pub(super) desk: Desk,
     pub(super) metrics: Arc<Metrics>,
@@ -50,10 +50,10 @@ pub(super) struct Service {
     pub(super) seed: u64,
 }
 
-/// What clients are told of the model.
+/// The model's description for clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelAbout {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
     /// How long its file is.
     pub(crate) bytes: u64,

@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) n_likeliest: Option<usize>,
 }
 
-/// What a request says of the model's thoughts; of each field nothing, as a rule.
+/// Fields of a request about the model's thoughts; mostly absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Thinking {
     /// Whether the model may think.
@@ -112,7 +112,7 @@ fn repeat(fields: &Fields<'_>) -> Result<Option<RepeatPenalty>, ApiError> {
     Ok((penalty != 1.0 && last_n > 0).then_some(RepeatPenalty { penalty, last_n }))
 }
 
-/// What a request says against repetition.
+/// Penalties for repetition in a request.
 pub(super) fn penalties(fields: &Fields<'_>) -> Result<LogitRules, ApiError> {
     let penalty = |name| fields.number(name, -2.0..=2.0);
     Ok(LogitRules {

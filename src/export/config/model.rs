@@ -16,17 +16,17 @@ pub(in crate::export) struct Config {
     pub(in crate::export) path: PathBuf,
     /// Every file read.
     pub(in crate::export) files: Vec<PathBuf>,
-    /// What else is to be known.
+    /// Further settings.
     pub(in crate::export) extras: Extras,
 }
 
-/// What a configuration says that is no field of a model file.
+/// Settings of a configuration that are no fields of a model file.
 pub(in crate::export) struct Extras {
     /// What a user should know about it, in sentences without a full stop.
     pub(in crate::export) notes: Vec<String>,
-    /// What is added to the weights of norms.
+    /// Added to the weights of norms.
     pub(in crate::export) norm_plus: f32,
-    /// What logits are divided by; the final norm's weights are instead.
+    /// Divisor of the logits; the final norm's weights are divided by it instead.
     pub(in crate::export) logits_divisor: f32,
     /// Whether the checkpoint is that of a model that also sees.
     pub(in crate::export) is_wrapped: bool,

@@ -3,7 +3,7 @@
 use crate::export::error::ExportError;
 use crate::format::model::{Header, SEQ_LEN_MAX, Weights};
 
-/// What a setting is called in a config.json, in a params.json, and in a GGUF file behind the
+/// Name of a setting in a config.json, in a params.json, and in a GGUF file behind the
 /// family's name.
 pub(super) type Key = [&'static str; 3];
 
@@ -15,7 +15,7 @@ const KV_HEADS: Key = ["num_key_value_heads", "n_kv_heads", "attention.head_coun
 const HEAD_DIM: Key = ["head_dim", "head_dim", "attention.key_length"];
 const WINDOW: Key = ["sliding_window", "sliding_window", "attention.sliding_window"];
 
-/// What a configuration can be asked, by the names that it uses.
+/// Reads the settings of a configuration by the names that it uses.
 pub(super) trait Fields {
     /// A number above 0 that fits the model file's signed fields.
     fn size(&self, name: &str) -> Result<Option<usize>, ExportError>;

@@ -29,7 +29,7 @@ pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 /// Far above what any model has: bounds the memory that a damaged file can ask for.
 const FIELDS_MAX: u64 = 1 << 16;
 const TENSORS_MAX: u64 = 1 << 16;
-/// What ggml allows.
+/// Limits of ggml.
 const DIMENSIONS_MAX: u32 = 4;
 const NAME_BYTES_MAX: usize = 1 << 12;
 const ALIGNMENT: u64 = 32;
@@ -42,7 +42,7 @@ pub(super) struct Gguf<'a> {
     pub(super) tensors: Vec<GgufTensor<'a>>,
     /// Where the tensors' bytes begin.
     pub(super) data: usize,
-    /// What tensors' offsets are multiples of.
+    /// Alignment of tensors' offsets.
     pub(super) alignment: u64,
 }
 

@@ -334,7 +334,7 @@ fn split_merge(merge: &Value) -> Option<(&str, &str)> {
 /// The merges as ids, in their order.
 struct MergeList {
     pairs: Vec<(u32, u32)>,
-    /// What each pair merges into.
+    /// Token that each pair merges into.
     results: Vec<u32>,
     /// Says which merges were left out, as they are of what are no tokens, or make none.
     note: Option<String>,

@@ -71,7 +71,7 @@ pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
 /// A conversation that tells templates apart.
 struct Probe {
     system: Option<&'static str>,
-    /// What the user and the model said in turn.
+    /// The turns of user and model.
     said: &'static [&'static str],
     thinks: Option<bool>,
     effort: Option<&'static str>,

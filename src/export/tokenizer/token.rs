@@ -13,7 +13,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// What stands for an id without a token.
+    /// Placeholder of an id without a token.
     pub(super) fn unused() -> Token {
         Token { bytes: Vec::new(), score: 0.0, kind: TokenKind::Unused }
     }

@@ -8,7 +8,7 @@ const LINE_MAX: usize = 256;
 const TRAILER_MAX: usize = 8 << 10;
 const TRAILER_FIELDS_MAX: usize = 64;
 
-/// What the next bytes of a chunked body are.
+/// State of the parser of a chunked body: the kind of its next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkStep {
     /// More has to be read first.

@@ -16,7 +16,7 @@ const HEAD_MAX: usize = 16 << 10;
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read at once.
 const READ_BYTES: usize = 16 << 10;
-/// What every answer begins with.
+/// Start of every answer.
 const VERSION: &str = "HTTP/1.1 ";
 
 /// How much and how long a client may send.
@@ -24,7 +24,7 @@ const VERSION: &str = "HTTP/1.1 ";
 pub(in crate::serve) struct HttpLimits {
     /// Longest body.
     pub(in crate::serve) body_max: usize,
-    /// What the bodies of all connections share.
+    /// The room for bodies that all connections share.
     pub(in crate::serve) budget: Budget,
     /// From the first byte of a request to its last; of the first one, from the connection's begin.
     pub(in crate::serve) request_time: Duration,
@@ -42,7 +42,7 @@ pub(in crate::serve) struct Connection {
     limits: HttpLimits,
     /// When the first request has to have come, as long as there was none.
     first_end: Option<Instant>,
-    /// What has been read and not been used.
+    /// Bytes that were read and not used yet.
     read: Vec<u8>,
     /// The part of the budget that the request's body has.
     reserved: Reserved,
@@ -50,7 +50,7 @@ pub(in crate::serve) struct Connection {
     allowed: String,
     /// Whether the answer has begun with [`VERSION`] already.
     has_begun: bool,
-    /// What has been written, of all answers.
+    /// Bytes written, of all answers.
     sent_bytes: u64,
 }
 
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// What has been written so far, of all answers.
+    /// Bytes written so far, of all answers.
     pub(in crate::serve) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }

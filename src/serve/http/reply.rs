@@ -95,7 +95,7 @@ impl Streaming<'_> {
     }
 }
 
-/// What a status is called.
+/// The reason phrase of a status.
 pub(super) fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",

@@ -65,7 +65,7 @@ impl Socket {
         }
     }
 
-    /// Who is at the other end: an address, or `unix` for a program of this machine.
+    /// The client: its address, or `unix` for a program of this machine.
     pub(in crate::serve) fn client(&self) -> String {
         match (self, self.address()) {
             (Socket::Unix(_), _) => "unix".to_owned(),

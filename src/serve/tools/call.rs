@@ -8,7 +8,7 @@ use super::super::fields::Fields;
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::serve) struct ToolCall {
-    /// What clients call it; empty where they say nothing.
+    /// The client's id of the call; empty if it gave none.
     pub(in crate::serve) id: String,
     pub(in crate::serve) name: String,
     /// A JSON object, as text.

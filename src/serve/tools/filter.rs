@@ -50,9 +50,9 @@ enum Place {
 pub(in crate::serve) struct CallFilter {
     marks: &'static Marks,
     place: Place,
-    /// What has not been looked at.
+    /// Text that has not been looked at.
     held: String,
-    /// What was taken for the start of a call, until it is sure to be one.
+    /// Text that may be the start of a call, until it is sure.
     doubtful: String,
     /// Whether there is text already, where calls are the whole answer or none of it.
     is_plain: bool,

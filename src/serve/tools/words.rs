@@ -29,10 +29,10 @@ pub(in crate::serve) enum Words {
     Mistral,
 }
 
-/// What stands around the names and arguments of calls. A name is a JSON string.
+/// Text around the names and arguments of calls. A name is a JSON string.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// What calls begin with.
+    /// Start of a call.
     pub(super) sign: &'static str,
     /// Whether that is a special token.
     pub(super) is_token: bool,
