@@ -30,7 +30,7 @@ pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Who forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
-/// What the board does for the master that holds it, or why it cannot.
+/// The board's work for the master that holds it, or the reason why there is none.
 pub(crate) type State = Box<dyn Fn() -> Result<HeldState, String> + Send + Sync>;
 /// Who hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;

@@ -195,7 +195,7 @@ pub enum Notice {
     Carrier(String),
     /// The ring is not complete.
     Waiting {
-        /// Who is missing, in words.
+        /// The nodes that are missing, in words.
         what: String,
         /// Names of those of which that is known.
         missing: Vec<String>,

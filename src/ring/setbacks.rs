@@ -1,6 +1,6 @@
-//! What a master has lost, and waited for in vain.
+//! Counts of what a master lost, and waited for in vain.
 
-/// What the ring of a master has lost or put off since it was formed. All are 0 where nothing failed.
+/// Counts of what the ring of a master lost or put off since it was formed. All are 0 if nothing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
     /// Links that went silent or began anew, and nodes that lost what they had stored.

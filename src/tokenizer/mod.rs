@@ -337,7 +337,7 @@ impl Tokenizer {
     }
 }
 
-/// What `\w` matches in regular expressions, but for combining marks.
+/// Whether `\w` of regular expressions matches it; combining marks are left out.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

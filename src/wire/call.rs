@@ -237,7 +237,7 @@ impl Figures {
     }
 }
 
-/// What a board does for the master that holds it.
+/// A board's work for the master that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldState {
     /// [`ring_number`] of the ring file that it has.

@@ -58,7 +58,7 @@ fn is_plain(name: &str) -> bool {
 /// Checks a board's name.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// The fault, and what to do about it.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("it has no name: give it one with --node".to_owned()),
@@ -72,7 +72,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 /// Checks what a board says of itself.
 ///
 /// # Errors
-/// What makes no sense.
+/// Refuses figures that make no sense.
 pub(super) fn check_figures(figures: &Figures) -> Result<(), String> {
     check_name(&figures.name)?;
     if !MEMORY.contains(&figures.memory) {

@@ -181,7 +181,7 @@ impl Waiting {
         let why = why.message().unwrap_or_default();
         warn(&format!("{why}; waiting for a master"));
         let mut state = self.orders.state();
-        // What a master has told meanwhile is begun.
+        // Begins what a master told meanwhile.
         if !state.is_new {
             readiness::fail(why);
             state.order = Order::Rest;
@@ -194,7 +194,7 @@ impl Orders {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the board tells the master that holds it.
+    /// The board's report to the master that holds it.
     fn held_state(&self) -> Result<HeldState, String> {
         let ring = match &self.state().order {
             Order::Ring { file, .. } => ring_number(file),

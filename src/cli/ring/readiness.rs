@@ -1,4 +1,4 @@
-//! What a board that was called tells the master that holds it: whether its part is at work, and if not, why.
+//! The report of a board to the master that holds it: whether its part is at work, and if not, why.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 /// For how long a board may wait for something before its master hears of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What this board does of what it was told.
+/// How far this board is with its order.
 static STATE: Mutex<State> = Mutex::new(State { is_ready: false, waits: None, failure: None });
 
 struct State {
     is_ready: bool,
-    /// What it waits for, and since when it waits.
+    /// The thing that it waits for, and since when it waits.
     waits: Option<(Instant, String)>,
     /// Why it cannot do it.
     failure: Option<String>,
@@ -40,7 +40,7 @@ pub(super) fn wait(what: &str) {
     state.waits = Some((since, what.to_owned()));
 }
 
-/// What it waited for has come.
+/// Ends the wait: the awaited thing has come.
 pub(super) fn go_on() {
     lock().waits = None;
 }

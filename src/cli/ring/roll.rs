@@ -42,7 +42,7 @@ pub(super) type Known = (Vec<Board>, Vec<Address>);
 /// What a board says of itself, the way there, and where it sees this one.
 type Talk = (Figures, Way, IpAddr);
 
-/// What came of calling a board until it is there.
+/// Result of calling a board until it answers.
 enum There<T> {
     /// It was, and this was said.
     Talked(T),

@@ -368,7 +368,7 @@ impl RingMaster {
         self.master.times()
     }
 
-    /// What the ring has lost, put off or given up since it was formed. Nothing where nothing failed.
+    /// Counts of what the ring lost, put off or gave up since it was formed; all are 0 if nothing failed.
     pub fn setbacks(&self) -> &Setbacks {
         self.master.setbacks()
     }

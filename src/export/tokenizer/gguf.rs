@@ -278,7 +278,7 @@ fn looks_like_marker(text: &[u8]) -> bool {
         )
 }
 
-/// Of equal pieces llama.cpp finds the last; the others are only decoded.
+/// llama.cpp finds the last of equal pieces; the others are only decoded.
 fn mark_twins(entries: &mut [Entry<'_>]) {
     let mut seen = HashSet::new();
     let normal = entries.iter_mut().rev().filter(|entry| entry.kind == TokenKind::Normal);

@@ -141,7 +141,7 @@ impl Settings {
     }
 }
 
-/// What transformers takes a value for; null says nothing.
+/// The value as transformers reads it; null counts as absent.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Null => None,

@@ -244,7 +244,7 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
     })
 }
 
-/// What later versions have behind the merges.
+/// Parses the part behind the merges that later versions have.
 fn parse_extension(
     r: &mut Cursor<'_>,
     version: u32,

@@ -19,7 +19,7 @@ impl Master {
         let is_in_vain = self.patience.is_troubled() || self.polled_us > since + HOLD_MAX_US;
         match self.phase {
             Phase::Opening(_) => true,
-            // What has moved so far would be lost.
+            // An end now would lose all that has moved so far.
             Phase::Moving(..) => is_in_vain,
             Phase::Open => is_in_vain || self.is_still(),
         }

@@ -101,7 +101,7 @@ impl Master {
         &self.reports
     }
 
-    /// What the ring has lost or put off.
+    /// Counts of what the ring lost or put off.
     pub(crate) fn setbacks(&self) -> &Setbacks {
         &self.setbacks
     }

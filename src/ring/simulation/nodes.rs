@@ -400,7 +400,7 @@ impl MasterNode {
         self.is_lost = true;
     }
 
-    /// What its ring has lost or put off.
+    /// Counts of what its ring lost or put off.
     pub(super) fn setbacks(&self) -> &Setbacks {
         self.master.setbacks()
     }
