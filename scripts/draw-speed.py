@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws docs/speed.svg, speed beside llama.cpp, from the figures of benches/README.md: draw-speed.py [--check]
+"""Draws docs/speed.svg, speed beside llama.cpp, from the figures of docs/benchmarks.md: draw-speed.py [--check]
 
 --check only says whether the picture is of these figures.
 """
 import os, re, sys
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-FIGURES = os.path.join(TREE, "benches/README.md")
+FIGURES = os.path.join(TREE, "docs/benchmarks.md")
 PICTURE = os.path.join(TREE, "docs/speed.svg")
 # The section, and the row of its first table: two threads.
 SECTION, ROW = "### Zen 5", "| 2 |"
@@ -76,7 +76,7 @@ def picture():
 
 if sys.argv[1:] == ["--check"]:
     if not os.path.exists(PICTURE) or open(PICTURE).read() != picture():
-        sys.exit("draw-speed.py: docs/speed.svg is not of benches/README.md's figures: run scripts/draw-speed.py")
+        sys.exit("draw-speed.py: docs/speed.svg is not of docs/benchmarks.md's figures: run scripts/draw-speed.py")
 elif len(sys.argv) == 1:
     open(PICTURE, "w").write(picture())
 else:

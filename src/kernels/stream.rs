@@ -1,5 +1,5 @@
 //! How x86-64 processors best prefetch what is read in order and once: weights of a single row, and the
-//! memory that tells how fast weights could be read. Figures: benches/README.md.
+//! memory that tells how fast weights could be read. Figures: docs/benchmarks.md.
 //!
 //! Intel: so many prefetches into L1 hold up loads; decoding is fastest with prefetches into L2. AMD: L3
 //! is a victim cache, which takes whatever L2 evicts, weights that are not read again too; decoding is

@@ -15,7 +15,7 @@ use std::fmt;
 pub const GROUP_MIN: usize = 32;
 
 /// Values that share a scale in files that are made here, unless another number was asked for: as in
-/// llama.cpp's Q8_0. `benches/README.md` has what groups of 32, 64 and 128 lose on real models, and cost.
+/// llama.cpp's Q8_0. `docs/benchmarks.md` has what groups of 32, 64 and 128 lose on real models.
 pub const GROUP_DEFAULT: usize = 32;
 
 /// Longest group: `GROUP_MAX * 128 * 128 <= i32::MAX`.
