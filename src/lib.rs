@@ -69,6 +69,7 @@ pub mod engine;
 #[cfg(feature = "tools")]
 pub mod export;
 mod fetch;
+mod fleet;
 pub mod format;
 mod kernels;
 mod model;

@@ -7,11 +7,12 @@ use super::convert;
 use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Words};
-use super::{Failure, options, ring};
+use super::{Failure, options};
 use crate::engine::{
     Cache, DRAFTS_MAX, DraftMode, Drafter, Engine, Huge, ModelDrafter, NgramDrafter, Options,
     Scheduler, WeightsPlace,
 };
+use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 
@@ -121,7 +122,7 @@ fn model(
     let prepared = weights::prepare(&mut own, &place, words);
     engine.trade_threads(&mut own);
     prepared?;
-    own.interrupt_by(ring::is_interrupted);
+    own.interrupt_by(is_interrupted);
     ModelDrafter::new(own, wants_threads).map_err(|e| Failure::runtime(&e))
 }
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::ring::{self, RingFlags};
+use super::ring::RingFlags;
 use super::{Failure, key, warn};
 use crate::engine::draft_node::PORT_DEFAULT;
 use crate::engine::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter, check};
+use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 use crate::transport::place::HostPort;
@@ -45,7 +46,7 @@ pub(super) fn drafter(
             "--draft-node {shown}: {why}; texts go on without it, and it is tried again"
         ));
     };
-    let checked = check(&place, tokenizer, &ring::is_interrupted);
+    let checked = check(&place, tokenizer, &is_interrupted);
     let is_told = checked.is_err();
     match checked {
         Err(e) if e.is_interruption() => return Err(Failure::Runtime("interrupted".to_owned())),

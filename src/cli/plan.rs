@@ -1,6 +1,5 @@
 //! `leap plan`: which boards of a fleet take which layers.
 
-pub(super) mod load;
 pub(super) mod report;
 pub(super) mod team;
 mod teams;
@@ -11,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, FromArgs};
 
-use load::Asked;
-use team::{TeamPlan, quickest};
 use teams::TeamsPlan;
 
 use super::{Failure, model_files, note, options, print};
+use crate::fleet::load::{self, Asked};
+use crate::fleet::team_plan::{TeamPlan, quickest};
 use crate::format::model::{Ends, Header};
 use crate::format::text_without_mark;
 use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
@@ -129,9 +128,9 @@ impl Plan {
             )));
         }
         if let Some(out) = &self.out {
-            write_file(out, &plan.file(TEAM_PORT_DEFAULT))?;
+            write_file(out, &team::file(plan, TEAM_PORT_DEFAULT))?;
         }
-        print(&if self.json { plan.json() } else { plan.table() })
+        print(&if self.json { team::json(plan) } else { team::table(plan) })
     }
 
     fn plan_teams(&self, header: &Header, load: &Load, boards: &[Board]) -> Result<(), Failure> {
@@ -167,7 +166,7 @@ impl Plan {
             None if 1.0 / team.token_s() > of_ring => "quicker for one stream".to_owned(),
             None => "the ring is quicker for one stream".to_owned(),
         };
-        format!("{text}as a team: {}; {verdict}\n", team.words())
+        format!("{text}as a team: {}; {verdict}\n", team::words(&team))
     }
 
     fn header(&self) -> Result<Header, Failure> {

@@ -22,12 +22,14 @@ use super::convert;
 use super::draft::Beside;
 use super::draft_node::DraftNode;
 use super::model_files::{self, Loaded};
-use super::plan::load::Asked;
+
 use super::power;
 use super::team::{self, TeamBoard};
 use super::weights;
 use super::{Failure, options, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
+use crate::fleet::interrupt::is_interrupted;
+use crate::fleet::load::Asked;
 use crate::sys::power::Meter;
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
@@ -74,7 +76,7 @@ impl Run {
             None => weights::prepare(&mut engine, &self.place(), self.words())?,
         }
         // A signal ends an answer at once, not after the prompt that is being read.
-        engine.interrupt_by(ring::is_interrupted);
+        engine.interrupt_by(is_interrupted);
         let nodes = (team.as_ref(), board.as_ref());
         let control = team::begin(&mut engine, nodes, &self.place(), meter.clone(), &announce)?;
         let n_streams = self.streams.unwrap_or(1);

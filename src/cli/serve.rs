@@ -14,16 +14,18 @@ use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
-use super::plan::load::Asked;
+
 use super::power::{self, StatedWatts};
 use super::prefixes;
 use super::ring::carrier::{self, CarrierKind};
-use super::ring::origin::{self, Boards, TeamOrigin};
+use super::ring::origin::{self, TeamOrigin};
 use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
 use super::team::{self, TeamBoard};
 use super::weights::{self, Words};
 use super::{Failure, counted, note, options, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::fleet::load::Asked;
+use crate::fleet::wanted::Boards;
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;

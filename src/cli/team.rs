@@ -10,13 +10,16 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use super::model_files;
-use super::ring::{self, Awaited, Board, Control, Links, RingFile, RingFlags, is_interrupted};
+use super::ring::{self, Board, Control, RingFile, RingFlags};
 use super::weights::{self, Words};
 use super::{Failure, counted, key, note, warn};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::fetch::giver;
+use crate::fleet::desk::Awaited;
+use crate::fleet::interrupt::is_interrupted;
+use crate::fleet::rows::Links;
 use crate::format::text_without_mark;
 use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode, TeamPlace};

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::cli::json_object::JsonObject;
+use crate::fleet::split::ring_lines;
 use crate::ring::plan::{Board, Figures, Objective, Part, Task, Wish, solve};
 
 /// A line for each board, and one of figures.
@@ -101,16 +102,6 @@ pub(super) fn explain(
 /// The ring file of a split, with what is expected of it.
 pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
     format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
-}
-
-/// A line for each node.
-pub(in crate::cli) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
-    let line = |part: &Part| {
-        let Board { name, address, threads, .. } = &task.boards()[part.board];
-        let threads = threads.map_or(String::new(), |threads| format!(" threads={threads}"));
-        format!("{name} {address} {}..{}{threads}\n", part.layers.start, part.layers.end)
-    };
-    parts.iter().map(line).collect()
 }
 
 /// The same as JSON. Of places that may be teams `by_kernel` says which gather over the kernel module.

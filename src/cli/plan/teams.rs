@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::report;
-use super::team::{TeamPlan, quickest};
+use crate::fleet::team_plan::{TeamPlan, quickest};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve};
 use crate::ring::{Address, TEAM_PORT_DEFAULT};

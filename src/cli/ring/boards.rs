@@ -1,34 +1,29 @@
-//! `--boards`: a master without a ring file calls its boards, divides the model among them, and tells each.
+//! `--boards`: a master without a ring file calls its boards, which share the model.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
-use super::admission;
+use super::events::Words;
 use super::fetch;
-use super::figures::{self, Own};
 use super::flags::{RingFile, RingFlags};
-use super::fleet::{Fleet, Kind};
-use super::hold::Holds;
-use super::origin::Boards;
-use super::roll::{Divided, Known, Roll};
-use super::rows;
-use super::search;
-use crate::call::master;
-use crate::cli::plan::load::{self, Asked};
-use crate::cli::plan::report;
-use crate::cli::{Failure, key, model_files, note, warn};
-use crate::engine::{Cache, Options};
-use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve, with_others};
-use crate::ring::{Address, Topology};
+use super::speeds;
+use crate::channel::PORT_DEFAULT as PORT_OF_LAYERS;
+use crate::cli::{Failure, key, model_files, options};
+use crate::engine::{Cache, Engine, Options};
+use crate::fleet::caller::Caller;
+use crate::fleet::error::FleetError;
+use crate::fleet::events::{Shape, Teller};
+use crate::fleet::figures::{self, Measuring, Own};
+use crate::fleet::form::form;
+use crate::fleet::load::{self, Asked};
+use crate::fleet::members::Kind;
+use crate::fleet::roll::Divided;
+use crate::fleet::split::file_name;
+use crate::fleet::wanted::{Boards, Wanted};
+use crate::ring::PORT_DEFAULT;
+use crate::ring::plan::Objective;
 use crate::sys::notify;
 use crate::sys::power::Meter;
-use crate::wire::seal::Key;
-
-/// How much better than the last split a new one has to be: figures of the ways between boards vary, and each
-/// board has the layers of the last one.
-const WORTH_IT: f64 = 1.1;
 
 /// Calls the boards that `flags` name, and gives these the ring file that comes of it; without such boards
 /// they stay as they are.
@@ -44,110 +39,57 @@ pub(in crate::cli) fn gather(
         return Err(Failure::Usage(format!("{} divides a model: name its file", asked_by(flags))));
     };
     check_watts(flags, meter.is_some() || flags.watts.is_some())?;
-    let key = checked(flags)?;
+    let caller = caller(flags)?;
     let model = model_files::open_whole(path)?;
     let sizes = load::sizes(model.header(), asked);
     let load = load::load(model.header(), &sizes).map_err(|e| Failure::input(&e))?;
     let folder = fetch::folder_of_master(cache);
     notify::start();
     let own = measured(flags, (options, meter), &folder)?;
-    let kind = Kind::of(&model);
-    let kept_at = folder.join(file_name(path));
-    let name = flags.node.clone().unwrap_or_else(figures::name);
-    admission::check_name(&name).map_err(|why| Failure::Usage(format!("this board: {why}")))?;
-    let master = master::introduce(&name, flags.is_taking);
-    let places = match &boards {
-        Boards::Named(boards) => boards.clone(),
-        Boards::Auto(port) => search::boards(*port, &key, n_kept(&kept_at))?,
-    };
-    let model = Divided { header: model.header(), load: &load, kind, kept_at: &kept_at };
-    let result = match flags.is_team {
-        true => rows::share(flags, (boards, &places), (&own, model), key),
-        false => divide(flags, (boards, &places), (&own, model), key),
-    };
-    // Two masters with --take do not take boards from each other for ever.
-    master.be_content();
-    result
-}
-
-/// Divides a model among this board and those at `places`, who are `sought`, by layers.
-fn divide(
-    flags: &mut RingFlags,
-    (sought, places): (Boards, &[Address]),
-    (own, model): (&Own, Divided<'_>),
-    key: Key,
-) -> Result<(), Failure> {
-    let mut roll = Roll::new((flags, &key), (&sought, places), model.kept_at);
-    let Told { known, called, nodes, ring, are_told } = loop {
-        if let Some(told) = divide_once(&mut roll, own, &model)? {
-            break told;
-        }
-    };
-    let left_out = roll.left_out();
-    let port = roll.give_port();
-    let (has_all, is_ring) = (called.len() == places.len(), nodes.len() > 1);
-    let fleet = Fleet {
-        boards: known,
-        called,
-        nodes,
-        kind: model.kind,
-        is_team: false,
-        sought,
-        left_out,
-        holds: Holds::new(key.clone(), port),
-        key,
-        port,
-        kept_at: model.kept_at.to_owned(),
-        untold: (!are_told).then(|| ring.clone()),
-    };
-    // Without it the next start may divide the model otherwise.
-    let _ = fleet.keep_split(&ring);
-    flags.file = Some(RingFile::Told(ring));
-    // Who has the model alone until boards come, or until it is throttled, is a ring of one.
-    let may_change = flags.rebalance_after.is_some() && !places.is_empty();
-    if is_ring || !has_all || may_change {
-        flags.give = Some(port);
-        flags.fleet = Some(fleet);
+    let (header, kind, kept_at) = (model.header(), Kind::of(&model), folder.join(file_name(path)));
+    let divided = Divided { header, load: &load, kind, kept_at: &kept_at };
+    let wanted = wanted(flags, boards);
+    let formed = form(&wanted, &caller, &divided, &own).map_err(failure)?;
+    flags.file = Some(RingFile::Told(formed.file));
+    // A master that has the model alone until boards come, or until it is throttled, is a ring of one.
+    if formed.has_others {
+        (flags.give, flags.fleet) = (Some(wanted.give), Some(formed.fleet));
     }
     Ok(())
 }
 
-/// A ring that its boards were told of.
-struct Told {
-    known: Vec<Board>,
-    /// Where all but the first are called.
-    called: Vec<Address>,
-    /// Names of those with a part.
-    nodes: Vec<String>,
-    /// The ring file.
-    ring: String,
-    /// Whether all were there to be told.
-    are_told: bool,
+/// The words for what happens to the boards of `flags`.
+pub(super) fn events(flags: &RingFlags) -> Teller {
+    Arc::new(Words { is_quiet: flags.is_quiet })
 }
 
-/// Divides a model among the boards of `roll`, and tells them; `None` if one of them does not do it, and is left out.
-fn divide_once(
-    roll: &mut Roll<'_>,
-    own: &Own,
-    model: &Divided<'_>,
-) -> Result<Option<Told>, Failure> {
-    let Divided { header, load, kind, kept_at } = *model;
-    let flags = roll.flags;
-    let ((known, called), best) = planned(roll, (own, kind, load))?;
-    let choices = with_others(&known, flags.objective == Objective::Energy);
-    let task = Task::new(load, &choices);
-    let parts = kept(kept_at, &task, flags, &best).unwrap_or(best);
-    let ring = report::ring_lines(&task, &parts);
-    if !flags.is_quiet {
-        report::table(&task, &parts).lines().for_each(note);
-        rows::hint(header, load, &known, task.figures(&parts).token_s);
+fn wanted(flags: &RingFlags, sought: Boards) -> Wanted {
+    Wanted {
+        sought,
+        shape: if flags.is_team { Shape::Team } else { Shape::Ring },
+        objective: flags.objective,
+        patience: flags.rebalance_after,
+        is_taking: flags.is_taking,
+        name: flags.node.clone().unwrap_or_else(figures::name),
+        host: flags.host.clone(),
+        port: flags.port.unwrap_or(PORT_DEFAULT),
+        give: flags.give.unwrap_or(PORT_OF_LAYERS),
     }
-    let nodes: Vec<String> = parts.iter().map(|part| choices[part.board].name.clone()).collect();
-    let others = known.iter().skip(1).zip(&called);
-    let others: Vec<_> =
-        others.map(|(board, at)| (at, &*board.name, nodes.contains(&board.name))).collect();
-    let told = roll.tell(&others, &ring)?;
-    Ok(told.map(|are_told| Told { known, called, nodes, ring, are_told }))
+}
+
+/// Sorts what ends a fleet under its exit code.
+fn failure(error: FleetError) -> Failure {
+    match &error {
+        FleetError::Interrupted
+        | FleetError::Search(_)
+        | FleetError::NoSplit(_)
+        | FleetError::Memory { .. } => Failure::runtime(&error),
+        FleetError::Name(_) => Failure::Usage(error.to_string()),
+        FleetError::Places(_) | FleetError::Shares(_) | FleetError::File(_) => {
+            Failure::Input(error.to_string())
+        }
+        FleetError::NoneLeft(_) => Failure::Ring(error.to_string()),
+    }
 }
 
 /// The option that asks for boards.
@@ -155,28 +97,49 @@ fn asked_by(flags: &RingFlags) -> &'static str {
     if flags.is_team { "--team auto" } else { "--boards" }
 }
 
-/// The key, which they need.
-fn checked(flags: &RingFlags) -> Result<Key, Failure> {
-    if flags.is_team {
-        rows::check(flags)?;
+/// How boards are called: with the key, which they have.
+fn caller(flags: &RingFlags) -> Result<Caller, Failure> {
+    let is_for_rings = matches!(flags.objective, Objective::Energy | Objective::Memory);
+    if flags.is_team && is_for_rings {
+        return Err(Failure::Usage(
+            "--objective is for rings: a team is as quick as it can be for one stream".to_owned(),
+        ));
     }
     let Some(key) = &flags.key else {
         let what = asked_by(flags);
         return Err(Failure::Usage(format!("{what} needs --key, as the boards have")));
     };
-    key::read(key)
+    Ok(Caller { key: key::read(key)?, events: events(flags) })
 }
 
 /// What this board can do, and takes if that counts.
 fn measured(
     flags: &RingFlags,
-    (options, meter): (&Options, Option<&Meter>),
+    measured_by: (&Options, Option<&Meter>),
     folder: &Path,
 ) -> Result<Own, Failure> {
-    let own = figures::own(options, (meter, flags.watts), (folder, flags.is_quiet))?;
+    let own = own(flags, measured_by, folder)?;
     // A sensor may not have answered.
     check_watts(flags, own.speeds.iter().any(|speed| speed.milliwatts.is_some()))?;
     Ok(own)
+}
+
+/// What this board can do with the threads that `options` ask for, and what it takes, by its meter or as somebody says.
+/// What `folder` keeps of it is not measured again.
+pub(super) fn own(
+    flags: &RingFlags,
+    (options, meter): (&Options, Option<&Meter>),
+    folder: &Path,
+) -> Result<Own, Failure> {
+    let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
+    let meter = meter.filter(|_| flags.watts.is_none());
+    let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
+    let wanted = options.threads.map_or("any", |_| "these");
+    let machine = format!("{} {cpus:?} {wanted} {sensor}", kernels.isa().name());
+    let milliwatts =
+        flags.watts.map(|watts| ((watts.idle * 1e3) as u32, (watts.busy * 1e3) as u32));
+    let measure = &mut || speeds::measure(options, meter);
+    figures::own(folder, Measuring { machine: &machine, milliwatts, measure }, &*events(flags))
 }
 
 fn check_watts(flags: &RingFlags, are_known: bool) -> Result<(), Failure> {
@@ -187,67 +150,4 @@ fn check_watts(flags: &RingFlags, are_known: bool) -> Result<(), Failure> {
         )),
         _ => Ok(()),
     }
-}
-
-/// The boards of `roll` that are there, and the best split among them. As long as there is none,
-/// those that are away are waited for.
-fn planned(
-    roll: &mut Roll<'_>,
-    (own, kind, load): (&Own, Kind, &Load),
-) -> Result<(Known, Vec<Part>), Failure> {
-    let objective = roll.flags.objective;
-    loop {
-        let (known, called) = roll.fleet(own, kind)?;
-        let choices = with_others(&known, objective == Objective::Energy);
-        match solve(&Task::new(load, &choices), objective, None) {
-            Ok(best) => return Ok(((known, called), best)),
-            Err(e @ NoSplit::Memory { .. }) if called.len() < roll.n_places() => {
-                warn(&format!("{e}; waiting for the others"));
-            }
-            Err(NoSplit::Watts(name)) if name != known[0].name => {
-                let index = known.iter().position(|board| board.name == name).unwrap_or(0);
-                let Some(place) = called.get(index.wrapping_sub(1)) else {
-                    return Err(Failure::runtime(&NoSplit::Watts(name)));
-                };
-                let why = NoSplit::Watts(name.clone()).to_string();
-                roll.leave_out(place, Some(&name), why);
-            }
-            Err(e) => return Err(Failure::runtime(&e)),
-        }
-    }
-}
-
-/// Where the last split of this model is kept.
-fn file_name(model: &Path) -> PathBuf {
-    let model = model.canonicalize().unwrap_or_else(|_| model.to_owned());
-    let hash = Sha256::digest(model.as_os_str().as_encoded_bytes());
-    let hex: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    PathBuf::from(format!("split-{hex}"))
-}
-
-/// How many boards the split that is kept there has, beside this one.
-fn n_kept(path: &Path) -> usize {
-    let topology = fs::read_to_string(path).ok().and_then(|text| Topology::parse(&text).ok());
-    topology.map_or(0, |topology| topology.n_boards() - 1)
-}
-
-/// The split that is kept there, if it is one of these boards and not much worse than the best.
-fn kept(path: &Path, task: &Task<'_>, flags: &RingFlags, best: &[Part]) -> Option<Vec<Part>> {
-    let topology = Topology::parse(&fs::read_to_string(path).ok()?).ok()?;
-    topology.check(task.load().layers.len()).ok()?;
-    let part = |member: &crate::ring::Member| {
-        let is_it = |board: &Board| {
-            let Board { name, address, threads, .. } = board;
-            (name, address, threads) == (&member.name, &member.address, &member.threads)
-        };
-        let board = task.boards().iter().position(is_it)?;
-        Some(Part { board, layers: member.layers.clone() })
-    };
-    let parts: Vec<Part> = topology.members().iter().map(part).collect::<Option<_>>()?;
-    let (now, then) = (task.figures(best), task.figures(&parts));
-    let value = |figures: &crate::ring::plan::Figures| figures.value(flags.objective);
-    let is_good = task.boards()[parts[0].board].name == task.boards()[0].name
-        && then.fullest <= 1.0
-        && value(&then) <= WORTH_IT * value(&now);
-    is_good.then_some(parts)
 }

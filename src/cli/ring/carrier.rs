@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::interrupt::is_interrupted;
 use crate::cli::{Failure, note, warn};
+use crate::fleet::interrupt::is_interrupted;
 use crate::transport::kmod::Kmod;
 use crate::transport::options::CarrierOptions;
 use crate::transport::tcp::Tcp;

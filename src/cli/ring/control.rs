@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::desk::{Desk, Seen};
+use super::boards;
+use super::events::layers as words;
 use super::flags::{ControlPlace, RingFile, RingFlags};
-use super::moves::{Moves, words};
-use super::replan::Planner;
 use super::status::{self, PlaceTeam};
-use super::watch;
-use crate::cli::options;
-use crate::cli::plan::load;
-use crate::cli::{Failure, warn};
+use super::tell;
+use crate::cli::{Failure, options, warn};
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::ChangesBy;
 use crate::engine::{Engine, WeightsPlace};
+use crate::fleet::desk::{Desk, Seen};
+use crate::fleet::moves::Moves;
+use crate::fleet::{layers, load};
 use crate::ring::plan::Objective;
 use crate::ring::{Notice, Topology};
 use crate::wire::frame::NodeLine;
@@ -46,10 +46,11 @@ impl Control {
         let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
         let weights = (place.clone(), engine.about().isa);
-        let moves = Moves::new(Arc::clone(&desk), Planner { load }, weights, flags.fleet.clone());
+        let (fleet, events) = (flags.fleet.clone(), boards::events(flags));
+        let moves = Moves::new(Arc::clone(&desk), load, weights, fleet, events);
         let (moves, objective) = (Arc::new(moves), flags.objective);
         if let Some(after) = flags.rebalance_after {
-            watch::start(Arc::clone(&moves), objective, after)
+            layers::keep(Arc::clone(&moves), objective, after)
                 .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
         }
         let topology = flags.file.as_ref().map(RingFile::read).transpose()?;
@@ -71,7 +72,7 @@ impl Control {
     /// Who hears what happens to the ring.
     pub(super) fn ear(&self) -> impl Fn(&Notice, &[NodeLine]) + Send + use<> {
         let desk = Arc::clone(&self.desk);
-        move |notice, lines| desk.hear(notice, lines)
+        move |notice, lines| desk.hear(notice, lines, &tell::words(notice))
     }
 
     /// The engine is between two steps: does what is asked for.
@@ -171,7 +172,7 @@ impl Answers {
     fn resize(&self, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
         let seen = self.moves.desk.seen();
         let layers = in_order(&seen.lines, layers).map_err(|why| refusal(2, why))?;
-        self.moves.split(&seen, layers, say)
+        Ok(words(&self.moves.split(&seen, layers, say)?) + "\n")
     }
 
     /// Gives them those that are best for `objective`.
@@ -186,9 +187,9 @@ impl Answers {
         }
         let better = self.moves.best(&seen, objective)?;
         if better.gain < WORTH_IT {
-            return Ok(format!("nothing moves: {}\n", words(&seen)));
+            return Ok(format!("nothing moves: {}\n", words(&seen.layers())));
         }
-        let done = self.moves.take(&seen, &better, say)?;
+        let done = words(&self.moves.take(&seen, &better, say)?) + "\n";
         Ok(match better.gain.is_finite() {
             true => format!("{:.0} % better: {done}", (better.gain - 1.0) * 1e2),
             false => done,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::flags::RingFlags;
 use super::give::cut;
-use super::interrupt::is_interrupted;
 use super::origin::Origin;
 use super::place::{self, Wanted};
 use super::readiness;
@@ -17,6 +16,7 @@ use crate::cli::progress::ProgressLine;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::Cache;
 use crate::fetch::taker::{self, FetchError, Fetched, Order};
+use crate::fleet::interrupt::is_interrupted;
 use crate::format::model::Header;
 use crate::ring::Address;
 use crate::sys::map::Map;

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::carrier::CarrierKind;
-use super::fleet::Fleet;
-use super::origin::{Boards, Origin};
+use super::origin::Origin;
 use crate::cli::Failure;
 use crate::cli::power::StatedWatts;
+use crate::fleet::members::Fleet;
+use crate::fleet::wanted::Boards;
 use crate::format::text_without_mark;
 use crate::ring::Topology;
 use crate::ring::plan::Objective;

@@ -10,10 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::admission;
-use super::figures::{self, Own};
+use super::boards;
 use super::flags::{RingFile, RingFlags};
-use super::interrupt::{self, is_interrupted};
 use super::origin::Origin;
 use super::place::part_of;
 use super::{fetch, give, readiness};
@@ -23,6 +21,9 @@ use crate::channel::PORT_DEFAULT as PORT;
 use crate::cli::{Failure, key, note, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
+use crate::fleet::admission;
+use crate::fleet::figures::{self, Own};
+use crate::fleet::interrupt::{self, is_interrupted};
 use crate::model::Share;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
@@ -99,8 +100,7 @@ pub(in crate::cli) fn start(
     let key = key::read(key)?;
     let folder = fetch::folder(cache)?;
     notify::start();
-    let Own { speeds, memory } =
-        figures::own(options, (meter, flags.watts), (&folder, flags.is_quiet))?;
+    let Own { speeds, memory } = boards::own(flags, (options, meter), &folder)?;
     let name = flags.node.clone().unwrap_or_else(figures::name);
     if let Err(why) = admission::check_name(&name) {
         warn(&format!("masters will go on without this board: {why}"));

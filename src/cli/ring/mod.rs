@@ -1,36 +1,22 @@
 //! This board's part in a ring: what the flags and the ring file say.
 
-mod admission;
-pub(super) mod ahead;
 pub(super) mod boards;
 pub(super) mod carrier;
 mod command;
 mod control;
-mod desk;
-mod experience;
+mod events;
 pub(super) mod fetch;
-mod figures;
 mod flags;
-mod fleet;
 mod give;
-mod hold;
-mod interrupt;
 pub(super) mod join;
-mod moves;
 pub(super) mod origin;
 mod place;
-mod prepare;
 mod readiness;
-mod replan;
-mod roll;
 mod rows;
-mod search;
 mod speeds;
 mod status;
 mod team;
-mod team_watch;
 mod tell;
-mod watch;
 
 use std::io;
 use std::net::IpAddr;
@@ -43,6 +29,7 @@ use super::model_files::{self, Loaded};
 use super::{Failure, key, options, power, warn};
 use crate::engine::ring::{Heat, MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
+use crate::fleet::interrupt::is_interrupted;
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Member, Notice, Place};
@@ -58,13 +45,11 @@ use crate::wire::hello::{self, RingInfo};
 
 pub(super) use command::Ring;
 pub(super) use control::Control;
-pub(super) use desk::Awaited;
 pub(super) use flags::{
     ControlPlace, RebalanceAfter, RingFile, RingFlags, control as control_place, rebalance_after,
 };
-pub(super) use interrupt::is_interrupted;
+pub(super) use rows::watch as watch_team;
 pub(super) use team::control as team_control;
-pub(super) use team_watch::{Links, start as watch_team};
 pub(super) use tell::tell;
 
 /// Rows of a prompt that go round at once: small enough that all nodes have some.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::channel::PORT_DEFAULT;
+use crate::fleet::wanted::Boards;
 use crate::ring::Address;
 
 /// Where layers come from.
@@ -21,15 +22,6 @@ pub(in crate::cli) fn port(value: &str) -> Result<u16, String> {
         (_, Ok(port)) if port > 0 => Ok(port),
         _ => Err(format!("{value:?} is neither auto nor a port")),
     }
-}
-
-/// Boards that wait to be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Boards {
-    /// Those on this machine's networks that answer on this port.
-    Auto(u16),
-    /// These.
-    Named(Vec<Address>),
 }
 
 /// `auto` or `auto:PORT`; else `HOST` or `HOST:PORT`, and more behind commas.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::desk::{Seen, TeamNodeSeen, TeamSeen};
 use crate::cli::json_object::JsonObject;
+use crate::fleet::desk::{Seen, TeamNodeSeen, TeamSeen};
 use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
 

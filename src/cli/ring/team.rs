@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::control::{Control, listen, look};
-use super::desk::{Awaited, Desk, Seen, TeamSeen};
 use super::flags::RingFlags;
 use crate::cli::Failure;
 use crate::cli::json_object::JsonObject;
 use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
+use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
 
 /// Lets users of this machine ask the lead that this process is to be. Whoever hears for which boards the team waits
 /// tells it to what is returned with it.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::flags::Run;
 use crate::cli::model_files::{self, Loaded};
-use crate::cli::ring::is_interrupted;
 use crate::cli::{Failure, counted, draft, key, note, options, warn, weights};
 use crate::engine::draft_node::PORT_DEFAULT;
 use crate::engine::draft_node::node::{self, DraftNotice};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, KvMemory, Options, WeightsPlace};
+use crate::fleet::interrupt::is_interrupted;
 use crate::sys::notify;
 use crate::transport::place::HostPort;
 use crate::wire::draft::TEXTS_MAX;

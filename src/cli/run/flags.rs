@@ -11,11 +11,12 @@ use crate::cli::draft::{self, Draft};
 use crate::cli::draft_node;
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::carrier::{self, CarrierKind};
-use crate::cli::ring::origin::{self, Boards, Origin, TeamOrigin};
+use crate::cli::ring::origin::{self, Origin, TeamOrigin};
 use crate::cli::ring::{self, ControlPlace, RebalanceAfter, RingFile, RingFlags};
 use crate::cli::weights::{self, Words};
 use crate::cli::{Failure, options, prefixes};
 use crate::engine::{Cache, Huge, WeightsPlace};
+use crate::fleet::wanted::Boards;
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;

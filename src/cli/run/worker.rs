@@ -5,12 +5,14 @@ use std::path::Path;
 
 use super::drafting;
 use super::flags::Run;
-use crate::cli::ring::{self, Board, RingFlags, ahead, fetch, is_interrupted, join};
+use crate::cli::ring::{self, Board, RingFlags, fetch, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, prefixes, warn, weights};
 use crate::engine::ring::{Held, Limits, MachineReading, NodeError};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
+use crate::fleet::ahead;
+use crate::fleet::interrupt::is_interrupted;
 use crate::format::model::Header;
 use crate::ring::Notice;
 use crate::sys::heat::Thermometer;

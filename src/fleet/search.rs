@@ -1,35 +1,37 @@
-//! `--boards auto`: the boards that wait on this machine's networks.
+//! The boards that wait on this machine's networks.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::caller::Caller;
+use super::error::FleetError;
+use super::events::Event;
 use super::interrupt::is_interrupted;
 use crate::call::find::{self, Found};
-use crate::cli::{Failure, note, warn};
 use crate::ring::Address;
-use crate::sys::notify;
-use crate::wire::seal::Key;
 
 /// How long a master waits for as many boards as it had before: all may have been switched on together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Those that answer on `port`: at least one, and if they come within a minute, as many as `wanted`.
-pub(super) fn boards(port: u16, key: &Key, wanted: usize) -> Result<Vec<Address>, Failure> {
+pub(super) fn boards(
+    port: u16,
+    caller: &Caller,
+    wanted: usize,
+) -> Result<Vec<Address>, FleetError> {
     let start = Instant::now();
     let (mut told, mut crowded) = (None, Vec::new());
     loop {
         let Found { places: found, crowded: now } = find::networks()
-            .and_then(|networks| find::seek(&networks, port, key, &is_interrupted))
-            .map_err(|e| Failure::Runtime(format!("cannot look for boards: {e}")))?;
+            .and_then(|networks| find::seek(&networks, port, &caller.key, &is_interrupted))
+            .map_err(FleetError::Search)?;
         if is_interrupted() {
-            return Err(Failure::Runtime("interrupted".to_owned()));
+            return Err(FleetError::Interrupted);
         }
         for (at, n) in now {
             if !crowded.contains(&at) {
                 crowded.push(at);
-                warn(&format!(
-                    "{n} answers of as many boards came from {at}: it counts as one board"
-                ));
+                caller.tell(&Event::Crowd { at, answers: n });
             }
         }
         let is_enough = found.len() >= wanted.max(1);
@@ -39,17 +41,8 @@ pub(super) fn boards(port: u16, key: &Key, wanted: usize) -> Result<Vec<Address>
         }
         let n_found = Some(found.len());
         if told != n_found {
-            let why = waiting_for(found.len(), wanted, port);
-            note(&format!("leap: {why}"));
-            notify::status(&why);
+            caller.tell(&Event::Searches { found: found.len(), wanted, port });
             told = n_found;
         }
-    }
-}
-
-fn waiting_for(found: usize, wanted: usize, port: u16) -> String {
-    match found {
-        0 => format!("waiting for boards: none with this key answers on UDP port {port}"),
-        found => format!("waiting for boards: {found} of the {wanted} that it had before answer"),
     }
 }

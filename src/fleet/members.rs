@@ -1,29 +1,28 @@
-//! The boards of `--boards`: who they are, who of them is there, and where their split is kept.
+//! The boards that a master called: who they are, who of them is there, and where their split is kept.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::admission::{self, LeftOut};
+use super::caller::Caller;
 use super::desk::Desk;
+use super::events::Shape;
 use super::hold::Holds;
 use super::interrupt::is_interrupted;
-use super::origin::Boards;
+use super::wanted::Boards;
 use crate::call::find;
-use crate::call::master::{CallError, Called, Way};
+use crate::call::master::{Called, Way};
 use crate::engine::is_small;
 use crate::model::Model;
 use crate::ring::plan::{Board, Other, Watts, Wish};
 use crate::ring::{Address, Topology};
 use crate::sys::file::AtomicFile;
-use crate::transport::place::HostPort;
 use crate::wire::call::{Figures, Speed};
-use crate::wire::seal::Key;
 
 /// Boards that are called.
 #[derive(Clone)]
-pub(in crate::cli) struct Fleet {
+pub(crate) struct Fleet {
     /// This one, and what the others said of themselves, in the same order as `called`.
     pub(super) boards: Vec<Board>,
     /// Where the others are called.
@@ -32,17 +31,18 @@ pub(in crate::cli) struct Fleet {
     pub(super) nodes: Vec<String>,
     /// Where boards are looked for.
     pub(super) sought: Boards,
-    pub(super) key: Key,
+    /// How they are called.
+    pub(super) caller: Caller,
     /// What of the boards' figures counts.
     pub(super) kind: Kind,
-    /// Whether they are to be a team, or else a ring.
-    pub(super) is_team: bool,
+    /// How they share the model.
+    pub(super) shape: Shape,
     /// Those that cannot be in it.
     pub(super) left_out: LeftOut,
     /// Port on which this board gives layers.
     pub(super) port: u16,
     /// Those that work for this master, and for no other one.
-    pub(in crate::cli) holds: Holds,
+    pub(crate) holds: Holds,
     /// Where the split is kept.
     pub(super) kept_at: PathBuf,
     /// The ring as a file, if not all of its boards could be told of it.
@@ -144,7 +144,7 @@ impl Fleet {
         let others: Vec<Board> = others.map(|(board, _)| board.clone()).collect();
         // The way there does not matter for that.
         let way = Way { round_trip_s: 0.0, bytes_per_s: 1.0 };
-        admission::check_beside(&others, &board(place, figures, way, self.kind), self.is_team)
+        admission::check_beside(&others, &board(place, figures, way, self.kind), self.shape)
     }
 
     /// Where boards may be.
@@ -154,7 +154,7 @@ impl Fleet {
             return named.clone();
         };
         let found = find::networks()
-            .and_then(|networks| find::seek(&networks, port, &self.key, &is_interrupted));
+            .and_then(|networks| find::seek(&networks, port, &self.caller.key, &is_interrupted));
         let found = found.unwrap_or_default().places.into_iter();
         let mut places = self.called.clone();
         places.extend(found.map(|host| Address { host: host.to_string(), port }));
@@ -175,13 +175,19 @@ impl Fleet {
             let way = if is_known { None } else { Some(called.measure()?) };
             Ok((figures, way))
         };
-        call(place, &self.key, talk).ok()
+        self.caller.call(place, talk).ok()
     }
+}
+
+/// Those that are there.
+pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
+    let there = boards.into_iter().zip(is_there).filter(|(_, is_there)| **is_there);
+    there.map(|(board, _)| board).collect()
 }
 
 /// What of a board's figures counts for a model.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// Which kind of weights it has, in the order of [`Speed::read`].
     weights: usize,
     /// Whether it is as the models that boards measure with: a small one is run by one thread, from its caches.
@@ -196,7 +202,7 @@ impl Kind {
     }
 
     /// Of this model.
-    pub(super) fn of(model: &Model) -> Kind {
+    pub(crate) fn of(model: &Model) -> Kind {
         let version = model.header().weights.version();
         Kind { weights: version as usize - 1, is_large: !is_small(model) }
     }
@@ -243,35 +249,19 @@ pub(super) fn known(
     }
 }
 
-/// Why a board does not do what it is told.
-pub(super) struct Failed {
-    /// Whether it may do so later. Whatever is said without proof of the key may pass, too: somebody else may answer.
-    pub(super) may_pass: bool,
-    /// Whether the user ended it.
-    pub(super) is_interruption: bool,
-    pub(super) why: String,
-}
-
-/// Calls the board at `place`, and talks with it.
-pub(super) fn call<T>(
-    place: &Address,
-    key: &Key,
-    talk: impl FnOnce(&mut Called<'_>) -> Result<T, CallError>,
-) -> Result<T, Failed> {
-    let at = HostPort::new(&place.host, place.port).resolve(|_: &SocketAddr| true);
-    let at =
-        at.map_err(|e| Failed { may_pass: true, is_interruption: false, why: e.to_string() })?;
-    let called = Called::new(at, key, &is_interrupted);
-    called.and_then(|mut called| talk(&mut called)).map_err(|e| Failed {
-        may_pass: e.may_pass() || !e.is_proven(),
-        is_interruption: e.is_interruption(),
-        why: e.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::fleet::events::{Event, Events};
+    use crate::wire::seal::Key;
+
+    struct Deaf;
+
+    impl Events for Deaf {
+        fn tell(&self, _: &Event<'_>) {}
+    }
 
     fn figures(of: &str, memory: u64) -> Figures {
         let speed = Speed { threads: 4, read: [1 << 33; 4], milliwatts: None };
@@ -288,17 +278,17 @@ mod tests {
         const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
         let kind = Kind::of_weights(1);
         let said = |host, name| board(&at(host), &figures(name, 1 << 30), WAY, kind);
-        let key = Key::new([7; 32]);
+        let caller = Caller { key: Key::new([7; 32]), events: Arc::new(Deaf) };
         let mut fleet = Fleet {
             boards: vec![said("10.0.0.1", "desk"), said("10.0.0.2", "pi")],
             called: vec![at("10.0.0.2")],
             nodes: vec!["desk".to_owned(), "pi".to_owned()],
             kind,
-            is_team: false,
+            shape: Shape::Ring,
             sought: Boards::Auto(9998),
-            left_out: LeftOut::default(),
-            holds: Holds::new(key.clone(), 9998),
-            key,
+            left_out: LeftOut::new(Arc::clone(&caller.events)),
+            holds: Holds::new(caller.clone(), 9998),
+            caller,
             port: 9998,
             kept_at: PathBuf::new(),
             untold: None,

@@ -8,20 +8,21 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::ahead;
+use super::caller::Failed;
 use super::desk::{Desk, Seen};
+use super::events::{Event, Teller};
 use super::experience::Experience;
 use super::figures;
-use super::fleet::{Failed, Fleet, call};
+use super::members::{Fleet, only};
 use super::replan::{Better, Planner};
-use crate::cli::note;
-use crate::cli::plan::report;
+use super::split::ring_lines;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::{check_fixed, check_split};
 use crate::engine::{Isa, WeightsPlace};
 use crate::model::Share;
 use crate::ring::Topology;
-use crate::ring::plan::{Board, Objective, Task};
+use crate::ring::plan::{Board, Load, Objective, Task};
 use crate::transport::place::HostPort;
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
@@ -30,8 +31,8 @@ use crate::wire::frame::NodeLine;
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Moves layers.
-pub(super) struct Moves {
-    pub(super) desk: Arc<Desk>,
+pub(crate) struct Moves {
+    pub(crate) desk: Arc<Desk>,
     pub(super) planner: Planner,
     /// Where the master's weights are kept, and for which kernels they are packed.
     weights: (WeightsPlace, Isa),
@@ -39,6 +40,8 @@ pub(super) struct Moves {
     fleet: Option<Mutex<Fleet>>,
     /// Held by whoever moves layers.
     changing: Mutex<()>,
+    /// Who hears what happens.
+    pub(super) events: Teller,
 }
 
 fn refusal(code: u8, why: String) -> Refusal {
@@ -50,13 +53,17 @@ fn busy() -> Refusal {
 }
 
 impl Moves {
-    pub(super) fn new(
+    /// Moves the layers of the ring that meets others at `desk`, a model that asks this of boards. `weights` says where
+    /// the master's are kept, and for which kernels they are packed; `fleet` are the boards if they were called.
+    pub(crate) fn new(
         desk: Arc<Desk>,
-        planner: Planner,
+        load: Load,
         weights: (WeightsPlace, Isa),
         fleet: Option<Fleet>,
+        events: Teller,
     ) -> Moves {
-        Moves { desk, planner, weights, fleet: fleet.map(Mutex::new), changing: Mutex::new(()) }
+        let (planner, fleet) = (Planner { load }, fleet.map(Mutex::new));
+        Moves { desk, planner, weights, fleet, changing: Mutex::new(()), events }
     }
 
     /// Begins to pack the layers that the master is to have.
@@ -113,7 +120,7 @@ impl Moves {
         let index = fleet.boards.iter().skip(1).position(|board| board.name == name);
         if let Some(place) = index.and_then(|index| fleet.called.get(index)) {
             // One that went away again is told when it is back.
-            let _ = call(place, &fleet.key, |called| called.tell(&Call::Rest));
+            let _ = fleet.caller.call(place, |called| called.tell(&Call::Rest));
         }
     }
 
@@ -123,7 +130,8 @@ impl Moves {
         let result = match fleet.boards.iter().position(|board| board.name == name) {
             Some(0) => figures::forget(fleet.folder()).map_err(|e| e.to_string()),
             Some(index) => {
-                let told = call(&fleet.called[index - 1], &fleet.key, |c| c.tell(&Call::Forget));
+                let place = &fleet.called[index - 1];
+                let told = fleet.caller.call(place, |called| called.tell(&Call::Forget));
                 told.map_err(|failed| failed.why)
             }
             None => Ok(()),
@@ -139,7 +147,7 @@ impl Moves {
     }
 
     /// The best split: of the boards that are there, if some are called, else of the ring's nodes.
-    pub(super) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
+    pub(crate) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
         match self.look() {
             None => self.planner.plan(seen, (&[], &Experience::default()), objective),
             Some((boards, is_there)) => {
@@ -150,12 +158,12 @@ impl Moves {
     }
 
     /// Makes it so.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         seen: &Seen,
         better: &Better,
         say: Say<'_>,
-    ) -> Result<String, Refusal> {
+    ) -> Result<Vec<(String, Range<usize>)>, Refusal> {
         match better.layers(&seen.lines) {
             Some(layers) => self.split(seen, layers, say),
             None => self.rearrange(better, say),
@@ -163,12 +171,12 @@ impl Moves {
     }
 
     /// Gives the nodes that there are these layers.
-    pub(super) fn split(
+    pub(crate) fn split(
         &self,
         seen: &Seen,
         layers: Vec<Range<usize>>,
         say: Say<'_>,
-    ) -> Result<String, Refusal> {
+    ) -> Result<Vec<(String, Range<usize>)>, Refusal> {
         let _changing = self.changing.try_lock().map_err(|_| busy())?;
         check_split(&layers, seen.lines.len(), self.planner.load.layers.len())
             .and_then(|()| check_fixed(&seen.lines, &layers))
@@ -195,22 +203,26 @@ impl Moves {
         }
         wait_for(packing, say);
         self.desk.split(layers, say)?;
-        let done = words(&self.desk.seen());
+        let nodes = self.desk.seen().layers();
         if let Some((fleet, file)) = &file {
             fleet.keep(&seen.lines, file);
         }
-        note(&format!("leap: layers have moved: {done}"));
-        Ok(format!("{done}\n"))
+        self.events.tell(&Event::Moved { nodes: &nodes });
+        Ok(nodes)
     }
 
     /// Makes a ring of other boards. Who gets layers has them before the ring is changed.
-    fn rearrange(&self, better: &Better, say: Say<'_>) -> Result<String, Refusal> {
+    fn rearrange(
+        &self,
+        better: &Better,
+        say: Say<'_>,
+    ) -> Result<Vec<(String, Range<usize>)>, Refusal> {
         let _changing = self.changing.try_lock().map_err(|_| busy())?;
         let Some(fleet) = self.fleet() else {
             return Err(refusal(1, "the nodes of a ring file stay as they are".to_owned()));
         };
         let Better { boards, parts, .. } = better;
-        let file = report::ring_lines(&Task::new(&self.planner.load, boards), parts);
+        let file = ring_lines(&Task::new(&self.planner.load, boards), parts);
         let topology = Topology::parse(&file).map_err(|e| refusal(1, e.to_string()))?;
         let members = topology.members().to_vec();
         // A ring of one is its own next node.
@@ -223,10 +235,8 @@ impl Moves {
         fleet.prepare(names, &file, say)?;
         wait_for(packing, say);
         let nodes: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
-        let done: Vec<String> = members
-            .iter()
-            .map(|member| format!("{} {}..{}", member.name, member.layers.start, member.layers.end))
-            .collect();
+        let done: Vec<_> =
+            members.iter().map(|member| (member.name.clone(), member.layers.clone())).collect();
         // Who is away is not called: texts wait meanwhile.
         let there: Vec<String> = boards.iter().map(|board| board.name.clone()).collect();
         let is_told = Arc::new(AtomicBool::new(false));
@@ -246,9 +256,8 @@ impl Moves {
             fleet.untold = changed.is_err().then_some(ring);
         }
         changed?;
-        let done = done.join(", ");
-        note(&format!("leap: the ring is another one: {done}"));
-        Ok(format!("{done}\n"))
+        self.events.tell(&Event::OtherRing { nodes: &done });
+        Ok(done)
     }
 }
 
@@ -261,16 +270,14 @@ impl Fleet {
         for (board, place) in others.filter(|(board, _)| names.contains(&board.name)) {
             let has_part = ring.knows(&board.name);
             let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };
-            let told = call(place, &self.key, |called| called.tell(&order));
+            let told = self.caller.call(place, |called| called.tell(&order));
             if let (Err(Failed { why, .. }), true, Ok(())) = (told, has_part, &result) {
                 result = Err(format!("{}: {why}", board.name));
             }
         }
         result
     }
-}
 
-impl Fleet {
     /// If not all boards of the ring could be told of it: tells those that are there.
     pub(super) fn tell_again(&mut self, is_there: &[bool]) {
         let Some(file) = self.untold.take() else { return };
@@ -294,19 +301,4 @@ fn wait_for(packing: Option<JoinHandle<()>>, say: Say<'_>) {
         }
         thread::sleep(LOOKED_EVERY);
     }
-}
-
-/// Those that are there.
-pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
-    let there = boards.into_iter().zip(is_there).filter(|(_, is_there)| **is_there);
-    there.map(|(board, _)| board).collect()
-}
-
-/// `desk 0..10, pi 10..22`.
-pub(super) fn words(seen: &Seen) -> String {
-    let lines = seen.lines.iter();
-    let parts: Vec<String> = lines
-        .map(|line| format!("{} {}..{}", line.name, line.layers.start, line.layers.end))
-        .collect();
-    parts.join(", ")
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cli::warn;
+use super::events::{Event, Shape, Teller};
 use crate::ring::plan::Board;
 use crate::ring::{Address, Topology};
 use crate::wire::call::{Figures, Speed};
@@ -21,33 +21,35 @@ const MILLIWATTS_MAX: u32 = 10_000_000;
 const LEFT_OUT_MAX: usize = 256;
 
 /// Boards that were left out, and why: each is told of once.
-#[derive(Clone, Default)]
-pub(super) struct LeftOut(Arc<Mutex<Vec<(Address, String)>>>);
+#[derive(Clone)]
+pub(super) struct LeftOut {
+    told: Arc<Mutex<Vec<(Address, String)>>>,
+    events: Teller,
+}
 
 impl LeftOut {
+    /// No boards so far; `events` hear of them.
+    pub(super) fn new(events: Teller) -> LeftOut {
+        LeftOut { told: Arc::default(), events }
+    }
+
     /// The board at `place`, which is called `name` if it said so, is left out.
     pub(super) fn tell(&self, place: &Address, name: Option<&str>, why: &str) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = name.map_or(String::new(), |name| format!("{} at ", shown(name)));
-        let text = format!("goes on without {name}{place}: {why}");
-        if told.iter().any(|(at, before)| at == place && *before == text) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = format!("{} {why}", name.unwrap_or_default());
+        if told.iter().any(|(at, before)| at == place && *before == said) {
             return;
         }
         told.retain(|(at, _)| at != place);
         if told.len() < LEFT_OUT_MAX {
-            told.push((place.clone(), text.clone()));
-            warn(&text);
+            told.push((place.clone(), said));
+            self.events.tell(&Event::LeftOut { place, name, why });
         }
     }
 }
 
-/// A name as it is shown: one that is not plain in quotes.
-fn shown(name: &str) -> String {
-    if is_plain(name) { name.to_owned() } else { format!("{name:?}") }
-}
-
 /// Whether a board's name can stand in a ring file, in a command of `leap ring` and in a page.
-fn is_plain(name: &str) -> bool {
+pub(crate) fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| match c {
         '#' | '<' | '>' | '&' | '"' | '\'' | '`' | ',' | '=' | '\\' => false,
         c => c.is_ascii_graphic() || c.is_alphanumeric(),
@@ -59,7 +61,7 @@ fn is_plain(name: &str) -> bool {
 ///
 /// # Errors
 /// The fault, and what to do about it.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("it has no name: give it one with --node".to_owned()),
         _ if is_plain(name) => Ok(()),
@@ -94,7 +96,7 @@ pub(super) fn check_figures(figures: &Figures) -> Result<(), String> {
 ///
 /// # Errors
 /// Why not, and what to do.
-pub(super) fn check_beside(others: &[Board], board: &Board, is_team: bool) -> Result<(), String> {
+pub(super) fn check_beside(others: &[Board], board: &Board, shape: Shape) -> Result<(), String> {
     if let Some(other) = others.iter().find(|other| other.name == board.name) {
         return Err(format!(
             "two boards are called {}, the other one is at {}: give one another name with --node",
@@ -111,10 +113,10 @@ pub(super) fn check_beside(others: &[Board], board: &Board, is_team: bool) -> Re
     let mut file = String::new();
     for (index, Board { name, address, .. }) in all().enumerate() {
         // Writing to a string cannot fail.
-        let _ = match (is_team, index) {
-            (true, 0) => writeln!(file, "{name} {address} 0..1\nteam {name} {address}"),
-            (true, _) => writeln!(file, "team {name} {address}"),
-            (false, _) => writeln!(file, "{name} {address} {index}..{}", index + 1),
+        let _ = match (shape, index) {
+            (Shape::Team, 0) => writeln!(file, "{name} {address} 0..1\nteam {name} {address}"),
+            (Shape::Team, _) => writeln!(file, "team {name} {address}"),
+            (Shape::Ring, _) => writeln!(file, "{name} {address} {index}..{}", index + 1),
         };
     }
     let topology = Topology::parse(&file).map_err(|e| e.to_string())?;
@@ -126,7 +128,7 @@ pub(super) fn check_beside(others: &[Board], board: &Board, is_team: bool) -> Re
 
 #[cfg(test)]
 mod tests {
-    use super::super::fleet::{Kind, board};
+    use super::super::members::{Kind, board};
     use super::*;
     use crate::call::master::Way;
     use crate::wire::hello::name;
@@ -153,7 +155,6 @@ mod tests {
         {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
-        assert_eq!(shown("# x"), "\"# x\"");
     }
 
     #[test]
@@ -182,9 +183,9 @@ mod tests {
         let desk = at("10.0.0.1", &figures("desk"));
         let pi = at("10.0.0.2", &figures("pi"));
         let ring = [desk, pi];
-        for is_team in [false, true] {
+        for shape in [Shape::Ring, Shape::Team] {
             let check =
-                |host: &str, figures: &Figures| check_beside(&ring, &at(host, figures), is_team);
+                |host: &str, figures: &Figures| check_beside(&ring, &at(host, figures), shape);
             assert_eq!(check("10.0.0.3", &figures("fig")), Ok(()));
             let why = check("10.0.0.3", &figures("pi")).unwrap_err();
             assert!(
@@ -200,12 +201,14 @@ mod tests {
         let near = Figures { port: 10_000, ..figures("fig") };
         let last = Figures { port: u16::MAX, ..figures("fig") };
         for figures in [near, last] {
-            assert!(check_beside(&ring, &at("10.0.0.2", &figures), true).is_err());
-            assert!(check_beside(&ring, &at("10.0.0.2", &figures), false).is_ok());
+            assert!(check_beside(&ring, &at("10.0.0.2", &figures), Shape::Team).is_err());
+            assert!(check_beside(&ring, &at("10.0.0.2", &figures), Shape::Ring).is_ok());
         }
         let many: Vec<Board> =
             (0..64).map(|n| at(&format!("10.0.1.{n}"), &figures(&format!("n{n}")))).collect();
-        assert!(check_beside(&many, &ring[1], false).unwrap_err().contains("at most 64"));
-        assert!(check_beside(&many[..16], &ring[1], true).unwrap_err().contains("at most 16"));
+        assert!(check_beside(&many, &ring[1], Shape::Ring).unwrap_err().contains("at most 64"));
+        assert!(
+            check_beside(&many[..16], &ring[1], Shape::Team).unwrap_err().contains("at most 16")
+        );
     }
 }

@@ -6,16 +6,16 @@ use crate::model::{KvKind, Plan, PlanError, Share};
 use crate::ring::plan::{Load, Need};
 
 /// What users say of a model's sizes.
-pub(in crate::cli) struct Asked {
-    pub(in crate::cli) ctx_len: Option<usize>,
-    pub(in crate::cli) batch: usize,
-    pub(in crate::cli) streams: usize,
-    pub(in crate::cli) kv: Option<KvKind>,
-    pub(in crate::cli) kv_memory: Option<u64>,
+pub(crate) struct Asked {
+    pub(crate) ctx_len: Option<usize>,
+    pub(crate) batch: usize,
+    pub(crate) streams: usize,
+    pub(crate) kv: Option<KvKind>,
+    pub(crate) kv_memory: Option<u64>,
 }
 
 /// The sizes that a model with this header is run with.
-pub(in crate::cli) fn sizes(header: &Header, asked: Asked) -> Plan {
+pub(crate) fn sizes(header: &Header, asked: Asked) -> Plan {
     let ctx_len = asked.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
     let plan = Plan {
         ctx_len,
@@ -29,7 +29,7 @@ pub(in crate::cli) fn sizes(header: &Header, asked: Asked) -> Plan {
 }
 
 /// The layers of a model with this header, run with these sizes.
-pub(in crate::cli) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
+pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
     // What all boards need together can then be added up.
     if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
         return Err(PlanError::TooLarge);

@@ -1,9 +1,6 @@
 //! Layers that are packed before a board is to have them, while it computes with others.
 
-use std::path::Path;
-
-use super::is_interrupted;
-use crate::cli::{Failure, model_files};
+use super::interrupt::is_interrupted;
 use crate::engine::{Engine, Huge, Isa, Listener, Options, WeightsPlace};
 use crate::model::{Model, Share};
 use crate::sys::cpu;
@@ -13,14 +10,11 @@ use crate::sys::cpu;
 ///
 /// # Errors
 /// Why that cannot be: it is tried again, and told, when the board is to have the layers.
-pub(in crate::cli) fn pack(
-    share: Share,
-    place: &WeightsPlace,
-    isa: Option<Isa>,
-) -> Result<(), String> {
+pub(crate) fn pack(share: Share, place: &WeightsPlace, isa: Option<Isa>) -> Result<(), String> {
     let Some(path) = place.model.as_deref() else { return Ok(()) };
     cpu::give_way();
-    let model = open(path, share)?;
+    let model = Model::open_part(path).map_err(|e| e.to_string())?;
+    let model = model.with_share(share).map_err(|e| e.to_string())?;
     let one =
         Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), isa, ..Options::default() };
     let mut engine = Engine::new(model.into(), &one).map_err(|e| e.to_string())?;
@@ -30,10 +24,4 @@ pub(in crate::cli) fn pack(
     }
     let listener = Listener { tell: &|_| {}, is_interrupted: &is_interrupted };
     engine.prepare(&place, listener).map(|_| ()).map_err(|e| e.to_string())
-}
-
-fn open(path: &Path, share: Share) -> Result<Model, String> {
-    let why = |failure: Failure| failure.message().unwrap_or_default().to_string();
-    let model = model_files::model(Some(path)).map_err(why)?;
-    model.with_share(share).map_err(|e| e.to_string())
 }

@@ -1,4 +1,4 @@
-//! Where whoever asks about a ring meets the thread that has the engine, between two steps of its work.
+//! Where whoever asks about a ring or a team meets the thread that has the engine, between two steps of its work.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -7,7 +7,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::tell;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError};
@@ -25,22 +24,22 @@ const PATIENCE: usize = 10;
 
 /// What is known of a ring.
 #[derive(Clone, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// The nodes, the master first; none before the ring has been open.
-    pub(super) lines: Vec<NodeLine>,
+    pub(crate) lines: Vec<NodeLine>,
     /// Where time went since the layers are as they are.
-    pub(super) times: Times,
+    pub(crate) times: Times,
     /// Why it waits, if it does.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
     /// What is known of a team without a ring, or at the master's place.
-    pub(super) team: Option<TeamSeen>,
+    pub(crate) team: Option<TeamSeen>,
     /// What other places say of themselves that are teams, by their names.
-    pub(super) places: Vec<(Name, TeamSeen)>,
+    pub(crate) places: Vec<(Name, TeamSeen)>,
 }
 
 /// What is known of a team.
 #[derive(Clone)]
-pub(super) struct TeamSeen {
+pub(crate) struct TeamSeen {
     /// The nodes, the lead first.
     lines: Vec<TeamLine>,
     shares: Vec<u16>,
@@ -48,13 +47,13 @@ pub(super) struct TeamSeen {
 }
 
 /// A node of a team.
-pub(super) struct TeamNodeSeen<'a> {
-    pub(super) line: &'a TeamLine,
+pub(crate) struct TeamNodeSeen<'a> {
+    pub(crate) line: &'a TeamLine,
     /// Which part of the rows it has.
-    pub(super) share: f64,
+    pub(crate) share: f64,
     /// Milliseconds of a pass, once there was one.
-    pub(super) compute_ms: Option<f64>,
-    pub(super) waiting_ms: Option<f64>,
+    pub(crate) compute_ms: Option<f64>,
+    pub(crate) waiting_ms: Option<f64>,
 }
 
 impl TeamSeen {
@@ -90,17 +89,17 @@ impl TeamSeen {
     }
 
     /// What each node computes in proportion to the others, the lead first.
-    pub(super) fn shares(&self) -> &[u16] {
+    pub(crate) fn shares(&self) -> &[u16] {
         &self.shares
     }
 
     /// Where the time of passes went.
-    pub(super) fn times(&self) -> &TeamTimes {
+    pub(crate) fn times(&self) -> &TeamTimes {
         &self.times
     }
 
     /// The nodes, the lead first.
-    pub(super) fn nodes(&self) -> Vec<TeamNodeSeen<'_>> {
+    pub(crate) fn nodes(&self) -> Vec<TeamNodeSeen<'_>> {
         let TeamSeen { lines, shares, times } = self;
         let total: f64 = shares.iter().copied().map(f64::from).sum();
         let node = |(index, (line, share)): (usize, (_, &u16))| TeamNodeSeen {
@@ -113,7 +112,7 @@ impl TeamSeen {
     }
 
     /// Milliseconds of a pass, and those of them in which bytes moved.
-    pub(super) fn pass_ms(&self) -> Option<(f64, f64)> {
+    pub(crate) fn pass_ms(&self) -> Option<(f64, f64)> {
         Some((self.of_pass(self.times.whole)?, self.of_pass(self.times.gathering())?))
     }
 
@@ -125,12 +124,12 @@ impl TeamSeen {
 
 impl Seen {
     /// The nodes of a team without a ring, the lead first.
-    pub(super) fn team_nodes(&self) -> Vec<TeamNodeSeen<'_>> {
+    pub(crate) fn team_nodes(&self) -> Vec<TeamNodeSeen<'_>> {
         self.team.as_ref().map(TeamSeen::nodes).unwrap_or_default()
     }
 
     /// What is known of the place of a ring at `index`, if it is a team.
-    pub(super) fn place(&self, index: usize) -> Option<&TeamSeen> {
+    pub(crate) fn place(&self, index: usize) -> Option<&TeamSeen> {
         let line = self.lines.get(index)?;
         let of_name = |(name, _): &&(Name, TeamSeen)| *name == line.name;
         match index {
@@ -139,13 +138,19 @@ impl Seen {
         }
     }
 
+    /// The layers of each node, in the order of the ring.
+    pub(crate) fn layers(&self) -> Vec<(String, Range<usize>)> {
+        let layers = |line: &NodeLine| line.layers.start as usize..line.layers.end as usize;
+        self.lines.iter().map(|line| (line.name.as_str().to_owned(), layers(line))).collect()
+    }
+
     /// Tokens that a team has written.
-    pub(super) fn team_tokens(&self) -> u64 {
+    pub(crate) fn team_tokens(&self) -> u64 {
         self.team.as_ref().map_or(0, |team| team.times.tokens)
     }
 
     /// What a team does.
-    pub(super) fn team_state(&self) -> &str {
+    pub(crate) fn team_state(&self) -> &str {
         match (&self.trouble, &self.team) {
             (Some(trouble), _) => trouble,
             (None, None) => "waiting for the team",
@@ -155,7 +160,7 @@ impl Seen {
 }
 
 /// The desk.
-pub(super) struct Desk {
+pub(crate) struct Desk {
     /// Takes changes to the engine's thread.
     changes: Sender<Change>,
     /// How many get such nodes ready.
@@ -169,10 +174,10 @@ pub(super) struct Desk {
 }
 
 /// A board that a team waits for.
-pub(in crate::cli) struct Awaited {
-    pub(in crate::cli) name: String,
+pub(crate) struct Awaited {
+    pub(crate) name: String,
     /// Whether it does not answer, or refuses: else it may wait for another one.
-    pub(in crate::cli) is_absent: bool,
+    pub(crate) is_absent: bool,
 }
 
 /// Nodes without which the ring or the team is not complete.
@@ -205,7 +210,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Nodes that are being got ready: until it is dropped, the master does not give up those that are away.
-pub(super) struct Coming(Arc<AtomicUsize>);
+pub(crate) struct Coming(Arc<AtomicUsize>);
+
+impl Coming {
+    /// One more of those that `n` counts.
+    pub(super) fn new(n: &Arc<AtomicUsize>) -> Coming {
+        n.fetch_add(1, Ordering::AcqRel);
+        Coming(Arc::clone(n))
+    }
+}
 
 impl Drop for Coming {
     fn drop(&mut self) {
@@ -217,7 +230,7 @@ impl Desk {
     /// A desk, and how the master hears from it of changes; `place` says where the weights of other layers
     /// are kept.
     /// `leaves_out` says whether somebody leaves out nodes that cannot serve.
-    pub(super) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
+    pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
         let n_coming_of = Arc::clone(&n_coming);
@@ -234,13 +247,12 @@ impl Desk {
     }
 
     /// From now on, other nodes are got ready.
-    pub(super) fn expect_others(&self) -> Coming {
-        self.n_coming.fetch_add(1, Ordering::AcqRel);
-        Coming(Arc::clone(&self.n_coming))
+    pub(crate) fn expect_others(&self) -> Coming {
+        Coming::new(&self.n_coming)
     }
 
     /// Gives the ring other nodes, which `tell` is to tell, and waits until it has them.
-    pub(super) fn change(
+    pub(crate) fn change(
         &self,
         (members, next): (Vec<Member>, SocketAddr),
         tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
@@ -262,7 +274,7 @@ impl Desk {
 
     /// Gives the nodes these layers, and waits until they have them. Taken back if the engine's thread does not
     /// begin.
-    pub(super) fn split(&self, layers: Vec<Range<usize>>, say: Say<'_>) -> Result<(), Refusal> {
+    pub(crate) fn split(&self, layers: Vec<Range<usize>>, say: Say<'_>) -> Result<(), Refusal> {
         let (done, answer) = mpsc::channel();
         let is_settled = Arc::new(AtomicBool::new(false));
         let withdraw = Arc::clone(&is_settled);
@@ -286,8 +298,8 @@ impl Desk {
         Refusal { code: 1, why }
     }
 
-    /// Something happened to the ring.
-    pub(super) fn hear(&self, notice: &Notice, lines: &[NodeLine]) {
+    /// Something happened to the ring, which `words` say.
+    pub(crate) fn hear(&self, notice: &Notice, lines: &[NodeLine], words: &str) {
         let mut seen = lock(&self.seen);
         seen.lines.clear();
         seen.lines.extend_from_slice(lines);
@@ -307,14 +319,14 @@ impl Desk {
             | Notice::Waiting { .. }
             | Notice::Unfit { .. }
             | Notice::Stalled { .. } => {
-                seen.trouble = Some(tell::words(notice));
+                seen.trouble = Some(words.to_owned());
             }
             _ => {}
         }
     }
 
     /// A team waits for these boards, or for none.
-    pub(super) fn hear_of_team(&self, awaited: &[Awaited]) {
+    pub(crate) fn hear_of_team(&self, awaited: &[Awaited]) {
         let absent = awaited.iter().filter(|board| board.is_absent);
         let absent: Vec<String> = absent.map(|board| board.name.clone()).collect();
         lock(&self.missing).are(&absent);
@@ -325,7 +337,7 @@ impl Desk {
     }
 
     /// Whether the node of this name does not answer and has not for some time, or cannot take its part.
-    pub(super) fn is_missing(&self, name: &str) -> bool {
+    pub(crate) fn is_missing(&self, name: &str) -> bool {
         let missing = lock(&self.missing);
         let mut silent = missing.silent.iter();
         let is_silent =
@@ -334,12 +346,12 @@ impl Desk {
     }
 
     /// What was seen last.
-    pub(super) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
 
     /// Asks the engine's thread how things are.
-    pub(super) fn ask(&self, say: Say<'_>) -> Result<Seen, Refusal> {
+    pub(crate) fn ask(&self, say: Say<'_>) -> Result<Seen, Refusal> {
         let (done, answer) = mpsc::channel();
         let number = {
             let mut asked = lock(&self.asked);
@@ -357,7 +369,7 @@ impl Desk {
     }
 
     /// The engine is between two steps of its work: does what is asked for.
-    pub(super) fn visit(&self, engine: &mut Engine) {
+    pub(crate) fn visit(&self, engine: &mut Engine) {
         if let Err(e) = engine.look_for_changes() {
             // Whoever wants a token next hears of it.
             log::debug!("a ring that changes: {e}");

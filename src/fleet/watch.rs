@@ -1,26 +1,14 @@
-//! `--rebalance-after`: layers that move by themselves, when a board is away or back, or has become slower.
+//! When something is to be done about boards that are away or back, or have become slower. A state machine, without
+//! a clock.
 
-use std::io;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use super::desk::Seen;
-use super::experience::Experience;
-use super::interrupt::is_interrupted;
-use super::moves::{Moves, only};
-use super::replan::Better;
-use crate::cli::{note, warn};
-use crate::control::Refusal;
-use crate::ring::Times;
-use crate::ring::plan::{Board, Objective};
+use std::time::Duration;
 
 /// How often boards are looked after, at least and at most.
 const LOOKED_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// How many times as good a ring with another board, or another split, has to be. What is observed varies.
-const WORTH_IT: f64 = 1.1;
+pub(super) const WORTH_IT: f64 = 1.1;
 /// How often in a row another split has to be better.
-const OFTEN: u32 = 2;
+pub(super) const OFTEN: u32 = 2;
 /// Tokens of a comparison.
 pub(super) const TOKENS_MIN: u64 = 64;
 /// Longest time between two moves for speed.
@@ -136,177 +124,6 @@ impl Watch {
         self.n_better = 0;
         self.rest = (2 * self.rest).min(REST_MAX);
         self.rests_until = now + self.rest;
-    }
-}
-
-/// Watches the ring for as long as the process lives.
-///
-/// # Errors
-/// If the system refuses a thread.
-pub(super) fn start(moves: Arc<Moves>, objective: Objective, after: Duration) -> io::Result<()> {
-    let boards = moves.said().into_iter().map(|board| board.name);
-    let watch = Watch::new(after, boards.chain(moves.nodes()).collect());
-    let began = Instant::now();
-    let keeper = Keeper {
-        moves,
-        objective,
-        watch,
-        began,
-        before: Times::default(),
-        experience: Experience::default(),
-        drifted: Vec::new(),
-        told: None,
-    };
-    thread::Builder::new().name("leap-watch".to_owned()).spawn(move || keeper.keep())?;
-    Ok(())
-}
-
-/// Does what a watch says.
-struct Keeper {
-    moves: Arc<Moves>,
-    objective: Objective,
-    watch: Watch,
-    began: Instant,
-    /// Times at the beginning of the comparison.
-    before: Times,
-    experience: Experience,
-    /// Nodes that were other than they had said of themselves, how often, the last time among them.
-    drifted: Vec<(String, u32)>,
-    /// Why what was to be done is not, if it is not.
-    told: Option<String>,
-}
-
-impl Keeper {
-    fn keep(mut self) {
-        let every = self.watch.period();
-        let mut compared = Instant::now();
-        while !is_interrupted() {
-            thread::sleep(every);
-            if let Some(there) = self.look_after_boards()
-                && compared.elapsed() >= self.watch.after()
-            {
-                compared = Instant::now();
-                self.compare(&there);
-            }
-        }
-    }
-
-    /// Takes boards in and leaves them out. If there was nothing to do, and all nodes are there: the boards that are,
-    /// none if they were not called.
-    fn look_after_boards(&mut self) -> Option<Vec<Board>> {
-        let Some((boards, is_there)) = self.moves.look() else { return Some(Vec::new()) };
-        let seen: Vec<(&str, bool)> =
-            boards.iter().map(|board| board.name.as_str()).zip(is_there.iter().copied()).collect();
-        let nodes = self.moves.nodes();
-        let act = self.watch.see(self.began.elapsed(), &seen, &nodes);
-        let result = match &act {
-            Act::Nothing => {
-                let are_there = nodes.iter().all(|name| seen.contains(&(name.as_str(), true)));
-                return are_there.then(|| only(boards, &is_there));
-            }
-            Act::Without(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
-                note(&format!("leap: {name} is away: the others take its layers"));
-                self.moves.take(&seen, &better, &mut |_| Ok(()))
-            }),
-            Act::With(name) if self.moves.desk.seen().lines.is_empty() => {
-                // Nothing is known of a ring that has not been open: later.
-                self.watch.forget(name);
-                return None;
-            }
-            Act::With(name) => self.plan(only(boards, &is_there)).and_then(|(seen, better)| {
-                if better.gain < WORTH_IT {
-                    self.moves.rest(name);
-                    return Ok(String::new());
-                }
-                note(&format!("leap: {name} is there, and makes the ring better"));
-                self.moves.take(&seen, &better, &mut |_| Ok(()))
-            }),
-        };
-        self.tell(result);
-        None
-    }
-
-    fn plan(&self, there: Vec<Board>) -> Result<(Seen, Better), Refusal> {
-        let seen = self.moves.desk.seen();
-        let better = self.moves.planner.plan_among(&seen, &there, self.objective)?;
-        Ok((seen, better))
-    }
-
-    /// Has nodes measure themselves anew when they start again that are other than they said, and not just now.
-    fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
-        let drifted = self.moves.planner.drifted(seen, said);
-        let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);
-        self.drifted.retain(|(name, times)| *times >= OFTEN || known(name));
-        for (name, ratio) in &drifted {
-            let times = match self.drifted.iter_mut().find(|(known, _)| known == name) {
-                Some((_, times)) => {
-                    *times += 1;
-                    *times
-                }
-                None => {
-                    self.drifted.push((name.clone(), 1));
-                    1
-                }
-            };
-            // Once is enough.
-            if times == OFTEN {
-                log::info!("{name} is {ratio:.2} times as quick as it said: it is to measure anew");
-                self.moves.forget(name);
-            }
-        }
-    }
-
-    /// Moves layers among the nodes, or to others that are `there`, if that has been better for long enough, by the
-    /// times since the last look.
-    fn compare(&mut self, there: &[Board]) {
-        // Nobody writes, or the ring waits: there is nothing to compare.
-        let Ok(seen) = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())) else {
-            return;
-        };
-        let Some(times) = seen.times.since(&self.before) else {
-            self.before = seen.times;
-            return;
-        };
-        if times.batches < TOKENS_MIN {
-            return;
-        }
-        self.before = seen.times.clone();
-        let seen = Seen { times, ..seen };
-        let now = self.began.elapsed();
-        self.experience.forget_before(self.watch.known_since(now));
-        self.moves.planner.note(&seen, now, &mut self.experience);
-        let said = self.moves.said();
-        self.look_for_drift(&seen, &said);
-        let known = (&*said, &self.experience);
-        let among_nodes = self.moves.planner.plan(&seen, known, self.objective);
-        let Ok(mut better) = among_nodes else { return };
-        // The ring becomes another one only where that gives more.
-        if there.len() > seen.lines.len()
-            && let Ok(wider) =
-                self.moves.planner.plan_wider(&seen, (there, &self.experience), self.objective)
-            && wider.gain >= WORTH_IT * better.gain
-        {
-            better = wider;
-        }
-        log::debug!("another split would be {:.2} times as good", better.gain);
-        if self.watch.compare(now, better.gain) {
-            note(&format!("leap: layers move: {:.0} % better", (better.gain - 1.0) * 1e2));
-            let result = self.moves.take(&seen, &better, &mut |_| Ok(()));
-            self.watch.moved(now);
-            self.before = Times::default();
-            self.tell(result);
-        }
-    }
-
-    /// Says once why something is not done.
-    fn tell(&mut self, result: Result<String, Refusal>) {
-        let why = result.err().map(|refusal| refusal.why);
-        if let Some(why) = &why
-            && self.told.as_ref() != Some(why)
-        {
-            warn(&format!("layers do not move: {why}"));
-        }
-        self.told = why;
     }
 }
 

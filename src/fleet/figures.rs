@@ -4,13 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::speeds;
-use crate::cli::power::StatedWatts;
-use crate::cli::{Failure, note, options};
-use crate::engine::{Engine, Options};
+use super::events::{Event, Events};
 use crate::sys::file::AtomicFile;
 use crate::sys::memory;
-use crate::sys::power::Meter;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 use crate::wire::hello::NAME_MAX;
 
@@ -18,28 +14,34 @@ use crate::wire::hello::NAME_MAX;
 const MEMORY_PART: f64 = 0.9;
 
 /// What a board can do.
-pub(super) struct Own {
+pub(crate) struct Own {
     /// How quick it is, with all of its threads first.
-    pub(super) speeds: Vec<Speed>,
+    pub(crate) speeds: Vec<Speed>,
     /// Bytes of memory for a model.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
 }
 
-/// What this board can do with the threads that `options` ask for, and what it takes, by its meter or as somebody says.
-/// What `folder` keeps of it is not measured again.
-pub(super) fn own(
-    options: &Options,
-    (meter, stated): (Option<&Meter>, Option<StatedWatts>),
-    (folder, is_quiet): (&Path, bool),
-) -> Result<Own, Failure> {
-    let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
-    let meter = meter.filter(|_| stated.is_none());
-    let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
-    let wanted = options.threads.map_or("any", |_| "these");
+/// What a board measures itself with, and how that is done.
+pub(crate) struct Measuring<'a, E> {
+    /// Names the kernels, processors and sensor that are measured: other ones are measured anew.
+    pub(crate) machine: &'a str,
+    /// Milliwatts at rest and at work, if somebody says what the machine takes.
+    pub(crate) milliwatts: Option<(u32, u32)>,
+    /// Measures.
+    pub(crate) measure: &'a mut dyn FnMut() -> Result<Vec<Speed>, E>,
+}
+
+/// What this board can do, and what it takes. What `folder` keeps of it is not measured again.
+///
+/// # Errors
+/// If it cannot be measured.
+pub(crate) fn own<E>(
+    folder: &Path,
+    Measuring { machine, milliwatts, measure }: Measuring<'_, E>,
+    events: &dyn Events,
+) -> Result<Own, E> {
     // Another release may be quicker.
-    let release = env!("CARGO_PKG_VERSION");
-    let isa = kernels.isa().name();
-    let machine = format!("{} {release} {isa} {cpus:?} {wanted} {sensor}", name());
+    let machine = format!("{} {} {machine}", name(), env!("CARGO_PKG_VERSION"));
     let free = memory::available_bytes().unwrap_or_default();
     let memory = (free as f64 * MEMORY_PART) as u64;
     let path = path(folder);
@@ -47,12 +49,8 @@ pub(super) fn own(
     let mut speeds = match kept {
         Some(speeds) => speeds,
         None => {
-            if !is_quiet {
-                note(
-                    "leap: measures how quick this board is, which takes some seconds and is kept",
-                );
-            }
-            let speeds = speeds::measure(options, meter)?;
+            events.tell(&Event::Measures);
+            let speeds = measure()?;
             // What that took is free again, and is not what a model takes.
             memory::forget_peak();
             // Where they cannot be kept they are measured again.
@@ -60,14 +58,14 @@ pub(super) fn own(
             speeds
         }
     };
-    if let (Some(all), Some(StatedWatts { idle, busy })) = (speeds.first_mut(), stated) {
-        all.milliwatts = Some(((idle * 1e3) as u32, (busy * 1e3) as u32));
+    if let (Some(all), Some(stated)) = (speeds.first_mut(), milliwatts) {
+        all.milliwatts = Some(stated);
     }
     Ok(Own { speeds, memory })
 }
 
 /// Has the board measured anew when it starts the next time.
-pub(super) fn forget(folder: &Path) -> io::Result<()> {
+pub(crate) fn forget(folder: &Path) -> io::Result<()> {
     match fs::remove_file(path(folder)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
@@ -106,7 +104,7 @@ fn recall(kept: &str, machine: &str) -> Option<Vec<Speed>> {
 }
 
 /// What the system calls this machine.
-pub(super) fn name() -> String {
+pub(crate) fn name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(char::is_ascii_graphic).take(NAME_MAX).collect();
     if name.is_empty() || name.contains('#') { "board".to_owned() } else { name }

@@ -3,37 +3,37 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::admission::{self, LeftOut};
-use super::figures::{self, Own};
-use super::flags::RingFlags;
-use super::fleet::{Failed, Kind, board, call, known};
+use super::caller::{Caller, Failed};
+use super::error::FleetError;
+use super::events::Event;
+use super::figures::Own;
 use super::interrupt::is_interrupted;
-use super::origin::Boards;
+use super::members::{Kind, board, known};
 use super::search;
+use super::wanted::{Boards, Wanted};
 use crate::call::master::{CallError, Called, Way};
-use crate::channel::PORT_DEFAULT as PORT_OF_LAYERS;
-use crate::cli::{Failure, note, warn};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Wish};
-use crate::ring::{Address, PORT_DEFAULT, Topology};
-use crate::sys::notify;
+use crate::ring::{Address, Topology};
 use crate::wire::call::{Call, Figures};
-use crate::wire::seal::Key;
 
 /// How long a master waits before it calls a board again that was away.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A model that boards are to have.
-pub(super) struct Divided<'a> {
-    pub(super) header: &'a Header,
+pub(crate) struct Divided<'a> {
+    pub(crate) header: &'a Header,
     /// What it asks of boards.
-    pub(super) load: &'a Load,
-    pub(super) kind: Kind,
+    pub(crate) load: &'a Load,
+    /// What of the boards' figures counts for it.
+    pub(crate) kind: Kind,
     /// Where its last split is kept.
-    pub(super) kept_at: &'a Path,
+    pub(crate) kept_at: &'a Path,
 }
 
 /// This board and those that are there, and where these are called.
@@ -54,9 +54,8 @@ enum There<T> {
 
 /// The boards that a master calls at its start.
 pub(super) struct Roll<'a> {
-    pub(super) flags: &'a RingFlags,
-    key: &'a Key,
-    sought: &'a Boards,
+    pub(super) wanted: &'a Wanted,
+    pub(super) caller: &'a Caller,
     /// Where they are called, but for those that were left out.
     places: Vec<Address>,
     /// Name and address of the links of the boards of the last split.
@@ -67,11 +66,11 @@ pub(super) struct Roll<'a> {
 }
 
 impl<'a> Roll<'a> {
-    /// Of the boards at `places`, where those that were `sought` are, and of which some may be in the split that is kept
+    /// Of the boards at `places`, where those that are `wanted` are, and of which some may be in the split that is kept
     /// at `kept_at`.
     pub(super) fn new(
-        (flags, key): (&'a RingFlags, &'a Key),
-        (sought, places): (&'a Boards, &[Address]),
+        (wanted, caller): (&'a Wanted, &'a Caller),
+        places: &[Address],
         kept_at: &Path,
     ) -> Roll<'a> {
         let kept = fs::read_to_string(kept_at).ok();
@@ -82,8 +81,8 @@ impl<'a> Roll<'a> {
             let boards = boards.chain(teams.map(|node| (&node.name, &node.address)));
             boards.map(|(name, address)| (name.clone(), address.clone())).collect()
         });
-        let (places, left_out) = (places.to_vec(), LeftOut::default());
-        Roll { flags, key, sought, places, before, left_out, why: None }
+        let left_out = LeftOut::new(Arc::clone(&caller.events));
+        Roll { wanted, caller, places: places.to_vec(), before, left_out, why: None }
     }
 
     /// Those that were left out.
@@ -104,7 +103,7 @@ impl<'a> Roll<'a> {
     }
 
     /// This board and those that are there, with what they can do, and where these are called.
-    pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, Failure> {
+    pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, FleetError> {
         loop {
             let talks = self.talk_to_all()?;
             // Somebody has to say where this board is.
@@ -115,11 +114,11 @@ impl<'a> Roll<'a> {
                 }
             }
             if self.places.is_empty() {
-                self.places = match self.sought {
-                    Boards::Auto(port) => search::boards(*port, self.key, 1)?,
+                self.places = match &self.wanted.sought {
+                    Boards::Auto(port) => search::boards(*port, self.caller, 1)?,
                     Boards::Named(_) => {
                         let why = self.why.take().unwrap_or_default();
-                        return Err(Failure::Ring(format!("no board is left: {why}")));
+                        return Err(FleetError::NoneLeft(why));
                     }
                 };
             }
@@ -127,8 +126,8 @@ impl<'a> Roll<'a> {
     }
 
     /// Talks with each of the boards that are there, or come in time.
-    fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, Failure> {
-        let patience = (Instant::now(), self.flags.rebalance_after);
+    fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, FleetError> {
+        let patience = (Instant::now(), self.wanted.patience);
         let mut talks = Vec::with_capacity(self.places.len());
         for place in self.places.clone() {
             let talked = self.until_there(&place, patience, &mut |called| {
@@ -150,7 +149,7 @@ impl<'a> Roll<'a> {
         talks: Vec<(Address, Talk)>,
         own: &Own,
         kind: Kind,
-    ) -> Result<Known, Failure> {
+    ) -> Result<Known, FleetError> {
         let this = self.this(&talks, own, kind)?;
         let mut talks: Vec<(usize, (Address, Talk))> = talks.into_iter().enumerate().collect();
         talks.sort_by_key(|(_, (place, (figures, ..)))| !self.was_in_split(place, figures));
@@ -166,7 +165,7 @@ impl<'a> Roll<'a> {
             seen.push(figures.clone());
             let board = board(&place, &figures, way, kind);
             let checked = admission::check_figures(&figures)
-                .and_then(|()| admission::check_beside(&boards, &board, self.flags.is_team));
+                .and_then(|()| admission::check_beside(&boards, &board, self.wanted.shape));
             match checked {
                 Err(why) => self.leave_out(&place, Some(&figures.name), why),
                 Ok(()) => {
@@ -193,31 +192,22 @@ impl<'a> Roll<'a> {
     }
 
     /// This board, as the others see it.
-    fn this(&self, talks: &[(Address, Talk)], own: &Own, kind: Kind) -> Result<Board, Failure> {
-        let flags = self.flags;
+    fn this(&self, talks: &[(Address, Talk)], own: &Own, kind: Kind) -> Result<Board, FleetError> {
         let mut seen_as: Option<IpAddr> = None;
         let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
         for (address, (_, way, local)) in talks {
             if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
-                return Err(Failure::Input(format!(
-                    "{address} and other boards see this one at different places: name boards of this machine by \
-                     an address that others reach, too"
-                )));
+                return Err(FleetError::Places(address.clone()));
             }
             seen_as = Some(*local);
             best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
             best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
         }
-        let host = flags.host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
-        let name = flags.node.clone().unwrap_or_else(figures::name);
-        let address = Address { host, port: flags.port.unwrap_or(PORT_DEFAULT) };
+        let Wanted { name, host, port, .. } = self.wanted;
+        let host = host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
+        let address = Address { host, port: *port };
         let of_own = (&*own.speeds, own.memory);
-        Ok(Board { wish: Wish::Always, ..known((&name, address), of_own, best_way, kind) })
-    }
-
-    /// Port on which this board gives layers.
-    pub(super) fn give_port(&self) -> u16 {
-        self.flags.give.unwrap_or(PORT_OF_LAYERS)
+        Ok(Board { wish: Wish::Always, ..known((name, address), of_own, best_way, kind) })
     }
 
     /// Tells each board, where it is called and what its name is, its part of the ring if it has one, or that it has
@@ -226,10 +216,10 @@ impl<'a> Roll<'a> {
         &mut self,
         others: &[(&Address, &str, bool)],
         ring: &str,
-    ) -> Result<Option<bool>, Failure> {
+    ) -> Result<Option<bool>, FleetError> {
         // One that goes away just now is told or left out later.
-        let patience = (Instant::now(), self.flags.rebalance_after);
-        let port = self.give_port();
+        let patience = (Instant::now(), self.wanted.patience);
+        let port = self.wanted.give;
         let mut are_told = true;
         for &(address, name, has_part) in others {
             let call = if has_part { Call::Ring { port, file: ring } } else { Call::Rest };
@@ -252,30 +242,28 @@ impl<'a> Roll<'a> {
         address: &Address,
         (start, patience): (Instant, Option<Duration>),
         talk: &mut dyn FnMut(&mut Called<'_>) -> Result<T, CallError>,
-    ) -> Result<There<T>, Failure> {
+    ) -> Result<There<T>, FleetError> {
         let mut told = String::new();
         loop {
             let Failed { may_pass, is_interruption, why } =
-                match call(address, self.key, &mut *talk) {
+                match self.caller.call(address, &mut *talk) {
                     Ok(found) => return Ok(There::Talked(found)),
                     Err(failed) => failed,
                 };
             if is_interruption || is_interrupted() {
-                return Err(Failure::Runtime("interrupted".to_owned()));
+                return Err(FleetError::Interrupted);
             }
             // A board that somebody names and wants in any case is waited for until he has mended it.
-            let is_wanted = patience.is_none() && matches!(self.sought, Boards::Named(_));
+            let is_wanted = patience.is_none() && matches!(self.wanted.sought, Boards::Named(_));
             if !may_pass && !is_wanted {
                 return Ok(There::Unfit(why));
             }
             if patience.is_some_and(|patience| start.elapsed() >= patience) {
-                warn(&format!("goes on without the board at {address}: {why}"));
+                self.caller.tell(&Event::Absent { place: address, why: &why });
                 return Ok(There::Away);
             }
-            let why = format!("waiting for {address}: {why}");
             if told != why {
-                note(&format!("leap: {why}"));
-                notify::status(&why);
+                self.caller.tell(&Event::Waits { place: address, why: &why });
                 told = why;
             }
             thread::sleep(RETRY);

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use super::fleet::{Failed, Fleet, call};
+use super::caller::Failed;
+use super::events::Event;
+use super::members::Fleet;
 use crate::call::master::{CallError, Called};
-use crate::cli::warn;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::ring::Address;
@@ -51,7 +52,7 @@ impl Fleet {
             is_interruption: false,
             why: "it was not called".to_owned(),
         };
-        call(self.address(name).ok_or_else(unknown)?, &self.key, talk)
+        self.caller.call(self.address(name).ok_or_else(unknown)?, talk)
     }
 
     /// Waits until the boards of these names have their layers of the ring file.
@@ -96,7 +97,7 @@ impl Fleet {
         let call = Call::Keep { port: self.port, file };
         for line in lines.iter().skip(1) {
             if let Err(Failed { why, .. }) = self.call(&line.name, |called| called.tell(&call)) {
-                warn(&format!("{} does not know of its layers after a restart: {why}", line.name));
+                self.caller.tell(&Event::Forgetful { name: &line.name, why: &why });
             }
         }
     }

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::caller::Caller;
+use super::events::Event;
 use super::interrupt::is_interrupted;
 use crate::call::master::{CallError, Called};
-use crate::cli::{note, warn};
 use crate::ring::Address;
-use crate::sys::notify;
 use crate::transport::place::HostPort;
 use crate::wire::call::{Call, HeldState, ring_number};
-use crate::wire::seal::Key;
 
 /// How often a board hears that it is held, and how long a master waits before it calls one again.
 const SAID_EVERY: Duration = Duration::from_secs(1);
@@ -24,10 +23,10 @@ const TOLD_EVERY: Duration = Duration::from_secs(300);
 
 /// The boards that a master holds.
 #[derive(Clone)]
-pub(in crate::cli) struct Holds(Arc<Shared>);
+pub(crate) struct Holds(Arc<Shared>);
 
 struct Shared {
-    key: Key,
+    caller: Caller,
     /// Port on which this board gives layers.
     port: u16,
     state: Mutex<State>,
@@ -58,8 +57,8 @@ struct Board {
 
 impl Holds {
     /// Holds no boards so far.
-    pub(super) fn new(key: Key, port: u16) -> Holds {
-        Holds(Arc::new(Shared { key, port, state: Mutex::default() }))
+    pub(super) fn new(caller: Caller, port: u16) -> Holds {
+        Holds(Arc::new(Shared { caller, port, state: Mutex::default() }))
     }
 
     /// The ring is this one from now on: holds these boards of it, and no others.
@@ -89,7 +88,7 @@ impl Holds {
 
     /// Which boards other masters have, in words, if there are any.
     #[cfg(feature = "serve")]
-    pub(in crate::cli) fn lost(&self) -> Option<String> {
+    pub(crate) fn lost(&self) -> Option<String> {
         let state = self.0.state();
         let lost = state.boards.iter().filter_map(|Board { name, lost_to, .. }| {
             lost_to.as_ref().map(|lost_to| format!("another master took {name}: {lost_to}"))
@@ -112,7 +111,7 @@ impl Holds {
     }
 
     /// Which boards cannot do what they were told, and why, in words, if there are any.
-    pub(in crate::cli) fn unfit(&self) -> Option<String> {
+    pub(crate) fn unfit(&self) -> Option<String> {
         let state = self.0.state();
         let unfit = state.boards.iter().filter_map(|Board { name, unfit, .. }| {
             unfit.as_ref().map(|why| format!("{name} does not serve: {why}"))
@@ -158,9 +157,9 @@ impl Shared {
         let tell = || {
             let file = self.state().file.clone();
             let call = Call::Ring { port: self.port, file: &file };
-            Called::new(at, &self.key, is_interrupted)?.tell(&call)
+            Called::new(at, &self.caller.key, is_interrupted)?.tell(&call)
         };
-        let mut held = Called::new(at, &self.key, is_interrupted)?;
+        let mut held = Called::new(at, &self.caller.key, is_interrupted)?;
         let mut told: Option<Instant> = None;
         loop {
             match held.hold() {
@@ -193,7 +192,7 @@ impl Shared {
         let mut state = self.state();
         let Some(board) = state.boards.iter_mut().find(|board| board.at == *place) else { return };
         if board.unfit.as_ref() != Some(&why) {
-            warn(&format!("{} does not serve: {why}", board.name));
+            self.caller.tell(&Event::Unfit { name: &board.name, why: &why });
             board.unfit = Some(why);
         }
         board.is_ready = Some(false);
@@ -207,9 +206,7 @@ impl Shared {
         let Some(Board { name, lost_to, .. }) = board else { return };
         if lost_to.as_deref() != Some(why) {
             *lost_to = Some(why.to_owned());
-            let text = format!("another master took {name}: {why}");
-            note(&format!("leap: {text}; asks for it until it is free"));
-            notify::status(&text);
+            self.caller.tell(&Event::Taken { name, why });
         }
     }
 
@@ -220,7 +217,7 @@ impl Shared {
         let Some(board) = board else { return };
         (board.is_ready, board.unfit) = (Some(is_ready), None);
         if board.lost_to.take().is_some() {
-            note(&format!("leap: {} works for this master again", board.name));
+            self.caller.tell(&Event::Regained { name: &board.name });
         }
     }
 }

@@ -24,13 +24,13 @@ const ENOUGH: u64 = 1 << 50;
 
 /// A split, and what comes of it.
 #[derive(Debug)]
-pub(super) struct Better {
+pub(crate) struct Better {
     /// Who could serve.
     pub(super) boards: Vec<Board>,
     /// Who does.
     pub(super) parts: Vec<Part>,
     /// How many times as good as the split there is; infinite if that cannot be.
-    pub(super) gain: f64,
+    pub(crate) gain: f64,
 }
 
 impl Better {

@@ -9,17 +9,17 @@ static HAS_OTHER_WORK: AtomicBool = AtomicBool::new(false);
 
 /// Whether a signal or other work has ended the work. Asked at every turn of the loops, which a service manager
 /// may watch.
-pub(in crate::cli) fn is_interrupted() -> bool {
+pub(crate) fn is_interrupted() -> bool {
     notify::alive();
     signal::interrupted() != 0 || HAS_OTHER_WORK.load(Relaxed)
 }
 
 /// Ends what runs, as a signal would.
-pub(super) fn end_for_other_work() {
+pub(crate) fn end_for_other_work() {
     HAS_OTHER_WORK.store(true, Relaxed);
 }
 
 /// Goes on with that.
-pub(super) fn go_on() {
+pub(crate) fn go_on() {
     HAS_OTHER_WORK.store(false, Relaxed);
 }

@@ -1,0 +1,178 @@
+//! Looks after the boards of a ring or a team while it works: leaves out a board that is away, takes in one that came,
+//! and moves parts of the model to boards that turn out to be quicker.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::events::{Event, Shape, Teller};
+use super::interrupt::is_interrupted;
+use super::members::only;
+use super::watch::{Act, WORTH_IT, Watch};
+use crate::ring::plan::Board;
+
+/// The boards that were called, and whether each of them is there.
+pub(super) type Looked = (Vec<Board>, Vec<bool>);
+
+/// Another plan, and how many times as good it is as the one there is.
+pub(super) struct Better<P> {
+    pub(super) gain: f64,
+    /// The plan, or why it cannot be.
+    pub(super) plan: Result<P, String>,
+}
+
+/// When something is compared, since the keeper began.
+pub(super) struct Times {
+    pub(super) now: Duration,
+    /// What boards showed before does not count any more.
+    pub(super) known_since: Duration,
+}
+
+/// The parts of a model that boards have, and how these become other ones.
+pub(super) trait Parts: Send + 'static {
+    /// Other parts.
+    type Plan;
+
+    /// How the boards share the model.
+    const SHAPE: Shape;
+
+    /// Looks which of the boards are there, this one first; `None` if none were called.
+    fn look(&mut self) -> Option<Looked>;
+
+    /// Names of the boards that have a part.
+    fn nodes(&self) -> Vec<String>;
+
+    /// Whether enough is known to judge what another board would add.
+    fn is_known(&self) -> bool;
+
+    /// The best parts for these boards, this one first. The gain is infinite where that is not asked.
+    fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
+
+    /// Other parts for the boards that are there, by what they showed since the last look; `None` if there is nothing to
+    /// compare.
+    fn compare(&mut self, there: &[Board], times: Times) -> Option<Better<Self::Plan>>;
+
+    /// Makes it so.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    fn take(&mut self, plan: Self::Plan) -> Result<(), String>;
+
+    /// Tells the board of this name that it has no part: it may still do what it was told before it went away.
+    fn rest(&self, name: &str);
+
+    /// The next comparison begins now.
+    fn compare_from_now(&mut self);
+}
+
+/// Looks after `parts`, of boards of which these were considered at the start, for as long as the process lives. A board has to
+/// be as it is, or another plan the better one, for the time `after`.
+///
+/// # Errors
+/// If the system refuses a thread.
+pub(super) fn start<P: Parts>(
+    parts: P,
+    considered: Vec<String>,
+    after: Duration,
+    events: Teller,
+) -> io::Result<()> {
+    let watch = Watch::new(after, considered);
+    let keeper = Keeper { parts, watch, began: Instant::now(), events, told: None };
+    thread::Builder::new().name("leap-watch".to_owned()).spawn(move || keeper.keep())?;
+    Ok(())
+}
+
+/// Does what a watch says.
+struct Keeper<P> {
+    parts: P,
+    watch: Watch,
+    began: Instant,
+    /// Who hears what happens.
+    events: Teller,
+    /// Why what was to be done is not, if it is not.
+    told: Option<String>,
+}
+
+impl<P: Parts> Keeper<P> {
+    fn keep(mut self) {
+        let every = self.watch.period();
+        let mut compared = Instant::now();
+        while !is_interrupted() {
+            thread::sleep(every);
+            if let Some(there) = self.look_after_boards()
+                && compared.elapsed() >= self.watch.after()
+            {
+                compared = Instant::now();
+                self.compare(&there);
+            }
+        }
+    }
+
+    /// Takes boards in and leaves them out. If there was nothing to do, and all that have a part are there: the boards
+    /// that are, none if they were not called.
+    fn look_after_boards(&mut self) -> Option<Vec<Board>> {
+        let Some((boards, is_there)) = self.parts.look() else { return Some(Vec::new()) };
+        let seen: Vec<(&str, bool)> =
+            boards.iter().map(|board| board.name.as_str()).zip(is_there.iter().copied()).collect();
+        let nodes = self.parts.nodes();
+        let act = self.watch.see(self.began.elapsed(), &seen, &nodes);
+        let are_there = nodes.iter().all(|name| seen.contains(&(name.as_str(), true)));
+        let there = only(boards, &is_there);
+        match act {
+            Act::Nothing => return are_there.then_some(there),
+            Act::Without(name) => {
+                let plan = self.parts.plan(&there).plan;
+                self.take(plan, &Event::Gone { name: &name, shape: P::SHAPE });
+            }
+            // Nothing is known of a ring that has not been open: later.
+            Act::With(name) if !self.parts.is_known() => self.watch.forget(&name),
+            Act::With(name) => self.take_in(&name, &there),
+        }
+        None
+    }
+
+    /// Takes in the board of this name, if that makes things better.
+    fn take_in(&mut self, name: &str, there: &[Board]) {
+        let Better { gain, plan } = self.parts.plan(there);
+        if plan.is_ok() && gain < WORTH_IT {
+            self.parts.rest(name);
+            self.told = None;
+            return;
+        }
+        self.take(plan, &Event::Came { name, shape: P::SHAPE });
+        if self.told.is_some() {
+            // It is tried again.
+            self.watch.forget(name);
+        }
+    }
+
+    /// Takes another plan if that has been better for long enough, by what boards showed since the last look.
+    fn compare(&mut self, there: &[Board]) {
+        let now = self.began.elapsed();
+        let times = Times { now, known_since: self.watch.known_since(now) };
+        let Some(Better { gain, plan }) = self.parts.compare(there, times) else { return };
+        log::debug!("another plan would be {gain:.2} times as good");
+        if self.watch.compare(now, gain) {
+            self.take(plan, &Event::Better { gain, shape: P::SHAPE });
+            self.watch.moved(now);
+            self.parts.compare_from_now();
+        }
+    }
+
+    /// Takes a plan for the reason that `event` says; says once why that cannot be.
+    fn take(&mut self, plan: Result<P::Plan, String>, event: &Event<'_>) {
+        let result = plan.and_then(|plan| {
+            if self.told.is_none() {
+                self.events.tell(event);
+            }
+            self.parts.take(plan)
+        });
+        let why = result.err();
+        if let Some(why) = &why
+            && self.told.as_ref() != Some(why)
+        {
+            self.events.tell(&Event::Stays { why, shape: P::SHAPE });
+        }
+        self.told = why;
+    }
+}

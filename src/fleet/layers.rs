@@ -1,0 +1,144 @@
+//! The layers of a ring as parts that move by themselves.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::Seen;
+use super::events::Shape;
+use super::experience::Experience;
+use super::keeper::{self, Better, Looked, Parts, Times};
+use super::moves::Moves;
+use super::replan;
+use super::watch::{OFTEN, TOKENS_MIN, WORTH_IT};
+use crate::ring::Times as RingTimes;
+use crate::ring::plan::{Board, Objective};
+
+/// Has the layers of a ring move by themselves when a board is away or back, or has become slower, for the time
+/// `after`. Lasts as long as the process.
+///
+/// # Errors
+/// If the system refuses a thread.
+pub(crate) fn keep(moves: Arc<Moves>, objective: Objective, after: Duration) -> io::Result<()> {
+    let boards = moves.said().into_iter().map(|board| board.name);
+    let considered = boards.chain(moves.nodes()).collect();
+    let events = Arc::clone(&moves.events);
+    let parts = RingParts {
+        moves,
+        objective,
+        before: RingTimes::default(),
+        experience: Experience::default(),
+        drifted: Vec::new(),
+    };
+    keeper::start(parts, considered, after, events)
+}
+
+/// The layers of a ring.
+struct RingParts {
+    moves: Arc<Moves>,
+    objective: Objective,
+    /// Times at the beginning of the comparison.
+    before: RingTimes,
+    experience: Experience,
+    /// Nodes that were other than they had said of themselves, how often, the last time among them.
+    drifted: Vec<(String, u32)>,
+}
+
+impl Parts for RingParts {
+    type Plan = (Seen, replan::Better);
+
+    const SHAPE: Shape = Shape::Ring;
+
+    fn look(&mut self) -> Option<Looked> {
+        self.moves.look()
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.moves.nodes()
+    }
+
+    fn is_known(&self) -> bool {
+        !self.moves.desk.seen().lines.is_empty()
+    }
+
+    fn plan(&mut self, there: &[Board]) -> Better<Self::Plan> {
+        let seen = self.moves.desk.seen();
+        match self.moves.planner.plan_among(&seen, there, self.objective) {
+            Ok(better) => Better { gain: better.gain, plan: Ok((seen, better)) },
+            Err(refusal) => Better { gain: f64::INFINITY, plan: Err(refusal.why) },
+        }
+    }
+
+    /// Compares with other layers for the nodes, or for other boards that are `there`.
+    fn compare(
+        &mut self,
+        there: &[Board],
+        Times { now, known_since }: Times,
+    ) -> Option<Better<Self::Plan>> {
+        // Nobody writes, or the ring waits: there is nothing to compare.
+        let seen = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())).ok()?;
+        let Some(times) = seen.times.since(&self.before) else {
+            self.before = seen.times;
+            return None;
+        };
+        if times.batches < TOKENS_MIN {
+            return None;
+        }
+        self.before = seen.times.clone();
+        let seen = Seen { times, ..seen };
+        self.experience.forget_before(known_since);
+        let planner = &self.moves.planner;
+        planner.note(&seen, now, &mut self.experience);
+        let said = self.moves.said();
+        let mut better = planner.plan(&seen, (&said, &self.experience), self.objective).ok();
+        // The ring becomes another one only where that gives more.
+        if let Some(among_nodes) = &mut better
+            && there.len() > seen.lines.len()
+            && let Ok(wider) = planner.plan_wider(&seen, (there, &self.experience), self.objective)
+            && wider.gain >= WORTH_IT * among_nodes.gain
+        {
+            *among_nodes = wider;
+        }
+        self.look_for_drift(&seen, &said);
+        better.map(|better| Better { gain: better.gain, plan: Ok((seen, better)) })
+    }
+
+    fn take(&mut self, (seen, better): Self::Plan) -> Result<(), String> {
+        let taken = self.moves.take(&seen, &better, &mut |_| Ok(()));
+        taken.map(|_| ()).map_err(|refusal| refusal.why)
+    }
+
+    fn rest(&self, name: &str) {
+        self.moves.rest(name);
+    }
+
+    fn compare_from_now(&mut self) {
+        self.before = RingTimes::default();
+    }
+}
+
+impl RingParts {
+    /// Has nodes measure themselves anew when they start again that are other than they said, and not just now.
+    fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
+        let drifted = self.moves.planner.drifted(seen, said);
+        let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);
+        self.drifted.retain(|(name, times)| *times >= OFTEN || known(name));
+        for (name, ratio) in &drifted {
+            let times = match self.drifted.iter_mut().find(|(known, _)| known == name) {
+                Some((_, times)) => {
+                    *times += 1;
+                    *times
+                }
+                None => {
+                    self.drifted.push((name.clone(), 1));
+                    1
+                }
+            };
+            // Once is enough.
+            if times == OFTEN {
+                log::info!("{name} is {ratio:.2} times as quick as it said: it is to measure anew");
+                self.moves.forget(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Boards that work together: who is there, what they can do, who gets which part of a model, and how parts move.
+//!
+//! ```text
+//!  search ── roll ── form          the start: boards are found and called, measured, the model is divided
+//!              │       │           among them, and each is told its part
+//!        admission   load, team_plan
+//!                      │
+//!                   members        the boards that were called, as long as the master lives
+//!                    │    │
+//!                  hold   watch ── keeper ── layers (a ring), rows (a team)
+//!                                    │
+//!                                   moves  a better plan is prepared, told and taken
+//! ```
+//!
+//! - [`form`] divides a model among boards at the start of a master.
+//! - [`keeper`] looks after them while it works: it leaves out a board that is away, takes in one that came, and moves
+//!   parts of the model to boards that turn out to be quicker.
+//! - [`desk`] is where those threads meet the one that has the engine, between two steps of its work.
+//!
+//! Nothing here prints, ends the process or reads a flag. [`events`] says what happens, as data.
+
+pub(crate) mod admission;
+pub(crate) mod ahead;
+pub(crate) mod caller;
+pub(crate) mod desk;
+pub(crate) mod error;
+pub(crate) mod events;
+mod experience;
+pub(crate) mod figures;
+pub(crate) mod form;
+mod hold;
+pub(crate) mod interrupt;
+mod keeper;
+pub(crate) mod layers;
+pub(crate) mod load;
+pub(crate) mod members;
+pub(crate) mod moves;
+mod prepare;
+mod replan;
+pub(crate) mod roll;
+pub(crate) mod rows;
+mod search;
+mod shares;
+pub(crate) mod split;
+pub(crate) mod team_plan;
+pub(crate) mod wanted;
+mod watch;

@@ -1,0 +1,273 @@
+//! The rows of a team as parts that move by themselves.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use super::desk::{Coming, Desk};
+use super::events::{Event, Shape};
+use super::experience::Experience;
+use super::keeper::{self, Better, Looked, Parts, Times};
+use super::members::Fleet;
+use super::team_plan::TeamPlan;
+use super::watch::TOKENS_MIN;
+use crate::engine::team::{LinkTeam, OtherTeam, TeamTimes, TellTeam};
+use crate::format::model::Header;
+use crate::model::SharesError;
+use crate::ring::Topology;
+use crate::ring::plan::{Board, Load};
+
+/// What opens the links of the team in a ring file, and who is told what happens to it.
+pub(crate) type Links = Box<dyn Fn(&str) -> (LinkTeam, TellTeam) + Send>;
+
+/// A team whose rows are to move.
+pub(crate) struct Team {
+    pub(crate) fleet: Fleet,
+    pub(crate) header: Header,
+    /// What the model asks of boards.
+    pub(crate) load: Load,
+    /// What opens the links of another team of these boards.
+    pub(crate) links: Links,
+    /// How many boards get ready.
+    pub(crate) n_coming: Arc<AtomicUsize>,
+    pub(crate) desk: Arc<Desk>,
+}
+
+/// Has the rows of a team shared anew when a board is away or back, or has become slower, for the time `after`. The
+/// engine that leads it hears of that by what is returned. Lasts as long as the process.
+///
+/// # Errors
+/// If the system refuses a thread.
+pub(crate) fn keep(team: Team, after: Duration) -> io::Result<Receiver<OtherTeam>> {
+    let (changes, asked) = mpsc::channel();
+    let (considered, events) = (team.fleet.nodes.clone(), Arc::clone(&team.fleet.caller.events));
+    let (before, experience) = (TeamTimes::default(), Experience::default());
+    keeper::start(TeamParts { team, changes, before, experience }, considered, after, events)?;
+    Ok(asked)
+}
+
+/// The rows of a team.
+struct TeamParts {
+    team: Team,
+    /// Takes other teams to the engine's thread.
+    changes: Sender<OtherTeam>,
+    /// Times at the beginning of the comparison.
+    before: TeamTimes,
+    /// How quick boards have been with how many thousandths of the rows.
+    experience: Experience,
+}
+
+/// Another team.
+struct Other {
+    /// The boards that are there, which are told.
+    there: Vec<String>,
+    /// Those that have rows, the lead first.
+    nodes: Vec<String>,
+    shares: Vec<u16>,
+    /// The ring file.
+    file: String,
+}
+
+impl Parts for TeamParts {
+    type Plan = Other;
+
+    const SHAPE: Shape = Shape::Team;
+
+    fn look(&mut self) -> Option<Looked> {
+        let Team { fleet, desk, .. } = &mut self.team;
+        let is_there = fleet.look(desk);
+        fleet.tell_again(&is_there);
+        Some((fleet.boards.clone(), is_there))
+    }
+
+    fn nodes(&self) -> Vec<String> {
+        self.team.fleet.nodes.clone()
+    }
+
+    fn is_known(&self) -> bool {
+        true
+    }
+
+    /// Every board that is there gets rows.
+    fn plan(&mut self, there: &[Board]) -> Better<Other> {
+        Better { gain: f64::INFINITY, plan: self.other(there) }
+    }
+
+    /// Compares with other shares of the same boards.
+    fn compare(
+        &mut self,
+        there: &[Board],
+        Times { now, known_since }: Times,
+    ) -> Option<Better<Other>> {
+        // Nobody writes, or the team waits: there is nothing to compare.
+        let asked = self.team.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into()));
+        let team = asked.ok()?.team?;
+        let since = team.times().since(&self.before);
+        if since.is_some_and(|(passes, _)| u64::from(passes) < TOKENS_MIN) {
+            return None;
+        }
+        self.before = *team.times();
+        let (passes, computing) = since?;
+        let of_team = |node: &String| there.iter().find(|board| board.name == *node);
+        let boards: Vec<&Board> =
+            self.team.fleet.nodes.iter().map(of_team).collect::<Option<_>>()?;
+        if computing.get(..boards.len())?.iter().any(Duration::is_zero) {
+            return None;
+        }
+        self.experience.forget_before(known_since);
+        let known = (&mut self.experience, now);
+        let model = (&self.team.header, &self.team.load);
+        let shown = as_shown(model, (boards, team.shares()), (passes, &computing), known);
+        let (boards, gain) = shown.ok()?;
+        Some(Better { gain, plan: self.other(&boards) })
+    }
+
+    /// Shares the rows among other boards, or otherwise, once they have theirs.
+    fn take(&mut self, other: Other) -> Result<(), String> {
+        let _coming = Coming::new(&self.team.n_coming);
+        let names = other.nodes.iter().skip(1).map(String::as_str).collect();
+        let fleet = &self.team.fleet;
+        fleet.prepare(names, &other.file, &mut |_| Ok(())).map_err(|refusal| refusal.why)?;
+        let is_told = Arc::new(AtomicBool::new(false));
+        let answer = self.ask(&other, Arc::clone(&is_told))?;
+        let changed = answer.recv().unwrap_or_else(|_| Err("the master ends".to_owned()));
+        // Even if a board was not reached: the team waits for it now.
+        if is_told.load(Ordering::Acquire) {
+            let fleet = &mut self.team.fleet;
+            fleet.caller.tell(&Event::OtherTeam { nodes: &other.nodes });
+            fleet.nodes = other.nodes;
+            fleet.untold = changed.is_err().then_some(other.file);
+        }
+        changed
+    }
+
+    /// A board that came always gets a part.
+    fn rest(&self, _: &str) {}
+
+    fn compare_from_now(&mut self) {
+        self.before = TeamTimes::default();
+    }
+}
+
+impl TeamParts {
+    /// The team of these boards, this one first.
+    fn other(&self, there: &[Board]) -> Result<Other, String> {
+        let refused = |e: &dyn std::fmt::Display| e.to_string();
+        let Team { header, load, .. } = &self.team;
+        let plan = match there.len() {
+            1 => TeamPlan::of(header, load, there.iter().collect()),
+            _ => TeamPlan::new(header, load, there),
+        };
+        let plan = plan.map_err(|e| refused(&e))?;
+        if let Some((name, need)) = plan.lacks() {
+            let need = need as f64 / 1e9;
+            return Err(format!("{name} would need {need:.2} GB for its part"));
+        }
+        let file = plan.ring_file(header.n_layers);
+        Topology::parse(&file).map_err(|e| refused(&e))?;
+        let (nodes, shares) =
+            plan.nodes().map(|(board, share)| (board.name.clone(), share)).unzip();
+        let there = there.iter().map(|board| board.name.clone()).collect();
+        Ok(Other { there, nodes, shares, file })
+    }
+
+    /// Has the engine's thread lead the other team, and says where it answers. It tells the boards that are there when it
+    /// does.
+    fn ask(
+        &self,
+        other: &Other,
+        is_told: Arc<AtomicBool>,
+    ) -> Result<Receiver<Result<(), String>>, String> {
+        let (link, notices) = (self.team.links)(&other.file);
+        let (fleet, file, there) =
+            (self.team.fleet.clone(), other.file.clone(), other.there.clone());
+        let tell = Box::new(move || {
+            is_told.store(true, Ordering::Release);
+            // Without it the next start may share the rows otherwise.
+            let _ = fleet.keep_split(&file);
+            fleet.tell(&there, &file)
+        });
+        let (done, answer) = mpsc::channel();
+        let other = OtherTeam { shares: other.shares.clone(), tell, link, notices, done };
+        self.changes.send(other).map_err(|_| "the master ends".to_owned())?;
+        Ok(answer)
+    }
+}
+
+/// The boards of a team as quick as they showed themselves in so many passes, and how many times as quick a token is with
+/// shares that fit that.
+fn as_shown(
+    (header, load): (&Header, &Load),
+    (boards, shares): (Vec<&Board>, &[u16]),
+    (passes, computing): (u32, &[Duration]),
+    (experience, now): (&mut Experience, Duration),
+) -> Result<(Vec<Board>, f64), SharesError> {
+    let with_shares = |boards| TeamPlan::with_shares(header, load, boards, shares.to_vec());
+    let mut boards = with_shares(boards)?.as_seen(passes, computing);
+    let total: usize = shares.iter().copied().map(usize::from).sum();
+    for (board, share) in boards.iter_mut().zip(shares) {
+        let part = usize::from(*share) * 1000 / total.max(1);
+        experience.note(now, &board.name, part, board.read);
+        // Who was slow with more rows does not get them back at once.
+        board.read = experience.least(&board.name, part).unwrap_or(board.read);
+    }
+    let as_is = with_shares(boards.iter().collect())?.token_s();
+    let gain = as_is / TeamPlan::of(header, load, boards.iter().collect())?.token_s();
+    Ok((boards, gain))
+}
+
+#[cfg(all(test, feature = "demo"))]
+mod tests {
+    use super::*;
+    use crate::fleet::load;
+    use crate::model::{KvKind, Model, Plan};
+    use crate::ring::Address;
+    use crate::ring::plan::Wish;
+
+    fn board(name: &str) -> Board {
+        Board {
+            name: name.to_owned(),
+            address: Address { host: name.to_owned(), port: 1 },
+            threads: None,
+            read: 1e9,
+            int8: 1e12,
+            memory: 1 << 40,
+            round_trip_s: 0.0,
+            wire: 1e12,
+            kernel: None,
+            layer_s: 0.0,
+            watts: None,
+            wish: Wish::Any,
+            others: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_follow_what_boards_showed_and_go_back_slowly() {
+        let header = Model::open("models/demo.bin".as_ref()).unwrap().header().clone();
+        let (ctx_len, kv) = (256, KvKind::F16);
+        let plan = Plan { ctx_len, max_batch: 1, max_logits: 1, n_streams: 1, kv, kv_pages: None };
+        let load = load::load(&header, &plan).unwrap();
+        let all = ["desk", "pi"].map(board);
+        let mut experience = Experience::default();
+        let mut show = |shares: [u16; 2], ms: [u64; 2], at: u64| {
+            let said = (all.iter().collect(), &shares[..]);
+            let (ms, at) = (ms.map(Duration::from_millis), Duration::from_secs(at));
+            let known = (&mut experience, at);
+            let (boards, gain) = as_shown((&header, &load), said, (100, &ms), known).unwrap();
+            let plan = TeamPlan::of(&header, &load, boards.iter().collect()).unwrap();
+            let [desk, pi] = [0, 1].map(|node| plan.nodes().nth(node).unwrap().1);
+            (f64::from(desk) / f64::from(pi), gain)
+        };
+        let (ratio, gain) = show([1, 1], [100, 100], 1);
+        assert!((ratio - 1.0).abs() < 0.02 && (gain - 1.0).abs() < 0.02, "{ratio} {gain}");
+        // pi is throttled to a quarter: of 400 ms there remain 160.
+        let (ratio, gain) = show([1, 1], [100, 400], 2);
+        assert!((ratio - 4.0).abs() < 0.1 && (gain - 2.5).abs() < 0.2, "{ratio} {gain}");
+        // With few rows it seems to be quick.
+        let (_, gain) = show([4, 1], [160, 40], 3);
+        assert!(gain < 1.05, "{gain}");
+    }
+}

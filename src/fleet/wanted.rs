@@ -1,0 +1,39 @@
+//! What a master wants of its boards.
+
+use std::time::Duration;
+
+use super::events::Shape;
+use crate::ring::Address;
+use crate::ring::plan::Objective;
+
+/// Boards that wait to be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Boards {
+    /// Those on this machine's networks that answer on this port.
+    Auto(u16),
+    /// These.
+    Named(Vec<Address>),
+}
+
+/// The boards that a master asks for, how they are to share a model, and what it says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Where boards are looked for.
+    pub(crate) sought: Boards,
+    /// Whether they are to be a ring or a team.
+    pub(crate) shape: Shape,
+    /// What a ring is to be best at.
+    pub(crate) objective: Objective,
+    /// How long a board may be away before the master does without it; `None` for ever.
+    pub(crate) patience: Option<Duration>,
+    /// Whether boards are taken from other masters.
+    pub(crate) is_taking: bool,
+    /// What this board is called.
+    pub(crate) name: String,
+    /// Where others reach this board, if somebody says so.
+    pub(crate) host: Option<String>,
+    /// Port of this board's links.
+    pub(crate) port: u16,
+    /// Port on which it gives layers.
+    pub(crate) give: u16,
+}
