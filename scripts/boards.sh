@@ -62,6 +62,11 @@ stage() {
 	install -D -m 644 README.md "$1/usr/share/doc/leap/README.md"
 }
 
+# stage_licences ROOT TRIPLE FEATURES: what the program is made of besides LEAP, with the licences' texts.
+stage_licences() {
+	scripts/third-party.py "$2" "$3" | gzip -9n | install -D -m 644 /dev/stdin "$1/usr/share/doc/leap/third-party.gz"
+}
+
 # stage_systemd ROOT: under /lib, where systems with one folder for both find it too.
 stage_systemd() { install -D -m 644 -t "$1/lib/systemd/system" images/common/systemd/*; }
 

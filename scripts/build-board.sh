@@ -14,7 +14,7 @@
 read_board "$1"
 to=$OUT/$1
 
-need_tools cc:gcc file:file sha256sum:coreutils
+need_tools cc:gcc file:file python3:python3 sha256sum:coreutils
 need_cargo
 build_program "$TRIPLE" "$FEATURES" "$CPU"
 
@@ -23,6 +23,7 @@ rm -rf "$to.new"
 mkdir -p "$to.new/rootfs"
 install -m 755 "$PROGRAM" "$to.new/leap"
 stage "$to.new/rootfs"
+stage_licences "$to.new/rootfs" "$TRIPLE" "$FEATURES"
 ln "$to.new/leap" "$to.new/rootfs/usr/bin/leap"
 case $INIT in
 systemd)

@@ -24,6 +24,7 @@ build_leap() {
 	stage "$root"
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
 	stage_systemd "$root"
+	stage_licences "$root" "$machine-unknown-linux-musl" demo,manual,serve
 	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
 	documents "$root"
 	pack leap "$arch" "$root"
@@ -76,7 +77,7 @@ changelog() {
 }
 
 [ $# -gt 0 ] || set -- arm64 amd64
-need_tools cc:gcc file:file dpkg-deb:dpkg lintian:lintian
+need_tools cc:gcc file:file python3:python3 dpkg-deb:dpkg lintian:lintian
 need_cargo
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT

@@ -26,6 +26,7 @@ step "scripts: shellcheck" check_scripts
 step "Yocto layer" check_recipes
 step "picture of the README" scripts/draw-speed.py --check
 step "pages" scripts/check-docs.py
+step "licences of crates" scripts/third-party.py --check
 step "lints: this machine" clippy --locked --all-targets -- -D warnings
 step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"

@@ -62,6 +62,16 @@ static_binaries() {
 # With the program that the tests of this machine have built.
 rings() { scripts/test-ring.sh "$TARGET_DIR/debug/leap"; }
 
+# The crate as a registry would get it compiles: what it needs is in it.
+packed_crate() {
+	local to=$TARGET_DIR/packed
+	cargo package --quiet --locked --allow-dirty --no-verify --target-dir "$to"
+	rm -rf "$to/crate"
+	mkdir "$to/crate"
+	tar -xzf "$to"/package/leap-lm-*.crate -C "$to/crate" --strip-components 1
+	cargo check --quiet --locked --all-targets --manifest-path "$to/crate/Cargo.toml" --target-dir "$to"
+}
+
 # What other machines run: on three emulated cores, and on emulated boards.
 other_machines() {
 	# Rings wait for their clocks for the most part.
@@ -88,5 +98,6 @@ if [ -z "$all" ]; then
 else
 	# With the program that the tests have built.
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
+	step "packed crate" packed_crate
 	other_machines
 fi
