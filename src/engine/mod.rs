@@ -2,6 +2,7 @@
 
 mod about;
 mod answer;
+mod backend;
 #[cfg(feature = "tools")]
 mod calibrate;
 pub mod chat;
@@ -13,8 +14,8 @@ mod error;
 mod job;
 mod lane;
 mod ngrams;
-mod nodes;
 mod options;
+mod own_stage;
 mod pace;
 mod pages;
 mod prefix;
@@ -24,7 +25,6 @@ pub mod ring;
 mod rules;
 mod scheduler;
 pub mod score;
-mod seat;
 mod stop;
 mod stream;
 pub mod team;

@@ -5,33 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::about::{EngineInfo, WeightsIn};
+use super::backend::{Backend, Local, Logits};
 use super::error::{EngineError, StepError};
-use super::nodes::Nodes;
 use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
+use super::own_stage::OwnStage;
 use super::pages::PageFigures;
 use super::prefix::{self, Kept, Store};
-use super::seat::Seat;
 use super::stream::{Places, Stream};
-use super::team::TeamLead;
 use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, KvKind, Model, PackError, PackReport, Plan, Span, Stage, StageInfo,
-    StartError, Transformer, Wants,
+    Batch, ForwardError, KvKind, Model, PackError, PackReport, Plan, Stage, StageInfo, StartError,
+    Transformer, Wants,
 };
 use crate::pool::Pool;
 
 /// A model ready to run, here or on a ring of which this is the master, and the streams in it.
 pub struct Engine {
-    pub(super) transformer: Transformer,
-    /// The team that this node leads, which has the transformer's layers.
-    pub(super) team: Option<Box<TeamLead>>,
-    pub(super) nodes: Nodes,
+    /// What this node computes with.
+    pub(super) stage: OwnStage,
+    /// Who runs batches: it alone, or a group of which it is the first node.
+    pub(super) backend: Box<dyn Backend>,
     /// Streams' places and pages of the KV cache.
     pub(super) places: Arc<Places>,
-    /// Beginnings of prompts in files.
-    pub(super) prefixes: Option<Store>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
@@ -81,11 +78,9 @@ impl Engine {
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
         let kv_plan = plan.kv_plan(transformer.model().header());
         Ok(Engine {
-            transformer,
-            team: None,
-            nodes: Nodes::alone(plan.max_batch),
+            stage: OwnStage::new(transformer),
+            backend: Box::new(Local::new(plan.max_batch)),
             places: Places::new(plan.n_streams, &kv_plan),
-            prefixes: None,
             batch: Batch::with_capacity(plan.max_batch),
         })
     }
@@ -102,7 +97,7 @@ impl Engine {
         place: &WeightsPlace,
         listener: Listener<'_>,
     ) -> Result<Option<PackReport>, PackError> {
-        place.prepare(&mut self.transformer, listener)
+        place.prepare(&mut self.stage.transformer, listener)
     }
 
     /// Packs the weights into the cache file at `path`, unless they are there.
@@ -115,18 +110,18 @@ impl Engine {
         path: &Path,
         listener: Listener<'_>,
     ) -> Result<(), PackError> {
-        place.pack_into(&mut self.transformer, path, listener)
+        place.pack_into(&mut self.stage.transformer, path, listener)
     }
 
     /// The cache file that [`Engine::prepare`] uses; `None` if weights are packed in memory, or not at
     /// all.
     pub fn cache_file(&self, place: &WeightsPlace) -> Option<PathBuf> {
-        place.cache_file(&self.transformer)
+        place.cache_file(&self.stage.transformer)
     }
 
     /// The cache file that `place` names, even for a model too small to be packed into a file by default.
     pub fn cache_file_for_any(&self, place: &WeightsPlace) -> Option<PathBuf> {
-        place.cache_file_for_any(&self.transformer)
+        place.cache_file_for_any(&self.stage.transformer)
     }
 
     /// How many packed matrices the cache file at `path` lacks; `None` if the weights have no packed form.
@@ -134,7 +129,7 @@ impl Engine {
     /// # Errors
     /// If the file cannot be used at all.
     pub fn cache_lacks(&self, path: &Path) -> Result<Option<usize>, PackError> {
-        self.transformer.lacks(path)
+        self.stage.transformer.lacks(path)
     }
 
     /// From now on keys and values of long prompts are kept in files in `folder`, up to `limit` bytes of all
@@ -145,18 +140,15 @@ impl Engine {
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        self.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
+        self.stage.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
         Ok(())
     }
 
     /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work and while a
     /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
-        let (mut seat, nodes) = self.seat();
-        seat.interrupt_by(is_interrupted);
-        if let Nodes::Ring(ring) = nodes {
-            ring.interrupt_by(is_interrupted);
-        }
+        self.stage.interrupt_by(is_interrupted);
+        self.backend.interrupt_by(is_interrupted);
     }
 
     /// Waits anew until the ring is complete that was given up, for as long as before.
@@ -165,19 +157,13 @@ impl Engine {
     /// [`StepError::Ring`] if it is given up again, or nobody wants it any more.
     #[cfg(feature = "serve")]
     pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        nodes.reopen(&mut seat)
-    }
-
-    /// What computes in this node, and the nodes that it is one of.
-    pub(super) fn seat(&mut self) -> (Seat<'_>, &mut Nodes) {
-        let (team, prefixes) = (self.team.as_deref_mut(), self.prefixes.as_mut());
-        (Seat::new(&mut self.transformer, team, prefixes), &mut self.nodes)
+        self.backend.forget();
+        self.backend.reopen(&mut self.stage)
     }
 
     /// Each gets the other's threads.
     pub fn trade_threads(&mut self, other: &mut Engine) {
-        self.transformer.trade_threads(&mut other.transformer);
+        self.stage.transformer.trade_threads(&mut other.stage.transformer);
     }
 
     /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
@@ -197,45 +183,46 @@ impl Engine {
 
     /// What the model file says.
     pub fn header(&self) -> &Header {
-        self.transformer.model().header()
+        self.stage.transformer.model().header()
     }
 
     /// The model, or the share of it that is run here.
     pub fn model(&self) -> &Model {
-        self.transformer.model()
+        self.stage.transformer.model()
     }
 
     /// What it runs with.
     pub fn about(&self) -> EngineInfo {
-        let weights = match (self.transformer.is_packed(), self.transformer.is_in_memory()) {
-            (false, _) => WeightsIn::Unpacked,
-            (true, false) => WeightsIn::Mapped,
-            (true, true) => WeightsIn::Memory,
-        };
-        let StageInfo { plan, threads, .. } = self.transformer.about();
-        let arena_bytes = self.transformer.arena_bytes();
+        let weights =
+            match (self.stage.transformer.is_packed(), self.stage.transformer.is_in_memory()) {
+                (false, _) => WeightsIn::Unpacked,
+                (true, false) => WeightsIn::Mapped,
+                (true, true) => WeightsIn::Memory,
+            };
+        let StageInfo { plan, threads, .. } = self.stage.transformer.about();
+        let arena_bytes = self.stage.transformer.arena_bytes();
         EngineInfo { isa: self.isa(), threads, kv: plan.kv, arena_bytes, weights }
     }
 
     /// Instruction set of the kernels in use.
     pub fn isa(&self) -> Isa {
-        self.transformer.kernels().isa()
+        self.stage.transformer.kernels().isa()
     }
 
     /// Waits until weights that are copied to huge pages are there: meanwhile the copying takes bandwidth.
     pub fn await_huge_pages(&mut self) {
-        self.transformer.await_huge_pages();
+        self.stage.transformer.await_huge_pages();
     }
 
     /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
     /// no packed form, or the model's file holds that.
     pub fn packed_bytes(&self) -> Option<u64> {
-        self.transformer.packed_bytes()
+        self.stage.transformer.packed_bytes()
     }
 
     /// The sizes that it runs with.
     pub(crate) fn plan(&self) -> &Plan {
-        self.transformer.about().plan
+        self.stage.transformer.about().plan
     }
 
     /// Longest context of a stream.
@@ -367,17 +354,17 @@ impl Engine {
 
     /// Whether a batch can be submitted without waiting for another one's result.
     pub(super) fn has_room(&self) -> bool {
-        self.nodes.has_room()
+        self.backend.has_room()
     }
 
     /// Nodes that can compute at the same time.
     pub(super) fn n_nodes(&self) -> usize {
-        self.nodes.count()
+        self.backend.n_nodes()
     }
 
     /// How many batches of one text can be under way without one waiting for another's node.
     pub(super) fn batches_in_a_lap(&self) -> usize {
-        self.nodes.in_a_lap()
+        self.backend.depth()
     }
 
     /// Starts a batch. Those that want logits are collected in the same order.
@@ -385,8 +372,8 @@ impl Engine {
     /// # Errors
     /// If it does not fit the model or the plan, or could not be run.
     pub(super) fn submit(&mut self, batch: &Batch) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        let submitted = nodes.submit(&mut seat, batch);
+        self.stage.transformer.about().check(batch)?;
+        let submitted = self.backend.submit(&mut self.stage, batch);
         self.heard(submitted)
     }
 
@@ -403,8 +390,7 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn wait(&mut self) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        let waited = nodes.wait(&mut seat);
+        let waited = self.backend.wait(&mut self.stage, None);
         self.heard(waited)
     }
 
@@ -413,10 +399,13 @@ impl Engine {
     ///
     /// # Errors
     /// If it could not be run.
-    pub(super) fn collect(&mut self) -> Result<(&[Span], &mut [f32]), StepError> {
-        self.wait()?;
-        let (seat, nodes) = self.seat();
-        nodes.collect(seat)
+    pub(super) fn collect(&mut self) -> Result<Logits<'_>, StepError> {
+        let Engine { stage, backend, places, .. } = self;
+        backend.collect(stage).inspect_err(|error| {
+            if *error == StepError::Lost {
+                places.forget();
+            }
+        })
     }
 
     /// On a ring, waits for the oldest batch submitted that wants logits as long as something else `is_waiting` too.
@@ -424,8 +413,7 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn wait_while(&mut self, is_waiting: &dyn Fn() -> bool) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        let waited = nodes.wait_while(&mut seat, is_waiting);
+        let waited = self.backend.wait(&mut self.stage, Some(is_waiting));
         self.heard(waited)
     }
 
@@ -434,21 +422,20 @@ impl Engine {
     /// # Errors
     /// If it could not be run.
     pub(super) fn skip(&mut self) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        let skipped = nodes.skip(&mut seat);
+        let skipped = self.backend.skip(&mut self.stage);
         self.heard(skipped)
     }
 
     /// Drops the results of all submitted batches: the caller will not collect them.
     pub(super) fn forget(&mut self) {
-        self.nodes.forget();
+        self.backend.forget();
     }
 
     /// Makes room for positions of the stream up to `end`, and returns up to where there is.
     pub(super) fn reserve(&mut self, stream: &mut Stream, end: usize) -> usize {
         if stream.room() < end || stream.has_new_page() {
-            let (mut seat, nodes) = self.seat();
-            stream.extend(end, &mut |change| nodes.change_page(&mut seat, change));
+            let Engine { stage, backend, .. } = self;
+            stream.extend(end, &mut |change| backend.change_page(stage, change));
         }
         stream.room()
     }
@@ -476,50 +463,42 @@ impl Engine {
     }
 
     fn adopt(&mut self, stream: &mut Stream, ids: &[u32]) {
-        if self.prefixes.is_some() {
+        if self.stage.prefixes.is_some() {
             stream.clear();
             self.load((ids, stream.is_long(ids.len())));
         }
-        let (mut seat, nodes) = self.seat();
-        stream.adopt(ids, &mut |change| nodes.change_page(&mut seat, change));
+        let Engine { stage, backend, .. } = self;
+        stream.adopt(ids, &mut |change| backend.change_page(stage, change));
     }
 
     /// Fills pages with what files have of the beginning of a text.
     fn load(&mut self, text: prefix::Text<'_>) {
-        let places = Arc::clone(&self.places);
-        let Some(mut prefixes) = self.prefixes.take() else { return };
-        let (mut seat, nodes) = self.seat();
-        if nodes.can_read(&seat) {
-            prefixes.fit(&seat);
-            prefix::load(&mut prefixes, &places, text, &mut |prefixes, text, pages| {
-                nodes.read_pages((&mut seat, prefixes), text, pages)
-            });
+        let Engine { stage, backend, places, .. } = self;
+        if backend.can_read(stage) {
+            stage.fit_prefixes();
+            prefix::load(&mut Files { stage, backend: &mut **backend }, places, text);
         }
-        self.prefixes = Some(prefixes);
     }
 
     /// True if the prefix files hold more of the prompt than memory does: the caller drains the pipeline, then loads.
     pub(super) fn has_to_read(&mut self, stream: &Stream, ids: &[u32]) -> bool {
-        let places = Arc::clone(&self.places);
-        let Some(mut prefixes) = self.prefixes.take() else { return false };
-        let (seat, nodes) = self.seat();
+        let Engine { stage, backend, places, .. } = self;
+        if stage.prefixes.is_none() || !backend.reads_together(stage) {
+            return false;
+        }
+        stage.fit_prefixes();
         let text = (ids, stream.is_long(ids.len()));
-        let has_to = nodes.reads_together(&seat) && {
-            prefixes.fit(&seat);
-            prefix::has_more(&prefixes, &places, text)
-        };
-        self.prefixes = Some(prefixes);
-        has_to
+        stage.prefixes.as_ref().is_some_and(|store| prefix::has_more(store, places, text))
     }
 
     /// Has the pages of `prompt` that its stream has filled written to files, if prefixes are kept.
     pub(super) fn keep(&mut self, stream: &Stream, kept: &mut Kept, prompt: &[u32]) {
-        if self.prefixes.is_none() {
+        let Engine { stage, backend, .. } = self;
+        if stage.prefixes.is_none() {
             return;
         }
-        let (mut seat, nodes) = self.seat();
         while let Some(page) = kept.next(stream, prompt)
-            && nodes.keep(&mut seat, &page)
+            && backend.keep(stage, &page)
         {
             kept.told();
         }
@@ -527,13 +506,12 @@ impl Engine {
 
     /// Nothing more is submitted for now.
     pub(super) fn rest(&mut self) {
-        let (mut seat, nodes) = self.seat();
-        nodes.rest(&mut seat);
+        self.backend.rest(&mut self.stage);
     }
 
     /// The pages of the KV cache.
     pub fn page_figures(&self) -> PageFigures {
-        let read = self.prefixes.as_ref().map_or(0, Store::n_read);
+        let read = self.stage.prefixes.as_ref().map_or(0, Store::n_read);
         PageFigures { read, ..self.places.figures() }
     }
 
@@ -542,12 +520,28 @@ impl Engine {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let keep = common.min(ids.len().saturating_sub(1));
         let can_keep =
-            stream.serves(ids.len()) && self.transformer.can_rewind(stream.reached, keep);
+            stream.serves(ids.len()) && self.stage.transformer.can_rewind(stream.reached, keep);
         if can_keep { keep } else { 0 }
     }
 
     /// Whether the stream is one of this engine's.
     pub(super) fn is_own(&self, stream: &Stream) -> bool {
         stream.is_of(&self.places)
+    }
+}
+
+/// The files of an engine's nodes.
+struct Files<'a> {
+    stage: &'a mut OwnStage,
+    backend: &'a mut dyn Backend,
+}
+
+impl prefix::Files for Files<'_> {
+    fn own(&mut self) -> Option<&mut Store> {
+        self.stage.prefixes.as_mut()
+    }
+
+    fn read(&mut self, text: prefix::Text<'_>, pages: &[prefix::PageToRead]) -> usize {
+        self.backend.read_pages(self.stage, text, pages)
     }
 }

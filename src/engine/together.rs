@@ -5,13 +5,12 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::error::{JoinError, LeadError, StepError};
-use super::nodes::Nodes;
+use super::own_stage::OwnStage;
 use super::ready::Engine;
 use super::ring::{
     Held, Limits, NodeError, NodeMeter, ResplitError, RingMaster, RingOptions, WorkerOptions,
     run_worker,
 };
-use super::seat::Seat;
 use super::team::{
     MemberNotice, MemberOptions, TeamAlone, TeamLead, TeamOptions, TeamStartError, run_member,
 };
@@ -35,16 +34,16 @@ impl Engine {
         endpoint: Box<dyn Endpoint>,
         options: RingOptions,
     ) -> Result<(), JoinError> {
-        let checked = self.transformer.check_weights(&options.is_interrupted);
+        let stage = &mut self.stage;
+        let checked = stage.check_weights(&options.is_interrupted);
         checked.map_err(|e| JoinError::Node(NodeError::Weights(e)))?;
-        let (mut seat, _) = self.seat();
-        seat.interrupt_by(options.is_interrupted);
-        let ring = RingMaster::new(&seat, endpoint, options).map_err(JoinError::Node)?;
+        stage.interrupt_by(options.is_interrupted);
+        let ring = RingMaster::new(stage, endpoint, options).map_err(JoinError::Node)?;
         let mut ring = Box::new(ring);
-        ring.open(&mut seat).map_err(JoinError::Step)?;
-        self.prefixes = None;
+        ring.open(stage).map_err(JoinError::Step)?;
+        stage.prefixes = None;
         self.places.forget();
-        self.nodes = Nodes::Ring(ring);
+        self.backend = ring;
         Ok(())
     }
 
@@ -62,13 +61,10 @@ impl Engine {
     ) -> Result<Option<PackReport>, ResplitError> {
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let (mut seat, nodes) = self.seat();
-        match nodes {
-            Nodes::Ring(ring) => ring.resplit(&mut seat, layers, &prepare),
-            Nodes::Alone(_) | Nodes::Team(_) => {
-                Err(ResplitError::Split("there is no ring to split".to_owned()))
-            }
-        }
+        let ring = self.backend.ring_mut();
+        let ring =
+            ring.ok_or_else(|| ResplitError::Split("there is no ring to split".to_owned()))?;
+        ring.resplit(&mut self.stage, layers, &prepare)
     }
 
     /// Applies a requested change to the ring or team that this engine leads, if there is one, and opens it again.
@@ -76,18 +72,7 @@ impl Engine {
     /// # Errors
     /// If it cannot be opened.
     pub fn look_for_changes(&mut self) -> Result<(), StepError> {
-        let (mut seat, nodes) = self.seat();
-        match nodes {
-            Nodes::Alone(_) => Ok(()),
-            Nodes::Ring(ring) => match ring.look_for_changes(&mut seat) {
-                true => ring.open(&mut seat),
-                false => Ok(()),
-            },
-            Nodes::Team(team) => match seat.is_team_to_change() {
-                true => team.open(&mut seat),
-                false => Ok(()),
-            },
-        }
+        self.backend.change(&mut self.stage)
     }
 
     /// Becomes the lead of a team over `mesh`, which has the layers that this node has: its place in a ring that it
@@ -97,11 +82,14 @@ impl Engine {
     /// If the weights do not match their checksums, or the model cannot be shared so.
     pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         let start = |e| LeadError::Start(TeamStartError::Node(e));
-        let checked = self.transformer.check_weights(&options.is_interrupted);
+        let max_batch = self.max_batch();
+        let transformer = &mut self.stage.transformer;
+        let checked = transformer.check_weights(&options.is_interrupted);
         checked.map_err(|e| start(NodeError::Weights(e)))?;
-        let team = TeamLead::new(&mut self.transformer, mesh, options);
-        self.team = Some(Box::new(team.map_err(LeadError::Start)?));
-        self.prefixes = None;
+        let team = TeamLead::new(transformer, mesh, options).map_err(LeadError::Start)?;
+        self.stage.team = Some(Box::new(team));
+        self.stage.prefixes = None;
+        self.backend = Box::new(TeamAlone::new(max_batch));
         Ok(())
     }
 
@@ -111,11 +99,8 @@ impl Engine {
     /// If this node cannot take its rows, or another node is not ready.
     pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         self.lead(mesh, options)?;
-        let mut team = Box::new(TeamAlone::new(self.max_batch()));
-        let (mut seat, _) = self.seat();
-        team.open(&mut seat).map_err(LeadError::Step)?;
+        self.assemble().map_err(LeadError::Step)?;
         self.places.forget();
-        self.nodes = Nodes::Team(team);
         Ok(())
     }
 
@@ -124,16 +109,12 @@ impl Engine {
     /// # Errors
     /// If a node is refused, or the wait is interrupted.
     pub fn assemble(&mut self) -> Result<(), StepError> {
-        match self.seat() {
-            (mut seat, Nodes::Alone(_)) => seat.assemble_team().map(|_| ()),
-            // In a ring or team `step` assembles, as it has to know whether streams lost their KV.
-            _ => Ok(()),
-        }
+        self.backend.assemble(&mut self.stage)
     }
 
     /// The team, to reset its times.
     pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
-        self.team.as_deref_mut()
+        self.stage.team.as_deref_mut()
     }
 
     /// Works for any lead of a team over `mesh` until it is interrupted.
@@ -146,12 +127,12 @@ impl Engine {
         options: &MemberOptions<'_>,
         tell: &mut dyn FnMut(&MemberNotice),
     ) -> Result<(), NodeError> {
-        run_member(&mut self.transformer, mesh, options, tell)
+        run_member(&mut self.stage.transformer, mesh, options, tell)
     }
 
     /// The team, if this is its lead.
     pub fn team(&self) -> Option<&TeamLead> {
-        self.team.as_deref()
+        self.stage.team.as_deref()
     }
 
     /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
@@ -172,20 +153,20 @@ impl Engine {
     ) -> Result<(), NodeError> {
         let wish = Some(self.model().share().layers.clone());
         let place = RefCell::new(place.clone());
-        let prepare = |seat: &mut Seat<'_>, listener: Listener<'_>| {
-            place.borrow().prepare(seat.transformer, listener)
+        let prepare = |stage: &mut OwnStage, listener: Listener<'_>| {
+            place.borrow().prepare(&mut stage.transformer, listener)
         };
-        let elsewhere = |seat: &mut Seat<'_>, share: &Share, plan: Plan| {
+        let elsewhere = |stage: &mut OwnStage, share: &Share, plan: Plan| {
             let (model, path) = other_file(&share.layers)?;
-            let taken = seat.transformer.take_model(&model, share.clone(), plan);
+            let taken = stage.transformer.take_model(&model, share.clone(), plan);
             if taken.is_ok() {
                 place.borrow_mut().model = Some(path);
             }
             Some(taken)
         };
-        let report = |seat: &Seat<'_>| seat.team_report(name);
+        let report = |stage: &OwnStage| stage.team.as_ref().map(|team| team.report(name));
         let (prepare, elsewhere, report) = (&prepare, &elsewhere, &report);
-        let prefixes = self.prefixes.take().map(RefCell::new);
+        let prefixes = self.stage.prefixes.take().map(RefCell::new);
         let options = WorkerOptions {
             name,
             wish,
@@ -197,23 +178,16 @@ impl Engine {
             report,
             is_interrupted,
         };
-        let (mut seat, _) = self.seat();
-        run_worker(&mut seat, endpoint, &options, held, tell)
+        run_worker(&mut self.stage, endpoint, &options, held, tell)
     }
 
     /// The ring, if this is its master.
     pub fn ring(&self) -> Option<&RingMaster> {
-        match &self.nodes {
-            Nodes::Alone(_) | Nodes::Team(_) => None,
-            Nodes::Ring(ring) => Some(ring),
-        }
+        self.backend.ring()
     }
 
     /// Mutable access to the ring, to reset its times.
     pub fn ring_mut(&mut self) -> Option<&mut RingMaster> {
-        match &mut self.nodes {
-            Nodes::Alone(_) | Nodes::Team(_) => None,
-            Nodes::Ring(ring) => Some(ring),
-        }
+        self.backend.ring_mut()
     }
 }

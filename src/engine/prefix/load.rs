@@ -1,5 +1,6 @@
 //! Pages of the KV cache that are filled from files when a prompt begins like theirs.
 
+use super::page_file::PageName;
 use super::store::{PageToRead, Store, Text};
 use crate::engine::pages::{Held, Pages, WindowNeeded};
 use crate::engine::stream::Places;
@@ -8,9 +9,14 @@ use crate::model::{KV_PAGE, PagePair};
 /// Pages of a text that nodes of a ring can be asked for at once, whatever follows them.
 const AT_ONCE: usize = 400;
 
-/// Has all nodes read pages of a text; returns how many, the first, all have read.
-pub(in crate::engine) type Read<'a> =
-    &'a mut dyn FnMut(&mut Store, Text<'_>, &[PageToRead]) -> usize;
+/// The files of all nodes that compute a text together.
+pub(in crate::engine) trait Files {
+    /// This node's; `None` if it has none.
+    fn own(&mut self) -> Option<&mut Store>;
+
+    /// Has all nodes read pages of a text; returns how many, the first, all have read.
+    fn read(&mut self, text: Text<'_>, pages: &[PageToRead]) -> usize;
+}
 
 /// Whether files have a full page of `ids` that no page of the KV cache has.
 pub(in crate::engine) fn has_more(
@@ -26,16 +32,12 @@ pub(in crate::engine) fn has_more(
 }
 
 /// Fills pages with what files have of the beginning of `ids`, a long text or not, as far as there are free ones.
-pub(in crate::engine) fn load(
-    store: &mut Store,
-    places: &Places,
-    (ids, is_long): Text<'_>,
-    read: Read<'_>,
-) {
+pub(in crate::engine) fn load(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) {
+    let Some(store) = files.own() else { return };
     store.begin_text();
     let ids = &ids[..ids.len().saturating_sub(1)];
     let path = places.with_pages(|pages| pages.hold_path(ids, is_long));
-    let mut loading = Loading { store, places, read, is_long, path };
+    let mut loading = Loading { files, places, is_long, path };
     loading.whole_pages(ids);
     let mut text = ids[..loading.path.shared_len()].to_vec();
     loading.tail(ids, &mut text);
@@ -44,15 +46,14 @@ pub(in crate::engine) fn load(
     places.with_pages(|pages| pages.release(&mut path, &text));
 }
 
-struct Loading<'a, 'r> {
-    store: &'a mut Store,
+struct Loading<'a> {
+    files: &'a mut dyn Files,
     places: &'a Places,
-    read: Read<'r>,
     is_long: bool,
     path: Held,
 }
 
-impl Loading<'_, '_> {
+impl Loading<'_> {
     fn with_pages<R>(&mut self, use_them: impl FnOnce(&mut Pages, &mut Held) -> R) -> R {
         let path = &mut self.path;
         self.places.with_pages(|pages| use_them(pages, path))
@@ -60,19 +61,19 @@ impl Loading<'_, '_> {
 
     /// Has pages of a text read, if there are any.
     fn read(&mut self, ids: &[u32], pages: &[PageToRead]) -> usize {
-        if pages.is_empty() { 0 } else { (self.read)(self.store, (ids, self.is_long), pages) }
+        if pages.is_empty() { 0 } else { self.files.read((ids, self.is_long), pages) }
     }
 
     /// Adds full pages of `ids` to the path.
     fn whole_pages(&mut self, ids: &[u32]) {
         let n_there = self.path.n_shared();
         let whole = &ids[..ids.len() / KV_PAGE * KV_PAGE];
-        let names = self.store.names((whole, self.is_long));
+        let Some(store) = self.files.own() else { return };
+        let names = store.names((whole, self.is_long));
+        let has = |(_, name): &(usize, &PageName)| store.has(name);
+        let n_kept = names.iter().enumerate().skip(n_there).take_while(has).count();
         let mut wanted = Vec::new();
-        for (index, name) in names.iter().enumerate().skip(n_there) {
-            if !self.store.has(name) {
-                break;
-            }
+        for index in n_there..n_there + n_kept {
             let page = self.with_pages(|pages, path| pages.add_page(path));
             let Some(page) = page else { break };
             wanted.push(PageToRead { index, is_windowed: false, page });
@@ -83,10 +84,11 @@ impl Loading<'_, '_> {
             (n_read..n_wanted).for_each(|_| pages.drop_last(path));
             pages.end_page(path, &ids[..(n_there + n_read) * KV_PAGE]);
         });
+        let Some(store) = self.files.own() else { return };
         if n_read < n_wanted && n_there + n_read < AT_ONCE {
-            self.store.doubt(&names[n_there + n_read]);
+            store.doubt(&names[n_there + n_read]);
         }
-        self.store.n_read += (n_read * KV_PAGE) as u64;
+        store.n_read += (n_read * KV_PAGE) as u64;
     }
 
     /// Adds a page to the path that has more of `ids` than there is, if only its beginning; `text`, which the path has, has
@@ -97,9 +99,10 @@ impl Loading<'_, '_> {
         if n_there == rest.len().min(KV_PAGE) {
             return;
         }
-        let names = self.store.names((text, self.is_long));
-        let parent = names.last().map_or(self.store.root(self.is_long), |name| name.own);
-        let Some(tail) = self.store.best_tail(parent, rest, n_there) else { return };
+        let Some(store) = self.files.own() else { return };
+        let names = store.names((text, self.is_long));
+        let parent = names.last().map_or(store.root(self.is_long), |name| name.own);
+        let Some(tail) = store.best_tail(parent, rest, n_there) else { return };
         let added = self.with_pages(|pages, path| pages.add_last(path));
         let Some(PagePair { page, window }) = added else { return };
         let n = text.len();
@@ -109,7 +112,7 @@ impl Loading<'_, '_> {
         let whole = PageToRead { index, is_windowed: false, page };
         let wanted: Vec<PageToRead> = [whole].into_iter().chain(window).collect();
         if self.read(text, &wanted) == wanted.len() {
-            self.store.n_read += tail.len() as u64;
+            self.files.own().into_iter().for_each(|store| store.n_read += tail.len() as u64);
         } else {
             self.with_pages(|pages, path| pages.drop_last(path));
             text.truncate(n);

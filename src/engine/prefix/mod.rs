@@ -14,7 +14,7 @@ mod writer;
 use super::stream::Stream;
 use crate::model::KV_PAGE;
 
-pub(super) use load::{has_more, load};
+pub(super) use load::{Files, has_more, load};
 pub(super) use store::{PAGES_MIN, PageToRead, PromptPage, Text};
 
 pub use store::Store;

@@ -1,5 +1,6 @@
 //! The master's loop: batches go in, rows that want logits come back.
 
+mod backend;
 mod changes;
 mod prefixes;
 
@@ -18,11 +19,10 @@ use super::resplit::{Prepare, ResplitError, check_fixed, check_split, tell_unpac
 use super::returned::{MasterRows, Returned};
 use super::streams::{self, StageParts};
 use crate::engine::error::StepError;
-use crate::engine::seat::Seat;
+use crate::engine::own_stage::OwnStage;
 use crate::engine::weights::{Listener, WeightsPlace};
 use crate::model::{
-    Batch, ForwardError, KV_PAGE, PackReport, PageChange, Share, Span, Stage, StageInfo,
-    Transformer,
+    Batch, ForwardError, KV_PAGE, PackReport, Share, Span, Stage, StageInfo, Transformer,
 };
 use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Times};
 use crate::transport::Endpoint;
@@ -136,37 +136,59 @@ enum Goal {
 
 /// The ring as the master's engine uses it.
 pub struct RingMaster {
-    name: String,
     node: Node,
     master: Master,
-    returned: Returned,
-    /// Spans of the last result.
-    spans: Vec<Span>,
-    /// Whether that result has been given to its user.
-    is_taken: bool,
+    /// What goes round with the next batch.
+    next: NextBatch,
     /// The batch being computed.
     batch: Batch,
-    /// The spans of one that is submitted, and pages that streams have from the next one on.
-    submitted: Vec<FrameSpan>,
+    results: Results,
+    /// Whether what was submitted is lost, and what nodes had stored.
+    is_lost: bool,
+    user: User,
+    changes: Changes,
+    /// What this node has stored of the streams.
+    held: Held,
+    sizes: Sizes,
+    n_nodes: usize,
+}
+
+/// What a batch that is submitted next takes round the ring.
+struct NextBatch {
+    spans: Vec<FrameSpan>,
+    /// Pages that streams have from it on.
     pages: Vec<FramePage>,
     /// Pages of prompts that are to be kept ahead of it.
     keeps: Vec<FrameKeep>,
     /// Which node keeps none, as was told last.
     unkept: Option<Name>,
-    /// Whether what was submitted is lost, and what nodes had stored.
-    is_lost: bool,
+}
+
+/// What has come back.
+struct Results {
+    returned: Returned,
+    /// Spans of the last result.
+    spans: Vec<Span>,
+    /// Whether that result has been given to its user.
+    is_taken: bool,
+}
+
+/// The master's user: what it is called, and what it is told and asked.
+struct User {
+    name: String,
     is_interrupted: fn() -> bool,
     tell: Tell,
-    meter: MasterMeter,
-    changes: Option<ChangesBy>,
-    /// One that waits until batches are answered.
-    waiting: Option<Change>,
-    /// What this node has stored of the streams.
-    held: Held,
-    sizes: Sizes,
     /// Notices of the carrier that have been told.
     n_told: usize,
-    n_nodes: usize,
+    meter: MasterMeter,
+}
+
+/// What the ring is to become.
+struct Changes {
+    /// Who asks for changes, if anybody may.
+    by: Option<ChangesBy>,
+    /// A change that waits until batches are answered.
+    waiting: Option<Change>,
 }
 
 impl RingMaster {
@@ -177,7 +199,7 @@ impl RingMaster {
     pub fn new(
         stage: &dyn Stage,
         endpoint: Box<dyn Endpoint>,
-        options: RingOptions,
+        mut options: RingOptions,
     ) -> Result<RingMaster, NodeError> {
         let StageInfo { plan, header, .. } = stage.about();
         let sizes = frames::sizes(plan, header.dim, options.wire).ok_or(NodeError::Counts)?;
@@ -190,35 +212,37 @@ impl RingMaster {
             n_layers: header.n_layers as u32,
             frame_bytes: FRAME_MAX,
             n_nodes: options.n_nodes,
-            members: options.members,
+            members: std::mem::take(&mut options.members),
             leaves_out: options.changes.as_ref().is_some_and(|by| by.leaves_out),
             timeout_us: options.timeout.map(|timeout| timeout.as_micros() as u64),
             epoch: options.epoch,
         });
         let n_rows = master.n_result_rows();
+        // Those that there are, the caller has told.
+        let n_told = endpoint.notices().len();
+        let RingOptions { name, wire, is_interrupted, tell, meter, changes, n_nodes, .. } = options;
+        let n_pages = plan.ctx_len.div_ceil(KV_PAGE) + plan.n_streams;
         Ok(RingMaster {
-            // Those that there are, the caller has told.
-            n_told: endpoint.notices().len(),
             node: Node::new(endpoint, None)?,
-            name: options.name,
             master,
-            returned: Returned::new(n_rows, header.dim, options.wire),
-            spans: Vec::with_capacity(plan.max_batch),
-            is_taken: false,
+            next: NextBatch {
+                spans: Vec::with_capacity(plan.max_batch),
+                pages: Vec::with_capacity(n_pages),
+                keeps: Vec::new(),
+                unkept: None,
+            },
             batch: Batch::with_capacity(plan.max_batch),
-            submitted: Vec::with_capacity(plan.max_batch),
-            pages: Vec::with_capacity(plan.ctx_len.div_ceil(KV_PAGE) + plan.n_streams),
-            keeps: Vec::new(),
-            unkept: None,
+            results: Results {
+                returned: Returned::new(n_rows, header.dim, wire),
+                spans: Vec::with_capacity(plan.max_batch),
+                is_taken: false,
+            },
             is_lost: false,
-            is_interrupted: options.is_interrupted,
-            tell: options.tell,
-            meter: options.meter,
-            changes: options.changes,
-            waiting: None,
+            user: User { name, is_interrupted, tell, n_told, meter },
+            changes: Changes { by: changes, waiting: None },
             held: Held::default(),
             sizes,
-            n_nodes: options.n_nodes,
+            n_nodes,
         })
     }
 
@@ -226,23 +250,16 @@ impl RingMaster {
     ///
     /// # Errors
     /// If it cannot be, or nobody wants it any more.
-    pub(in crate::engine) fn open(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        if !self.assemble(seat)? {
+    pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        if !self.assemble(stage)? {
             self.master.begin_anew();
         }
-        self.drive(seat, Goal::Open)
-    }
-
-    /// Waits once more until the ring is complete, with new patience.
-    #[cfg(feature = "serve")]
-    pub(in crate::engine) fn reopen(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        self.master.ask_again();
-        self.drive(seat, Goal::Open)
+        self.drive(stage, Goal::Open)
     }
 
     /// Waits until all that computes for this node's place is there; `false` if what it had stored is lost.
-    fn assemble(&mut self, seat: &mut Seat<'_>) -> Result<bool, StepError> {
-        let (assembled, _) = self.node.compute(|| seat.assemble_team());
+    fn assemble(&mut self, stage: &mut OwnStage) -> Result<bool, StepError> {
+        let (assembled, _) = self.node.compute(|| stage.assemble_team());
         let is_intact = assembled?;
         if !is_intact {
             self.held.clear();
@@ -251,8 +268,8 @@ impl RingMaster {
     }
 
     /// What this node's place had stored is lost: once all that computes there is back, everything is computed again.
-    fn begin_anew(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        self.assemble(seat)?;
+    fn begin_anew(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        self.assemble(stage)?;
         self.master.begin_anew();
         Ok(())
     }
@@ -266,35 +283,35 @@ impl RingMaster {
     /// before then. Or if the ring is lost.
     pub(in crate::engine) fn resplit(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         layers: &[Range<usize>],
         prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        self.check(seat, layers)?;
+        self.check(stage, layers)?;
         // What is in flight would be lost, and computed again.
         if !self.master.hold() {
-            self.drive(seat, Goal::Still).inspect_err(|_| self.master.go_on())?;
+            self.drive(stage, Goal::Still).inspect_err(|_| self.master.go_on())?;
         }
         // Meanwhile the ring may have become another one.
-        self.check(seat, layers).inspect_err(|_| self.master.go_on())?;
+        self.check(stage, layers).inspect_err(|_| self.master.go_on())?;
         let lines = self.lines().iter();
         let before: Vec<Range<usize>> =
             lines.map(|line| line.layers.start as usize..line.layers.end as usize).collect();
-        let is_interrupted = self.is_interrupted;
-        let assigned = self.assign(seat, layers, (prepare, &is_interrupted));
+        let is_interrupted = self.user.is_interrupted;
+        let assigned = self.assign(stage, layers, (prepare, &is_interrupted));
         let result = assigned.and_then(|report| {
-            self.drive(seat, Goal::Open)?;
+            self.drive(stage, Goal::Open)?;
             self.start_times();
             Ok(report)
         });
         match &result {
             Err(e) if e.leaves_a_ring() => {
-                self.assign(seat, &before, (prepare, &|| false))?;
-                self.drive(seat, Goal::Open)?;
+                self.assign(stage, &before, (prepare, &|| false))?;
+                self.drive(stage, Goal::Open)?;
             }
             // Nobody waits until it is open. Of a move under way all would be lost: it goes on.
             Err(ResplitError::Step(StepError::Interrupted)) if !self.master.is_moving() => {
-                self.assign(seat, &before, (prepare, &|| false))?;
+                self.assign(stage, &before, (prepare, &|| false))?;
             }
             _ => {}
         }
@@ -302,19 +319,19 @@ impl RingMaster {
     }
 
     /// Whether `layers` are a split of the ring as it is.
-    fn check(&self, seat: &Seat<'_>, layers: &[Range<usize>]) -> Result<(), ResplitError> {
-        check_split(layers, self.lines().len(), seat.about().header.n_layers)?;
+    fn check(&self, stage: &OwnStage, layers: &[Range<usize>]) -> Result<(), ResplitError> {
+        check_split(layers, self.lines().len(), stage.about().header.n_layers)?;
         check_fixed(self.lines(), layers)
     }
 
     /// Takes this node's part of `layers`, and begins to open the ring with them.
     fn assign(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         layers: &[Range<usize>],
         means: Means<'_>,
     ) -> Result<Option<PackReport>, ResplitError> {
-        let (report, line) = self.take_layers(seat, &layers[0], means)?;
+        let (report, line) = self.take_layers(stage, &layers[0], means)?;
         let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
         self.master.assign(line, assigned.collect());
         Ok(report)
@@ -323,34 +340,29 @@ impl RingMaster {
     /// Makes this node's part ready, if it is another one than before; says what the node has then.
     fn take_layers(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         layers: &Range<usize>,
         (prepare, is_interrupted): Means<'_>,
     ) -> Result<(Option<PackReport>, NodeLine), ResplitError> {
         let from = self.master.begin_move();
-        self.assemble(seat)?;
-        let StageInfo { share: own, plan, .. } = seat.about();
+        self.assemble(stage)?;
+        let StageInfo { share: own, plan, .. } = stage.about();
         let share = Share { layers: layers.clone(), has_ends: true };
         let mut report = None;
         if share != *own {
             let plan = *plan;
             if from.is_some() {
-                streams::set_aside(&mut self.held, seat);
+                streams::set_aside(&mut self.held, stage);
             }
-            seat.set_share(share, plan).map_err(ResplitError::Start)?;
-            let own = (streams::layers(seat), &self.sizes);
-            self.held.restore(from, own, &mut StageParts(seat));
+            stage.set_share(share, plan).map_err(ResplitError::Start)?;
+            let own = (streams::layers(stage), &self.sizes);
+            self.held.restore(from, own, &mut StageParts(stage));
             let listener = Listener { tell: &tell_unpacked, is_interrupted };
-            let prepared = self.node.prepare(|_| prepare(seat.transformer, listener));
+            let prepared = self.node.prepare(|_| prepare(&mut stage.transformer, listener));
             report = prepared.map_err(ResplitError::Weights)?;
         }
         let said = streams::said(&self.held, from, &self.sizes);
-        Ok((report, NodeLine { streams: said, ..line(seat, &self.name) }))
-    }
-
-    /// From now on `is_interrupted` is asked while waiting.
-    pub(crate) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
-        self.is_interrupted = is_interrupted;
+        Ok((report, NodeLine { streams: said, ..line(stage, &self.user.name) }))
     }
 
     /// The nodes, the master first; empty before the ring is open.
@@ -386,104 +398,24 @@ impl RingMaster {
         }
     }
 
-    /// Whether a batch can be submitted without waiting.
-    pub(crate) fn has_room(&self) -> bool {
-        self.master.has_room()
-    }
-
-    /// A stream has another page from the next batch on.
-    pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
-        self.pages.push(frames::to_page(change));
-    }
-
-    /// Sends a batch on its way; waits only if too many are.
-    pub(in crate::engine) fn submit(
-        &mut self,
-        seat: &mut Seat<'_>,
-        batch: &Batch,
-    ) -> Result<(), StepError> {
-        let fits = frames::to_frames(batch.spans(), &mut self.submitted);
-        fits.ok_or(ForwardError::Plan)?;
-        self.drive(seat, Goal::Room)?;
-        let rows = (&self.submitted[..], batch.tokens());
-        self.master.submit(rows, (&self.keeps, &self.pages));
-        self.pages.clear();
-        self.keeps.clear();
-        self.drive(seat, Goal::Room)
-    }
-
-    /// The oldest batch that wants logits, which is back: its spans, and its logits.
-    pub(in crate::engine) fn collect<'a>(
-        &'a mut self,
-        mut seat: Seat<'a>,
-    ) -> Result<(&'a [Span], &'a mut [f32]), StepError> {
-        self.spans.clear();
-        self.spans.extend(self.master.spans().iter().map(frames::from_frame));
-        let wanted: usize = self.spans.iter().map(Span::n_wanted).sum();
-        loop {
-            let (precision, rows) = self.returned.rows(self.master.result_row(), wanted);
-            match seat.classify(precision, rows).map(|_| ()) {
-                Ok(()) => {
-                    self.is_taken = true;
-                    return Ok((&self.spans, seat.into_logits(wanted)));
-                }
-                // Nothing else is computed until the rows are taken.
-                Err(ForwardError::Gather(_)) => {
-                    self.begin_anew(&mut seat)?;
-                    self.drive(&mut seat, Goal::Open)?;
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    /// Waits until the oldest batch that wants logits is back.
-    pub(in crate::engine) fn wait(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        self.drive(seat, Goal::Done)
-    }
-
-    /// Waits for the oldest batch that wants logits as long as something else `is_waiting` too, which is looked at
-    /// each millisecond.
-    pub(in crate::engine) fn wait_while(
-        &mut self,
-        seat: &mut Seat<'_>,
-        is_waiting: &dyn Fn() -> bool,
-    ) -> Result<(), StepError> {
-        self.drive_while(seat, Goal::Done, Some(is_waiting))
-    }
-
-    /// Waits for the oldest batch that wants logits, and drops what came of it.
-    pub(in crate::engine) fn skip(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        self.drive(seat, Goal::Done)?;
-        self.is_taken = true;
-        Ok(())
-    }
-
-    /// Nobody waits for the results of what has been submitted any more. Streams go on as if they had been
-    /// taken, unless that is lost.
-    pub(crate) fn forget(&mut self) {
-        self.is_taken = false;
-        self.master.forget_pending();
-    }
-
-    fn drive(&mut self, seat: &mut Seat<'_>, goal: Goal) -> Result<(), StepError> {
-        self.drive_while(seat, goal, None)
+    fn drive(&mut self, stage: &mut OwnStage, goal: Goal) -> Result<(), StepError> {
+        self.drive_while(stage, goal, None)
     }
 
     /// The same, until something is no longer waited for, too.
     fn drive_while(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         goal: Goal,
         is_waiting: Option<&dyn Fn() -> bool>,
     ) -> Result<(), StepError> {
-        if std::mem::take(&mut self.is_taken) {
+        if std::mem::take(&mut self.results.is_taken) {
             self.master.finish();
         }
-        let result = self.try_drive(seat, goal, is_waiting);
+        let result = self.try_drive(stage, goal, is_waiting);
         if result == Err(StepError::Interrupted) {
             // A batch may come to nothing that was to compute what they hold.
-            self.keeps.clear();
+            self.next.keeps.clear();
             self.master.forget_pending();
         }
         result
@@ -491,7 +423,7 @@ impl RingMaster {
 
     fn try_drive(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         goal: Goal,
         is_waiting: Option<&dyn Fn() -> bool>,
     ) -> Result<(), StepError> {
@@ -499,22 +431,22 @@ impl RingMaster {
         loop {
             if self.is_lost && matches!(goal, Goal::Room | Goal::Done) {
                 self.is_lost = false;
-                self.pages.clear();
-                self.keeps.clear();
+                self.next.pages.clear();
+                self.next.keeps.clear();
                 return Err(StepError::Lost);
             }
             // Whoever submits the next batch hears of it.
             if self.is_lost && matches!(goal, Goal::Fetch | Goal::Fetched) {
                 return Err(StepError::Lost);
             }
-            self.look_for_changes(seat);
-            let step = self.poll(seat);
+            self.look_for_changes(stage);
+            let step = self.poll(stage);
             while let Some(notice) = self.master.notice() {
-                (self.tell)(&notice, self.master.lines());
+                (self.user.tell)(&notice, self.master.lines());
             }
             match step {
-                MasterStep::Compute => self.compute(seat)?,
-                MasterStep::Fetch => self.fetch(seat),
+                MasterStep::Compute => self.compute(stage)?,
+                MasterStep::Fetch => self.fetch(stage),
                 MasterStep::Lost => self.is_lost = true,
                 // Whoever waits for something else takes the result next, unless it is a ring.
                 MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => {
@@ -537,7 +469,7 @@ impl RingMaster {
                     if is_reached {
                         return Ok(());
                     }
-                    if (self.is_interrupted)() {
+                    if (self.user.is_interrupted)() {
                         return Err(StepError::Interrupted);
                     }
                     serve(&mut **self.node.lock(), wait);
@@ -546,34 +478,34 @@ impl RingMaster {
         }
     }
 
-    fn poll(&mut self, seat: &mut Seat<'_>) -> MasterStep {
+    fn poll(&mut self, stage: &mut OwnStage) -> MasterStep {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
         let mut rows =
-            MasterRows { stage: seat, returned: &mut self.returned, held: &mut self.held };
+            MasterRows { stage: stage, returned: &mut self.results.returned, held: &mut self.held };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == MasterStep::Compute {
             // Frames taken just now are acknowledged before this thread is away.
             serve(&mut **endpoint, Duration::ZERO);
         }
-        while let Some(notice) = carrier_notice(&**endpoint, &mut self.n_told) {
-            (self.tell)(&notice, self.master.lines());
+        while let Some(notice) = carrier_notice(&**endpoint, &mut self.user.n_told) {
+            (self.user.tell)(&notice, self.master.lines());
         }
         step
     }
 
-    fn compute(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
+    fn compute(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         frames::batch(self.master.spans(), self.master.tokens(), &mut self.batch);
         let batch = &self.batch;
-        (self.meter)(true);
+        (self.user.meter)(true);
         let (result, compute_us) = self.node.compute(|| {
-            seat.embed(batch)?;
-            seat.run_layers(batch.spans())
+            stage.embed(batch)?;
+            stage.run_layers(batch.spans())
         });
-        let machine = (self.meter)(false);
+        let machine = (self.user.meter)(false);
         if let Err(ForwardError::Gather(_)) = result {
-            return self.begin_anew(seat);
+            return self.begin_anew(stage);
         }
         result?;
         self.held.computed(self.master.epoch(), &self.sizes);

@@ -2,7 +2,7 @@
 
 use super::frames;
 use super::streams;
-use crate::engine::seat::Seat;
+use crate::engine::own_stage::OwnStage;
 use crate::model::{Precision, Stage};
 use crate::ring::{Held, Rows};
 use crate::wire::Dtype;
@@ -31,13 +31,13 @@ impl Returned {
 }
 
 /// Rows of the master: it gives the stage's, and takes the last node's.
-pub(super) struct MasterRows<'a, 's> {
-    pub(super) stage: &'a mut Seat<'s>,
+pub(super) struct MasterRows<'a> {
+    pub(super) stage: &'a mut OwnStage,
     pub(super) returned: &'a mut Returned,
     pub(super) held: &'a mut Held,
 }
 
-impl Rows for MasterRows<'_, '_> {
+impl Rows for MasterRows<'_> {
     fn put(&mut self, first: usize, _: Dtype, bytes: &[u8]) {
         let Returned { row_bytes, bytes: rows, .. } = &mut *self.returned;
         rows[first * *row_bytes..][..bytes.len()].copy_from_slice(bytes);
@@ -53,7 +53,7 @@ impl Rows for MasterRows<'_, '_> {
 
     fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool {
         let mut prefixes = self.stage.prefixes.take();
-        let is_there = streams::keep(prefixes.as_deref_mut(), (page, sizes), self.stage);
+        let is_there = streams::keep(prefixes.as_mut(), (page, sizes), self.stage);
         self.stage.prefixes = prefixes;
         is_there
     }

@@ -1,10 +1,16 @@
 //! A team that has the whole model and no ring: when a node is lost it begins anew.
+//!
+//! All nodes compute the same batch at the same time, and its logits are there when they are through with it. So unlike a
+//! ring it has no batches in flight, and nothing to wait for between submitting one and collecting its result.
 
 use std::time::Instant;
 
+use super::TeamLead;
+use crate::engine::backend::{Backend, Logits};
 use crate::engine::error::StepError;
-use crate::engine::seat::Seat;
-use crate::model::{Batch, ForwardError, Span, Stage};
+use crate::engine::own_stage::OwnStage;
+use crate::model::{Batch, ForwardError, Span, Transformer};
+use crate::team::TeamError;
 
 /// The batches of a team, as its lead's engine submits them.
 pub(in crate::engine) struct TeamAlone {
@@ -34,21 +40,29 @@ impl TeamAlone {
     ///
     /// # Errors
     /// If a node is refused, or the wait is interrupted.
-    pub(in crate::engine) fn open(&mut self, seat: &mut Seat<'_>) -> Result<(), StepError> {
-        let n_changes = seat.n_team_changes();
-        let is_intact = seat.assemble_team()?;
+    pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        let (team, transformer) = led(stage)?;
+        let n_changes = team.n_changes();
+        let is_intact = team.assemble(transformer)?;
         if !is_intact {
             self.is_lost |= std::mem::take(&mut self.has_stored);
         }
-        if seat.n_team_changes() != n_changes {
+        if team.n_changes() != n_changes {
             // Other nodes are waited for as long again.
             self.progress = Instant::now();
         }
         Ok(())
     }
+}
 
-    /// Whether a batch can be submitted.
-    pub(in crate::engine) fn has_room(&self) -> bool {
+/// The team that this node leads, and what it computes with.
+fn led(stage: &mut OwnStage) -> Result<(&mut TeamLead, &mut Transformer), StepError> {
+    let team = stage.team.as_deref_mut().ok_or(StepError::Team(TeamError::NotOpen))?;
+    Ok((team, &mut stage.transformer))
+}
+
+impl Backend for TeamAlone {
+    fn has_room(&self) -> bool {
         !self.is_waiting
     }
 
@@ -57,24 +71,22 @@ impl TeamAlone {
     /// # Errors
     /// [`StepError::Lost`] if a node was lost, once the team is ready again, unless that has been of no use for as long as
     /// it may be waited for. As [`TeamAlone::open`], or if the batch does not fit.
-    pub(in crate::engine) fn submit(
-        &mut self,
-        seat: &mut Seat<'_>,
-        batch: &Batch,
-    ) -> Result<(), StepError> {
-        if seat.is_interrupted() {
+    fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
+        if led(stage)?.0.is_interrupted() {
             return Err(StepError::Interrupted);
         }
-        self.open(seat)?;
+        self.open(stage)?;
         if std::mem::take(&mut self.is_lost) {
             return Err(StepError::Lost);
         }
         self.has_stored = true;
-        let ran = seat.embed(batch).and_then(|()| seat.run_layers(batch.spans()));
+        let (team, transformer) = led(stage)?;
+        let embedded = team.embed(transformer, batch);
+        let ran = embedded.and_then(|()| team.run_layers(transformer, batch.spans()));
         if let Err(ForwardError::Gather(_)) = ran
-            && seat.team_timeout().is_none_or(|timeout| self.progress.elapsed() <= timeout)
+            && team.timeout().is_none_or(|timeout| self.progress.elapsed() <= timeout)
         {
-            self.open(seat)?;
+            self.open(stage)?;
             self.is_lost = false;
             return Err(StepError::Lost);
         }
@@ -86,18 +98,24 @@ impl TeamAlone {
         Ok(())
     }
 
-    /// The batch submitted that wants logits, and these.
-    pub(in crate::engine) fn collect<'a>(
-        &'a mut self,
-        seat: Seat<'a>,
-    ) -> (&'a [Span], &'a mut [f32]) {
+    fn collect<'a>(&'a mut self, stage: &'a mut OwnStage) -> Result<Logits<'a>, StepError> {
         self.is_waiting = false;
         let n_wanted = self.spans.iter().map(Span::n_wanted).sum();
-        (&self.spans, seat.into_logits(n_wanted))
+        Ok((&self.spans, stage.transformer.last_logits(n_wanted)))
     }
 
-    /// Drops the logits of all submitted batches.
-    pub(in crate::engine) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.is_waiting = false;
+    }
+
+    fn assemble(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        self.open(stage)
+    }
+
+    fn change(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
+        match led(stage)?.0.is_to_change() {
+            true => self.open(stage),
+            false => Ok(()),
+        }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Change, Goal, Means, OtherLayers, OtherNodes, RingMaster};
+use crate::engine::own_stage::OwnStage;
 use crate::engine::ring::link::line;
 use crate::engine::ring::resplit::left_by;
-use crate::engine::seat::Seat;
 use crate::engine::weights::{Listener, WeightsPlace};
 use crate::model::{Stage, Transformer};
 use crate::ring::Member;
@@ -18,27 +18,27 @@ const HAND_OVER: Duration = Duration::from_secs(30);
 
 impl RingMaster {
     /// Makes the ring what it is to become, if it is to, once batches are answered; `true` if so.
-    pub(in crate::engine) fn look_for_changes(&mut self, seat: &mut Seat<'_>) -> bool {
+    pub(super) fn look_for_changes(&mut self, stage: &mut OwnStage) -> bool {
         // While one is made, no other is looked for.
-        let Some(by) = self.changes.take() else { return false };
+        let Some(by) = self.changes.by.take() else { return false };
         if by.n_coming.load(Ordering::Acquire) > 0 {
             self.master.be_patient();
         }
-        self.waiting = self.waiting.take().or_else(|| by.asked.try_recv().ok());
-        let is_due = self.waiting.is_some() && self.master.hold();
-        if is_due && let Some(change) = self.waiting.take() {
+        self.changes.waiting = self.changes.waiting.take().or_else(|| by.asked.try_recv().ok());
+        let is_due = self.changes.waiting.is_some() && self.master.hold();
+        if is_due && let Some(change) = self.changes.waiting.take() {
             match change {
-                Change::Nodes(others) => self.take_others(seat, others, &by.place),
-                Change::Layers(others) => self.take_other_layers(seat, others, &by.place),
+                Change::Nodes(others) => self.take_others(stage, others, &by.place),
+                Change::Layers(others) => self.take_other_layers(stage, others, &by.place),
             }
         }
-        self.changes = Some(by);
+        self.changes.by = Some(by);
         is_due
     }
 
     fn take_other_layers(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         OtherLayers { layers, is_settled, done }: OtherLayers,
         place: &WeightsPlace,
     ) {
@@ -48,24 +48,24 @@ impl RingMaster {
         }
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let result = self.resplit(seat, &layers, &prepare);
+        let result = self.resplit(stage, &layers, &prepare);
         // Whoever asked may be gone.
         let _ = done.send(result.map(|_| ()));
     }
 
     fn take_others(
         &mut self,
-        seat: &mut Seat<'_>,
+        stage: &mut OwnStage,
         OtherNodes { members, next, tell, done }: OtherNodes,
         place: &WeightsPlace,
     ) {
-        let before = seat.about().share.layers.clone();
+        let before = stage.about().share.layers.clone();
         let assigned = self.master.assigned().to_vec();
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
-        let is_interrupted = self.is_interrupted;
-        self.hand_over(seat, &members, (&prepare, &is_interrupted));
-        let took = self.take_layers(seat, &members[0].layers, (&prepare, &is_interrupted));
+        let is_interrupted = self.user.is_interrupted;
+        self.hand_over(stage, &members, (&prepare, &is_interrupted));
+        let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
         let told = match took {
             Ok((_, line)) => {
                 // Whom nobody could tell may be told again; the others do so already.
@@ -83,10 +83,10 @@ impl RingMaster {
                 told
             }
             Err(e) => {
-                let back = self.take_layers(seat, &before, (&prepare, &|| false));
+                let back = self.take_layers(stage, &before, (&prepare, &|| false));
                 let (back, line) = match back {
                     Ok((_, line)) => (None, line),
-                    Err(e) => (Some(e), line(seat, &self.name)),
+                    Err(e) => (Some(e), line(stage, &self.user.name)),
                 };
                 self.master.assign(line, assigned);
                 Err(back.unwrap_or(e).to_string())
@@ -98,18 +98,18 @@ impl RingMaster {
 
     /// Has nodes that leave send what their layers have stored to `members`, who get them, while they are in the ring. What
     /// they do not send is computed again.
-    fn hand_over(&mut self, seat: &mut Seat<'_>, members: &[Member], means: Means<'_>) {
-        if std::mem::take(&mut self.is_taken) {
+    fn hand_over(&mut self, stage: &mut OwnStage, members: &[Member], means: Means<'_>) {
+        if std::mem::take(&mut self.results.is_taken) {
             self.master.finish();
         }
         let Some(layers) = left_by(self.lines(), members).filter(|_| self.master.is_quiet()) else {
             return;
         };
         let begun = Instant::now();
-        let result = self.take_layers(seat, &layers[0], means).map(|(_, line)| {
+        let result = self.take_layers(stage, &layers[0], means).map(|(_, line)| {
             let assigned = layers.iter().map(|layers| layers.start as u32..layers.end as u32);
             self.master.hand_over(line, assigned.collect());
-            self.drive(seat, Goal::HandedOver(Instant::now() + HAND_OVER))
+            self.drive(stage, Goal::HandedOver(Instant::now() + HAND_OVER))
         });
         match result {
             Ok(Ok(())) => log::debug!("nodes that leave took {} ms", begun.elapsed().as_millis()),

@@ -1,43 +1,34 @@
 //! What computes in this node, be it alone or a place of a ring: its own processors, or a team that it leads.
 
-use std::time::Duration;
-
 use super::error::StepError;
-use super::prefix::{PromptPage, Store};
+use super::prefix::Store;
 use super::team::TeamLead;
 use crate::model::{
     AssembleError, Batch, CheckError, ForwardError, KvPlace, PageChange, Plan, Precision, Share,
     Span, Stage, StageInfo, StartError, Transformer,
 };
-use crate::wire::frame::BoardsReport;
 
-/// This node's transformer, which has part of each row where there is a team.
-pub(in crate::engine) struct Seat<'a> {
-    pub(in crate::engine) transformer: &'a mut Transformer,
-    team: Option<&'a mut TeamLead>,
+/// This node's stage: its transformer, which has part of each row where it leads a team.
+pub(in crate::engine) struct OwnStage {
+    pub(in crate::engine) transformer: Transformer,
+    /// The team, which has the transformer's layers.
+    pub(in crate::engine) team: Option<Box<TeamLead>>,
     /// Where it keeps beginnings of prompts.
-    pub(in crate::engine) prefixes: Option<&'a mut Store>,
+    pub(in crate::engine) prefixes: Option<Store>,
 }
 
-impl<'a> Seat<'a> {
-    pub(in crate::engine) fn new(
-        transformer: &'a mut Transformer,
-        team: Option<&'a mut TeamLead>,
-        prefixes: Option<&'a mut Store>,
-    ) -> Seat<'a> {
-        Seat { transformer, team, prefixes }
+impl OwnStage {
+    /// The processors of this machine with the layers of `transformer`.
+    pub(in crate::engine) fn new(transformer: Transformer) -> OwnStage {
+        OwnStage { transformer, team: None, prefixes: None }
     }
 
-    /// This seat with the prefix files of `prefixes`.
-    pub(in crate::engine) fn beside<'s>(&'s mut self, prefixes: &'s mut Store) -> Seat<'s> {
-        let team = self.team.as_deref_mut();
-        Seat { transformer: self.transformer, team, prefixes: Some(prefixes) }
-    }
-
-    /// Keeps a page of a prompt; `false` if that is to be tried again.
-    pub(in crate::engine) fn keep(&mut self, page: &PromptPage<'_>) -> bool {
-        let prefixes = self.prefixes.as_mut();
-        prefixes.is_none_or(|prefixes| prefixes.keep(self.transformer, page))
+    /// Sees to it that prefix files are those of this stage's layers, as it keeps them now.
+    pub(in crate::engine) fn fit_prefixes(&mut self) {
+        if let Some(mut prefixes) = self.prefixes.take() {
+            prefixes.fit(self);
+            self.prefixes = Some(prefixes);
+        }
     }
 
     /// Assembles the place's team, see [`Stage::assemble`].
@@ -45,41 +36,12 @@ impl<'a> Seat<'a> {
     /// # Errors
     /// The team's error.
     pub(in crate::engine) fn assemble_team(&mut self) -> Result<bool, StepError> {
-        self.team.as_mut().map_or(Ok(true), |team| team.assemble(self.transformer))
-    }
-
-    /// What the boards of the team have done, which is the place called `name`.
-    pub(in crate::engine) fn team_report(&self, name: &str) -> Option<BoardsReport> {
-        self.team.as_ref().map(|team| team.report(name))
-    }
-
-    /// Whether the team is to become another one.
-    pub(in crate::engine) fn is_team_to_change(&self) -> bool {
-        self.team.as_ref().is_some_and(|team| team.is_to_change())
-    }
-
-    /// How often the team has become another one.
-    pub(in crate::engine) fn n_team_changes(&self) -> u32 {
-        self.team.as_ref().map_or(0, |team| team.n_changes())
-    }
-
-    /// Whether the lead of the team was asked to end its work.
-    pub(in crate::engine) fn is_interrupted(&self) -> bool {
-        self.team.as_ref().is_some_and(|team| team.is_interrupted())
-    }
-
-    /// Longest wait for the other nodes of the team.
-    pub(in crate::engine) fn team_timeout(&self) -> Option<Duration> {
-        self.team.as_ref().and_then(|team| team.timeout())
-    }
-
-    /// The logits of the last `n` rows that got some.
-    pub(in crate::engine) fn into_logits(self, n: usize) -> &'a mut [f32] {
-        self.transformer.last_logits(n)
+        let transformer = &mut self.transformer;
+        self.team.as_mut().map_or(Ok(true), |team| team.assemble(transformer))
     }
 }
 
-impl Stage for Seat<'_> {
+impl Stage for OwnStage {
     fn about(&self) -> StageInfo<'_> {
         let about = self.transformer.about();
         let threads = self.team.as_ref().map(|team| team.lines().map(|l| usize::from(l.threads)));
@@ -130,21 +92,21 @@ impl Stage for Seat<'_> {
     fn embed(&mut self, batch: &Batch) -> Result<(), ForwardError> {
         match &mut self.team {
             None => self.transformer.embed(batch),
-            Some(team) => team.embed(self.transformer, batch),
+            Some(team) => team.embed(&mut self.transformer, batch),
         }
     }
 
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         match &mut self.team {
             None => self.transformer.run_layers(spans),
-            Some(team) => team.run_layers(self.transformer, spans),
+            Some(team) => team.run_layers(&mut self.transformer, spans),
         }
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
         match &mut self.team {
             None => self.transformer.put_rows(first, precision, bytes),
-            Some(team) => team.put_rows(self.transformer, first, (precision, bytes)),
+            Some(team) => team.put_rows(&mut self.transformer, first, (precision, bytes)),
         }
     }
 
@@ -182,7 +144,7 @@ impl Stage for Seat<'_> {
     fn classify(&mut self, precision: Precision, bytes: &[u8]) -> Result<&mut [f32], ForwardError> {
         let Some(team) = &mut self.team else { return self.transformer.classify(precision, bytes) };
         let n = bytes.len() / (self.transformer.about().header.dim * precision.bytes());
-        team.classify(self.transformer, n, (precision, bytes))?;
+        team.classify(&mut self.transformer, n, (precision, bytes))?;
         Ok(self.transformer.last_logits(n))
     }
 }
