@@ -116,7 +116,7 @@ fn value(name: &str, default: &str) -> String {
     found.unwrap_or_else(|| default.to_owned())
 }
 
-/// The same as a number.
+/// The number behind `name` on the command line, else `default`.
 fn number(name: &str, default: usize) -> usize {
     let text = value(name, &default.to_string());
     text.parse().unwrap_or_else(|_| panic!("{name} {text}: no number"))

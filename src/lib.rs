@@ -23,10 +23,11 @@
 //! # }
 //! ```
 //!
-//! Who wants the logits gives ids to a stream with [`engine::Engine::push`], and may choose with a
+//! [`engine::Engine::push`] gives ids to a stream and returns logits; choose from them with a
 //! [`sampler::Sampler`].
 //!
-//! The same model, ids and options give the same logits, bit for bit, on every CPU, with any number of threads,
+//! A model, ids and options give the same logits, bit for bit, on every CPU, with any number of
+//! threads,
 //! in batches of any size. Decoding allocates nothing. [`engine::Options`] says how a model is run,
 //! [`engine::Scheduler`] answers any number of jobs, each until a stop string or token of its own, and
 //! [`engine::chat`] holds conversations. Model files come from the program `leap export`.

@@ -325,7 +325,7 @@ fn what_a_smaller_model_says_is_drafted() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64).alone(), &tokenizer, &jobs);
-    // The same model knows best.
+    // A model drafts best for itself.
     for n_streams in [1, 3] {
         let options = Options { n_streams: Some(n_streams), ..recipe(n_streams, 64).options() };
         let model = Arc::new(Model::open(&package("models/demo.bin")).unwrap());

@@ -41,7 +41,8 @@ impl Setup {
         self.logits_of(model, prompt, false)
     }
 
-    /// The same, with weights packed in memory if there is a layout for them.
+    /// The logits after each id of `prompt`, with weights packed in memory if there is a layout for
+    /// them.
     fn logits_of(self, model: &Arc<Model>, prompt: &[u32], is_packed: bool) -> Vec<f32> {
         let mut engine = self.engine(model, prompt.len());
         if is_packed {

@@ -266,7 +266,7 @@ const EXTENSION: &[Field] = &[
     Field { name: "extension length", at: 72, legal: &[] },
     Field { name: "flags", at: FLAGS_AT, legal: &[0] },
     Field { name: "head_dim", at: 80, legal: &[] },
-    // As floats: zero, NaN, NaN, -0, a tiny number, infinity.
+    // These bits as floats: zero, NaN, NaN, -0, a tiny number, infinity.
     Field { name: "norm_eps", at: 84, legal: &[0, i32::MIN, 1 << 20] },
     Field { name: "rope_theta, low half", at: 88, legal: ANY },
     // The last is a huge number.

@@ -4,12 +4,15 @@
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
 //! - No two files use each other, through however many others; files and functions are short.
 //! - Only [`UNSAFE`] modules hold unsafe code, and each block of it says why it is sound.
+//! - A comment can be read alone, also in `tests/` and `benches/`.
 //!
 //! Test code (`#[cfg(test)]`) may use every layer and print, as oracles come from anywhere; the
 //! rules for unsafe code hold for it too. Macros are read as they stand, not expanded.
 
 #[path = "layering/circles.rs"]
 mod circles;
+#[path = "layering/docs.rs"]
+mod docs;
 #[path = "layering/size.rs"]
 mod size;
 #[path = "layering/source.rs"]
@@ -118,6 +121,18 @@ fn files_are_short_and_use_each_other_in_one_direction() {
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
     found.extend(circles::circles(shipped(&files)));
     found.extend(size::functions_too_long(files.iter()));
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn comments_can_be_read_alone() {
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "benches"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        read_sources(&path, folder, &mut files);
+    }
+    let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
+    let found = docs::leaning(files.iter());
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 

@@ -251,7 +251,7 @@ impl Boards {
         self.serve_from(self.ring.folder.path(), workers, args)
     }
 
-    /// The same, with this folder for what it keeps.
+    /// Serves with `cache` as the folder for what it keeps.
     fn serve_from(&self, cache: &Path, workers: &[usize], args: &[&str]) -> Served {
         let model = common::models::package("models/demo.bin");
         let place = |index: &usize| format!("127.0.0.1:{}", self.calls[*index]);

@@ -30,7 +30,7 @@ fn model(folder: &Folder, name: &str, short: [f64; 6], long: [f64; 6]) -> PathBu
     model_from(ORIGINAL, folder, name, [short, long])
 }
 
-/// The same, whose texts are long from more than `original` tokens on.
+/// Exports a small Phi 3 whose texts are long from more than `original` tokens on.
 fn model_from(original: usize, folder: &Folder, name: &str, factors: [[f64; 6]; 2]) -> PathBuf {
     let [short, long] = factors;
     let golden = package("tests/golden/phi3-tiny");

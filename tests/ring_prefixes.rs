@@ -47,7 +47,8 @@ fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     ids.iter().map(|id| (ear.0[id].ids.clone(), figures(id))).collect()
 }
 
-/// The same of a ring that has just been started. When it is dropped, all is written.
+/// Answers `jobs` on a ring that has just been started. When the ring is dropped, all prefixes are
+/// written.
 fn restarted(recipe: &Recipe, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let (mut engine, _workers) = recipe.ring();
     run(&mut engine, jobs)

@@ -85,7 +85,7 @@ impl Desk {
         self.board_with((name, kept), key, false)
     }
 
-    /// The same; one that `is_deaf` cannot open its links.
+    /// Starts a board; one that `is_deaf` cannot open its links.
     fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, is_deaf: bool) -> Board {
         let (folder, call) = (self.folder.join(kept), tcp());
         // This machine is measured once.

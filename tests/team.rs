@@ -176,7 +176,7 @@ fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<
     by_team_over(model, setup, (Precision::F32, usize::MAX), batches)
 }
 
-/// The same of a team that gathers so, and starts gathers of parts of up to so many bytes.
+/// The logits of `batches` by a team with these gathers, of parts of at most so many bytes.
 fn by_team_over(
     model: &Arc<Model>,
     setup: &Setup<'_>,
@@ -265,7 +265,7 @@ fn rows_of(folder: &Folder, path: &Path, shares: &[u16], own: usize) -> Arc<Mode
     Arc::new(Model::open_part(&path).unwrap())
 }
 
-/// As [`check`] for nodes that have their own rows alone, but for the lead.
+/// Checks like [`check`]; members have their own rows alone.
 fn check_parts(path: &Path, setup: &Setup<'_>, name: &str) {
     let (folder, model) = (Folder::new(), Arc::new(Model::open(path).unwrap()));
     let batches = batches(model.header().vocab_size);
@@ -508,7 +508,7 @@ mod processes {
     /// A lead's run, which goes on for a while.
     fn lead(folder: &Folder) -> Command {
         let mut lead = leap();
-        // As which `leap run` works, too.
+        // `leap run` is a lead, too.
         lead.args(["run", "models/demo.bin", "--threads", "1", "--transport", "udp", "--team"]);
         prompt(lead.arg(folder.join("team.txt")));
         lead

@@ -90,7 +90,7 @@ pub(crate) struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    /// The end of who asks at `address`.
+    /// The calling end of a connection to `address`.
     pub(crate) fn connect(
         address: SocketAddr,
         purpose: Purpose,
@@ -100,7 +100,7 @@ impl<'a> Channel<'a> {
         Channel::connect_as(address, address, purpose, key, is_interrupted)
     }
 
-    /// The same at `address`, from where all is carried to `destination`.
+    /// The calling end, over `address`, which carries everything on to `destination`.
     pub(crate) fn connect_as(
         address: SocketAddr,
         destination: SocketAddr,

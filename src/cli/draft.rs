@@ -134,7 +134,7 @@ pub(super) fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure
     Ok(found.unwrap_or_else(|| path.to_owned()))
 }
 
-/// The same.
+/// The model file at `path`; programs without `tools` convert no checkpoint.
 #[cfg(not(feature = "tools"))]
 pub(super) fn model_file(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())

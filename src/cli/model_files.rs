@@ -31,7 +31,7 @@ pub(super) fn whole(model: Model) -> Result<Model, Failure> {
     Ok(model)
 }
 
-/// As [`load`]; `narrow` may leave a share of the model.
+/// Loads a model like [`load`]; `narrow` may leave a share of it.
 pub(super) fn load_with(
     path: Option<&Path>,
     tokenizer: Option<&Path>,

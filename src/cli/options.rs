@@ -68,7 +68,7 @@ pub(super) fn isa_from_environment() -> Result<Option<Isa>, Failure> {
     }
 }
 
-/// As many threads as asked for, but no more than cores: a thread without one delays the rest.
+/// Limits the wanted threads to the cores: a thread without a core delays the rest.
 pub(super) fn useful_threads(wanted: usize) -> usize {
     let cores = cpu::cores().len();
     if wanted > cores {

@@ -41,7 +41,7 @@ pub(super) enum Words {
     None,
 }
 
-/// As [`Engine::prepare`], and tells the user of it.
+/// Prepares the weights ([`Engine::prepare`]) and tells the user.
 pub(super) fn prepare(
     engine: &mut Engine,
     place: &WeightsPlace,
@@ -50,7 +50,7 @@ pub(super) fn prepare(
     prepare_part(engine, place, 1.0, words)
 }
 
-/// The same where only this part of the weights is read.
+/// Prepares the weights of which only this part is read, and tells the user.
 pub(super) fn prepare_part(
     engine: &mut Engine,
     place: &WeightsPlace,
@@ -66,7 +66,7 @@ pub(super) fn prepare_part(
     prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
 }
 
-/// As [`Engine::pack_into`].
+/// Packs the weights into a file ([`Engine::pack_into`]), and tells the user.
 pub(super) fn pack_into(
     engine: &mut Engine,
     place: &WeightsPlace,

@@ -26,7 +26,7 @@ pub(super) enum Asked {
 /// A command as the user calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// As `argh` knows it.
+    /// The name by which `argh` knows it.
     pub(super) name: &'static str,
     /// The part in a ring that its name stands for.
     pub(super) role: Option<Role>,

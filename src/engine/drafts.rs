@@ -411,7 +411,7 @@ mod tests {
     fn drafts_make_way_for_texts_that_have_to_go_through_the_model() {
         let mut control = DraftControl::new(DraftMode::Auto);
         assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 15), 0, "nothing is known yet");
-        // As on a board with enough work in eight rows.
+        // A board that computes for longer from eight rows on.
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
         assert!(control.worth((0.7, 0.0), Beside::none(1), 15) >= 7);
         assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 4), 4);

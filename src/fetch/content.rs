@@ -22,7 +22,7 @@ const READ_BYTES: usize = 1 << 18;
 pub(crate) struct Content {
     path: PathBuf,
     file: File,
-    /// As it was when its tensors were compared.
+    /// The file's state when its tensors were compared.
     stamp: Mutex<Stamp>,
     header: Header,
     fingerprint: u64,

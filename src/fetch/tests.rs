@@ -113,7 +113,7 @@ fn a_model_that_somebody_writes_over_is_named_and_not_sent() {
         let _ = tell.send(format!("{gift:?}"));
     });
     let from = giver::start(content, ANY, key(), tell).unwrap();
-    // The same bytes with another time are the same file.
+    // A file with the same bytes and another time is the same file.
     let touched = std::time::SystemTime::UNIX_EPOCH;
     fs::File::options().append(true).open(&model).unwrap().set_modified(touched).unwrap();
     let taken = Folder::new("overwritten-taken");

@@ -62,7 +62,7 @@ impl TeamSeen {
         TeamSeen { lines, shares, times: *team.times() }
     }
 
-    /// As another place of a ring says it.
+    /// What another place of a ring reports of its team.
     fn of_report(report: &BoardsReport) -> TeamSeen {
         let line = |board: &BoardReport| TeamLine {
             name: board.name.clone(),

@@ -78,7 +78,7 @@ impl Planner {
         self.best_known(seen, boards, experience, objective)
     }
 
-    /// The same of the ring's nodes and whoever else is `there`, the master first.
+    /// The best split of the ring's nodes and the other boards that are `there`, the master first.
     pub(super) fn plan_wider(
         &self,
         seen: &Seen,
@@ -394,7 +394,7 @@ mod tests {
         let wider = |seen: &Seen, experience: &Experience| {
             planner().plan_wider(seen, (&there, experience), Objective::Latency).unwrap()
         };
-        // As quick as it said: nobody else would help.
+        // It is as quick as it said: no other board would help.
         let quick = alone(1_000);
         assert_eq!(wider(&quick, &Experience::default()).gain, 1.0);
         // At a quarter, which says nothing of the other board.

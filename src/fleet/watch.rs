@@ -112,7 +112,7 @@ impl Watch {
             return false;
         }
         self.n_better = if gain >= WORTH_IT { self.n_better + 1 } else { 0 };
-        // As long as what drove the layers away counts, a quiet time says nothing.
+        // While the speed that drove the layers away still counts, a quiet time says nothing.
         if self.n_better == 0 && now >= self.rests_until + (KNOWN_FOR + 4) * self.rest {
             self.rest = self.after;
         }

@@ -15,7 +15,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The same of no more than the first 80 characters.
+/// The first 80 characters of `text`, made [`printable`].
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_CHARS) {
         Some((end, _)) => printable(&text[..end]) + "…",

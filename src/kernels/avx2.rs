@@ -358,7 +358,7 @@ fn add_lanes(sums: [__m256; 2], a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
     [_mm256_fmadd_ps(a[0], b[0], sums[0]), _mm256_fmadd_ps(a[1], b[1], sums[1])]
 }
 
-/// As [`dots`] for four rows by four.
+/// Computes [`dots`] of four rows by four.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
     let ([a, b, c, d], [e, f, g, h]) = (x, rows);

@@ -242,7 +242,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`Kernels::quantize_tile_row`].
+    /// Quantises like [`Kernels::quantize_tile_row`], with integer sums.
     pub fn quantize_tile_row_int_summed(
         &self,
         x: ActivationRow<'_>,
@@ -253,12 +253,13 @@ impl Kernels {
         activations::quantize_tile_row_int_summed(self.table, x, place, group, out);
     }
 
-    /// As [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the activations,
+    /// Quantises like [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the
+    /// activations,
     /// and terms are sums.
     ///
     /// # Panics
     ///
-    /// As [`Kernels::quantize_tile_row`].
+    /// See [`Kernels::quantize_tile_row`].
     pub fn quantize_tile_row_summed(
         &self,
         x: ActivationRow<'_>,
@@ -378,7 +379,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// As [`quant::dequantize`].
+    /// Computes [`quant::dequantize`].
     pub fn dequantize_q8(&self, q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
         quant::dequantize(q, scales, group, out);
     }
@@ -470,7 +471,8 @@ impl Kernels {
         store::store_key(self.table, x, block, position % KV_BLOCK);
     }
 
-    /// The same of a value.
+    /// Stores a value in int8, at `position` of a head's part of a page; see
+    /// [`Kernels::store_key_i8`].
     ///
     /// # Panics
     ///

@@ -176,7 +176,7 @@ pub(super) fn score(
     }
 }
 
-/// As [`score`] for four queries; `dots44` is the tier's.
+/// Computes [`score`] for four queries; `dots44` is the tier's.
 #[inline(always)]
 pub(super) fn score_4(
     q: [&[f32]; 4],
@@ -347,7 +347,7 @@ pub(super) fn exp_within<const FMA: bool>(x: f32) -> f32 {
     exp_to_one::<FMA>(if x > EXP_MOST { EXP_MOST } else { x })
 }
 
-/// The same for `x` that is not above [`EXP_MOST`], or NaN: `exp(x) = 2^(n-1) * (2 * exp(r))` with
+/// Computes `exp(x)` for `x` not above [`EXP_MOST`], or NaN: `exp(x) = 2^(n-1) * (2 * exp(r))` with
 /// `|r| <= ln(2) / 2`; `2 * exp(r)` is a polynomial of degree 6 through Chebyshev nodes (off by
 /// `1.1e-8` relative).
 ///
@@ -372,7 +372,7 @@ pub(super) const EXP_LEAST: f32 = -87.3;
 /// Up to here `n` is no more than 127.
 pub(super) const EXP_MOST: f32 = 88.0;
 
-/// As [`ROUND`], with `n + 126` in the low bits.
+/// [`ROUND`] with `n + 126` in the low bits.
 pub(super) const EXP_ROUND: f32 = ROUND + 126.0;
 
 /// `ln(2)` in two parts, the first of 15 bits: times `n` it is exact.

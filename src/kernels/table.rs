@@ -15,7 +15,7 @@ pub(super) type Rows4<'a> = [Q8Row<'a>; 4];
 /// Rows of floats of four queries.
 pub(super) type Floats4<'a> = [&'a [f32]; 4];
 
-/// The same to be written.
+/// Rows of floats of four queries, to be written.
 pub(super) type FloatsMut4<'a> = [&'a mut [f32]; 4];
 
 /// Weights of a block's positions, of four queries.
@@ -53,7 +53,7 @@ pub(super) struct Table {
     pub(super) score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(super) soften: unsafe fn(&mut [f32; BLOCK], &mut Softmax) -> f32,
     pub(super) weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
-    // The same for four queries.
+    // `score` of four queries at a time.
     pub(super) score_4: unsafe fn(Floats4<'_>, &[f32], f32, FloatsMut4<'_>),
     pub(super) soften_4: unsafe fn(ScoresMut4<'_>, [&mut Softmax; 4]) -> [f32; 4],
     pub(super) weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
@@ -84,7 +84,7 @@ pub(super) struct BlockScores {
     /// Transposes keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
     /// [`LANES`](super::float::LANES).
     pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
-    /// As a table's `score_4`, with such keys.
+    /// A table's `score_4`, with such keys.
     pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
 }
 

@@ -213,7 +213,7 @@ impl<'a> Feedback<'a> {
     ///
     /// # Errors
     ///
-    /// As [`bcml2::encode`].
+    /// Encodes to BCML2, like [`bcml2::encode`].
     ///
     /// # Panics
     ///
@@ -236,7 +236,7 @@ impl<'a> Feedback<'a> {
     ///
     /// # Errors
     ///
-    /// As [`bcml1::encode`].
+    /// Encodes to BCML1, like [`bcml1::encode`].
     ///
     /// # Panics
     ///

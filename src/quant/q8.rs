@@ -77,7 +77,7 @@ pub enum QuantError {
 }
 
 impl QuantError {
-    /// The same for values that are counted from `start`.
+    /// Counts the error's value from `start`.
     pub(super) fn counted_from(self, start: usize) -> QuantError {
         match self {
             QuantError::Value { index, value } => QuantError::Value { index: start + index, value },
@@ -211,7 +211,7 @@ impl<'a> Q8Activations<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Q8Matrix::new`].
+    /// Checks and wraps the parts like [`Q8Matrix::new`].
     pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, QuantError> {
         debug_assert!(!q.contains(&i8::MIN));
         Q8Matrix::new(q, scales, k, group).map(Q8Activations)

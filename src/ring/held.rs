@@ -64,7 +64,7 @@ impl Held {
         from.is_some_and(|epoch| [self.epoch, aside].contains(&Some((epoch, *sizes))))
     }
 
-    /// The same, and it is where it was stored.
+    /// Whether all that was stored in epoch `from` is there, and where it was stored.
     pub(crate) fn is_intact(&self, from: Option<u32>, sizes: &Sizes) -> bool {
         from.is_some_and(|epoch| self.epoch == Some((epoch, *sizes)))
     }

@@ -149,14 +149,14 @@ pub(crate) trait Rows {
     /// A page that is computed is to be kept in a file; `false` if there is no such stream or page.
     fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool;
 
-    /// As [`Held::give`].
+    /// Writes the next piece of KV that moves away; see [`Held::give`].
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece>;
 
     /// Stores a piece of what a layer has stored elsewhere; `None` if the layer is another node's, `false` if there
     /// is no place for it.
     fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool>;
 
-    /// As [`Held::moved`].
+    /// Ends a move of KV; see [`Held::moved`].
     fn moved(&mut self, epoch: u32, sizes: &Sizes);
 }
 

@@ -86,7 +86,8 @@ impl PagesOut {
         self.pages.extend(pages);
     }
 
-    /// The same of pages that are to be kept. They go ahead: what they hold may make way for others'.
+    /// Has pages sent that are to be kept. They go first, as what they hold may make way for
+    /// others.
     pub(super) fn keep(&mut self, pages: &[FrameKeep]) {
         self.keeps.extend_from_slice(pages);
     }

@@ -42,7 +42,7 @@ struct NodePacking {
 
 /// What a master knows of the time that it waits. Times are microseconds.
 pub(super) struct Patience {
-    /// As the ring file has them, the master first; as far as they are known.
+    /// The members of the ring file, the master first; as far as they are known.
     members: Vec<Member>,
     n_nodes: usize,
     limit_us: Option<u64>,

@@ -121,7 +121,7 @@ pub(super) fn check_len(schema: &Value) -> Result<(), String> {
     }
 }
 
-/// The same schema, with [`WHITESPACE`] and `oneOf` read as `anyOf`, unless it says something itself.
+/// Adds [`WHITESPACE`] to a schema, and reads `oneOf` as `anyOf`, unless it says something itself.
 pub(super) fn with_options(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         let options = json!({"whitespace_pattern": WHITESPACE, "coerce_one_of": true});

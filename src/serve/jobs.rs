@@ -34,7 +34,7 @@ pub(super) struct Desk {
 /// Why jobs are not taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// As many wait as may.
+    /// The queue is full.
     Full,
     /// The server is about to end.
     Ending,

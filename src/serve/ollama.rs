@@ -102,7 +102,7 @@ fn details(about: &ModelAbout) -> Value {
 fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     match fields.get("think") {
         None => Ok(Thinking::default()),
-        // As Ollama does.
+        // Ollama refuses it, too.
         Some(Value::Bool(true)) if Thoughts::of(service.chat_template).is_none() => {
             Err(fields.bad("think", "is true, and the model has no way of thinking"))
         }

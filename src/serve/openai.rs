@@ -119,7 +119,7 @@ impl Form {
         })
     }
 
-    /// As many answers to the same prompt as are wanted, each with a seed of its own.
+    /// A job for each of the `n` answers to a prompt, each with a seed of its own.
     fn answers(&self, job: &Job) -> impl Iterator<Item = Job> {
         let (job, sampling) = (job.clone(), self.wish.sampling);
         (0..self.n).map(move |index| {

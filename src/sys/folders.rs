@@ -13,7 +13,7 @@ pub fn cache() -> Option<PathBuf> {
     own("XDG_CACHE_HOME", ".cache", 0o777)
 }
 
-/// As [`cache`], for files that are to be written there; else why there is no such folder.
+/// The [`cache`] folder, made and writable; else the reason why there is none.
 ///
 /// # Errors
 /// Names the variable that is missing, or the folder that cannot be made or written.

@@ -28,10 +28,10 @@ impl HugeMemory {
         HugeMemory::in_pages(bytes, Pages::Huge)
     }
 
-    /// The same in `pages`.
+    /// Takes `bytes` of zeros in `pages`; see [`HugeMemory::new`].
     ///
     /// # Errors
-    /// As for [`HugeMemory::new`].
+    /// See [`HugeMemory::new`].
     pub fn in_pages(bytes: usize, pages: Pages) -> io::Result<HugeMemory> {
         let map = MmapMut::map_anon(bytes)?;
         let advice = if pages == Pages::Huge { Advice::HugePage } else { Advice::NoHugePage };

@@ -50,7 +50,7 @@ pub fn available_bytes() -> Option<u64> {
     available_bytes_of(&Tree::new(Path::new("/")))
 }
 
-/// The same of the machine that `tree` tells of.
+/// The available memory of the machine that `tree` shows; see [`available_bytes`].
 pub fn available_bytes_of(tree: &Tree) -> Option<u64> {
     let machine = tree.kib_field("proc/meminfo", "MemAvailable:");
     machine.into_iter().chain(cgroup::available_bytes(tree)).min()

@@ -87,7 +87,8 @@ impl DatagramSocket {
         Ok(socket)
     }
 
-    /// The same, but what arrives is not joined: that costs more than it saves for few.
+    /// Binds a socket that does not join what arrives: for few datagrams that costs more than it
+    /// saves.
     ///
     /// # Errors
     /// The system's.

@@ -381,7 +381,7 @@ impl Exchange {
         let is_first = progress.sent == 0;
         let mut has_moved = send(&mut links, of_newest, &rows[n - 1], (own, us), progress);
         if is_first && has_moved && is_alone {
-            // As this node begins another gather, it has what the peer gave to those before.
+            // A node that begins another gather has what the peer gave to the earlier ones.
             links.imply_released();
         }
         let before = under_way[0].nodes[node].taken;

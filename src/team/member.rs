@@ -15,7 +15,7 @@ use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text, Wor
 
 /// How long to sleep on the lead's link before asking whether to go on.
 const NAP: Duration = Duration::from_millis(50);
-/// The same while the member has something to say that it cannot say yet.
+/// Sleep on the lead's link while the member has a message that it cannot send yet.
 const SHORT_NAP: Duration = Duration::from_millis(2);
 /// How long links have to come up that all nodes were said to have.
 const LINKED_WITHIN_US: Micros = 1_000_000;
@@ -171,10 +171,10 @@ impl Member {
         self.end(epoch, ended)
     }
 
-    /// As [`Lead::start_gather`](super::Lead::start_gather).
+    /// Starts a gather like [`Lead::start_gather`](super::Lead::start_gather).
     ///
     /// # Errors
-    /// As [`Member::gather`].
+    /// See [`Member::gather`].
     ///
     /// # Panics
     /// The same.
@@ -184,10 +184,10 @@ impl Member {
         self.end(epoch, ended)
     }
 
-    /// As [`Lead::finish_gather`](super::Lead::finish_gather).
+    /// Finishes a gather like [`Lead::finish_gather`](super::Lead::finish_gather).
     ///
     /// # Errors
-    /// As [`Member::gather`].
+    /// See [`Member::gather`].
     ///
     /// # Panics
     /// The same.
@@ -446,7 +446,7 @@ fn drop_all(links: &mut PeerLinks<'_>) {
     }
 }
 
-/// As much of `text` as fits.
+/// The part of `text` that fits.
 fn shortened(text: &str) -> Text {
     let mut out = Text::new();
     for c in text.chars() {

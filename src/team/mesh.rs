@@ -16,7 +16,8 @@ use crate::wire::team::NODES_MAX;
 /// An endpoint that this node has not looked at for so long is looked after by the other thread, which does
 /// so as often while batches come.
 const MINDED_EVERY: Duration = Duration::from_millis(2);
-/// The same while a gather is under way that nobody waits for: what comes is to be acknowledged, and what follows sent.
+/// How often the background thread services endpoints while a gather is open that no thread waits
+/// for: it acknowledges and sends what follows.
 const HURRIED_EVERY: Duration = Duration::from_micros(500);
 /// How often while none come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
@@ -126,7 +127,7 @@ impl Mesh {
         Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, minder: None }
     }
 
-    /// The same in another time, where somebody else calls [`Minder::turn`].
+    /// The mesh in this `time`, without a background thread: the caller calls [`Minder::turn`].
     pub(super) fn without_minder(
         endpoints: Vec<Option<Box<dyn Endpoint>>>,
         time: Arc<dyn Time>,

@@ -142,13 +142,13 @@ impl Tokenizer {
         self.encode_segment(text, true, out);
     }
 
-    /// As [`encode`](Self::encode), for text that follows other tokens: SentencePiece puts
+    /// Encodes text that follows other tokens: SentencePiece puts
     /// a space before it only if the tokenizer does so after special tokens too.
     pub fn encode_after_special(&self, text: &str, out: &mut Vec<u32>) {
         self.encode_segment(text, self.flags.prefix_every_segment, out);
     }
 
-    /// As [`encode`](Self::encode), for text that goes on without a break: no space is put
+    /// Encodes text that goes on without a break: no space is put
     /// before it.
     pub fn encode_continuing(&self, text: &str, out: &mut Vec<u32>) {
         self.encode_segment(text, false, out);

@@ -50,11 +50,11 @@ pub enum TurnKind<'a> {
 /// An answer that was given.
 #[derive(Clone, Copy, Debug)]
 pub enum ChatAnswer<'a> {
-    /// As text.
+    /// An answer as text.
     Text(&'a str),
     /// A call of tools, in the template's words.
     Calls(&'a str),
-    /// As the model chose it, with what ended it.
+    /// The ids that the model chose, with the one that ended it.
     Ids(&'a [u32]),
     /// The beginning of the answer that is wanted, which goes on from there.
     Begun(&'a str),

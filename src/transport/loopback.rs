@@ -181,7 +181,7 @@ impl Network {
         shared.step(deadline.unwrap_or(Micros::MAX), Micros::MAX)
     }
 
-    /// As [`Network::step`], but never past `limit`: time then stands there, and it is false.
+    /// Steps like [`Network::step`], but not past `limit`: there time stops, and it returns false.
     pub fn step_to(&self, limit: Micros) -> bool {
         let mut shared = self.lock();
         let deadline = shared.nodes.iter().map(|node| node.deadline).min();

@@ -35,7 +35,7 @@ impl HostPort {
         self.resolve_by(by_system, wanted)
     }
 
-    /// The same, where names are resolved by `resolve`.
+    /// Resolves the address with `resolve` in place of the system.
     pub(super) fn resolve_by(
         &self,
         resolve: Resolve,

@@ -261,7 +261,7 @@ fn a_neighbour_that_does_not_read_holds_nobody_up() {
             }
             service(&mut nodes);
         }
-        // As many as both ends have banks.
+        // Both ends have so many banks.
         assert!((16..=32).contains(&sent), "{sent}");
         let start = Instant::now();
         for n in 0..sent {

@@ -148,7 +148,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The same of a text whose ids are `ids`, whatever it has.
+/// Writes a text with the ids `ids`, in place of its own, to `out`.
 pub fn emit_text(text: &Text<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     put(out, &[19, text.index, text.serial, text.from, text.wanted]);
     ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
@@ -268,7 +268,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The same of a draft whose ids are `ids`, whatever it has.
+/// Writes a draft with the ids `ids`, in place of its own, to `out`.
 pub fn emit_draft(draft: &Draft<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     put(out, &[19, draft.index, draft.serial, draft.at]);
     ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));

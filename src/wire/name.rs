@@ -10,12 +10,12 @@ pub const NAME_MAX: usize = 32;
 /// A node's name; control characters are replaced when it is read.
 pub type Name = String<NAME_MAX>;
 
-/// As much of `name` as fits, without control characters.
+/// The part of `name` that fits, without control characters.
 pub fn name(name: &str) -> Name {
     printable(name)
 }
 
-/// As much of `text` as fits, without control characters.
+/// The part of `text` that fits, without control characters.
 pub(super) fn printable<const N: usize>(text: &str) -> String<N> {
     let mut out = String::new();
     for c in text.chars() {

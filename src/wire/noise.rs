@@ -94,7 +94,7 @@ impl End<'_> {
 }
 
 impl End<'_> {
-    /// As [`answer`](Self::answer), with what is said afterwards.
+    /// Answers like [`answer`](Self::answer); also returns the channel for what follows.
     pub fn accept(&self, greeting: &Message) -> Option<(Message, Talk)> {
         let mut state = self.build(false).ok()?;
         state.read_message(greeting, &mut []).ok()?;
@@ -103,7 +103,7 @@ impl End<'_> {
         Some((message, Talk::new(state.into_transport_mode().ok()?)))
     }
 
-    /// As [`finish`](Self::finish), with what is said afterwards.
+    /// Finishes like [`finish`](Self::finish); returns the channel for what follows.
     pub fn conclude(&self, answer: &Message) -> Option<Talk> {
         let (mut state, _) = self.begin().ok()?;
         state.read_message(answer, &mut []).ok()?;
@@ -314,7 +314,7 @@ mod tests {
         134, 184, 115, 98, 60, 4,
     ];
 
-    /// As other implementations of the primitives say.
+    /// Other implementations of the primitives give these bytes.
     #[test]
     fn an_exchange_has_these_bytes() {
         let greeting = A.greeting();

@@ -273,7 +273,8 @@ mod tests {
         }
     }
 
-    /// As another implementation seals it, whatever instructions the cipher runs on here.
+    /// Another implementation gives these bytes; the instructions that the cipher runs on do not
+    /// matter.
     #[test]
     fn a_sealed_payload_has_these_bytes() {
         let (header, bytes) = header(DatagramKind::Data, 5, 2);

@@ -421,7 +421,7 @@ pub fn emit_part(
     Some(&mut room[..n]).filter(|room| !room.is_empty())
 }
 
-/// As much of `text` as fits, and zeros.
+/// The part of `text` that fits, and zeros.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [0; N];
     put_text(&mut bytes, text);

@@ -101,7 +101,7 @@ fn a_plan_is_a_team_file_too() {
         let small = folder.write("small", format!("desk a read=9 {figures}\n{pi}"));
         run(&["plan", DEMO, "--boards", small.to_str().unwrap(), "--team", "--json"])
     };
-    // As much as fits, though it is as quick as desk.
+    // It gets what fits, though it is as quick as desk.
     let shares: Value = serde_json::from_str(&small("0.001").succeeds().out).unwrap();
     let of = |board: usize| shares["boards"][board]["share"].as_u64().unwrap();
     assert!(5 * of(1) < of(0), "{shares}");

@@ -93,7 +93,7 @@ impl Distant {
         }
     }
 
-    /// The same, which loses what it has stored with each `n`-th batch.
+    /// A device that loses its stored rows with each `n`-th batch.
     pub(crate) fn losing(model: Arc<Model>, n: usize) -> Distant {
         let mut distant = Distant::new(model);
         distant.loses_every = Some(n);

@@ -65,7 +65,7 @@ pub(crate) fn run(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> V
     ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
 }
 
-/// The same, one after the other.
+/// Runs `jobs` one after the other; what is heard of each.
 pub(crate) fn alone(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> Vec<Heard> {
     jobs.iter().flat_map(|job| run(engine, tokenizer, std::slice::from_ref(job))).collect()
 }

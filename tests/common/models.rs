@@ -68,7 +68,7 @@ mod reference {
         Arc::new(Model::open(&export_to(&folder, checkpoint, weights)).unwrap())
     }
 
-    /// The same, as a file in `folder`.
+    /// Exports a checkpoint of `tests/golden` to a file in `folder`.
     pub(crate) fn export_to(folder: &Folder, checkpoint: &str, weights: Weights) -> PathBuf {
         let path = folder.join("model.bin");
         let options = ExportOptions { weights, ctx: None, verify: true };

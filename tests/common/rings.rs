@@ -179,12 +179,12 @@ impl Recipe {
         self.ring_of(work)
     }
 
-    /// The same, of workers that do `work`.
+    /// The master of a ring of threads whose workers do `work`.
     pub(crate) fn ring_of(&self, work: Work) -> (Engine, Workers) {
         self.ring_with(work, self.ring_options())
     }
 
-    /// The same, with a master of these options.
+    /// The master, with these options, of a ring of threads whose workers do `work`.
     pub(crate) fn ring_with(&self, work: Work, options: RingOptions) -> (Engine, Workers) {
         let n_layers = Model::open(&self.model).unwrap().header().n_layers;
         let starts = [0].into_iter().chain(self.cuts.iter().copied());

@@ -84,7 +84,7 @@ pub(crate) const SMALL: Dims = Dims {
     vocab_size: 40,
 };
 
-/// As small as a model can be.
+/// The smallest sizes that a model can have.
 pub(crate) const TINY: Dims = Dims {
     dim: 32,
     ffn_dim: 32,
@@ -184,7 +184,8 @@ impl Checkpoint {
         self.put_on_steps_of(3, 65);
     }
 
-    /// The same with all steps alike and 0 within 16 of them, so that there is one way in 4.5 bits.
+    /// Puts values on sixteen equal steps that include 0, so that there is one way to encode them
+    /// in 4.5 bits.
     pub(crate) fn put_on_even_steps(&mut self) {
         self.put_on_steps_of(1, 16);
     }

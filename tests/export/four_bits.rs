@@ -140,7 +140,7 @@ fn every_tier_and_batch_gives_the_same_logits() {
     }
 }
 
-/// The same model with its weights decoded, as a version 1 file.
+/// Writes the model with its weights decoded, as a version 1 file.
 fn decoded(path: &Path, folder: &Folder) -> PathBuf {
     let file = fs::read(path).unwrap();
     let header = Header::parse(&file).unwrap();
@@ -236,7 +236,7 @@ fn check_damaged(version: i32) {
         let options = Options { isa: Some(isa), ..Options::default() };
         let refused = Engine::open(&path, &options).err();
         assert!(matches!(refused, Some(EngineError::Weights(_))), "{refused:?}");
-        // As they are, without a comparison.
+        // The weights are used as they are, without a comparison.
         let mut engine = Engine::new(Model::open(&path).unwrap().into(), &options).unwrap();
         let mut stream = engine.stream().unwrap();
         let logits = engine.push(&mut stream, &[1, 2, 3]).unwrap();

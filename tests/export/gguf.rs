@@ -220,7 +220,7 @@ pub(crate) fn refused(gguf: &Gguf, words: &[&str]) {
     refused_with(gguf, &options(2), words);
 }
 
-/// The same, where the model file is to be as `options` say.
+/// Must be refused with these words when the model is exported with `options`.
 pub(crate) fn refused_with(gguf: &Gguf, options: &ExportOptions, words: &[&str]) {
     let folder = Folder::new();
     let path = folder.join("model.gguf");

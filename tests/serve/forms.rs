@@ -204,7 +204,7 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     assert_eq!(odds["top_logprobs"][3].as_object().unwrap().len(), 2);
 }
 
-/// The same model with the special tokens of Mistral's template.
+/// The demo model with the special tokens of Mistral's template.
 fn mistral(folder: &Folder) -> String {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
     let checkpoint = folder.path().join("mistral");

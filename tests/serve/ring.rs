@@ -42,7 +42,7 @@ impl Worker {
         Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// As if it had lost power.
+    /// Kills it, like a loss of power.
     pub(super) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

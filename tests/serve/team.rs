@@ -90,7 +90,7 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
     let waiting = ["desk", "pi"].map(|node| of("waiting_seconds_total", node));
     assert!(waiting.iter().sum::<f64>() > 0.0, "{metrics}");
 
-    // The same by `leap ring`, which changes nothing here.
+    // `leap ring` shows it too, and changes nothing here.
     let ask = |args: &[&str]| {
         let mut command = leap();
         command.arg("ring").args(args).arg("--control").arg(folder.join("control"));

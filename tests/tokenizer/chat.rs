@@ -123,7 +123,7 @@ fn conversations_have_the_reference_ids() {
     assert_eq!(render(ChatTemplate::MistralV3, &tokenizer), mistral_v3_ids);
 }
 
-/// As above; the last message holds no markers, which Hugging Face would take for tokens.
+/// The last message holds no markers: Hugging Face would take them for tokens.
 #[test]
 fn conversations_have_the_ids_of_hugging_face() {
     let harmless = |template, tokenizer: &Tokenizer| {

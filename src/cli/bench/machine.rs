@@ -11,14 +11,15 @@ use crate::sys::{huge::HugeMemory, memory};
 
 /// Memory that is read: far more than any cache holds.
 const READ_BYTES: u64 = 1 << 30;
-/// The same beside a model, which may leave less.
+/// Bytes that are read beside a model, which leaves less memory.
 const READ_BESIDE_BYTES: u64 = READ_BYTES / 4;
 /// Seconds that reading them again and again should take, as some tokens do: for a moment a shared
 /// machine is quicker.
 const READ_SECONDS: f64 = 0.3;
 /// Runs of each measurement; the best counts, as others are slowed by something else.
 pub(super) const RUNS: usize = 3;
-/// The same for figures that are needed at once: long enough that a quota of the processor's time is used up.
+/// Seconds of a measurement that is needed at once: long enough to use up a quota of processor
+/// time.
 pub(in crate::cli) const SECONDS_QUICK: f64 = 0.1;
 /// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
 /// or cool machine is quicker.
@@ -74,7 +75,7 @@ impl MeasuredMachine {
         Ok(MachineLimits { read_bytes_per_s, ..self.limits })
     }
 
-    /// The same with the int8 peak.
+    /// Measures the int8 peak in turn with the runs of `work`.
     pub(super) fn multiplying_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,

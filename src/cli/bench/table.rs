@@ -293,7 +293,7 @@ impl BenchTable {
         }
     }
 
-    /// The same in words.
+    /// What part of a model was measured, in words.
     fn part(&self) -> String {
         self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"))
     }

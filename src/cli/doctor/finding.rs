@@ -5,7 +5,7 @@ use crate::cli::json_object::JsonObject;
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FindingState {
-    /// As it should be.
+    /// Nothing needs to be mended.
     Good,
     /// LEAP works, but slower than it could.
     Slow,

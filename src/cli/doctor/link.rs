@@ -49,7 +49,7 @@ pub(super) fn module(tree: &Tree) -> Finding {
             format!("/{DEVICE} opens, but naming neighbours needs the capability NET_ADMIN"),
             "start LEAP as a service, or: sudo setcap cap_net_admin+ep \"$(command -v leap)\"",
         ),
-        // As many have it open as may.
+        // The device has its most openers.
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
             Finding::good("module", format!("loaded, /{DEVICE} is in use"))
         }

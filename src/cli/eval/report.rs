@@ -15,7 +15,7 @@ pub(super) struct Report {
     pub n_positions: usize,
     /// Sum of negative log-likelihoods, mean per part.
     pub nll: Mean,
-    /// The same of the reference or the second model.
+    /// Sum of negative log-likelihoods of the reference or the second model, mean per part.
     pub reference_nll: Mean,
     /// KL divergence from the reference, per position.
     pub kl: Spread,

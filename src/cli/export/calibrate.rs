@@ -21,7 +21,7 @@ use crate::tokenizer::Tokenizer;
 /// Tokens of a text that the model reads at a time, unless its context is shorter.
 const WINDOW: usize = 512;
 
-/// As much of a text as is read: more gains little, and takes memory.
+/// Most tokens of a text that are read: more gains little, and takes memory.
 const TOKENS_MAX: usize = 32 * WINDOW;
 
 /// What `--calibrate default` reads: prose of a few languages, code, lists and conversations, written

@@ -104,7 +104,8 @@ pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
     format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
 }
 
-/// The same as JSON. Of places that may be teams `by_kernel` says which gather over the kernel module.
+/// The plan as JSON. `by_kernel`: which of the places that may be teams gather over the kernel
+/// module.
 pub(super) fn json(task: &Task<'_>, parts: &[Part], by_kernel: Option<&[bool]>) -> String {
     let boards = parts.iter().map(|part| {
         let object = JsonObject::new().string("name", name(task, part));

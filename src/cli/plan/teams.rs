@@ -17,7 +17,7 @@ pub(super) struct TeamsPlan<'a> {
     load: &'a Load,
     /// The boards of each place with their shares.
     places: Vec<Vec<(&'a Board, u16)>>,
-    /// The same as the ring sees them.
+    /// Each place as one board, which is what the ring sees.
     seen: Vec<Board>,
     /// Which places are teams whose gathers are thought to go through the kernel module.
     by_kernel: Vec<bool>,

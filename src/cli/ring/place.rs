@@ -64,7 +64,7 @@ pub(super) struct Wanted {
     pub(super) from: Address,
 }
 
-/// The same, by the ring file or by flags alone.
+/// The place that the ring file or the flags name.
 pub(super) fn wanted(flags: &RingFlags, origin: &Origin) -> Result<Wanted, Failure> {
     let given = |origin: &Origin| match origin {
         Origin::At(address) => Some(address.clone()),

@@ -118,7 +118,7 @@ fn name(line: &NodeLine) -> String {
     }
 }
 
-/// The same as one JSON object.
+/// What is seen, as one JSON object.
 pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> String {
     let team = |index: usize, line: &NodeLine| {
         let boards: Vec<JsonObject> = team_of(line, teams)

@@ -77,7 +77,7 @@ fn text(seen: &Seen, tokens_per_s: f64) -> String {
     text + "\n"
 }
 
-/// The same as one JSON object.
+/// What is seen, as one JSON object.
 fn json(seen: &Seen, tokens_per_s: f64) -> String {
     let nodes = seen.team_nodes();
     let nodes = nodes.iter().map(|node| {

@@ -285,7 +285,7 @@ impl Run {
         Ok(())
     }
 
-    /// The same of what is said of a ring or a team.
+    /// Refuses options of rings and teams that contradict each other, or have no meaning.
     fn check_place(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {

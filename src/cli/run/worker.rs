@@ -108,7 +108,8 @@ fn take_part(
     }
 }
 
-/// The same with the model file of `place`, and those beside it that have the layers to which the master moves on.
+/// Works with the model file of `place`, and files beside it for the layers to which the master
+/// moves on.
 fn work_with(
     flags: &Run,
     ring: &RingFlags,

@@ -77,7 +77,7 @@ fn drafted(drafter: &mut dyn Drafter, lane: usize, ids: &[u32]) -> Vec<u32> {
     }
 }
 
-/// The same, once there are `n` of them. Somebody who waits for ever has a test that ends here.
+/// The first `n` drafts, once they are there. Panics after a bound, so that no test waits for ever.
 fn drafted_in_time(drafter: &mut dyn Drafter, lane: usize, ids: &[u32], n: usize) -> Vec<u32> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {

@@ -124,7 +124,7 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
     PagesToRead { is_long, ids: ids[..len].to_vec(), pages: pages.collect() }
 }
 
-/// The same in the words of the engine.
+/// Pages to read, in the engine's types.
 pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     let page = |page: &FetchPage| PageToRead {
         index: page.index as usize,

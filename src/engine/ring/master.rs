@@ -35,7 +35,7 @@ use crate::wire::hello::Name;
 
 /// Longest wait for the link before the caller's wish is asked again.
 const WAIT: Duration = Duration::from_millis(100);
-/// The same while something else is waited for, too.
+/// Longest wait for the link while the master waits for something else, too.
 const LOOKED_EVERY: Duration = Duration::from_millis(1);
 /// How long a leaving master tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_millis(100);
 /// Told what happens to the ring, and its nodes as far as they are known.
 pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
 
-/// As a worker's meter, of the master's machine.
+/// Reads the figures of the master's machine, like a worker's meter.
 pub type MasterMeter = Box<dyn Fn(bool) -> MachineReading + Send>;
 
 /// Other nodes for a ring that runs.
@@ -72,7 +72,7 @@ pub struct OtherLayers {
 pub enum Change {
     /// A ring of other nodes.
     Nodes(OtherNodes),
-    /// The same nodes with other layers.
+    /// Other layers for the nodes that there are.
     Layers(OtherLayers),
 }
 
@@ -402,7 +402,7 @@ impl RingMaster {
         self.drive_while(stage, goal, None)
     }
 
-    /// The same, until something is no longer waited for, too.
+    /// Drives the ring until its goal is reached, or until the other wait is over.
     fn drive_while(
         &mut self,
         stage: &mut OwnStage,

@@ -17,7 +17,8 @@ use crate::wire::hello::Name;
 /// not.
 const MINDED_EVERY: Duration = Duration::from_millis(2);
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// The same while this thread waits for the links itself, which shows when it has been found to so
+/// How often the other thread services the links while this one waits for them itself, which shows
+/// when it was found waiting so
 /// many times in a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
 const RESTS_AFTER: u32 = 5;

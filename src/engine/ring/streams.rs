@@ -46,7 +46,7 @@ pub(super) fn set_aside(held: &mut Held, stage: &mut (impl Stage + ?Sized)) {
     held.set_aside(layers(stage), room, &mut StageParts(stage));
 }
 
-/// As [`Rows::take_kv`](crate::ring::Rows::take_kv).
+/// Implements [`Rows::take_kv`](crate::ring::Rows::take_kv).
 pub(super) fn take(
     held: &mut Held,
     (piece, bytes): (&KvPiece, &[u8]),
@@ -57,7 +57,7 @@ pub(super) fn take(
     is_own.then(|| held.take(piece, (bytes, sizes), &mut StageParts(stage)))
 }
 
-/// As [`Rows::set_page`](crate::ring::Rows::set_page).
+/// Implements [`Rows::set_page`](crate::ring::Rows::set_page).
 pub(super) fn set_page(
     held: &mut Held,
     (page, sizes): (&FramePage, &Sizes),
@@ -70,7 +70,7 @@ pub(super) fn set_page(
     is_there
 }
 
-/// As [`Rows::keep`](crate::ring::Rows::keep).
+/// Implements [`Rows::keep`](crate::ring::Rows::keep).
 pub(super) fn keep(
     prefixes: Option<&mut Store>,
     (page, sizes): (&FrameKeep, &Sizes),

@@ -49,7 +49,7 @@ pub(crate) enum Ggml {
     Q3K,
     /// 4 bits that stand for unequal steps, and a scale.
     Iq4Nl,
-    /// The same in 8 groups with scales of 6 bits.
+    /// 4 bits that stand for unequal steps, in 8 groups with scales of 6 bits.
     Iq4Xs,
 }
 

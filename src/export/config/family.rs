@@ -23,7 +23,7 @@ pub(super) struct Family {
     pub(super) architecture: Architecture,
     /// `model_type` of a config.json.
     model_type: &'static str,
-    /// The same of a model that also sees, in which this one's is the `text_config`; or empty.
+    /// `model_type` of a model that also sees and has this one as its `text_config`; or empty.
     wrapper: &'static str,
     /// What stands in `architectures` of a config.json.
     classes: &'static [&'static str],

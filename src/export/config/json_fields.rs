@@ -50,7 +50,7 @@ impl<'a> JsonFields<'a> {
         Ok(object.map(|object| JsonFields { object, ..*self }))
     }
 
-    /// The same, in which these sizes need not be there.
+    /// These fields, with defaults for sizes that may be absent.
     pub(super) fn with_defaults(
         self,
         defaults: &'static [(&'static str, usize)],

@@ -127,7 +127,7 @@ impl<'a> GgufValue<'a> {
     }
 }
 
-/// As a message shows it: in a few words.
+/// Shows a value in the few words of a message.
 impl fmt::Display for GgufValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const CHARS: usize = 60;

@@ -135,7 +135,7 @@ impl<'a> Jinja<'a> {
             return Err(ErrorKind::InvalidOperation.into());
         }
         let mut environment = Environment::new();
-        // As `apply_chat_template` of transformers sets it up.
+        // `apply_chat_template` of transformers sets these, too.
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_fuel(Some(FUEL));

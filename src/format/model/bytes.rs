@@ -289,7 +289,8 @@ impl Form {
         !self.is_packed && !self.is_partial && !self.has_block
     }
 
-    /// The same with what the extension in the header `bytes` says, whose checksum and length are right.
+    /// Adds what the extension in the header `bytes` says; its checksum and length have been
+    /// checked.
     fn of_extension(self, bytes: &[u8]) -> Result<Form, FormatError> {
         let mut r = Cursor::new(bytes);
         r.take("base header", EXTENSION_AT + 4)?;

@@ -86,7 +86,7 @@ pub enum TensorRole {
 /// How the rows of a tensor follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// As they come.
+    /// Rows in the order in which they are computed with.
     Plain,
     /// In each head, rows 2i and 2i + 1 are a pair of RoPE, or values of a vector.
     RopePairs,

@@ -84,7 +84,7 @@ impl Header {
     }
 }
 
-/// The same, with neighbours in both files made one.
+/// Joins extents that are neighbours in both files.
 fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
     let mut out: Vec<Extent> = Vec::new();
     for extent in extents.filter(|extent| extent.bytes > 0) {

@@ -232,7 +232,7 @@ impl Header {
         self.encoding(kind).bytes(rows as u64, cols as u64)
     }
 
-    /// The same model with nothing packed and nothing left out.
+    /// The header of this model with nothing packed and nothing left out.
     pub fn plain(&self) -> Header {
         Header { packed: None, share: None, ..self.clone() }
     }

@@ -40,7 +40,7 @@ pub enum Weights {
 /// How the embedding and the classifier of version 4 are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// As other matrices.
+    /// Codes of 4.5 bits, like other matrices.
     FourBits,
     /// int8.
     Int8,
@@ -97,8 +97,8 @@ impl Weights {
         }
     }
 
-    /// The same weights with what the extension's flags say of the embedding and the classifier; `None` if they
-    /// mean nothing here.
+    /// These weights with the embedding and classifier that the extension's flags name; `None` if
+    /// the flags mean nothing here.
     pub(super) fn with_flags(self, flags: u32) -> Option<Weights> {
         match (self, flags) {
             (_, 0) => Some(self),

@@ -30,7 +30,7 @@ pub enum Splitter {
     /// Numbers by threes: Llama 3 and SmolLM3.
     #[default]
     Llama3,
-    /// The same with numbers digit by digit: Qwen 2 to 3.
+    /// The pattern of Llama 3 with numbers digit by digit: Qwen 2 to 3.
     Qwen2,
     /// Digits one by one, then GPT-2's pieces of what is between: SmolLM2, StarCoder, Granite 3.
     Gpt2Digits,
@@ -59,7 +59,7 @@ impl Splitter {
 pub enum Merges {
     /// Two neighbours merge if together they are a token; highest score first, then leftmost.
     ByScore,
-    /// The same, but equal scores go by the left neighbour's id before its place.
+    /// Neighbours merge by score; equal scores go by the left neighbour's id, then by its place.
     ByScoreThenLeft,
     /// Only these pairs of ids merge, earlier ones first, then leftmost.
     Listed(Vec<(u32, u32)>),

@@ -30,7 +30,7 @@ struct Pass<'a> {
     table: &'a Table,
     to: &'a Attended<'a>,
     lines: &'a [KvLine],
-    /// As int8.
+    /// The queries in int8.
     queries: &'a Queries,
 }
 

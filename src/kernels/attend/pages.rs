@@ -9,12 +9,12 @@ use super::super::kv8::KvLine;
 /// Where keys and values lie, with those of other heads and streams.
 #[derive(Debug, Clone, Copy)]
 pub enum KvStored<'a> {
-    /// As computed.
+    /// Values as the model computed them.
     F32(&'a [f32]),
-    /// As [`store_kv`](crate::kernels::Kernels::store_kv) stores them.
+    /// Values that [`store_kv`](crate::kernels::Kernels::store_kv) stored.
     F16(&'a [f16]),
-    /// As [`store_key_i8`](crate::kernels::Kernels::store_key_i8) and
-    /// [`store_value_i8`](crate::kernels::Kernels::store_value_i8) do.
+    /// Lines that [`store_key_i8`](crate::kernels::Kernels::store_key_i8) and
+    /// [`store_value_i8`](crate::kernels::Kernels::store_value_i8) stored.
     Int8(&'a [KvLine]),
 }
 

@@ -1,6 +1,7 @@
 //! Attention to int8 keys and values: 16 sums in two vectors.
 //!
-//! As weights' products ([`add_products`]), those of keys are made of magnitudes and signs. Codes are
+//! Products of keys are made of magnitudes and signs, like those of weights ([`add_products`]).
+//! Codes are
 //! no more than 127 and not negative: two products fit an i16 as they are.
 
 use std::arch::x86_64::*;

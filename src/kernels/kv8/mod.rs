@@ -100,13 +100,13 @@ impl KvLine {
         bytemuck::cast_ref(&self.0)
     }
 
-    /// The same as two parts.
+    /// The line as two parts.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn halves(&self) -> &[[i8; LINE / 2]; 2] {
         bytemuck::cast_ref(&self.0)
     }
 
-    /// The same as four parts.
+    /// The line as four parts.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn quarters(&self) -> &[[i8; LINE / 4]; 4] {
         bytemuck::cast_ref(&self.0)
@@ -143,7 +143,7 @@ pub fn clear_block(block: &mut [u8], is_key: bool, n: usize) {
     }
 }
 
-/// The same of four columns' keys, or of 16 columns' values.
+/// Clears the positions from `n` on in the lines of four columns' keys, or of 16 columns' values.
 fn clear_positions(lines: &mut [u8], is_key: bool, n: usize) {
     if is_key {
         lines[4 * n..].fill(0);

@@ -39,7 +39,7 @@ macro_rules! add_lanes {
     };
 }
 
-/// The same for two queries and two keys, and their next 16 floats.
+/// Adds the products of two queries and two keys, 16 floats each.
 macro_rules! add_lanes_2x2 {
     ($name:literal) => {
         concat!(

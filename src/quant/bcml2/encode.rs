@@ -90,7 +90,7 @@ pub fn encode(w: &[f32], k: usize, out: &mut [u8]) -> Result<(), QuantError> {
 ///
 /// # Errors
 ///
-/// As [`encode`].
+/// Encodes one row, like [`encode`].
 ///
 /// # Panics
 ///
@@ -145,7 +145,7 @@ pub(in crate::quant) fn largest_multiplier(line: &bcml1::Block, w: &[f32; BLOCK]
     wanted_multiplier((line.multiplier().to_f32(), line.offset().to_f32()), (low, high))
 }
 
-/// The same of a block whose least and largest value are known.
+/// The multiplier that a block needs whose least and largest value are known.
 #[inline(always)]
 fn wanted_multiplier((multiplier, offset): (f32, f32), (low, high): (f32, f32)) -> f32 {
     if offset > 0.0 {

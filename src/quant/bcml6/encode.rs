@@ -60,7 +60,7 @@ pub fn encode(w: &[f32], k: usize, out: &mut [u8]) -> Result<(), QuantError> {
 ///
 /// # Errors
 ///
-/// As [`encode`].
+/// Encodes one row, like [`encode`].
 ///
 /// # Panics
 ///

@@ -61,8 +61,8 @@ impl Master {
         self.is_open() && self.is_still() && !self.patience.is_troubled()
     }
 
-    /// As [`Master::assign`], before some of the nodes leave, which get no layers: what theirs have stored goes to who has them
-    /// now. No batch is begun until [`Master::rejoin`].
+    /// Assigns layers ([`Master::assign`]) before some nodes leave, which get none: their KV goes
+    /// to the layers' new nodes. No batch begins until [`Master::rejoin`].
     pub(crate) fn hand_over(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         self.assign(line, assigned);
         self.held_us = Some(self.polled_us);

@@ -45,7 +45,7 @@ fn the_quicker_board_has_all_that_fits() {
     // 150 bytes at 100 a second, 700 at 200.
     assert!((figures.token_s - 5.0).abs() < 1e-9, "{figures:?}");
     assert_eq!(figures.joules, None);
-    // As many tokens as there can be: both work for the same time.
+    // Throughput is best when both work for the same time.
     let parts = best(&load, &boards, Objective::Throughput).unwrap();
     assert_eq!(layers(&parts), [(0, 0..2), (1, 2..8)]);
 }

@@ -45,7 +45,7 @@ impl Layers {
         self.layers = layers;
     }
 
-    /// As [`Rows::set_page`].
+    /// Implements [`Rows::set_page`].
     pub(super) fn set_page(&mut self, page: &FramePage) -> bool {
         let FramePage { index, to: (to, _), from, .. } = *page;
         let table = &mut self.tables[usize::from(page.stream)];

@@ -13,7 +13,7 @@ fn shape(n_nodes: usize, n_streams: usize, prompt: usize, n_predict: usize) -> S
     Shape {
         seed: 1,
         layers: vec![LAYERS / n_nodes as u32; n_nodes],
-        // As wide as an 8B model, in f16.
+        // The width of an 8B model, in f16.
         dim: 2_048,
         ctx_len: 1_024,
         max_batch: 64,

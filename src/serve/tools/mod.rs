@@ -23,7 +23,7 @@ const TOOLS_MAX: usize = 128;
 /// The tools of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tools {
-    /// As the client wrote them.
+    /// The definitions that the client sent, unchanged.
     definitions: Vec<Value>,
     choice: ToolChoice,
     /// Whether an answer may have several calls.
@@ -33,7 +33,7 @@ pub(super) struct Tools {
 /// Whether a model calls tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     Auto,
     /// One at least.
     Required,
@@ -247,7 +247,7 @@ fn choice_word(choice: &Value) -> Option<&str> {
     word.as_str().filter(|word| *word != "function")
 }
 
-/// The same schema of an object: arguments are one, whatever else they are.
+/// Makes a schema one of an object: arguments always are.
 fn an_object(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         object.entry("type").or_insert(json!("object"));
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(Tools::read(&Fields::of(&none, "").unwrap()), Ok(None));
     }
 
-    /// As in llama.cpp: who asks for a tool by its name wants one call of it.
+    /// llama.cpp does so, too: a client that names a tool wants one call of it.
     #[test]
     fn a_tool_that_is_asked_for_by_name_is_called_once_unless_more_is_said() {
         let tool = json!({"type": "function", "function": {"name": "f"}});

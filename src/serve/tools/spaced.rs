@@ -11,7 +11,7 @@ pub(super) fn dumped(value: &Value) -> String {
     written(value, Spaced)
 }
 
-/// The same, with a line for each element and four spaces for each level.
+/// The text of `value` with a line for each element and four spaces for each level.
 pub(super) fn indented(value: &Value) -> String {
     written(value, serde_json::ser::PrettyFormatter::with_indent(b"    "))
 }

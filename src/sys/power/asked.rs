@@ -10,7 +10,7 @@ use super::totals::PowerReading;
 
 /// How often it is asked while there is work, and while there is none.
 const PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// The same of one that counts by itself.
+/// How often a sensor that counts by itself is asked, while there is work and while there is none.
 const COUNTER_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
 /// A sample holds for no longer.
 const AGE_MAX: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ impl AskedSensor {
         self.shared.read(&self.name)
     }
 
-    /// As of now, if the last sample holds until now.
+    /// The reading of now, if the last sample still holds.
     pub(super) fn held(&self) -> Option<PowerReading> {
         self.shared.look();
         self.shared.held(AGE_MAX, &self.name)

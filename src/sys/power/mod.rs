@@ -126,8 +126,8 @@ impl Meter {
         }
     }
 
-    /// The same as of the last time that the sensor was asked: a second ago at most, or a tenth of one for who
-    /// looks at it all the time.
+    /// The reading of the last sample: at most a second old, or a tenth of one for a caller that
+    /// looks all the time.
     pub fn latest(&self) -> Option<PowerReading> {
         match &self.kind {
             MeterKind::Asked(sensor) => sensor.latest(),

@@ -89,7 +89,7 @@ pub(super) fn ina3221(tree: &Tree) -> Option<(String, Rails)> {
     Rails::new(tree, "INA3221", rails)
 }
 
-/// The same chip by the driver of JetPack 4, which counts from 0 and says milliwatts.
+/// The INA3221 by the driver of JetPack 4, which counts from 0 and says milliwatts.
 fn jetpack4(tree: &Tree) -> Vec<Rail> {
     let mut rails = Vec::new();
     for chip in devices(tree, I2C).filter(|chip| name(tree, chip) == "ina3221x") {

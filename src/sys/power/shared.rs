@@ -60,7 +60,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The same, and waits for that a while.
+    /// Asks the thread to end, and waits a while for it.
     pub(super) fn end(&self) {
         self.ask_to_end();
         let state = self.lock();
@@ -109,7 +109,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// As of a sample that is taken for it; `None` if there is none soon.
+    /// The reading of a new sample; `None` if none comes soon.
     pub(super) fn read(&self, name: &str) -> Option<PowerReading> {
         let mut state = self.lock();
         if state.is_stuck {
@@ -139,12 +139,12 @@ impl Shared {
         state.looked = Some(Instant::now());
     }
 
-    /// As of the last sample.
+    /// The reading of the last sample.
     pub(super) fn latest(&self) -> Option<PowerReading> {
         self.lock().totals.reading()
     }
 
-    /// As of now, if the last sample is no older than `age_max` and holds until now.
+    /// The reading of now, if the last sample is at most `age_max` old and still holds.
     pub(super) fn held(&self, age_max: Duration, name: &str) -> Option<PowerReading> {
         let now = Instant::now();
         let mut state = self.lock();

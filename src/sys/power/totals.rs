@@ -121,14 +121,14 @@ impl Totals {
         self.is_working = is_working;
     }
 
-    /// As of the last sample; `None` if the sensor did not answer then.
+    /// The reading of the last sample; `None` if the sensor did not answer then.
     pub(super) fn reading(&self) -> Option<PowerReading> {
         let Last { at, watts, .. } = self.last?;
         let Totals { joules, working_joules, gaps, .. } = *self;
         Some(PowerReading { joules, working_joules, watts, at, gaps })
     }
 
-    /// As of `now`, if the power has stayed what it was at the last sample.
+    /// The reading at `now`, if the power stayed that of the last sample.
     pub(super) fn held(&self, now: Instant) -> Option<PowerReading> {
         let mut held = self.reading()?;
         let seconds = now.saturating_duration_since(held.at).as_secs_f64();

@@ -82,7 +82,7 @@ impl Burst<'_> {
         self.numbered().map(|(_, datagram)| datagram)
     }
 
-    /// The same, each with its header.
+    /// Each chunk's datagram, in order, with its header.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (DatagramHeader, OutgoingDatagram<'_>)> {
         let mut left = self.chunks;
         std::iter::from_fn(move || {
@@ -118,7 +118,7 @@ impl Burst<'_> {
 
 /// A datagram of a chunk.
 pub enum OutgoingDatagram<'a> {
-    /// As it travels.
+    /// The datagram's bytes, complete.
     Whole(&'a [u8]),
     /// Without its checksum, which is made as it is written. It lies where the kernel module sends from.
     Parts {
@@ -151,7 +151,7 @@ impl OutgoingDatagram<'_> {
         }
     }
 
-    /// The same in memory of its own.
+    /// The datagram's bytes in memory of their own.
     pub fn to_vec(&self) -> Vec<u8> {
         let bytes = match self {
             OutgoingDatagram::Whole(bytes) => bytes.len(),

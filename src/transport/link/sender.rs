@@ -220,7 +220,7 @@ impl LinkOut {
         self.session.as_ref().map_or(0, |session| session.generation.number)
     }
 
-    /// As if so much had been sealed.
+    /// Counts `bytes` as sealed.
     #[cfg(test)]
     pub(super) fn count_sealed(&mut self, bytes: u64) {
         if let Some(session) = &mut self.session {

@@ -210,7 +210,7 @@ fn pages_come_back() {
     assert_eq!(frame.repr(), Repr::Pages { epoch: 3, n_pages: 2 });
     assert_eq!(frame.pages().collect::<Result<Vec<_>, _>>(), Ok(PAGES.to_vec()));
     assert!(Frame::parse(&out[..len - 1]).is_err());
-    // As many as fit.
+    // Only one page fits.
     assert_eq!(emit_pages(3, &PAGES, &mut out[..len - 1]), Some((len - PAGE_LEN, 1)));
     assert_eq!(emit_pages(3, &PAGES, &mut out[..HEADER_LEN]), None);
     assert_eq!(PAGES.map(|page| FramePage::from_words(&page.to_words())), PAGES.map(Ok));

@@ -1,4 +1,4 @@
-//! The same bytes over bare sockets.
+//! Sends a link's bytes over bare sockets, to compare.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

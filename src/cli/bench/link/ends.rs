@@ -28,7 +28,7 @@ pub(super) const TURNS: u32 = 5;
 /// A carrier gets no more time than this for its round trips, or for its throughput.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
-/// As long as a link's endpoint looks for datagrams before it sleeps.
+/// How long an endpoint looks for datagrams before it sleeps.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
 /// First byte of a frame: the port to send back to, an echo is wanted, nothing is, or gathers of a team follow.
@@ -145,7 +145,7 @@ pub(super) fn write(frame: &mut [u8], kind: u8) {
     frame.fill(kind);
 }
 
-/// The same for the bare datagram whose mark is `mark`.
+/// Writes all bytes of a bare datagram, which begins with `mark`.
 pub(super) fn write_datagram(datagram: &mut [u8], mark: &[u8; 8]) {
     write(datagram, ECHO_FRAME);
     let len = datagram.len().min(mark.len());

@@ -267,7 +267,7 @@ pub(super) fn gpt_oss(
     Ok(())
 }
 
-/// As [`windows`], where every so manieth layer has none, by default the `usual`th.
+/// The [`windows`] of layers of which every n-th has none, by default every `usual`th.
 fn periodic_windows(
     settings: &Settings<'_>,
     header: &mut Header,

@@ -104,7 +104,7 @@ impl Points<'_> {
 mod tests {
     use super::*;
 
-    /// As the converter of llama.cpp computes them.
+    /// The divisors that the converter of llama.cpp computes.
     fn divisors(head_dim: usize, theta: f32, [factor, low, high]: [f32; 3], ctx: f32) -> Vec<f32> {
         let divisor = |index: usize| {
             let frequency = 1.0 / theta.powf(2.0 * index as f32 / head_dim as f32);

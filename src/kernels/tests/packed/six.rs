@@ -1,4 +1,4 @@
-//! The same of weights of BCML6.
+//! Compares packed products of BCML6 weights with scalar ones.
 
 use super::*;
 use crate::kernels::PackedB6;
@@ -36,7 +36,7 @@ fn check_b6(kernels: Kernels, layout: Layout, w: Bcml6Matrix<'_>, x: &[f32]) {
     assert!(found == wanted, "{kernels:?} {}x{}x{k}", rows.m(), w.rows());
 }
 
-/// The same of `rows` rows of arbitrary weights.
+/// Compares `rows` rows of arbitrary BCML6 weights with scalar.
 pub(super) fn check_random(
     kernels: Kernels,
     layout: Layout,

@@ -28,7 +28,7 @@ pub(super) struct InSession {
     /// What the kernel module knows of it.
     pub(super) followed: Followed,
     pub(super) n_banks: u32,
-    /// As [`super::super::config::LinkConfig`] has it.
+    /// The `reorder_us` of [`super::super::config::LinkConfig`].
     reorder_us: Micros,
     pub(super) counter: u64,
     pub(super) newest_ping: Option<u64>,

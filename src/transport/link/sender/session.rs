@@ -34,7 +34,7 @@ pub(super) struct OutSession {
     pub(super) window_end: u32,
     /// Frames that the neighbour has banks for.
     n_theirs: u32,
-    /// As [`super::super::config::LinkConfig`] has it.
+    /// The `reorder_us` of [`super::super::config::LinkConfig`].
     reorder_us: Micros,
     flight_bytes: u32,
     flight_max: u32,

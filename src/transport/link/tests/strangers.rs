@@ -340,7 +340,7 @@ fn a_recorded_confirm_takes_no_session() {
         let mut seen = recording(key);
         let mut links = Links { next: None, prev: Some(LinkIn::new(config(2..4, key, 0))) };
         let mut wire = Recorder::default();
-        // The same seed gives this listener the recorded one's secrets: the first replay of the
+        // This listener has the recorded one's secrets, by its seed: the first replay of the
         // handshake is as good as the original, and the last that is.
         for (round, wanted) in [(0, true), (1, false)] {
             let greetings = seen.iter_mut().filter(|d| d[5] == 4 || d[5] == 6);
