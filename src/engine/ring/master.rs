@@ -482,7 +482,7 @@ impl RingMaster {
         let mut endpoint = self.node.lock();
         serve(&mut **endpoint, Duration::ZERO);
         let mut rows =
-            MasterRows { stage: stage, returned: &mut self.results.returned, held: &mut self.held };
+            MasterRows { stage, returned: &mut self.results.returned, held: &mut self.held };
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == MasterStep::Compute {
