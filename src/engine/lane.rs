@@ -25,9 +25,9 @@ pub(super) struct Lane<'t> {
     since: usize,
     /// Batches under way whose results it gets.
     pub(super) n_under_way: usize,
-    /// How many of them, the first, come to nothing: they began with drafts that turned out wrong, or their job has
+    /// How many of them, the first, are wasted: they began with drafts that turned out wrong, or their job has
     /// ended.
-    n_doomed: usize,
+    n_wasted: usize,
     /// Its job waits for memory for keys and values: it has given up what it had.
     pub(super) is_parked: bool,
     /// Positions that its stream has memory for.
@@ -89,7 +89,7 @@ impl<'t> Lane<'t> {
             work: None,
             since: 0,
             n_under_way: 0,
-            n_doomed: 0,
+            n_wasted: 0,
             is_parked: false,
             room: 0,
             prompt_len: 0,
@@ -107,7 +107,7 @@ impl<'t> Lane<'t> {
 
     /// Whether it has something to submit.
     pub(super) fn is_ready(&self) -> bool {
-        self.work.is_some() && self.n_under_way == self.n_doomed && !self.is_parked
+        self.work.is_some() && self.n_under_way == self.n_wasted && !self.is_parked
     }
 
     /// Whether that is a single token.
@@ -151,12 +151,12 @@ impl<'t> Lane<'t> {
         self.stream.clear();
         self.since = 0;
         self.is_parked = true;
-        // That it waits is no prompt's doing.
+        // No prompt makes this stream wait.
         self.last_token = None;
     }
 
-    /// What its stream held is lost, and what is under way.
-    pub(super) fn lose(&mut self) {
+    /// Forgets what its stream held, and what is in flight: the ring has lost both.
+    pub(super) fn forget_kv(&mut self) {
         self.take_back();
         // Nodes that are new know nothing of what was told.
         self.kept = Kept::default();
@@ -185,8 +185,8 @@ impl<'t> Lane<'t> {
         engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
     }
 
-    /// Its job has ended, if it has: others may have its pages.
-    pub(super) fn let_go(&mut self, engine: &mut Engine) {
+    /// Frees the stream's pages if its job has ended.
+    pub(super) fn free_pages(&mut self, engine: &mut Engine) {
         if std::mem::take(&mut self.is_over) {
             let pos = self.stream.pos();
             engine.reserve(&mut self.stream, pos);
@@ -258,7 +258,7 @@ impl<'t> Lane<'t> {
     /// Ids that may be guessed to follow those under way, in batches of up to `rows` rows. As many rows as a batch
     /// has may come to nothing: layers with a window keep what is needed then.
     pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
-        let is_under_way = self.is_answering() && self.n_under_way > self.n_doomed;
+        let is_under_way = self.is_answering() && self.n_under_way > self.n_wasted;
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
         let pos_max = self.room.min(ctx_len).min(self.stream.len_max()).min(self.since + rows);
         let n_left = work.answer.n_left().saturating_sub(1 + self.drafts.n_sent);
@@ -306,27 +306,27 @@ impl<'t> Lane<'t> {
 
     /// A batch that had `n_rows` rows of it has come to nothing, if that is true of the oldest under way.
     pub(super) fn skipped(&mut self, n_rows: usize) -> bool {
-        let is_doomed = self.n_doomed > 0;
-        if is_doomed {
-            self.n_doomed -= 1;
+        let is_wasted = self.n_wasted > 0;
+        if is_wasted {
+            self.n_wasted -= 1;
             self.n_under_way -= 1;
             if let Some(work) = &mut self.work {
                 work.answer.count_wasted(n_rows);
             }
         }
-        is_doomed
+        is_wasted
     }
 
     /// The oldest batch under way comes to nothing.
-    pub(super) fn is_doomed(&self) -> bool {
-        self.n_doomed > 0
+    pub(super) fn is_wasted(&self) -> bool {
+        self.n_wasted > 0
     }
 
     /// Forgets the drafts that came to nothing: what its stream holds is the text.
     pub(super) fn settle(&mut self) {
         self.stream.ids.truncate(self.ids.len() - 1);
         self.since = self.stream.pos();
-        self.n_doomed = self.n_under_way;
+        self.n_wasted = self.n_under_way;
         self.drafts.clear();
     }
 
@@ -334,13 +334,13 @@ impl<'t> Lane<'t> {
     pub(super) fn finish(&mut self) -> Option<RunningJob<'t>> {
         let work = self.work.take()?;
         self.is_over = true;
-        self.n_doomed = self.n_under_way;
+        self.n_wasted = self.n_under_way;
         Some(work)
     }
 
     /// Nothing more comes of what is under way.
     pub(super) fn forget(&mut self) {
-        (self.n_under_way, self.n_doomed) = (0, 0);
+        (self.n_under_way, self.n_wasted) = (0, 0);
         self.drafts.clear();
     }
 

@@ -260,10 +260,10 @@ impl Pages {
                 (to.window, to.window_users) = (window, 1);
             } else {
                 self.hold_window(node);
-                self.let_go_window(own);
+                self.unuse_window(own);
             }
         }
-        self.let_go(own);
+        self.unuse(own);
         self.drop_page(own);
     }
 
@@ -294,7 +294,7 @@ impl Pages {
         let Some(WindowPlan { window, .. }) = self.window else { return };
         let from = ((pos + 1).saturating_sub(window) / KV_PAGE).min(held.nodes.len());
         while held.window_from < from {
-            self.let_go_window(held.nodes[held.window_from]);
+            self.unuse_window(held.nodes[held.window_from]);
             held.window_from += 1;
         }
     }
@@ -312,9 +312,9 @@ impl Pages {
         self.now += 1;
         for (index, node) in held.nodes.drain(..).enumerate() {
             if index >= held.window_from {
-                self.let_go_window(node);
+                self.unuse_window(node);
             }
-            self.let_go(node);
+            self.unuse(node);
             if index >= n_kept {
                 self.drop_page(node);
             }
@@ -392,12 +392,12 @@ impl Pages {
         let is_taken = is_alone && (common == len || is_short);
         if let Some(to) = if is_taken { None } else { self.take() } {
             let copy = PageCopy { from: self.pair_of(node), to: self.pair_of(to) };
-            self.let_go_both(node);
+            self.unuse_both(node);
             held.nodes.push(to);
             return Ok(Some(copy));
         }
         if !is_alone {
-            self.let_go_both(node);
+            self.unuse_both(node);
             return Err(NoPage);
         }
         // No other stream holds this page, so none holds a page that follows it.
@@ -407,11 +407,11 @@ impl Pages {
         Ok(None)
     }
 
-    fn let_go_both(&mut self, node: u32) {
+    fn unuse_both(&mut self, node: u32) {
         if self.nodes[node as usize].window != NONE {
-            self.let_go_window(node);
+            self.unuse_window(node);
         }
-        self.let_go(node);
+        self.unuse(node);
     }
 
     /// The child of `parent` that has most of the beginning of `ids`, and how much.
@@ -485,7 +485,8 @@ impl Pages {
         node.users += 1;
     }
 
-    fn let_go(&mut self, node: u32) {
+    /// Counts one user of the page less.
+    fn unuse(&mut self, node: u32) {
         let node = &mut self.nodes[node as usize];
         node.users -= 1;
         node.since = self.now;
@@ -498,7 +499,8 @@ impl Pages {
         node.window_users += 1;
     }
 
-    fn let_go_window(&mut self, node: u32) {
+    /// Counts one user less of the page in layers with a window.
+    fn unuse_window(&mut self, node: u32) {
         if self.window.is_none() {
             return;
         }

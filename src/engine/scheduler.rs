@@ -178,7 +178,7 @@ impl<'t> Scheduler<'t> {
     /// cancels its jobs. If the engine cannot go on, all jobs that run fail.
     pub fn step(&mut self, engine: &mut Engine, tell: TellJob<'_>) {
         self.end_unwanted(tell);
-        self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
+        self.lanes.iter_mut().for_each(|lane| lane.free_pages(engine));
         self.assign(engine);
         match self.advance(engine, tell) {
             Ok(()) => {}
@@ -186,10 +186,10 @@ impl<'t> Scheduler<'t> {
                 self.lanes.iter_mut().for_each(Lane::take_back);
                 self.under_way.clear();
             }
-            Err(StepError::Lost) => self.lose(),
+            Err(StepError::Lost) => self.recompute_all(),
             Err(error) => self.fail_all(&error, tell),
         }
-        self.lanes.iter_mut().for_each(|lane| lane.let_go(engine));
+        self.lanes.iter_mut().for_each(|lane| lane.free_pages(engine));
         self.rest(engine);
     }
 
@@ -416,7 +416,7 @@ impl<'t> Scheduler<'t> {
         let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let mut longest: Option<(f32, usize)> = None;
         let UnderWay { n_rows, begun, lane } = self.under_way.pop_front().unwrap_or_default();
-        if let Some(lane) = lane.filter(|lane| self.lanes[*lane].is_doomed()) {
+        if let Some(lane) = lane.filter(|lane| self.lanes[*lane].is_wasted()) {
             engine.skip()?;
             self.lanes[lane].skipped(n_rows);
             return Ok(());

@@ -131,7 +131,7 @@ impl Shared {
     fn hold(&self, place: &Address) {
         while self.is_wanted(place) {
             match self.attempt(place) {
-                Err(CallError::Busy(why)) => self.lose(place, &why),
+                Err(CallError::Busy(why)) => self.mark_taken(place, &why),
                 Err(why) => log::debug!("{place} is not held: {why}"),
                 Ok(()) => {}
             }
@@ -198,8 +198,8 @@ impl Shared {
         board.is_ready = Some(false);
     }
 
-    /// The board works for another master.
-    fn lose(&self, place: &Address, why: &str) {
+    /// Notes that the board works for another master, and tells of it once.
+    fn mark_taken(&self, place: &Address, why: &str) {
         let why = why.split(';').next().unwrap_or(why);
         let mut state = self.state();
         let board = state.boards.iter_mut().find(|board| board.at == *place);

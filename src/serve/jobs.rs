@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::engine::{Job, JobError, Outcome};
 
-/// Whether nobody wants what the engine computes at the moment, which it asks between layers.
-pub(super) static IS_FORSAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether no client waits for what the engine computes now; it asks between layers.
+pub(super) static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Commands from connections to the engine's thread.
 pub(super) enum Command {
@@ -101,7 +101,7 @@ impl Desk {
 
 impl Seat {
     fn lock(&self) -> MutexGuard<'_, Vec<Answered>> {
-        // Whoever holds it does nothing that could fail half way.
+        // No holder of the lock can fail half way.
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +154,7 @@ impl Drop for Ticket {
             let before = self.desk.open.fetch_sub(self.n_open, Ordering::Relaxed);
             // Others in the same batch would have to wait for it twice.
             if before == self.n_open {
-                IS_FORSAKEN.store(true, Ordering::Relaxed);
+                IS_ABANDONED.store(true, Ordering::Relaxed);
             }
             // Without an engine there is nothing to cancel.
             let _ = self.desk.commands.send(Command::Cancel(Arc::clone(&self.seat)));

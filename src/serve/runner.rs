@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::ending;
-use super::jobs::{Command, IS_FORSAKEN, Seat, TokenOdds};
+use super::jobs::{Command, IS_ABANDONED, Seat, TokenOdds};
 use super::lost::GivenUp;
 use super::metrics::{Metrics, Totals};
 use crate::engine::{
@@ -22,8 +22,8 @@ const IDLE_LOOK: Duration = Duration::from_millis(200);
 const NODES_PERIOD: Duration = Duration::from_millis(500);
 
 /// What an engine alone asks between layers: whether all that it computes is for nobody.
-fn is_forsaken() -> bool {
-    IS_FORSAKEN.load(Ordering::Relaxed) || is_over()
+fn is_abandoned() -> bool {
+    IS_ABANDONED.load(Ordering::Relaxed) || is_over()
 }
 
 /// What an engine with a ring asks while it waits. That nobody wants an answer any more is seen when its
@@ -67,7 +67,7 @@ impl<'e, 't> Runner<'e, 't> {
         (metrics, meter): (Arc<Metrics>, Option<Arc<Meter>>),
         given_up: Arc<GivenUp>,
     ) -> Runner<'e, 't> {
-        engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_forsaken });
+        engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_abandoned });
         Runner {
             engine,
             scheduler,
@@ -146,8 +146,9 @@ impl<'e, 't> Runner<'e, 't> {
     }
 
     fn obey_all(&mut self, commands: &Receiver<Command>) {
-        // Whoever sets it sends its command afterwards: that is seen now, or by the next turn.
-        IS_FORSAKEN.store(false, Ordering::Relaxed);
+        // The thread that sets it sends its command afterwards: that is seen now, or by the next
+        // turn.
+        IS_ABANDONED.store(false, Ordering::Relaxed);
         loop {
             match commands.try_recv() {
                 Ok(command) => self.obey(command),

@@ -55,10 +55,10 @@ impl Pages {
     pub(in crate::engine) fn drop_last(&mut self, path: &mut Held) {
         let Some(node) = path.nodes.pop() else { return };
         if path.window_from == path.nodes.len() {
-            self.let_go_window(node);
+            self.unuse_window(node);
             path.window_from = usize::MAX;
         }
-        self.let_go(node);
+        self.unuse(node);
         self.drop_page(node);
     }
 
@@ -93,7 +93,7 @@ impl Pages {
     pub(in crate::engine) fn drop_window(&mut self, path: &mut Held, is_empty: bool) {
         let node = path.nodes[path.window_from];
         path.window_from += 1;
-        self.let_go_window(node);
+        self.unuse_window(node);
         if !is_empty {
             return;
         }

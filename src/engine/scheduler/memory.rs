@@ -78,9 +78,9 @@ impl Scheduler<'_> {
         }
     }
 
-    /// All that streams held is lost, and what was under way: it is computed again, by the oldest jobs first.
-    pub(super) fn lose(&mut self) {
-        self.lanes.iter_mut().for_each(Lane::lose);
+    /// Has all that streams held, and what was in flight, computed again, by the oldest jobs first: it is lost.
+    pub(super) fn recompute_all(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::forget_kv);
         self.under_way.clear();
     }
 }

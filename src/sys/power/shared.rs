@@ -12,7 +12,7 @@ use crate::sys::cpu;
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a thread may take to end; then it is left to itself.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// Who looks at samples more often than this looks all the time.
+/// A caller that looks at samples more often than this counts as looking all the time.
 const LOOKED_AT: Duration = Duration::from_millis(900);
 
 /// Samples added up, and what is wanted of the thread that brings them.
@@ -92,7 +92,7 @@ impl Shared {
         let mut state = self.lock();
         match sample {
             Some(sample) => state.totals.add(Instant::now(), sample),
-            None => state.totals.lose(),
+            None => state.totals.count_gap(),
         }
         if state.totals.reading().is_none() {
             state.warn(name);
@@ -123,7 +123,7 @@ impl Shared {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.done < wanted {
             state.is_stuck = true;
-            state.totals.lose();
+            state.totals.count_gap();
             state.warn(name);
         }
         state.totals.reading()

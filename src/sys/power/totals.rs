@@ -21,7 +21,7 @@ pub(super) enum Sample {
 pub struct PowerReading {
     /// Energy since the meter began.
     pub joules: f64,
-    /// That of it while LEAP worked.
+    /// Energy while LEAP worked, in joules.
     pub working_joules: f64,
     /// Power at the end of it, once it is known.
     pub watts: Option<f64>,
@@ -85,7 +85,7 @@ impl Totals {
             self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last.at));
         let before = self.last.and_then(|last| last.watts);
         let (joules, watts) = match sample {
-            Sample::Watts(watts) if !(0.0..=WATTS_MAX).contains(&watts) => return self.lose(),
+            Sample::Watts(watts) if !(0.0..=WATTS_MAX).contains(&watts) => return self.count_gap(),
             Sample::Watts(watts) => {
                 let mean = (before.unwrap_or(watts) + watts) / 2.0;
                 (mean * seconds.as_secs_f64(), Some(watts))
@@ -93,7 +93,7 @@ impl Totals {
             Sample::Joules(joules) => {
                 let most = WATTS_MAX * (seconds + COUNTED_MIN).as_secs_f64();
                 if self.last.is_some() && !(0.0..=most).contains(&joules) {
-                    return self.lose();
+                    return self.count_gap();
                 }
                 let counted = self.last.map_or(0.0, |_| joules);
                 let is_long = seconds >= COUNTED_MIN;
@@ -107,8 +107,8 @@ impl Totals {
         self.last = Some(Last { at: now, watts, was_working: self.is_working });
     }
 
-    /// The sensor did not answer: what was spent until it does is not known.
-    pub(super) fn lose(&mut self) {
+    /// Counts a gap: the sensor did not answer, and what is spent until it does is unknown.
+    pub(super) fn count_gap(&mut self) {
         self.gaps += 1;
         self.last = None;
     }
