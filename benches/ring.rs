@@ -155,7 +155,7 @@ struct Forced {
     maker: Maker,
 }
 
-/// Who makes drafts.
+/// The maker of drafts.
 #[derive(Clone, Copy)]
 enum Maker {
     /// They are there.

@@ -88,7 +88,7 @@ wait_a_while() {
 }
 
 kill_node() {
-	# Whoever is not there any more has given its answer.
+	# A process that has ended has given its answer.
 	if kill -0 "${pids[desk]}" 2>/dev/null; then
 		n_deaths=$((n_deaths + 1))
 	else

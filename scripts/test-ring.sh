@@ -437,7 +437,7 @@ check_boards() {
 		: >"$work/$name.log"
 		start_board "$name" "$index"
 	done
-	# Whoever answers can say that keys differ, without proof: a master goes on asking, and is ended here.
+	# Any peer can claim that keys differ, without proof: the master goes on asking, and is ended here.
 	on desk timeout 20 "$leap" master "$MODEL" --key "$work/other-key" --boards "$boards" -p "$PROMPT" </dev/null \
 		>"$work/stranger" 2>"$work/stranger.log" && die "boards do what a master with another key says"
 	[ ! -s "$work/stranger" ] || die "a master with another key writes a text"

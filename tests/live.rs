@@ -445,7 +445,7 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
         head.starts_with("HTTP/1.1 503 ") && text.contains(why) && text.contains("pi"),
         "{head}{text}"
     );
-    // Whoever looks after the server hears it too, for as long as it lasts.
+    // `/health` says so too, for as long as it lasts.
     let is_told = || {
         let (head, text) = http::ask(&served.address, "GET", "/health", "");
         head.starts_with("HTTP/1.1 503 ") && text.contains(why)
@@ -522,7 +522,7 @@ fn nodes_compute_with_as_many_threads_as_the_ring_file_says() {
     let ring = Ring::new();
     let lines = std::fs::read_to_string(&ring.file).unwrap();
     std::fs::write(&ring.file, lines.replace('\n', " threads=2\n")).unwrap();
-    // Whoever starts a node may know better.
+    // A node's own `--threads` goes before the ring file's.
     let _orange = ring.worker("orange");
     let file = ring.file.to_str().unwrap();
     let mut command = ring.leap(&["worker", "-q", "--ring", file, "--node", "pi"]);

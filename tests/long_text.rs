@@ -165,7 +165,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
         let found = answers(&mut alone, said, |_, _| {});
         let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
         assert!(texts == wanted);
-        // Of a prompt that is not long, told once.
+        // The logits of a prompt that is not long, told once.
         assert_eq!(found[0].logits.len(), 29 * 768);
         let n_right: usize = found.iter().map(|heard| heard.figures.unwrap().accepted()).sum();
         assert!(n_right > 20 || said.is_empty(), "{n_right}");

@@ -317,7 +317,7 @@ mod processes {
         master.args(["--give", "9300", "--key"]).arg(&key).arg("--ring").arg(&ring).args(TEXT);
         let ran = Ran::new(master.stdin(Stdio::null()).output().unwrap()).succeeds();
         assert_eq!(ran.out, alone());
-        // Who does not speak for the place gets its rows alone: a third.
+        // A board that is not the place's lead gets its rows alone: a third.
         let bytes = |node: &str| {
             let files = std::fs::read_dir(folder.join(node).join("layers")).unwrap();
             let mut files = files.map(|entry| entry.unwrap().path());

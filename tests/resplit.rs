@@ -56,7 +56,7 @@ fn a_split_amid_batches_of_many_streams_keeps_every_result() {
         let mut n_moves = 0;
         let found = answers(&mut engine, |engine, n_steps| {
             if n_steps % 3 == 0 {
-                // Of a place that is a team the layers stay.
+                // Layers of a place that is a team stay.
                 let cut = 1 + n_steps / 3 % 3;
                 engine.resplit(&[0..cut, cut..4, 4..6], &ring.place(0)).unwrap();
                 n_moves += 1;

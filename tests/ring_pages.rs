@@ -264,7 +264,7 @@ fn what_a_node_loses_is_computed_again() {
     assert_no_page_is_lost(&engine, 320);
     assert!(answers(&mut engine, &texts, |_| {}).0 == wanted);
     assert_no_page_is_lost(&engine, 320);
-    // Whoever has a stream of the own need not know.
+    // A user of one stream need not know.
     let ids: Vec<u32> = (0..120).map(|i| i * 29 % 4000).collect();
     let all = |engine: &mut Engine| -> Vec<Vec<f32>> {
         let mut stream = engine.stream().unwrap();

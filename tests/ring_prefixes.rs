@@ -144,7 +144,7 @@ fn what_a_node_lacks_is_computed_and_kept_again() {
         again(420 - 128);
         again(1);
     }
-    // Who has none keeps nothing, and nobody else does.
+    // A node without a folder keeps nothing, and then no other does.
     for node in ["0", "1"] {
         files(&folder.join(node)).iter().for_each(|file| fs::remove_file(file).unwrap());
     }

@@ -195,7 +195,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     let mended = boards.run(&[0, 1]);
     assert_eq!(mended.out, wanted);
     assert!(boards.said(0).contains("its layers are fetched again"), "{}", boards.said(0));
-    // Of another team it has other rows.
+    // In another team it has other rows.
     let other = boards.run(&[0]);
     assert_eq!(other.out, wanted);
     assert!(other.err.contains("gives its rows of layers 0..6 to pi"), "{}", other.err);

@@ -23,16 +23,16 @@ pub(crate) enum Order {
     Rest,
 }
 
-/// Who takes it: keeps it, or says why not.
+/// Takes an order: keeps it, or says why not.
 pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
-/// Who gets the layers that the board has in a ring file from a port of the master: says how many percent are
-/// there, or why there are none.
+/// Gets the layers that a ring file gives the board from a port of the master: says how many
+/// percent are there, or why there are none.
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
-/// Who forgets what the board has measured of itself.
+/// Forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// The board's work for the master that holds it, or the reason why there is none.
 pub(crate) type State = Box<dyn Fn() -> Result<HeldState, String> + Send + Sync>;
-/// Who hears of strangers.
+/// Hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
 /// What a board that waits says and does.

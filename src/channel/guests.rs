@@ -1,6 +1,6 @@
-//! Who is connected to a port, and who makes way when many are.
+//! Connections to a port, and which of them makes way when there are many.
 //!
-//! Whoever has not proved the key may be a stranger. There are bounds on how many such connections there are at once,
+//! A peer that has not proved the key may be a stranger. The number of such connections is bounded,
 //! and how many of one address; behind them the oldest makes way for the next. Addresses from which the key was
 //! proved before keep theirs longest.
 

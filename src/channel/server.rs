@@ -34,7 +34,7 @@ struct Server<S> {
     purpose: Purpose,
     key: Key,
     guests: Guests,
-    /// Who has been told of as a stranger.
+    /// Addresses that were reported as strangers.
     strangers: Mutex<Vec<IpAddr>>,
 }
 

@@ -153,7 +153,7 @@ impl<'a> Shard<'a> {
 struct GgufFolder {
     /// Files of one model each, or the first of several.
     models: Vec<PathBuf>,
-    /// Of a model whose first file is not there, another file.
+    /// Another file of a model whose first file is missing.
     headless: Option<PathBuf>,
 }
 

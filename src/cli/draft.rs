@@ -20,7 +20,7 @@ use crate::tokenizer::Tokenizer;
 pub(super) enum Draft {
     /// What has been said before.
     Ngrams,
-    /// That, and the smaller model in this file.
+    /// N-grams, and the smaller model in this file.
     Model(PathBuf),
     /// Nothing.
     Off,

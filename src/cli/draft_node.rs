@@ -29,8 +29,8 @@ pub(super) fn parse(value: &str) -> Result<Address, String> {
     Address::parse(value, PORT_DEFAULT)
 }
 
-/// Who guesses there, for texts of `tokenizer`, of which `n_lanes` of up to `ctx_len` ids are written at the same
-/// time. A board that is not there may come.
+/// The drafter on that board, for texts of `tokenizer`, `n_lanes` of them at a time, of up to
+/// `ctx_len` ids. The board may come later.
 pub(super) fn drafter(
     node: DraftNode<'_>,
     tokenizer: &Tokenizer,

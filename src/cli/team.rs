@@ -411,7 +411,7 @@ fn teller<H: Fn(&[Awaited]) + Send>(
     names: Vec<String>,
     hear: H,
 ) -> impl FnMut(&TeamNotice) + Send + use<H> {
-    // Whoever was waited for is heard of again.
+    // Boards that were waited for are heard of again.
     let mut is_waited_for = vec![false; names.len()];
     // A board that is there may wait for another one that is not.
     let mut is_absent = is_waited_for.clone();

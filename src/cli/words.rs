@@ -128,7 +128,7 @@ fn options(
     }
     if command.name == "run" {
         if role.is_none() && given.contains(&"--team") {
-            // Whoever takes prompts in a team leads it.
+            // The board that takes prompts leads its team.
             words.splice(1..1, ["--role", Role::Master.name()].map(str::to_owned));
             role = Some(Role::Master);
         }

@@ -53,7 +53,7 @@ pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
         }
         _ => {}
     }
-    // Who looks for sockets sees it only when it is listened to.
+    // Others find the socket only once the program listens.
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let new = PathBuf::from(new);

@@ -85,7 +85,7 @@ fn accept<S: Service>(listener: &UnixListener, server: &Arc<Server<S>>) {
         };
         let (id, asked) = (server.admit(handle), Arc::clone(server));
         let serve = move || {
-            // Whoever is gone needs no answer.
+            // A caller that is gone needs no answer.
             let _ = serve(&asked, id, stream);
             asked.leave(id);
         };

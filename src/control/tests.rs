@@ -13,7 +13,7 @@ struct Echo;
 
 impl Service for Echo {
     fn answer(&self, request: &str, say: Say<'_>) -> Result<String, Refusal> {
-        // Who is gone hears nothing.
+        // A caller that is gone hears nothing.
         let _ = say("thinks\nhard");
         match request.strip_prefix("no ") {
             Some(why) => Err(Refusal { code: 4, why: why.to_owned() }),
@@ -52,7 +52,7 @@ fn a_master_answers_and_refuses() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("2\n"), "{answer}");
     }
-    // Who goes away at once disturbs nobody.
+    // Callers that leave at once disturb no other.
     for _ in 0..20 {
         drop(UnixStream::connect(&path).unwrap());
     }

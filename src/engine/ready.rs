@@ -25,7 +25,7 @@ use crate::pool::Pool;
 pub struct Engine {
     /// What this node computes with.
     pub(super) stage: OwnStage,
-    /// Who runs batches: it alone, or a group of which it is the first node.
+    /// Runs batches: this node alone, or a group of which it is the first node.
     pub(super) backend: Box<dyn Backend>,
     /// Streams' places and pages of the KV cache.
     pub(super) places: Arc<Places>,

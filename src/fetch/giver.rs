@@ -25,7 +25,7 @@ pub(crate) enum Gift {
     Stranger { from: IpAddr, why: String },
 }
 
-/// Who is told of it.
+/// Hears of a gift.
 pub(crate) type Tell = Box<dyn Fn(&Gift) + Send + Sync>;
 
 /// How many pieces this process has given.

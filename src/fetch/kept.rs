@@ -25,7 +25,7 @@ struct KeptFile {
 }
 
 impl Kept {
-    /// Of the files in `folder`; `None` if none of them is of this model.
+    /// Finds the kept files in `folder`; `None` if none is of this model.
     pub(super) fn find(
         folder: &Path,
         offer: &Offer,

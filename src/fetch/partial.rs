@@ -14,7 +14,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         file.lock()?;
-        // Whoever had it may have given it its name, or taken it away.
+        // The process that had it may have renamed or removed it.
         let (own, named) = (file.metadata()?, fs::metadata(path).ok());
         if named.is_some_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
             return Ok(file);

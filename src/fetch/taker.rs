@@ -318,7 +318,7 @@ impl Download<'_> {
 struct Keeper<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     file: &'env File,
-    /// Who is at it, and how many pieces it is.
+    /// The thread that writes, and how many pieces it writes.
     at_work: Option<(ScopedJoinHandle<'scope, io::Result<()>>, usize)>,
     /// Pieces that are written and not safe.
     n_unsafe: usize,

@@ -222,7 +222,7 @@ fn strangers_are_told_and_others_served() {
     let mut browser = TcpStream::connect(from).unwrap();
     browser.write_all(b"GET / HTTP/1.1\r\nHost: pi\r\n\r\n").unwrap();
     assert!(told.recv().unwrap().contains("no board"));
-    // Who has been told of is not told of again.
+    // A stranger is reported once.
     let mut newer = TcpStream::connect(from).unwrap();
     let mut hello = opening(Purpose::Layers);
     hello[4] += 1;
@@ -308,7 +308,7 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     assert!(words(tell(offer.clone(), vec![1; 7])).contains("short message"));
     // It is there, and then not.
     assert!(tell(offer.clone(), Vec::new()).may_pass());
-    // Of the right length, and other bytes: what they are is found out before they are used.
+    // A file of the right length with other bytes: they are checked before use.
     let piece = vec![1; PIECE_BYTES as usize];
     let from = server::start(("leap-liar", Purpose::Layers), ANY, key(), Liar { offer, piece });
     let folder = Folder::new("wrong");
@@ -360,14 +360,14 @@ fn a_board_of_a_team_gets_its_rows_and_no_others() {
         let is_cut = own.is_multiplied(tensor.id.kind);
         let rows = slice.rows(tensor.id.kind, own.head_dim);
         assert_eq!(tensor.rows, if is_cut { rows.len() } else { from.rows }, "{}", tensor.id);
-        // Of a cut matrix the last rows: where numbers end, or their scales do.
+        // The last rows of a cut matrix: where numbers end, or their scales do.
         let bytes = |file: &[u8], end: u64, n: u64| file[(end - n) as usize..end as usize].to_vec();
         let n = tensor.bytes.min(64);
         let (got, wanted) = (tensor.offset + tensor.bytes, from.offset + from.bytes);
         assert_eq!(bytes(&part, got, n), bytes(&whole, wanted, n), "{}", tensor.id);
     }
     assert_eq!(fetch(&rows(1)).unwrap(), Fetched { sent: 0, ..fetched });
-    // Whoever wants layers does not take rows for them.
+    // A board that wants layers does not take rows for them.
     let fingerprint = all.fingerprint(&whole);
     assert_eq!(taker::holding(&folder.0, fingerprint, &(1..2)), None);
     // What the disk has lost is found, as in any other file.
@@ -398,7 +398,7 @@ fn rows_that_a_board_had_before_are_not_sent_again() {
     // All of them are rows that it has; the checksums are others.
     let (fewer, _) = part_and_fresh(from, &folder, [1, 1]);
     assert!(fewer.sent <= 2 * PIECE_BYTES && fewer.sent < fewer.bytes, "{fewer:?}");
-    // Of these some are.
+    // Some of these rows are there.
     let (more, _) = part_and_fresh(from, &folder, [1, 7]);
     assert!(more.sent < more.bytes, "{more:?}");
 }

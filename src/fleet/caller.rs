@@ -14,7 +14,7 @@ use crate::wire::seal::Key;
 pub(crate) struct Caller {
     /// The key that all boards share.
     pub(crate) key: Key,
-    /// Who hears what happens.
+    /// Hears what happens.
     pub(crate) events: Teller,
 }
 

@@ -167,7 +167,7 @@ pub(crate) struct Desk {
     n_coming: Arc<AtomicUsize>,
     /// Whether somebody asks how things are.
     is_asked: AtomicBool,
-    /// Who does.
+    /// Those that ask for it.
     asked: Mutex<Askers>,
     seen: Mutex<Seen>,
     missing: Mutex<Missing>,
@@ -201,7 +201,7 @@ impl Missing {
     }
 }
 
-/// Who asks how things are, under which number, and the last number.
+/// Those that ask for the state, each by a number, and the last number.
 #[derive(Default)]
 struct Askers(u64, Vec<(u64, Sender<Seen>)>);
 
@@ -371,14 +371,14 @@ impl Desk {
     /// The engine is between two steps of its work: does what is asked for.
     pub(crate) fn visit(&self, engine: &mut Engine) {
         if let Err(e) = engine.look_for_changes() {
-            // Whoever wants a token next hears of it.
+            // The next call for a token hears of it.
             log::debug!("a ring that changes: {e}");
         }
         if !self.is_asked.swap(false, Ordering::Acquire) {
             return;
         }
         for (_, asked) in std::mem::take(&mut lock(&self.asked).1) {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = asked.send(self.look(engine));
         }
     }

@@ -87,7 +87,7 @@ struct Keeper<P> {
     parts: P,
     watch: Watch,
     began: Instant,
-    /// Who hears what happens.
+    /// Hears what happens.
     events: Teller,
     /// Why what was to be done is not, if it is not.
     told: Option<String>,

@@ -102,7 +102,7 @@ mod tests {
         let (_, load) = load_of("tinyllama");
         let ops = load.layers.iter().chain([&load.ends]).map(|need| need.ops).sum::<u64>();
         assert_eq!(ops, 2 * 1_034_420_224);
-        // Of the mixture's 30 B weights a token uses 3.
+        // A token uses 3 of the mixture's 30 B weights.
         let (header, load) = load_of("qwen3-30b-a3b");
         let read: u64 = load.layers.iter().map(|need| need.read).sum();
         let all: u64 = header.tensors().map(|tensor| tensor.bytes).sum();

@@ -195,13 +195,13 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Of a large model with these weights, in the order of [`Speed::read`].
+    /// The kind of a large model with these weights, in the order of [`Speed::read`].
     #[cfg(test)]
     pub(super) fn of_weights(weights: usize) -> Kind {
         Kind { weights, is_large: true }
     }
 
-    /// Of this model.
+    /// The kind of this model.
     pub(crate) fn of(model: &Model) -> Kind {
         let version = model.header().weights.version();
         Kind { weights: version as usize - 1, is_large: !is_small(model) }

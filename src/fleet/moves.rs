@@ -40,7 +40,7 @@ pub(crate) struct Moves {
     fleet: Option<Mutex<Fleet>>,
     /// Held by whoever moves layers.
     changing: Mutex<()>,
-    /// Who hears what happens.
+    /// Hears what happens.
     pub(super) events: Teller,
 }
 
@@ -237,7 +237,7 @@ impl Moves {
         let nodes: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
         let done: Vec<_> =
             members.iter().map(|member| (member.name.clone(), member.layers.clone())).collect();
-        // Who is away is not called: texts wait meanwhile.
+        // A board that is away is not called, as texts wait meanwhile.
         let there: Vec<String> = boards.iter().map(|board| board.name.clone()).collect();
         let is_told = Arc::new(AtomicBool::new(false));
         let (begun, ring) = (Arc::clone(&is_told), file.clone());

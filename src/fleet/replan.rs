@@ -25,9 +25,9 @@ const ENOUGH: u64 = 1 << 50;
 /// A split, and what comes of it.
 #[derive(Debug)]
 pub(crate) struct Better {
-    /// Who could serve.
+    /// Boards that could serve.
     pub(super) boards: Vec<Board>,
-    /// Who does.
+    /// Boards that serve, with their layers.
     pub(super) parts: Vec<Part>,
     /// How many times as good as the split there is; infinite if that cannot be.
     pub(crate) gain: f64,
@@ -270,7 +270,8 @@ impl Planner {
     /// Bytes of weights that a node goes through in a second.
     fn bytes_per_s(&self, seen: &Seen, (index, line): (usize, &NodeLine)) -> Option<f64> {
         let times = &seen.times;
-        // Who is not measured yet is to be compared with none that is.
+        // Measured and unmeasured nodes are not mixed: observed speeds count only if every node has
+        // one.
         let is_known = times.batches >= TOKENS_MIN
             && (0..seen.lines.len())
                 .all(|node| times.compute_us.get(node).is_some_and(|us| *us > 0));

@@ -66,8 +66,8 @@ pub(super) struct Roll<'a> {
 }
 
 impl<'a> Roll<'a> {
-    /// Of the boards at `places`, where those that are `wanted` are, and of which some may be in the split that is kept
-    /// at `kept_at`.
+    /// The roll of the boards at `places`, of which those that are `wanted` must come; some may be
+    /// in the split that is kept at `kept_at`.
     pub(super) fn new(
         (wanted, caller): (&'a Wanted, &'a Caller),
         places: &[Address],

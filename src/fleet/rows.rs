@@ -210,7 +210,7 @@ fn as_shown(
     for (board, share) in boards.iter_mut().zip(shares) {
         let part = usize::from(*share) * 1000 / total.max(1);
         experience.note(now, &board.name, part, board.read);
-        // Who was slow with more rows does not get them back at once.
+        // A board that was slow with more rows does not get them back at once.
         board.read = experience.least(&board.name, part).unwrap_or(board.read);
     }
     let as_is = with_shares(boards.iter().collect())?.token_s();

@@ -43,7 +43,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of a ring or a team that was planned with these boards.
+    /// The watch over a ring or a team that was planned with these boards.
     pub(super) fn new(after: Duration, considered: Vec<String>) -> Watch {
         Watch {
             after,

@@ -75,7 +75,7 @@
 //!                  multiple of 128
 //! ```
 //!
-//! Of a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts, one behind
+//! In a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts, one behind
 //! the other. Behind the classifier stand, each for all layers if the model has it: bq, bk, bv, bo,
 //! q_norm, k_norm `[head_dim]`, attention_post_norm, ffn_post_norm `[dim]`, sinks `[n_heads]`, router
 //! `[experts, dim]`, router_bias, b1, b2, b3, all f32, and for the layers that are no mixtures though others

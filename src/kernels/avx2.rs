@@ -435,7 +435,7 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     let (min, max) = (_mm256_set1_ps(-scalar::F16_MAX), _mm256_set1_ps(scalar::F16_MAX));
     let ((x, x_tail), (out, out_tail)) = (x.as_chunks::<8>(), out.as_chunks_mut::<8>());
     for (x, out) in x.iter().zip(out) {
-        // Of a number and a NaN, these give the second operand: a NaN stays.
+        // Given a number and a NaN, these return the second operand: a NaN stays.
         let x = _mm256_max_ps(min, _mm256_min_ps(max, load_8(x)));
         let x = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
         // SAFETY: `out` is 16 writable bytes, and `storeu` needs no alignment.

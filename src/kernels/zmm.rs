@@ -185,7 +185,7 @@ fn add(mut a: Scores4, b: Scores4) -> Scores4 {
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn join(sums: [[__m512; 4]; 4]) -> __m512 {
-    // Of each query, four lanes for each key.
+    // Four lanes for each query and key.
     let mut fours = [_mm512_setzero_ps(); 4];
     for i in 0..4 {
         let [a, b, c, d] = sums[i];
@@ -195,7 +195,7 @@ fn join(sums: [[__m512; 4]; 4]) -> __m512 {
     }
     let [a, b, c, d] = fours;
     let totals = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
-    // Of each key, a lane for each query; wanted the other way round.
+    // Each key has a lane for each query; the other order is wanted.
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_permutexvar_ps(order, totals)
 }
@@ -274,7 +274,7 @@ pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]
     let mut largest = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
     for (largest, scores) in largest.iter_mut().zip(&scores) {
         for scores in scores.as_chunks().0 {
-            // Of a NaN and a number, it gives the second operand.
+            // Given a NaN and a number, it returns the second operand.
             *largest = _mm512_max_ps(load(scores), *largest);
         }
     }
@@ -312,7 +312,7 @@ fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
         _mm512_shuffle_f32x4::<0b01_00_01_00>(c, d),
         _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d),
     );
-    // Of each, four lanes.
+    // Four lanes of each.
     let fours = both::<LARGEST>(
         _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
         _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),

@@ -27,7 +27,7 @@ pub(super) enum Columns {
     Vocab,
     /// All columns of rows that only the lead has.
     Rows,
-    /// Of layers that are no mixtures though others are.
+    /// Gate and up of the dense layers of a mixture.
     DenseFfn,
 }
 

@@ -35,7 +35,7 @@ struct Aside {
     epoch: (u32, Sizes),
     named: [Vec<bool>; 2],
     parts: Vec<KvPart>,
-    /// Of each part, one behind the other.
+    /// The bytes of each part, one behind the other.
     bytes: Vec<u8>,
     part_bytes: usize,
     /// The next to give away: a part, and bytes of it.

@@ -221,7 +221,7 @@ impl Master {
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
         assert!(rows <= usize::from(self.options.sizes.max_batch));
-        // Whoever submits it does not know yet: it is lost with what it builds on.
+        // The caller does not know yet: the batch is lost with what it builds on.
         if !self.is_lost {
             self.course.submit((spans, tokens), pages, None);
         }
@@ -469,7 +469,7 @@ impl Master {
                 frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
                 Ok(())
             }
-            // Of an epoch that is over, or of another master.
+            // A frame of an epoch that is over, or of another master.
             _ => Ok(()),
         }
     }
@@ -582,7 +582,7 @@ impl Master {
             self.tell(notice);
         }
         if sent.is_fetch {
-            // Of one that nobody waits for nothing is told.
+            // A forgotten FETCH reports no result.
             self.found = self.found.filter(|_| !is_again);
             return;
         }

@@ -92,7 +92,7 @@ pub(crate) enum Event {
     Reset(Side),
     /// Someone who would be a neighbour and this node do not fit, or nobody is there.
     Refused {
-        /// Who, and why.
+        /// The node, and the reason.
         what: String,
         /// Whether trying on is in vain; else what is said may not even be true.
         is_final: bool,

@@ -26,7 +26,7 @@ impl Tables {
         self.streams.iter_mut().for_each(Vec::clear);
     }
 
-    /// Whoever changes a page tells of all that follow it, too.
+    /// A change of a page is followed by changes of all later ones.
     pub(super) fn apply(&mut self, page: &FramePage) {
         let table = &mut self.streams[usize::from(page.stream)];
         table.truncate(page.index as usize);

@@ -46,7 +46,7 @@ pub(super) struct Patience {
     members: Vec<Member>,
     n_nodes: usize,
     limit_us: Option<u64>,
-    /// Of each member.
+    /// What each member said last.
     said: Vec<Said>,
     /// Whether they are members or not.
     packing: Vec<NodePacking>,
@@ -252,7 +252,7 @@ impl Patience {
             let name = &self.members[index].name;
             return format!("waiting for {name}, which waits for a board of its team");
         }
-        // Who comes last in the ring has the oldest batch.
+        // The last node of the ring has the oldest batch.
         let busy = |said: &Said| said.busy.filter(|(at, _)| now < at + FRESH_US);
         let busy = self.said.iter().enumerate().rev().find_map(|(i, said)| Some((i, busy(said)?)));
         match (busy, ups) {

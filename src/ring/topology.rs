@@ -1,4 +1,4 @@
-//! Who owns which layers, and where everybody is reached.
+//! Each node's layers and address.
 //!
 //! A ring file has a line for each node, in the order of the layers; the first is the master:
 //!
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     members: Vec<Member>,
-    /// Of each member; empty where it is a board of its own.
+    /// The team of each member; empty where it is a single board.
     teams: Vec<Vec<TeamNode>>,
 }
 

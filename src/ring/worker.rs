@@ -274,7 +274,8 @@ impl Worker {
                     }
                     self.lose_epoch(Reason::Reset);
                     if matches!(self.work, WorkerTask::Opening | WorkerTask::Answering) {
-                        // Who sent that OPEN is gone, and whoever is in its place does not know of it.
+                        // The sender of that OPEN is gone, and the node in its place does not know
+                        // of it.
                         (self.opening, self.work) = (None, WorkerTask::Receiving);
                     }
                 }
@@ -393,7 +394,7 @@ impl Worker {
             Some((own, sizes)) if own == epoch => {
                 moving::take(piece, bytes, (&sizes, self.n_layers), rows)
             }
-            // Of an epoch that is over.
+            // A frame of an epoch that is over.
             _ => Ok(false),
         }
     }
@@ -554,7 +555,7 @@ impl Worker {
         rows: &mut impl Rows,
     ) -> Result<(), Broken> {
         let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == header.epoch) else {
-            // Of an epoch that is over; or the master takes this node for one that was here before.
+            // A frame of an epoch that is over; or the master takes this node for an earlier one.
             if self.stray_epoch.replace(header.epoch) != Some(header.epoch) {
                 self.down = Some((header.epoch, Reason::Reset));
             }

@@ -1,4 +1,4 @@
-//! Who may ask: clients that have one of the keys.
+//! The keys of clients that may ask.
 
 use sha2::{Digest, Sha256};
 

@@ -1,4 +1,4 @@
-//! Who is connected, and who makes way when no place is left.
+//! Connections, and which of them makes way when no place is left.
 //!
 //! A connection waits until its client has sent a request that may be answered. While connections wait there is
 //! always room for one more: the longest waiting one is closed. Strangers, from whom no such request has come yet,

@@ -22,7 +22,7 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of the network.
+    /// A socket of the network.
     Tcp(TcpListener),
     /// A file of this machine.
     Unix(UnixListener),

@@ -21,7 +21,7 @@ pub fn stamp() -> Option<String> {
 
 fn now() -> Option<libc::tm> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?;
-    // Of whatever type the system call takes, which has several names.
+    // The conversion is to the type that the system call takes, which has several names.
     let seconds = since.as_secs().try_into().ok()?;
     // SAFETY: `tm` is integers and a pointer that may be null, for which zeros are values.
     let mut date: libc::tm = unsafe { std::mem::zeroed() };

@@ -51,7 +51,7 @@ pub struct DatagramSocket {
     socket: UdpSocket,
     /// Whether the kernel splits long messages into datagrams.
     splits: Cell<bool>,
-    /// Of which length it does so now; 0 if it does not.
+    /// Length of the datagrams that it splits into now; 0 if it does not.
     segment_bytes: Cell<usize>,
 }
 

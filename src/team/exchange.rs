@@ -19,7 +19,8 @@ pub const UNDER_WAY_MAX: usize = 2;
 pub struct TeamFigures {
     /// Gathers.
     pub gathers: u64,
-    /// Of what the nodes computed before each, the longest: microseconds, added up. Only the lead knows, as what
+    /// Sum over gathers of the longest computation before each, in microseconds. Only the lead
+    /// knows it, like what
     /// follows.
     pub slowest_us: u64,
     /// What each node computed, in microseconds.
@@ -94,7 +95,7 @@ enum Until {
 
 /// What becomes of the oldest frame of a link.
 enum Judged {
-    /// Of the gather so far behind the oldest one under way.
+    /// Take it: a part of the gather that is `ahead` behind the oldest one in flight.
     Take {
         ahead: usize,
         bytes: usize,
@@ -213,7 +214,7 @@ impl Exchange {
         self.stop_computing();
         self.under_way[n] = self.plan(&rows[n], n == 0);
         self.n_under_way += 1;
-        // Whoever tells nobody tells it with the next part.
+        // A node that sends nothing in this gather reports its compute time in the next.
         let is_told = self.under_way[n].nodes.iter().any(|progress| progress.to_send > 0);
         if is_told || self.mesh.own() == 0 {
             self.compute_us = 0;
@@ -387,7 +388,7 @@ impl Exchange {
         let before = under_way[0].nodes[node].taken;
         let n_nodes = self.mesh.n_nodes();
         let named = |ended| match ended {
-            // Who names nobody else means itself.
+            // A FAILED without another node's index blames its sender.
             Ended::Lost(lost) if lost == own || lost >= n_nodes => Ended::Lost(node),
             ended => ended,
         };

@@ -22,7 +22,7 @@ const CLOSE_WITHIN_US: Micros = 300_000;
 /// Node 0 of a team.
 pub struct Lead {
     exchange: Exchange,
-    /// Of the last epoch.
+    /// Number of the last epoch.
     epoch: u32,
     /// Number of the next batch.
     seq: u32,

@@ -419,7 +419,7 @@ impl Member {
     }
 }
 
-/// That this node has given an epoch up, which another one is to hear.
+/// A FAILED that is still to be sent: this node gave an epoch up.
 #[derive(Clone, Copy)]
 struct Owed {
     epoch: u32,

@@ -121,7 +121,7 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// Of a node that is the only one.
+    /// The mesh of a node that is alone.
     pub fn alone() -> Mesh {
         let time = Arc::new(SystemTime(Instant::now()));
         Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, minder: None }
@@ -312,7 +312,7 @@ impl Shared {
         if u128::from(away_us) < self.minded_every().as_micros() {
             return;
         }
-        // Who holds it looks after it.
+        // The holder of the lock services it.
         let Ok(mut ends) = peer.ends.try_lock() else { return };
         if let Err(e) = ends.endpoint.service(Duration::ZERO) {
             log::debug!("link: {e}");

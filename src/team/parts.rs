@@ -14,11 +14,11 @@ pub struct Gathered<'a> {
     pub row_bytes: usize,
     /// Each node's columns.
     pub parts: &'a [Part],
-    /// Who gets them.
+    /// The nodes that get the parts.
     pub to: To,
 }
 
-/// Who gets what all nodes computed.
+/// Which nodes get what all nodes computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
     /// All nodes.

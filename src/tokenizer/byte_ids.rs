@@ -25,7 +25,8 @@ pub(super) fn of_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
 
 /// The byte piece of each byte in a SentencePiece vocabulary, or [`NO_ID`].
 ///
-/// Of two spellings capitals count; Hugging Face's tokenizers know no other, as `capitals` says.
+/// Capitals win over small letters; with `capitals` only they count, as in Hugging Face's
+/// tokenizers.
 pub(super) fn of_pieces(vocab: &Vocab, capitals: bool) -> [u32; 256] {
     let mut ids = [NO_ID; 256];
     for (id, piece, _) in vocab.iter().filter(|(.., kind)| *kind == TokenKind::Byte) {

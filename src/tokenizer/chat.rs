@@ -24,7 +24,7 @@ use super::thoughts::Thoughts;
 use super::{Tokenizer, TokenizerError};
 use crate::format::{ChatTemplate, ChatTexts};
 
-/// Who says something.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChatRole {
     /// Instructions for the whole conversation.

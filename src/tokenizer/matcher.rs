@@ -10,7 +10,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Of the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text; with
+    /// Matches the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text; with
     /// `marks`, those of spaces alone match as many `▁`.
     pub(super) fn new(vocab: &Vocab, marks: bool, wanted: impl Fn(TokenKind) -> bool) -> Matcher {
         let name = |bytes| {

@@ -15,7 +15,7 @@ pub(super) struct TokenTable {
 }
 
 impl TokenTable {
-    /// Of the tokens whose kind `wanted` accepts; the lowest id stands for equal bytes.
+    /// A table of the tokens whose kind `wanted` accepts; the lowest id stands for equal bytes.
     pub(super) fn new(vocab: &Vocab, wanted: impl Fn(TokenKind) -> bool) -> TokenTable {
         let slots = vec![EMPTY; (vocab.len() * 2).next_power_of_two().max(2)];
         let mut table = TokenTable { slots, hasher: RandomState::new() };

@@ -33,7 +33,7 @@ struct NetworkState {
     n_sent: u64,
     nodes: Vec<LoopbackHost>,
     cuts: BTreeSet<(usize, usize)>,
-    /// Of ways, from and to, that take no longer datagrams.
+    /// Ways (from, to) that take no longer datagrams.
     limits: BTreeMap<(usize, usize), Limit>,
     /// Addresses that nobody is at any more.
     gone: BTreeSet<SocketAddr>,

@@ -428,7 +428,8 @@ impl Endpoint for Tcp {
         }
     }
 
-    /// Who is not the session's yet is looked at whenever the endpoint is serviced.
+    /// Adds what the endpoint waits for to `sleep`. Connections outside the session are read whenever
+    /// it is serviced.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
         let left = self.links.deadline().saturating_sub(self.clock.now());
         sleep.shorten(Duration::from_micros(left));

@@ -29,7 +29,7 @@ pub struct BoardsReport {
     pub passes: u32,
     /// Microseconds of them, in all.
     pub whole_us: u64,
-    /// Of these, computing: of what the boards did before each gather the longest.
+    /// Microseconds of these in which the slowest board computed before a gather.
     pub slowest_us: u64,
     /// The lead first.
     pub boards: heapless::Vec<BoardReport, BOARDS_MAX>,

@@ -193,7 +193,7 @@ pub struct Node {
 /// A part of a draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draft<'a> {
-    /// Of which text.
+    /// Index of the text.
     pub index: u32,
     /// The serial number of that.
     pub serial: u32,

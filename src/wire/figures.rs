@@ -64,7 +64,7 @@ impl WorkFigures {
     /// Energies are below this.
     pub const ENERGY_RANGE: u32 = UNKNOWN;
 
-    /// Of a node whose machine says this after so long a work.
+    /// The figures of a node that computed for `compute_us`, with its machine's reading.
     pub fn new(compute_us: u32, machine: MachineReading) -> WorkFigures {
         let hundredths = |joules: f64| (joules * 1e2) as u64 % u64::from(WorkFigures::ENERGY_RANGE);
         WorkFigures {

@@ -30,7 +30,7 @@ const ANSWER: u32 = u32::from_le_bytes(*b"LEPA");
 /// What tells a question from all others.
 pub type Nonce = [u8; 16];
 
-/// Who waits?
+/// The broadcast that asks which boards wait.
 pub fn question(key: &Key, nonce: &Nonce) -> [u8; FIND_LEN] {
     emit(key, ASK, nonce, (0, None))
 }

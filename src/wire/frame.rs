@@ -123,7 +123,7 @@ pub enum Repr {
     },
     /// Rows of a batch.
     Activations(Activations),
-    /// Of the node whose name follows, or of the one before it.
+    /// A failure of the named node, or of the one before it.
     Down {
         /// The epoch.
         epoch: u32,

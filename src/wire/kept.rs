@@ -16,7 +16,7 @@ pub const FETCH_LEN: usize = 8;
 const IDS_AT: usize = 20;
 /// In place of a page.
 const NO_PAGE: u32 = u32::MAX;
-/// Of layers with a window.
+/// Flag of layers with a window.
 const WINDOWED: u32 = 1 << 31;
 
 /// A page of a stream's prompt that is computed, and to be kept. A prompt's are told in order, from the first on.

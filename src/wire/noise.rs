@@ -336,7 +336,7 @@ mod tests {
         for other in [
             End { key: &[9; 32], ..A },
             End { prologue: b"LEAP", ..A },
-            // Who knows the key and all that went over the wire.
+            // An attacker that knows the key and all that went over the wire.
             End { ephemeral: &[9; 32], ..A },
         ] {
             assert_eq!(other.finish(&answer), None);

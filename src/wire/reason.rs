@@ -7,11 +7,11 @@ use super::WireError;
 pub enum Reason {
     /// Nothing has been heard for a while of the node before it.
     Silent,
-    /// That is heard again, and nothing was lost.
+    /// A link is heard again, and nothing was lost.
     Back,
-    /// That began anew: frames are lost.
+    /// A link began anew: frames are lost.
     Reset,
-    /// That is not heard now, in whatever epoch: said again and again.
+    /// A node is not heard now, in whatever epoch: said again and again.
     Missing,
     /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
     Busy(u32),
@@ -32,7 +32,7 @@ impl Reason {
         }
     }
 
-    /// Of this code, with what belongs to it.
+    /// The reason with this code, and its number.
     pub(super) fn parse(code: u8, number: u32) -> Result<Reason, WireError> {
         Ok(match code {
             0 => Reason::Silent,

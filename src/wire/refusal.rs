@@ -92,12 +92,12 @@ pub enum Refusal {
     },
     /// `next` waits for another previous node: its master said so.
     Stray {
-        /// That one's name.
+        /// The name of the node that was meant.
         wanted: Name,
     },
     /// `prev` looks for another node, and its HELLO came to this one.
     Elsewhere {
-        /// That one's name.
+        /// The name of the node that was meant.
         wanted: Name,
     },
     /// A later version's reason.

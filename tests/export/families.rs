@@ -267,6 +267,6 @@ fn a_mixture_counts_the_experts_that_a_token_uses() {
         let bytes = |t| if active { header.active_bytes(&t) } else { t.bytes };
         header.tensors().map(bytes).sum()
     };
-    // Of each layer three matrices of 32 by 64 for each of six experts are not used.
+    // Six experts of each layer, three matrices of 32 by 64 each, are not used.
     assert_eq!(sum(false) - sum(true), 4 * 3 * 6 * 32 * 64 * 4);
 }

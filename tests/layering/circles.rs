@@ -13,7 +13,7 @@ use super::{File, group_end, text};
 /// Re-exports that lead to re-exports, at most.
 const HOPS_MAX: usize = 8;
 
-/// Who uses whom: for each pair of files the names that the first takes from the second.
+/// For each pair of files, the names that the first takes from the second.
 type Uses<'f> = BTreeMap<&'f str, BTreeMap<&'f str, BTreeSet<String>>>;
 
 /// The circles among `files`, one line each.

@@ -153,7 +153,7 @@ fn connections_that_ask_nothing_lock_nobody_out() {
     let body = r#"{"prompt": "Once", "max_tokens": 2}"#;
     let answer = exchange(&served.address, post("/v1/completions", lines, body).as_bytes());
     assert_eq!(status(&answer), "200", "{answer}");
-    // Who was answered before keeps its connection.
+    // A client that was answered before keeps its connection.
     tokenize();
     drop(strangers);
 }

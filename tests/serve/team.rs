@@ -85,7 +85,7 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
         assert!(of("gather_seconds_total", node) > 0.0, "{metrics}");
         assert_eq!(figure(&metrics, "tokens_total", node), None, "a ring's");
     }
-    // Who has two thirds of the rows reads more of the weights.
+    // The board with two thirds of the rows reads more of the weights.
     assert!(of("bytes_per_token", "pi") > 1.5 * of("bytes_per_token", "desk"), "{metrics}");
     let waiting = ["desk", "pi"].map(|node| of("waiting_seconds_total", node));
     assert!(waiting.iter().sum::<f64>() > 0.0, "{metrics}");

@@ -273,7 +273,7 @@ fn written(template: ChatTemplate, tokenizer: &Tokenizer, said: &[(ChatRole, &st
     tokenizer.decode(&ids, true)
 }
 
-/// Whoever speaks first, last or in between has a turn where the template has one for it.
+/// Each speaker, first, last or in between, has a turn where the template has one for it.
 #[test]
 fn the_system_may_speak_alone_and_later_and_the_model_first() {
     use ChatRole::{Assistant, Begun, System, User};

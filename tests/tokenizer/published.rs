@@ -248,7 +248,7 @@ fn a_gguf_file_without_types_and_ids_has_llama_cpps() {
     let tokenizer = read(&untyped(&folder, &[("<b>", 0.0), ("<e>", 0.0)], &keys));
     assert_eq!((tokenizer.bos(), tokenizer.stop_ids()), (Some(X), [Y].as_slice()));
     assert_eq!(tokenizer.token_kind(X), Some(TokenKind::Control));
-    // Of equal pieces the last counts.
+    // The last of equal pieces counts.
     let tokenizer = read(&untyped(&folder, &[("ab", 9.0)], &[]));
     assert_eq!(encode(&tokenizer, "bab"), [SPACE, B, X]);
 }

@@ -22,8 +22,8 @@ const WRITTEN: usize = 96;
 /// Parts of the drafts that are right.
 const HITS: [f64; 3] = [0.5, 0.7, 0.9];
 
-/// Of so many tokens these parts are right by this seed within 0.02, and a pass without a bound gives as many
-/// tokens as it should within 3 %.
+/// With this seed the parts of right drafts are exact within 0.02, and a pass without a bound gives
+/// the expected number of tokens within 3 %.
 const SEED: u64 = 136_000;
 
 /// The context that measuring takes after `depth` tokens.

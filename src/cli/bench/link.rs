@@ -167,7 +167,7 @@ fn connect(node: &mut dyn Endpoint) -> Result<(), Failure> {
     let port = node.local_address().port().to_le_bytes();
     until(node, |next, _| match next.next_event()? {
         LinkEvent::Up { .. } => Some(Ok(())),
-        // Whoever was here before is being forgotten.
+        // The server still forgets the peer before this one.
         LinkEvent::Refused(refused) if matches!(refused.refusal, Refusal::Busy { .. }) => None,
         LinkEvent::Unheard(unheard) => Some(Err(Failure::Runtime(unheard.to_string()))),
         LinkEvent::Refused(refused) => Some(Err(Failure::Runtime(refused.to_string()))),

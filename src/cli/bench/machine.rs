@@ -41,7 +41,7 @@ pub(super) struct MeasuredMachine {
     kernels: Kernels,
     pool: Pool,
     limits: MachineLimits,
-    /// Of multiplications that take [`SPIN_SECONDS`].
+    /// Number of multiplications that take [`SPIN_SECONDS`].
     rounds: usize,
 }
 

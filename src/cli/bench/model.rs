@@ -37,7 +37,8 @@ pub(super) struct ModelFigure {
     pub(super) ops_per_s: f64,
     /// What the machine did in turn with it.
     pub(super) limits: MachineLimits,
-    /// Of few rows: their time over one row's pass or as many rows of a long prompt, whichever is longer.
+    /// Time of a pass of few rows, over one row's pass or as many rows of a long prompt, whichever
+    /// is longer.
     pub(super) of_rows_bound: Option<f64>,
 }
 

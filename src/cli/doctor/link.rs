@@ -199,7 +199,8 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let speed = speed.map_or(String::new(), |speed| format!(" at {speed} Mbit/s"));
-        // Who lowered it had a reason: a tunnel, a cloud, a provider. Raising it would break what works.
+        // A lowered MTU has a reason (a tunnel, a cloud, a provider): raising it would break what
+        // works.
         let mtu = tree.number(&format!("{folder}/mtu")).filter(|mtu| *mtu < MTU_WHOLE);
         let mtu = mtu.map_or(String::new(), |mtu| format!(", in packets of {mtu} bytes"));
         findings.push(Finding::good("network", format!("{name} is up{speed}{mtu}")));

@@ -64,12 +64,12 @@ impl Control {
         Arc::clone(&self.desk)
     }
 
-    /// Of whoever answers there for `desk`, until `file` is removed.
+    /// Answers at the socket `file` for `desk`, until this is dropped.
     pub(super) fn new(desk: Arc<Desk>, file: Option<SocketFile>) -> Control {
         Control { desk, _file: file }
     }
 
-    /// Who hears what happens to the ring.
+    /// The callback that hears what happens to the ring.
     pub(super) fn ear(&self) -> impl Fn(&Notice, &[NodeLine]) + Send + use<> {
         let desk = Arc::clone(&self.desk);
         move |notice, lines| desk.hear(notice, lines, &tell::words(notice))

@@ -40,7 +40,7 @@ pub(in crate::cli) fn boards(value: &str) -> Result<Boards, String> {
     }
 }
 
-/// Who is in a team, and with which shares.
+/// The boards of a team, and their shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum TeamOrigin {
     /// Boards that are called, by how quick they are.

@@ -93,7 +93,7 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
         Some(seed) => object.integer("seed", seed),
         None => object,
     };
-    // Of several answers at the same time nobody knows what each took.
+    // The energy of each of several answers at the same time is unknown.
     let object = match session.meter.as_ref().filter(|_| session.flags.streams.is_none()) {
         Some(meter) => session.energy.add_to(object, figures.generated_tokens, meter.name()),
         None => object,
@@ -212,7 +212,7 @@ impl<'a> TeamFigures<'a> {
         team.filter(|team| team.times().passes > 0).map(TeamFigures)
     }
 
-    /// Of a pass, in milliseconds.
+    /// The time of a pass, in milliseconds.
     fn ms(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e3 / f64::from(self.0.times().passes)
     }

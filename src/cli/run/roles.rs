@@ -33,7 +33,7 @@ pub(super) fn parse(value: &str) -> Result<Role, String> {
     Role::from_name(value).ok_or_else(problem)
 }
 
-/// Who has this option of `leap run`.
+/// The roles that have this option of `leap run`.
 pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
     match option {
         "--tokenizer" | "--prompt" | "--prompt-file" | "--suffix" | "--chat" | "--system"

@@ -54,7 +54,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Of a model without thoughts. `is_silent` shows nothing: the answer becomes a part of an object.
+    /// Shows the answer of a model without thoughts. `is_silent` shows nothing: the answer becomes
+    /// a part of an object.
     pub(super) fn new(is_silent: bool) -> Shown {
         Shown {
             filter: None,

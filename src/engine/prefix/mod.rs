@@ -40,7 +40,7 @@ impl Kept {
         Some(PromptPage { stream, is_long, index, n_whole, ids, at })
     }
 
-    /// That one has been told.
+    /// Counts the page of [`Kept::next`], which has been sent to the files.
     pub(super) fn told(&mut self) {
         self.n_pages += 1;
     }

@@ -119,7 +119,7 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
         is_windowed: page.is_windowed,
         page: page.page,
     });
-    // Of a page that is cut there is another name.
+    // A page that is cut has another name.
     let len = if is_cut { ids.len() / KV_PAGE * KV_PAGE } else { ids.len() };
     PagesToRead { is_long, ids: ids[..len].to_vec(), pages: pages.collect() }
 }

@@ -185,7 +185,7 @@ struct User {
 
 /// What the ring is to become.
 struct Changes {
-    /// Who asks for changes, if anybody may.
+    /// Source of changes, if there may be any.
     by: Option<ChangesBy>,
     /// A change that waits until batches are answered.
     waiting: Option<Change>,
@@ -435,7 +435,7 @@ impl RingMaster {
                 self.next.keeps.clear();
                 return Err(StepError::Lost);
             }
-            // Whoever submits the next batch hears of it.
+            // The caller hears of it when it submits the next batch.
             if self.is_lost && matches!(goal, Goal::Fetch | Goal::Fetched) {
                 return Err(StepError::Lost);
             }
@@ -448,7 +448,7 @@ impl RingMaster {
                 MasterStep::Compute => self.compute(stage)?,
                 MasterStep::Fetch => self.fetch(stage),
                 MasterStep::Lost => self.is_lost = true,
-                // Whoever waits for something else takes the result next, unless it is a ring.
+                // A finished batch also ends a wait for room: the caller collects it first.
                 MasterStep::Done if matches!(goal, Goal::Room | Goal::Done) => {
                     return Ok(());
                 }

@@ -60,7 +60,7 @@ impl ResplitError {
     }
 }
 
-/// Of what is told of weights that are made ready, only what slows a node down is of interest.
+/// Tells of weights in preparation only what slows a node down.
 pub(super) fn tell_unpacked(what: Preparing<'_>) {
     if let Preparing::Unpacked(why) = what {
         log::warn!("{why}; weights are used unpacked, which is slower");

@@ -193,7 +193,7 @@ impl TeamLead {
                 Ok(()) => break,
                 Err(TeamError::Timeout { .. }) if is_coming() => {}
                 Err(TeamError::Interrupted) if !is_interrupted() => {}
-                // Whoever changes the team may leave it out.
+                // A change of the team may leave it out.
                 Err(TeamError::Refused { .. })
                     if changes.is_some() && timeout.is_none_or(|limit| began.elapsed() < limit) =>
                 {

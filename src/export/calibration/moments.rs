@@ -29,7 +29,7 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Of no inputs yet.
+    /// The moments of no inputs yet.
     pub fn new(k: usize) -> Moments {
         Moments { k, n_rows: 0, triangle: vec![0.0; column_start(k)] }
     }

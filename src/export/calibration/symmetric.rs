@@ -15,7 +15,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Of the first `k` numbers of `rows`.
+    /// The columns of the first `k` numbers of `rows`.
     pub(super) fn new(rows: &[&[f32]], k: usize) -> Columns {
         let n_rows = rows.len();
         let mut columns =

@@ -125,7 +125,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Of a model that also sees, keeps the language model, under the names that it has alone, and
+    /// Keeps the language model of a model that also sees, under the names that it has alone, and
     /// returns how many tensors are left out.
     pub(super) fn keep_text_part(&mut self) -> Result<usize, ExportError> {
         const SEEING: [&str; 2] = ["vision_tower.", "multi_modal_projector."];

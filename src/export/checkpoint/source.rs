@@ -305,7 +305,7 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape, grid, ..self })
     }
 
-    /// Of `all` rows, which it has, every `step`th from `first` on, `n` rows.
+    /// Takes `n` of its `all` rows: every `step`th from `first` on.
     ///
     /// # Errors
     /// If it has not so many, or is in pieces.
@@ -326,7 +326,7 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape: vec![n, cols], grid: [n, cols], ..self })
     }
 
-    /// Of `n` matrices one behind the other the transposed ones, of these only every `step`th row from
+    /// Transposes `n` matrices that stand one behind the other, and takes every `step`th row from
     /// `first` on; of `n` vectors, which `n` rows are, every `step`th value as one vector.
     ///
     /// # Errors

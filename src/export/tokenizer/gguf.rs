@@ -328,7 +328,7 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     let pair = |merge: &'_ GgufValue<'a>| merge.text().and_then(split_at_space);
     let mut pairs: Vec<(&str, &str)> =
         values.iter().map(|merge| pair(merge).unwrap_or_default()).collect();
-    // Of the same merge twice llama.cpp takes the first.
+    // llama.cpp takes the first of two equal merges.
     let mut seen = HashSet::new();
     pairs.retain(|pair| seen.insert(*pair));
     let Named { splitter, whole_pieces, nfc, writes_bos, .. } = *named;

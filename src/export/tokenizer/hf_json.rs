@@ -306,7 +306,7 @@ fn parse_merges(model: &Map<String, Value>) -> Result<Vec<(&str, &str)>, String>
         .collect()
 }
 
-/// Of the same merge twice tokenizers takes the last.
+/// Keeps the last of equal merges, like tokenizers.
 fn last_of_each<'a>(merges: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
     let mut seen = HashSet::new();
     let mut kept: Vec<(&str, &str)> =

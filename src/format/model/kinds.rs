@@ -1,6 +1,7 @@
 //! The table of tensors: a row for each kind that a model may have, in the order of the file.
 //!
-//! Whoever lists, sizes, stores or packs tensors asks the table. A family that brings a new tensor
+//! Code that lists, sizes, stores or packs tensors asks the table. A family that brings a new
+//! tensor
 //! adds a [`TensorKind`] and its row at the end, and the exporter's row of names.
 
 use super::header::Header;

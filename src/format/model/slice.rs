@@ -15,13 +15,13 @@ pub struct Slice {
     pub heads: Range<usize>,
     /// KV heads that they look at.
     pub kv_heads: Range<usize>,
-    /// Of what is added to the residual stream.
+    /// Rows of the outputs that are added to the residual stream.
     pub dim: Range<usize>,
-    /// Of gate and up.
+    /// Rows of gate and up.
     pub ffn: Range<usize>,
-    /// Of the classifier.
+    /// Rows of the classifier.
     pub vocab: Range<usize>,
-    /// Of gate and up of layers that are no mixtures though others are; empty if there are none.
+    /// Rows of gate and up in the dense layers of a mixture; empty if there are none.
     pub dense_ffn: Range<usize>,
 }
 

@@ -315,7 +315,7 @@ fn files_of_some_rows_have_those_of_each_matrix() {
             assert_eq!(header.verify(&bytes), Ok(true));
             let [wo, norm] = [TensorKind::Wo, TensorKind::FfnNorm].map(|k| header.held_shape(k));
             assert_eq!((wo, norm), ((32, whole.q_dim()), (1, whole.dim)));
-            // Who has some rows embeds nothing.
+            // A node with some of the rows embeds nothing.
             let has = |kind| header.tensors().any(|tensor| tensor.id.kind == kind);
             assert_eq!(has(TensorKind::Embedding), whole.classifier() == TensorKind::Embedding);
             // Another fingerprint for what is packed of them, the same for the model.

@@ -95,7 +95,7 @@ impl KvLine {
         bytemuck::cast_slice(&self.0)
     }
 
-    /// Of 16 positions or columns, four bytes each.
+    /// Four bytes of each of 16 positions or columns.
     pub(super) fn fours(&self) -> &[[i8; 4]; LINE / 4] {
         bytemuck::cast_ref(&self.0)
     }
@@ -159,9 +159,9 @@ fn clear_positions(lines: &mut [u8], is_key: bool, n: usize) {
 /// A query whose keys are int8.
 #[derive(Clone, Copy)]
 pub(super) struct KeyQuery<'a> {
-    /// Of each group, four columns each; zeros behind the last.
+    /// Codes of each group, four columns each; zeros behind the last.
     pub(super) q: &'a [[[i8; 4]; KEY_GROUP / 4]],
-    /// Of each group.
+    /// The scale of each group.
     pub(super) scales: &'a [f32],
     /// `-128 * Σ q` of each group: cancels the bias of keys that are multiplied as unsigned bytes.
     pub(super) biases: &'a [i32],
@@ -239,11 +239,11 @@ const CODE_MAX: f32 = 16383.0;
 const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 impl Codes {
-    /// Of nothing.
+    /// The codes of zeros.
     pub(super) const ZERO: Codes =
         Codes { high: [[0; 4]; BLOCK / 4], low: [[0; 4]; BLOCK / 4], step: 0.0 };
 
-    /// Of `weights`; `largest` is the tier's.
+    /// Sets the codes of `weights`; `largest` is the tier's.
     #[inline(always)]
     pub(super) fn set(
         &mut self,

@@ -135,7 +135,7 @@ pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f3
     let before = states.each_ref().map(|state| state.max);
     // SAFETY: `before` is four readable floats.
     let before = unsafe { vld1q_f32(before.as_ptr()) };
-    // Of a NaN and a number, it gives the number.
+    // Given a NaN and a number, it returns the number.
     let [a, b, c, d] = scores.each_ref().map(|scores| largest(scores));
     let largest = vpmaxnmq_f32(vpmaxnmq_f32(a, b), vpmaxnmq_f32(c, d));
     let max = vmaxnmq_f32(before, largest);

@@ -9,7 +9,7 @@ use super::vectors::{largest, load, store, widen};
 
 int8_kernels!(true, false, 1, 1, #[target_feature(enable = "neon")]);
 
-/// Of four positions or columns two vectors, each with two sums of two.
+/// Two vectors for each of four positions or columns, each with two sums of two.
 type Sums = [[int32x4_t; 2]; 4];
 
 #[target_feature(enable = "neon")]

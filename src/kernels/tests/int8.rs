@@ -244,7 +244,7 @@ fn int8_keeps_what_is_far_outside_f16_and_shows_what_is_no_number() {
             assert!((found[3] - x.clamp(-65504.0, 65504.0)).abs() < 40.0, "{}", found[3]);
             assert!(found.iter().all(|x| x.is_finite()));
         }
-        // Of all that share a scale, and of no other.
+        // The NaN is in all values that share a scale, and in no other.
         let found = value(f32::NAN);
         assert!(found[..128].iter().all(|x| x.is_nan()));
         assert!(found[128..].iter().all(|x| (x - 0.5).abs() < 1e-3));

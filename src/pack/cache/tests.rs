@@ -151,7 +151,7 @@ fn a_file_that_lacks_tensors_is_replaced_by_one_that_has_the_old_ones_too() {
     let bytes = |cache: &CacheFile, key| cache.offset_to_addr(&cache.entries[&key]).to_vec();
     assert_eq!(bytes(&cache, 6), [7; 200]);
     assert_eq!(bytes(&cache, 5), [2; 77]);
-    // Of another process: what it has mapped stays as it was.
+    // Another process keeps what it has mapped.
     assert_eq!((bytes(&old, 10), old.entries.len()), (vec![1; 1000], 3));
     let summary = file::summary(cache.file_bytes()).unwrap();
     assert_eq!(file::verify(cache.file_bytes(), &summary.entries), Ok(()));

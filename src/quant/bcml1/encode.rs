@@ -70,7 +70,7 @@ struct Line {
 struct Sums {
     codes: Lanes,
     squares: Lanes,
-    /// Of codes and values.
+    /// Sums of products of codes and values.
     products: Lanes,
 }
 
@@ -107,7 +107,7 @@ impl Tile {
         }
         let mut is_in_range = true;
         for i in 0..LANES {
-            // Of a NaN only the sum is certain to know.
+            // Only the sum is certain to show a NaN.
             is_in_range &= low[i] >= -WEIGHT_MAX && high[i] <= WEIGHT_MAX && sum[i] >= 0.0;
         }
         let width = std::array::from_fn(|i| high[i] - low[i]);

@@ -50,7 +50,7 @@ pub(in crate::quant) struct Snapped {
 }
 
 impl Snapped {
-    /// Of nothing.
+    /// The steps of zeros.
     pub(in crate::quant) const ZERO: Snapped = Snapped { scale: [0.0; LANES], zero: [0.0; LANES] };
 
     /// The lines that these are, in steps of `step`.

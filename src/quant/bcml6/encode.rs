@@ -1,7 +1,8 @@
 //! Weights to blocks of 6 bits.
 //!
-//! Of some multipliers below the one that a block's largest magnitude wants, the one with the least squared
-//! error is sought. The largest of a row, cut in 127 parts, is what its step is. Then each block takes the
+//! The encoder tries some multipliers below the one that a block's largest magnitude wants, and
+//! keeps the one with the least squared error. A row's step is its largest multiplier, cut in 127
+//! parts. Then each block takes the
 //! scale, of those around its multiplier, with the least squared error.
 //!
 //! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that

@@ -78,7 +78,7 @@ impl Master {
         matches!(self.phase, Phase::Moving(..)) || self.all_moved == Some(false)
     }
 
-    /// Whoever is away is going to be replaced: the time for that begins anew.
+    /// Starts the wait again, as the nodes that are away are going to be replaced.
     pub(crate) fn be_patient(&mut self) {
         self.patience.rest(self.polled_us);
     }

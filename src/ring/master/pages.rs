@@ -1,4 +1,4 @@
-//! Who has which pages, as batches and moves have it.
+//! The pages of each stream, which batches and moves change.
 
 use super::Master;
 use crate::ring::Rows;

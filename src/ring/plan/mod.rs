@@ -127,7 +127,7 @@ impl std::error::Error for NoSplit {}
 pub(crate) struct Task<'a> {
     load: &'a Load,
     boards: &'a [Board],
-    /// Of each entry, which board it is.
+    /// The board of each entry.
     which: Vec<usize>,
     /// Memory of the first layers, so many of them.
     memory: Vec<u64>,

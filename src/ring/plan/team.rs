@@ -128,7 +128,7 @@ mod tests {
         };
         near(parts(&[2.0, 1.0, 1.0], &[9.0; 3]), &[0.5, 0.25, 0.25]);
         near(parts(&[2.0, 1.0, 1.0], &[0.3, 9.0, 9.0]), &[0.3, 0.35, 0.35]);
-        // Who has enough at first may be the next who has not.
+        // A board with enough memory at first may be the next that lacks it.
         near(parts(&[2.0, 1.0, 1.0], &[0.3, 0.3, 9.0]), &[0.3, 0.3, 0.4]);
         assert_eq!(parts(&[2.0, 1.0], &[0.4, 0.5]), None);
         assert_eq!(parts(&[1.0], &[0.0]), None);

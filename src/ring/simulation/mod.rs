@@ -98,12 +98,12 @@ impl Shape {
         (0..self.layers.len()).filter(|index| self.layers[*index] > 0)
     }
 
-    /// Who comes after the node at `index`, of those that have layers.
+    /// The next node behind `index` that has layers.
     fn next_of(&self, index: usize) -> usize {
         self.members().find(|other| *other > index).unwrap_or(0)
     }
 
-    /// Who comes before it.
+    /// The last node before `index` that has layers.
     fn prev_of(&self, index: usize) -> usize {
         let all: Vec<usize> = self.members().collect();
         let before = all.iter().rev().find(|other| **other < index).or(all.last());

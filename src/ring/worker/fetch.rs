@@ -21,7 +21,7 @@ impl Worker {
     /// FETCH has come.
     pub(super) fn take_fetch(&mut self, frame: &Frame<'_>, fetch: &Fetch) -> Result<(), Broken> {
         let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == fetch.epoch) else {
-            // Of an epoch that is over.
+            // A frame of an epoch that is over.
             return Ok(());
         };
         // A page of a longer text may begin like the last one of this.

@@ -84,7 +84,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     for field in parsed.headers.iter() {
         reader.read(field.name, field.value)?;
     }
-    // Who names both means what stands in the first line (RFC 9112, section 3.2.2).
+    // Where both are there the first line's counts (RFC 9112, section 3.2.2).
     if let Some(authority) = authority {
         reader.request.host = Some(authority);
     }

@@ -142,7 +142,7 @@ impl Words {
         }
     }
 
-    /// Who says calls, and what: behind `text`, where the template has a place for it.
+    /// The role and text of `calls`: behind `text`, where the template has a place for it.
     pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
         let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
             format!("{{\"name\": {}, \"{word}\": {arguments}", json!(name))
@@ -171,7 +171,7 @@ impl Words {
         }
     }
 
-    /// Who says what came of the call `id`, and what.
+    /// The role and text of the result of the call `id`.
     pub(in crate::serve) fn result(self, content: &str, id: &str) -> (ChatRole, String) {
         match self {
             Words::Hermes => {

@@ -34,7 +34,7 @@ impl AskedSensor {
                 shared.add(sample, wanted, sensor.name());
             }
         })?;
-        // Who asks without waiting finds a sample.
+        // Later calls that do not wait find a sample.
         shared.read(&name);
         Ok(AskedSensor { name, shared })
     }

@@ -78,7 +78,7 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     let Ok(mut child) = shell.spawn() else { return add(shared, None) };
     *group.lock().unwrap_or_else(PoisonError::into_inner) =
         i32::try_from(child.id()).ok().map(Pid::from_raw);
-    // Who ends the meter kills what is there: this may have come too late for that.
+    // The end of the meter kills what runs: this process may have started too late for that.
     if shared.is_ending() {
         kill(group);
     }

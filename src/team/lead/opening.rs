@@ -176,7 +176,7 @@ impl<'a> Gathering<'a> {
                 }
                 Ok(TeamFrame::Failed(of, _)) if of == epoch => heard = Attended::Again,
                 Ok(TeamFrame::Missing(of, other)) if of == epoch => self.missing(node, other),
-                // Of an epoch before, or nothing that a member says now.
+                // A message of an earlier epoch, or none that a member sends now.
                 Ok(_) => {}
                 Err(e) => log::warn!("node {node} of the team sends what is no frame: {e}"),
             }

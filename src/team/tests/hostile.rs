@@ -166,7 +166,7 @@ fn a_lead_survives_every_forged_frame() {
             }
             assert_eq!(&bytes[..6], b"sound.");
         }
-        // Who says that it has computed for an hour is not believed.
+        // A member's claim of an hour of computing is not believed.
         assert!(u128::from(lead.figures().compute_us[1]) <= start.elapsed().as_micros());
         assert!(n_lost > 100 && n_passed > 20, "{n_lost} lost, {n_passed} passed");
         lead.close();

@@ -11,7 +11,7 @@ use crate::transport::fault::Dice;
 struct Way {
     socket: UdpSocket,
     to: SocketAddr,
-    /// Who sends to that port, and is answered.
+    /// The peer that sends to that port, and is answered.
     from: Option<SocketAddr>,
     held: Option<(SocketAddr, Vec<u8>)>,
 }

@@ -166,7 +166,7 @@ pub(super) fn accept_welcome(
             };
             let keys = SessionKeys::new(&shared);
             let tag = welcome_tag(&keys, session, payload.first_chunk()?, hello);
-            // Whoever changed the rest is not who answered.
+            // Another tag means that the WELCOME was changed on its way.
             if !is_equal(&tag, &welcome.tag) {
                 return None;
             }

@@ -100,7 +100,7 @@ impl fmt::Display for Unheard {
     }
 }
 
-/// Who does not fit, and why.
+/// A peer that does not fit, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The reason.

@@ -43,7 +43,7 @@ pub struct LinkIn {
     offers: Offers,
     progress: LinkProgress,
     session: Option<InSession>,
-    /// Who was offered a session last.
+    /// The address that was offered a session last.
     offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
     joiner: Joiner,

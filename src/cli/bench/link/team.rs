@@ -51,7 +51,7 @@ pub(super) struct GatherRun {
 }
 
 impl GatherRun {
-    /// Of all sizes.
+    /// The gathers of all sizes.
     pub(super) fn all() -> [GatherRun; SIZES.len()] {
         let busy = Some(Duration::ZERO);
         SIZES.map(|bytes| GatherRun { bytes, samples: Vec::new(), busy, n_gathers: 0 })

@@ -49,7 +49,7 @@ impl RingMaster {
         let prepare =
             |stage: &mut Transformer, listener: Listener<'_>| place.prepare(stage, listener);
         let result = self.resplit(stage, &layers, &prepare);
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = done.send(result.map(|_| ()));
     }
 
@@ -92,7 +92,7 @@ impl RingMaster {
                 Err(back.unwrap_or(e).to_string())
             }
         };
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = done.send(told);
     }
 

@@ -42,7 +42,7 @@ impl Tile {
     pub(super) fn search(&self) -> Line {
         let values = self.in_steps();
         let sum = sum(&values);
-        // Of the best start. What a fitted line explains of the values is slope^2 / spread.
+        // The best start's. A fitted line explains slope^2 / spread of the values.
         let (mut codes, mut slope, mut spread) = ([0.0; LANES], [0.0; LANES], [1.0; LANES]);
         for start in &STARTS {
             let new = start.sums(&values);

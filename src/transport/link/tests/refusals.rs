@@ -1,4 +1,4 @@
-//! Who may talk to whom, and what is said to the others.
+//! Which peers are accepted, and what the others are told.
 
 use super::*;
 
