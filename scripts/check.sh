@@ -32,4 +32,5 @@ step "lints: this machine, no default features" clippy --locked --all-targets --
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
 test_step "tests: this machine" cargo test --locked
 # With the program that the tests have built.
+step "page of all commands" scripts/write-cli.py "$TARGET_DIR/debug/leap" --check
 step "scripts: what boards run" scripts/test-init.sh "$TARGET_DIR/debug/leap"
