@@ -52,6 +52,7 @@
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
+//! - `group`: nodes that belong together: epochs, who is missed and why, how long is waited.
 //! - `ring`: who owns which layers, and what a node does with the frames that reach it.
 //! - `team`: nodes that share every layer by output rows: one pass in lockstep, and what each computed
 //!   gathered on all.
@@ -72,6 +73,7 @@ pub mod export;
 mod fetch;
 mod fleet;
 pub mod format;
+mod group;
 mod kernels;
 mod model;
 mod numerics;

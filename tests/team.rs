@@ -474,8 +474,12 @@ fn shares_that_cannot_be_had_are_refused() {
 /// Teams of processes.
 mod processes {
     use std::fs;
+    use std::io::Write;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
 
     use super::*;
     use crate::common::folder::Folder;
@@ -546,6 +550,47 @@ mod processes {
         assert!(ended.status.success(), "{said}");
         assert!(said.contains(" ms a pass: gathers "), "{said}");
         assert!(said.contains("; orange computing "), "{said}");
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&wanted));
+    }
+
+    /// A board is away at the first words after a long pause. How long a team waits is counted from when it began to wait, not
+    /// from the last answer.
+    #[test]
+    fn a_conversation_that_rested_for_longer_than_the_timeout_outlives_a_lost_board() {
+        let folder = Folder::new();
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let line =
+            |i: usize, name: &str| format!("{name} 127.80.{high}.{low}:{} 1\n", 9000 + i * 20);
+        fs::write(folder.join("team.txt"), line(0, "desk") + &line(1, "pi")).unwrap();
+        let chat = |options: &[&str]| {
+            let mut command = leap();
+            command.args(["run", "models/demo.bin", "--threads", "1", "--chat", "-n", "30"]);
+            command.args(["--temp", "0"]).args(options);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let said = ["Tell me of a fox.\n", "And then?\n"];
+        let mut alone = chat(&[]);
+        alone.stdin.take().unwrap().write_all(said.concat().as_bytes()).unwrap();
+        let wanted = alone.wait_with_output().unwrap().stdout;
+
+        let pi = worker(&folder, "pi");
+        let file = folder.join("team.txt");
+        let file = file.to_str().unwrap();
+        let mut lead = chat(&["--transport", "udp", "--ring-timeout", "4", "--team", file]);
+        let mut words = lead.stdin.take().unwrap();
+        words.write_all(said[0].as_bytes()).unwrap();
+        // Longer than the timeout.
+        thread::sleep(Duration::from_secs(6));
+        let pid = Pid::from_raw(pi.0.id() as i32);
+        kill(pid, Signal::SIGSTOP).unwrap();
+        words.write_all(said[1].as_bytes()).unwrap();
+        thread::sleep(Duration::from_secs(2));
+        kill(pid, Signal::SIGCONT).unwrap();
+        drop(words);
+        let ended = lead.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{told}");
         assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&wanted));
     }
 }

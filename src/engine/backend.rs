@@ -1,6 +1,5 @@
 //! The runner of an engine's batches: this node alone ([`Local`]), or a group of nodes with it: a
-//! ring
-//! ([`RingMaster`]), or a team that has the whole model ([`TeamAlone`](super::team::TeamAlone)).
+//! ring ([`RingMaster`]), or a team that has the whole model ([`TeamAlone`](super::team::TeamAlone)).
 
 use super::error::StepError;
 use super::own_stage::OwnStage;

@@ -1,6 +1,7 @@
 //! Batches on their way in and out, frame by frame.
 
 use super::{Link, Rows};
+use crate::group::{Agreed, Broken};
 use crate::wire::Dtype;
 use crate::wire::frame::{
     self, Activations, FIGURES_LEN, Frame, FrameSpan, FrameWants, NODES_MAX, SPAN_LEN, Sizes,
@@ -9,10 +10,6 @@ use crate::wire::frame::{
 
 /// What the nodes that a batch has been through say of it.
 pub(super) type Figures = heapless::Vec<WorkFigures, NODES_MAX>;
-
-/// A neighbour sent what no sound node sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken(pub(super) &'static str);
 
 /// The batch being received.
 #[derive(Default)]
@@ -97,36 +94,23 @@ impl Incoming {
         header: &Activations,
         sizes: &Sizes,
     ) -> Result<(), Broken> {
-        if header.n_spans > sizes.max_batch || header.n_rows > sizes.max_batch {
-            return Err(Broken("a batch larger than agreed"));
-        }
+        let agreed = Agreed::from(sizes);
+        agreed.check_counts(header.n_rows, header.n_spans)?;
         self.spans.clear();
         for span in frame.spans() {
             self.spans.push(span.map_err(|_| Broken("a span without meaning"))?);
         }
         if header.n_spans > 0 {
-            check_spans(&self.spans, header.n_rows, sizes)?;
+            let n_rows = agreed.check_spans(&self.spans)?;
+            if n_rows != usize::from(header.n_rows) {
+                return Err(Broken("spans that do not fit their rows"));
+            }
         }
         self.figures.clear();
         // A frame has no more figures than this holds.
         self.figures.extend(frame.figures());
         (self.header, self.received) = (Some(*header), 0);
         Ok(())
-    }
-}
-
-/// Checks that streams and positions exist and the spans have `n_rows` together.
-fn check_spans(spans: &[FrameSpan], n_rows: u16, sizes: &Sizes) -> Result<(), Broken> {
-    let is_sound = |span: &FrameSpan| {
-        let end = u64::from(span.pos) + u64::from(span.n_rows);
-        span.stream < sizes.n_streams && span.n_rows > 0 && end <= u64::from(sizes.ctx_len)
-    };
-    let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
-    let wanted: usize = spans.iter().map(FrameSpan::n_wanted).sum();
-    let fits = rows == usize::from(n_rows) && wanted <= usize::from(sizes.max_logits);
-    match fits && spans.iter().all(is_sound) {
-        true => Ok(()),
-        false => Err(Broken("a batch that does not fit what was agreed")),
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn window(sizes: &Sizes, frame_bytes: usize, n_nodes: usize) -> usize
     (BATCHES_PER_NODE * n_nodes).min(FRAMES_HELD / frames).max(1)
 }
 
-/// Places for results in a ring of which so many batches are under way: theirs, and one that its user has.
+/// Places for results in a ring of which so many batches are under way: one for each, and one that its user has.
 pub(super) fn slots(window: usize) -> usize {
     window + 1
 }
@@ -76,8 +76,8 @@ pub(super) struct Course {
     /// Those whose results are back and have not been taken, the oldest first. There are several only if results
     /// came while no batch was begun.
     done: VecDeque<KeptBatch>,
-    /// Places for results: one for each batch that may be submitted and not taken.
-    n_slots: usize,
+    /// Most batches under way, however many nodes there are.
+    window: usize,
     next_number: u32,
     /// Microseconds from the start of a prompt's batch to its result for each of its rows, as they were lately; 0 if
     /// unknown.
@@ -107,10 +107,15 @@ impl Course {
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
             done: VecDeque::with_capacity(slots(window)),
-            n_slots: slots(window),
+            window,
             next_number: 0,
             row_us: 0.0,
         }
+    }
+
+    /// Most batches under way, however many nodes there are.
+    pub(super) fn window(&self) -> usize {
+        self.window
     }
 
     /// How many are submitted, but for the oldest whose results are back.
@@ -146,7 +151,7 @@ impl Course {
     /// Where there is room for the next results.
     pub(super) fn free_slot(&self) -> usize {
         let is_free = |slot: &usize| self.done.iter().all(|batch| batch.slot != *slot);
-        (0..self.n_slots).find(is_free).expect("no more are submitted than there are slots")
+        (0..slots(self.window)).find(is_free).expect("no more are submitted than there are slots")
     }
 
     /// Spans and ids of the batch to compute.

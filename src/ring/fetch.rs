@@ -1,7 +1,7 @@
 //! Pages that all nodes are to read from their files, on their way round.
 
 use super::Link;
-use super::batch::Broken;
+use crate::group::Broken;
 use crate::wire::frame::{self, Fetch, FetchPage, Frame};
 
 /// Pages of a text's beginning that are to be read.

@@ -5,18 +5,17 @@ mod events;
 mod fetch;
 mod pages;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::batch::{self, Broken, Figures, Incoming, Outgoing};
+use super::batch::{self, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
 use super::error::{misfit, strangers};
-use super::moving::{self, Earlier, Moving, Phase};
+use super::moving::{self, Earlier, Moves};
 use super::options::{MasterOptions, MasterStep};
-use super::pages::{PagesOut, Tables};
-use super::patience::{Patience, Ups};
+use super::pages::PageBook;
 use super::times::Times;
-use super::{Link, NodeLine, Notice, RingError, Rows, Setbacks, Side};
+use super::{Link, Member, NodeLine, Notice, RingError, Rows, Side, Sizes};
+use crate::group::{Broken, Expected, Membership, Moving, Overdue, Phase, Roll, Ups};
 use crate::wire::frame::{
     self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Repr, WorkFigures,
 };
@@ -39,43 +38,64 @@ enum MasterTask {
 /// The master's part of the ring.
 pub(crate) struct Master {
     options: MasterOptions,
-    epoch: u32,
-    phase: Phase,
-    was_open: bool,
+    /// Which epoch it is, who belongs, and what the user has to hear.
+    group: Membership,
+    nodes: Nodes,
+    moves: Moves,
+    course: Course,
+    pages: PageBook,
+    traffic: Traffic,
+    /// Whether whoever submitted batches has to hear that they, and what streams held, are lost.
+    is_lost: bool,
+    polled_us: u64,
+    failure: Option<RingError>,
+    times: Times,
+}
+
+/// The nodes of the ring, as they answered last.
+#[derive(Default)]
+struct Nodes {
+    /// What they say of themselves, the master first; empty before the ring is open.
     lines: Vec<NodeLine>,
     /// What places that are teams say of their boards.
     reports: Vec<BoardsReport>,
-    /// Most batches under way, however many nodes there are.
-    window: usize,
-    /// Which nodes have what the epoch before left, while nothing was computed since.
-    earlier: Option<Earlier>,
-    /// Since when no batch is begun, as the nodes are to get other layers.
-    held_us: Option<u64>,
-    /// Whether all nodes know that the move of this epoch is over; `None` if there was none.
-    all_moved: Option<bool>,
-    /// A frame that goes on to the next node, while it is written.
-    scratch: Vec<u8>,
-    /// Which layers the nodes have, this one first; empty if each has what its own user wants.
+    /// Which layers they have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
-    setbacks: Setbacks,
-    course: Course,
-    tables: Tables,
-    pages_out: PagesOut,
-    /// Whether whoever submitted batches has to hear that they, and what streams held, are lost.
-    is_lost: bool,
-    /// How many pages of those that were to be read all nodes have read.
-    found: Option<usize>,
+    /// Whether the ring is opened as somebody asked for other layers, who has to hear that a node does not take its part.
+    is_asked: bool,
+}
+
+/// What is on its way in and out.
+struct Traffic {
     work: MasterTask,
     incoming: Incoming,
     outgoing: Outgoing,
-    patience: Patience,
-    polled_us: u64,
-    reopened_us: Option<u64>,
-    failure: Option<RingError>,
-    /// Whether the ring is opened as somebody asked for other layers, who has to hear that a node does not take its part.
-    is_asked: bool,
-    notices: VecDeque<Notice>,
-    times: Times,
+    /// A frame that goes on to the next node, while it is written.
+    scratch: Vec<u8>,
+}
+
+impl Traffic {
+    fn new(sizes: &Sizes) -> Traffic {
+        let (mut incoming, mut outgoing) = (Incoming::default(), Outgoing::default());
+        incoming.reserve(sizes);
+        outgoing.reserve(sizes);
+        let scratch = vec![0; frame::HEADER_LEN + moving::KV_BYTES];
+        Traffic { work: MasterTask::Nothing, incoming, outgoing, scratch }
+    }
+
+    /// Drops what has come of batches and what has not been sent.
+    fn clear(&mut self) {
+        self.incoming.clear();
+        self.outgoing.clear();
+        self.work = MasterTask::Nothing;
+    }
+}
+
+/// Those of `members` that may be in a ring of `n_nodes`, as they are known before they answer.
+fn roll(members: &[Member], n_nodes: usize) -> Roll {
+    let expected =
+        |member: &Member| Expected { name: member.name.clone(), at: member.address.to_string() };
+    Roll::new(members.iter().map(expected).collect(), n_nodes)
 }
 
 impl Master {
@@ -88,38 +108,20 @@ impl Master {
         let sizes = options.sizes;
         assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
         let window = course::window(&sizes, options.frame_bytes, options.n_nodes);
+        let roll = roll(&members, options.n_nodes);
         let mut master = Master {
-            epoch: options.epoch,
-            phase: Phase::Opening(0),
-            was_open: false,
-            lines: Vec::new(),
-            reports: Vec::new(),
-            window,
-            earlier: None,
-            held_us: None,
-            all_moved: None,
-            scratch: vec![0; frame::HEADER_LEN + moving::KV_BYTES],
-            assigned: Vec::new(),
-            setbacks: Setbacks::default(),
+            group: Membership::new(options.epoch, roll, options.timeout_us),
+            nodes: Nodes::default(),
+            moves: Moves::default(),
             course: Course::new(&sizes, window),
-            tables: Tables::new(&sizes),
-            pages_out: PagesOut::new(),
+            pages: PageBook::new(&sizes),
+            traffic: Traffic::new(&sizes),
             is_lost: false,
-            found: None,
-            work: MasterTask::Nothing,
-            incoming: Incoming::default(),
-            outgoing: Outgoing::default(),
-            patience: Patience::new(members, options.n_nodes, options.timeout_us),
             polled_us: 0,
-            reopened_us: None,
             failure: None,
-            is_asked: false,
-            notices: VecDeque::with_capacity(16),
             times: Times::default(),
             options,
         };
-        master.incoming.reserve(&sizes);
-        master.outgoing.reserve(&sizes);
         master.start_times();
         master
     }
@@ -131,47 +133,48 @@ impl Master {
 
     /// Whether another batch may be begun.
     fn may_begin(&self) -> bool {
-        self.held_us.is_none() && self.course.n_sent() < self.window()
+        self.moves.held_us.is_none() && self.course.n_sent() < self.window()
     }
 
     /// Batches that may be under way among the nodes that there are.
     fn window(&self) -> usize {
-        match self.lines.len() {
-            0 => self.window,
-            n => self.window.min(BATCHES_PER_NODE * n),
+        let window = self.course.window();
+        match self.nodes.lines.len() {
+            0 => window,
+            n => window.min(BATCHES_PER_NODE * n),
         }
     }
 
     /// Whether a batch waits to be begun, and could be.
     pub(crate) fn is_eager(&self) -> bool {
-        self.work != MasterTask::Nothing || (self.course.is_behind() && self.may_begin())
+        self.traffic.work != MasterTask::Nothing || (self.course.is_behind() && self.may_begin())
     }
 
     /// Whether the ring is complete.
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        self.group.is_open()
     }
 
     /// Whether more than results may come.
     fn is_opening(&self) -> bool {
-        !self.is_open() || self.all_moved == Some(false)
+        !self.is_open() || self.moves.all_moved == Some(false)
     }
 
     /// Whether frames are taken: results one at a time while batches are begun, all while the nodes are to get other layers.
     fn is_listening(&self) -> bool {
-        !self.course.is_done() || self.is_opening() || self.held_us.is_some()
+        !self.course.is_done() || self.is_opening() || self.moves.held_us.is_some()
     }
 
     /// Whether all batches that were begun have been round.
     fn is_still(&self) -> bool {
-        let is_idle = self.work == MasterTask::Nothing && self.course.n_sent() == 0;
-        is_idle && !self.pages_out.has_copies()
+        let is_idle = self.traffic.work == MasterTask::Nothing && self.course.n_sent() == 0;
+        is_idle && !self.pages.out.has_copies()
     }
 
     /// What this node had stored is lost: the ring is opened anew, and all is lost.
     pub(crate) fn begin_anew(&mut self) {
-        self.earlier = None;
-        self.setbacks.failures += 1;
+        self.moves.earlier = None;
+        self.group.setbacks.failures += 1;
         self.reopen(self.polled_us);
     }
 
@@ -179,21 +182,21 @@ impl Master {
     /// they had been taken, unless that is lost.
     pub(crate) fn forget_pending(&mut self) {
         self.course.forget();
-        if self.work == MasterTask::Computing {
+        if self.traffic.work == MasterTask::Computing {
             // Nobody is going to say that it was computed.
             self.course.take_back();
-            self.work = MasterTask::Nothing;
+            self.traffic.work = MasterTask::Nothing;
         }
     }
 
     /// The nodes as they told of themselves; empty before the ring is open.
     pub(crate) fn lines(&self) -> &[NodeLine] {
-        &self.lines
+        &self.nodes.lines
     }
 
     /// The next thing to tell the user.
     pub(crate) fn notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+        self.group.notice()
     }
 
     /// Where time went since [`Master::start_times`].
@@ -217,7 +220,7 @@ impl Master {
         pages: (&[FrameKeep], &[FramePage]),
     ) {
         // A ring that has become smaller meanwhile takes what was promised.
-        assert!(self.course.n_submitted() < self.window);
+        assert!(self.course.n_submitted() < self.course.window());
         let rows: usize = spans.iter().map(|span| usize::from(span.n_rows)).sum();
         assert_eq!(rows, tokens.len());
         assert!(rows <= usize::from(self.options.sizes.max_batch));
@@ -229,7 +232,7 @@ impl Master {
 
     /// The epoch of the batch to compute.
     pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
+        self.group.epoch()
     }
 
     /// What to compute, or whose results are back: the spans of the batch.
@@ -247,10 +250,10 @@ impl Master {
         let Some(sent) = self.course.last_sent() else { return };
         let figures = Figures::from_iter([own]);
         // In a ring of one it is the last node, too.
-        let is_last = self.lines.len() == 1;
+        let is_last = self.nodes.lines.len() == 1;
         let (spans, _) = self.course.current();
-        self.outgoing.begin((self.epoch, sent.number), spans, &figures, is_last);
-        self.work = MasterTask::Sending;
+        self.traffic.outgoing.begin((self.group.epoch(), sent.number), spans, &figures, is_last);
+        self.traffic.work = MasterTask::Sending;
     }
 
     /// Which of the rows that were put are the results of [`MasterStep::Done`]: the first of them.
@@ -260,7 +263,7 @@ impl Master {
 
     /// So many rows are put at most.
     pub(crate) fn n_result_rows(&self) -> usize {
-        course::slots(self.window) * usize::from(self.options.sizes.max_logits)
+        course::slots(self.course.window()) * usize::from(self.options.sizes.max_logits)
     }
 
     /// The results of [`MasterStep::Done`] have been taken.
@@ -271,7 +274,7 @@ impl Master {
     /// Tells the other nodes that the master goes; best effort.
     pub(crate) fn close(&mut self, link: &mut impl Link) {
         if let Some(out) = link.reserve()
-            && let Some(bytes) = frame::emit_close(self.epoch, out)
+            && let Some(bytes) = frame::emit_close(self.group.epoch(), out)
         {
             link.commit(bytes);
         }
@@ -286,8 +289,8 @@ impl Master {
     ) -> MasterStep {
         let pause_us = now.saturating_sub(std::mem::replace(&mut self.polled_us, now));
         if pause_us > PAUSE_US {
-            self.patience.pause(pause_us);
-            self.held_us = self.held_us.map(|since| since + pause_us);
+            self.group.pause(pause_us);
+            self.moves.held_us = self.moves.held_us.map(|since| since + pause_us);
         }
         self.take_events(now, link);
         while self.is_listening() && self.receive(now, link, rows) {}
@@ -298,32 +301,32 @@ impl Master {
             self.is_lost = false;
             return MasterStep::Lost;
         }
-        let are_pages_told = self.is_open() && self.pages_out.send(self.epoch, link);
+        let are_pages_told = self.is_open() && self.pages.out.send(self.group.epoch(), link);
         let is_sent = are_pages_told
-            && match self.work {
-                MasterTask::Sending => self.outgoing.send(&self.options.sizes, link, rows),
+            && match self.traffic.work {
+                MasterTask::Sending => self.traffic.outgoing.send(&self.options.sizes, link, rows),
                 MasterTask::Fetching(n_found) => self.send_fetch(n_found, link),
                 MasterTask::Nothing | MasterTask::Computing => false,
             };
         if is_sent {
-            self.work = MasterTask::Nothing;
+            self.traffic.work = MasterTask::Nothing;
         }
-        match self.phase {
+        match self.group.phase {
             Phase::Opening(at) => self.open(now, at, link),
             Phase::Moving(..) => self.move_on(now, link, rows),
             Phase::Open if self.course.is_done() => return MasterStep::Done,
             Phase::Open => {
-                let is_free = self.work == MasterTask::Nothing && self.may_begin();
+                let is_free = self.traffic.work == MasterTask::Nothing && self.may_begin();
                 if is_free && self.course.begin_next(now) {
                     self.change_pages(rows);
-                    self.work = MasterTask::Computing;
+                    self.traffic.work = MasterTask::Computing;
                     return match self.course.fetch() {
                         None => MasterStep::Compute,
                         Some(_) => MasterStep::Fetch,
                     };
                 }
                 if self.course.n_sent() == 0 {
-                    self.patience.rest(now);
+                    self.group.rest(now);
                 }
             }
         }
@@ -334,28 +337,23 @@ impl Master {
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         self.course.heap_bytes()
-            + self.tables.heap_bytes()
-            + self.pages_out.heap_bytes()
-            + self.notices.capacity() * size_of::<Notice>()
-            + self.lines.capacity() * size_of::<NodeLine>()
-            + self.incoming.heap_bytes()
-            + self.outgoing.heap_bytes()
+            + self.pages.heap_bytes()
+            + self.group.heap_bytes()
+            + self.nodes.lines.capacity() * size_of::<NodeLine>()
+            + self.traffic.incoming.heap_bytes()
+            + self.traffic.outgoing.heap_bytes()
     }
 
     /// There is nothing to do but to take results that are there; says so for as long as patience lasts.
     fn wait(&mut self, now: u64, link: &mut impl Link) -> MasterStep {
-        let ups = match self.phase {
-            Phase::Opening(_) => {
-                Some(Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) })
-            }
-            Phase::Moving(..) | Phase::Open => None,
-        };
-        if let Some(error) = self.patience.failure(now, ups) {
-            return MasterStep::Failed(error);
+        let ups = self
+            .group
+            .is_opening()
+            .then(|| Ups { next: link.is_up(Side::Next), prev: link.is_up(Side::Prev) });
+        if let Some(Overdue { seconds, what }) = self.group.failure(now, ups) {
+            return MasterStep::Failed(RingError::Timeout { seconds, what });
         }
-        if let Some(notice) = self.patience.notice(now, ups) {
-            self.tell(notice);
-        }
+        self.group.look(now, ups);
         if self.course.is_done() { MasterStep::Done } else { MasterStep::Idle }
     }
 
@@ -365,54 +363,38 @@ impl Master {
         }
         let line = super::with_link(self.options.line.clone(), link);
         let Some(out) = link.reserve() else { return };
-        let epochs = (self.epoch, self.earlier.as_ref().map(Earlier::epoch));
-        let bytes = frame::emit_open(epochs, &self.options.sizes, &self.assigned, &[line], out);
+        let epochs = (self.group.epoch(), self.moves.earlier.as_ref().map(Earlier::epoch));
+        let bytes =
+            frame::emit_open(epochs, &self.options.sizes, &self.nodes.assigned, &[line], out);
         link.commit(bytes.expect("a ring's shares and a line fit a frame"));
-        self.phase = Phase::Opening(now + OPEN_EVERY_US);
-    }
-
-    fn tell(&mut self, notice: Notice) {
-        if self.notices.len() == self.notices.capacity() {
-            self.notices.pop_front();
-        }
-        if self.notices.back() != Some(&notice) {
-            self.notices.push_back(notice);
-        }
+        self.group.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
 
     /// A link lost frames: everything since the last OPEN is lost.
     fn reset(&mut self, now: u64, name: String) {
-        if matches!(self.phase, Phase::Open) {
+        if self.group.is_open() {
             self.trouble(&name);
-            self.tell(Notice::Reset(name));
+            self.group.tell(Notice::Reset(name));
         }
         self.reopen(now);
     }
 
     fn reopen(&mut self, now: u64) {
-        if !matches!(self.phase, Phase::Opening(_)) {
-            self.earlier = None;
+        if !self.group.is_opening() {
+            self.moves.earlier = None;
         }
         self.restart(now);
     }
 
     fn restart(&mut self, now: u64) {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.patience.reopened(now);
-        // A ring that breaks at once again is not opened in a frenzy.
-        let is_recent = self.reopened_us.is_some_and(|at| now < at + OPEN_EVERY_US);
-        self.phase = Phase::Opening(if is_recent { now + OPEN_EVERY_US } else { now });
-        self.setbacks.openings_put_off += u64::from(is_recent);
-        self.reopened_us = Some(now);
-        self.all_moved = None;
-        self.setbacks.batches_lost += self.course.restart() as u64;
-        if self.earlier.is_none() {
+        self.group.restart(now, OPEN_EVERY_US);
+        self.moves.all_moved = None;
+        self.group.setbacks.batches_lost += self.course.restart() as u64;
+        if self.moves.earlier.is_none() {
             self.lose();
         }
-        self.pages_out.clear();
-        self.incoming.clear();
-        self.outgoing.clear();
-        self.work = MasterTask::Nothing;
+        self.pages.out.clear();
+        self.traffic.clear();
     }
 
     /// Handles the oldest frame; `false` if there is none.
@@ -427,7 +409,7 @@ impl Master {
             Ok((_, frame)) => self.take(now, &frame, rows).map(|()| false),
         };
         if let Ok(true) = heard {
-            let copy = &mut self.scratch[..bytes.len()];
+            let copy = &mut self.traffic.scratch[..bytes.len()];
             copy.copy_from_slice(bytes);
             if !moving::forward(copy, link) {
                 return false;
@@ -435,7 +417,7 @@ impl Master {
         }
         link.release();
         if let Err(Broken(what)) = heard {
-            self.tell(Notice::Broken(what));
+            self.group.tell(Notice::Broken(what));
             self.trouble("the last node");
             self.reopen(now);
         }
@@ -444,27 +426,29 @@ impl Master {
 
     fn take(&mut self, now: u64, frame: &Frame<'_>, rows: &mut impl Rows) -> Result<(), Broken> {
         match frame.repr() {
-            Repr::Open { epoch, .. } if epoch == self.epoch => self.opened(now, frame),
-            Repr::Activations(header) if header.epoch == self.epoch => {
+            Repr::Open { epoch, .. } if epoch == self.group.epoch() => self.opened(now, frame),
+            Repr::Activations(header) if header.epoch == self.group.epoch() => {
                 self.result(now, frame, &header, rows)
             }
             Repr::Down { reason, .. } if reason.is_repeated() => {
-                self.patience.hear(now, &frame.name(), reason);
+                self.group.hear(now, &frame.name(), reason);
                 Ok(())
             }
-            Repr::Down { epoch, reason } if epoch == self.epoch => {
+            Repr::Down { epoch, reason } if epoch == self.group.epoch() => {
                 self.down(now, &frame.name(), reason);
                 Ok(())
             }
             Repr::Moved { epoch, is_over: false } if self.sees_move(epoch, now) => {
-                self.phase.end_waiting();
+                self.group.phase.end_waiting();
                 Ok(())
             }
-            Repr::Moved { epoch, is_over: true } if epoch == self.epoch => {
-                self.all_moved = self.all_moved.map(|_| true);
+            Repr::Moved { epoch, is_over: true } if epoch == self.group.epoch() => {
+                self.moves.all_moved = self.moves.all_moved.map(|_| true);
                 Ok(())
             }
-            Repr::Fetch(fetch) if fetch.epoch == self.epoch => self.heard_found(now, &fetch),
+            Repr::Fetch(fetch) if fetch.epoch == self.group.epoch() => {
+                self.heard_found(now, &fetch)
+            }
             Repr::Boards(_) => {
                 frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
                 Ok(())
@@ -476,30 +460,31 @@ impl Master {
 
     /// OPEN has been round.
     fn opened(&mut self, now: u64, frame: &Frame<'_>) -> Result<(), Broken> {
-        if !matches!(self.phase, Phase::Opening(_)) {
+        if !self.group.is_opening() {
             return Ok(());
         }
         let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let lines = lines.map_err(|_| Broken("a line without meaning"))?;
         let MasterOptions { n_nodes, n_layers, .. } = self.options;
-        if let Some(what) = strangers(&lines, &self.assigned) {
+        if let Some(what) = strangers(&lines, &self.nodes.assigned) {
             // They go, or are told: it is asked again.
-            if self.patience.refuse(what.clone()) {
-                self.tell(Notice::Refused(what));
+            if self.group.refuse(what.clone()) {
+                self.group.tell(Notice::Refused(what));
             }
             return Ok(());
         }
-        if let Some(error) = misfit(&lines, &self.assigned, n_nodes, n_layers) {
+        if let Some(error) = misfit(&lines, &self.nodes.assigned, n_nodes, n_layers) {
             self.does_not_fit(error);
             return Ok(());
         }
-        (self.lines, self.failure, self.is_asked) = (lines, None, false);
-        self.patience.opened(now);
-        match self.earlier.take().is_some_and(|earlier| earlier.is_kept_by(&self.lines)) {
+        (self.nodes.lines, self.failure, self.nodes.is_asked) = (lines, None, false);
+        self.group.opened(now);
+        let earlier = self.moves.earlier.take();
+        match earlier.is_some_and(|earlier| earlier.is_kept_by(&self.nodes.lines)) {
             true => {
-                log::debug!("epoch {}: what layers have stored moves", self.epoch);
-                self.phase = Phase::moving(now, self.course.again_us(self.lines.len()));
-                self.all_moved = Some(false);
+                log::debug!("epoch {}: what layers have stored moves", self.group.epoch());
+                self.group.phase = Phase::moving(now, self.course.again_us(self.nodes.lines.len()));
+                self.moves.all_moved = Some(false);
             }
             false => {
                 self.lose();
@@ -511,28 +496,29 @@ impl Master {
 
     /// Batches flow from now on.
     fn begin(&mut self, now: u64) {
-        self.phase = Phase::Open;
-        log::debug!("epoch {} is open at {now} us", self.epoch);
+        log::debug!("epoch {} is open at {now} us", self.group.epoch());
         self.times.reopen();
-        self.tell(Notice::Opened { again: self.was_open });
-        self.was_open = true;
+        let again = self.group.begin();
+        self.group.tell(Notice::Opened { again });
     }
 
     /// What layers have stored goes to the nodes that have them now.
     fn move_on(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) {
-        let Phase::Moving(moving, patience) = &self.phase else { return };
+        let Phase::Moving(moving, patience) = &self.group.phase else { return };
         match moving {
-            Moving::Sending if moving::send(self.epoch, link, rows) => self.phase.sent(now),
+            Moving::Sending if moving::send(self.group.epoch(), link, rows) => {
+                self.group.phase.sent(now)
+            }
             _ if patience.is_over(now) => {
-                self.setbacks.moves_given_up += 1;
+                self.group.setbacks.moves_given_up += 1;
                 self.reopen(now);
             }
             Moving::Sending | Moving::Waiting => {}
             Moving::Ending => {
                 let Some(out) = link.reserve() else { return };
-                let bytes = frame::emit_moved(self.epoch, true, out);
+                let bytes = frame::emit_moved(self.group.epoch(), true, out);
                 link.commit(bytes.expect("a header fits a frame"));
-                rows.moved(self.epoch, &self.options.sizes);
+                rows.moved(self.group.epoch(), &self.options.sizes);
                 self.tell_tables(rows);
                 self.begin(now);
             }
@@ -541,9 +527,9 @@ impl Master {
 
     /// Whether something of this epoch's move has been seen.
     fn sees_move(&mut self, epoch: u32, now: u64) -> bool {
-        let is_seen = epoch == self.epoch && self.phase.see(now);
+        let is_seen = epoch == self.group.epoch() && self.group.phase.see(now);
         if is_seen {
-            self.patience.rest(now);
+            self.group.rest(now);
         }
         is_seen
     }
@@ -564,8 +550,8 @@ impl Master {
             return Err(Broken("a result of another batch"));
         }
         let sizes = &self.options.sizes;
-        self.incoming.put_from(self.course.free_slot() * usize::from(sizes.max_logits));
-        if self.incoming.take(frame, header, sizes, rows)? {
+        self.traffic.incoming.put_from(self.course.free_slot() * usize::from(sizes.max_logits));
+        if self.traffic.incoming.take(frame, header, sizes, rows)? {
             self.complete(now);
         }
         Ok(())
@@ -573,21 +559,20 @@ impl Master {
 
     /// The oldest batch is answered.
     fn complete(&mut self, now: u64) {
-        let slot = self.incoming.first_row() / usize::from(self.options.sizes.max_logits).max(1);
+        let slot =
+            self.traffic.incoming.first_row() / usize::from(self.options.sizes.max_logits).max(1);
         let Some((sent, is_again)) = self.course.answered(now, slot) else { return };
         if is_again && !sent.is_fetch {
-            return self.patience.replayed(now, sent.n_rows);
+            return self.group.replayed(now, sent.n_rows);
         }
-        if let Some(notice) = self.patience.answered(now) {
-            self.tell(notice);
-        }
+        self.group.answered(now);
         if sent.is_fetch {
             // A forgotten FETCH reports no result.
-            self.found = self.found.filter(|_| !is_again);
+            self.pages.found = self.pages.found.filter(|_| !is_again);
             return;
         }
         let lap_us = now.saturating_sub(sent.begun_us);
         let n_decoded = sent.is_decoding.then_some(sent.n_rows);
-        self.times.add(now, lap_us, &self.incoming.figures, n_decoded);
+        self.times.add(now, lap_us, &self.traffic.incoming.figures, n_decoded);
     }
 }

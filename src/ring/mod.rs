@@ -38,9 +38,7 @@ mod master;
 mod moving;
 mod options;
 mod pages;
-mod patience;
 pub(crate) mod plan;
-mod setbacks;
 mod team_file;
 mod times;
 mod topology;
@@ -51,11 +49,11 @@ mod hostile;
 #[cfg(test)]
 mod simulation;
 
-use std::ops::Range;
-
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status};
 
+pub(crate) use crate::group::Notice;
+pub use crate::group::Setbacks;
 pub use address::Address;
 pub(crate) use batch::{fits, token_bytes};
 pub(crate) use error::RingError;
@@ -65,7 +63,6 @@ pub(crate) use held::{KvPart, KvParts};
 pub(crate) use hop::Hop;
 pub(crate) use master::Master;
 pub(crate) use options::{MasterOptions, MasterStep};
-pub use setbacks::Setbacks;
 pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;
 pub use topology::Member;
@@ -158,64 +155,6 @@ pub(crate) trait Rows {
 
     /// Ends a move of KV; see [`Held::moved`].
     fn moved(&mut self, epoch: u32, sizes: &Sizes);
-}
-
-/// What a node says to its user, once for each change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// The ring is complete; `again` after it was broken, or its nodes have got other layers.
-    Opened {
-        /// Whether it was complete before.
-        again: bool,
-    },
-    /// Nothing is heard of this node.
-    Silent(String),
-    /// It is heard again, and nothing was lost.
-    Back(String),
-    /// It began anew, and what was on its way is lost.
-    Reset(String),
-    /// This node has lost what it had stored, and begins anew.
-    Anew(String),
-    /// This node has taken other layers.
-    Took {
-        /// These.
-        layers: Range<u32>,
-        /// Matrices that were packed for it.
-        packed: usize,
-        /// Matrices that had been packed before.
-        reused: usize,
-    },
-    /// The master ended its work.
-    MasterLeft,
-    /// A neighbour sent what makes no sense.
-    Broken(&'static str),
-    /// Someone does not fit: who, and why.
-    Refused(String),
-    /// What the carrier of the links says.
-    Carrier(String),
-    /// The ring is not complete.
-    Waiting {
-        /// The nodes that are missing, in words.
-        what: String,
-        /// Names of those of which that is known.
-        missing: Vec<String>,
-    },
-    /// This node cannot take its part, and why.
-    Unfit {
-        /// Its name.
-        name: String,
-        /// Why, and what to do.
-        why: String,
-    },
-    /// The oldest batch is not answered.
-    Stalled {
-        /// Since when.
-        seconds: u64,
-        /// Where it is, as far as that is known.
-        what: String,
-    },
-    /// It is answered now.
-    GoesOn,
 }
 
 /// `line` with what is known of the link to the next node.

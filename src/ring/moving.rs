@@ -1,84 +1,22 @@
 //! What layers have stored on its way to the nodes that have them now.
 
-use super::batch::Broken;
 use super::{Link, Rows, Sizes};
+use crate::group::Broken;
 use crate::wire::frame::{self, HEADER_LEN, KvPiece, NodeLine, Streams};
 use crate::wire::hello::Name;
 
 /// Most bytes of keys and values in a frame.
 pub(super) const KV_BYTES: usize = 32 << 10;
 
-/// A move of which the master sees nothing for so long is given up, and all is computed again.
-const UNSEEN_MAX_US: u64 = 30_000_000;
-/// So long a move may take in any case.
-const MOVE_MIN_US: u64 = 200_000;
-
-/// Where a ring is, as its master sees it.
-pub(super) enum Phase {
-    /// OPEN goes out next at this time.
-    Opening(u64),
-    /// What layers have stored moves.
-    Moving(Moving, Patience),
-    /// Batches flow.
-    Open,
-}
-
-/// How long a move goes on.
-pub(super) struct Patience {
-    /// Nothing of it has been seen since this time.
-    seen_us: u64,
-    /// Then all could have been computed again.
-    end_us: u64,
-}
-
-impl Patience {
-    /// Whether it is better to compute all again: nothing moves, or too slowly. Which of both is quicker is not known
-    /// beforehand, as nobody has measured the wires; who gives up the one when the other would have been done takes
-    /// at most twice as long as the better of them.
-    pub(super) fn is_over(&self, now: u64) -> bool {
-        now > self.end_us || now > self.seen_us.saturating_add(UNSEEN_MAX_US)
-    }
-}
-
-impl Phase {
-    /// A move that begins, of what could be computed again in so long, if that is known.
-    pub(super) fn moving(now: u64, again_us: Option<u64>) -> Phase {
-        let limit = again_us.map_or(u64::MAX, |us| us.max(MOVE_MIN_US));
-        let patience = Patience { seen_us: now, end_us: now.saturating_add(limit) };
-        Phase::Moving(Moving::Sending, patience)
-    }
-
-    /// Something of a move is seen; `false` if there is none.
-    pub(super) fn see(&mut self, now: u64) -> bool {
-        let Phase::Moving(_, patience) = self else { return false };
-        patience.seen_us = now;
-        true
-    }
-
-    /// The master has sent its part.
-    pub(super) fn sent(&mut self, now: u64) {
-        if let Phase::Moving(moving, patience) = self {
-            (*moving, patience.seen_us) = (Moving::Waiting, now);
-        }
-    }
-
-    /// MOVED is back.
-    pub(super) fn end_waiting(&mut self) {
-        if let Phase::Moving(moving @ Moving::Waiting, _) = self {
-            *moving = Moving::Ending;
-        }
-    }
-}
-
-/// Where a move is, as its master sees it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moving {
-    /// The master sends what its former layers have stored.
-    Sending,
-    /// The other nodes do.
-    Waiting,
-    /// All is on its way, and the nodes are to be told.
-    Ending,
+/// What a master knows of the layers that move, and have moved.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Which nodes have what the epoch before left, while nothing was computed since.
+    pub(super) earlier: Option<Earlier>,
+    /// Since when no batch is begun, as the nodes are to get other layers.
+    pub(super) held_us: Option<u64>,
+    /// Whether all nodes know that the move of this epoch is over; `None` if there was none.
+    pub(super) all_moved: Option<bool>,
 }
 
 /// The nodes with layers of an epoch that is over, all of whose batches have been round.
@@ -152,35 +90,5 @@ pub(super) fn forward(frame: &[u8], link: &mut impl Link) -> bool {
             link.leave();
             false
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn is_over(phase: &Phase, now: u64) -> bool {
-        let Phase::Moving(_, patience) = phase else { panic!("no move") };
-        patience.is_over(now)
-    }
-
-    #[test]
-    fn a_move_is_given_up_when_all_could_have_been_computed_again() {
-        let second = 1_000_000;
-        let mut phase = Phase::moving(5 * second, Some(60 * second));
-        assert!(phase.see(40 * second));
-        phase.sent(60 * second);
-        assert!(!is_over(&phase, 65 * second) && is_over(&phase, 65 * second + 1));
-        // What is soon computed again is moved all the same if that is quick, too.
-        assert!(!is_over(&Phase::moving(0, Some(1)), MOVE_MIN_US));
-    }
-
-    #[test]
-    fn a_move_that_stands_still_is_given_up() {
-        let mut phase = Phase::moving(0, None);
-        assert!(!is_over(&phase, UNSEEN_MAX_US) && is_over(&phase, UNSEEN_MAX_US + 1));
-        assert!(phase.see(UNSEEN_MAX_US));
-        assert!(!is_over(&phase, 2 * UNSEEN_MAX_US));
-        assert!(!Phase::Open.see(0));
     }
 }

@@ -9,6 +9,27 @@ use crate::wire::frame::{self, FrameKeep, FramePage, FramePair};
 /// Pages that there are and that change at a time, where texts are short.
 pub(super) const PAGES_OFTEN: usize = 8;
 
+/// The pages that a master knows of.
+pub(super) struct PageBook {
+    pub(super) tables: Tables,
+    pub(super) out: PagesOut,
+    /// How many pages of those that were to be read all nodes have read.
+    pub(super) found: Option<usize>,
+}
+
+impl PageBook {
+    /// None yet.
+    pub(super) fn new(sizes: &Sizes) -> PageBook {
+        PageBook { tables: Tables::new(sizes), out: PagesOut::new(), found: None }
+    }
+
+    /// Bytes that it keeps on the heap.
+    #[cfg(test)]
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.tables.heap_bytes() + self.out.heap_bytes()
+    }
+}
+
 /// The streams' tables, as the batches begun so far have them.
 pub(super) struct Tables {
     /// By stream.

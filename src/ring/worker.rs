@@ -2,22 +2,20 @@
 
 mod fetch;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::batch::{self, Broken, Incoming, Outgoing};
+use super::batch::{self, Incoming, Outgoing};
 use super::error::refusal;
 use super::fetch::PagesToRead;
 use super::moving;
 use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
+use crate::group::{Broken, Every, MISSING_EVERY_US, Notices};
 use crate::wire::frame::{
     self, ASSIGNED_LEN, Activations, BoardsReport, Frame, FrameSpan, HEADER_LEN, KvPiece, LINE_LEN,
     NODES_MAX, Repr, WorkFigures,
 };
 use crate::wire::{Dtype, KvType};
 
-/// How often the master is told that the node before is missing.
-const MISSING_EVERY_US: u64 = 1_000_000;
 /// How often it is told what a place that is a team does.
 const REPORTED_EVERY_US: u64 = 500_000;
 /// Bytes of the longest frame that goes on to the next node as it came.
@@ -72,38 +70,59 @@ enum WorkerTask {
 
 /// A worker's part of the ring.
 pub(crate) struct Worker {
-    line: NodeLine,
-    /// The layers that its user wants it to have.
-    wish: Option<Range<u32>>,
-    is_last: bool,
-    dim: u32,
-    n_layers: u32,
-    frame_bytes: usize,
+    own: Own,
+    model: ModelSize,
     opening: Option<Opening>,
     /// Why it could not get ready, once it has been told.
     refusal: Option<String>,
     /// The epoch and what was agreed for it.
     epoch: Option<(u32, Sizes)>,
+    traffic: Traffic,
+    /// Pages that are to be read, and how many have been.
+    fetch: (PagesToRead, usize),
+    says: Says,
+    notices: Notices,
+}
+
+/// What a worker is.
+struct Own {
+    line: NodeLine,
+    /// The layers that its user wants it to have.
+    wish: Option<Range<u32>>,
+    is_last: bool,
+}
+
+/// What the ring's model needs of frames.
+struct ModelSize {
+    dim: u32,
+    n_layers: u32,
+    frame_bytes: usize,
+}
+
+/// What is on its way in and out.
+struct Traffic {
     work: WorkerTask,
     /// Epoch and number of the batch being computed or sent, and what was agreed for it.
     batch: (u32, u32, Sizes),
     incoming: Incoming,
     outgoing: Outgoing,
-    /// Pages that are to be read, and how many have been.
-    fetch: (PagesToRead, usize),
-    /// What the master has to hear of the node before this one.
+    /// A frame that goes on to the next node, while it is written.
+    scratch: Vec<u8>,
+}
+
+/// What the master is to hear of this node and the one before it.
+#[derive(Default)]
+struct Says {
+    /// What became of the node before, in this epoch.
     down: Option<(u32, Reason)>,
     /// The epoch that was not begun here, and of which a batch came nevertheless.
     stray_epoch: Option<u32>,
     is_prev_silent: bool,
     /// When the master is told again that the node before is missing.
-    missing_at: u64,
-    /// What the master is to hear of this node's boards, and when it may hear of them again.
+    missing: Every,
+    /// What this node's boards do, and when the master may hear of them again.
     report: Option<BoardsReport>,
-    report_at: u64,
-    /// A frame that goes on to the next node, while it is written.
-    scratch: Vec<u8>,
-    notices: VecDeque<Notice>,
+    reported: Every,
 }
 
 impl Worker {
@@ -125,70 +144,64 @@ impl Worker {
             dim,
         };
         Worker {
-            is_last: line.layers.end == n_layers,
-            line,
-            wish,
-            dim,
-            n_layers,
-            frame_bytes,
+            own: Own { is_last: line.layers.end == n_layers, line, wish },
+            model: ModelSize { dim, n_layers, frame_bytes },
             opening: None,
             refusal: None,
             epoch: None,
-            work: WorkerTask::Receiving,
-            batch: (0, 0, nothing),
-            incoming: Incoming::default(),
-            outgoing: Outgoing::default(),
+            traffic: Traffic {
+                work: WorkerTask::Receiving,
+                batch: (0, 0, nothing),
+                incoming: Incoming::default(),
+                outgoing: Outgoing::default(),
+                scratch: vec![0; SCRATCH],
+            },
             fetch: Default::default(),
-            down: None,
-            stray_epoch: None,
-            is_prev_silent: false,
-            missing_at: 0,
-            report: None,
-            report_at: 0,
-            scratch: vec![0; SCRATCH],
-            notices: VecDeque::with_capacity(16),
+            says: Says::default(),
+            notices: Notices::new(),
         }
     }
 
     /// The next thing to tell the user.
     pub(crate) fn notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
+        self.notices.next()
     }
 
     /// The batch that [`WorkerStep::Compute`] asked for cannot be computed, and what was stored before is of no use.
     pub(crate) fn discard(&mut self) {
-        self.work = WorkerTask::Receiving;
+        self.traffic.work = WorkerTask::Receiving;
         self.lose_epoch(Reason::Lost);
     }
 
     /// Whether the master is to hear again what this node's boards do, if it is a team.
     pub(crate) fn is_report_due(&self, now: u64) -> bool {
-        now >= self.report_at
+        self.says.reported.is_due(now)
     }
 
     /// It does, as soon as that can be sent.
     pub(crate) fn report(&mut self, now: u64, report: BoardsReport) {
-        (self.report, self.report_at) = (Some(report), now + REPORTED_EVERY_US);
+        self.says.report = Some(report);
+        self.says.reported.said(now, REPORTED_EVERY_US);
     }
 
     /// The epoch of the batch that [`WorkerStep::Compute`] asks for, and what was agreed for it.
     pub(crate) fn epoch(&self) -> (u32, Sizes) {
-        (self.batch.0, self.batch.2)
+        (self.traffic.batch.0, self.traffic.batch.2)
     }
 
     /// Which rows to compute.
     pub(crate) fn spans(&self) -> &[FrameSpan] {
-        &self.incoming.spans
+        &self.traffic.incoming.spans
     }
 
     /// The batch that [`WorkerStep::Compute`] asked for has been computed, as `own` tells.
     pub(crate) fn computed(&mut self, own: WorkFigures) {
-        let (epoch, number, _) = self.batch;
+        let (epoch, number, _) = self.traffic.batch;
         // A batch with figures of a whole ring loses one; it is not from a sound node.
-        let _ = self.incoming.figures.push(own);
-        let Incoming { spans, figures, .. } = &self.incoming;
-        self.outgoing.begin((epoch, number), spans, figures, self.is_last);
-        self.work = WorkerTask::Sending;
+        let _ = self.traffic.incoming.figures.push(own);
+        let Incoming { spans, figures, .. } = &self.traffic.incoming;
+        self.traffic.outgoing.begin((epoch, number), spans, figures, self.own.is_last);
+        self.traffic.work = WorkerTask::Sending;
     }
 
     /// What [`WorkerStep::Open`] asks for.
@@ -202,12 +215,12 @@ impl Worker {
     /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says. `is_intact` if this node has not lost what
     /// it had stored since it was asked last.
     pub(crate) fn opened(&mut self, line: NodeLine, is_intact: bool) {
-        self.line = line;
-        self.work = WorkerTask::Answering;
+        self.own.line = line;
+        self.traffic.work = WorkerTask::Answering;
         let asked = self.opening.as_ref().map(|opening| opening.epoch);
         if !is_intact && asked == self.epoch.map(|(epoch, _)| epoch) {
             // An OPEN that came before, of the same epoch, may have been answered: the master counts on what was there.
-            (self.opening, self.work) = (None, WorkerTask::Receiving);
+            (self.opening, self.traffic.work) = (None, WorkerTask::Receiving);
             self.lose_epoch(Reason::Lost);
         }
     }
@@ -222,14 +235,16 @@ impl Worker {
         self.take_events(link);
         self.say_missing(now, link);
         loop {
-            let is_sent = match self.work {
+            let is_sent = match self.traffic.work {
                 WorkerTask::Computing => return WorkerStep::Compute,
                 WorkerTask::Opening => return WorkerStep::Open,
                 WorkerTask::Fetching => return WorkerStep::Fetch,
                 WorkerTask::SendingFetch => self.send_fetch(link),
                 WorkerTask::Receiving => true,
                 WorkerTask::Answering => self.answer(link),
-                WorkerTask::Sending => self.outgoing.send(&self.batch.2, link, rows),
+                WorkerTask::Sending => {
+                    self.traffic.outgoing.send(&self.traffic.batch.2, link, rows)
+                }
                 WorkerTask::Moving(epoch) => moving::send(epoch, link, rows),
             };
             self.send_down(link);
@@ -238,7 +253,7 @@ impl Worker {
                 link.leave();
                 return WorkerStep::Idle;
             }
-            self.work = WorkerTask::Receiving;
+            self.traffic.work = WorkerTask::Receiving;
             if !self.receive(link, rows) {
                 return WorkerStep::Idle;
             }
@@ -248,10 +263,10 @@ impl Worker {
     /// Bytes that it keeps on the heap, but for names in notices.
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
-        self.scratch.capacity()
-            + self.notices.capacity() * size_of::<Notice>()
-            + self.incoming.heap_bytes()
-            + self.outgoing.heap_bytes()
+        self.traffic.scratch.capacity()
+            + self.notices.heap_bytes()
+            + self.traffic.incoming.heap_bytes()
+            + self.traffic.outgoing.heap_bytes()
             + self.fetch.0.heap_bytes()
     }
 
@@ -259,12 +274,12 @@ impl Worker {
         while let Some(event) = link.next_event() {
             match event {
                 Event::Silent(Side::Prev) if self.epoch.is_some() => {
-                    self.is_prev_silent = true;
+                    self.says.is_prev_silent = true;
                     self.say_down(Reason::Silent);
                     self.tell(Notice::Silent("the node before".to_owned()));
                 }
-                Event::Up(Side::Prev) if self.is_prev_silent => {
-                    self.is_prev_silent = false;
+                Event::Up(Side::Prev) if self.says.is_prev_silent => {
+                    self.says.is_prev_silent = false;
                     self.say_down(Reason::Back);
                     self.tell(Notice::Back("the node before".to_owned()));
                 }
@@ -273,10 +288,10 @@ impl Worker {
                         self.tell(Notice::Reset("the node before".to_owned()));
                     }
                     self.lose_epoch(Reason::Reset);
-                    if matches!(self.work, WorkerTask::Opening | WorkerTask::Answering) {
+                    if matches!(self.traffic.work, WorkerTask::Opening | WorkerTask::Answering) {
                         // The sender of that OPEN is gone, and the node in its place does not know
                         // of it.
-                        (self.opening, self.work) = (None, WorkerTask::Receiving);
+                        (self.opening, self.traffic.work) = (None, WorkerTask::Receiving);
                     }
                 }
                 Event::Silent(Side::Next) if self.epoch.is_some() => {
@@ -295,53 +310,50 @@ impl Worker {
     fn lose_epoch(&mut self, reason: Reason) {
         self.say_down(reason);
         self.epoch = None;
-        self.is_prev_silent = false;
-        self.incoming.clear();
+        self.says.is_prev_silent = false;
+        self.traffic.incoming.clear();
     }
 
     fn say_down(&mut self, reason: Reason) {
         if let Some((epoch, _)) = self.epoch {
-            self.down = Some((epoch, reason));
+            self.says.down = Some((epoch, reason));
         }
     }
 
     /// Tells the master of a node that it cannot hear of otherwise: the one before is missing.
     fn say_missing(&mut self, now: u64, link: &mut impl Link) {
-        if now < self.missing_at || link.is_up(Side::Prev) || !link.is_up(Side::Next) {
+        if !self.says.missing.is_due(now) || link.is_up(Side::Prev) || !link.is_up(Side::Next) {
             return;
         }
-        self.missing_at = now + MISSING_EVERY_US;
+        self.says.missing.said(now, MISSING_EVERY_US);
         if let Some(out) = link.reserve()
-            && let Some(bytes) = frame::emit_down(0, Reason::Missing, &self.line.name, out)
+            && let Some(bytes) = frame::emit_down(0, Reason::Missing, &self.own.line.name, out)
         {
             link.commit(bytes);
         }
     }
 
     fn send_down(&mut self, link: &mut impl Link) {
-        let Some((epoch, reason)) = self.down else { return };
+        let Some((epoch, reason)) = self.says.down else { return };
         let Some(out) = link.reserve() else { return };
-        if let Some(bytes) = frame::emit_down(epoch, reason, &self.line.name, out) {
+        if let Some(bytes) = frame::emit_down(epoch, reason, &self.own.line.name, out) {
             link.commit(bytes);
         }
-        self.down = None;
+        self.says.down = None;
     }
 
     fn send_report(&mut self, link: &mut impl Link) {
-        if self.report.is_none() || !link.is_up(Side::Next) {
+        if self.says.report.is_none() || !link.is_up(Side::Next) {
             return;
         }
         let Some(out) = link.reserve() else { return };
-        if let Some(bytes) = self.report.take().and_then(|of| frame::emit_boards(&of, out)) {
+        if let Some(bytes) = self.says.report.take().and_then(|of| frame::emit_boards(&of, out)) {
             link.commit(bytes);
         }
     }
 
     fn tell(&mut self, notice: Notice) {
-        if self.notices.len() == self.notices.capacity() {
-            self.notices.pop_front();
-        }
-        self.notices.push_back(notice);
+        self.notices.tell(notice);
     }
 
     /// Handles the oldest frame; `false` if there is none, or it has to wait for the next node.
@@ -366,7 +378,7 @@ impl Worker {
             Ok(Some(repr)) => {
                 // What goes on to the next node is copied, as the link is needed to send it.
                 let len = bytes.len();
-                self.scratch[..len].copy_from_slice(bytes);
+                self.traffic.scratch[..len].copy_from_slice(bytes);
                 self.control(repr, len, (link, rows))
             }
             heard => heard.map(|_| true),
@@ -392,7 +404,7 @@ impl Worker {
     ) -> Result<bool, Broken> {
         match self.epoch {
             Some((own, sizes)) if own == epoch => {
-                moving::take(piece, bytes, (&sizes, self.n_layers), rows)
+                moving::take(piece, bytes, (&sizes, self.model.n_layers), rows)
             }
             // A frame of an epoch that is over.
             _ => Ok(false),
@@ -404,7 +416,7 @@ impl Worker {
         let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return false };
         match is_over {
             true => rows.moved(epoch, &sizes),
-            false => self.work = WorkerTask::Moving(epoch),
+            false => self.traffic.work = WorkerTask::Moving(epoch),
         }
         is_over
     }
@@ -438,20 +450,20 @@ impl Worker {
             Repr::Open { epoch, from, sizes, .. } => self.open((epoch, from, sizes), len)?,
             Repr::Close { .. } => {
                 self.left();
-                if !self.is_last {
+                if !self.own.is_last {
                     self.forward(len, link);
                 }
             }
             Repr::Pages { epoch, .. } => {
                 // Once, as there is room to send it on.
                 self.change_pages(epoch, len, rows)?;
-                if !self.is_last {
+                if !self.own.is_last {
                     self.forward(len, link);
                 }
             }
             Repr::Keep { epoch, .. } => {
                 self.keep_pages(epoch, len, rows)?;
-                if !self.is_last {
+                if !self.own.is_last {
                     self.forward(len, link);
                 }
             }
@@ -464,12 +476,12 @@ impl Worker {
         if self.epoch.take().is_some() {
             self.tell(Notice::MasterLeft);
         }
-        self.incoming.clear();
+        self.traffic.incoming.clear();
     }
 
     fn forward(&mut self, len: usize, link: &mut impl Link) {
         if let Some(out) = link.reserve().and_then(|out| out.get_mut(..len)) {
-            out.copy_from_slice(&self.scratch[..len]);
+            out.copy_from_slice(&self.traffic.scratch[..len]);
             link.commit(len);
         }
     }
@@ -480,19 +492,19 @@ impl Worker {
         (epoch, from, sizes): (u32, Option<u32>, Sizes),
         len: usize,
     ) -> Result<(), Broken> {
-        if sizes.dim != self.dim || !batch::fits(&sizes, self.frame_bytes) {
+        if sizes.dim != self.model.dim || !batch::fits(&sizes, self.model.frame_bytes) {
             return Err(Broken("an OPEN that does not fit the model"));
         }
-        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("an OPEN"))?;
+        let frame = Frame::parse(&self.traffic.scratch[..len]).map_err(|_| Broken("an OPEN"))?;
         let assigned = frame.assigned().nth(frame.lines().count()).transpose();
         let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
-        let layers = assigned.or_else(|| self.wish.clone());
-        if layers.as_ref().is_some_and(|layers| layers.end > self.n_layers) {
+        let layers = assigned.or_else(|| self.own.wish.clone());
+        if layers.as_ref().is_some_and(|layers| layers.end > self.model.n_layers) {
             return Err(Broken("an OPEN that does not fit the model"));
         }
-        self.incoming.clear();
+        self.traffic.incoming.clear();
         self.opening = Some(Opening { sizes, layers, from, epoch, len });
-        self.work = WorkerTask::Opening;
+        self.traffic.work = WorkerTask::Opening;
         Ok(())
     }
 
@@ -512,12 +524,13 @@ impl Worker {
 
     fn send_open(&mut self, opening: &Opening, link: &mut impl Link) -> Result<(), Broken> {
         let Opening { sizes, epoch, from, .. } = opening;
-        let frame = Frame::parse(&self.scratch[..opening.len]).map_err(|_| Broken("an OPEN"))?;
+        let frame =
+            Frame::parse(&self.traffic.scratch[..opening.len]).map_err(|_| Broken("an OPEN"))?;
         let assigned = frame.assigned().collect::<Result<Vec<_>, _>>();
         let assigned = assigned.map_err(|_| Broken("a share without meaning"))?;
         let lines = frame.lines().collect::<Result<Vec<NodeLine>, _>>();
         let mut lines = lines.map_err(|_| Broken("a line without meaning"))?;
-        lines.push(super::with_link(self.line.clone(), link));
+        lines.push(super::with_link(self.own.line.clone(), link));
         self.begin((*epoch, sizes));
         let out = link.reserve().ok_or(Broken("no room for OPEN"))?;
         let bytes = frame::emit_open((*epoch, *from), sizes, &assigned, &lines, out);
@@ -527,10 +540,10 @@ impl Worker {
 
     /// The epoch begins here, if this node is ready for it.
     fn begin(&mut self, (epoch, sizes): (u32, &Sizes)) {
-        (self.down, self.is_prev_silent) = (None, false);
-        if self.line.status != Status::Ready {
+        (self.says.down, self.says.is_prev_silent) = (None, false);
+        if self.own.line.status != Status::Ready {
             self.epoch = None;
-            let refusal = Some(refusal(&self.line));
+            let refusal = Some(refusal(&self.own.line));
             if self.refusal != refusal {
                 self.refusal.clone_from(&refusal);
                 if let Some(what) = refusal {
@@ -540,9 +553,9 @@ impl Worker {
             return;
         }
         self.refusal = None;
-        self.is_last = self.line.layers.end == self.n_layers;
-        self.incoming.reserve(sizes);
-        self.outgoing.reserve(sizes);
+        self.own.is_last = self.own.line.layers.end == self.model.n_layers;
+        self.traffic.incoming.reserve(sizes);
+        self.traffic.outgoing.reserve(sizes);
         if self.epoch.replace((epoch, *sizes)).is_none() {
             self.tell(Notice::Opened { again: false });
         }
@@ -556,20 +569,20 @@ impl Worker {
     ) -> Result<(), Broken> {
         let Some((epoch, sizes)) = self.epoch.filter(|(epoch, _)| *epoch == header.epoch) else {
             // A frame of an epoch that is over; or the master takes this node for an earlier one.
-            if self.stray_epoch.replace(header.epoch) != Some(header.epoch) {
-                self.down = Some((header.epoch, Reason::Reset));
+            if self.says.stray_epoch.replace(header.epoch) != Some(header.epoch) {
+                self.says.down = Some((header.epoch, Reason::Reset));
             }
             return Ok(());
         };
         if header.n_spans == 0 {
             return Err(Broken("rows without a stream"));
         }
-        if self.line.layers.is_empty() {
+        if self.own.line.layers.is_empty() {
             return Err(Broken("rows for a node without layers"));
         }
-        if self.incoming.take(frame, header, &sizes, rows)? {
-            self.batch = (epoch, header.batch, sizes);
-            self.work = WorkerTask::Computing;
+        if self.traffic.incoming.take(frame, header, &sizes, rows)? {
+            self.traffic.batch = (epoch, header.batch, sizes);
+            self.traffic.work = WorkerTask::Computing;
         }
         Ok(())
     }

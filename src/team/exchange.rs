@@ -125,17 +125,23 @@ pub(super) struct Exchange {
     /// Number of the frame behind the last one that a node has taken in a gather of this epoch that is done.
     given_end: [Option<u32>; NODES_MAX],
     patience: Patience,
-    /// When this node began to compute, and for how long it had before since its last part.
-    since: Micros,
-    compute_us: u32,
+    computing: Computing,
     /// When the last gathers were done, the latest first.
     done_at: [Micros; UNDER_WAY_MAX],
+}
+
+/// For how long this node computes.
+struct Computing {
+    /// When it began.
+    since: Micros,
+    /// For how long it had before, since its last part.
+    us: u32,
 }
 
 impl Exchange {
     pub(super) fn new(mesh: Mesh) -> Exchange {
         Exchange {
-            since: mesh.now(),
+            computing: Computing { since: mesh.now(), us: 0 },
             mesh,
             epoch: None,
             sessions: [None; NODES_MAX],
@@ -146,7 +152,6 @@ impl Exchange {
             n_under_way: 0,
             given_end: [None; NODES_MAX],
             patience: Patience::default(),
-            compute_us: 0,
             done_at: [0; UNDER_WAY_MAX],
         }
     }
@@ -159,8 +164,8 @@ impl Exchange {
 
     /// A batch begins: this node computes from now on.
     pub(super) fn begin_batch(&mut self) {
-        (self.since, self.compute_us) = (self.mesh.now(), 0);
-        self.done_at = [self.since; UNDER_WAY_MAX];
+        self.computing = Computing { since: self.mesh.now(), us: 0 };
+        self.done_at = [self.computing.since; UNDER_WAY_MAX];
     }
 
     /// Sends this node's columns of `rows` and takes the others'.
@@ -217,7 +222,7 @@ impl Exchange {
         // A node that sends nothing in this gather reports its compute time in the next.
         let is_told = self.under_way[n].nodes.iter().any(|progress| progress.to_send > 0);
         if is_told || self.mesh.own() == 0 {
-            self.compute_us = 0;
+            self.computing.us = 0;
         }
         self.mesh.drive();
         Ok(())
@@ -231,7 +236,7 @@ impl Exchange {
         let own = self.mesh.own();
         let part_bytes =
             |node: usize| m * rows.parts[node].iter().map(ExactSizeIterator::len).sum::<usize>();
-        let mut planned = UnderWay { is_alone, compute_us: self.compute_us, ..IDLE };
+        let mut planned = UnderWay { is_alone, compute_us: self.computing.us, ..IDLE };
         for node in self.mesh.peers() {
             let (to_send, to_take) = match rows.to {
                 To::All => (part_bytes(own), part_bytes(node)),
@@ -248,8 +253,8 @@ impl Exchange {
     /// Adds to what this node has computed since its last part.
     fn stop_computing(&mut self) {
         let now = self.mesh.now();
-        let us = u32::try_from(now.saturating_sub(self.since)).unwrap_or(u32::MAX);
-        (self.since, self.compute_us) = (now, self.compute_us.saturating_add(us));
+        let us = u32::try_from(now.saturating_sub(self.computing.since)).unwrap_or(u32::MAX);
+        self.computing = Computing { since: now, us: self.computing.us.saturating_add(us) };
     }
 
     /// Notes how long the nodes computed before a gather that is done.
@@ -276,7 +281,7 @@ impl Exchange {
     fn run(&mut self, rows: &mut [Gathered<'_>], until: Until) -> Result<(), Ended> {
         let epoch = self.epoch.ok_or(Ended::NotOpen)?;
         let ended = self.exchange(epoch, rows, until);
-        self.since = self.mesh.now();
+        self.computing.since = self.mesh.now();
         if ended.is_err() {
             self.mesh.hurry(false);
             self.epoch = None;

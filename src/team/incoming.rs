@@ -1,5 +1,6 @@
 //! The batch that a member receives.
 
+use crate::group::{Agreed, Broken};
 use crate::wire::frame::{FrameSpan, PAGE_WORDS, PAGES_MAX};
 use crate::wire::team::{Opening, PassPiece, Work};
 
@@ -42,16 +43,18 @@ impl Incoming {
         seq: u32,
         piece: &PassPiece<'_>,
         opening: &Opening,
-    ) -> Result<bool, &'static str> {
+    ) -> Result<bool, Broken> {
         if piece.first_span == 0 && piece.first_token == 0 {
             self.forget();
             (self.seq, self.work) = (Some(seq), piece.work);
         }
         if matches!(piece.work, Work::Ids | Work::Logits(_)) && !opening.has_ends {
-            return Err("ids, or rows for logits, where there are none of the model's ends");
+            return Err(Broken(
+                "ids, or rows for logits, where there are none of the model's ends",
+            ));
         }
         if !is_agreed(piece, opening) {
-            return Err("a batch larger than agreed");
+            return Err(Broken("a batch larger than agreed"));
         }
         let (n_spans, n_tokens) = (usize::from(piece.n_spans), usize::from(piece.n_tokens));
         if (self.seq, self.work) != (Some(seq), piece.work)
@@ -60,10 +63,10 @@ impl Incoming {
             || self.spans.len() + piece.spans().len() > n_spans
             || self.tokens.len() + piece.tokens().len() > n_tokens
         {
-            return Err("a batch out of order");
+            return Err(Broken("a batch out of order"));
         }
         for span in piece.spans() {
-            self.spans.push(span.map_err(|_| "a span without meaning")?);
+            self.spans.push(span.map_err(|_| Broken("a span without meaning"))?);
         }
         self.tokens.extend(piece.tokens());
         if self.spans.len() < n_spans || self.tokens.len() < n_tokens {
@@ -74,27 +77,13 @@ impl Incoming {
     }
 
     /// Checks that streams and positions exist, and that spans and ids are as many rows.
-    fn check(&self, opening: &Opening) -> Result<(), &'static str> {
-        let is_sound = |span: &FrameSpan| {
-            let end = u64::from(span.pos) + u64::from(span.n_rows);
-            span.stream < opening.n_streams && span.n_rows > 0 && end <= opening.ctx_len.into()
-        };
-        if !self.spans.iter().all(is_sound) {
-            return Err("a span of no stream");
-        }
-        let rows: usize = self.spans.iter().map(|span| usize::from(span.n_rows)).sum();
-        let wanted: usize = self.spans.iter().map(FrameSpan::n_wanted).sum();
+    fn check(&self, opening: &Opening) -> Result<(), Broken> {
+        let rows = Agreed::from(opening).check_spans(&self.spans)?;
         let is_full = match self.work {
             Work::Ids => rows == self.tokens.len(),
             Work::Rows | Work::Logits(_) | Work::Pages => rows <= opening.max_batch.into(),
         };
-        if !is_full {
-            return Err("spans that do not fit their rows");
-        }
-        match wanted <= usize::from(opening.max_logits) {
-            true => Ok(()),
-            false => Err("a batch that wants more logits than agreed"),
-        }
+        if is_full { Ok(()) } else { Err(Broken("spans that do not fit their rows")) }
     }
 }
 

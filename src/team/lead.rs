@@ -9,6 +9,7 @@ use super::exchange::{Ended, Exchange, TeamFigures};
 use super::mesh::Mesh;
 use super::notice::TeamNotice;
 use super::parts::Gathered;
+use crate::group::{Membership, Roll, Setbacks};
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::team::{self, Opening, TeamLine, Work};
@@ -22,8 +23,10 @@ const CLOSE_WITHIN_US: Micros = 300_000;
 /// Node 0 of a team.
 pub struct Lead {
     exchange: Exchange,
-    /// Number of the last epoch.
-    epoch: u32,
+    /// The epoch, and how long the members are waited for.
+    group: Membership,
+    /// Since when no batch is under way and no member is waited for.
+    idle_since: Option<Micros>,
     /// Number of the next batch.
     seq: u32,
     /// The members' lines, by index - 1.
@@ -38,7 +41,10 @@ impl Lead {
     /// If the mesh is not node 0's.
     pub fn new(mesh: Mesh, epoch_seed: u32) -> Lead {
         assert!(mesh.own() == 0, "the lead is node 0");
-        Lead { exchange: Exchange::new(mesh), epoch: epoch_seed, seq: 0, lines: Vec::new() }
+        // The members are known by their links.
+        let group = Membership::new(epoch_seed, Roll::new(Vec::new(), mesh.n_nodes()), None);
+        let exchange = Exchange::new(mesh);
+        Lead { exchange, group, idle_since: None, seq: 0, lines: Vec::new() }
     }
 
     /// From now on [`Lead::start`] and [`Lead::gather`] ask this now and then, and may end with
@@ -48,8 +54,9 @@ impl Lead {
     }
 
     /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they are,
-    /// at most for `timeout`. A member that goes meanwhile is waited for. Says by `tell` who is waited for,
-    /// comes, is ready or refuses, once each.
+    /// at most for `timeout` without progress: as long as there has been no answer to a batch since, opening again and again
+    /// is none. A member that goes meanwhile is waited for. Says by `tell` who is waited for, comes, is ready or refuses, once
+    /// each.
     ///
     /// # Errors
     /// [`TeamError::Refused`], [`TeamError::Timeout`], [`TeamError::Interrupted`].
@@ -64,13 +71,52 @@ impl Lead {
         timeout: Option<Duration>,
     ) -> Result<(), TeamError> {
         assert!(opening.shares.len() == self.exchange.mesh.n_nodes());
+        if self.exchange.epoch.is_some() && !self.is_open() {
+            self.group.trouble(|| "a member's links began anew".to_owned());
+        }
         self.exchange.epoch = None;
         self.seq = 0;
+        self.end_idling();
+        self.group.limit(timeout.map(|timeout| timeout.as_micros() as u64));
+        self.group.waits(self.exchange.mesh.now());
         let mut gathering = Gathering::new(&self.exchange.mesh, opening, tell);
-        gathering.wait(&mut self.epoch, is_interrupted, timeout)?;
+        let waited = gathering.wait(&mut self.group, is_interrupted);
+        let now = self.exchange.mesh.now();
+        self.idle_since = Some(now);
+        if waited.is_err() {
+            self.group.give_up(now);
+            return waited;
+        }
         (self.lines, self.exchange.sessions) = gathering.finish();
-        self.exchange.begin(self.epoch);
+        self.group.opened(now);
+        self.group.begin();
+        self.exchange.begin(self.group.epoch());
         Ok(())
+    }
+
+    /// A batch is through, which is progress.
+    pub fn answered(&mut self) {
+        let now = self.exchange.mesh.now();
+        self.group.answered(now);
+        self.idle_since = Some(now);
+    }
+
+    /// The time in which nothing was waited for does not count as time without progress.
+    fn end_idling(&mut self) {
+        if let Some(since) = self.idle_since.take() {
+            self.group.pause(self.exchange.mesh.now().saturating_sub(since));
+        }
+    }
+
+    /// What the streams held is lost, and so many batches: they are computed again.
+    pub fn lost(&mut self, n_batches: u64) {
+        self.group.setbacks.streams_lost += 1;
+        self.group.setbacks.batches_lost += n_batches;
+    }
+
+    /// Counts of what the team lost since it was formed.
+    pub fn setbacks(&self) -> &Setbacks {
+        &self.group.setbacks
     }
 
     /// What the members say of themselves, in the order of their indices, without the lead: since the last
@@ -105,11 +151,13 @@ impl Lead {
     ) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch.ok_or(TeamError::NotOpen)?;
         self.exchange.mesh.drive();
+        self.end_idling();
+        self.group.begins_batch(self.exchange.mesh.now());
         let id = (epoch, self.seq);
         for node in self.exchange.mesh.peers() {
             if let Err(error) = self.send_batch(node, (id, work), spans, tokens) {
                 self.exchange.epoch = None;
-                return Err(error);
+                return self.ended(Err(error));
             }
         }
         self.seq = self.seq.wrapping_add(1);
@@ -166,7 +214,8 @@ impl Lead {
     /// If another gather is under way, there is not one part for each node, a part is outside of a row, or one is
     /// 4 GiB or longer.
     pub fn gather(&mut self, mut rows: Gathered<'_>) -> Result<(), TeamError> {
-        self.exchange.gather(&mut rows).map_err(error)
+        let done = self.exchange.gather(&mut rows).map_err(error);
+        self.ended(done)
     }
 
     /// Begins a gather of the last of `rows`, whose parts are no longer than [`started_max`](super::started_max): the lead
@@ -178,7 +227,8 @@ impl Lead {
     /// # Panics
     /// As [`Lead::gather`], but for one gather under way, whose rows there have to be.
     pub fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
-        self.exchange.start(rows).map_err(error)
+        let done = self.exchange.start(rows).map_err(error);
+        self.ended(done)
     }
 
     /// Takes what is missing of the first of `rows`; they are those of all gathers under way.
@@ -189,7 +239,19 @@ impl Lead {
     /// # Panics
     /// If they are not.
     pub fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
-        self.exchange.finish(rows).map_err(error)
+        let done = self.exchange.finish(rows).map_err(error);
+        self.ended(done)
+    }
+
+    /// Takes note of how a call ended.
+    fn ended(&mut self, ended: Result<(), TeamError>) -> Result<(), TeamError> {
+        if ended.is_err() {
+            self.idle_since = Some(self.exchange.mesh.now());
+        }
+        if let Err(TeamError::Lost { node }) = ended {
+            self.group.trouble(|| TeamError::Lost { node }.to_string());
+        }
+        ended
     }
 
     /// Tells the members that the lead goes, and waits for a moment until they know.
@@ -199,7 +261,7 @@ impl Lead {
         let end = mesh.now() + CLOSE_WITHIN_US;
         for node in mesh.peers() {
             let mut links = mesh.lock(node);
-            links.send(|room| team::emit_close(self.epoch, room));
+            links.send(|room| team::emit_close(self.group.epoch(), room));
             links.service(Duration::ZERO);
         }
         for node in mesh.peers() {

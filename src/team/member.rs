@@ -8,6 +8,7 @@ use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
 use super::notice::TeamNotice;
 use super::parts::Gathered;
+use crate::group::{Broken, Every, MISSING_EVERY_US};
 use crate::transport::Micros;
 use crate::wire::frame::FrameSpan;
 use crate::wire::hello::{Name, name};
@@ -19,8 +20,6 @@ const NAP: Duration = Duration::from_millis(50);
 const SHORT_NAP: Duration = Duration::from_millis(2);
 /// How long links have to come up that all nodes were said to have.
 const LINKED_WITHIN_US: Micros = 1_000_000;
-/// How often the lead is told that another member is missing.
-const MISSING_EVERY_US: Micros = 1_000_000;
 
 /// What the lead wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +49,8 @@ pub struct Member {
     /// The sessions with the lead that the answer was sent over. If others take their place it is lost, and
     /// sent again.
     answered_over: Option<Sessions>,
-    missing_at: Option<Micros>,
+    /// When the lead is told again that another member is missing.
+    missing: Every,
     incoming: Incoming,
     /// What others are to hear, by node.
     owed: [Option<Owed>; NODES_MAX],
@@ -69,7 +69,7 @@ impl Member {
             opening: None,
             answer: None,
             answered_over: None,
-            missing_at: None,
+            missing: Every::default(),
             incoming: Incoming::default(),
             owed: [None; NODES_MAX],
         }
@@ -283,8 +283,8 @@ impl Member {
         let mut links = mesh.lock(0);
         if let Some(missing) = missing {
             let now = mesh.now();
-            if self.missing_at.is_none_or(|at| now >= at + MISSING_EVERY_US) {
-                self.missing_at = Some(now);
+            if self.missing.is_due(now) {
+                self.missing.said(now, MISSING_EVERY_US);
                 links.send(|room| team::emit_missing(epoch, missing as u16, room));
             }
             return;
@@ -321,7 +321,7 @@ impl Member {
                 Ok(TeamFrame::Pass(of, seq, piece)) if epoch == Some(of) => {
                     match opening.as_ref().map(|(_, o)| self.incoming.take(seq, &piece, o)) {
                         Some(Ok(true)) => Heard::Pass(of),
-                        Some(Err(what)) => Heard::Broken(what),
+                        Some(Err(Broken(what))) => Heard::Broken(what),
                         Some(Ok(false)) | None => Heard::Nothing,
                     }
                 }
@@ -378,7 +378,7 @@ impl Member {
 
     fn leave_epoch(&mut self) {
         self.exchange.epoch = None;
-        (self.answer, self.answered_over, self.missing_at) = (None, None, None);
+        (self.answer, self.answered_over, self.missing) = (None, None, Every::default());
         self.incoming.forget();
     }
 

@@ -3,8 +3,6 @@
 //! All nodes compute the same batch at the same time, and its logits are there when they are through with it. So unlike a
 //! ring it has no batches in flight, and nothing to wait for between submitting one and collecting its result.
 
-use std::time::Instant;
-
 use super::TeamLead;
 use crate::engine::backend::{Backend, Logits};
 use crate::engine::error::StepError;
@@ -14,8 +12,6 @@ use crate::team::TeamError;
 
 /// The batches of a team, as its lead's engine submits them.
 pub(in crate::engine) struct TeamAlone {
-    /// When the last pass ended, or the team became another one.
-    progress: Instant,
     /// Whether the nodes have stored anything since they were ready, and whether they have lost that.
     has_stored: bool,
     is_lost: bool,
@@ -28,7 +24,6 @@ impl TeamAlone {
     /// For batches of up to `max_batch` spans.
     pub(in crate::engine) fn new(max_batch: usize) -> TeamAlone {
         TeamAlone {
-            progress: Instant::now(),
             has_stored: false,
             is_lost: false,
             spans: Vec::with_capacity(max_batch),
@@ -42,14 +37,9 @@ impl TeamAlone {
     /// If a node is refused, or the wait is interrupted.
     pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         let (team, transformer) = led(stage)?;
-        let n_changes = team.n_changes();
         let is_intact = team.assemble(transformer)?;
         if !is_intact {
             self.is_lost |= std::mem::take(&mut self.has_stored);
-        }
-        if team.n_changes() != n_changes {
-            // Other nodes are waited for as long again.
-            self.progress = Instant::now();
         }
         Ok(())
     }
@@ -69,29 +59,28 @@ impl Backend for TeamAlone {
     /// Has all nodes run `batch`. Once it has begun it is interrupted only where it waits for other nodes.
     ///
     /// # Errors
-    /// [`StepError::Lost`] if a node was lost, once the team is ready again, unless that has been of no use for as long as
-    /// it may be waited for. As [`TeamAlone::open`], or if the batch does not fit.
+    /// [`StepError::Lost`] if a node was lost, once the team is ready again. As [`TeamAlone::open`], which ends the wait if
+    /// opening again and again is of no use for as long as nodes may be waited for; or if the batch does not fit.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
         if led(stage)?.0.is_interrupted() {
             return Err(StepError::Interrupted);
         }
         self.open(stage)?;
         if std::mem::take(&mut self.is_lost) {
+            led(stage)?.0.lost(0);
             return Err(StepError::Lost);
         }
         self.has_stored = true;
         let (team, transformer) = led(stage)?;
         let embedded = team.embed(transformer, batch);
         let ran = embedded.and_then(|()| team.run_layers(transformer, batch.spans()));
-        if let Err(ForwardError::Gather(_)) = ran
-            && team.timeout().is_none_or(|timeout| self.progress.elapsed() <= timeout)
-        {
+        if let Err(ForwardError::Gather(_)) = ran {
+            team.lost(1);
             self.open(stage)?;
             self.is_lost = false;
             return Err(StepError::Lost);
         }
         ran?;
-        self.progress = Instant::now();
         self.is_waiting = batch.n_wanted() > 0;
         self.spans.clear();
         self.spans.extend_from_slice(batch.spans());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::error::TeamStartError;
 use super::passes::{Gathering, forward_error, line};
 use crate::engine::error::StepError;
-use crate::engine::ring::{NodeError, frames};
+use crate::engine::ring::{NodeError, Setbacks, frames};
 use crate::model::{
     Batch, ForwardError, PageChange, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX,
     Team, Transformer, check_spans,
@@ -128,8 +128,6 @@ pub struct TeamLead {
     waiting: RefCell<Option<OtherTeam>>,
     /// Opens the links that there are to be.
     link: Option<LinkTeam>,
-    /// How often it has become another one.
-    n_changes: u32,
 }
 
 impl TeamLead {
@@ -164,7 +162,6 @@ impl TeamLead {
             times: TeamTimes::default(),
             waiting: RefCell::default(),
             link: None,
-            n_changes: 0,
         })
     }
 
@@ -207,11 +204,6 @@ impl TeamLead {
         Ok(false)
     }
 
-    /// How often the team has become another one.
-    pub(in crate::engine) fn n_changes(&self) -> u32 {
-        self.n_changes
-    }
-
     /// What the nodes are to be ready for.
     fn opening(&self, transformer: &Transformer) -> Option<Opening> {
         let StageInfo { plan, header, share, .. } = transformer.about();
@@ -250,9 +242,14 @@ impl TeamLead {
         (self.options.is_interrupted)()
     }
 
-    /// Longest wait for the other nodes.
-    pub(in crate::engine) fn timeout(&self) -> Option<Duration> {
-        self.options.timeout
+    /// What the streams held is lost, and so many batches.
+    pub(in crate::engine) fn lost(&mut self, n_batches: u64) {
+        self.lead.lost(n_batches);
+    }
+
+    /// Counts of what the team lost since it was formed; all are 0 if nothing failed.
+    pub fn setbacks(&self) -> &Setbacks {
+        self.lead.setbacks()
     }
 
     /// The nodes, the lead first: all once they have been ready.
@@ -395,6 +392,7 @@ impl TeamLead {
         let ids = if work == Work::Ids { &self.ids[..] } else { &[] };
         self.lead.start(work, &self.spans, ids).map_err(forward_error)?;
         run(&mut self.lead)?;
+        self.lead.answered();
         self.times.whole += start.elapsed();
         let (after, since) =
             (self.lead.figures(), |after, before| Duration::from_micros(after - before));

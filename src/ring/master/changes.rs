@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use super::Master;
-use crate::ring::moving::{Earlier, Phase};
-use crate::ring::options::MasterOptions;
-use crate::ring::patience::Patience;
+use super::{Master, roll};
+use crate::group::Phase;
+use crate::ring::moving::Earlier;
 use crate::ring::{Member, NodeLine};
 
 /// Longest wait for batches to be answered before the nodes get other layers.
@@ -15,9 +14,9 @@ impl Master {
     /// The nodes are to get other layers: until they do, no batch is begun, and results are put aside that come. `true` once
     /// all that were begun have been answered and a move under way is over, or neither need be waited for.
     pub(crate) fn hold(&mut self) -> bool {
-        let since = *self.held_us.get_or_insert(self.polled_us);
-        let is_in_vain = self.patience.is_troubled() || self.polled_us > since + HOLD_MAX_US;
-        match self.phase {
+        let since = *self.moves.held_us.get_or_insert(self.polled_us);
+        let is_in_vain = self.group.is_troubled() || self.polled_us > since + HOLD_MAX_US;
+        match self.group.phase {
             Phase::Opening(_) => true,
             // An end now would lose all that has moved so far.
             Phase::Moving(..) => is_in_vain,
@@ -27,60 +26,60 @@ impl Master {
 
     /// They do not get them after all.
     pub(crate) fn go_on(&mut self) {
-        self.held_us = None;
+        self.moves.held_us = None;
     }
 
     /// The nodes get other layers by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch whose streams go on
     /// with what the nodes have stored of them; `None` if all is computed again.
     pub(crate) fn begin_move(&mut self) -> Option<u32> {
-        self.earlier = match self.phase {
-            Phase::Open if self.is_still() => Some(Earlier::new(self.epoch, &self.lines)),
+        self.moves.earlier = match self.group.phase {
+            Phase::Open if self.is_still() => {
+                Some(Earlier::new(self.group.epoch(), &self.nodes.lines))
+            }
             // Nothing has been computed since the last move was begun.
-            Phase::Opening(_) => self.earlier.take(),
+            Phase::Opening(_) => self.moves.earlier.take(),
             Phase::Open | Phase::Moving(..) => {
-                self.setbacks.drains_given_up += 1;
+                self.group.setbacks.drains_given_up += 1;
                 None
             }
         };
-        self.earlier.as_ref().map(Earlier::epoch)
+        self.moves.earlier.as_ref().map(Earlier::epoch)
     }
 
     /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
     /// that, and streams go on. Without any each node has what its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
-        (self.options.line, self.assigned, self.failure) = (line, assigned, None);
-        (self.held_us, self.is_asked) = (None, true);
-        self.patience.assigned(self.polled_us);
-        // This ring did not break: it is opened at once, however recent the last time is.
-        self.reopened_us = None;
+        (self.options.line, self.nodes.assigned, self.failure) = (line, assigned, None);
+        (self.moves.held_us, self.nodes.is_asked) = (None, true);
+        self.group.assigned(self.polled_us);
         self.restart(self.polled_us);
     }
 
     /// Whether the ring's nodes can send what their layers have stored.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.is_open() && self.is_still() && !self.patience.is_troubled()
+        self.is_open() && self.is_still() && !self.group.is_troubled()
     }
 
     /// Assigns layers ([`Master::assign`]) before some nodes leave, which get none: their KV goes
     /// to the layers' new nodes. No batch begins until [`Master::rejoin`].
     pub(crate) fn hand_over(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         self.assign(line, assigned);
-        self.held_us = Some(self.polled_us);
+        self.moves.held_us = Some(self.polled_us);
     }
 
     /// Whether that is done, or all is computed again, as it is when a node is lost meanwhile.
     pub(crate) fn is_handed_over(&self) -> bool {
-        (self.is_open() && self.all_moved != Some(false)) || self.patience.is_troubled()
+        (self.is_open() && self.moves.all_moved != Some(false)) || self.group.is_troubled()
     }
 
     /// Whether layers' keys and values are on their way.
     pub(crate) fn is_moving(&self) -> bool {
-        matches!(self.phase, Phase::Moving(..)) || self.all_moved == Some(false)
+        matches!(self.group.phase, Phase::Moving(..)) || self.moves.all_moved == Some(false)
     }
 
     /// Starts the wait again, as the nodes that are away are going to be replaced.
     pub(crate) fn be_patient(&mut self) {
-        self.patience.rest(self.polled_us);
+        self.group.rest(self.polled_us);
     }
 
     /// Asks for the ring once more, with new patience, whatever was said before.
@@ -88,7 +87,7 @@ impl Master {
     pub(crate) fn ask_again(&mut self) {
         self.failure = None;
         // A ring may be given up before a link that is silent counts as gone: it is still open then, and is not whole.
-        if !matches!(self.phase, Phase::Opening(_)) {
+        if !self.group.is_opening() {
             self.reopen(self.polled_us);
         }
         self.be_patient();
@@ -96,7 +95,7 @@ impl Master {
 
     /// What [`Master::assign`] was given last; empty if nothing.
     pub(crate) fn assigned(&self) -> &[Range<u32>] {
-        &self.assigned
+        &self.nodes.assigned
     }
 
     /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
@@ -104,9 +103,8 @@ impl Master {
     pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
         let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
         let assigned = members.iter().map(layers).collect();
-        let MasterOptions { n_nodes, timeout_us, .. } = self.options;
-        self.patience = Patience::new(members, n_nodes, timeout_us);
-        self.lines.clear();
+        self.group.admit(roll(&members, self.options.n_nodes));
+        self.nodes.lines.clear();
         self.assign(line, assigned);
     }
 }

@@ -1,8 +1,7 @@
 //! What links and other nodes say that breaks the ring, or mends it.
 
-use super::Master;
+use super::{Master, Nodes};
 use crate::ring::error::refusal;
-use crate::ring::moving::Phase;
 use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Setbacks, Side};
 use crate::wire::frame::BoardsReport;
 use crate::wire::hello::Name;
@@ -13,25 +12,25 @@ impl Master {
             match event {
                 Event::Up(side) => {
                     let name = self.neighbour(side);
-                    if self.patience.is_troubled() && matches!(self.phase, Phase::Open) {
-                        self.tell(Notice::Back(name));
+                    if self.group.is_troubled() && self.group.is_open() {
+                        self.group.tell(Notice::Back(name));
                     }
                 }
                 Event::Silent(side) => {
                     let name = self.neighbour(side);
                     self.trouble(&name);
-                    self.tell(Notice::Silent(name));
+                    self.group.tell(Notice::Silent(name));
                 }
                 Event::Reset(side) => {
                     let name = self.neighbour(side);
                     self.reset(now, name);
                 }
-                Event::Refused { what, is_final: true } if !self.was_open => {
+                Event::Refused { what, is_final: true } if !self.group.was_open() => {
                     self.failure = Some(RingError::Refused(what));
                 }
                 Event::Refused { what, .. } => {
-                    self.patience.refuse(what.clone());
-                    self.tell(Notice::Refused(what));
+                    self.group.refuse(what.clone());
+                    self.group.tell(Notice::Refused(what));
                 }
             }
         }
@@ -45,29 +44,26 @@ impl Master {
         {
             // It is asked again until the ring is another one, or the node.
             let (name, why) = (line.name.as_str().to_owned(), refusal(line));
-            if self.patience.refuse(why.clone()) {
-                self.tell(Notice::Unfit { name, why });
+            if self.group.refuse(why.clone()) {
+                self.group.tell(Notice::Unfit { name, why });
             }
             return;
         }
-        if !self.was_open || self.is_asked {
+        if !self.group.was_open() || self.nodes.is_asked {
             self.failure = Some(error);
             return;
         }
         let what = error.to_string();
-        if self.patience.refuse(what.clone()) {
-            self.tell(Notice::Refused(what));
+        if self.group.refuse(what.clone()) {
+            self.group.tell(Notice::Refused(what));
         }
     }
 
     /// The name of a neighbour, as far as it is known.
     fn neighbour(&self, side: Side) -> String {
         let (line, label, unknown) = match side {
-            Side::Next => (self.lines.get(1), self.patience.label(1), "the next node"),
-            Side::Prev => {
-                let last = self.patience.last().and_then(|last| self.patience.label(last));
-                (self.lines.last(), last, "the last node")
-            }
+            Side::Next => (self.nodes.lines.get(1), self.group.label(1), "the next node"),
+            Side::Prev => (self.nodes.lines.last(), self.group.last_label(), "the last node"),
         };
         let name = line.map(|line| line.name.as_str().to_owned());
         name.or(label).unwrap_or_else(|| unknown.to_owned())
@@ -75,52 +71,51 @@ impl Master {
 
     /// Whether this node, which cannot take its part of a ring that was never open, is left out by somebody.
     pub(super) fn leaves_out(&self, line: &NodeLine) -> bool {
-        self.options.leaves_out && !self.was_open && line.name != self.options.line.name
+        self.options.leaves_out && !self.group.was_open() && line.name != self.options.line.name
     }
 
     /// Something failed: who is to blame until the ring is whole.
     pub(super) fn trouble(&mut self, name: &str) {
-        self.setbacks.failures += 1;
-        self.patience.blame(|| format!("nothing is heard of {name}"));
+        self.group.trouble(|| format!("nothing is heard of {name}"));
     }
 
     /// A place that is a team says what its boards do.
     pub(super) fn hear_of_boards(&mut self, report: BoardsReport) {
-        match self.reports.iter_mut().find(|known| known.name == report.name) {
+        let Nodes { lines, reports, .. } = &mut self.nodes;
+        match reports.iter_mut().find(|known| known.name == report.name) {
             Some(known) => *known = report,
             None => {
-                self.reports.push(report);
-                let is_node = |name: &Name| self.lines.iter().any(|line| line.name == *name);
-                self.reports.retain(|report| is_node(&report.name));
+                reports.push(report);
+                let is_node = |name: &Name| lines.iter().any(|line| line.name == *name);
+                reports.retain(|report| is_node(&report.name));
             }
         }
     }
 
     /// What places that are teams have said of their boards, some of which may be nodes no more.
     pub(crate) fn reports(&self) -> &[BoardsReport] {
-        &self.reports
+        &self.nodes.reports
     }
 
     /// Counts of what the ring lost or put off.
     pub(crate) fn setbacks(&self) -> &Setbacks {
-        &self.setbacks
+        &self.group.setbacks
     }
 
     pub(super) fn down(&mut self, now: u64, reporter: &str, reason: Reason) {
-        let index = self.lines.iter().position(|line| line.name == reporter);
-        let before = index.and_then(|index| self.lines.get(index.checked_sub(1)?));
+        let index = self.nodes.lines.iter().position(|line| line.name == reporter);
+        let before = index.and_then(|index| self.nodes.lines.get(index.checked_sub(1)?));
         let name = before.map_or("a node", |line| line.name.as_str()).to_owned();
         match reason {
             Reason::Silent => {
                 self.trouble(&name);
-                self.tell(Notice::Silent(name));
+                self.group.tell(Notice::Silent(name));
             }
-            Reason::Back => self.tell(Notice::Back(name)),
+            Reason::Back => self.group.tell(Notice::Back(name)),
             Reason::Reset => self.reset(now, name),
             Reason::Lost => {
-                self.setbacks.failures += 1;
-                self.patience.blame(|| format!("{reporter} begins anew"));
-                self.tell(Notice::Anew(reporter.to_owned()));
+                self.group.trouble(|| format!("{reporter} begins anew"));
+                self.group.tell(Notice::Anew(reporter.to_owned()));
                 self.reopen(now);
             }
             // What is said again and again is the patience's.

@@ -1,8 +1,8 @@
 //! Pages that all nodes read.
 
 use super::{Master, MasterTask};
+use crate::group::Broken;
 use crate::ring::Link;
-use crate::ring::batch::Broken;
 use crate::ring::fetch::PagesToRead;
 use crate::wire::frame::{Fetch, FrameKeep, FramePage};
 
@@ -13,8 +13,11 @@ impl Master {
     /// # Panics
     /// If there is no room, or it does not fit a frame.
     pub(crate) fn submit_fetch(&mut self, fetch: PagesToRead, pages: (&[FrameKeep], &[FramePage])) {
-        assert!(self.course.n_submitted() < self.window && fetch.fits(self.options.frame_bytes));
-        self.found = None;
+        assert!(
+            self.course.n_submitted() < self.course.window()
+                && fetch.fits(self.options.frame_bytes)
+        );
+        self.pages.found = None;
         if !self.is_lost {
             self.course.submit((&[], &[]), pages, Some(fetch));
         }
@@ -30,17 +33,17 @@ impl Master {
 
     /// This node has read so many of its pages, the first.
     pub(crate) fn fetched(&mut self, n_found: usize) {
-        self.work = MasterTask::Fetching(n_found);
+        self.traffic.work = MasterTask::Fetching(n_found);
     }
 
     /// Whether it is known how many all have read.
     pub(crate) fn has_found(&self) -> bool {
-        self.found.is_some()
+        self.pages.found.is_some()
     }
 
     /// How many that are.
     pub(crate) fn take_found(&mut self) -> usize {
-        self.found.take().unwrap_or(0)
+        self.pages.found.take().unwrap_or(0)
     }
 
     /// Whether somebody waits for results of a batch, who has to take them first.
@@ -52,8 +55,8 @@ impl Master {
         let (Some(fetch), Some(sent)) = (self.course.fetch(), self.course.last_sent()) else {
             return true;
         };
-        let is_last = self.lines.len() == 1;
-        let result = fetch.send((self.epoch, sent.number), (n_found, is_last), link);
+        let is_last = self.nodes.lines.len() == 1;
+        let result = fetch.send((self.group.epoch(), sent.number), (n_found, is_last), link);
         result.expect("it fits a frame")
     }
 
@@ -62,7 +65,7 @@ impl Master {
         match self.course.first_sent() {
             Some(sent) if sent.is_fetch && sent.number == fetch.batch => {
                 let n_asked = self.course.n_asked();
-                self.found = Some(usize::from(fetch.n_found).min(n_asked));
+                self.pages.found = Some(usize::from(fetch.n_found).min(n_asked));
                 self.complete(now);
                 Ok(())
             }

@@ -10,30 +10,30 @@ impl Master {
             assert!(rows.keep(page, &self.options.sizes), "there is no {page:?}");
         }
         for page in self.course.pages() {
-            self.tables.apply(page);
+            self.pages.tables.apply(page);
             assert!(rows.set_page(page, &self.options.sizes), "there is no {page:?}");
         }
-        if self.lines.len() > 1 {
-            self.pages_out.keep(self.course.keeps());
-            self.pages_out.add(self.course.pages().iter().copied());
+        if self.nodes.lines.len() > 1 {
+            self.pages.out.keep(self.course.keeps());
+            self.pages.out.add(self.course.pages().iter().copied());
         }
     }
 
     /// Layers have moved: this node's streams have no pages yet, and nor have those of nodes that are new.
     pub(super) fn tell_tables(&mut self, rows: &mut impl Rows) {
-        for page in self.tables.all() {
+        for page in self.pages.tables.all() {
             assert!(rows.set_page(&page, &self.options.sizes), "there is no {page:?}");
         }
-        if self.lines.len() > 1 {
-            self.pages_out.add(self.tables.all());
+        if self.nodes.lines.len() > 1 {
+            self.pages.out.add(self.pages.tables.all());
         }
     }
 
     /// The nodes have forgotten everything.
     pub(super) fn lose(&mut self) {
         let is_lost = self.course.lose();
-        self.setbacks.streams_lost += u64::from(is_lost);
+        self.group.setbacks.streams_lost += u64::from(is_lost);
         self.is_lost |= is_lost;
-        self.tables.clear();
+        self.pages.tables.clear();
     }
 }

@@ -1,7 +1,7 @@
 //! Which pages streams have, and those that a worker keeps and reads.
 
 use super::{Worker, WorkerTask};
-use crate::ring::batch::Broken;
+use crate::group::Broken;
 use crate::ring::fetch::PagesToRead;
 use crate::ring::{Link, Reason, Rows};
 use crate::wire::frame::{Fetch, Frame, KEEP_IDS, Sizes};
@@ -15,7 +15,7 @@ impl Worker {
     /// So many of them, the first, have been read.
     pub(crate) fn fetched(&mut self, n_found: usize) {
         self.fetch.1 = self.fetch.1.min(n_found);
-        self.work = WorkerTask::SendingFetch;
+        self.traffic.work = WorkerTask::SendingFetch;
     }
 
     /// FETCH has come.
@@ -30,15 +30,15 @@ impl Worker {
             return Err(Broken("pages of no text"));
         }
         self.fetch = (PagesToRead::of(frame, fetch), fetch.n_found.into());
-        self.batch = (epoch, fetch.batch, sizes);
-        self.work = WorkerTask::Fetching;
+        self.traffic.batch = (epoch, fetch.batch, sizes);
+        self.traffic.work = WorkerTask::Fetching;
         Ok(())
     }
 
     /// Sends it on; `false` if it has to wait.
     pub(super) fn send_fetch(&mut self, link: &mut impl Link) -> bool {
-        let ((epoch, batch, _), (pages, n_found)) = (self.batch, &self.fetch);
-        match pages.send((epoch, batch), (*n_found, self.is_last), link) {
+        let ((epoch, batch, _), (pages, n_found)) = (self.traffic.batch, &self.fetch);
+        match pages.send((epoch, batch), (*n_found, self.own.is_last), link) {
             Ok(is_sent) => is_sent,
             // What came in a frame fits one.
             Err(_) => {
@@ -80,7 +80,7 @@ impl Worker {
         take: impl FnOnce(&Frame<'_>, &Sizes) -> bool,
     ) -> Result<(), Broken> {
         let Some((_, sizes)) = self.epoch.filter(|(own, _)| *own == epoch) else { return Ok(()) };
-        let frame = Frame::parse(&self.scratch[..len]).map_err(|_| Broken("pages"))?;
+        let frame = Frame::parse(&self.traffic.scratch[..len]).map_err(|_| Broken("pages"))?;
         if take(&frame, &sizes) { Ok(()) } else { Err(Broken("pages that there are not")) }
     }
 }

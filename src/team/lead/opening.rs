@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::group::Membership;
 use crate::team::error::TeamError;
 use crate::team::mesh::{Mesh, PeerLinks, Sessions};
 use crate::team::notice::TeamNotice;
@@ -60,36 +61,33 @@ impl<'a> Gathering<'a> {
         Gathering { mesh, opening, tell, states, told, lines }
     }
 
-    /// Waits until all members are ready in `epoch`, which goes up.
+    /// Waits until all members are ready in the next epoch of `group`, or the one after if one goes meanwhile.
     pub(super) fn wait(
         &mut self,
-        epoch: &mut u32,
+        group: &mut Membership,
         is_interrupted: &dyn Fn() -> bool,
-        timeout: Option<Duration>,
     ) -> Result<(), TeamError> {
-        let start = self.mesh.now();
-        *epoch = epoch.wrapping_add(1);
+        // A member is asked as soon as it is there, and once in an epoch: there is nothing to be put off.
+        group.restart(self.mesh.now(), 0);
         let mut rested_on = 0;
         loop {
             for node in self.mesh.peers() {
                 let is_last = node == rested_on;
                 let wait = if is_last { NAP } else { Duration::ZERO };
-                if let Attended::Again = self.attend(node, *epoch, wait)? {
+                if let Attended::Again = self.attend(node, group.epoch(), wait)? {
                     self.states = [State::Absent; NODES_MAX];
-                    *epoch = epoch.wrapping_add(1);
+                    group.restart(self.mesh.now(), 0);
                 }
             }
             let is_waited_for = |node: &usize| !matches!(self.states[*node], State::Ready(_));
             let mut missing = self.mesh.peers().filter(is_waited_for);
-            let Some(first) = missing.next() else { return Ok(()) };
-            rested_on = missing.find(|node| *node > rested_on).unwrap_or(first);
+            let Some(node) = missing.next() else { return Ok(()) };
+            rested_on = missing.find(|node| *node > rested_on).unwrap_or(node);
             if is_interrupted() {
                 return Err(TeamError::Interrupted);
             }
-            let elapsed = Duration::from_micros(self.mesh.now() - start);
-            if timeout.is_some_and(|timeout| elapsed >= timeout) {
-                let seconds = elapsed.as_secs();
-                return Err(TeamError::Timeout { node: first, seconds });
+            if let Some(seconds) = group.overdue(self.mesh.now()) {
+                return Err(TeamError::Timeout { node, seconds });
             }
         }
     }

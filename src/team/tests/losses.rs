@@ -115,6 +115,7 @@ fn a_member_that_gives_up_is_named_at_once() {
             assert_eq!(pass(&mut lead, &cases, &[0]), Err(TeamError::Lost { node: 2 }));
             open(&mut lead, 3);
         }
+        assert_eq!(lead.setbacks().failures, 3);
         pass(&mut lead, &cases, &[0, LAST]).unwrap();
         let _member = second.join().unwrap();
         lead.close();
@@ -172,6 +173,51 @@ fn who_does_not_come_is_named_once() {
         assert!(!told.iter().any(|notice| matches!(notice, TeamNotice::Ready { .. })), "{told:?}");
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(member.join().unwrap(), [TeamError::Interrupted]);
+    });
+}
+
+#[test]
+fn a_team_that_was_given_up_is_waited_for_again() {
+    let (places, is_over) = (Places::new(2), AtomicBool::new(false));
+    let cases = [Case::new(1, &[9, 8], To::All)];
+    let limit = Some(Duration::from_secs(3));
+    // How often a wait for the member that is away looked for it.
+    let wait = |lead: &mut Lead| {
+        let n_looks = AtomicU16::new(0);
+        let look = || {
+            n_looks.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        let ended = lead.open(&opening(2), &look, &mut |_| {}, limit);
+        assert_eq!(ended, Err(TeamError::Timeout { node: 1, seconds: 3 }));
+        n_looks.into_inner()
+    };
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        let member = scope.spawn(|| {
+            let mut member = places.member(1);
+            for _ in 0..2 {
+                loop {
+                    match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
+                        Order::Open(_) => member.ready(line()),
+                        Order::Pass(_) => break,
+                        Order::Close => panic!("it closes too early"),
+                    }
+                }
+                member.fail();
+            }
+        });
+        let mut lead = places.lead(5);
+        for _ in 0..2 {
+            open(&mut lead, 2);
+            assert_eq!(pass(&mut lead, &cases, &[0]), Err(TeamError::Lost { node: 1 }));
+        }
+        member.join().unwrap();
+        assert_eq!(lead.setbacks().failures, 2);
+        // Nobody waits for a batch meanwhile.
+        thread::sleep(Duration::from_secs(4));
+        assert!(wait(&mut lead) > 1, "it was given up for the time in which nothing was asked");
+        assert!(wait(&mut lead) > 1, "it was given up for the wait before");
     });
 }
 

@@ -48,7 +48,6 @@ impl TeamLead {
         self.line = line(transformer, &self.options.name);
         (self.options.shares, self.options.tell, self.link) = (shares, notices, Some(link));
         (self.is_open, self.times) = (false, TeamTimes::default());
-        self.n_changes += 1;
         let _ = done.send(tell());
     }
 

@@ -1,11 +1,11 @@
-//! Counts of what a master lost, and waited for in vain.
+//! Counts of what a group lost, and waited for in vain.
 
-/// Counts of what the ring of a master lost or put off since it was formed. All are 0 if nothing failed.
+/// Counts of what a ring or team lost or put off since it was formed. All are 0 if nothing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
     /// Links that went silent or began anew, and nodes that lost what they had stored.
     pub failures: u64,
-    /// Batches that were under way when the ring was opened anew: they are computed again.
+    /// Batches that were under way when the group was opened anew: they are computed again.
     pub batches_lost: u64,
     /// Openings after which streams were computed again from their beginning.
     pub streams_lost: u64,
@@ -13,6 +13,6 @@ pub struct Setbacks {
     pub moves_given_up: u64,
     /// Waits for batches, ahead of other layers or nodes, that ended before all were answered.
     pub drains_given_up: u64,
-    /// Openings that were put off, as the ring had been opened just before.
+    /// Openings that were put off, as the group had been opened just before.
     pub openings_put_off: u64,
 }

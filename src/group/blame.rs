@@ -1,0 +1,60 @@
+//! What failed, and which node does not fit.
+
+/// What a group's first node blames while the group is not whole.
+#[derive(Default)]
+pub(crate) struct Blame {
+    /// What broke the group.
+    trouble: Option<String>,
+    /// A node that did not fit meanwhile, and the reason.
+    refusal: Option<String>,
+}
+
+impl Blame {
+    /// The group broke, because of `what` unless something broke it before.
+    pub(crate) fn trouble(&mut self, what: impl FnOnce() -> String) {
+        self.trouble.get_or_insert_with(what);
+    }
+
+    /// Whether the group is broken.
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    /// What broke it.
+    pub(crate) fn what(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// A node does not fit, which may be why others are missing; `true` if that is new.
+    pub(crate) fn refuse(&mut self, what: String) -> bool {
+        self.refusal.replace(what) != self.refusal
+    }
+
+    /// The node that does not fit, and the reason.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+
+    /// The group is whole.
+    pub(crate) fn clear(&mut self) {
+        *self = Blame::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_broke_first_is_blamed_and_a_refusal_is_news_once() {
+        let mut blame = Blame::default();
+        blame.trouble(|| "pi is silent".to_owned());
+        blame.trouble(|| "so is fig".to_owned());
+        assert_eq!(blame.what(), Some("pi is silent"));
+        assert!(blame.refuse("fig has another model".to_owned()));
+        assert!(!blame.refuse("fig has another model".to_owned()));
+        assert!(blame.refuse("fig has another key".to_owned()));
+        blame.clear();
+        assert!(!blame.is_troubled() && blame.refusal().is_none());
+    }
+}

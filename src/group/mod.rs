@@ -1,0 +1,57 @@
+//! A group: nodes that run one model together, a ring of places or a team.
+//!
+//! Its first node (a ring's master, a team's lead) begins *epochs*, and the others agree to them. This room has what both
+//! kinds of group have: the first node's state machine ([`Membership`]), what it knows of the others ([`Roll`]), how long
+//! it waits for them ([`Patience`]) and what failed ([`Blame`], [`Setbacks`]); and for every node which batches fit what
+//! was agreed ([`Agreed`]), when it repeats what it said ([`Every`]) and what its user has not heard yet ([`Notices`]).
+//! It knows no links, no frames of batches and no clock: time is microseconds passed in.
+//!
+//! # The first node's states
+//!
+//! ```text
+//!    ┌───────────── epoch + 1 ◄────────────────┬────────────────────────────────┐
+//!    ▼                                         │ too slow, or trouble           │ trouble, or other parts
+//!  Opening ─────────────────────────────────► Moving ────────────────────────► Open ──┐
+//!   │  ▲    OPEN to all nodes, all READY         what moved layers have stored   ▲    │ batches,
+//!   └──┘    (nothing moves: at once Open)        is where it belongs             └────┘ PAGES, REPORT
+//!  REFUSE or MISSING
+//! ```
+//!
+//! - *Trouble* is a link that began anew, or a node that is gone, gave up, lost what it had stored or sent what makes no sense.
+//!   It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
+//! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that gets other layers
+//!   because somebody waits for that, and each opening of a team.
+//! - In any state, no progress for longer than the limit ends the wait. The user hears which node was waited for, and may ask again.
+//!
+//! Frames of an epoch that is over are dropped by all nodes, so nothing that was on its way is ever taken for something newer.
+//!
+//! # What a ring and a team do differently
+//!
+//! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on: several batches are in
+//!   flight, and OPEN goes round as they do, so the master hears of all nodes through two neighbours, and nodes tell it whom
+//!   they miss. In a team (`team/`) all nodes run each layer at the same time and exchange what they computed: one batch at a
+//!   time, and the lead has links to all.
+//! - *Moving.* Only layers move with what they have stored; shares of rows do not, and a team that becomes another one computes
+//!   its streams again.
+//! - *The caller.* A ring is polled: its machine says what is to be computed. A team's pass calls for what it needs in the
+//!   middle of a layer, and waits there.
+
+mod agreed;
+mod blame;
+mod every;
+mod membership;
+mod notice;
+mod patience;
+mod phase;
+mod roll;
+mod setbacks;
+
+pub(crate) use agreed::{Agreed, Broken};
+pub(crate) use blame::Blame;
+pub(crate) use every::{Every, MISSING_EVERY_US};
+pub(crate) use membership::{Membership, Overdue};
+pub(crate) use notice::{Notice, Notices};
+pub(crate) use patience::Patience;
+pub(crate) use phase::{Moving, Phase};
+pub(crate) use roll::{Expected, Roll, Ups};
+pub use setbacks::Setbacks;

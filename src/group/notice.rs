@@ -1,0 +1,96 @@
+//! What a node tells its user.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Notices that wait for the user; the oldest make way.
+const NOTICES_MAX: usize = 16;
+
+/// What a node says to its user, once for each change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The ring is complete; `again` after it was broken, or its nodes have got other layers.
+    Opened {
+        /// Whether it was complete before.
+        again: bool,
+    },
+    /// Nothing is heard of this node.
+    Silent(String),
+    /// It is heard again, and nothing was lost.
+    Back(String),
+    /// It began anew, and what was on its way is lost.
+    Reset(String),
+    /// This node has lost what it had stored, and begins anew.
+    Anew(String),
+    /// This node has taken other layers.
+    Took {
+        /// These.
+        layers: Range<u32>,
+        /// Matrices that were packed for it.
+        packed: usize,
+        /// Matrices that had been packed before.
+        reused: usize,
+    },
+    /// The master ended its work.
+    MasterLeft,
+    /// A neighbour sent what makes no sense.
+    Broken(&'static str),
+    /// Someone does not fit: who, and why.
+    Refused(String),
+    /// What the carrier of the links says.
+    Carrier(String),
+    /// The ring is not complete.
+    Waiting {
+        /// The nodes that are missing, in words.
+        what: String,
+        /// Names of those of which that is known.
+        missing: Vec<String>,
+    },
+    /// This node cannot take its part, and why.
+    Unfit {
+        /// Its name.
+        name: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The oldest batch is not answered.
+    Stalled {
+        /// Since when.
+        seconds: u64,
+        /// Where it is, as far as that is known.
+        what: String,
+    },
+    /// It is answered now.
+    GoesOn,
+}
+
+/// What the user has not heard yet.
+pub(crate) struct Notices(VecDeque<Notice>);
+
+impl Notices {
+    /// Nothing yet, and room for all that there may be.
+    pub(crate) fn new() -> Notices {
+        Notices(VecDeque::with_capacity(NOTICES_MAX))
+    }
+
+    /// The user is to hear `notice`, unless it was told last. The oldest notice makes way if there are too many.
+    pub(crate) fn tell(&mut self, notice: Notice) {
+        if self.0.len() == NOTICES_MAX {
+            self.0.pop_front();
+        }
+        if self.0.back() != Some(&notice) {
+            self.0.push_back(notice);
+        }
+    }
+
+    /// The next thing to tell the user.
+    pub(crate) fn next(&mut self) -> Option<Notice> {
+        self.0.pop_front()
+    }
+
+    /// Bytes that they keep on the heap, but for names.
+    #[cfg(test)]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Notice>()
+    }
+}
