@@ -63,8 +63,12 @@ struct Called {
 /// # Errors
 /// If the system refuses the address or a thread.
 pub(crate) fn start(board: Board, address: SocketAddr, key: Key) -> io::Result<SocketAddr> {
-    let called = Called { board, holders: Holders::default() };
-    server::start(("leap-call", Purpose::Orders), address, key, called)
+    server::start(("leap-call", Purpose::Orders), address, key, service(board))
+}
+
+/// What answers masters for `board`.
+pub(crate) fn service(board: Board) -> impl Service {
+    Called { board, holders: Holders::default() }
 }
 
 impl Service for Called {

@@ -43,5 +43,7 @@ mod search;
 mod shares;
 pub(crate) mod split;
 pub(crate) mod team_plan;
+#[cfg(all(test, feature = "demo"))]
+mod tests;
 pub(crate) mod wanted;
 mod watch;

@@ -1,0 +1,253 @@
+//! A master and its boards in one process: rings are formed and changed without a command line.
+
+mod board;
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use board::{Stand, endpoint, model, place};
+
+use super::caller::Caller;
+use super::desk::Desk;
+use super::events::{Event, Events, Shape};
+use super::figures::Own;
+use super::form::{Formed, form};
+use super::interrupt::is_interrupted;
+use super::load::{Asked, load, sizes};
+use super::members::Kind;
+use super::moves::Moves;
+use super::roll::Divided;
+use super::wanted::{Boards, Wanted};
+use super::{layers, split};
+use crate::engine::ring::{MachineReading, RingOptions};
+use crate::engine::{Engine, Job, JobEvent, Options, Scheduler};
+use crate::model::Model;
+use crate::ring::plan::Objective;
+use crate::ring::{Address, Topology};
+use crate::tokenizer::Tokenizer;
+use crate::wire::Dtype;
+use crate::wire::call::Speed;
+use crate::wire::seal::Key;
+
+/// Longest time that a test waits for something.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a board is away before the others take its part.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// Writes down what happened.
+#[derive(Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Events for Diary {
+    fn tell(&self, event: &Event<'_>) {
+        let layers = |nodes: &[(String, std::ops::Range<usize>)]| {
+            let node = |(name, layers): &(String, std::ops::Range<usize>)| {
+                format!(" {name} {}..{}", layers.start, layers.end)
+            };
+            nodes.iter().map(node).collect::<String>()
+        };
+        let line = match event {
+            Event::Absent { place, why } => panic!("{place} does not answer: {why}"),
+            Event::Divided { parts, .. } => format!("divided among {}", parts.len()),
+            Event::Gone { name, .. } => format!("gone {name}"),
+            Event::Came { name, .. } => format!("came {name}"),
+            Event::OtherRing { nodes } => format!("ring{}", layers(nodes)),
+            Event::Moved { nodes } => format!("moved{}", layers(nodes)),
+            Event::Stays { why, .. } => format!("stays: {why}"),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+/// A master with its boards.
+struct Fleet {
+    boards: Vec<Stand>,
+    diary: Arc<Diary>,
+    desk: Arc<Desk>,
+    moves: Arc<Moves>,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    /// What one board alone writes.
+    wanted: String,
+    folder: PathBuf,
+}
+
+fn free_port() -> u16 {
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn speeds() -> Vec<Speed> {
+    vec![Speed { threads: 1, read: [1 << 30; 4], milliwatts: None }]
+}
+
+impl Fleet {
+    /// A ring of "desk" and boards of these names, each of which gets as much of the memory as the others.
+    fn new(names: &[&str]) -> Fleet {
+        let key = Key::new([names.len() as u8; 32]);
+        let boards: Vec<Stand> = names.iter().map(|name| Stand::new(name, &key)).collect();
+        let diary = Arc::new(Diary::default());
+        let caller = Caller { key: key.clone(), events: diary.clone() };
+        let sought = boards.iter().map(Stand::called_at).collect();
+        let folder = std::env::temp_dir().join(format!("leap-fleet-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let wanted = Wanted {
+            sought: Boards::Named(sought),
+            shape: Shape::Ring,
+            // Speeds vary; memory is the same at each run.
+            objective: Objective::Memory,
+            patience: Some(AFTER),
+            is_taking: false,
+            name: "desk".to_owned(),
+            host: None,
+            port: free_port(),
+            give: free_port(),
+        };
+        let whole = model();
+        let asked = Asked { ctx_len: Some(256), batch: 16, streams: 1, kv: None, kv_memory: None };
+        let load = load(whole.header(), &sizes(whole.header(), asked)).unwrap();
+        let kept_at = folder.join(split::file_name("models/demo.bin".as_ref()));
+        let divided = Divided {
+            header: whole.header(),
+            load: &load,
+            kind: Kind::of(&whole),
+            kept_at: &kept_at,
+        };
+        let own = Own { speeds: speeds(), memory: 1 << 30 };
+        let formed = form(&wanted, &caller, &divided, &own).unwrap();
+        Fleet::begin((formed, wanted), (boards, key, diary), whole, folder)
+    }
+
+    /// Opens the ring, and has its layers move by themselves.
+    fn begin(
+        (formed, wanted): (Formed, Wanted),
+        (boards, key, diary): (Vec<Stand>, Key, Arc<Diary>),
+        whole: Model,
+        folder: PathBuf,
+    ) -> Fleet {
+        let topology = Topology::parse(&formed.file).unwrap();
+        let options =
+            Options { threads: Some(1), ctx_len: Some(256), batch: Some(16), ..Options::default() };
+        let (desk, changes) = Desk::new(&place(), true);
+        let desk = Arc::new(desk);
+        let endpoint = endpoint(&whole, &topology, "desk", &key);
+        let (own, _) = topology.place("desk").unwrap();
+        let mut engine = Engine::new(board::narrow(whole, &own.layers, true), &options).unwrap();
+        let load = load(engine.header(), engine.plan()).unwrap();
+        let weights = (place(), engine.about().isa);
+        let events = diary.clone();
+        let moves = Moves::new(Arc::clone(&desk), load, weights, Some(formed.fleet), events);
+        let moves = Arc::new(moves);
+        let ear = Arc::clone(&desk);
+        let ring = RingOptions {
+            name: "desk".to_owned(),
+            n_nodes: 64,
+            wire: Dtype::F32,
+            members: topology.members().to_vec(),
+            timeout: Some(PATIENCE),
+            epoch: 7,
+            is_interrupted,
+            tell: Box::new(move |notice, lines| ear.hear(notice, lines, "something happened")),
+            meter: Box::new(|_| MachineReading::default()),
+            changes: Some(changes),
+        };
+        engine.join(endpoint, ring).unwrap();
+        layers::keep(Arc::clone(&moves), wanted.objective, AFTER).unwrap();
+        let tokenizer = std::fs::read("models/demo.tokenizer.bin").unwrap();
+        let tokenizer = Tokenizer::from_bytes(&tokenizer, None).unwrap();
+        let mut alone = Engine::open("models/demo.bin".as_ref(), &options).unwrap();
+        let wanted = write(&mut alone, &tokenizer, &|_| {});
+        Fleet { boards, diary, desk, moves, engine, tokenizer, wanted, folder }
+    }
+
+    /// Writes, and checks that it is what one board writes, until `is_done`.
+    fn write_until(&mut self, what: &str, is_done: impl Fn(&[String]) -> bool) {
+        let start = Instant::now();
+        loop {
+            let desk = &self.desk;
+            let text = write(&mut self.engine, &self.tokenizer, &|engine| desk.visit(engine));
+            assert_eq!(text, self.wanted, "{:?}", self.diary.lines());
+            if is_done(&self.diary.lines()) {
+                return;
+            }
+            let lines = self.diary.lines();
+            assert!(start.elapsed() < PATIENCE, "waited for {what}; heard {lines:?}");
+        }
+    }
+
+    /// Names of the nodes, in the order of the ring.
+    fn nodes(&self) -> Vec<String> {
+        self.engine.ring().unwrap().lines().iter().map(|line| line.name.to_string()).collect()
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // What is left of it means nothing.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Forty tokens of a story; `between` two steps something else may be done.
+fn write(engine: &mut Engine, tokenizer: &Tokenizer, between: &dyn Fn(&mut Engine)) -> String {
+    let mut scheduler = Scheduler::new(engine, 1, Some(tokenizer)).unwrap();
+    let mut prompt: Vec<u32> = tokenizer.bos().into_iter().collect();
+    tokenizer.encode("Once upon a time", &mut prompt);
+    scheduler.submit(Job { n_predict: 40, ..Job::new(prompt) });
+    let (mut text, mut failure) = (String::new(), None);
+    while !scheduler.is_idle() {
+        between(engine);
+        scheduler.step(engine, &mut |_, event| match event {
+            JobEvent::Text(part) => text += part,
+            JobEvent::Failed(error) => failure = Some(error.to_string()),
+            _ => {}
+        });
+    }
+    assert_eq!(failure, None);
+    text
+}
+
+#[test]
+fn a_ring_is_formed_loses_a_board_gains_it_and_moves_layers_in_one_process() {
+    let mut fleet = Fleet::new(&["pi", "orange"]);
+    assert_eq!(fleet.diary.lines(), ["divided among 3"]);
+    fleet.write_until("a text", |_| true);
+    assert_eq!(fleet.nodes().len(), 3);
+
+    fleet.boards[0].go_away();
+    fleet.write_until("a ring without pi", |lines| lines.iter().any(|l| l.starts_with("ring")));
+    let lines = fleet.diary.lines();
+    assert_eq!(lines[1], "gone pi", "{lines:?}");
+    assert!(!lines[2].contains("pi "), "{lines:?}");
+    assert_eq!(fleet.nodes(), ["desk", "orange"]);
+
+    fleet.boards[0].come_back();
+    let rings = |lines: &[String]| lines.iter().filter(|line| line.starts_with("ring")).count();
+    fleet.write_until("a ring with pi", |lines| rings(lines) == 2);
+    assert!(fleet.diary.lines().contains(&"came pi".to_owned()), "{:?}", fleet.diary.lines());
+    assert_eq!(fleet.nodes().len(), 3);
+
+    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.desk.seen());
+    let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
+    fleet.write_until("moved layers", |_| asked.is_finished());
+    let moved = asked.join().unwrap().unwrap();
+    assert_eq!(
+        moved.iter().map(|(_, layers)| layers.clone()).collect::<Vec<_>>(),
+        [0..1, 1..5, 5..6]
+    );
+    assert!(fleet.diary.lines().last().unwrap().starts_with("moved desk 0..1"));
+}
+
+/// Where a board is called, on this machine.
+fn local(port: u16) -> Address {
+    Address { host: "127.0.0.1".to_owned(), port }
+}
