@@ -113,6 +113,11 @@ check "a server's command, without what is a ring's" \
 	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
 	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
+printf 'ROLE=worker\nMODEL=/m.bin\nHUGE=off\nBUSY_POLL=7\n' >"$WORK/set.conf"
+# shellcheck disable=SC2016 # The program expands it.
+printf '#!/bin/sh\necho "$LEAP_HUGE $LEAP_BUSY_POLL"\n' >"$WORK/show" && chmod +x "$WORK/show"
+check "settings of the machine are variables" "off 7" \
+	"$(LEAP_CONF=$WORK/set.conf LEAP_PROGRAM=$WORK/show busybox sh ./leap-node run worker)"
 check "how the board is set up" "start --objective energy * stop" \
 	"$(for command in start stop; do LEAP_CONF=$WORK/serve.conf LEAP_TUNE=/bin/echo busybox sh ./leap-node tune $command; done | xargs echo)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"

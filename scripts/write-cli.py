@@ -9,8 +9,8 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(TREE, "docs/reference/cli.md")
 HEAD = """# All commands and options
 
-Made from the program by `scripts/write-cli.py`; do not edit. `leap COMMAND --help` shows the same on a terminal, and
-`leap help --man | man -l -` is the manual page. [The index](../index.md#commands) has the commands in one table.
+Made from the program by `scripts/write-cli.py`; do not edit. `leap COMMAND --help-all` shows the same on a terminal,
+and `leap help --man | man -l -` is the manual page. [The index](../index.md#commands) has the commands in one table.
 
 """
 

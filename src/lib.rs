@@ -59,6 +59,8 @@
 //! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
 //!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
 //! - `control`: a socket by which a running master is asked what its ring does, and told to change it.
+//! - `fleet`: boards that work together: who is there, what they can do, which part of a model each gets, and how
+//!   parts move while they work.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 

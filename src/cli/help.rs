@@ -2,12 +2,16 @@
 
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind, Optionality, PositionalInfo};
 
+use super::groups::{self, Group};
+use super::older::{self, Older, Setting};
 use super::run::{Role, roles};
 use super::words::Command;
 
 const WIDTH: usize = 100;
 /// Where descriptions begin.
 const COLUMN: usize = 26;
+/// Where they begin that are a line each, behind longer names.
+const COLUMN_OF_GROUPS: usize = 36;
 
 /// What commands end with, in the words of docs/run.md.
 pub(super) const EXIT_CODES: &str = "0 done, 1 failed at run time, 2 bad usage, 3 bad input file, \
@@ -25,14 +29,83 @@ pub(super) fn overview(commands: &[CommandInfoWithArgs]) -> String {
     }
     text.push_str("\nOptions:\n");
     entry(&mut text, "-h, --help", "lists the options of a command, as does `leap help COMMAND`");
+    entry(
+        &mut text,
+        "--help-all",
+        "lists all of them; `leap help compatibility` those of earlier versions",
+    );
     entry(&mut text, "-V, --version", "shows the version of the program");
     text.push_str("\nExit codes:\n");
     wrap(&mut text, 2, 2, EXIT_CODES);
     text
 }
 
-/// Usage and options of one command.
-pub(super) fn of(command: Command, info: &CommandInfoWithArgs) -> String {
+/// Usage of one command, and the options that are wanted most; all of them if there are few.
+pub(super) fn of(command: Command, commands: &[CommandInfoWithArgs]) -> String {
+    let Some(info) = info(command, commands) else { return String::new() };
+    match groups::of(command.name, command.role) {
+        [] => all(command, info),
+        groups => grouped(command, info, groups),
+    }
+}
+
+/// Usage of one command, and every option that does not stand under `leap help compatibility`.
+pub(super) fn all_of(command: Command, commands: &[CommandInfoWithArgs]) -> String {
+    info(command, commands).map_or(String::new(), |info| all(command, info))
+}
+
+fn info(command: Command, commands: &[CommandInfoWithArgs]) -> Option<&CommandInfoWithArgs> {
+    commands.iter().find(|info| info.name == command.name)
+}
+
+fn grouped(command: Command, info: &CommandInfoWithArgs, groups: &[Group]) -> String {
+    let name = command.shown();
+    let mut text =
+        format!("Usage: leap {name} [MODEL] [OPTION...]\n\n{}\n\n", about(command, info));
+    brief_entry(
+        &mut text,
+        "MODEL",
+        "model file, GGUF file or checkpoint's folder (the demo model)",
+    );
+    for Group { title, options } in groups {
+        text.push_str(&format!("{title}:\n"));
+        for (long, brief) in *options {
+            let mut known = flags(command, info);
+            if let Some(flag) = known.find(|flag| flag.long == *long) {
+                brief_entry(&mut text, &flag_name(flag), brief);
+            }
+        }
+    }
+    text.push_str(&format!(
+        "\n`leap {name} --help-all` lists every option, `leap help compatibility` those of earlier versions.\n"
+    ));
+    text
+}
+
+/// A name, and what it is, in one line.
+fn brief_entry(out: &mut String, name: &str, brief: &str) {
+    out.push_str(&format!("  {name:width$}{brief}\n", width = COLUMN_OF_GROUPS - 2));
+}
+
+/// What older options have become, and which variables stand for options.
+pub(super) fn older() -> String {
+    let mut text = String::from("Options of earlier versions, which work as they did:\n");
+    for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
+        brief_entry(&mut text, option, instead);
+    }
+    text.push('\n');
+    wrap(&mut text, 0, 0, older::BOARDS_FILE);
+    text.push_str(
+        "\nOptions that are set once for a machine, by a variable of the environment, or in\n\
+         /etc/leap/leap.conf without LEAP_ before the name:\n",
+    );
+    for Setting { option, variable, brief, .. } in older::SETTINGS {
+        brief_entry(&mut text, &format!("{option}, {variable}"), brief);
+    }
+    text
+}
+
+fn all(command: Command, info: &CommandInfoWithArgs) -> String {
     let name = command.shown();
     let mut text = format!("Usage: leap {name}");
     for positional in info.positionals {
@@ -45,7 +118,7 @@ pub(super) fn of(command: Command, info: &CommandInfoWithArgs) -> String {
         entry(&mut text, &value_name(positional.name), positional.description);
     }
     text.push_str("\nOptions:\n");
-    for flag in flags(command, info) {
+    for flag in current(command, info) {
         entry(&mut text, &flag_name(flag), flag.description);
     }
     text
@@ -82,6 +155,15 @@ pub(super) fn flags(
         Some(role) => flag.long != "--role" && roles(flag.long).contains(&role),
         None => !flag.hidden,
     })
+}
+
+/// Options of the command that do not stand under `leap help compatibility`.
+pub(super) fn current(
+    command: Command,
+    info: &CommandInfoWithArgs,
+) -> impl Iterator<Item = &'static FlagInfo<'static>> {
+    let name = command.name;
+    flags(command, info).filter(move |flag| !older::is_older(name, flag.long))
 }
 
 /// The letter that stands for an option too.
@@ -160,11 +242,16 @@ mod tests {
         let commands = commands();
         let mut texts = vec![overview(&commands)];
         for info in &commands {
-            let text = of(Command { name: info.name, role: None }, info);
+            let command = Command { name: info.name, role: None };
+            let text = all_of(command, &commands);
             for flag in info.flags {
-                assert!(text.contains(flag.long), "{} {}", info.name, flag.long);
+                let is_there = text.contains(&format!("{} ", flag.long))
+                    || text.contains(&format!("{}\n", flag.long));
+                let is_current = !older::is_older(info.name, flag.long);
+                assert!(is_there || !is_current, "{} {}", info.name, flag.long);
+                assert!(is_current || older().contains(flag.long), "{}", flag.long);
             }
-            texts.push(text);
+            texts.extend([text, of(command, &commands), older()]);
         }
         for text in &texts {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
@@ -177,11 +264,46 @@ mod tests {
     #[test]
     fn roles_show_their_own_options() {
         let commands = commands();
-        let run = commands.iter().find(|info| info.name == "run").unwrap();
-        let worker = of(Command { name: "run", role: Some(Role::Worker) }, run);
+        let worker = all_of(Command { name: "run", role: Some(Role::Worker) }, &commands);
         assert!(worker.starts_with("Usage: leap worker [MODEL]"), "{worker}");
-        assert!(worker.contains("--end ") && worker.contains("--ctx "), "{worker}");
+        assert!(worker.contains("--port ") && worker.contains("--ctx "), "{worker}");
         assert!(!worker.contains("--temp ") && !worker.contains("--ring-timeout"), "{worker}");
         assert!(!worker.contains("--role"), "{worker}");
+    }
+
+    #[test]
+    fn the_help_of_commands_that_run_models_fits_a_screen() {
+        let commands = commands();
+        for (name, role) in [
+            ("run", None),
+            ("run", Some(Role::Master)),
+            ("run", Some(Role::Worker)),
+            ("serve", None),
+        ] {
+            if commands.iter().all(|info| info.name != name) {
+                continue;
+            }
+            let text = of(Command { name, role }, &commands);
+            assert!(text.lines().count() <= 40, "{} lines:\n{text}", text.lines().count());
+            let n = text.lines().filter(|line| line.contains(" --") && line.starts_with("  "));
+            assert!((10..=30).contains(&n.count()), "{text}");
+            assert!(text.contains("--boards BOARDS") && text.contains("--help-all"), "{text}");
+            for older in ["--ring ", "--split ", "--give ", "--busy-poll"] {
+                assert!(!text.contains(older), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn groups_name_options_that_there_are() {
+        let commands = commands();
+        for (name, role) in [("run", None), ("run", Some(Role::Worker)), ("serve", None)] {
+            let Some(info) = commands.iter().find(|info| info.name == name) else { continue };
+            for (long, _) in groups::of(name, role).iter().flat_map(|group| group.options) {
+                let is_known = info.flags.iter().any(|flag| flag.long == *long);
+                // What converts checkpoints, and what prints for programs, is not in every build and command.
+                assert!(is_known || ["--version", "--json"].contains(long), "{name} {long}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 
 use super::help;
+use super::older::{self, Older, Setting};
 use super::words::Command;
 
 const BEGIN: &str = r#"leap \- run language models on small computers, alone or as a ring
@@ -75,6 +76,7 @@ pub(super) fn page(commands: &[CommandInfoWithArgs]) -> String {
     for (command, info) in help::typed(commands) {
         section(&mut text, command, info);
     }
+    older(&mut text);
     let codes = prose(help::EXIT_CODES);
     text.push_str(&format!(".SH EXIT STATUS\n{codes}.\n"));
     text + END
@@ -91,13 +93,32 @@ fn section(text: &mut String, command: Command, info: &CommandInfoWithArgs) {
         text.push_str(&format!(".TP\n\\fI{name}\\fR\n{}\n", prose(positional.description)));
     }
     match command.role {
-        None => help::flags(command, info).for_each(|flag| option(text, flag)),
+        None => help::current(command, info).for_each(|flag| option(text, flag)),
         // A part in a ring has some of the options of `run`, where they are explained.
         Some(_) => {
             let names: Vec<String> =
-                help::flags(command, info).map(|flag| bold(flag.long)).collect();
+                help::current(command, info).map(|flag| bold(flag.long)).collect();
             text.push_str(&format!(".PP\nOptions, as of leap run: {}\n", names.join(", ")));
         }
+    }
+}
+
+/// Options that have another way by now, and the variables that stand for options.
+fn older(text: &mut String) {
+    let about = prose(older::BOARDS_FILE);
+    text.push_str(&format!(
+        ".SH COMPATIBILITY\nThese options of earlier versions work as they did. {about}\n"
+    ));
+    for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
+        text.push_str(&format!(".TP\n{}\n{}\n", bold(option), prose(instead)));
+    }
+    text.push_str(
+        ".PP\nThese are set once for a machine, by a variable of the environment, or in\n\
+         .I /etc/leap/leap.conf\nwithout LEAP_ before the name:\n",
+    );
+    for Setting { option, variable, brief, .. } in older::SETTINGS {
+        let names = format!("{}, {}", bold(option), bold(variable));
+        text.push_str(&format!(".TP\n{names}\n{}\n", prose(brief)));
     }
 }
 
@@ -154,11 +175,12 @@ mod tests {
             let begin = format!(".SS leap {} ", command.shown());
             let (_, section) = page.split_once(&begin).expect(&begin);
             let section = section.split("\n.S").next().unwrap();
-            for flag in help::flags(command, info) {
+            for flag in help::current(command, info) {
                 assert!(section.contains(&bold(flag.long)), "{begin}: {}", flag.long);
             }
         }
-        for section in ["NAME", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"] {
+        for section in ["NAME", "COMPATIBILITY", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
+        {
             assert!(page.contains(&format!("\n.SH {section}\n")), "{section}");
         }
         assert!(page.contains(&prose(help::EXIT_CODES)));

@@ -3,6 +3,7 @@
 //! Text goes to stdout, everything else to stderr.
 
 mod bench;
+mod boards_file;
 mod checkpoint;
 #[cfg(feature = "manual")]
 mod completions;
@@ -16,6 +17,7 @@ mod eval;
 #[cfg(feature = "tools")]
 mod export;
 mod failure;
+mod groups;
 mod help;
 mod info;
 #[cfg(feature = "tools")]
@@ -26,6 +28,7 @@ mod logger;
 #[cfg(feature = "manual")]
 mod manual;
 mod model_files;
+mod older;
 mod options;
 mod output;
 mod pack;
@@ -176,10 +179,9 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         Asked::Help => return Ok(Parsed::Help(help::overview(&commands))),
         #[cfg(feature = "manual")]
         Asked::Manual => return Ok(Parsed::Help(manual::page(&commands))),
-        Asked::HelpOf(command) => {
-            let info = commands.iter().find(|info| info.name == command.name);
-            return Ok(Parsed::Help(info.map_or(String::new(), |info| help::of(command, info))));
-        }
+        Asked::HelpOf(command) => return Ok(Parsed::Help(help::of(command, &commands))),
+        Asked::AllOf(command) => return Ok(Parsed::Help(help::all_of(command, &commands))),
+        Asked::Older => return Ok(Parsed::Help(help::older())),
         Asked::Run(words) => words,
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

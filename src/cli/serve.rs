@@ -126,7 +126,7 @@ pub(super) struct Serve {
     team: Option<TeamOrigin>,
     /// be the master of a ring of these boards, and divide the model among them: auto (those that answer
     /// on this network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the
-    /// same --key
+    /// same --key. Or a file, whose lines have layers, shares or neither: see `leap help compatibility`
     #[argh(option, from_str_fn(origin::boards))]
     boards: Option<Boards>,
     /// ring or team with --boards: take boards that work for another master, which loses them

@@ -5,6 +5,8 @@ use std::path::Path;
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 
 use super::Failure;
+use super::boards_file::{self, Lines};
+use super::older::SETTINGS;
 use super::run::{Role, roles};
 
 /// What a command line asks for.
@@ -14,8 +16,11 @@ pub(super) enum Asked {
     Version,
     /// What the program can do.
     Help,
-    /// What one command can do.
+    /// What one command can do: what is wanted most, or all of it.
     HelpOf(Command),
+    AllOf(Command),
+    /// What older options have become.
+    Older,
     /// The manual page, for packages of the program and for systems without one.
     #[cfg(feature = "manual")]
     Manual,
@@ -51,11 +56,12 @@ pub(super) fn read(argv: Vec<String>, commands: &[CommandInfoWithArgs]) -> Resul
     };
     match first.as_str() {
         "--version" | "-V" => return Ok(Asked::Version),
-        "--help" | "-h" => return Ok(Asked::Help),
+        "--help" | "--help-all" | "-h" => return Ok(Asked::Help),
         "help" => {
             return match words.next() {
                 #[cfg(feature = "manual")]
                 Some(word) if word == "--man" => Ok(Asked::Manual),
+                Some(word) if word == "compatibility" => Ok(Asked::Older),
                 Some(word) => Ok(Asked::HelpOf(command(&word, commands)?.0)),
                 None => Ok(Asked::Help),
             };
@@ -93,6 +99,20 @@ fn command<'c>(
     Err(Failure::Usage(format!("{word:?} is no command; {hint} (leap --help lists all)")))
 }
 
+/// The words of a command line, as they are read.
+struct Line {
+    command: Command,
+    words: Vec<String>,
+    role: Option<Role>,
+    /// Options that are given.
+    given: Vec<&'static str>,
+    has_model: bool,
+    /// Whether the lines of the file of boards have layers.
+    layers: bool,
+    /// Who is the master, as a file of boards says that calls the others.
+    master: Option<String>,
+}
+
 /// Tells options from values. What follows an option that takes a value is that value, whatever
 /// it looks like.
 fn options(
@@ -100,41 +120,137 @@ fn options(
     info: &CommandInfoWithArgs,
     mut rest: impl Iterator<Item = String>,
 ) -> Result<Asked, Failure> {
-    let mut words = vec![command.name.to_owned()];
-    let mut role = command.role;
-    if let Some(role) = role {
-        words.extend(["--role", role.name()].map(str::to_owned));
-    }
-    let mut given: Vec<&str> = Vec::new();
+    let mut line = Line::new(command);
     while let Some(word) = rest.next() {
         if word == "--" {
-            words.push(word);
-            words.extend(rest.by_ref());
+            line.words.push(word);
+            line.words.extend(rest.by_ref());
         } else if matches!(word.as_str(), "--help" | "-h" | "help") {
-            return Ok(Asked::HelpOf(Command { role, ..command }));
+            return Ok(Asked::HelpOf(Command { role: line.role, ..command }));
+        } else if word == "--help-all" {
+            return Ok(Asked::AllOf(Command { role: line.role, ..command }));
         } else if !word.starts_with('-') {
-            words.push(word);
+            line.has_model = true;
+            line.words.push(word);
         } else {
             let (flag, value) = find(command, info, &word)?;
-            given.push(flag.long);
-            words.push(flag.long.to_owned());
-            if let Some(value) = take_value(flag, value, &mut rest)? {
-                if flag.long == "--role" {
-                    role = role.or_else(|| Role::from_name(&value));
-                }
-                words.push(value);
+            let value = take_value(flag, value, &mut rest)?;
+            line.option(flag.long, value)?;
+        }
+    }
+    line.complete(info)?;
+    Ok(Asked::Run(line.words))
+}
+
+impl Line {
+    fn new(command: Command) -> Line {
+        let mut words = vec![command.name.to_owned()];
+        let role = command.role;
+        if let Some(role) = role {
+            words.extend(["--role", role.name()].map(str::to_owned));
+        }
+        Line {
+            command,
+            words,
+            role,
+            given: Vec::new(),
+            has_model: false,
+            layers: false,
+            master: None,
+        }
+    }
+
+    fn option(&mut self, long: &'static str, value: Option<String>) -> Result<(), Failure> {
+        let is_of_model = matches!(self.command.name, "run" | "serve");
+        if let (true, "--boards", Some(path)) = (is_of_model, long, &value)
+            && boards_file::is_file(path)
+        {
+            return self.boards(path);
+        }
+        if let ("--role", Some(name)) = (long, &value) {
+            self.role = self.role.or_else(|| Role::from_name(name));
+        }
+        self.push(long, value);
+        Ok(())
+    }
+
+    fn push(&mut self, long: &'static str, value: Option<String>) {
+        self.given.push(long);
+        self.words.push(long.to_owned());
+        self.words.extend(value);
+    }
+
+    /// Says what a file of boards says.
+    fn boards(&mut self, path: &str) -> Result<(), Failure> {
+        match boards_file::read(path)? {
+            Lines::Layers => {
+                self.layers = true;
+                self.push("--ring", Some(path.to_owned()));
+            }
+            Lines::Shares if self.given.contains(&"--team") => {
+                let what = format!("{path} says who has which share: no --team");
+                return Err(Failure::Usage(what));
+            }
+            Lines::Shares => self.push("--team", Some(path.to_owned())),
+            Lines::Called { list, master } => {
+                self.push("--boards", Some(list));
+                self.master = master;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what is known without being said, and refuses options that this part in a ring does not have.
+    fn complete(&mut self, info: &CommandInfoWithArgs) -> Result<(), Failure> {
+        let has = |line: &Line, long| line.given.contains(&long);
+        let has_boards = self.layers || has(self, "--team") || has(self, "--boards");
+        if self.command.name == "run" && self.role.is_none() && has_boards {
+            // The board that takes prompts leads the others.
+            self.words.splice(1..1, ["--role", Role::Master.name()].map(str::to_owned));
+            self.role = Some(Role::Master);
+        }
+        if let (Some(name), false) = (self.master.take(), has(self, "--node")) {
+            self.before("--node", &name);
+        }
+        // Boards without a model file get their layers from the master.
+        let may_fetch = self.layers && has(self, "--key");
+        match (self.role, self.has_model) {
+            (Some(Role::Worker), false) if may_fetch && !has(self, "--fetch") => {
+                self.before("--fetch", "auto");
+            }
+            (Some(Role::Worker), _) => {}
+            (_, true) if may_fetch && !has(self, "--give") => self.before("--give", "auto"),
+            _ => {}
+        }
+        self.settings(info);
+        match self.command.name {
+            "run" => check_role(self.role.unwrap_or(Role::Single), &self.given),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds an option before all others: behind them there may be a `--`.
+    fn before(&mut self, long: &'static str, value: &str) {
+        self.given.push(long);
+        self.words.splice(1..1, [long, value].map(str::to_owned));
+    }
+
+    /// Adds what the environment says, where the command line does not.
+    fn settings(&mut self, info: &CommandInfoWithArgs) {
+        let name = self.command.name;
+        let role = self.role.unwrap_or(Role::Single);
+        for setting in SETTINGS {
+            let has_option = matches!(name, "run" | "serve")
+                && info.flags.iter().any(|flag| flag.long == setting.option)
+                && (name != "run" || roles(setting.option).contains(&role));
+            let is_said =
+                self.given.contains(&setting.option) || self.given.contains(&setting.rival);
+            let value = std::env::var(setting.variable).ok().filter(|value| !value.is_empty());
+            if let (true, false, Some(value)) = (has_option, is_said, value) {
+                self.before(setting.option, &value);
             }
         }
     }
-    if command.name == "run" {
-        if role.is_none() && given.contains(&"--team") {
-            // The board that takes prompts leads its team.
-            words.splice(1..1, ["--role", Role::Master.name()].map(str::to_owned));
-            role = Some(Role::Master);
-        }
-        check_role(role.unwrap_or(Role::Single), &given)?;
-    }
-    Ok(Asked::Run(words))
 }
 
 /// The option that `word` names, and the value behind its `=`.
@@ -294,7 +410,7 @@ mod tests {
     #[test]
     fn help_is_found_wherever_it_stands() {
         let of = |name, role| Asked::HelpOf(Command { name, role });
-        for argv in [["leap", "--help"], ["leap", "-h"], ["leap", "help"]] {
+        for argv in [["leap", "--help"], ["leap", "--help-all"], ["leap", "-h"], ["leap", "help"]] {
             assert_eq!(asked(&argv), Asked::Help);
         }
         assert_eq!(asked(&["leap", "help", "info"]), of("info", None));

@@ -172,6 +172,72 @@ fn help_is_there_for_every_command() {
 }
 
 #[test]
+fn the_rest_of_the_options_is_one_word_away() {
+    for name in ["run", "master", "worker", "serve"] {
+        if cfg!(not(feature = "serve")) && name == "serve" {
+            continue;
+        }
+        let short = run(&[name, "--help"]).succeeds().out;
+        assert!(short.lines().count() <= 40, "{name}: {short}");
+        let all = run(&[name, "--help-all"]).succeeds().out;
+        assert!(all.contains("--transport TRANSPORT") && !all.contains("--ring RING"), "{all}");
+    }
+    let older = run(&["help", "compatibility"]).succeeds().out;
+    for option in [
+        "--ring ",
+        "--split ",
+        "--next-host ",
+        "--role ",
+        "--give ",
+        "--busy-poll, LEAP_BUSY_POLL ",
+    ] {
+        assert!(older.contains(&format!("\n  {option}")), "{option}: {older}");
+    }
+}
+
+/// A file of boards is what the option for such a file would have made of it.
+#[test]
+fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
+    let layers = file("layers.txt", "desk 127.0.0.1:21701 0..3\npi 127.0.0.1:21702 3..6\n");
+    let shares = file("shares.txt", "desk 127.0.0.1:21701 3\npi 127.0.0.1:21721 1\n");
+    let names = file("names.txt", "desk 127.0.0.1:21701\npi 127.0.0.1:21702\n");
+    let mixed = file("mixed.txt", "desk 127.0.0.1\n127.0.0.2\n");
+    for (file, option) in [(&layers, "--ring"), (&shares, "--team")] {
+        for command in ["master", "worker", "run"] {
+            let node = ["--node", "orange"];
+            let new = run(&[&[command, DEMO, "--boards", file][..], &node].concat());
+            let role = if command == "run" { "master" } else { command };
+            let old = run(&[&[role, DEMO, option, file][..], &node].concat());
+            assert_eq!((new.code, &new.err), (old.code, &old.err), "{command} {option}");
+            assert!(new.err.contains("orange"), "{new:?}");
+        }
+    }
+    run(&["master", DEMO, "--boards", &names]).fails(2, "--boards needs --key");
+    run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for --role master");
+    // The file says who is the master, where the command line does not.
+    run(&["master", DEMO, "--boards", &names, "--node", "oak"]).fails(2, "--boards needs --key");
+    run(&["master", DEMO, "--boards", &mixed]).fails(3, "some lines have a name");
+    run(&["master", DEMO, "--boards", "/no/boards"]).fails(3, "/no/boards");
+}
+
+#[test]
+fn a_setting_of_the_machine_counts_where_the_command_line_says_nothing() {
+    let with = |variable: &str, value: &str, args: &[&str]| {
+        let mut command = leap();
+        command.args(["run", DEMO, "-p", PROMPT, "-n", "1", "--temp=0", "-q"]).args(args);
+        Ran::new(command.env(variable, value).stdin(Stdio::null()).output().unwrap())
+    };
+    with("LEAP_HUGE", "perhaps", &[]).fails(2, "perhaps");
+    with("LEAP_HUGE", "perhaps", &["--huge", "off"]).succeeds();
+    with("LEAP_WATTS", "9,3", &[]).fails(2, "9,3");
+    with("LEAP_WATTS", "3,9", &["--power-cmd", "echo 5"]).succeeds();
+    // Options of rings alone have no meaning here.
+    with("LEAP_BUSY_POLL", "soon", &[]).succeeds();
+}
+
+#[test]
 fn name_of_the_program_picks_the_applet() {
     // An emulator is told the program's file, and gives it that name.
     if std::env::var("LEAP_TEST_RUNNER").is_err() {

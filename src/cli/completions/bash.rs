@@ -36,7 +36,7 @@ pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     otherwise(&mut text, 8, "-h --help -V --version", &names.join(" "));
     text.push_str("    else\n        case ${COMP_WORDS[1]} in\n");
     for (command, info) in help::typed(commands) {
-        let flags: Vec<_> = help::flags(command, info).collect();
+        let flags: Vec<_> = help::current(command, info).collect();
         line(&mut text, 8, &format!("{})", command.shown()));
         line(&mut text, 12, "case $prev in");
         values(&mut text, &flags);

@@ -21,7 +21,7 @@ pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     }
     for (command, info) in help::typed(commands) {
         let begin = begin(command.shown());
-        for flag in help::flags(command, info) {
+        for flag in help::current(command, info) {
             let _ = writeln!(text, "{begin} {}", option(flag));
         }
         for positional in info.positionals {

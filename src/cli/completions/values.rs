@@ -35,7 +35,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--cache" | "--control" => vec!["auto", "off"],
         "--chat-template" => ChatTemplate::ALL.iter().map(|template| template.name()).collect(),
         "--embedding-bits" => vec!["8", "6"],
-        "--give" | "--fetch" | "--team" => vec!["auto"],
+        "--boards" | "--give" | "--fetch" | "--team" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
         "--kv" => KvKind::ALL.iter().map(|kind| kind.name()).collect(),
@@ -56,7 +56,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
 
 /// Whether an option with [`choices`] may name a file as well.
 pub(super) fn takes_files_too(flag: &FlagInfo<'_>) -> bool {
-    ["--cache", "--control", "--team"].contains(&flag.long)
+    ["--boards", "--cache", "--control", "--team"].contains(&flag.long)
 }
 
 pub(super) fn takes_value(flag: &FlagInfo<'_>) -> bool {
@@ -75,5 +75,5 @@ pub(super) fn summaries(commands: &[CommandInfoWithArgs]) -> Vec<(&'static str, 
 pub(super) fn explained(commands: &[CommandInfoWithArgs]) -> String {
     let names: Vec<&str> =
         help::typed(commands).into_iter().map(|(command, _)| command.shown()).collect();
-    names.join(" ")
+    names.join(" ") + " compatibility"
 }

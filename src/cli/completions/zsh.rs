@@ -56,7 +56,7 @@ pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     text.push_str(FIRST_WORD);
     for (command, info) in help::typed(commands) {
         let _ = write!(text, "    {})\n        _arguments", command.shown());
-        for flag in help::flags(command, info) {
+        for flag in help::current(command, info) {
             let _ = write!(text, " \\\n            {}", option(flag));
         }
         for positional in info.positionals {

@@ -161,9 +161,9 @@ pub(in crate::cli) struct Run {
     /// (auto), by how quick they are; each gets its rows
     #[argh(option, from_str_fn(origin::team))]
     pub(super) team: Option<TeamOrigin>,
-    /// ring without a file: boards to divide the model among, auto (those that answer on this
+    /// ring or team: boards to divide the model among, auto (those that answer on this
     /// network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the same
-    /// --key
+    /// --key. Or a file, whose lines have layers, shares or neither: see `leap help compatibility`
     #[argh(option, from_str_fn(origin::boards))]
     pub(super) boards: Option<Boards>,
     /// ring or team with --boards: take boards that work for another master, which loses them
@@ -246,6 +246,12 @@ impl Run {
     /// Refuses options that contradict each other, or have no meaning.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if self.boards.is_some() && self.role == Role::Worker {
+            return usage(
+                "--boards is no option of a worker without a file of layers or shares; it is for --role master; \
+                 a worker that waits to be called has --key alone",
+            );
+        }
         self.check_place()?;
         if self.streams.is_some()
             && self.role != Role::Worker

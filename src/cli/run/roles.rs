@@ -42,8 +42,10 @@ pub(in crate::cli) fn roles(option: &str) -> &'static [Role] {
             &[Role::Single, Role::Master]
         }
         "--ring" | "--team" | "--node" | "--split" | "--transport" | "--host" | "--port"
-        | "--next-host" | "--next-port" | "--wire" | "--busy-poll" => &[Role::Master, Role::Worker],
-        "--control" | "--ring-timeout" | "--give" | "--boards" | "--take" | "--objective"
+        | "--next-host" | "--next-port" | "--wire" | "--busy-poll" | "--boards" => {
+            &[Role::Master, Role::Worker]
+        }
+        "--control" | "--ring-timeout" | "--give" | "--take" | "--objective"
         | "--rebalance-after" => &[Role::Master],
         "--end"
         | "--fetch"
