@@ -121,7 +121,8 @@ fn every_family_is_the_same_in_places_that_are_teams() {
     use leap::format::model::{Ends, Weights};
 
     let step = if common::quick() { 4 } else { 1 };
-    for checkpoint in FAMILIES.into_iter().step_by(step) {
+    let some: Vec<&str> = FAMILIES.into_iter().step_by(step).collect();
+    common::side_by_side(&some, |checkpoint| {
         for weights in [Weights::F32, Weights::B2 { group: 32, ends: Ends::SixBits }] {
             let folder = Folder::new();
             let model = export_to(&folder, checkpoint, weights);
@@ -131,7 +132,7 @@ fn every_family_is_the_same_in_places_that_are_teams() {
             let (mut engine, _workers) = recipe(&[1]).ring();
             assert!(run(&mut engine) == wanted, "{checkpoint}, {weights}");
         }
-    }
+    });
 }
 
 /// Rings of programs.

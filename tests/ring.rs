@@ -182,7 +182,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
 
     let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
     let two_levels = Weights::B2 { group: 64, ends: Ends::SixBits };
-    for checkpoint in FAMILIES {
+    common::side_by_side(&FAMILIES, |checkpoint| {
         let ids = cases(checkpoint).pop().unwrap().prompt;
         let all = |engine: &mut Engine| -> Vec<u32> {
             let mut stream = engine.stream().unwrap();
@@ -205,7 +205,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
                 assert!(found == wanted, "{checkpoint}, {weights}, cuts {cuts:?}");
             }
         }
-    }
+    });
 }
 
 /// Later positions take the places of earlier ones there, which travel with the layers.

@@ -16,6 +16,8 @@ pub(crate) mod terminal;
 
 use std::env;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// A command that runs the `leap` binary built with these tests.
 #[allow(dead_code, reason = "every test crate compiles this module; not all start programs")]
@@ -28,6 +30,22 @@ pub(crate) fn leap() -> Command {
 #[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
 pub(crate) fn quick() -> bool {
     env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
+}
+
+/// Has `each` run for all of these, four at a time: for work that mostly waits, as rings do that begin and end.
+#[allow(dead_code, reason = "every test crate compiles this module; not all have many rings")]
+pub(crate) fn side_by_side<T: Sync>(all: &[T], each: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            each(one);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(work);
+        }
+    });
 }
 
 /// `program` behind the words of `runner`.
