@@ -11,11 +11,10 @@ use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt};
 use common::models::package;
 use common::rings::Recipe;
 use leap::engine::{
-    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, ModelDrafter,
+    DRAFTS_MAX, DraftKind, DraftMode, Drafter, Engine, Job, JobId, KvMemory, ModelDrafter,
     NgramDrafter, Options, Scheduler,
 };
 use leap::internals::model::Model;
-use leap::internals::wire::Dtype;
 use leap::tokenizer::Tokenizer;
 
 fn tokenizer() -> Tokenizer {
@@ -24,22 +23,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn recipe(n_streams: usize, batch: usize) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: Vec::new(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch,
-        n_streams,
-        max_logits: n_streams + DRAFTS_MAX,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: None,
-        prefixes: None,
-    }
+    Recipe { batch, n_streams, max_logits: n_streams + DRAFTS_MAX, ..Recipe::demo(&[]) }
 }
 
 /// Knows how texts go on, and now and then says something else.

@@ -12,11 +12,10 @@ use common::jobs::{Ear, Heard, finish};
 use common::models::{bits, package};
 use common::rings::{Recipe, assert_nothing_lost};
 use leap::engine::{
-    DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, NgramDrafter, Options, Scheduler,
+    DraftMode, Drafter, Engine, Job, JobId, KvMemory, NgramDrafter, Options, Scheduler,
 };
 use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::Weights;
-use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
 use serde_json::{Value, json};
 
@@ -54,23 +53,8 @@ fn model_from(original: usize, folder: &Folder, name: &str, factors: [[f64; 6]; 
 }
 
 fn recipe(model: &Path, cuts: &[usize]) -> Recipe {
-    let (model, cuts) = (model.to_owned(), cuts.to_vec());
-    Recipe {
-        model,
-        kv: KvKind::F16,
-        cuts,
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch: 7,
-        n_streams: 3,
-        max_logits: 7,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: None,
-        prefixes: None,
-    }
+    let of_demo = Recipe::demo(cuts);
+    Recipe { model: model.to_owned(), batch: 7, n_streams: 3, max_logits: 7, ..of_demo }
 }
 
 fn ids(n: usize) -> Vec<u32> {

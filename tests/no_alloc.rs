@@ -193,22 +193,7 @@ fn decoding_allocates_nothing() {
         }
     }
     for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
-        let recipe = Recipe {
-            model: models.join("demo.bin"),
-            kv: KvKind::F16,
-            cuts: vec![1, 4],
-            is_tcp,
-            has_key,
-            wire: Dtype::F16,
-            batch: 16,
-            n_streams: 1,
-            max_logits: 1,
-            cache: None,
-            own_file: None,
-            teams: Vec::new(),
-            kv_tokens: None,
-            prefixes: None,
-        };
+        let recipe = Recipe { is_tcp, has_key, wire: Dtype::F16, ..Recipe::demo(&[1, 4]) };
         assert_eq!(by_ring(&recipe), 0, "tcp {is_tcp}, key {has_key}");
         let many = Recipe { n_streams: 4, max_logits: 4, ..recipe };
         let (mut engine, _workers) = many.ring();

@@ -2,32 +2,17 @@
 
 mod common;
 
-use common::models::{bits, package};
+use common::models::bits;
 use common::rings::Recipe;
 use leap::engine::{Engine, KvKind, Wants};
-use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
 
 /// Enough rows for teams to take them in two halves.
 const BATCH: usize = 160;
 
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: cuts.to_vec(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch: BATCH,
-        n_streams: 1,
-        max_logits: BATCH,
-        cache: None,
-        own_file: None,
-        teams: teams.iter().map(|shares| shares.to_vec()).collect(),
-        kv_tokens: None,
-        prefixes: None,
-    }
+    let teams = teams.iter().map(|shares| shares.to_vec()).collect();
+    Recipe { batch: BATCH, max_logits: BATCH, teams, ..Recipe::demo(cuts) }
 }
 
 /// Logits of all tokens of a prompt, and of those that greedy decoding chooses then.

@@ -3,28 +3,12 @@
 mod common;
 
 use common::jobs::{Ear, Heard};
-use common::models::package;
 use common::rings::{Recipe, assert_nothing_lost};
-use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
-use leap::internals::wire::Dtype;
+use leap::engine::{Engine, Job, JobId, Scheduler};
 
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: cuts.to_vec(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch: 9,
-        n_streams: 4,
-        max_logits: 9,
-        cache: None,
-        own_file: None,
-        teams: teams.iter().map(|shares| shares.to_vec()).collect(),
-        kv_tokens: None,
-        prefixes: None,
-    }
+    let teams = teams.iter().map(|shares| shares.to_vec()).collect();
+    Recipe { batch: 9, n_streams: 4, max_logits: 9, teams, ..Recipe::demo(cuts) }
 }
 
 /// Answers to prompts of several lengths; `each_step` may do something to the engine.

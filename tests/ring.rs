@@ -20,25 +20,6 @@ use leap::format::model::{FileShare, Header};
 use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
 
-fn recipe(cuts: &[usize]) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: cuts.to_vec(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch: 16,
-        n_streams: 1,
-        max_logits: 1,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: None,
-        prefixes: None,
-    }
-}
-
 /// Logits after a prompt and after each of the tokens that greedy decoding chooses next.
 fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
     let prompt: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
@@ -56,11 +37,11 @@ fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
 
 #[test]
 fn rings_give_the_bits_of_one_node() {
-    let wanted = run(&mut recipe(&[]).alone());
+    let wanted = run(&mut Recipe::demo(&[]).alone());
     let all = [&[2][..], &[1, 4], &[1, 2, 3, 5]];
     for cuts in if common::quick() { &all[1..2] } else { &all[..] } {
         for (is_tcp, has_key) in [(false, false), (false, true), (true, false), (true, true)] {
-            let recipe = Recipe { is_tcp, has_key, ..recipe(cuts) };
+            let recipe = Recipe { is_tcp, has_key, ..Recipe::demo(cuts) };
             let (mut engine, workers) = recipe.ring();
             assert_eq!(engine.ring().unwrap().lines().len(), cuts.len() + 1);
             assert!(run(&mut engine) == wanted, "cuts {cuts:?}, tcp {is_tcp}, key {has_key}");
@@ -74,8 +55,8 @@ fn rings_give_the_bits_of_one_node() {
 fn a_ring_keeps_keys_and_values_as_its_master_does() {
     let mut answers = Vec::new();
     for kv in KvKind::ALL {
-        let wanted = run(&mut Recipe { kv, ..recipe(&[]) }.alone());
-        let (mut engine, _workers) = Recipe { kv, ..recipe(&[1, 4]) }.ring();
+        let wanted = run(&mut Recipe { kv, ..Recipe::demo(&[]) }.alone());
+        let (mut engine, _workers) = Recipe { kv, ..Recipe::demo(&[1, 4]) }.ring();
         assert!(run(&mut engine) == wanted, "{kv:?}");
         assert!(!answers.contains(&wanted), "{kv:?}");
         answers.push(wanted);
@@ -85,7 +66,7 @@ fn a_ring_keeps_keys_and_values_as_its_master_does() {
 /// A device that has its rows elsewhere, and in another form, between two that are CPUs.
 #[test]
 fn another_device_can_be_a_node() {
-    let recipe = Recipe { n_streams: 2, ..recipe(&[1, 3]) };
+    let recipe = Recipe { n_streams: 2, ..Recipe::demo(&[1, 3]) };
     let (mut engine, _workers) =
         recipe.ring_of(|telling, (share, place), endpoint, is_interrupted| {
             if telling.index != 1 {
@@ -115,7 +96,7 @@ fn another_device_can_be_a_node() {
 
 #[test]
 fn all_logits_of_a_batch_come_back() {
-    let recipe = Recipe { max_logits: 16, ..recipe(&[3]) };
+    let recipe = Recipe { max_logits: 16, ..Recipe::demo(&[3]) };
     let ids: Vec<u32> = (0..40).map(|i| (i * 17 % 4000) as u32).collect();
     let all = |engine: &mut Engine| -> Vec<u32> {
         let mut stream = engine.stream().unwrap();
@@ -130,7 +111,7 @@ fn all_logits_of_a_batch_come_back() {
 
 #[test]
 fn a_stream_can_be_taken_back() {
-    let recipe = recipe(&[2]);
+    let recipe = Recipe::demo(&[2]);
     let ids: Vec<u32> = (0..50).map(|i| (i * 29 % 4000) as u32).collect();
     let (mut engine, _workers) = recipe.ring();
     let mut stream = engine.stream().unwrap();
@@ -146,13 +127,13 @@ fn a_stream_can_be_taken_back() {
 
 #[test]
 fn refused_batches_leave_the_ring_as_it_was() {
-    let (mut engine, _workers) = recipe(&[2]).ring();
+    let (mut engine, _workers) = Recipe::demo(&[2]).ring();
     let mut stream = engine.stream().unwrap();
     assert!(engine.push(&mut stream, &[u32::MAX]).is_err());
     assert!(engine.push(&mut stream, &[1; 300]).is_err());
     stream.clear();
     let logits = bits(engine.push(&mut stream, &[1, 2, 3]).unwrap());
-    let mut alone = recipe(&[]).alone();
+    let mut alone = Recipe::demo(&[]).alone();
     let mut stream = alone.stream().unwrap();
     assert!(logits == bits(alone.push(&mut stream, &[1, 2, 3]).unwrap()));
 }
@@ -160,7 +141,7 @@ fn refused_batches_leave_the_ring_as_it_was() {
 /// Frames number streams and rows in 16 bits; one node alone does not.
 #[test]
 fn more_streams_or_rows_than_frames_can_number_are_refused() {
-    let recipe = recipe(&[2]);
+    let recipe = Recipe::demo(&[2]);
     for (n_streams, batch) in [(65_536, 1), (65_535, 65_536)] {
         let options = Options { ctx_len: Some(2), batch: Some(batch), ..recipe.options() };
         let options = Options { n_streams: Some(n_streams), ..options };
@@ -194,7 +175,8 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
         for weights in [Weights::F32, Weights::Q8 { group: 64 }, four_bits, two_levels] {
             let folder = Folder::new();
             let model = export_to(&folder, checkpoint, weights);
-            let recipe = |cuts| Recipe { model: model.clone(), max_logits: 16, ..recipe(cuts) };
+            let recipe =
+                |cuts| Recipe { model: model.clone(), max_logits: 16, ..Recipe::demo(cuts) };
             let mut alone = recipe(&[]).alone();
             let last = alone.header().n_layers - 1;
             let wanted = all(&mut alone);
@@ -219,7 +201,7 @@ fn layers_with_windows_take_along_what_they_have_stored() {
         let folder = Folder::new();
         let model = export_to(&folder, checkpoint, Weights::Q8 { group: 32 });
         for kv in [KvKind::F16, KvKind::Int8] {
-            let recipe = |cuts| Recipe { model: model.clone(), kv, ..recipe(cuts) };
+            let recipe = |cuts| Recipe { model: model.clone(), kv, ..Recipe::demo(cuts) };
             let mut alone = recipe(&[]).alone();
             let (n_layers, vocab) = (alone.header().n_layers, alone.header().vocab_size as u32);
             assert!(alone.header().sliding_window.is_some_and(|window| window < 60));
@@ -284,7 +266,7 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
     // One hop there and one back, also between teams, and the most that the model's layers can be spread over.
     let teams = [vec![1, 1], vec![1, 1]];
     for (cuts, teams) in [(&[3][..], &[][..]), (&[3], &teams), (&[1, 2, 3, 4, 5], &[])] {
-        let recipe = Recipe { max_logits: 16, teams: teams.to_vec(), ..recipe(cuts) };
+        let recipe = Recipe { max_logits: 16, teams: teams.to_vec(), ..Recipe::demo(cuts) };
         let (mut engine, _workers) = recipe.ring();
         let wanted = nll(&mut engine, &ids);
         let (mut engine, _workers) = Recipe { wire: Dtype::F16, ..recipe }.ring();
@@ -319,7 +301,7 @@ fn run_with(
 #[test]
 fn a_ring_goes_on_with_other_layers_and_packs_only_what_is_new() {
     let folder = Folder::new();
-    let recipe = Recipe { cache: Some(folder.path().to_owned()), ..recipe(&[2, 4]) };
+    let recipe = Recipe { cache: Some(folder.path().to_owned()), ..Recipe::demo(&[2, 4]) };
     let wanted = run_with(&mut recipe.alone(), |_, _| {});
     let (mut engine, workers) = recipe.ring();
     let is_packed = engine.packed_bytes().is_some();
@@ -359,7 +341,7 @@ static COMPUTED: AtomicUsize = AtomicUsize::new(0);
 #[test]
 fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
     for kv in KvKind::ALL {
-        let recipe = Recipe { kv, has_key: kv == KvKind::F32, ..recipe(&[2, 4]) };
+        let recipe = Recipe { kv, has_key: kv == KvKind::F32, ..Recipe::demo(&[2, 4]) };
         let wanted = run_with(&mut recipe.alone(), |_, _| {});
         let (mut engine, _workers) =
             recipe.ring_of(|telling, (share, _), endpoint, is_interrupted| {
@@ -406,7 +388,7 @@ static MASTERS: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn nodes_that_leave_hand_over_what_they_have_stored() {
-    let recipe = Recipe { has_key: true, ..recipe(&[2, 4]) };
+    let recipe = Recipe { has_key: true, ..Recipe::demo(&[2, 4]) };
     let wanted = run_with(&mut recipe.alone(), |_, _| {});
     let (changes, asked) = mpsc::channel();
     let count = |is_computing| {
@@ -467,7 +449,7 @@ fn part(folder: &Folder, layers: std::ops::Range<usize>) -> std::path::PathBuf {
 fn a_node_that_lacks_layers_is_named_and_the_ring_goes_on_as_before() {
     let folder = Folder::new();
     let own_file = Some((1, part(&folder, 1..4)));
-    let recipe = Recipe { own_file, ..recipe(&[2, 4]) };
+    let recipe = Recipe { own_file, ..Recipe::demo(&[2, 4]) };
     let wanted = run_with(&mut recipe.alone(), |_, _| {});
     let (mut engine, workers) = recipe.ring();
     let place = recipe.place(0);

@@ -13,7 +13,6 @@ use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
 use leap::engine::{Engine, Job, JobId, KvKind, Scheduler, WeightsPlace};
 use leap::internals::model::Model;
 use leap::internals::transport::Endpoint;
-use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
 use leap::tokenizer::Tokenizer;
 
@@ -24,22 +23,8 @@ fn tokenizer() -> Tokenizer {
 
 /// A ring whose layers are cut at `cuts`, whose `n_streams` have memory for `kv_tokens`.
 fn recipe(cuts: &[usize], n_streams: usize, batch: usize, kv_tokens: usize) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: cuts.to_vec(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch,
-        n_streams,
-        max_logits: 3,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: Some(kv_tokens),
-        prefixes: None,
-    }
+    let kv_tokens = Some(kv_tokens);
+    Recipe { batch, n_streams, max_logits: 3, kv_tokens, ..Recipe::demo(cuts) }
 }
 
 /// A pseudo-random number below `n` (Xorshift).

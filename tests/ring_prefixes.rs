@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 
 use common::folder::Folder;
 use common::jobs::{Ear, finish};
-use common::models::package;
 use common::rings::Recipe;
 use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
-use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
 
 /// A ring of three whose nodes have folders in `folder`.
@@ -18,22 +16,8 @@ fn recipe(folder: &Folder) -> Recipe {
     for node in 0..3 {
         fs::create_dir_all(folder.join(&node.to_string())).unwrap();
     }
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: vec![2, 4],
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch: 64,
-        n_streams: 3,
-        max_logits: 3,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: Some(1024),
-        prefixes: Some(folder.path().to_owned()),
-    }
+    let (kv_tokens, prefixes) = (Some(1024), Some(folder.path().to_owned()));
+    Recipe { batch: 64, n_streams: 3, max_logits: 3, kv_tokens, prefixes, ..Recipe::demo(&[2, 4]) }
 }
 
 /// The answers to jobs at the same time, and how many ids of their prompts were computed.

@@ -11,11 +11,10 @@ use common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
 use common::models::{bits, package};
 use common::rings::Recipe;
 use leap::engine::{
-    DraftMode, Drafter, Engine, Job, JobId, KvKind, KvMemory, NgramDrafter, Options, Scheduler,
-    StallLimit, StopReason, Wants,
+    DraftMode, Drafter, Engine, Job, JobId, KvMemory, NgramDrafter, Options, Scheduler, StallLimit,
+    StopReason, Wants,
 };
 use leap::internals::model::Model;
-use leap::internals::wire::Dtype;
 use leap::sampler::Sampling;
 use leap::tokenizer::Tokenizer;
 
@@ -25,22 +24,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn recipe(n_streams: usize, batch: usize, max_logits: usize) -> Recipe {
-    Recipe {
-        model: package("models/demo.bin"),
-        kv: KvKind::F16,
-        cuts: Vec::new(),
-        is_tcp: false,
-        has_key: false,
-        wire: Dtype::F32,
-        batch,
-        n_streams,
-        max_logits,
-        cache: None,
-        own_file: None,
-        teams: Vec::new(),
-        kv_tokens: None,
-        prefixes: None,
-    }
+    Recipe { batch, n_streams, max_logits, ..Recipe::demo(&[]) }
 }
 
 #[test]

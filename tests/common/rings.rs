@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
@@ -51,6 +51,28 @@ pub(crate) struct Recipe {
     pub(crate) kv_tokens: Option<usize>,
     /// Folders in which nodes keep beginnings of prompts; one that has none keeps nothing.
     pub(crate) prefixes: Option<PathBuf>,
+}
+
+impl Recipe {
+    /// The demo model, cut here, for one stream.
+    pub(crate) fn demo(cuts: &[usize]) -> Recipe {
+        Recipe {
+            model: Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin"),
+            kv: KvKind::F16,
+            cuts: cuts.to_vec(),
+            is_tcp: false,
+            has_key: false,
+            wire: Dtype::F32,
+            batch: 16,
+            n_streams: 1,
+            max_logits: 1,
+            cache: None,
+            own_file: None,
+            teams: Vec::new(),
+            kv_tokens: None,
+            prefixes: None,
+        }
+    }
 }
 
 /// The workers of a ring; dropping them ends them.
