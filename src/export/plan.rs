@@ -84,7 +84,7 @@ impl ExportPlan {
         let (naming, checkpoint, config) = opened;
         let Config { mut header, is_tied, path, files, mut extras } = config;
         set_ctx(&mut header, options.ctx);
-        drop_unknown_ids(&mut header, &mut extras.notes);
+        drop_ids(&mut header, &mut extras.notes);
         let notes = &mut extras.notes;
         header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
@@ -125,13 +125,13 @@ impl ExportPlan {
     /// configuration names none.
     ///
     /// # Errors
-    /// If there are too many stop ids.
+    /// If the model cannot be written.
     pub fn set_vocabulary(&mut self, vocabulary: Vocabulary) -> Result<(), ExportError> {
         self.header.bos = self.header.bos.or(vocabulary.bos);
         if self.header.stop_ids.is_empty() {
             self.header.stop_ids = vocabulary.stop_ids;
         }
-        drop_unknown_ids(&mut self.header, &mut self.extras.notes);
+        drop_ids(&mut self.header, &mut self.extras.notes);
         self.header.chat_template = vocabulary.chat_template;
         self.header.tokenizer_hash = vocabulary.tokenizer_hash;
         check(&self.header, &self.config_path)
@@ -370,8 +370,9 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
     Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
 }
 
-/// Drops ids that the model has no token for: it cannot write them.
-fn drop_unknown_ids(header: &mut Header, notes: &mut Vec<String>) {
+/// Drops ids that the model has no token for, as it cannot write them, and ends of a text beyond those that a model file
+/// has room for.
+fn drop_ids(header: &mut Header, notes: &mut Vec<String>) {
     let n = header.vocab_size;
     let is_unknown = |id: &u32| *id as usize >= n;
     let mut note = |what: &str, id: u32| {
@@ -382,6 +383,12 @@ fn drop_unknown_ids(header: &mut Header, notes: &mut Vec<String>) {
     }
     for id in header.stop_ids.extract_if(.., |id| is_unknown(id)) {
         note("id that ends one", id);
+    }
+    let beyond = header.stop_ids.split_off(STOP_IDS_MAX.min(header.stop_ids.len()));
+    if !beyond.is_empty() {
+        notes.push(format!(
+            "eos_token_id lists more than {STOP_IDS_MAX} ids: {beyond:?} end no text; name theirs with --stop"
+        ));
     }
 }
 
@@ -466,10 +473,6 @@ fn weights(
 
 /// Checks that the header, which is from the file at `path`, is one that can be written.
 fn check(header: &Header, path: &Path) -> Result<(), ExportError> {
-    if header.stop_ids.len() > STOP_IDS_MAX {
-        let problem = format!("more than {STOP_IDS_MAX} stop ids");
-        return Err(ExportError::BadFile { path: path.to_owned(), problem });
-    }
     header.check().map_err(|source| ExportError::Model { path: path.to_owned(), source })
 }
 

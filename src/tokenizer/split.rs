@@ -22,6 +22,16 @@
 //!  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //! ```
 //!
+//! That of GGUF files that name none is four patterns, each of which cuts the pieces that the one before left, and what is
+//! between its matches is a piece, too. Contractions never match, as their mark is punctuation:
+//!
+//! ```text
+//! [\p{P}$+<=>^~|]+
+//! 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
+//! \p{N}+
+//! [0-9][0-9][0-9]
+//! ```
+//!
 //! Every character belongs to one of the classes, so the pieces cover the text. None is looked at
 //! more often than a fixed number of times, hence the time is linear.
 
@@ -100,6 +110,7 @@ pub(super) fn pieces(splitter: Splitter, text: &str) -> impl Iterator<Item = &st
         Splitter::Qwen2 => |first, text| llama3_len(first, text, 1),
         Splitter::Gpt2Digits => gpt2_len,
         Splitter::O200k => o200k_len,
+        Splitter::GgufDefault => gguf_default_len,
     };
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -166,6 +177,63 @@ fn o200k_len(first: char, text: &str) -> usize {
         Class::Number => digits_len(text, 3),
         _ => symbols_len(text, &['\r', '\n', '/']).unwrap_or_else(|| space_len(text)),
     }
+}
+
+fn gguf_default_len(first: char, text: &str) -> usize {
+    if is_punctuation(first) {
+        return text.find(|c| !is_punctuation(c)).unwrap_or(text.len());
+    }
+    // The pieces between punctuation end there.
+    let is_symbol = |c: char| class(c).is_symbol() && !is_punctuation(c);
+    let after_space = text.strip_prefix(' ').unwrap_or(text);
+    let space = text.len() - after_space.len();
+    match after_space.chars().next() {
+        Some(c) if class(c).is_letter() => space + run_len(after_space, Class::is_letter),
+        // The third pattern cuts the space off that the second took.
+        Some(c) if class(c) == Class::Number && space > 0 => space,
+        Some(c) if class(c) == Class::Number => by_threes_len(text),
+        Some(c) if is_symbol(c) => {
+            space + after_space.find(|c| !is_symbol(c)).unwrap_or(after_space.len())
+        }
+        _ => {
+            let run = run_len(text, Class::is_space);
+            let ends = text[run..].chars().next().is_some_and(is_punctuation);
+            if ends { run } else { without_last(&text[..run], text) }
+        }
+    }
+}
+
+/// `[\p{P}$+<=>^~|]`
+fn is_punctuation(c: char) -> bool {
+    match c {
+        '`' => false,
+        c if c.is_ascii() => c.is_ascii_punctuation(),
+        c => matches!(
+            c.general_category(),
+            GeneralCategory::ConnectorPunctuation
+                | GeneralCategory::DashPunctuation
+                | GeneralCategory::OpenPunctuation
+                | GeneralCategory::ClosePunctuation
+                | GeneralCategory::InitialPunctuation
+                | GeneralCategory::FinalPunctuation
+                | GeneralCategory::OtherPunctuation
+        ),
+    }
+}
+
+/// `[0-9][0-9][0-9]`, or the part of `\p{N}+` before that.
+fn by_threes_len(text: &str) -> usize {
+    let mut n_digits = 0;
+    for (at, c) in text.char_indices() {
+        if class(c) != Class::Number {
+            return at;
+        }
+        n_digits = if c.is_ascii_digit() { n_digits + 1 } else { 0 };
+        if n_digits == 3 {
+            return if at == 2 { 3 } else { at - 2 };
+        }
+    }
+    text.len()
 }
 
 /// `U`
@@ -271,6 +339,19 @@ mod tests {
             "I", "'m", " I", "'", "M", "\t", "\t", "x", "\n\n", "\n", "y", " !?", "\n", "'re", "z",
         ]);
         check(&["(", "a", ")\u{301}", " é", "\u{a0}", "é", " \n "]);
+    }
+
+    #[test]
+    fn the_default_of_gguf_files_cuts_at_punctuation_and_takes_digits_by_threes() {
+        let check = |wanted: &[&str]| check_with(Splitter::GgufDefault, wanted);
+        check(&["I", "'", "m", " here", ",", " don", "'", "t", "."]);
+        // White space goes with what follows, but for punctuation.
+        check(&["a", " ", "(", "b", ")", "  ", "!?", "\n", " c", "  "]);
+        check(&["a", "\n\n\n", " d", "\t", "\t", "e", " \n ", "$<=>^~|+", "f"]);
+        check(&["x", " ", "123", "456", "7", " ", " ", "12", "\n", "3"]);
+        check(&["12½", "345", "6²", "y", " ", "½"]);
+        // A backtick is no punctuation, nor are currencies and marks.
+        check(&["a", "`", "b", " `€", "c", "\u{301}", "«", "d", "»", "…", " 日本", "、"]);
     }
 
     #[test]

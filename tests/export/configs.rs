@@ -238,6 +238,28 @@ fn ids_beyond_the_vocabulary_are_left_out_and_told() {
 }
 
 #[test]
+fn more_ends_than_a_model_file_has_room_for_are_left_out_and_told() {
+    let mut checkpoint = Checkpoint::hugging_face("F16", SMALL);
+    checkpoint.set(
+        "generation_config.json",
+        "eos_token_id",
+        json!([2, 99, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+    );
+    let plan = plan(&checkpoint);
+    assert_eq!(plan.header().stop_ids, [2, 3, 4, 5, 6, 7, 8, 9]);
+    let notes = plan.notes().join("; ");
+    assert!(notes.contains("99 is left out") && notes.contains("[10, 11] end no text"), "{notes}");
+}
+
+#[test]
+fn sizes_that_are_written_as_fractions_are_sizes() {
+    let header = header(
+        json!({ "max_position_embeddings": 8192.0, "intermediate_size": SMALL.ffn_dim as f64 }),
+    );
+    assert_eq!((header.max_seq_len, header.ffn_dim), (8192, SMALL.ffn_dim));
+}
+
+#[test]
 fn window_counts_for_mistral_only() {
     assert_eq!(header(json!({ "sliding_window": 100 })).sliding_window, None);
     let mistral = json!({

@@ -325,6 +325,28 @@ fn gguf_names_of_llama3s_splitter_are_known() {
     }
 }
 
+/// Those of before May 2024, Llama 3's first ones among them.
+#[test]
+fn a_gguf_file_that_names_no_splitter_is_cut_as_llama_cpp_does_and_says_so() {
+    let folder = Folder::new();
+    for name in ["", "default"] {
+        let named = text_value(name);
+        let path = llama3_gguf(&folder, &[("tokenizer.ggml.pre", &named)]);
+        let imported = import(&path, Some(4096)).unwrap();
+        assert_eq!(imported.file.splitter, Splitter::GgufDefault);
+        let is_noted =
+            imported.notes.iter().any(|note| note.contains("does not say how text is cut"));
+        assert_eq!(is_noted, name.is_empty(), "{:?}", imported.notes);
+        let tokenizer = reread(&imported.file);
+        for text in ["I'm here,  12345 (x)", " \n\n a\t", "日本、é`"] {
+            assert_eq!(tokenizer.decode(&encode(&tokenizer, text), false), text);
+        }
+        // Llama 3's own splitter keeps white space and a parenthesis apart otherwise.
+        let own = reread(&import(&llama3_gguf(&folder, &[]), Some(4096)).unwrap().file);
+        assert_ne!(encode(&tokenizer, "I'm (a)"), encode(&own, "I'm (a)"));
+    }
+}
+
 /// What nobody needs is a note: an end beyond the vocabulary, a merge that cannot happen, a type
 /// that no converter writes.
 #[test]

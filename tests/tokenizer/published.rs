@@ -252,3 +252,56 @@ fn a_gguf_file_without_types_and_ids_has_llama_cpps() {
     let tokenizer = read(&untyped(&folder, &[("ab", 9.0)], &[]));
     assert_eq!(encode(&tokenizer, "bab"), [SPACE, B, X]);
 }
+
+/// The vocabulary of a GGUF file of SentencePiece's kind: three markers and these pieces with their types.
+fn typed(folder: &Folder, pieces: &[(&[u8], u32)], more: Vec<(&'static str, Vec<u8>)>) -> PathBuf {
+    let markers: [(&[u8], u32); 3] = [(b"<unk>", 2), (b"<s>", 3), (b"</s>", 3)];
+    let pieces: Vec<(&[u8], u32)> = markers.iter().chain(pieces).copied().collect();
+    let texts: Vec<u8> = pieces.iter().flat_map(|piece| string(piece.0)).collect();
+    let scores: Vec<u8> = (0..pieces.len()).flat_map(|id| (-(id as f32)).to_le_bytes()).collect();
+    let kinds: Vec<u8> = pieces.iter().flat_map(|piece| piece.1.to_le_bytes()).collect();
+    let mut fields = vec![
+        ("tokenizer.ggml.model", text_value("llama")),
+        ("tokenizer.ggml.tokens", list(8, pieces.len(), &texts)),
+        ("tokenizer.ggml.scores", list(6, pieces.len(), &scores)),
+        ("tokenizer.ggml.token_type", list(5, pieces.len(), &kinds)),
+    ];
+    fields.extend(more);
+    folder.write("typed.gguf", gguf(fields))
+}
+
+#[test]
+fn bytes_that_stand_for_themselves_in_a_gguf_file_write_characters_without_a_piece() {
+    let folder = Folder::new();
+    // Of the type of text, and of that of bytes. The second 0xc3 is one too many.
+    let pieces: [(&[u8], u32); 6] =
+        [("▁".as_bytes(), 1), (b"a", 1), (b"\xc3", 1), (b"\xa9", 6), (b"\xc3", 1), (b"<0xE2>", 6)];
+    let tokenizer = reread(&import(&typed(&folder, &pieces, Vec::new()), None).unwrap().file);
+    assert_eq!(encode(&tokenizer, "aé"), [3, 4, 5, 6]);
+    assert_eq!(tokenizer.decode(&[4, 5, 6], false), "aé");
+    let kinds = [5, 6, 8].map(|id| tokenizer.token_kind(id));
+    assert_eq!(kinds, [Some(TokenKind::Byte); 3]);
+}
+
+#[test]
+fn text_pieces_of_a_gguf_file_that_have_the_type_of_bytes_are_text() {
+    let folder = Folder::new();
+    let pieces: [(&[u8], u32); 5] =
+        [("▁".as_bytes(), 6), (b"a", 6), (b"b", 1), (b"ab", 6), (b"<0x63>", 6)];
+    let tokenizer = reread(&import(&typed(&folder, &pieces, Vec::new()), None).unwrap().file);
+    assert_eq!(encode(&tokenizer, "abc"), [3, 6, 7]);
+    assert_eq!(tokenizer.decode(&[6, 7], false), "abc");
+}
+
+#[test]
+fn rules_of_normalisation_in_a_gguf_file_are_told_of_and_not_applied() {
+    let folder = Folder::new();
+    let pieces: [(&[u8], u32); 2] = [("▁".as_bytes(), 1), (b"a", 1)];
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    for (rules, is_noted) in [(list(0, 4, &[1, 2, 3, 4]), true), (list(0, 0, &[]), false)] {
+        let imported = import(&typed(&folder, &pieces, vec![(key, rules)]), None).unwrap();
+        let found = imported.notes.iter().any(|note| note.contains(key));
+        assert_eq!(found, is_noted, "{:?}", imported.notes);
+        assert_eq!(encode(&reread(&imported.file), "a"), [3, 4]);
+    }
+}

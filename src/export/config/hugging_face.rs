@@ -13,7 +13,7 @@ use super::settings::{ConfigKind, Fields, Settings};
 use crate::export::error::ExportError;
 use crate::export::json;
 use crate::format::excerpt;
-use crate::format::model::{Header, STOP_IDS_MAX};
+use crate::format::model::Header;
 
 /// Tokens of a context where the file does not say it.
 const CTX: usize = 2048;
@@ -123,8 +123,5 @@ fn read_ids(fields: &JsonFields<'_>, header: &mut Header) -> Result<(), ExportEr
             }
         }
     }
-    match header.stop_ids.len() <= STOP_IDS_MAX {
-        true => Ok(()),
-        false => Err(fields.bad(format!("eos_token_id lists more than {STOP_IDS_MAX} ids"))),
-    }
+    Ok(())
 }

@@ -88,8 +88,10 @@ impl<'a> JsonFields<'a> {
 impl Fields for JsonFields<'_> {
     fn size(&self, name: &str) -> Result<Option<usize>, ExportError> {
         let read = |value: &Value| {
-            let size = value.as_u64().filter(|&size| size > 0 && size <= i32::MAX as u64)?;
-            usize::try_from(size).ok()
+            // Some programs write 8192.0.
+            let whole = |number: &f64| number.fract() == 0.0 && *number >= 0.0;
+            let size = value.as_u64().or_else(|| value.as_f64().filter(whole).map(|n| n as u64))?;
+            usize::try_from(size).ok().filter(|&size| size > 0 && size <= i32::MAX as usize)
         };
         let size = self.read(name, "a whole number above 0 and below 2^31", read)?;
         let default = || self.defaults.iter().find(|(known, _)| *known == name);

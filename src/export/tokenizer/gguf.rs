@@ -34,7 +34,7 @@ const fn named(names: &'static [&'static str], splitter: Splitter) -> Named {
     Named { names, splitter, whole_pieces: false, nfc: false, writes_bos: false }
 }
 
-const SPLITTERS: [Named; 7] = [
+const SPLITTERS: [Named; 8] = [
     Named {
         whole_pieces: true,
         writes_bos: true,
@@ -75,7 +75,10 @@ const SPLITTERS: [Named; 7] = [
         Splitter::Gpt2Digits,
     ),
     named(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], Splitter::O200k),
+    named(&[DEFAULT], Splitter::GgufDefault),
 ];
+/// The splitter of files that name none: Llama 3's of before May 2024.
+const DEFAULT: &str = "default";
 
 /// Whether the file at `path` is a GGUF file.
 pub(super) fn is_gguf(path: &Path) -> bool {
@@ -305,7 +308,8 @@ fn mark_bytes(entries: &mut [Entry<'_>]) {
 
 /// Tokens in the byte-level alphabet, and a list of merges.
 fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
-    let name = gguf.text("tokenizer.ggml.pre")?.unwrap_or("default");
+    let named_so = gguf.text("tokenizer.ggml.pre")?.filter(|name| !name.is_empty());
+    let name = named_so.unwrap_or(DEFAULT);
     let Some(named) = SPLITTERS.iter().find(|known| known.names.contains(&name)) else {
         let known = SPLITTERS.map(|known| known.names.join(", ")).join(", ");
         return Err(format!("the splitter {} is not supported, only {known} are", excerpt(name)));
@@ -335,6 +339,13 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     let flags = TokenizerFlags { whole_pieces, nfc, ..TokenizerFlags::default() };
     let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens);
     (draft.splitter, draft.writes_bos) = (splitter, writes_bos);
+    if named_so.is_none() {
+        draft.notes.push(
+            "the file does not say how text is cut: it is cut as llama.cpp does then, which most models were not trained \
+             with; a newer GGUF file of the model says it"
+                .to_owned(),
+        );
+    }
     hf_json::take_merges(&mut draft, &pairs)?;
     draft.flags.missing_bytes_part = !draft.missing_bytes().is_empty();
     // For files that do not say it.

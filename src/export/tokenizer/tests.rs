@@ -243,6 +243,21 @@ fn sentencepiece_model_is_read() {
 }
 
 #[test]
+fn the_tokens_that_a_sentencepiece_model_names_begin_and_end_a_text() {
+    // Fields 46 and 47, whose tags take two bytes.
+    let named = |tag: u8, name: &str| [&[tag, 2, name.len() as u8], name.as_bytes()].concat();
+    let trainer = [&BPE[..], &named(0xf2, "<b>"), &named(0xfa, "<e>")].concat();
+    let bytes = [model(&trainer, &[]), piece("<b>", 0., 3), piece("<e>", 0., 3)].concat();
+    let alone = Folder::new(&[("tokenizer.model", &bytes)]).import().unwrap().file;
+    assert_eq!((alone.bos, &alone.stop_ids[..]), (Some(6), &[7][..]));
+    // The model's configuration knows better, as far as it says something.
+    let config = br#"{"eos_token_id": 2}"#;
+    let files = [("tokenizer.model", &bytes[..]), ("config.json", config)];
+    let both = Folder::new(&files).import().unwrap().file;
+    assert_eq!((both.bos, both.stop_ids[0]), (Some(6), 2), "{:?}", both.stop_ids);
+}
+
+#[test]
 fn code_llamas_infill_pieces_become_special() {
     let pieces = ["▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"];
     let mut bytes = model(&BPE, &[]);

@@ -36,12 +36,19 @@ pub enum Splitter {
     Gpt2Digits,
     /// Words end where small letters are followed by capitals: GPT-4o, gpt-oss, Phi-4-mini.
     O200k,
+    /// Runs of punctuation, then GPT-2's pieces, then digits by threes: llama.cpp's for files that name none.
+    GgufDefault,
 }
 
 impl Splitter {
     /// Every splitter.
-    pub const ALL: [Splitter; 4] =
-        [Splitter::Llama3, Splitter::Qwen2, Splitter::Gpt2Digits, Splitter::O200k];
+    pub const ALL: [Splitter; 5] = [
+        Splitter::Llama3,
+        Splitter::Qwen2,
+        Splitter::Gpt2Digits,
+        Splitter::O200k,
+        Splitter::GgufDefault,
+    ];
 
     /// The name that tokenizer files hold.
     pub fn name(self) -> &'static str {
@@ -50,6 +57,7 @@ impl Splitter {
             Splitter::Qwen2 => "qwen2",
             Splitter::Gpt2Digits => "gpt2-digits",
             Splitter::O200k => "o200k",
+            Splitter::GgufDefault => "gguf-default",
         }
     }
 }

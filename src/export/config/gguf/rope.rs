@@ -83,7 +83,10 @@ pub(super) fn read(
 fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError> {
     for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
         let name = format!("rope.scaling.{name}");
-        if let Some(value) = fields.number(&name)?.filter(|value| *value != neutral) {
+        // To llama.cpp a number below 0 is none.
+        if let Some(value) =
+            fields.number(&name)?.filter(|value| *value != neutral && *value >= 0.0)
+        {
             return Err(fields.unsupported(format!("{} {value}", fields.key(&name))));
         }
     }
