@@ -9,6 +9,8 @@ use super::Micros;
 pub struct Faults {
     /// Chance that a datagram is lost.
     pub loss: f64,
+    /// How many are lost in a row on one way: 1 where each is lost by itself.
+    pub burst: u32,
     /// Chance that it comes twice.
     pub duplicate: f64,
     /// Chance that a bit of it is changed.
@@ -19,7 +21,8 @@ pub struct Faults {
 
 impl Faults {
     /// A network that only takes its time, always the same.
-    pub const NONE: Faults = Faults { loss: 0.0, duplicate: 0.0, corrupt: 0.0, delay_us: 100..101 };
+    pub const NONE: Faults =
+        Faults { loss: 0.0, burst: 1, duplicate: 0.0, corrupt: 0.0, delay_us: 100..101 };
 
     /// Any network that loses so much at most, and where datagrams take from up to `start` microseconds on up to `span`.
     /// What takes longer than what follows is overtaken.
@@ -32,16 +35,36 @@ impl Faults {
         let start = 20 + dice.below(start);
         Faults {
             loss: part(dice, loss),
+            burst: 1,
             duplicate: part(dice, 0.05),
             corrupt: part(dice, 0.02),
             delay_us: start..start + 1 + dice.below(span),
         }
     }
 
+    /// A network that loses such a part of all datagrams, each by itself or several in a row.
+    #[cfg(test)]
+    pub(crate) fn losing(loss: f64, burst: u32) -> Faults {
+        Faults { loss, burst, ..Faults::NONE }
+    }
+
+    /// Whether this datagram is the first of several that are lost in a row; `left` of those of its way are still to come.
+    pub(super) fn is_in_burst(&self, dice: &mut Dice, left: &mut u32) -> bool {
+        if *left == 0 && self.burst > 1 {
+            let (loss, burst) = (self.loss, f64::from(self.burst));
+            // As many bursts as make up that part of all.
+            let begins = loss / (burst * (1.0 - loss) + loss);
+            *left = if dice.chance(begins) { self.burst } else { 0 };
+        }
+        let is_lost = *left > 0;
+        *left = left.saturating_sub(1);
+        is_lost
+    }
+
     /// When copies of a datagram arrive, counted from now; none if it is lost. May damage it.
     pub fn fate(&self, dice: &mut Dice, bytes: &mut [u8]) -> heapless::Vec<Micros, 2> {
         let mut arrivals = heapless::Vec::new();
-        if dice.chance(self.loss) {
+        if self.burst <= 1 && dice.chance(self.loss) {
             return arrivals;
         }
         if dice.chance(self.corrupt) && !bytes.is_empty() {
@@ -88,5 +111,23 @@ impl Dice {
     /// True with probability `chance`.
     pub fn chance(&mut self, chance: f64) -> bool {
         ((self.roll() >> 11) as f64) < chance * (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_lose_as_much_as_single_losses_and_in_a_row() {
+        let (mut dice, mut left, n) = (Dice::new(1), 0, 100_000);
+        let faults = Faults::losing(0.3, 10);
+        let lost: Vec<bool> = (0..n).map(|_| faults.is_in_burst(&mut dice, &mut left)).collect();
+        let n_lost = lost.iter().filter(|lost| **lost).count();
+        assert!((29_000..31_000).contains(&n_lost), "{n_lost}");
+        let mut runs: Vec<&[bool]> = lost.chunk_by(|a, b| a == b).collect();
+        // The end cuts the last one off.
+        runs.pop();
+        assert!(runs.iter().filter(|run| run[0]).all(|run| run.len() % 10 == 0));
     }
 }

@@ -29,6 +29,8 @@ struct NetworkState {
     now: Micros,
     dice: Dice,
     faults: Faults,
+    /// How many datagrams of a way, from and to, are still lost in a row.
+    bursts: BTreeMap<(SocketAddr, usize), u32>,
     flying: BinaryHeap<Reverse<Flight>>,
     n_sent: u64,
     nodes: Vec<LoopbackHost>,
@@ -84,6 +86,7 @@ impl Network {
             now: 1_000_000,
             dice: Dice::new(seed),
             faults,
+            bursts: BTreeMap::new(),
             flying: BinaryHeap::new(),
             n_sent: 0,
             nodes: Vec::new(),
@@ -272,6 +275,10 @@ impl NetworkState {
             return;
         }
         let from = self.nodes[from].address;
+        let left = self.bursts.entry((from, to)).or_default();
+        if self.faults.is_in_burst(&mut self.dice, left) {
+            return;
+        }
         for delay in self.faults.fate(&mut self.dice, &mut bytes) {
             self.n_sent += 1;
             let (at, number) = (self.now + delay, self.n_sent);

@@ -6,6 +6,7 @@ mod layers;
 mod nodes;
 mod scenario;
 mod speed;
+mod weather;
 
 use std::collections::VecDeque;
 use std::ops::Range;

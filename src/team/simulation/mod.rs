@@ -9,4 +9,5 @@ mod nodes;
 mod scenario;
 mod shape;
 mod speed;
+mod weather;
 mod world;

@@ -64,6 +64,7 @@ fn faults(dice: &mut Dice) -> Faults {
     let slow = 1 + dice.below(2_000);
     Faults {
         loss: 0.2 * (dice.below(5) as f64) / 4.0,
+        burst: 1,
         duplicate: 0.05 * (dice.below(2) as f64),
         corrupt: 0.05 * (dice.below(2) as f64),
         delay_us: 20..20 + slow,
