@@ -7,7 +7,7 @@ mod common;
 mod http;
 
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -237,12 +237,17 @@ impl Boards {
 
     /// pi or orange.
     fn worker(&self, index: usize) -> Running {
+        self.worker_with(index, &[])
+    }
+
+    /// Starts pi or orange with more options.
+    fn worker_with(&self, index: usize, args: &[&str]) -> Running {
         let (name, key) = (["pi", "orange"][index], self.key.to_str().unwrap());
         let mut command = self.ring.leap(&["worker", "-q", "--key", key, "--node", name]);
         command.env("XDG_CACHE_HOME", self.ring.folder.join(name));
         command.args(["--join", &self.calls[index], "--port", &self.links[index + 1]]);
         command.args(["--host", "127.0.0.1", "--transport", "udp", "--threads", "1"]);
-        command.args(["--watts", "2,6"]);
+        command.args(["--watts", "2,6"]).args(args);
         Running(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
@@ -254,6 +259,11 @@ impl Boards {
     /// Serves with `cache` as the folder for what it keeps.
     fn serve_from(&self, cache: &Path, workers: &[usize], args: &[&str]) -> Served {
         let model = common::models::package("models/demo.bin");
+        self.serve_model(&model, cache, workers, args)
+    }
+
+    /// Starts desk with another model.
+    fn serve_model(&self, model: &Path, cache: &Path, workers: &[usize], args: &[&str]) -> Served {
         let place = |index: &usize| format!("127.0.0.1:{}", self.calls[*index]);
         let boards = workers.iter().map(place).collect::<Vec<_>>().join(",");
         let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
@@ -643,4 +653,34 @@ fn many_prompts_of_a_master_are_answered_while_layers_move() {
     assert!(n_moves > 0, "it was over too soon");
     assert_eq!(master.0.wait().unwrap().code(), Some(0));
     assert_eq!(std::fs::read_to_string(&out).unwrap(), wanted);
+}
+
+#[test]
+fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwritten() {
+    let boards = Boards::new();
+    let folder = &boards.ring.folder;
+    for file in ["demo.bin", "demo.tokenizer.bin"] {
+        std::fs::copy(common::models::package("models").join(file), folder.join(file)).unwrap();
+    }
+    let _pi = boards.worker(0);
+    // It is ready for shorter contexts than the master asks for.
+    let _orange = boards.worker_with(1, &["--ctx", "64"]);
+    let model = folder.join("demo.bin");
+    let served = boards.serve_model(&model, folder.path(), &[0, 1], &["--rebalance-after", "1"]);
+    boards.wait_for(&["desk", "pi"]);
+    let left_out = boards.ring.status()["left_out"].clone();
+    let [orange] = &left_out.as_array().unwrap()[..] else { panic!("{left_out}") };
+    let address = format!("127.0.0.1:{}", boards.calls[1]);
+    assert_eq!((&orange["name"], &orange["address"]), (&json!("orange"), &json!(address)));
+    assert!(orange["why"].as_str().unwrap().starts_with("it does not serve: "), "{orange}");
+    let status = boards.ring.ask(&["status"]).succeeds().out;
+    let line = format!("\nleft out: orange at {address}: it does not serve: ");
+    assert!(status.contains(&line), "{status}");
+    let answer = served.post("/v1/completions", &asked());
+    assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*alone(PROMPT, 1)));
+    // Nobody asks for layers now. Other weights, in place.
+    let file = std::fs::File::options().write(true).open(&model).unwrap();
+    let middle = file.metadata().unwrap().len() / 2;
+    file.write_all_at(&[0x55; 9], middle).unwrap();
+    served.said("demo.bin was overwritten while it ran: start that master again");
 }

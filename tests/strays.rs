@@ -8,7 +8,8 @@ use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,8 +34,27 @@ fn tcp() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// The first of as many ports as a board of a team may need: other tests do not get these, nor does the system give them
+/// to sockets that name none.
 fn udp() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 12_000 + (process::id() % 500) as u16 * 40;
+    let is_free = |port: u16| (0..4).all(|n| UdpSocket::bind(("127.0.0.1", port + n)).is_ok());
+    let mut ports =
+        (0..1000).map(|_| first.saturating_add(4 * NEXT.fetch_add(1, Ordering::Relaxed)));
+    ports.find(|port| is_free(*port)).expect("some ports are free")
+}
+
+/// What is the matter with a board.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Nothing,
+    /// Another program has the port of its links.
+    NoPort,
+    /// Its links speak TCP where the master's speak UDP: it takes its order, and its master hears nothing of it.
+    Silent,
+    /// It is ready for shorter contexts than the master asks for.
+    Short,
 }
 
 /// A worker on this machine, in a folder of its own.
@@ -42,7 +62,7 @@ struct Board {
     folder: PathBuf,
     call: u16,
     _running: Running,
-    /// Another program has the port of its links.
+    /// Has the port of its links, and answers nothing.
     _taken: Option<UdpSocket>,
 }
 
@@ -82,22 +102,26 @@ impl Desk {
 
     /// Starts a board of this name, which keeps things in a folder of this one, and waits until it waits.
     fn board(&self, name: &str, kept: &str, key: &PathBuf) -> Board {
-        self.board_with((name, kept), key, false)
+        self.board_with((name, kept), key, Fault::Nothing)
     }
 
-    /// Starts a board; one that `is_deaf` cannot open its links.
-    fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, is_deaf: bool) -> Board {
+    /// Starts a board with this fault.
+    fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, fault: Fault) -> Board {
         let (folder, call) = (self.folder.join(kept), tcp());
         // This machine is measured once.
         let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
         fs::create_dir_all(layers(kept)).unwrap();
         let _ = fs::copy(layers("pi").join("figures"), layers(kept).join("figures"));
         let mut command = self.leap(&["worker", "--node", name], key, kept);
-        // The boards of a team have three ports each.
-        let port = (0..).map(|_| udp()).find(|port| *port < 65_000).unwrap();
-        let _taken = match is_deaf {
-            true => Some(UdpSocket::bind(("127.0.0.1", port)).unwrap()),
-            false => None,
+        let port = udp();
+        let _taken = match fault {
+            Fault::NoPort | Fault::Silent => Some(UdpSocket::bind(("127.0.0.1", port)).unwrap()),
+            Fault::Nothing | Fault::Short => None,
+        };
+        match fault {
+            Fault::Silent => command.args(["--transport", "tcp"]),
+            Fault::Short => command.args(["--ctx", "64"]),
+            Fault::Nothing | Fault::NoPort => &mut command,
         };
         command.args(["--join", &call.to_string(), "--port", &port.to_string()]);
         let said = File::create(folder.join("said")).unwrap();
@@ -164,13 +188,15 @@ fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() 
 fn a_board_that_takes_its_order_and_cannot_serve_says_why_and_is_left_out() {
     let (desk, wanted) = (Desk::new(), alone());
     let pi = desk.board("pi", "pi", &desk.key);
-    let fig = desk.board_with(("fig", "fig"), &desk.key, true);
+    let fig = desk.board_with(("fig", "fig"), &desk.key, Fault::NoPort);
     for args in [&["--role", "master", "--objective", "memory"][..], &["--team", "auto"]] {
         let args = [args, &["--rebalance-after", "2"]].concat();
         let ran = desk.run(&[&pi, &fig], &args).succeeds();
         assert_eq!(ran.out, wanted, "{args:?}: {}", ran.err);
         let why = "leap: warning: fig does not serve: ";
-        assert!(ran.err.contains(why) && ran.err.contains("fig is away"), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(why), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("leap: fig does not serve, the others take its "), "{}", ran.err);
+        assert!(!ran.err.contains("fig is away"), "it answers: {}", ran.err);
         assert!(ran.err.contains("pi"), "{args:?}: {}", ran.err);
     }
     // Told to wait for each of its boards, the master says at its end what it waited for.
@@ -182,4 +208,27 @@ fn a_board_that_takes_its_order_and_cannot_serve_says_why_and_is_left_out() {
         end.starts_with("leap: the ring is lost: ") && end.contains("fig does not serve: "),
         "{end}"
     );
+}
+
+#[test]
+fn a_board_whose_links_stay_silent_and_one_that_does_not_fit_are_left_out_of_the_first_ring() {
+    let (desk, wanted) = (Desk::new(), alone());
+    let pi = desk.board("pi", "pi", &desk.key);
+    let faults = [
+        (Fault::Silent, "nothing is heard on its links, though it answers calls"),
+        (Fault::Short, "64"),
+    ];
+    for (fault, why) in faults {
+        let fig = desk.board_with(("fig", "fig"), &desk.key, fault);
+        for args in [&["--role", "master", "--objective", "memory"][..], &["--team", "auto"]] {
+            let args = [args, &["--rebalance-after", "2"]].concat();
+            let ran = desk.run(&[&pi, &fig], &args).succeeds();
+            assert_eq!(ran.out, wanted, "{args:?}: {}", ran.err);
+            let said = "leap: fig does not serve, the others take its ";
+            let line = ran.err.lines().find(|line| line.starts_with(said));
+            assert!(line.is_some_and(|line| line.contains(why)), "{args:?}: {}", ran.err);
+            assert!(!ran.err.contains("fig is away"), "it answers: {}", ran.err);
+            assert!(!pi.said().contains("does not serve"), "{}", pi.said());
+        }
+    }
 }

@@ -43,7 +43,7 @@ fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         prepare: Box::new(|file, _| file.parse().map_err(|_| "no number".to_owned())),
         keep: Box::new(|_| Err("it keeps nothing".to_owned())),
         forget: Box::new(|| Err("it forgets nothing".to_owned())),
-        state: Box::new(|| Ok(HeldState { ring: 9, is_ready: true })),
+        state: Box::new(|| Ok(HeldState { ring: 9, is_ready: true, progress: 0 })),
         refuse: Box::new(move |_, why| strangers.lock().unwrap().push(why.to_string())),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

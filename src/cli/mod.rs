@@ -31,11 +31,13 @@ mod model_files;
 mod older;
 mod options;
 mod output;
+mod overwritten;
 mod pack;
 mod plan;
 mod power;
 mod prefixes;
 mod progress;
+mod readiness;
 mod ring;
 mod run;
 #[cfg(feature = "serve")]

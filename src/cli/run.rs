@@ -26,7 +26,7 @@ use super::model_files::{self, Loaded};
 use super::power;
 use super::team::{self, TeamBoard};
 use super::weights;
-use super::{Failure, options, ring, warn};
+use super::{Failure, options, overwritten, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::interrupt::is_interrupted;
 use crate::fleet::load::Asked;
@@ -68,6 +68,7 @@ impl Run {
                 (loaded, Some(board).filter(Board::has_ring))
             }
         };
+        overwritten::watch(self.model.as_deref(), &loaded.model);
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch, board.as_ref())?;
         let team = TeamBoard::find(&ring, self.team_file())?;

@@ -22,7 +22,7 @@ use super::ring::origin::{self, TeamOrigin};
 use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
 use super::team::{self, TeamBoard};
 use super::weights::{self, Words};
-use super::{Failure, counted, note, options, warn};
+use super::{Failure, counted, note, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::load::Asked;
 use crate::fleet::wanted::Boards;
@@ -229,6 +229,7 @@ impl Serve {
         let mut flags = self.ring_flags();
         self.gather(&mut flags, meter.as_deref())?;
         let (loaded, board) = self.load(&flags, &place)?;
+        overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.as_ref())?;
         let words = if self.quiet { Words::None } else { Words::All };

@@ -415,26 +415,33 @@ fn teller<H: Fn(&[Awaited]) + Send>(
     let mut is_waited_for = vec![false; names.len()];
     // A board that is there may wait for another one that is not.
     let mut is_absent = is_waited_for.clone();
+    // One that refuses is asked again and again, and comes each time.
+    let mut refusals: Vec<Option<String>> = vec![None; names.len()];
     let mut told = String::new();
     move |notice| {
         let mut was_waited_for = false;
         match notice {
-            TeamNotice::Waiting { node }
-            | TeamNotice::Gone { node }
-            | TeamNotice::Refused { node, .. } => {
+            TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
                 (is_waited_for[*node], is_absent[*node]) = (true, true);
+            }
+            TeamNotice::Refused { node, why, .. } => {
+                is_waited_for[*node] = true;
+                refusals[*node] = Some(why.clone());
             }
             TeamNotice::Came { node, .. } => is_absent[*node] = false,
             TeamNotice::Ready { node, .. } => {
-                is_absent[*node] = false;
+                (is_absent[*node], refusals[*node]) = (false, None);
                 was_waited_for = std::mem::take(&mut is_waited_for[*node]);
             }
             _ => {}
         }
-        let awaited = names.iter().zip(&is_waited_for).zip(&is_absent).filter(|((_, is), _)| **is);
-        let awaited: Vec<Awaited> = awaited
-            .map(|((name, _), is_absent)| Awaited { name: name.clone(), is_absent: *is_absent })
-            .collect();
+        let board = |index: usize| Awaited {
+            name: names[index].clone(),
+            is_absent: is_absent[index],
+            refusal: refusals[index].clone(),
+        };
+        let awaited: Vec<Awaited> =
+            (0..names.len()).filter(|index| is_waited_for[*index]).map(board).collect();
         hear(&awaited);
         match notice {
             TeamNotice::Ready { .. } if !was_waited_for => return,

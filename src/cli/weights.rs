@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::progress::ProgressLine;
-use super::{Failure, note, warn};
+use super::{Failure, note, readiness, warn};
 use crate::engine::{Cache, Engine, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
@@ -101,6 +101,7 @@ impl Teller {
     fn tell(&self, what: Preparing<'_>) {
         match what {
             Preparing::Packing(done) => {
+                readiness::advance();
                 if let Some(progress) = &mut *self.progress.borrow_mut() {
                     progress.update(done.done_bytes, done.total_bytes);
                 }

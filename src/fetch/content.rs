@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::format::model::{Header, Part, Slice, Tensor};
+use crate::format::model::{HEADER_LEN, Header, Part, Slice, Tensor};
 use crate::wire::give::{PIECE_BYTES, Rows};
 
 /// Says which rows of a model with this header a node of a team has, or why there is no such node.
@@ -24,6 +24,8 @@ pub(crate) struct Content {
     file: File,
     /// The file's state when its tensors were compared.
     stamp: Mutex<Stamp>,
+    /// Its header and its checksums, then.
+    identity: Vec<u8>,
     header: Header,
     fingerprint: u64,
     cut: Cut,
@@ -65,25 +67,35 @@ impl Content {
         let matching = Mutex::new(vec![false; header.n_tensors()]);
         let (path, file, header) = (path.to_owned(), File::open(path)?, header.clone());
         let stamp = Mutex::new(Stamp::of(&file)?);
-        Ok(Content { path, file, stamp, header, fingerprint, cut, matching })
+        let identity = identity(&file, &header)?;
+        Ok(Content { path, file, stamp, identity, header, fingerprint, cut, matching })
     }
 
     /// Says so if somebody has written other bytes into the file since it was opened.
-    pub(super) fn check_unchanged(&self) -> Result<(), String> {
+    pub(crate) fn check_unchanged(&self) -> Result<(), String> {
         let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Stamp::of(&self.file).map_err(|e| self.unreadable(&e))?;
-        if *stamp == now || !self.header.has_extension {
+        if *stamp == now {
             return Ok(());
+        }
+        let overwritten = || {
+            let path = self.path.display();
+            format!("its model file {path} was overwritten while it ran: start that master again")
+        };
+        // Without checksums nobody knows what was written.
+        if !self.header.has_extension {
+            return Err(overwritten());
+        }
+        // Another model has checksums that fit it.
+        if identity(&self.file, &self.header).ok().as_ref() != Some(&self.identity) {
+            return Err(overwritten());
         }
         // A time that changed says nothing yet.
         self.matching.lock().unwrap_or_else(PoisonError::into_inner).fill(false);
         for tensor in self.header.tensors() {
             if let Err(e) = self.check(&tensor) {
                 log::debug!("{}: {e}", self.path.display());
-                return Err(format!(
-                    "its model file {} was overwritten while it ran: start that master again",
-                    self.path.display()
-                ));
+                return Err(overwritten());
             }
         }
         *stamp = now;
@@ -220,6 +232,16 @@ impl PartBytes<'_> {
         }
         Ok(())
     }
+}
+
+/// The header of `file`, and its checksums if it has some.
+fn identity(file: &File, header: &Header) -> io::Result<Vec<u8>> {
+    let n_checksums = if header.has_extension { header.n_tensors() } else { 0 };
+    let mut bytes = vec![0; HEADER_LEN + 4 * n_checksums];
+    let (head, checksums) = bytes.split_at_mut(HEADER_LEN);
+    file.read_exact_at(head, 0)?;
+    file.read_exact_at(checksums, header.tensors_end())?;
+    Ok(bytes)
 }
 
 /// The checksum of the bytes in `place`, which are read by `read` from where they are.

@@ -150,7 +150,7 @@ pub(crate) fn fetch(
     }
     let kept = Kept::find(order.folder, &offer, order.rows, order.cut);
     let mut download = Download { channel, file, offer, kept, partial: partial.clone() };
-    let n_there = download.there()?;
+    let n_there = download.there(progress)?;
     let there = (n_there * PIECE_BYTES).min(bytes);
     let missing = bytes - there;
     let free = || free_bytes(order.folder).unwrap_or(u64::MAX);
@@ -224,7 +224,7 @@ struct Asked {
 
 impl Download<'_> {
     /// How many pieces from the first on are in the file as they should be. What follows them is cut off.
-    fn there(&mut self) -> Result<u64, FetchError> {
+    fn there(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, FetchError> {
         let failed = |e| FetchError::File(self.partial.clone(), e);
         let len = self.file.metadata().map_err(failed)?.len().min(self.offer.bytes);
         let mut bytes = vec![0; PIECE_BYTES as usize];
@@ -238,6 +238,7 @@ impl Download<'_> {
                 break;
             }
             n += 1;
+            progress(n * PIECE_BYTES, self.offer.bytes);
         }
         self.file.set_len((n * PIECE_BYTES).min(self.offer.bytes)).map_err(failed)?;
         Ok(n)

@@ -128,6 +128,31 @@ fn a_model_that_somebody_writes_over_is_named_and_not_sent() {
 }
 
 #[test]
+fn another_model_of_the_same_shape_that_is_written_over_this_one_is_named() {
+    let folder = Folder::new("overwritten-by-another");
+    let model = folder.0.join("model.bin");
+    let mut file = fs::read(MODEL).unwrap();
+    fs::write(&model, &file).unwrap();
+    let header = Header::parse(&file).unwrap();
+    let content = Content::open(&model, &header, header.fingerprint(&file), cut).unwrap();
+    assert_eq!(content.check_unchanged(), Ok(()));
+    // Its checksums fit it.
+    let (index, tensor) = header.tensors().enumerate().last().unwrap();
+    let place = tensor.offset as usize..(tensor.offset + tensor.bytes) as usize;
+    file[place.start] ^= 1;
+    let crc = crc32fast::hash(&file[place]).to_le_bytes();
+    let at = header.tensors_end() as usize + 4 * index;
+    file[at..at + 4].copy_from_slice(&crc);
+    assert!(Header::parse(&file).unwrap().verify(&file).is_ok());
+    fs::write(&model, &file).unwrap();
+    let why = content.check_unchanged().unwrap_err();
+    assert!(why.contains("model.bin was overwritten while it ran"), "{why}");
+    // A copy that stopped half-way.
+    fs::write(&model, &file[..file.len() / 2]).unwrap();
+    assert!(content.check_unchanged().is_err());
+}
+
+#[test]
 fn all_layers_are_the_very_file() {
     let (from, _told) = giver();
     let folder = Folder::new("whole");

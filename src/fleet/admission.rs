@@ -2,7 +2,8 @@
 //! reason in the log, and ends nothing.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::events::{Event, Shape, Teller};
 use crate::ring::plan::Board;
@@ -20,31 +21,128 @@ const MILLIWATTS_MAX: u32 = 10_000_000;
 /// Boards left out that are remembered.
 const LEFT_OUT_MAX: usize = 256;
 
+/// How long a board that answered and did not serve is not given a part again, unless it was away meanwhile: somebody
+/// may have started it again then.
+const SET_ASIDE_FOR: Duration = Duration::from_secs(3600);
+
 /// Boards that were left out, and why: each is told of once.
 #[derive(Clone)]
-pub(super) struct LeftOut {
-    told: Arc<Mutex<Vec<(Address, String)>>>,
+pub(crate) struct LeftOut {
+    entries: Arc<Mutex<Vec<Entry>>>,
     events: Teller,
+}
+
+/// A board that was left out.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Where it is called.
+    pub(crate) at: Address,
+    /// What it is called, if it said so.
+    pub(crate) name: Option<String>,
+    pub(crate) why: String,
+    kind: Kind,
+}
+
+/// What becomes of a board that was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It cannot be in the ring until it is another one.
+    Unfit,
+    /// It had a part since then, and did not serve.
+    SetAside(Instant),
+    /// It is taken in when it comes.
+    Away,
 }
 
 impl LeftOut {
     /// No boards so far; `events` hear of them.
     pub(super) fn new(events: Teller) -> LeftOut {
-        LeftOut { told: Arc::default(), events }
+        LeftOut { entries: Arc::default(), events }
     }
 
-    /// The board at `place`, which is called `name` if it said so, is left out.
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that are left out now.
+    pub(crate) fn all(&self) -> Vec<Entry> {
+        self.entries().clone()
+    }
+
+    /// The board at `place`, which is called `name` if it said so, cannot be in the ring.
     pub(super) fn tell(&self, place: &Address, name: Option<&str>, why: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = format!("{} {why}", name.unwrap_or_default());
-        if told.iter().any(|(at, before)| at == place && *before == said) {
-            return;
-        }
-        told.retain(|(at, _)| at != place);
-        if told.len() < LEFT_OUT_MAX {
-            told.push((place.clone(), said));
+        if self.put(Entry::new((place, name), why, Kind::Unfit)) {
             self.events.tell(&Event::LeftOut { place, name, why });
         }
+    }
+
+    /// The board at `place` does not answer.
+    pub(super) fn tell_away(&self, place: &Address, why: &str) {
+        if self.put(Entry::new((place, None), why, Kind::Away)) {
+            self.events.tell(&Event::Absent { place, why });
+        }
+    }
+
+    /// Remembers a board; `false` if it was already, for the same reason.
+    fn put(&self, entry: Entry) -> bool {
+        let mut entries = self.entries();
+        let is_same = |other: &Entry| {
+            (&other.at, &other.name, &other.why) == (&entry.at, &entry.name, &entry.why)
+        };
+        if entries.iter().any(is_same) {
+            return false;
+        }
+        entries.retain(|other| other.at != entry.at);
+        let has_room = entries.len() < LEFT_OUT_MAX;
+        if has_room {
+            entries.push(entry);
+        }
+        has_room
+    }
+
+    /// The board of this name, at `place`, had a part and is left out of the ring from now on: it answered and did not
+    /// serve because of `why`, or did not answer. Somebody else tells the user.
+    pub(super) fn set_aside(&self, place: &Address, name: &str, why: Option<&str>) {
+        let mut entries = self.entries();
+        entries.retain(|other| other.at != *place);
+        if entries.len() < LEFT_OUT_MAX {
+            let kind = why.map_or(Kind::Away, |_| Kind::SetAside(Instant::now()));
+            let why = why.map_or(AWAY.to_owned(), |why| format!("it does not serve: {why}"));
+            entries.push(Entry::new((place, Some(name)), &why, kind));
+        }
+    }
+
+    /// The board at `place` answers, or does not; and has a part, or has none. Whether it may have one.
+    pub(super) fn see(&self, place: &Address, is_there: bool, has_part: bool) -> bool {
+        let mut entries = self.entries();
+        let Some(index) = entries.iter().position(|other| other.at == *place) else { return true };
+        let entry = &mut entries[index];
+        match entry.kind {
+            Kind::Unfit => {}
+            Kind::SetAside(_) if !is_there => {
+                (entry.kind, entry.why) = (Kind::Away, AWAY.to_owned());
+            }
+            Kind::SetAside(since) if !has_part && since.elapsed() < SET_ASIDE_FOR => return false,
+            Kind::Away if !is_there => {}
+            Kind::SetAside(_) | Kind::Away => {
+                entries.remove(index);
+            }
+        }
+        true
+    }
+
+    /// The board at `place` can be in the ring.
+    pub(super) fn admit(&self, place: &Address) {
+        self.entries().retain(|other| other.at != *place || other.kind != Kind::Unfit);
+    }
+}
+
+/// Why a board is left out that does not answer.
+const AWAY: &str = "it does not answer";
+
+impl Entry {
+    fn new((at, name): (&Address, Option<&str>), why: &str, kind: Kind) -> Entry {
+        Entry { at: at.clone(), name: name.map(str::to_owned), why: why.to_owned(), kind }
     }
 }
 
@@ -128,7 +226,8 @@ pub(super) fn check_beside(others: &[Board], board: &Board, shape: Shape) -> Res
 
 #[cfg(test)]
 mod tests {
-    use super::super::members::{Kind, board};
+    use super::super::events::Deaf;
+    use super::super::members::{self, board};
     use super::*;
     use crate::call::master::Way;
     use crate::wire::hello::name;
@@ -142,7 +241,7 @@ mod tests {
     fn at(host: &str, figures: &Figures) -> Board {
         let place = Address { host: host.to_owned(), port: 9998 };
         let way = Way { round_trip_s: 1e-3, bytes_per_s: 1e8 };
-        board(&place, figures, way, Kind::of_weights(2))
+        board(&place, figures, way, members::Kind::of_weights(2))
     }
 
     #[test]
@@ -176,6 +275,28 @@ mod tests {
         assert!(with(&|figures| figures.speeds[0].threads = u16::MAX).is_err());
         assert!(with(&|figures| figures.speeds[0].milliwatts = Some((0, u32::MAX))).is_err());
         assert!(with(&|figures| figures.name = name("")).is_err());
+    }
+
+    #[test]
+    fn a_board_that_did_not_serve_has_no_part_until_it_was_away() {
+        let (left_out, fig) =
+            (LeftOut::new(Arc::new(Deaf)), Address { host: "fig".to_owned(), port: 9998 });
+        let whys = || left_out.all().into_iter().map(|entry| entry.why).collect::<Vec<_>>();
+        assert!(left_out.see(&fig, true, true));
+        left_out.set_aside(&fig, "fig", Some("its links do not answer"));
+        assert!(!left_out.see(&fig, true, false));
+        assert_eq!(whys(), ["it does not serve: its links do not answer"]);
+        assert_eq!(left_out.all()[0].name.as_deref(), Some("fig"));
+        assert!(left_out.see(&fig, false, false));
+        assert_eq!(whys(), [AWAY]);
+        assert!(left_out.see(&fig, true, false), "it was started again");
+        assert!(whys().is_empty());
+        // One that could not be in the ring stays until it can be.
+        left_out.tell(&fig, Some("fig"), "two boards are called fig");
+        assert!(left_out.see(&fig, true, false));
+        assert_eq!(whys(), ["two boards are called fig"]);
+        left_out.admit(&fig);
+        assert!(whys().is_empty());
     }
 
     #[test]

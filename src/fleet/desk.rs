@@ -176,8 +176,10 @@ pub(crate) struct Desk {
 /// A board that a team waits for.
 pub(crate) struct Awaited {
     pub(crate) name: String,
-    /// Whether it does not answer, or refuses: else it may wait for another one.
+    /// Whether it does not answer: else it may wait for another one.
     pub(crate) is_absent: bool,
+    /// Why it refuses its part, if it does.
+    pub(crate) refusal: Option<String>,
 }
 
 /// Nodes without which the ring or the team is not complete.
@@ -185,8 +187,8 @@ pub(crate) struct Awaited {
 struct Missing {
     /// Those that do not answer, and since when.
     silent: Vec<(String, Instant)>,
-    /// Those that cannot take their part.
-    unfit: Vec<String>,
+    /// Those that cannot take their part, and why.
+    unfit: Vec<(String, String)>,
 }
 
 impl Missing {
@@ -307,7 +309,7 @@ impl Desk {
         match notice {
             Notice::Opened { .. } => *missing = Missing::default(),
             Notice::Waiting { missing: names, .. } => missing.are(names),
-            Notice::Unfit { name, .. } => missing.unfit.push(name.clone()),
+            Notice::Unfit { name, why } => missing.unfit.push((name.clone(), why.clone())),
             _ => {}
         }
         drop(missing);
@@ -329,20 +331,29 @@ impl Desk {
     pub(crate) fn hear_of_team(&self, awaited: &[Awaited]) {
         let absent = awaited.iter().filter(|board| board.is_absent);
         let absent: Vec<String> = absent.map(|board| board.name.clone()).collect();
-        lock(&self.missing).are(&absent);
+        let refusals = awaited.iter();
+        let refusals =
+            refusals.filter_map(|board| Some((board.name.clone(), board.refusal.clone()?)));
+        let mut missing = lock(&self.missing);
+        missing.are(&absent);
+        missing.unfit = refusals.collect();
+        drop(missing);
         let names: Vec<&str> = awaited.iter().map(|board| &*board.name).collect();
         let is_complete = names.is_empty();
         lock(&self.seen).trouble =
             (!is_complete).then(|| format!("waiting for {}", names.join(", ")));
     }
 
-    /// Whether the node of this name does not answer and has not for some time, or cannot take its part.
-    pub(crate) fn is_missing(&self, name: &str) -> bool {
+    /// Why the node of this name is missing: it cannot take its part, or its links do not answer and have not for some
+    /// time.
+    pub(crate) fn why_missing(&self, name: &str) -> Option<String> {
         let missing = lock(&self.missing);
-        let mut silent = missing.silent.iter();
-        let is_silent =
-            silent.any(|(known, since)| known == name && since.elapsed() >= MISSING_FOR);
-        is_silent || missing.unfit.iter().any(|known| known == name)
+        if let Some((_, why)) = missing.unfit.iter().find(|(known, _)| known == name) {
+            return Some(why.clone());
+        }
+        let (_, since) = missing.silent.iter().find(|(known, _)| known == name)?;
+        let silence = "nothing is heard on its links, though it answers calls";
+        (since.elapsed() >= MISSING_FOR).then(|| silence.to_owned())
     }
 
     /// What was seen last.

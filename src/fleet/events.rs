@@ -29,6 +29,15 @@ pub(crate) enum Shape {
 /// The layers of each node, in the order of the ring.
 pub(crate) type Layers = [(String, Range<usize>)];
 
+/// Hears and says nothing.
+#[cfg(test)]
+pub(super) struct Deaf;
+
+#[cfg(test)]
+impl Events for Deaf {
+    fn tell(&self, _: &Event<'_>) {}
+}
+
 /// Something that happened.
 pub(crate) enum Event<'a> {
     /// This board is about to be measured, which takes some seconds.
@@ -57,8 +66,8 @@ pub(crate) enum Event<'a> {
     Regained { name: &'a str },
     /// A board could not be told which layers it has now, and will not know it after a restart.
     Forgetful { name: &'a str, why: &'a str },
-    /// A board is away, and the others are about to take its part.
-    Gone { name: &'a str, shape: Shape },
+    /// A board is away, or answers and is `idle` for this reason, and the others are about to take its part.
+    Gone { name: &'a str, idle: Option<&'a str>, shape: Shape },
     /// A board is there that is about to get a part.
     Came { name: &'a str, shape: Shape },
     /// A better plan is about to be taken, which is so many times as good.

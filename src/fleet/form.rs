@@ -71,6 +71,7 @@ fn form_of(
         caller: caller.clone(),
         kind: model.kind,
         shape: wanted.shape,
+        idle: Vec::new(),
         left_out: roll.left_out(),
         port: wanted.give,
         holds: Holds::new(caller.clone(), wanted.give),

@@ -21,6 +21,9 @@ const SAID_EVERY: Duration = Duration::from_secs(1);
 /// How often a board is told the ring again that cannot do what it was told.
 const TOLD_EVERY: Duration = Duration::from_secs(300);
 
+/// How long a board may get ready without getting further.
+const STANDSTILL: Duration = Duration::from_secs(60);
+
 /// The boards that a master holds.
 #[derive(Clone)]
 pub(crate) struct Holds(Arc<Shared>);
@@ -29,6 +32,8 @@ struct Shared {
     caller: Caller,
     /// Port on which this board gives layers.
     port: u16,
+    /// How long a board may get ready without getting further.
+    standstill: Duration,
     state: Mutex<State>,
 }
 
@@ -53,12 +58,55 @@ struct Board {
     unfit: Option<String>,
     /// Whether its links are open, once it has said so.
     is_ready: Option<bool>,
+    /// How far it said that it is with getting ready, and when it got there.
+    progress: Option<(u64, Instant)>,
+}
+
+impl Board {
+    fn new(name: String, at: Address) -> Board {
+        Board { name, at, lost_to: None, unfit: None, is_ready: None, progress: None }
+    }
+
+    /// It cannot do what it was told, for this reason, which is returned if it is new.
+    fn fail(&mut self, why: String) -> Option<&str> {
+        self.is_ready = Some(false);
+        let is_new = self.unfit.as_ref() != Some(&why);
+        self.unfit = Some(why);
+        self.unfit.as_deref().filter(|_| is_new)
+    }
+
+    /// It gets ready, and says how far it is; or `is_ready`. One that gets no further for `standstill` does not serve:
+    /// returns that if it is new.
+    fn advance(
+        &mut self,
+        (is_ready, progress): (bool, u64),
+        now: Instant,
+        standstill: Duration,
+    ) -> Option<&str> {
+        let since = match self.progress {
+            Some((before, since)) if before == progress && !is_ready => since,
+            _ => now,
+        };
+        self.progress = Some((progress, since));
+        if now.duration_since(since) >= standstill {
+            let seconds = standstill.as_secs();
+            let why = "it says that it gets its part ready, and got no further for";
+            return self.fail(format!("{why} {seconds} s"));
+        }
+        (self.is_ready, self.unfit) = (Some(is_ready), None);
+        None
+    }
 }
 
 impl Holds {
     /// Holds no boards so far.
     pub(super) fn new(caller: Caller, port: u16) -> Holds {
-        Holds(Arc::new(Shared { caller, port, state: Mutex::default() }))
+        Holds::with_standstill(caller, port, STANDSTILL)
+    }
+
+    /// Holds no boards so far, and gives up those that get no further for `standstill`.
+    fn with_standstill(caller: Caller, port: u16, standstill: Duration) -> Holds {
+        Holds(Arc::new(Shared { caller, port, standstill, state: Mutex::default() }))
     }
 
     /// The ring is this one from now on: holds these boards of it, and no others.
@@ -68,8 +116,9 @@ impl Holds {
         let mut before = std::mem::take(&mut state.boards);
         state.boards = boards
             .map(|(name, at)| match before.iter().position(|other| other.at == at) {
-                Some(known) => Board { name, ..before.swap_remove(known) },
-                None => Board { name, at, lost_to: None, unfit: None, is_ready: None },
+                // What it gets ready is something else now.
+                Some(known) => Board { name, progress: None, ..before.swap_remove(known) },
+                None => Board::new(name, at),
             })
             .collect();
         let places: Vec<Address> = state.boards.iter().map(|board| board.at.clone()).collect();
@@ -97,10 +146,10 @@ impl Holds {
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 
-    /// Whether the board of this name, if it is one of the ring, says that it cannot do what it was told.
-    pub(super) fn is_unfit(&self, name: &str) -> bool {
+    /// Why the board of this name, if it is one of the ring, cannot do what it was told.
+    pub(super) fn why_unfit(&self, name: &str) -> Option<String> {
         let state = self.0.state();
-        state.boards.iter().any(|board| board.name == name && board.unfit.is_some())
+        state.boards.iter().find(|board| board.name == name)?.unfit.clone()
     }
 
     /// Whether the board of this name says that it gets ready: it fetches or packs its layers.
@@ -163,12 +212,12 @@ impl Shared {
         let mut told: Option<Instant> = None;
         loop {
             match held.hold() {
-                Ok(HeldState { ring, is_ready }) => {
+                Ok(HeldState { ring, is_ready, progress }) => {
                     // It did something else meanwhile, or is a new one in its place.
                     if told.is_none() && ring != ring_number(&self.state().file) {
                         tell()?;
                     }
-                    self.find(place, is_ready);
+                    self.find(place, is_ready, progress);
                 }
                 Err(CallError::Refused(why)) => {
                     self.hear_why(place, why);
@@ -191,11 +240,10 @@ impl Shared {
     fn hear_why(&self, place: &Address, why: String) {
         let mut state = self.state();
         let Some(board) = state.boards.iter_mut().find(|board| board.at == *place) else { return };
-        if board.unfit.as_ref() != Some(&why) {
-            self.caller.tell(&Event::Unfit { name: &board.name, why: &why });
-            board.unfit = Some(why);
+        let name = board.name.clone();
+        if let Some(why) = board.fail(why) {
+            self.caller.tell(&Event::Unfit { name: &name, why });
         }
-        board.is_ready = Some(false);
     }
 
     /// Notes that the board works for another master, and tells of it once.
@@ -210,14 +258,95 @@ impl Shared {
         }
     }
 
-    /// It works for this one, and its links are open if it `is_ready`.
-    fn find(&self, place: &Address, is_ready: bool) {
+    /// It works for this one, and its links are open if it `is_ready`; else it says how far it is.
+    fn find(&self, place: &Address, is_ready: bool, progress: u64) {
         let mut state = self.state();
         let board = state.boards.iter_mut().find(|board| board.at == *place);
         let Some(board) = board else { return };
-        (board.is_ready, board.unfit) = (Some(is_ready), None);
+        let name = board.name.clone();
+        if let Some(why) = board.advance((is_ready, progress), Instant::now(), self.standstill) {
+            self.caller.tell(&Event::Unfit { name: &name, why });
+        }
         if board.lost_to.take().is_some() {
             self.caller.tell(&Event::Regained { name: &board.name });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::events::Deaf;
+    use super::*;
+    use crate::call::board;
+    use crate::wire::call::Figures;
+    use crate::wire::hello;
+    use crate::wire::seal::Key;
+
+    const RING: &str = "desk 127.0.0.1:1 0..3\nfig 127.0.0.1:2 3..6\n";
+
+    /// A board that says that it gets ready, for ever, and how far it is.
+    fn never_ready(key: &Key, progress: Arc<AtomicU64>) -> Address {
+        let state = move || {
+            let progress = progress.load(Ordering::Relaxed);
+            Ok(HeldState { ring: ring_number(RING), is_ready: false, progress })
+        };
+        let speeds = heapless::Vec::new();
+        let board = board::Board {
+            figures: Figures { port: 2, memory: 1 << 30, name: hello::name("fig"), speeds },
+            take: Box::new(|_| Ok(())),
+            prepare: Box::new(|_, _| Ok(100)),
+            keep: Box::new(|_| Ok(())),
+            forget: Box::new(|| Ok(())),
+            state: Box::new(state),
+            refuse: Box::new(|_, _| {}),
+        };
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let at = board::start(board, any, key.clone()).unwrap();
+        Address { host: at.ip().to_string(), port: at.port() }
+    }
+
+    /// Waits until `is_so`, which is said by `what`.
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !is_so() {
+            assert!(start.elapsed() < Duration::from_secs(120), "never: {what}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_board_that_gets_ready_for_ever_does_not_serve_and_one_that_gets_further_does() {
+        let (key, progress) = (Key::new([7; 32]), Arc::new(AtomicU64::new(0)));
+        let at = never_ready(&key, Arc::clone(&progress));
+        let caller = Caller { key, events: Arc::new(Deaf) };
+        let holds = Holds::with_standstill(caller, 9998, Duration::from_secs(2));
+        holds.set(RING, [("fig".to_owned(), at)].into_iter());
+        until("fig is said to get ready", || holds.is_coming("fig"));
+        until("fig is given up", || holds.why_unfit("fig").is_some());
+        assert!(!holds.is_coming("fig"), "nobody waits for it");
+        let why = holds.why_unfit("fig").unwrap();
+        assert_eq!(why, "it says that it gets its part ready, and got no further for 2 s");
+        assert_eq!(holds.unfit().unwrap(), format!("fig does not serve: {why}"));
+        progress.store(1, Ordering::Relaxed);
+        until("fig, which got further, is waited for again", || holds.is_coming("fig"));
+        assert_eq!(holds.why_unfit("fig"), None);
+    }
+
+    #[test]
+    fn a_board_that_gets_further_is_waited_for_however_long_it_takes() {
+        let mut board = Board::new("fig".to_owned(), Address { host: String::new(), port: 2 });
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        for step in 0..100 {
+            board.advance((false, step), start + 50 * (step as u32) * minute / 60, minute);
+            assert_eq!(board.unfit, None, "{step}");
+        }
+        // Open links are never too old.
+        for hour in 100..110 {
+            board.advance((true, 99), start + hour * 60 * minute, minute);
+            assert_eq!((board.is_ready, &board.unfit), (Some(true), &None));
         }
     }
 }

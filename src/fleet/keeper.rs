@@ -58,6 +58,12 @@ pub(super) trait Parts: Send + 'static {
     /// Why not, in words.
     fn take(&mut self, plan: Self::Plan) -> Result<(), String>;
 
+    /// Why the board of this name did not serve at the last look, though it answered.
+    fn idle(&self, name: &str) -> Option<String>;
+
+    /// The board of this name has no part any more.
+    fn set_aside(&self, name: &str);
+
     /// Tells the board of this name that it has no part: it may still do what it was told before it went away.
     fn rest(&self, name: &str);
 
@@ -121,8 +127,12 @@ impl<P: Parts> Keeper<P> {
         match act {
             Act::Nothing => return are_there.then_some(there),
             Act::Without(name) => {
-                let plan = self.parts.plan(&there).plan;
-                self.take(plan, &Event::Gone { name: &name, shape: P::SHAPE });
+                let (plan, idle) = (self.parts.plan(&there).plan, self.parts.idle(&name));
+                let idle = idle.as_deref();
+                self.take(plan, &Event::Gone { name: &name, idle, shape: P::SHAPE });
+                if self.told.is_none() {
+                    self.parts.set_aside(&name);
+                }
             }
             // Nothing is known of a ring that has not been open: later.
             Act::With(name) if !self.parts.is_known() => self.watch.forget(&name),

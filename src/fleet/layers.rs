@@ -108,6 +108,14 @@ impl Parts for RingParts {
         taken.map(|_| ()).map_err(|refusal| refusal.why)
     }
 
+    fn idle(&self, name: &str) -> Option<String> {
+        self.moves.fleet()?.idle(name)
+    }
+
+    fn set_aside(&self, name: &str) {
+        self.moves.fleet().iter().for_each(|fleet| fleet.set_aside(name));
+    }
+
     fn rest(&self, name: &str) {
         self.moves.rest(name);
     }

@@ -37,8 +37,10 @@ pub(crate) struct Fleet {
     pub(super) kind: Kind,
     /// How they share the model.
     pub(super) shape: Shape,
+    /// Nodes that answer and do not serve, and why, as of the last look.
+    pub(super) idle: Vec<(String, String)>,
     /// Those that cannot be in it.
-    pub(super) left_out: LeftOut,
+    pub(crate) left_out: LeftOut,
     /// Port on which this board gives layers.
     pub(super) port: u16,
     /// Those that work for this master, and for no other one.
@@ -86,12 +88,34 @@ impl Fleet {
         let answers = places.into_iter().zip(answers);
         let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
         let mut is_there = self.take(answers);
-        for (Board { name, .. }, is_there) in self.boards.iter().zip(&mut is_there).skip(1) {
+        self.idle.clear();
+        let others = self.boards.iter().zip(&mut is_there).skip(1).zip(&self.called);
+        for ((Board { name, .. }, is_there), place) in others {
             let is_node = self.nodes.contains(name);
-            let is_missing = || desk.is_missing(name) && !self.holds.is_coming(name);
-            *is_there &= !is_node || !(self.holds.is_unfit(name) || is_missing());
+            let may_serve = self.left_out.see(place, *is_there, is_node);
+            let why = if is_node && *is_there { self.why_idle(name, desk) } else { None };
+            *is_there &= may_serve && why.is_none();
+            self.idle.extend(why.map(|why| (name.clone(), why)));
         }
         is_there
+    }
+
+    /// Why the node of this name, which answers calls, does not do its part.
+    fn why_idle(&self, name: &str, desk: &Desk) -> Option<String> {
+        let missing = || desk.why_missing(name).filter(|_| !self.holds.is_coming(name));
+        self.holds.why_unfit(name).or_else(missing)
+    }
+
+    /// Why the node of this name did not serve at the last look, though it answered.
+    pub(super) fn idle(&self, name: &str) -> Option<String> {
+        self.idle.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
+    }
+
+    /// The node of this name has no part any more.
+    pub(super) fn set_aside(&self, name: &str) {
+        if let Some(place) = self.address(name) {
+            self.left_out.set_aside(place, name, self.idle(name).as_deref());
+        }
     }
 
     /// Which of the boards are there after these answers. Of two of one name the one counts that is where it was.
@@ -115,7 +139,11 @@ impl Fleet {
             let known = self.boards.iter().position(|board| board.name == figures.name.as_str());
             // It has moved, or is where it was.
             let known = known.filter(|index| !is_there[*index]);
-            match self.check(&is_there, &place, &figures) {
+            let checked = self.check(&is_there, &place, &figures);
+            if checked.is_ok() {
+                self.left_out.admit(&place);
+            }
+            match checked {
                 Err(why) => self.left_out.tell(&place, Some(&figures.name), &why),
                 Ok(()) => match (known, way) {
                     (Some(index), _) => {
@@ -254,14 +282,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fleet::events::{Event, Events};
+    use crate::fleet::events::Deaf;
     use crate::wire::seal::Key;
-
-    struct Deaf;
-
-    impl Events for Deaf {
-        fn tell(&self, _: &Event<'_>) {}
-    }
 
     fn figures(of: &str, memory: u64) -> Figures {
         let speed = Speed { threads: 4, read: [1 << 33; 4], milliwatts: None };
@@ -286,6 +308,7 @@ mod tests {
             kind,
             shape: Shape::Ring,
             sought: Boards::Auto(9998),
+            idle: Vec::new(),
             left_out: LeftOut::new(Arc::clone(&caller.events)),
             holds: Holds::new(caller.clone(), 9998),
             caller,

@@ -79,7 +79,7 @@ impl Moves {
     }
 
     /// The boards, if they were called.
-    pub(super) fn fleet(&self) -> Option<Fleet> {
+    pub(crate) fn fleet(&self) -> Option<Fleet> {
         Some(self.lock_fleet()?.clone())
     }
 

@@ -37,7 +37,7 @@ impl Fleet {
     }
 
     /// Where a board is called.
-    fn address(&self, name: &str) -> Option<&Address> {
+    pub(super) fn address(&self, name: &str) -> Option<&Address> {
         let index = self.boards.iter().position(|board| board.name == name)?;
         self.called.get(index.checked_sub(1)?)
     }

@@ -259,7 +259,7 @@ impl<'a> Roll<'a> {
                 return Ok(There::Unfit(why));
             }
             if patience.is_some_and(|patience| start.elapsed() >= patience) {
-                self.caller.tell(&Event::Absent { place: address, why: &why });
+                self.left_out.tell_away(address, &why);
                 return Ok(There::Away);
             }
             if told != why {

@@ -143,6 +143,14 @@ impl Parts for TeamParts {
         changed
     }
 
+    fn idle(&self, name: &str) -> Option<String> {
+        self.team.fleet.idle(name)
+    }
+
+    fn set_aside(&self, name: &str) {
+        self.team.fleet.set_aside(name);
+    }
+
     /// A board that came always gets a part.
     fn rest(&self, _: &str) {}
 

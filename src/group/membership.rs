@@ -310,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn a_last_node_that_stays_silent_is_named_where_more_may_join() {
+        let expected =
+            |i: usize| Expected { name: format!("n{i}"), at: format!("10.0.0.{i}:9999") };
+        let missing = |roll: Roll| {
+            let mut group = Membership::new(0, roll, Some(120 * S));
+            group.hear(9 * S, &name("n1"), Reason::Packing(1));
+            group.look(10 * S, Some(Ups { next: true, prev: false }));
+            match group.notice() {
+                Some(Notice::Waiting { what, missing }) => (what, missing),
+                notice => panic!("{notice:?}"),
+            }
+        };
+        let open = || Roll::new((0..3).map(expected).collect(), 64);
+        let (what, names) = missing(open().whole());
+        assert_eq!(
+            (what.as_str(), &names[..]),
+            ("waiting for n2 (10.0.0.2:9999)", &["n2".to_owned()][..])
+        );
+        // Where not all are known, nobody knows the last one.
+        assert_eq!(missing(open()), ("waiting for the last node".to_owned(), Vec::new()));
+    }
+
+    #[test]
     fn a_node_that_answers_and_does_not_compute_is_named() {
         let mut group = group(3);
         group.opened(0);

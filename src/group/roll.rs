@@ -48,7 +48,10 @@ struct NodePacking {
 pub(crate) struct Roll {
     /// Those that are known beforehand.
     expected: Vec<Expected>,
+    /// Most nodes that the group may have.
     n_nodes: usize,
+    /// Whether no others are expected.
+    is_whole: bool,
     /// What each expected node said.
     said: Vec<Said>,
     /// Nodes that pack weights, expected or not.
@@ -65,9 +68,15 @@ impl Roll {
         Roll {
             said: vec![Said::default(); expected.len()],
             packing: Vec::with_capacity(n_nodes),
+            is_whole: expected.len() == n_nodes,
             expected,
             n_nodes,
         }
+    }
+
+    /// The expected nodes are all that there are, although there may be more later.
+    pub(crate) fn whole(self) -> Roll {
+        Roll { is_whole: true, ..self }
     }
 
     /// Name and address of a node, if they are known.
@@ -78,7 +87,7 @@ impl Roll {
 
     /// The last node, if all are expected.
     pub(crate) fn last(&self) -> Option<usize> {
-        (self.expected.len() == self.n_nodes).then(|| self.n_nodes - 1)
+        self.is_whole.then(|| self.expected.len().saturating_sub(1))
     }
 
     /// Forgets what nodes said of packing.

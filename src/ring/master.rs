@@ -91,11 +91,26 @@ impl Traffic {
     }
 }
 
-/// Those of `members` that may be in a ring of `n_nodes`, as they are known before they answer.
-fn roll(members: &[Member], n_nodes: usize) -> Roll {
+/// These nodes as a ring's master knows them before they answer.
+fn roll(members: &[Member], options: &MasterOptions) -> Roll {
     let expected =
         |member: &Member| Expected { name: member.name.clone(), at: member.address.to_string() };
-    Roll::new(members.iter().map(expected).collect(), n_nodes)
+    let roll = Roll::new(members.iter().map(expected).collect(), options.n_nodes);
+    match has_all_layers(members, options.n_layers as usize) {
+        true => roll.whole(),
+        false => roll,
+    }
+}
+
+/// Whether these have the model's layers, one node after the other.
+fn has_all_layers(members: &[Member], n_layers: usize) -> bool {
+    let mut end = 0;
+    let joins = |member: &Member| {
+        let joins = member.layers.start == end;
+        end = member.layers.end;
+        joins
+    };
+    members.iter().all(joins) && end == n_layers
 }
 
 impl Master {
@@ -108,7 +123,7 @@ impl Master {
         let sizes = options.sizes;
         assert!(batch::fits(&sizes, options.frame_bytes), "a frame holds a row");
         let window = course::window(&sizes, options.frame_bytes, options.n_nodes);
-        let roll = roll(&members, options.n_nodes);
+        let roll = roll(&members, &options);
         let mut master = Master {
             group: Membership::new(options.epoch, roll, options.timeout_us),
             nodes: Nodes::default(),

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::io;
 use std::path::Path;
 
-use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, UsageWho, getrlimit, getrusage, setrlimit};
 
 use super::cgroup;
 use super::tree::{Tree, kib_field};
@@ -54,6 +54,12 @@ pub fn available_bytes() -> Option<u64> {
 pub fn available_bytes_of(tree: &Tree) -> Option<u64> {
     let machine = tree.kib_field("proc/meminfo", "MemAvailable:");
     machine.into_iter().chain(cgroup::available_bytes(tree)).min()
+}
+
+/// Blocks that this process has had read from disks so far, those of files that it maps among them.
+pub fn blocks_read() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF);
+    usage.map_or(0, |usage| usage.block_reads().unsigned_abs().into())
 }
 
 /// Bytes of a page of memory.

@@ -351,7 +351,7 @@ mod tests {
         check(&["x", " ", "123", "456", "7", " ", " ", "12", "\n", "3"]);
         check(&["12½", "345", "6²", "y", " ", "½"]);
         // A backtick is no punctuation, nor are currencies and marks.
-        check(&["a", "`", "b", " `€", "c", "\u{301}", "«", "d", "»", "…", " 日本", "、"]);
+        check(&["a", "`", "b", " `€", "c", "\u{301}", "«", "d", "»…", " 日本", "、"]);
     }
 
     #[test]

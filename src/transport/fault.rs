@@ -52,7 +52,7 @@ impl Faults {
     pub(super) fn is_in_burst(&self, dice: &mut Dice, left: &mut u32) -> bool {
         if *left == 0 && self.burst > 1 {
             let (loss, burst) = (self.loss, f64::from(self.burst));
-            // As many bursts as make up that part of all.
+            // This chance makes bursts add up to that part of all datagrams.
             let begins = loss / (burst * (1.0 - loss) + loss);
             *left = if dice.chance(begins) { self.burst } else { 0 };
         }

@@ -20,8 +20,8 @@
 //! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16 [32] its
 //! name. It comes first on each connection, and is answered by `u32` 4 and a text if the board works for another
 //! master. HOLD is said again and again for as long as the board is to work for this master alone, and answered
-//! by `u32` 5, `u32` 1 if its links are open for that and else 0, and a `u64` that stands for the ring file that the board
-//! has; or by `u32` 0 and a text that says why it cannot do what it was told.
+//! by `u32` 5, `u32` 1 if its links are open for that and else 0, a `u64` that stands for the ring file that the board
+//! has, and a `u64` that grows while the board gets ready for that; or by `u32` 0 and a text that says why it cannot do what it was told.
 //!
 //! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
 //! by `u32` 2; each may be answered by `u32` 0 and a text that says why
@@ -244,6 +244,8 @@ pub struct HeldState {
     pub ring: u64,
     /// Whether its links are open.
     pub is_ready: bool,
+    /// A number that changes as long as the board gets on with opening them.
+    pub progress: u64,
 }
 
 /// What a board answers.
@@ -289,9 +291,10 @@ impl Reply {
                 Ok(Reply::Prepared(u32_at(bytes, 4)))
             }
             Some(4) => Ok(Reply::Busy(text(&bytes[4..]))),
-            Some(5) if have == 16 && u32_at(bytes, 4) <= 1 => {
+            Some(5) if have == 24 && u32_at(bytes, 4) <= 1 => {
                 let (ring, is_ready) = (u64_at(bytes, 8), u32_at(bytes, 4) == 1);
-                Ok(Reply::Held(HeldState { ring, is_ready }))
+                let progress = u64_at(bytes, 16);
+                Ok(Reply::Held(HeldState { ring, is_ready, progress }))
             }
             Some(_) => Err(WireError::Field("reply")),
         }
@@ -305,9 +308,9 @@ impl Reply {
             Reply::Prepared(percent) => [3u32.to_le_bytes(), percent.to_le_bytes()].concat(),
             Reply::Refused(why) => super::give::emit_reason(why),
             Reply::Busy(with) => [&4u32.to_le_bytes(), with.as_bytes()].concat(),
-            Reply::Held(HeldState { ring, is_ready }) => {
+            Reply::Held(HeldState { ring, is_ready, progress }) => {
                 let head = u64::from(*is_ready) << 32 | 5;
-                [head.to_le_bytes(), ring.to_le_bytes()].concat()
+                [head.to_le_bytes(), ring.to_le_bytes(), progress.to_le_bytes()].concat()
             }
         }
     }
@@ -340,7 +343,8 @@ mod tests {
         }
         let why = Reply::refused("no");
         let figures = Reply::Figures(figures());
-        let held = |is_ready| Reply::Held(HeldState { ring: u64::MAX, is_ready });
+        let held =
+            |is_ready| Reply::Held(HeldState { ring: u64::MAX, is_ready, progress: 1 << 40 });
         let (busy, held, ready) = (Reply::busy("it works"), held(false), held(true));
         for reply in [figures, Reply::Done, Reply::Prepared(40), why, busy, held, ready] {
             assert_eq!(Reply::parse(&reply.emit()), Ok(reply));

@@ -162,9 +162,11 @@ impl Answers {
     /// How things are; without the engine where that is away.
     fn status(&self, is_json: bool) -> String {
         let (rate, seen) = look(&self.moves.desk, |seen| seen.times.tokens);
+        let left_out = self.moves.fleet().map(|fleet| fleet.left_out.all()).unwrap_or_default();
+        let about = (&*self.teams, &*left_out);
         match is_json {
-            true => status::json(&seen, &self.teams, rate),
-            false => status::text(&seen, &self.teams, rate),
+            true => status::json(&seen, about, rate),
+            false => status::text(&seen, about, rate),
         }
     }
 

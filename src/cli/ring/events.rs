@@ -101,11 +101,12 @@ fn words(event: &Event<'_>) -> String {
 /// What happened to the parts of boards.
 fn moved(event: &Event<'_>) -> String {
     match event {
-        Event::Gone { name, shape: Shape::Ring } => {
-            format!("{name} is away: the others take its layers")
-        }
-        Event::Gone { name, shape: Shape::Team } => {
-            format!("{name} is away: the others take its rows")
+        Event::Gone { name, idle, shape } => {
+            let parts = if *shape == Shape::Ring { "layers" } else { "rows" };
+            match idle {
+                None => format!("{name} is away: the others take its {parts}"),
+                Some(why) => format!("{name} does not serve, the others take its {parts}: {why}"),
+            }
         }
         Event::Came { name, shape: Shape::Ring } => {
             format!("{name} is there, and makes the ring better")
@@ -131,7 +132,7 @@ fn taken(name: &str, why: &str) -> String {
 }
 
 /// A name as it is shown: one that is not plain in quotes.
-fn shown(name: &str) -> String {
+pub(super) fn shown(name: &str) -> String {
     if admission::is_plain(name) { name.to_owned() } else { format!("{name:?}") }
 }
 
@@ -161,7 +162,8 @@ mod tests {
     fn each_shape_has_its_own_words_for_what_moves() {
         for (shape, word) in [(Shape::Ring, "layers"), (Shape::Team, "rows")] {
             for event in [
-                Event::Gone { name: "pi", shape },
+                Event::Gone { name: "pi", idle: None, shape },
+                Event::Gone { name: "pi", idle: Some("its disk is full"), shape },
                 Event::Better { gain: 1.5, shape },
                 Event::Stays { why: "pi refuses", shape },
             ] {

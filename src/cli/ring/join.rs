@@ -14,11 +14,11 @@ use super::boards;
 use super::flags::{RingFile, RingFlags};
 use super::origin::Origin;
 use super::place::part_of;
-use super::{fetch, give, readiness};
+use super::{fetch, give};
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
 use crate::channel::PORT_DEFAULT as PORT;
-use crate::cli::{Failure, key, note, warn};
+use crate::cli::{Failure, key, note, readiness, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
 use crate::fleet::admission;
@@ -200,7 +200,8 @@ impl Orders {
             Order::Ring { file, .. } => ring_number(file),
             Order::Rest => 0,
         };
-        Ok(HeldState { ring, is_ready: readiness::state()? })
+        let is_ready = readiness::state()?;
+        Ok(HeldState { ring, is_ready, progress: readiness::progress() })
     }
 
     /// Keeps an order, and ends what runs if that is something else.

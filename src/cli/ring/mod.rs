@@ -11,7 +11,6 @@ mod give;
 pub(super) mod join;
 pub(super) mod origin;
 mod place;
-mod readiness;
 mod rows;
 mod speeds;
 mod status;
@@ -26,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::model_files::{self, Loaded};
-use super::{Failure, key, options, power, warn};
+use super::{Failure, key, options, power, readiness, warn};
 use crate::engine::ring::{Heat, MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::fleet::interrupt::is_interrupted;

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
+use super::events;
 use crate::cli::json_object::JsonObject;
+use crate::fleet::admission::Entry;
 use crate::fleet::desk::{Seen, TeamNodeSeen, TeamSeen};
 use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
@@ -35,7 +37,11 @@ impl PlaceTeam {
 }
 
 /// A line for each node, and for each board of those that are teams, and one for all.
-pub(super) fn text(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> String {
+pub(super) fn text(
+    seen: &Seen,
+    (teams, left_out): (&[PlaceTeam], &[Entry]),
+    tokens_per_s: f64,
+) -> String {
     let mut text = String::new();
     let names: Vec<String> = seen.lines.iter().map(name).collect();
     let boards = teams.iter().flat_map(|team| &team.boards).map(|(name, _)| name.len() + 2);
@@ -81,11 +87,35 @@ pub(super) fn text(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
     for name in names.iter().enumerate().filter(|(index, _)| seen.is_slowed(*index) == Some(true)) {
         let _ = writeln!(text, "{} is too warm: its system slows it down", name.1);
     }
+    write_left_out(&mut text, left_out);
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.state());
     if let Some(rate) = seen.stream_tokens_per_s() {
         let _ = write!(text, ", {rate:.1} of one stream");
     }
     text + "\n"
+}
+
+/// A line for each board that was left out.
+pub(super) fn write_left_out(text: &mut String, left_out: &[Entry]) {
+    for entry in left_out {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "left out: {}: {}", label(entry), entry.why);
+    }
+}
+
+/// The board's name, if it is known, and its address.
+fn label(Entry { at, name, .. }: &Entry) -> String {
+    name.as_ref().map_or(at.to_string(), |name| format!("{} at {at}", events::shown(name)))
+}
+
+/// The boards that were left out.
+pub(super) fn left_out_objects(left_out: &[Entry]) -> impl Iterator<Item = JsonObject> + '_ {
+    left_out.iter().map(|entry| {
+        JsonObject::new()
+            .string("name", entry.name.as_deref().unwrap_or_default())
+            .string("address", &entry.at.to_string())
+            .string("why", &entry.why)
+    })
 }
 
 /// A line for each place that is a team, once it has said what its boards did.
@@ -119,7 +149,11 @@ fn name(line: &NodeLine) -> String {
 }
 
 /// What is seen, as one JSON object.
-pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> String {
+pub(super) fn json(
+    seen: &Seen,
+    (teams, left_out): (&[PlaceTeam], &[Entry]),
+    tokens_per_s: f64,
+) -> String {
     let team = |index: usize, line: &NodeLine| {
         let boards: Vec<JsonObject> = team_of(line, teams)
             .flat_map(|team| team.boards(index, seen))
@@ -164,6 +198,7 @@ pub(super) fn json(seen: &Seen, teams: &[PlaceTeam], tokens_per_s: f64) -> Strin
         .integer("pid", std::process::id().into())
         .string("state", seen.state())
         .objects("nodes", nodes)
+        .objects("left_out", left_out_objects(left_out))
         .integer("tokens", seen.times.tokens)
         .number("tokens_per_s", tokens_per_s)
         .number("stream_tokens_per_s", seen.stream_tokens_per_s().unwrap_or(f64::NAN))

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::control::{Control, listen, look};
 use super::flags::RingFlags;
+use super::status;
 use crate::cli::Failure;
 use crate::cli::json_object::JsonObject;
 use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
+use crate::fleet::admission::{Entry, LeftOut};
 use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
 
 /// Lets users of this machine ask the lead that this process is to be. Whoever hears for which boards the team waits
@@ -21,7 +23,8 @@ pub(in crate::cli) fn control(
     // What a team becomes while it works is no matter of the desk.
     let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
-    let file = listen(flags, Answers { desk: Arc::clone(&desk) })?;
+    let left_out = flags.fleet.as_ref().map(|fleet| fleet.left_out.clone());
+    let file = listen(flags, Answers { desk: Arc::clone(&desk), left_out })?;
     let ear = Arc::clone(&desk);
     Ok((Control::new(desk, file), move |awaited: &[Awaited]| ear.hear_of_team(awaited)))
 }
@@ -29,6 +32,7 @@ pub(in crate::cli) fn control(
 /// Answers requests.
 struct Answers {
     desk: Arc<Desk>,
+    left_out: Option<LeftOut>,
 }
 
 impl Service for Answers {
@@ -41,12 +45,16 @@ impl Service for Answers {
                 return Err(Refusal { code: 2, why: why.to_owned() });
             }
         };
-        Ok(if request == "status" { text(&seen, rate) } else { json(&seen, rate) })
+        let left_out = self.left_out.as_ref().map(LeftOut::all).unwrap_or_default();
+        Ok(match request {
+            "status" => text(&seen, &left_out, rate),
+            _ => json(&seen, &left_out, rate),
+        })
     }
 }
 
 /// A line for each node, and one for all.
-fn text(seen: &Seen, tokens_per_s: f64) -> String {
+fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     let mut text = String::new();
     let nodes = seen.team_nodes();
     let width = nodes.iter().map(|node| node.line.name.len()).max().unwrap_or(0).max(4);
@@ -70,6 +78,7 @@ fn text(seen: &Seen, tokens_per_s: f64) -> String {
             node.line.rtt_us,
         );
     }
+    status::write_left_out(&mut text, left_out);
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.team_state());
     if let Some((pass_ms, gather_ms)) = seen.team.as_ref().and_then(TeamSeen::pass_ms) {
         let _ = write!(text, ", {pass_ms:.2} ms a pass, gathers {gather_ms:.2} ms of that");
@@ -78,7 +87,7 @@ fn text(seen: &Seen, tokens_per_s: f64) -> String {
 }
 
 /// What is seen, as one JSON object.
-fn json(seen: &Seen, tokens_per_s: f64) -> String {
+fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     let nodes = seen.team_nodes();
     let nodes = nodes.iter().map(|node| {
         JsonObject::new()
@@ -97,6 +106,7 @@ fn json(seen: &Seen, tokens_per_s: f64) -> String {
         .integer("pid", std::process::id().into())
         .string("state", seen.team_state())
         .objects("nodes", nodes)
+        .objects("left_out", status::left_out_objects(left_out))
         .integer("tokens", seen.team_tokens())
         .number("tokens_per_s", tokens_per_s)
         .number("team_pass_ms", pass_ms)

@@ -103,7 +103,7 @@ impl Master {
     pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
         let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
         let assigned = members.iter().map(layers).collect();
-        self.group.admit(roll(&members, self.options.n_nodes));
+        self.group.admit(roll(&members, &self.options));
         self.nodes.lines.clear();
         self.assign(line, assigned);
     }

@@ -1,13 +1,19 @@
 //! The report of a board to the master that holds it: whether its part is at work, and if not, why.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::sys::memory;
 
 /// For how long a board may wait for something before its master hears of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far this board is with its order.
 static STATE: Mutex<State> = Mutex::new(State { is_ready: false, waits: None, failure: None });
+
+/// Steps of the work that makes it ready: bytes that came, weights that are packed.
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 struct State {
     is_ready: bool,
@@ -23,35 +29,47 @@ fn lock() -> MutexGuard<'static, State> {
 }
 
 /// There is something new to do.
-pub(super) fn begin() {
+pub(in crate::cli) fn begin() {
     *lock() = State { is_ready: false, waits: None, failure: None };
 }
 
 /// Its links are open.
-pub(super) fn ready() {
+pub(in crate::cli) fn ready() {
     let mut state = lock();
     (state.is_ready, state.waits) = (true, None);
 }
 
+/// It got further with what makes it ready.
+pub(in crate::cli) fn advance() {
+    PROGRESS.fetch_add(1, Relaxed);
+}
+
+/// A number that grows with each step of the work that makes the board ready.
+/// Weights that are compared or copied count by what the disk gives.
+pub(in crate::cli) fn progress() -> u64 {
+    PROGRESS.load(Relaxed).wrapping_add(memory::blocks_read())
+}
+
 /// It waits, and says for what.
-pub(super) fn wait(what: &str) {
+pub(in crate::cli) fn wait(what: &str) {
     let mut state = lock();
     let since = state.waits.as_ref().map_or_else(Instant::now, |(since, _)| *since);
     state.waits = Some((since, what.to_owned()));
 }
 
 /// Ends the wait: the awaited thing has come.
-pub(super) fn go_on() {
+pub(in crate::cli) fn go_on() {
+    advance();
     lock().waits = None;
 }
 
 /// It cannot do what it was told.
-pub(super) fn fail(why: &str) {
+pub(in crate::cli) fn fail(why: &str) {
     *lock() = State { is_ready: false, waits: None, failure: Some(why.to_owned()) };
 }
 
 /// Whether its part is at work; or why it is not, and will not be soon.
-pub(super) fn state() -> Result<bool, String> {
+pub(in crate::cli) fn state() -> Result<bool, String> {
     let state = lock();
     match (&state.failure, &state.waits) {
         (Some(why), _) => Err(why.clone()),

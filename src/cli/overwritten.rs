@@ -1,0 +1,39 @@
+//! A model file into which somebody writes while it is used. Its weights are mapped: what is computed from then on may be
+//! wrong, and nobody would know why.
+
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::warn;
+use crate::fetch::giver::Content;
+use crate::model::Model;
+use crate::sys::notify;
+
+/// How often it is looked whether the file has changed.
+const LOOKED_EVERY: Duration = Duration::from_secs(2);
+
+/// Warns, once, if the file at `path` becomes another one than `model` was read from. It is read again only where its
+/// length or the time of its last change is another.
+pub(super) fn watch(path: Option<&Path>, model: &Model) {
+    let Some(path) = path else { return };
+    let file = model.file();
+    let fingerprint = file.known_fingerprint().unwrap_or_default();
+    let nothing = |_: &_, _: &_| Err(String::new());
+    let content = match Content::open(path, file.header(), fingerprint, nothing) {
+        Ok(content) => content,
+        Err(e) => return log::debug!("{} is not watched: {e}", path.display()),
+    };
+    let look = move || {
+        loop {
+            thread::sleep(LOOKED_EVERY);
+            if let Err(why) = content.check_unchanged() {
+                warn(&format!("{why}; what it computes until then may be wrong"));
+                notify::status(&why);
+                return;
+            }
+        }
+    };
+    // Without a thread nobody looks.
+    let _ = thread::Builder::new().name("leap-model".to_owned()).spawn(look);
+}
