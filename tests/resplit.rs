@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::sync::mpsc::channel;
+
 use common::jobs::{Ear, Heard};
-use common::rings::{Recipe, assert_nothing_lost};
+use common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
+use leap::engine::ring::Setbacks;
+use leap::engine::team::OtherTeam;
 use leap::engine::{Engine, Job, JobId, Scheduler};
+use leap::internals::team::Mesh;
 
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     let teams = teams.iter().map(|shares| shares.to_vec()).collect();
@@ -54,4 +59,39 @@ fn a_split_amid_batches_of_many_streams_keeps_every_result() {
         assert!(n_moves > 5, "{n_moves}");
         assert_nothing_lost(&engine);
     }
+}
+
+#[test]
+fn a_team_without_a_ring_loses_nothing_while_nothing_fails() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let mut engine = recipe(&[], &[&[2, 1]]).team_alone();
+    let found = answers(&mut engine, |_, _| {});
+    assert!(found.iter().zip(&alone).all(|(found, alone)| found.ids == alone.ids));
+    assert_no_setbacks(&engine);
+}
+
+#[test]
+fn a_team_that_changes_amid_many_streams_keeps_every_result() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let (mut engine, changes) = recipe(&[], &[&[1, 1]]).changing_team();
+    let (done, is_done) = channel();
+    let mut other = Some(OtherTeam {
+        shares: vec![1],
+        tell: Box::new(|| Ok(())),
+        link: Box::new(|| Ok(Mesh::alone())),
+        notices: Box::new(|_| {}),
+        done,
+    });
+    let found = answers(&mut engine, |engine, n_steps| {
+        if let Some(other) = other.take_if(|_| n_steps == 5) {
+            changes.send(other).unwrap();
+        }
+        // After each step, whether or not a result waits to be collected.
+        engine.look_for_changes().unwrap();
+    });
+    assert_eq!(is_done.try_recv(), Ok(Ok(())));
+    assert!(found.iter().zip(&alone).all(|(found, alone)| found.ids == alone.ids));
+    // Other boards have other rows of what streams have stored, which is computed once more.
+    let setbacks = engine.team().unwrap().setbacks();
+    assert_eq!(*setbacks, Setbacks { streams_lost: 1, ..Setbacks::default() });
 }

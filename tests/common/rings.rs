@@ -14,7 +14,7 @@ use leap::engine::ring::{
     Change, ChangesBy, Held, Limits, MachineReading, OtherLayers, ResplitError, RingOptions,
     Setbacks,
 };
-use leap::engine::team::{MemberOptions, TeamOptions};
+use leap::engine::team::{MemberOptions, OtherTeam, TeamOptions};
 use leap::engine::{Cache, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
 use leap::internals::model::{KvKind, Model, Share};
 use leap::internals::team::Mesh;
@@ -133,6 +133,11 @@ pub(crate) fn assert_nothing_lost(engine: &Engine) {
     assert!(setbacks.failures > 0 || *setbacks == Setbacks::default(), "{setbacks:?}");
 }
 
+/// No batch of a team without a ring was computed again, and no patience was spent.
+pub(crate) fn assert_no_setbacks(engine: &Engine) {
+    assert_eq!(engine.team().unwrap().setbacks(), &Setbacks::default());
+}
+
 /// Has layers of a ring's nodes move, a move at a time.
 pub(crate) struct Mover {
     changes: Sender<Change>,
@@ -194,6 +199,15 @@ impl Recipe {
         let (mesh, options) = self.team(0, &Model::open(&self.model).unwrap()).unwrap();
         engine.lead_alone(mesh, options).unwrap();
         engine
+    }
+
+    /// The lead of such a team, which becomes another one where that is sent.
+    pub(crate) fn changing_team(&self) -> (Engine, Sender<OtherTeam>) {
+        let (changes, asked) = channel();
+        let mut engine = self.alone();
+        let (mesh, options) = self.team(0, &Model::open(&self.model).unwrap()).unwrap();
+        engine.lead_alone(mesh, TeamOptions { changes: Some(asked), ..options }).unwrap();
+        (engine, changes)
     }
 
     /// The master of a ring of threads.

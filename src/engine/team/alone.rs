@@ -101,8 +101,9 @@ impl Backend for TeamAlone {
         self.open(stage)
     }
 
+    /// Changes the team once the last batch's result is collected: other rows would take the place of its logits.
     fn change(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
-        match led(stage)?.0.is_to_change() {
+        match self.has_room() && led(stage)?.0.is_to_change() {
             true => self.open(stage),
             false => Ok(()),
         }
