@@ -59,7 +59,7 @@ pub fn available_bytes_of(tree: &Tree) -> Option<u64> {
 /// Blocks that this process has had read from disks so far, those of files that it maps among them.
 pub fn blocks_read() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF);
-    usage.map_or(0, |usage| usage.block_reads().unsigned_abs().into())
+    usage.map_or(0, |usage| u64::try_from(usage.block_reads()).unwrap_or(0))
 }
 
 /// Bytes of a page of memory.
