@@ -30,7 +30,7 @@ pub const PROLOGUE_LEN: usize = OPENING_LEN + DESTINATION_LEN;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -164,7 +164,7 @@ impl State {
                 Order::Ring { file, .. } => ring_number(file),
                 Order::Rest => 0,
             };
-            Ok(HeldState { ring, is_ready: held.is_ready.load(Ordering::SeqCst) })
+            Ok(HeldState { ring, is_ready: held.is_ready.load(Ordering::SeqCst), progress: 0 })
         };
         let speeds = speeds().into_iter().collect();
         Board {
