@@ -1,9 +1,9 @@
-//! What an engine says of itself.
+//! An engine's description of itself: model, kernels, memory, threads.
 
 use crate::kernels::Isa;
 use crate::model::KvKind;
 
-/// What an engine runs with.
+/// Model, kernels, memory and threads of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineInfo {
     /// Instruction set of the kernels.

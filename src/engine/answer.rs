@@ -6,7 +6,7 @@ use super::job::{Job, JobFigures, Outcome, StopReason};
 use super::stop::StopStrings;
 use crate::tokenizer::{Decoder, Tokenizer};
 
-/// What a job's answer needs beside the model and a stream. Allocates only when made.
+/// State of a job's answer besides the model and a stream. Allocates only when made.
 pub(super) struct Answer<'t> {
     /// `None` if no text is wanted.
     decoder: Option<Decoder<'t>>,
@@ -93,7 +93,7 @@ impl<'t> Answer<'t> {
         (self.figures.generated_tokens >= self.n_predict).then_some(StopReason::Length)
     }
 
-    /// What it has come to so far.
+    /// Token counts and times of the job so far.
     pub(super) fn figures(&self) -> JobFigures {
         let decode = self.first_token.map_or(self.figures.decode, |first| first.elapsed());
         JobFigures { decode, ..self.figures }

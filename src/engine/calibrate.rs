@@ -26,7 +26,7 @@ pub enum CalibrateError {
     Engine(EngineError),
     /// The text does not fit the model.
     Forward(ForwardError),
-    /// What was found out cannot be kept.
+    /// The calibration file cannot be written.
     Write(io::Error),
     /// The caller ended the work.
     Interrupted,
@@ -146,8 +146,8 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// What has to be found out of a layer: the inputs of q, k and v, of what follows attention, of
-    /// gate and up, and of down; the last two of each expert.
+    /// Matrices to calibrate in a layer: the inputs of q, k and v, of what follows attention, of gate and up,
+    /// and of down; the last two of each expert.
     fn n_matrices(&self, layer: usize) -> usize {
         let header = self.transformer.model().header();
         2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() }

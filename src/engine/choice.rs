@@ -19,7 +19,7 @@ pub(super) struct Chooser {
     likeliest: Vec<(u32, f32)>,
 }
 
-/// What all choosers need, one after the other.
+/// Buffers that all choosers share, one after the other.
 pub(super) struct ChoiceScratch {
     sampler: Sampler,
     /// The model's logits, where others are chosen from.
@@ -31,7 +31,7 @@ pub(super) struct Chosen<'c> {
     pub(super) id: u32,
     /// Whether nothing may follow.
     pub(super) is_complete: bool,
-    /// What is told of it, if anything is.
+    /// Odds of the choice to report, if asked for.
     pub(super) odds: Option<Odds<'c>>,
 }
 

@@ -102,7 +102,7 @@ pub enum DraftMode {
     Fixed(usize),
 }
 
-/// What a batch costs by its rows, and how many drafts are worth it.
+/// Learns the cost of a batch by its rows, and decides how many drafts are worth it.
 pub(super) struct DraftControl {
     mode: DraftMode,
     /// Seconds of a batch of `index + 1` rows; 0 if unknown.
@@ -113,11 +113,11 @@ pub(super) struct DraftControl {
 
 /// The drafts of a lane.
 pub(super) struct LaneDrafts {
-    /// What may follow.
+    /// Draft tokens of the next step.
     pub(super) ids: Vec<u32>,
     /// How many of them go through the model.
     pub(super) n_sent: usize,
-    /// What may follow those.
+    /// Draft tokens after those.
     next: Vec<u32>,
     kind: DraftKind,
     /// Part of the drafts that were right, by their kind.
@@ -159,7 +159,7 @@ impl DraftControl {
         follow(&mut self.seconds[rows.clamp(1, ROWS_KNOWN) - 1], seconds);
     }
 
-    /// What a batch of `rows` rows takes. `None` if nothing is known.
+    /// Expected time of a batch of `rows` rows. `None` if nothing is known.
     fn seconds(&self, rows: usize) -> Option<f32> {
         let at = rows.clamp(1, ROWS_KNOWN) - 1;
         let known = |range: Range<usize>| range.filter(|index| self.seconds[*index] > 0.0);
@@ -349,8 +349,9 @@ impl LaneDrafts {
         self.n_sent -= n;
     }
 
-    /// The token at place `index` of those that follow is `id`. Whether what follows it is known too or under way,
-    /// as the draft went through the model with that id. What did not is compared too, which costs nothing.
+    /// Compares the draft at `index` with the chosen token `id`; true if the draft went through the model
+    /// with that id, so that the next token is known or under way. A draft that did not go through is
+    /// compared too, which costs nothing.
     pub(super) fn test(&mut self, index: usize, id: u32) -> bool {
         let Some(&draft) = self.ids.get(index) else { return false };
         let is_hit = draft == id;

@@ -77,7 +77,7 @@ pub enum StepError {
     Stranger,
     /// Other streams have the memory for keys and values.
     NoPage,
-    /// What the nodes had stored is lost, and batches under way with it.
+    /// The nodes lost their KV, and the batches in flight.
     Lost,
     /// Its user ended the work.
     Interrupted,

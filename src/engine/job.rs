@@ -1,4 +1,4 @@
-//! What a scheduler is asked for, and what it tells of it.
+//! Jobs of a scheduler: their requests and their events.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,9 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// How tokens are chosen.
     pub sampling: Sampling,
-    /// What is added to logits before.
+    /// Changes to the logits before a token is chosen.
     pub rules: LogitRules,
-    /// What form the text has to have.
+    /// Form that the text must have.
     pub filter: Option<Box<dyn TokenFilter>>,
     /// How many likely tokens [`JobEvent::Token`] tells of for each one that is chosen; `None` if no token
     /// is told of.
@@ -75,7 +75,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
 
-/// What happened to a job.
+/// An event of a job.
 #[derive(Debug)]
 pub enum JobEvent<'a> {
     /// A token was chosen, of which [`Job::n_likeliest`] wants to know.

@@ -14,10 +14,9 @@ use crate::model::{Batch, KV_PAGE, Span, Wants};
 /// One of a scheduler's streams.
 pub(super) struct Lane<'t> {
     pub(super) stream: Stream,
-    /// What the stream shall hold: what it holds, and what has not been submitted,
-    /// up to `[ctx_len + 1]`.
+    /// The ids that the stream shall hold: those stored and those not yet submitted, up to `[ctx_len + 1]`.
     pub(super) ids: Vec<u32>,
-    /// What may follow them.
+    /// Draft tokens that may follow them.
     pub(super) drafts: LaneDrafts,
     /// `None` if the lane has nothing to do.
     pub(super) work: Option<RunningJob<'t>>,
@@ -58,7 +57,7 @@ pub(super) struct RunningJob<'t> {
     pub(super) answer: Answer<'t>,
 }
 
-/// What a batch still has room for.
+/// Room left in a batch.
 pub(super) struct BatchRoom {
     pub(super) rows: usize,
     pub(super) logits: usize,
@@ -146,7 +145,7 @@ impl<'t> Lane<'t> {
         self.is_parked = false;
     }
 
-    /// Gives up the memory of its stream. What it needs again is computed again, and the same.
+    /// Gives up the memory of its stream. Later use recomputes the same values.
     pub(super) fn park(&mut self) {
         self.stream.clear();
         self.since = 0;
@@ -166,7 +165,7 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// What its stream shall hold may have become a long text: all of it is computed anew then.
+    /// Tells the stream that its text may have become a long one: all of it is then recomputed.
     pub(super) fn grow(&mut self) {
         if let Some(work) = &mut self.work
             && self.stream.grow_to(self.ids.len())
@@ -344,7 +343,7 @@ impl<'t> Lane<'t> {
         self.drafts.clear();
     }
 
-    /// What was submitted last may not have been run, and its results do not come: it is submitted again.
+    /// Forgets the last submission, which may not have been run and brings no results: it is submitted again.
     pub(super) fn take_back(&mut self) {
         self.forget();
         self.stream.ids.truncate(self.since);

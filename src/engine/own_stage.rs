@@ -1,4 +1,4 @@
-//! What computes in this node, be it alone or a place of a ring: its own processors, or a team that it leads.
+//! The compute of this node, alone or as a place of a ring: its own processors, or a team that it leads.
 
 use super::error::StepError;
 use super::prefix::Store;

@@ -1,7 +1,7 @@
 //! How many rows of prompts a batch may have beside streams that decode, so that those are not kept waiting.
 //!
-//! What rows cost is not known beforehand: it depends on the board, on what else it does, and on how far
-//! texts have come. So the time between two tokens of a stream is watched, and the number of rows follows.
+//! The cost of a row is not known beforehand: it depends on the board, its other work, and the length of the
+//! texts. So the time between two tokens of a stream is watched, and the number of rows follows.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const GROWTH_MAX: f32 = 1.25;
 /// After so many batches with prompts one has none: texts have become longer meanwhile, and their steps.
 const BATCHES_MAX: u32 = 64;
 
-/// What has been seen of the time between two tokens of a stream.
+/// Observed times between two tokens of a stream.
 pub(super) struct Pace {
     limit: StallLimit,
     /// Seconds without prompts, by the number of streams that decode; 0 if unknown.
@@ -108,7 +108,7 @@ impl Pace {
             self.with_prompts = expected + STEP_WEIGHT * (gap.seconds - expected);
         }
         let aim = limit / (1.0 + DISTANCES * self.distance.max(DISTANCE_MIN));
-        // What prompts may add, as a multiple of what they added.
+        // Limit of the time that prompts add, as a multiple of what they added.
         let may_add = (aim - step).max(PART_MIN * (limit - step)).max(0.0);
         let ratio = may_add / (gap.seconds - step).max(f32::MIN_POSITIVE);
         // One step says little, unless it was too long.

@@ -18,7 +18,7 @@ pub(super) use load::WindowNeeded;
 /// No page, or no other node.
 const NONE: u32 = u32::MAX;
 
-/// What the first page of a text follows, and of a long one, whose keys differ.
+/// Parent of a text's first page, and of a long text's, whose keys differ.
 const BEGINNING: u32 = NONE - 1;
 const LONG_BEGINNING: u32 = NONE - 2;
 
@@ -174,7 +174,7 @@ impl Pages {
         PageFigures { n_pages, n_used, n_idle, hits: self.hits, read: 0 }
     }
 
-    /// The pages of a stream from number `first` on. What is behind the window is not told of.
+    /// The pages of a stream from number `first` on, without those behind the window.
     pub(super) fn pairs<'a>(
         &'a self,
         held: &'a Held,
@@ -299,8 +299,7 @@ impl Pages {
         }
     }
 
-    /// A stream that held the keys and values of `ids` holds nothing any more. What it held can be gone on
-    /// from.
+    /// Releases the keys and values of `ids`, held by a stream. Other streams can still continue from them.
     pub(super) fn release(&mut self, held: &mut Held, ids: &[u32]) {
         self.share(held, ids);
         let tail = &ids[(held.n_shared * KV_PAGE).min(ids.len())..];
@@ -581,7 +580,7 @@ impl Held {
     }
 }
 
-/// What the first page of a text follows.
+/// Parent of a text's first page.
 fn beginning(is_long: bool) -> u32 {
     if is_long { LONG_BEGINNING } else { BEGINNING }
 }

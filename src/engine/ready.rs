@@ -23,7 +23,7 @@ use crate::pool::Pool;
 
 /// A model ready to run, here or on a ring of which this is the master, and the streams in it.
 pub struct Engine {
-    /// What this node computes with.
+    /// The compute of this node.
     pub(super) stage: OwnStage,
     /// Runs batches: this node alone, or a group of which it is the first node.
     pub(super) backend: Box<dyn Backend>,
@@ -153,8 +153,7 @@ impl Engine {
 
     /// Waits anew until the ring is complete that was given up, for as long as before.
     ///
-    /// # Errors
-    /// [`StepError::Ring`] if it is given up again, or nobody wants it any more.
+    /// # Errors [`StepError::Ring`] if the ring is given up again, or the caller withdraws.
     #[cfg(feature = "serve")]
     pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
         self.backend.forget();
@@ -181,7 +180,7 @@ impl Engine {
         Kernels::for_isa(wanted).ok_or(EngineError::Start(unusable))
     }
 
-    /// What the model file says.
+    /// Header of the model file.
     pub fn header(&self) -> &Header {
         self.stage.transformer.model().header()
     }
@@ -191,7 +190,7 @@ impl Engine {
         self.stage.transformer.model()
     }
 
-    /// What it runs with.
+    /// Model, kernels, memory and threads of this engine.
     pub fn about(&self) -> EngineInfo {
         let weights =
             match (self.stage.transformer.is_packed(), self.stage.transformer.is_in_memory()) {
@@ -377,7 +376,7 @@ impl Engine {
         self.heard(submitted)
     }
 
-    /// What the nodes had stored is forgotten here too, if it is lost.
+    /// Passes `result` on; after [`StepError::Lost`], this node forgets the KV that the nodes lost.
     fn heard(&self, result: Result<(), StepError>) -> Result<(), StepError> {
         if result == Err(StepError::Lost) {
             self.places.forget();

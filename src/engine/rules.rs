@@ -1,13 +1,13 @@
-//! What a job says of the tokens that may be chosen, and what it hears of them.
+//! A job's rules for the choice of tokens, and its reports of choices.
 
 use std::fmt;
 
-/// What is done to logits before a token is chosen, in the order of these fields.
+/// Changes to the logits before a token is chosen, in the order of these fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogitRules {
     /// Ids, each with what is added to its logit.
     pub bias: Vec<(u32, f32)>,
-    /// What makes ids of the latest text less likely.
+    /// Penalty on ids of the latest text.
     pub repeat: Option<RepeatPenalty>,
     /// Taken from the logit of every id that has been chosen.
     pub presence_penalty: f32,

@@ -166,7 +166,7 @@ impl<'t> Scheduler<'t> {
         self.queue.len()
     }
 
-    /// What the jobs that run have come to so far.
+    /// Token counts and times so far of the jobs that run.
     pub fn running(&self) -> impl Iterator<Item = JobFigures> {
         self.lanes.iter().filter_map(|lane| lane.work.as_ref()).map(|work| work.answer.figures())
     }
@@ -464,7 +464,7 @@ impl<'t> Scheduler<'t> {
             self.end(index, StopReason::Length, tell);
             return None;
         }
-        // What follows the last token are drafts.
+        // The tokens after the last one are drafts.
         let n_drafts = end - lane.ids.len();
         work.answer.count_pass(n_drafts);
         let first = rows.len() - (1 + n_drafts) * self.vocab_size;

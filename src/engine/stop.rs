@@ -10,7 +10,7 @@ pub(super) struct StopStrings {
     held: String,
 }
 
-/// What may be shown after a piece of text.
+/// Text that may be shown after a piece of text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     /// Bytes at the start of [`StopStrings::held`] that may be shown.

@@ -211,7 +211,7 @@ impl Places {
         Arc::new(Places { ctx_pages: plan.ctx_pages, state: Mutex::new(state) })
     }
 
-    /// What pages held is lost.
+    /// Forgets the contents of all pages.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
         state.n_losses += 1;
@@ -228,7 +228,7 @@ impl Places {
         use_them(&mut self.lock().pages)
     }
 
-    /// What it guards is right whatever a thread was doing that panicked.
+    /// Locks the state, which is valid even if a thread panicked with it.
     fn lock(&self) -> MutexGuard<'_, PlacesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

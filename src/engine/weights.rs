@@ -32,13 +32,13 @@ pub enum Huge {
     /// If the system has huge pages and memory to spare.
     #[default]
     Auto,
-    /// Whatever the memory.
+    /// Packed whatever the memory.
     On,
     /// Never.
     Off,
 }
 
-/// What [`Engine::prepare`](super::Engine::prepare) tells of its work.
+/// Progress of [`Engine::prepare`](super::Engine::prepare).
 #[derive(Debug)]
 pub enum Preparing<'a> {
     /// It packs.
@@ -84,7 +84,7 @@ pub struct WeightsPlace {
     pub model: Option<PathBuf>,
     /// The packed ones.
     pub cache: Cache,
-    /// What memory they are in.
+    /// Kind of memory that they are in.
     pub huge: Huge,
 }
 
@@ -186,7 +186,7 @@ impl WeightsPlace {
         let (Some(stamp), Some(fingerprint)) = (file.stamp(), file.known_fingerprint()) else {
             return;
         };
-        // What another process compared meanwhile stays known.
+        // Comparisons made by another process meanwhile are kept.
         let written = Receipt::read(&folder, stamp);
         if let Some(Receipt { fingerprint, checked, .. }) = &written {
             file.believe(*fingerprint, checked);

@@ -1,4 +1,4 @@
-//! What the engine's thread and the one that talks with the draft node share.
+//! State that the engine's thread shares with the one that talks to the draft node.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +17,7 @@ pub(super) struct Desk {
     /// Whether it has yet to say what was asked last.
     is_waiting: AtomicBool,
     is_over: AtomicBool,
-    /// What is written to the first end wakes who waits for the second.
+    /// A pair of sockets: a byte written to the first end wakes the thread that waits at the second.
     bell: [UnixStream; 2],
 }
 
@@ -82,7 +82,7 @@ impl Desk {
         let _ = (&self.bell[0]).write(&[1]);
     }
 
-    /// What to wait for until somebody rings.
+    /// The descriptor to wait at until another thread rings.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell[1].as_fd()
     }
@@ -131,7 +131,7 @@ impl Guess {
         Guess { known: Vec::with_capacity(ctx_len + 2 * WANTED_MAX), ..Guess::default() }
     }
 
-    /// What may follow `ids`, as far as that is known.
+    /// The tokens that are known to follow `ids`, or none.
     pub(super) fn after(&self, ids: &[u32]) -> &[u32] {
         self.known.strip_prefix(ids).unwrap_or_default()
     }
@@ -146,7 +146,7 @@ impl Guess {
             return false;
         }
         match goes_on {
-            // What is known to follow may still.
+            // The text agrees with the known tokens: they may still follow.
             true => self.known.truncate(ids.len() + WANTED_MAX),
             false => {
                 self.known.clear();

@@ -379,7 +379,7 @@ impl Caller {
     }
 }
 
-/// What the node has been told of a text.
+/// A text as the node knows it.
 struct Sent {
     /// The text, up to `[ctx_len]`.
     ids: Vec<u32>,

@@ -19,7 +19,7 @@ use crate::wire::seal::Key;
 /// Ids of a text that are read before it is looked whether the text is another by now.
 const READ_MAX: usize = 64;
 
-/// What there is to tell of it.
+/// An event at a draft node.
 #[derive(Debug)]
 pub enum DraftNotice {
     /// A master's texts are guessed.
@@ -33,7 +33,7 @@ pub enum DraftNotice {
     Stranger {
         /// Where it is.
         from: IpAddr,
-        /// What is wrong.
+        /// Cause of the failure.
         why: String,
     },
 }
@@ -65,7 +65,7 @@ pub fn start(
     server::start(("leap-draft", Purpose::Guesses), address, key, node)
 }
 
-/// What a master has said of a text, and what the node thinks that follows.
+/// A text of a master, and the tokens that the node's model expects next.
 struct Thought {
     stream: Stream,
     /// The text and what follows, up to `[ctx_len]`.
@@ -87,7 +87,7 @@ impl Service for DraftNode {
             let all = thoughts.as_deref_mut().unwrap_or_default();
             let n = all.len();
             let next = (0..n).map(|at| (turn + at) % n).find(|at| all[*at].is_wanting());
-            // What has been said comes first: what is thought may be of no use by now.
+            // Text of the master comes first: the drafted tokens may be of no use by now.
             if let Some(index) = next
                 && !channel.has_next()
             {
@@ -189,7 +189,7 @@ impl Thought {
         if from > self.n_text || from + n > about.ctx_len as usize || !is_known {
             return None;
         }
-        // What was thought after it may still be right.
+        // The tokens drafted after it may still be right.
         let follows = self.ids[from..].iter().copied();
         if from + n > self.ids.len() || !follows.take(n).eq(text.ids.iter()) {
             self.ids.truncate(from);

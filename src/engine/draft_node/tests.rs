@@ -67,7 +67,7 @@ fn drafter(at: SocketAddr, n_lanes: usize) -> (NodeDrafter, Receiver<String>) {
     (NodeDrafter::start(place(at), &tokenizer(), sizes, (tell, false)).unwrap(), told)
 }
 
-/// What is drafted now, if a model drafts it.
+/// Drafts for `ids` if the model makes them.
 fn drafted(drafter: &mut dyn Drafter, lane: usize, ids: &[u32]) -> Vec<u32> {
     let mut drafts = Vec::with_capacity(DRAFTS_MAX);
     let worth = |kind| if kind == DraftKind::Model { DRAFTS_MAX } else { 0 };
@@ -112,7 +112,7 @@ fn a_node_says_what_its_model_says() {
             let drafts = drafted_in_time(&mut drafter, lane, &ids, DRAFTS_MAX);
             assert_eq!(drafts, wanted(lane, &ids), "after {} ids", ids.len());
             ids.extend_from_slice(&drafts[..n_right]);
-            // What follows those is there already.
+            // The tokens after those are there already.
             assert_eq!(
                 drafted_in_time(&mut drafter, lane, &ids, 15 - n_right)[..15 - n_right],
                 drafts[n_right..]

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is stored of a position: all ids up to there.
+/// Stand-in for the stored keys of a position: all ids up to there.
 type Stored = Vec<u32>;
 
 struct Board {
@@ -148,7 +148,7 @@ fn a_text_goes_on_from_all_but_its_last_id() {
     let mut board = Board::new(&plan(16, None), 2, 500);
     let text: Vec<u32> = (0..200).collect();
     assert_eq!(board.tell(0, &text), 0);
-    // What another stream has in full pages, and of its last page nothing, as that is not complete.
+    // Shares the full pages of the other stream, but not its last page, which is incomplete.
     assert_eq!(board.tell(1, &text), 192);
     assert_eq!(board.pages.figures().n_used, 5);
     assert_eq!(board.tell(0, &[]), 0);

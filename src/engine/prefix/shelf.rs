@@ -30,7 +30,7 @@ struct Entry {
 }
 
 impl Shelf {
-    /// What is in `folder`. Nothing but its list of files is read.
+    /// Lists the files of `folder` without opening them.
     pub(super) fn list(folder: &Path) -> io::Result<Shelf> {
         let mut shelf = Shelf::default();
         for (name, file) in files(folder)? {

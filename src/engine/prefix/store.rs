@@ -64,7 +64,7 @@ pub struct Store {
     pub(super) n_read: u64,
 }
 
-/// What keys and values of a page are.
+/// Dimensions of the keys and values of a page.
 struct Shape {
     share: Share,
     plan: Plan,
@@ -94,7 +94,7 @@ impl Store {
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses a thread.
     pub fn open(folder: &Path, limit: u64, fingerprint: u64) -> io::Result<Store> {
-        // What people asked is in there.
+        // The files hold people's prompts: only the owner may read them.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         shelf::remove_leftovers(folder)?;
         let shelf = Arc::new(Mutex::new(Shelf::list(folder)?));

@@ -107,7 +107,7 @@ fn the_end_of_the_text_that_was_unused_longest_makes_way() {
     assert!(new.iter().all(|name| shelf.has(name)));
     assert_eq!(shelf.make_way(50), None);
     let gone: Vec<PageName> = std::iter::from_fn(|| shelf.make_way(0)).collect();
-    // What is not written yet cannot be removed.
+    // A file that is not written yet cannot be removed.
     assert_eq!(gone, [old[1], old[0], new[1], new[0]]);
     assert!(!shelf.has_written(&pending));
     shelf.keep_promise(&pending);

@@ -111,7 +111,7 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread knows.
+/// State that the engine shares with the writing thread.
 struct Desk {
     folder: PathBuf,
     shelf: Arc<Mutex<Shelf>>,
@@ -151,7 +151,7 @@ impl Desk {
         }
     }
 
-    /// What was unused longest makes way until all have room.
+    /// Evicts the least recently used files until all have room.
     fn make_way(&self) {
         while let Some(name) = self.with_shelf(|shelf| shelf.make_way(self.limit)) {
             // Another server may have removed it.

@@ -1,4 +1,4 @@
-//! What the model counts in `usize` and floats of its own, in the words of frames.
+//! Conversions from the model's types (`usize`, its own floats) to those of frames.
 
 use crate::engine::prefix::{PageToRead, PromptPage, Text};
 use crate::model::{Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, Wants};
@@ -134,8 +134,7 @@ pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     pages.iter().map(page).collect()
 }
 
-/// What all nodes of a ring agree on for runs of `plan`; `None` if a number is beyond what
-/// frames can say.
+/// Sizes that all nodes of a ring use for runs of `plan`; `None` if a number does not fit into a frame.
 pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
     let n_pages = plan.kv_pages.unwrap_or_else(|| {
         let of_context = plan.ctx_len.div_ceil(KV_PAGE).max(1);

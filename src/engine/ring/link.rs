@@ -1,4 +1,4 @@
-//! What masters and workers have in common: the endpoint at work, and what a node says of itself.
+//! Code that masters and workers share: the endpoint in use, and a node's description of itself.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Opt
     Some(Notice::Carrier(notice.clone()))
 }
 
-/// What a node says of itself when the ring opens.
+/// A node's description of itself when the ring opens.
 pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
     let StageInfo { header, share, device, threads, .. } = stage.about();
     let (layers, held) = (&share.layers, Share::of_file(header).layers);

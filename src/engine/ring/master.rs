@@ -62,13 +62,13 @@ pub struct OtherNodes {
 pub struct OtherLayers {
     /// In the ring's order, the master's first.
     pub layers: Vec<Range<usize>>,
-    /// Set by whoever comes first: the master, which begins, or who asked, and takes it back.
+    /// Settled by the first to act: the master, which begins the change, or the caller, who withdraws it.
     pub is_settled: Arc<AtomicBool>,
     /// Hears what came of it.
     pub done: Sender<Result<(), ResplitError>>,
 }
 
-/// What a ring that runs is to become.
+/// A change to a running ring.
 pub enum Change {
     /// A ring of other nodes.
     Nodes(OtherNodes),
@@ -90,7 +90,7 @@ pub struct ChangesBy {
 
 /// How a master takes part in a ring.
 pub struct RingOptions {
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
     /// Most nodes of the ring.
     pub n_nodes: usize,
@@ -115,12 +115,12 @@ pub struct RingOptions {
 /// How a node makes other layers ready, and who is asked whether to end that.
 type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 
-/// What a call waits for.
+/// Condition that ends a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Goal {
     /// The ring is open.
     Open,
-    /// What the layers of those who leave have stored is where it belongs, or it is this late.
+    /// Leaving nodes have handed their KV over, or the deadline has passed.
     HandedOver(Instant),
     /// No batch is in flight.
     Still,
@@ -138,7 +138,7 @@ enum Goal {
 pub struct RingMaster {
     node: Node,
     master: Master,
-    /// What goes round with the next batch.
+    /// Contents of the next batch.
     next: NextBatch,
     /// The batch being computed.
     batch: Batch,
@@ -147,13 +147,13 @@ pub struct RingMaster {
     is_lost: bool,
     user: User,
     changes: Changes,
-    /// What this node has stored of the streams.
+    /// This node's stored positions per stream.
     held: Held,
     sizes: Sizes,
     n_nodes: usize,
 }
 
-/// What a batch that is submitted next takes round the ring.
+/// Everything that the next batch takes round the ring.
 struct NextBatch {
     spans: Vec<FrameSpan>,
     /// Pages that streams have from it on.
@@ -164,7 +164,7 @@ struct NextBatch {
     unkept: Option<Name>,
 }
 
-/// What has come back.
+/// Results that have arrived.
 struct Results {
     returned: Returned,
     /// Spans of the last result.
@@ -183,7 +183,7 @@ struct User {
     meter: MasterMeter,
 }
 
-/// What the ring is to become.
+/// Changes that are asked for or under way.
 struct Changes {
     /// Source of changes, if there may be any.
     by: Option<ChangesBy>,
@@ -248,8 +248,7 @@ impl RingMaster {
 
     /// Waits until the ring is complete.
     ///
-    /// # Errors
-    /// If it cannot be, or nobody wants it any more.
+    /// # Errors If the ring cannot open, or the caller withdraws.
     pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         if !self.assemble(stage)? {
             self.master.begin_anew();
@@ -267,7 +266,8 @@ impl RingMaster {
         Ok(is_intact)
     }
 
-    /// What this node's place had stored is lost: once all that computes there is back, everything is computed again.
+    /// Starts again after this node's place lost its KV: once all its boards are back, everything is
+    /// recomputed.
     fn begin_anew(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         self.assemble(stage)?;
         self.master.begin_anew();
@@ -288,7 +288,7 @@ impl RingMaster {
         prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
         self.check(stage, layers)?;
-        // What is in flight would be lost, and computed again.
+        // A move now would lose the batches in flight, which are then recomputed.
         if !self.master.hold() {
             self.drive(stage, Goal::Still).inspect_err(|_| self.master.go_on())?;
         }
@@ -309,7 +309,8 @@ impl RingMaster {
                 self.assign(stage, &before, (prepare, &|| false))?;
                 self.drive(stage, Goal::Open)?;
             }
-            // Nobody waits until it is open. Of a move under way all would be lost: it goes on.
+            // The caller does not wait until it is open. Stopping a move under way would lose all KV: it
+            // goes on.
             Err(ResplitError::Step(StepError::Interrupted)) if !self.master.is_moving() => {
                 self.assign(stage, &before, (prepare, &|| false))?;
             }
@@ -370,7 +371,7 @@ impl RingMaster {
         self.master.lines()
     }
 
-    /// What places that are teams have said of their boards.
+    /// Reports of places that are teams, about their boards.
     pub fn reports(&self) -> &[BoardsReport] {
         self.master.reports()
     }

@@ -30,7 +30,7 @@ const BUSY_EVERY_US: u64 = 1_000_000;
 const NOT_PACKING: u32 = u32::MAX;
 const ASSEMBLING: u32 = u32::MAX - 1;
 
-/// The endpoint and the thread that minds it.
+/// The endpoint and the thread that services its links.
 pub(super) struct Node {
     shared: Arc<Shared>,
     minder: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ pub(super) struct Node {
 
 struct Shared {
     start: Instant,
-    /// What a node is called whose master is told if it does not come back to its links.
+    /// Name of the node, for a master whose node does not come back to its links.
     name: Option<Name>,
     /// When it was there last, in microseconds since the start.
     seen_us: AtomicU64,
@@ -54,7 +54,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
-        // The endpoint is as sound as before, whoever panicked with it in hand.
+        // A panic elsewhere leaves the endpoint sound.
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,8 +62,7 @@ impl Shared {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Answers the neighbours while nobody else does: acknowledgements, repetitions and signs
-    /// of life.
+    /// Services the links while the main thread computes: acknowledgements, retransmissions and heartbeats.
     fn mind(&self) {
         cpu::unpin_current_thread();
         let (mut n_driven, mut said_us) = (0, 0);
@@ -138,8 +137,7 @@ impl Node {
         self.shared.now()
     }
 
-    /// Runs `work` while the other thread minds the links; returns its result and how many
-    /// microseconds it took.
+    /// Runs `work` while the link thread services the links; returns its result and its time in microseconds.
     pub(super) fn compute<T>(&self, work: impl FnOnce() -> T) -> (T, u32) {
         self.shared.is_computing.store(true, Ordering::SeqCst);
         if self.shared.is_resting.swap(false, Ordering::SeqCst) {
@@ -152,8 +150,8 @@ impl Node {
         (result, compute_us)
     }
 
-    /// Runs `work`, which gets weights ready and says how many percent are packed, while the other
-    /// thread minds the links and passes that on.
+    /// Runs `work`, which packs weights and reports its percentage, while the link thread services the links
+    /// and passes the percentage on.
     pub(super) fn prepare<T>(&self, work: impl FnOnce(&dyn Fn(u32)) -> T) -> T {
         self.shared.packed.store(0, Ordering::Relaxed);
         let tell = |percent| self.shared.packed.store(percent, Ordering::Relaxed);
@@ -162,8 +160,8 @@ impl Node {
         result
     }
 
-    /// Runs `work`, which waits for boards that compute with this one, while the other thread minds the links and says
-    /// so.
+    /// Runs `work`, which waits for the boards of this node's team, while the link thread services the links
+    /// and says so.
     pub(super) fn assemble<T>(&self, work: impl FnOnce() -> T) -> T {
         self.shared.packed.store(ASSEMBLING, Ordering::Relaxed);
         let (result, _) = self.compute(work);
@@ -221,7 +219,7 @@ mod tests {
         )
     }
 
-    /// What the master of a ring of two hears while the other node is at some work.
+    /// Frames that the master of a ring of two gets while the other node is busy.
     fn heard(work: impl FnOnce(&Node, &mut dyn FnMut() -> Option<Repr>)) {
         let (mut master, mut worker) = (end(0), end(1));
         master.set_next(worker.local_address());

@@ -1,4 +1,4 @@
-//! What a node's stage has stored of the streams, in the words of the ring.
+//! A stage's stored positions of the streams, in the types of the ring.
 
 use std::ops::Range;
 
@@ -105,7 +105,7 @@ pub(super) fn read(
     n_read
 }
 
-/// What a node says it has of the streams of epoch `from`.
+/// A node's claim about its KV of the streams of epoch `from`.
 pub(super) fn said(held: &Held, from: Option<u32>, sizes: &Sizes) -> Streams {
     if held.has(from, sizes) { Streams::Kept } else { Streams::Empty }
 }

@@ -1,4 +1,4 @@
-//! A worker's loop. It outlives masters: whoever comes next opens the ring anew.
+//! A worker's loop. It outlives masters: the next one opens the ring again.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Most pages of keys and values: as streams share them, some may hold what nobody needs now.
+    /// Largest number of KV pages: streams share them, and some may hold unused text.
     pub(in crate::engine) fn pages_max(&self) -> usize {
         self.ctx_len.div_ceil(KV_PAGE).saturating_mul(self.n_streams).saturating_mul(2)
     }
@@ -55,11 +55,11 @@ pub type Elsewhere<'a, S> = &'a dyn Fn(&mut S, &Share, Plan) -> Option<Result<()
 
 /// How a worker takes part in a ring.
 pub struct WorkerOptions<'a, S> {
-    /// What it is called.
+    /// Name of the worker.
     pub name: &'a str,
     /// The layers that it has unless the master gives it others.
     pub wish: Option<Range<usize>>,
-    /// What it is ready for.
+    /// Limits of the openings that it accepts.
     pub limits: Limits,
     /// Gets other layers' weights ready.
     pub prepare: &'a Prepare<'a, S>,
@@ -142,7 +142,7 @@ pub fn run_worker<S: Stage>(
     host.damaged.map_or(Ok(()), |e| Err(NodeError::Weights(e)))
 }
 
-/// What came of getting ready.
+/// Outcome of getting ready.
 enum Readied {
     /// This.
     Status(Status),

@@ -34,9 +34,9 @@ const PAGES_OFTEN: usize = 8;
 
 /// How a lead works.
 pub struct TeamOptions {
-    /// What it is called.
+    /// Name of the member.
     pub name: String,
-    /// What each node computes in proportion to the others, the lead first.
+    /// Share of each node in proportion to the others, the lead first.
     pub shares: Vec<u16>,
     /// How what is added to rows is gathered: f16 gives other bits, the same in every team.
     pub wire: Dtype,
@@ -60,7 +60,7 @@ pub type LinkTeam = Box<dyn FnMut() -> Result<Mesh, String> + Send>;
 
 /// Another team of the same model and lead, which has it once no batch is under way.
 pub struct OtherTeam {
-    /// What each node computes in proportion to the others, the lead first, which may be alone.
+    /// Share of each node in proportion to the others, the lead first, which may be alone.
     pub shares: Vec<u16>,
     /// Tells the others, or says whom it could not tell.
     pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
@@ -113,7 +113,7 @@ impl TeamTimes {
 pub struct TeamLead {
     lead: Lead,
     options: TeamOptions,
-    /// What it would say of itself as a member.
+    /// The lead's description of itself, in the form of a member's.
     line: TeamLine,
     /// Whether the nodes are ready for the transformer's plan, as far as that is known.
     is_open: bool,
@@ -124,7 +124,7 @@ pub struct TeamLead {
     /// Words of pages that streams have from the next pass on.
     pages: Vec<u32>,
     times: TeamTimes,
-    /// What the team is to become next.
+    /// The change that the team makes next.
     waiting: RefCell<Option<OtherTeam>>,
     /// Opens the links that there are to be.
     link: Option<LinkTeam>,
@@ -204,7 +204,7 @@ impl TeamLead {
         Ok(false)
     }
 
-    /// What the nodes are to be ready for.
+    /// The opening that nodes get ready for.
     fn opening(&self, transformer: &Transformer) -> Option<Opening> {
         let StageInfo { plan, header, share, .. } = transformer.about();
         let sizes = frames::sizes(plan, header.dim, self.options.wire)?;
@@ -242,7 +242,7 @@ impl TeamLead {
         (self.options.is_interrupted)()
     }
 
-    /// What the streams held is lost, and so many batches.
+    /// Records that the streams lost their KV, and `n_batches` batches.
     pub(in crate::engine) fn lost(&mut self, n_batches: u64) {
         self.lead.lost(n_batches);
     }
@@ -262,7 +262,7 @@ impl TeamLead {
         self.options.shares.len()
     }
 
-    /// What each node computes in proportion to the others, the lead first.
+    /// Share of each node in proportion to the others, the lead first.
     pub fn shares(&self) -> &[u16] {
         &self.options.shares
     }
@@ -272,7 +272,7 @@ impl TeamLead {
         &self.times
     }
 
-    /// What the boards have done, as the place called `name` of a ring says it.
+    /// Work and times of the boards, as reported by the place called `name` of a ring.
     pub(in crate::engine) fn report(&self, name: &str) -> BoardsReport {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let board = |((line, share), time): ((&TeamLine, &u16), &Duration)| BoardReport {

@@ -14,15 +14,15 @@ use crate::wire::hello;
 
 /// How a member takes part in a team.
 pub struct MemberOptions<'a> {
-    /// What it is called.
+    /// Name of the member.
     pub name: &'a str,
-    /// What it is ready for.
+    /// Limits of the openings that it accepts.
     pub limits: Limits,
     /// Asked again and again whether to end the work.
     pub is_interrupted: fn() -> bool,
 }
 
-/// What a member tells its user.
+/// An event at a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemberNotice {
     /// It is ready for the lead of this name, and computes this part of the model, in percent.
@@ -104,14 +104,14 @@ pub fn run_member(
     Ok(())
 }
 
-/// What a member computes with.
+/// The model and buffers of a member at work.
 struct AtWork<'a> {
     transformer: &'a mut Transformer,
     /// The share whose weights are ready.
     prepared: Share,
     name: &'a str,
     limits: Limits,
-    /// What it is ready for, but for the lead's name.
+    /// The opening that it is ready for, except for the lead's name.
     ready: Option<Opening>,
     batch: Batch,
     spans: Vec<Span>,
@@ -215,13 +215,13 @@ fn change_pages(transformer: &mut Transformer, words: &[u32]) -> Result<(), Forw
     if is_there && rest.is_empty() { Ok(()) } else { Err(ForwardError::Plan) }
 }
 
-/// What a share has, in words.
+/// A share in words: its layers, and whether it has both ends.
 fn words(share: &Share) -> String {
     let ends = if share.has_ends { " and both ends" } else { "" };
     format!("layers {}..{}{ends}", share.layers.start, share.layers.end)
 }
 
-/// What a lead asks for.
+/// The plan that a lead asks for.
 fn plan(opening: &Opening) -> Plan {
     let Opening { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, .. } = *opening;
     let wire = Dtype::F32;

@@ -1,4 +1,4 @@
-//! What lead and members have in common: what a node says of itself, and what its passes gather with.
+//! Code that leads and members share: a node's description of itself, and the exchange that its passes use.
 
 use crate::model::{
     ForwardError, Gather, GatherError, SpreadRows, Stage, StageInfo, To, Transformer,
@@ -6,7 +6,7 @@ use crate::model::{
 use crate::team::{Gathered, Lead, Member, TeamError, TeamLine, UNDER_WAY_MAX, started_max};
 use crate::wire::hello;
 
-/// What a node says of itself.
+/// A node's description of itself.
 pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
     let StageInfo { device, threads, .. } = transformer.about();
     TeamLine {
@@ -31,7 +31,7 @@ pub(super) fn forward_error(error: TeamError) -> ForwardError {
 /// A team's node, as a pass calls it.
 pub(super) struct Gathering<'a, N>(pub(super) &'a mut N);
 
-/// What lead and members have in common.
+/// Operations that lead and members share.
 pub(super) trait TeamNode {
     fn n_nodes(&self) -> usize;
     fn gather(&mut self, rows: Gathered<'_>) -> Result<(), TeamError>;

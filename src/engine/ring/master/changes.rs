@@ -1,4 +1,4 @@
-//! What a master's ring becomes while it runs.
+//! Changes to a master's ring while it runs.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ impl RingMaster {
         let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
         let told = match took {
             Ok((_, line)) => {
-                // Whom nobody could tell may be told again; the others do so already.
+                // A board that could not be told may be told again; the others follow the change already.
                 let told = tell();
                 let mut endpoint = self.node.lock();
                 let name = members.get(1).or(members.first()).map(|next| hello::name(&next.name));
@@ -96,8 +96,8 @@ impl RingMaster {
         let _ = done.send(told);
     }
 
-    /// Has nodes that leave send what their layers have stored to `members`, who get them, while they are in the ring. What
-    /// they do not send is computed again.
+    /// Has leaving nodes send the KV of their layers to the `members` that get those layers, while they are
+    /// still in the ring. KV that is not sent is recomputed.
     fn hand_over(&mut self, stage: &mut OwnStage, members: &[Member], means: Means<'_>) {
         if std::mem::take(&mut self.results.is_taken) {
             self.master.finish();
