@@ -8,7 +8,7 @@ use crate::wire::frame::{
     WorkFigures,
 };
 
-/// What the nodes that a batch has been through say of it.
+/// Work figures of the nodes that a batch has been through.
 pub(super) type Figures = heapless::Vec<WorkFigures, NODES_MAX>;
 
 /// The batch being received.
@@ -119,7 +119,7 @@ impl Incoming {
 pub(super) struct Outgoing {
     epoch: u32,
     batch: u32,
-    /// What receivers are told of the rows; empty if they only come back to the master.
+    /// Spans that receivers compute; empty if the rows only come back to the master.
     spans: Vec<FrameSpan>,
     figures: Figures,
     /// Which rows are sent.

@@ -38,7 +38,7 @@ struct KeptBatch {
     /// Pages that are to be kept before it is begun, and pages that streams have from then on.
     keeps: Vec<FrameKeep>,
     pages: Vec<FramePage>,
-    /// What is read in place of rows that are computed, if this is not about rows.
+    /// Pages to read, for a batch that is a FETCH instead of rows.
     fetch: Option<PagesToRead>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
     is_forgotten: bool,
@@ -138,7 +138,7 @@ impl Course {
         !self.done.is_empty()
     }
 
-    /// What to compute, or whose results are back: the spans of the batch.
+    /// Spans of the batch to compute, or of the one whose results are back.
     pub(super) fn spans(&self) -> &[FrameSpan] {
         &self.done.front().unwrap_or(&self.current).spans
     }
@@ -169,7 +169,7 @@ impl Course {
         &self.current.keeps
     }
 
-    /// What is to be read instead.
+    /// Pages to read, if the batch is a FETCH.
     pub(super) fn fetch(&self) -> Option<&PagesToRead> {
         self.current.fetch.as_ref()
     }
@@ -217,7 +217,7 @@ impl Course {
         self.queue.push_back(batch);
     }
 
-    /// Nobody waits for the results of those there are.
+    /// Marks all batches as forgotten: their results are dropped when they arrive.
     pub(super) fn forget(&mut self) {
         self.queue.iter_mut().for_each(|batch| batch.is_forgotten = true);
         self.free.extend(self.done.drain(..));
@@ -257,8 +257,8 @@ impl Course {
         (self.row_us > 0.0).then_some(us as u64)
     }
 
-    /// The oldest one that was begun is answered, by results in `slot`. Returns what was sent, and whether it only brings
-    /// back what was lost; or, if it is about pages that are read, whether nobody waits for it.
+    /// Takes the results in `slot` for the oldest batch in flight. Returns what was sent, and whether the
+    /// batch only recomputed lost positions; for a FETCH, whether it was forgotten.
     pub(super) fn answered(&mut self, now: u64, slot: usize) -> Option<(Sent, bool)> {
         let sent = self.sent.pop_front()?;
         if !sent.is_decoding && sent.n_rows >= ROWS_MIN {
@@ -311,8 +311,8 @@ impl Course {
         true
     }
 
-    /// The one that was begun last is to be begun again, or comes to nothing if none was submitted after it: nobody
-    /// waits for it, and no node has heard of it.
+    /// Takes back the batch begun last, of which no node has heard: it is begun again, or dropped if it is
+    /// forgotten and none was submitted after it.
     pub(super) fn take_back(&mut self) {
         if self.sent.pop_back().is_none() {
             return;

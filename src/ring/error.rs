@@ -14,7 +14,7 @@ pub enum RingError {
     Timeout {
         /// Seconds allowed.
         seconds: u64,
-        /// What it waited for.
+        /// Object of the wait, in words.
         what: String,
     },
     /// The next node proved that it and this one do not fit.
@@ -26,7 +26,7 @@ pub enum RingError {
     },
     /// The nodes do not have the model's layers, each once.
     Layers {
-        /// What every node has.
+        /// Layers of every node, in words.
         found: String,
         /// Layers of the model.
         n_layers: u32,

@@ -16,7 +16,7 @@ pub(crate) struct PagesToRead {
 }
 
 impl PagesToRead {
-    /// What a frame asks for; no more than the frame holds.
+    /// Pages of a FETCH; no more than its frame holds.
     pub(super) fn of(frame: &Frame<'_>, fetch: &Fetch) -> PagesToRead {
         let (pages, ids) = frame.fetch();
         PagesToRead { is_long: fetch.is_long, ids: ids.collect(), pages: pages.collect() }

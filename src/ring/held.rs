@@ -1,12 +1,12 @@
-//! What a node has stored of the streams, and how that moves with layers.
+//! A node's stored positions of the streams, and how they move with layers.
 
 use std::ops::Range;
 
 use super::Sizes;
 use crate::wire::frame::{FetchPage, FramePage, KvPiece};
 
-/// Keys and values as whoever computes keeps them: a page has a part of each layer, all of the same length. Layers with
-/// a window may have pages of their own.
+/// Keys and values in the form that the caller stores them: a page has a part of each layer, all of the same
+/// length. Layers with a window may have pages of their own.
 pub(crate) trait KvParts {
     /// Bytes of a part; 0 if there are none to be had.
     fn part_bytes(&self) -> usize;
@@ -21,7 +21,7 @@ pub(crate) trait KvParts {
     fn write(&mut self, part: KvPart, first: usize, bytes: &[u8]) -> bool;
 }
 
-/// What a page has of a layer.
+/// The part of a layer in a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KvPart {
     /// The layer.
@@ -42,7 +42,7 @@ struct Aside {
     next: (usize, usize),
 }
 
-/// What a node has stored of the streams.
+/// A node's stored positions of the streams.
 ///
 /// Once all batches of an epoch have been round, every node has stored what belongs to the texts so far. When
 /// layers move then, it stays where it is, but for layers that become another node's: their part travels there

@@ -28,8 +28,8 @@ const SIZES: Sizes = Sizes {
 };
 const SPANS: [FrameSpan; 1] =
     [FrameSpan { stream: 1, wants: FrameWants::Last, pos: 0, n_rows: 3, is_long: false }];
-/// What a machine of this ring keeps at most, whoever its neighbours are: an OPEN may ask for
-/// batches with as many spans as a frame holds.
+/// Most bytes that a machine of this ring keeps, with any neighbours: an OPEN may ask for batches with as
+/// many spans as a frame holds.
 const HEAP_MAX: usize = 4 * FRAME_MAX;
 
 /// Both neighbours: what they have sent, and what they were sent.
@@ -297,7 +297,7 @@ fn a_master_that_was_stopped_gives_the_others_their_time() {
     let mut master = master(Some(30_000_000));
     let mut poll = |now| master.poll(now, &mut link, &mut layers);
     assert_eq!(poll(100_000), MasterStep::Idle);
-    // Nobody asked it for two minutes; then 29 seconds go by, and two more.
+    // A pause of two minutes without polls; then 29 seconds pass, and two more.
     for tenth in 1_200..1_490 {
         assert_eq!(poll(tenth * 100_000), MasterStep::Idle);
     }
@@ -306,7 +306,7 @@ fn a_master_that_was_stopped_gives_the_others_their_time() {
     assert!(matches!(last, Some(MasterStep::Failed(RingError::Timeout { .. }))), "{last:?}");
 }
 
-/// What a sound rest of the ring says to a frame of the master.
+/// The answer of a healthy rest of the ring to a frame of the master.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     match Frame::parse(frame).unwrap().repr() {
         Repr::Open { epoch, .. } => Some(open(epoch, &[line(0), line(1)])),

@@ -22,10 +22,10 @@ use crate::wire::frame::{
 
 /// Between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
-/// A master that was not asked for so long was computing, or stopped itself: nobody could answer.
+/// A master that was not polled for so long was computing or suspended: it could not hear any answer.
 const PAUSE_US: u64 = 1_000_000;
 
-/// What the master does with `current`.
+/// The master's task with `current`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MasterTask {
     Nothing,
@@ -45,7 +45,7 @@ pub(crate) struct Master {
     course: Course,
     pages: PageBook,
     traffic: Traffic,
-    /// Whether whoever submitted batches has to hear that they, and what streams held, are lost.
+    /// Whether the caller has to be told that its batches in flight, and the KV of the streams, are lost.
     is_lost: bool,
     polled_us: u64,
     failure: Option<RingError>,
@@ -55,9 +55,9 @@ pub(crate) struct Master {
 /// The nodes of the ring, as they answered last.
 #[derive(Default)]
 struct Nodes {
-    /// What they say of themselves, the master first; empty before the ring is open.
+    /// Lines of the nodes, the master first; empty before the ring is open.
     lines: Vec<NodeLine>,
-    /// What places that are teams say of their boards.
+    /// Reports of places that are teams, about their boards.
     reports: Vec<BoardsReport>,
     /// Which layers they have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
@@ -65,7 +65,7 @@ struct Nodes {
     is_asked: bool,
 }
 
-/// What is on its way in and out.
+/// The batch in progress, with its incoming and outgoing frames.
 struct Traffic {
     work: MasterTask,
     incoming: Incoming,
@@ -186,19 +186,19 @@ impl Master {
         is_idle && !self.pages.out.has_copies()
     }
 
-    /// What this node had stored is lost: the ring is opened anew, and all is lost.
+    /// Starts a new epoch after this node lost its KV: all nodes drop theirs.
     pub(crate) fn begin_anew(&mut self) {
         self.moves.earlier = None;
         self.group.setbacks.failures += 1;
         self.reopen(self.polled_us);
     }
 
-    /// Nobody waits for the results of what has been submitted any more. Streams go on as if
-    /// they had been taken, unless that is lost.
+    /// Drops the results of all submitted batches. Streams go on as if the results had been taken, unless the
+    /// batches are lost.
     pub(crate) fn forget_pending(&mut self) {
         self.course.forget();
         if self.traffic.work == MasterTask::Computing {
-            // Nobody is going to say that it was computed.
+            // The caller no longer reports it as computed.
             self.course.take_back();
             self.traffic.work = MasterTask::Nothing;
         }
@@ -250,7 +250,7 @@ impl Master {
         self.group.epoch()
     }
 
-    /// What to compute, or whose results are back: the spans of the batch.
+    /// Spans of the batch to compute, or of the one whose results are back.
     pub(crate) fn spans(&self) -> &[FrameSpan] {
         self.course.spans()
     }
@@ -517,7 +517,7 @@ impl Master {
         self.group.tell(Notice::Opened { again });
     }
 
-    /// What layers have stored goes to the nodes that have them now.
+    /// Sends the KV of moved layers to the nodes that have these layers now.
     fn move_on(&mut self, now: u64, link: &mut impl Link, rows: &mut impl Rows) {
         let Phase::Moving(moving, patience) = &self.group.phase else { return };
         match moving {

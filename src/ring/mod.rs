@@ -1,22 +1,22 @@
 //! The ring: who owns which layers, and how batches travel round.
 //!
-//! [`Topology`] says who has what. [`Master`] and [`Worker`] are what a node does, as pure state
-//! machines: they move bytes between a [`Link`] and the [`Rows`] of whoever computes, say when
-//! there is something to compute, and know no clock, no socket and no arithmetic. Time is
-//! microseconds passed in.
+//! [`Topology`] lists the nodes and their layers. [`Master`] and [`Worker`] are the protocol of a node, as
+//! pure state machines: they move bytes between a [`Link`] and the caller's [`Rows`], report when there is
+//! something to compute, and know no clock, no socket and no arithmetic. The caller passes the time in, in
+//! microseconds.
 //!
 //! The master begins an *epoch* with OPEN, which goes round the ring: every node takes the layers that are
-//! assigned to it, or those that its own user wants where nobody assigns any, empties its
-//! streams and adds its line. When it comes back, batches flow: each node receives the rows of
-//! a batch, computes, and sends them on; the last one returns the rows whose logits are wanted.
-//! A node that misses the one before it says DOWN too, again and again, and so does one that is long
-//! at a piece of work, packs weights or waits for its team ([`Hop::say`]): the master waits for progress, and says whom it waits for.
-//! A node that finds frames lost, or what it had stored, says DOWN to the next; the master then begins a new epoch, and
-//! whoever uses it submits again what the streams are to hold. Frames of another epoch are dropped everywhere, and links
-//! keep their order, so nothing is ever computed twice within an epoch.
+//! assigned to it, or those of its own user if none are assigned, empties its streams and adds its line. When
+//! OPEN comes back, batches flow: each node receives the rows of a batch, computes, and sends them on; the
+//! last one returns the rows whose logits are wanted. A node repeats DOWN while the node before it is
+//! missing, and while it is busy for long: it computes, packs weights or waits for its team ([`Hop::say`]).
+//! So the master waits for progress, and names the node that it waits for. A node that finds frames or its KV
+//! lost says DOWN to the next; the master then begins a new epoch, and the caller submits again what the
+//! streams are to hold. Frames of another epoch are dropped everywhere, and links keep their order, so
+//! nothing is computed twice within an epoch.
 //!
-//! Which pages of keys and values a stream has is decided by whoever uses the master. PAGES tells the other nodes, ahead
-//! of the batch that needs them.
+//! The caller of the master decides which pages of keys and values a stream has. PAGES tells the other nodes,
+//! ahead of the batch that needs them.
 //!
 //! Nodes may keep pages of prompts in files, each its own layers' part. KEEP tells them of a page behind the batch that
 //! computed it. FETCH goes round as a batch does, in its place among them: every node reads the pages that it names, as far
@@ -78,16 +78,16 @@ pub(crate) enum Side {
     Next,
 }
 
-/// What became of the link to a neighbour.
+/// A change of the link to a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// It is there, for the first time or after [`Event::Silent`].
     Up(Side),
-    /// Nothing has been heard for a while. What was sent may still arrive.
+    /// The peer has been silent for a while. Frames in flight may still arrive.
     Silent(Side),
     /// It began anew: what was on its way is lost.
     Reset(Side),
-    /// Someone who would be a neighbour and this node do not fit, or nobody is there.
+    /// A peer with other settings answers, or no peer does.
     Refused {
         /// The node, and the reason.
         what: String,

@@ -1,4 +1,4 @@
-//! What layers have stored on its way to the nodes that have them now.
+//! KV of moved layers, on its way to the nodes that have these layers now.
 
 use super::{Link, Rows, Sizes};
 use crate::group::Broken;
@@ -8,7 +8,7 @@ use crate::wire::hello::Name;
 /// Most bytes of keys and values in a frame.
 pub(super) const KV_BYTES: usize = 32 << 10;
 
-/// What a master knows of the layers that move, and have moved.
+/// A master's record of moves, under way and done.
 #[derive(Default)]
 pub(super) struct Moves {
     /// Which nodes have what the epoch before left, while nothing was computed since.

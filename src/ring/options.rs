@@ -1,8 +1,8 @@
-//! What a master begins with, and what it asks of whoever drives it.
+//! Options of a master, and the steps that it asks of its caller.
 
 use super::{Member, NodeLine, RingError, Sizes};
 
-/// What a master begins with.
+/// Settings of a master.
 #[derive(Clone, Debug)]
 pub(crate) struct MasterOptions {
     /// Its own line of the ring.
@@ -25,7 +25,7 @@ pub(crate) struct MasterOptions {
     pub epoch: u32,
 }
 
-/// What a master wants next.
+/// The next step that a master asks of its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MasterStep {
     /// Nothing before the link has something new.
@@ -37,7 +37,7 @@ pub(crate) enum MasterStep {
     Fetch,
     /// The rows wanted of the oldest batch are back; then [`Master::finish`].
     Done,
-    /// What was submitted and not answered does not come back, and streams hold nothing any more.
+    /// Batches in flight do not come back, and streams hold nothing any more.
     Lost,
     /// The ring cannot go on.
     Failed(RingError),

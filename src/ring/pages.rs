@@ -42,7 +42,7 @@ impl Tables {
         Tables { streams: (0..sizes.n_streams).map(table).collect() }
     }
 
-    /// Nobody has any.
+    /// Empties the tables of all streams.
     pub(super) fn clear(&mut self) {
         self.streams.iter_mut().for_each(Vec::clear);
     }

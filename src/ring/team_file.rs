@@ -19,11 +19,11 @@ pub(crate) const TEAM_PORT_DEFAULT: u16 = 9970;
 /// A node of a team.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TeamNode {
-    /// What it is called.
+    /// Name of the node.
     pub(crate) name: String,
     /// Where it is reached; its first port.
     pub(crate) address: Address,
-    /// What it computes in proportion to the others.
+    /// Its share of the rows, in proportion to the others.
     pub(crate) share: u16,
 }
 
@@ -75,8 +75,8 @@ impl TeamNode {
     }
 }
 
-/// Checks that these can be a team, or none if there may be none. Each needs a port for each other one, which are nobody
-/// else's.
+/// Checks that these can be a team, or none if there may be none. Each needs a port of its own for each other
+/// one.
 pub(super) fn check(nodes: &[TeamNode], may_be_none: bool) -> Result<(), String> {
     let n = match nodes.len() {
         0 if may_be_none => return Ok(()),

@@ -18,18 +18,18 @@ pub struct Times {
     pub lap_us: u64,
     /// Computing, by node.
     pub compute_us: Vec<u64>,
-    /// What the nodes spent from the result before to theirs.
+    /// Energy of the nodes, from the result before to theirs.
     pub energy: Vec<NodeEnergy>,
     /// How warm each node is, as it told last.
     pub heat: Vec<Option<Heat>>,
 }
 
-/// What a node has spent for decoded tokens.
+/// Energy that a node has spent on decoded tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeEnergy {
     hundredths: u64,
     us: u64,
-    /// What it told last, and when.
+    /// Its last reading, and when that came.
     last: Option<(u32, u64)>,
     /// It told what cannot be, or nothing any more.
     is_broken: bool,
@@ -59,8 +59,7 @@ impl Times {
         Some(rest)
     }
 
-    /// What nodes spent while the ring was not open belongs to no token, and those that are back count
-    /// anew.
+    /// Forgets the last readings: energy spent while the ring was not open belongs to no token.
     pub(super) fn reopen(&mut self) {
         self.energy.iter_mut().for_each(|node| node.last = None);
     }

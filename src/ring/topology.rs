@@ -33,7 +33,7 @@ pub(crate) const PORT_DEFAULT: u16 = 9999;
 /// A node of a ring file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
     /// Where it is reached.
     pub address: Address,
@@ -43,10 +43,10 @@ pub struct Member {
     pub threads: Option<u16>,
 }
 
-/// What a node has to know of the ring.
+/// A node's place in the ring: its layers and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// What it is called.
+    /// Name of the node.
     pub name: String,
     /// Its layers.
     pub layers: Range<usize>,
@@ -79,7 +79,7 @@ pub(crate) struct TeamPlace {
     pub is_first: bool,
 }
 
-/// What is wrong with a ring file.
+/// An error in a ring file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub(crate) enum TopologyError {
@@ -87,7 +87,7 @@ pub(crate) enum TopologyError {
     NodeLine {
         /// Its number, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
     /// There is no node in it.
@@ -105,7 +105,7 @@ pub(crate) enum TopologyError {
     Team {
         /// The place's name.
         name: String,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
     /// Layers that no node has.
@@ -295,7 +295,7 @@ impl Topology {
         }
     }
 
-    /// What the node called `name` has to know, and whether it is the master.
+    /// The place of the node called `name`, and whether it is the master.
     ///
     /// # Errors
     /// If there is no such node.

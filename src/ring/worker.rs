@@ -24,10 +24,10 @@ const SCRATCH: usize = {
     HEADER_LEN + if open > kv { open } else { kv }
 };
 
-/// What the master asks of a worker before batches flow.
+/// The master's request to get ready, before batches flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
-    /// What streams it is to be ready for; they are empty from now on, unless they go on.
+    /// Sizes of the streams to be ready for; they are empty from now on, unless they go on.
     pub(crate) sizes: Sizes,
     /// The layers that it is to take; `None` if neither the master nor its own user says which.
     pub(crate) layers: Option<Range<u32>>,
@@ -38,7 +38,7 @@ pub(crate) struct Opening {
     len: usize,
 }
 
-/// What a worker wants next.
+/// The next step that a worker asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerStep {
     /// Nothing before the link has something new.
@@ -84,7 +84,7 @@ pub(crate) struct Worker {
     notices: Notices,
 }
 
-/// What a worker is.
+/// A worker's line and its user's wishes.
 struct Own {
     line: NodeLine,
     /// The layers that its user wants it to have.
@@ -92,14 +92,14 @@ struct Own {
     is_last: bool,
 }
 
-/// What the ring's model needs of frames.
+/// Size of the ring's model, for frames.
 struct ModelSize {
     dim: u32,
     n_layers: u32,
     frame_bytes: usize,
 }
 
-/// What is on its way in and out.
+/// The batch in progress, with its incoming and outgoing frames.
 struct Traffic {
     work: WorkerTask,
     /// Epoch and number of the batch being computed or sent, and what was agreed for it.
@@ -110,17 +110,17 @@ struct Traffic {
     scratch: Vec<u8>,
 }
 
-/// What the master is to hear of this node and the one before it.
+/// Messages due to the master, about this node and the one before it.
 #[derive(Default)]
 struct Says {
-    /// What became of the node before, in this epoch.
+    /// Loss of the node before in this epoch: the epoch and the reason.
     down: Option<(u32, Reason)>,
     /// The epoch that was not begun here, and of which a batch came nevertheless.
     stray_epoch: Option<u32>,
     is_prev_silent: bool,
     /// When the master is told again that the node before is missing.
     missing: Every,
-    /// What this node's boards do, and when the master may hear of them again.
+    /// Report on this node's boards, and when it may be sent again.
     report: Option<BoardsReport>,
     reported: Every,
 }
@@ -204,7 +204,7 @@ impl Worker {
         self.traffic.work = WorkerTask::Sending;
     }
 
-    /// What [`WorkerStep::Open`] asks for.
+    /// The opening that [`WorkerStep::Open`] asks for.
     ///
     /// # Panics
     /// If it does not.
@@ -212,8 +212,8 @@ impl Worker {
         self.opening.as_ref().expect("it is asked for")
     }
 
-    /// What [`WorkerStep::Open`] asked for is done, or cannot be: `line` says. `is_intact` if this node has not lost what
-    /// it had stored since it was asked last.
+    /// Answers [`WorkerStep::Open`] with `line`, which says whether this node is ready. `is_intact` if this
+    /// node has not lost its KV since it was asked last.
     pub(crate) fn opened(&mut self, line: NodeLine, is_intact: bool) {
         self.own.line = line;
         self.traffic.work = WorkerTask::Answering;
@@ -376,7 +376,7 @@ impl Worker {
         };
         let heard = match heard {
             Ok(Some(repr)) => {
-                // What goes on to the next node is copied, as the link is needed to send it.
+                // A frame that goes on to the next node is copied, as the link is needed to send it.
                 let len = bytes.len();
                 self.traffic.scratch[..len].copy_from_slice(bytes);
                 self.control(repr, len, (link, rows))

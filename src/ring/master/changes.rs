@@ -93,7 +93,7 @@ impl Master {
         self.be_patient();
     }
 
-    /// What [`Master::assign`] was given last; empty if nothing.
+    /// Layers of the last [`Master::assign`]; empty if there was none.
     pub(crate) fn assigned(&self) -> &[Range<u32>] {
         &self.nodes.assigned
     }

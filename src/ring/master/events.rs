@@ -1,4 +1,4 @@
-//! What links and other nodes say that breaks the ring, or mends it.
+//! Events of links and frames of other nodes that break the ring, or mend it.
 
 use super::{Master, Nodes};
 use crate::ring::error::refusal;
@@ -36,8 +36,8 @@ impl Master {
         }
     }
 
-    /// The nodes that answer are no ring. Nobody changed a setting of one that was open: somebody else answers, or a node
-    /// came back otherwise. It is asked again, as that may pass.
+    /// Handles nodes that answer but form no ring. No setting of a ring that was open has changed: another
+    /// node answers, or a node came back with other settings. This may pass, so OPEN is sent again.
     pub(super) fn does_not_fit(&mut self, error: RingError) {
         if let RingError::Node { line } = &error
             && self.leaves_out(line)
@@ -92,7 +92,7 @@ impl Master {
         }
     }
 
-    /// What places that are teams have said of their boards, some of which may be nodes no more.
+    /// Latest reports of places that are teams; some may have left the ring.
     pub(crate) fn reports(&self) -> &[BoardsReport] {
         &self.nodes.reports
     }
@@ -118,7 +118,7 @@ impl Master {
                 self.group.tell(Notice::Anew(reporter.to_owned()));
                 self.reopen(now);
             }
-            // What is said again and again is the patience's.
+            // Reasons that a node repeats only extend the master's wait.
             _ => {}
         }
     }

@@ -23,7 +23,7 @@ impl Master {
         }
     }
 
-    /// What [`MasterStep::Fetch`](crate::ring::MasterStep) asks for.
+    /// Pages that [`MasterStep::Fetch`](crate::ring::MasterStep) asks for.
     ///
     /// # Panics
     /// If it does not.

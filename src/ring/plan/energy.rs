@@ -54,7 +54,7 @@ fn watts(task: &Task<'_>, board: usize) -> Watts {
     task.boards[board].watts.unwrap_or(Watts { idle: 0.0, busy: 0.0 })
 }
 
-/// What a second of a board's computing costs if all of `set` wait meanwhile.
+/// Joules of a second in which `board` computes and all others of `set` idle.
 fn price(task: &Task<'_>, board: usize, idle: f64) -> f64 {
     let own = watts(task, board);
     own.busy - own.idle + idle
@@ -64,7 +64,7 @@ fn idle_of(task: &Task<'_>, set: &[Choice]) -> f64 {
     set.iter().map(|(entries, _)| watts(task, entries.start).idle).sum()
 }
 
-/// The best split in which all of `set` serve and nobody else.
+/// The best split in which exactly the boards of `set` serve.
 fn of_set(task: &Task<'_>, set: &[Choice], limit_s: Option<f64>) -> Option<Vec<Part>> {
     let idle = idle_of(task, set);
     let cost = |board: usize, layers: &Range<usize>| {
@@ -122,7 +122,7 @@ impl Cheapest {
             let n = rest.min(most);
             (rest, joules) = (rest - n, joules + n as f64 * of_layer);
         }
-        // What is added up in another order may differ in its last bits.
+        // Sums in another order may differ in their last bits.
         (rest == 0).then_some(joules * (1.0 - 1e-9))
     }
 }

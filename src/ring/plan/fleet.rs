@@ -17,7 +17,7 @@ use crate::ring::topology::PORT_DEFAULT;
 use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::NAME_MAX;
 
-/// What a board takes from the wall.
+/// Power that a board draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Watts {
     /// While it waits.
@@ -40,7 +40,7 @@ pub(crate) enum Wish {
 /// A board, and what was measured of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Board {
-    /// What it is called.
+    /// Name of the board.
     pub(crate) name: String,
     /// Where it is reached.
     pub(crate) address: Address,
@@ -56,13 +56,13 @@ pub(crate) struct Board {
     pub(crate) round_trip_s: f64,
     /// Bytes a second that it sends.
     pub(crate) wire: f64,
-    /// What its links over the kernel module are, if it has that: a team has them where all of its boards do.
+    /// Its links over the kernel module, if it has one; a team has them if all its boards do.
     pub(crate) kernel: Option<Links>,
     /// Seconds of each layer besides computing: where it is a team, those of its gathers.
     pub(crate) layer_s: f64,
     pub(crate) watts: Option<Watts>,
     pub(crate) wish: Wish,
-    /// What else it could do.
+    /// Other choices for this board.
     pub(crate) others: Vec<Other>,
 }
 
@@ -218,7 +218,7 @@ fn board(line: &str) -> Result<Board, String> {
     })
 }
 
-/// What every board has, and its unit.
+/// Figures that every board has, with their units.
 const FIGURES: [(&str, f64); 5] =
     [("read", 1e9), ("int8", 1e9), ("memory", 1e9), ("rtt", 1e-6), ("wire", 1e6)];
 

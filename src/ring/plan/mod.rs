@@ -19,7 +19,7 @@ use std::ops::Range;
 pub(crate) use fleet::{Board, Links, Other, Watts, Wish, with_others};
 pub(crate) use solve::solve;
 
-/// What some of a model asks of a board.
+/// Demand of some layers on a board.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Need {
     /// Bytes of memory.
@@ -43,7 +43,7 @@ pub(crate) struct Load {
     pub(crate) row_bytes: u64,
 }
 
-/// What is to be best.
+/// Goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Objective {
     /// Time of a token of one stream.
@@ -65,7 +65,7 @@ pub(crate) struct Part {
     pub(crate) layers: Range<usize>,
 }
 
-/// What comes of a split.
+/// Predicted figures of a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
     /// Seconds of a token of one stream.
@@ -213,7 +213,7 @@ impl<'a> Task<'a> {
         (sending, sending + round_trip_s / 2.0)
     }
 
-    /// What comes of a split.
+    /// Predicts the figures of a split.
     pub(crate) fn figures(&self, parts: &[Part]) -> Figures {
         let is_ring = parts.len() > 1;
         let (mut token_s, mut slowest_s, mut fullest) = (0.0, (0.0, 0), 0.0f64);
@@ -238,7 +238,7 @@ impl<'a> Task<'a> {
 }
 
 impl Figures {
-    /// What an objective wants to be small.
+    /// The figure that an objective minimizes.
     pub(crate) fn value(&self, objective: Objective) -> f64 {
         match objective {
             Objective::Latency => self.token_s,

@@ -54,7 +54,7 @@ pub(crate) fn solve(
 }
 
 fn is_quick(figures: &Figures, objective: Objective, limit_s: Option<f64>) -> bool {
-    // What is added up in another order may differ in its last bits.
+    // Sums in another order may differ in their last bits.
     limit_s.is_none_or(|limit| figures.limited_s(objective) <= limit * (1.0 + 1e-9))
 }
 

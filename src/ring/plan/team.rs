@@ -6,7 +6,7 @@
 
 use super::{Board, Links, Need};
 
-/// What a node has to do for a token.
+/// Work of a node for a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TeamPart {
     /// Its weights, keys and values.
@@ -39,8 +39,9 @@ impl TeamFigures {
 /// How much of its memory a board's part may take: rows are cut in steps.
 const MEMORY_PART: f64 = 0.98;
 
-/// Shares in proportion to how quick boards are with all of a model, the largest 1000 or less. Who lacks memory for so
-/// much, beside the bytes that `every` board needs, has as much as fits, if all of them together have enough.
+/// Shares in proportion to the speed of boards with all of a model, the largest 1000 or less. A board without
+/// memory for its share, beside the bytes that `every` board needs, gets as much as fits, if all of them
+/// together have enough.
 pub(crate) fn shares(boards: &[&Board], all: &Need, every: u64) -> Vec<u16> {
     let speeds: Vec<f64> = boards.iter().map(|board| 1.0 / board.seconds(all)).collect();
     let rooms = boards.iter().map(|board| {
@@ -78,7 +79,7 @@ fn parts(speeds: &[f64], rooms: &[f64]) -> Option<Vec<f64>> {
     }
 }
 
-/// What comes of a team of `boards` that have these parts of `n_layers` layers, the lead first.
+/// Predicts the figures of a team of `boards` that have these parts of `n_layers` layers, the lead first.
 pub(crate) fn team_figures(boards: &[&Board], parts: &[TeamPart], n_layers: usize) -> TeamFigures {
     let all = || boards.iter().zip(parts);
     let weights_s = all().map(|(board, part)| board.seconds(&part.need)).enumerate();

@@ -7,7 +7,7 @@ use super::{Part, Wish};
 /// A way to give the first layers to the first boards.
 #[derive(Clone, Copy)]
 struct Way {
-    /// What it costs, and its seconds.
+    /// Its cost, and its seconds.
     cost: f64,
     seconds: f64,
     /// Its last board, and the first of that one's layers.
@@ -17,7 +17,7 @@ struct Way {
     before: Option<usize>,
 }
 
-/// What layers on a board cost and how many seconds they take; `None` if they do not fit.
+/// Cost and seconds of layers on a board; `None` if they do not fit.
 type Cost<'c> = dyn Fn(usize, &Range<usize>) -> Option<(f64, f64)> + 'c;
 
 /// The cheapest way to give all layers to boards in their order, of which each has some entries, and a wish. `join`

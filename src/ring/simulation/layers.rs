@@ -24,7 +24,7 @@ pub(super) const ROOM: u64 = 3072;
 /// in its stream.
 pub(super) struct Layers {
     pub(super) layers: Range<u32>,
-    /// What is stored of each layer, `[layers][n_pages]`; zeros where nothing is.
+    /// Stored values of each layer, `[layers][n_pages]`; zeros where nothing is stored.
     kv: Vec<Vec<[u64; PAGE]>>,
     /// The pages of each stream.
     tables: Vec<Vec<u32>>,
@@ -131,14 +131,14 @@ impl KvParts for Layers {
 /// Which page a node keeps in a file: the node, its layers, and the text up to the page's end.
 type PageKey = (usize, Range<u32>, Vec<u32>);
 
-/// What nodes keep in files over their lives: of each page all layers' values.
+/// Files of all nodes, which outlive them: all layers' values by page.
 pub(super) type Files = Arc<Mutex<HashMap<PageKey, Vec<[u64; PAGE]>>>>;
 
 /// The layers of a node, and what it has stored.
 pub(super) struct Stored {
     node: usize,
     files: Option<Files>,
-    /// What is told of each stream's text.
+    /// Text of each stream, for PAGES.
     texts: Vec<Vec<u32>>,
     pub(super) layers: Layers,
     pub(super) held: Held,

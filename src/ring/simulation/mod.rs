@@ -23,8 +23,8 @@ use layers::Files;
 use nodes::{MasterNode, WorkerNode};
 use scenario::Scenario;
 
-/// What a batch costs a layer, in microseconds: reading its weights, or computing its rows,
-/// whichever takes longer.
+/// Cost of a batch for a layer, in microseconds: reading its weights, or computing its rows, whichever takes
+/// longer.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     weights_us: u64,
@@ -41,10 +41,10 @@ impl Cost {
 const HAND_OVER_US: u64 = 30_000_000;
 /// Banks of each link.
 const N_BANKS: usize = 16;
-/// What a machine keeps beside batches and tokens: lines of all nodes, notices, a frame.
+/// Bytes of a machine besides batches and tokens: lines of all nodes, notices, a frame.
 const MACHINE_BYTES: usize = 64 << 10;
 
-/// What a node keeps: bytes of its links' banks, frames in them, bytes of its machine.
+/// Memory of a node: bytes of its links' banks, frames in them, bytes of its machine.
 struct Memory {
     banks: usize,
     held: usize,
@@ -56,17 +56,17 @@ struct Ring {
     network: Network,
     master: MasterNode,
     workers: Vec<Option<WorkerNode>>,
-    /// What each worker was told last.
+    /// The shape that each worker was told last.
     told: Vec<Shape>,
     shape: Shape,
-    /// What it is to become, as soon as its batches are answered; the first first.
+    /// Changes to make, in order, each as soon as its batches are answered.
     coming: VecDeque<Change>,
     /// The layers of a ring that some nodes leave, as this life of theirs, once they have handed over what they stored, or it is
     /// this late.
     leaving: Option<(Vec<u32>, u64, Micros)>,
 }
 
-/// What a ring becomes.
+/// A change to a ring.
 enum Change {
     /// The nodes get so many layers each.
     Layers(Vec<u32>),
@@ -74,7 +74,7 @@ enum Change {
     Nodes(u64, u64),
 }
 
-/// What does not change during a run.
+/// Sizes and costs that stay the same during a run.
 #[derive(Clone, Debug)]
 struct Shape {
     seed: u64,
@@ -86,10 +86,10 @@ struct Shape {
     prompts: Vec<Vec<u32>>,
     n_predict: usize,
     cost: Cost,
-    /// What packing a layer takes that is new to a node.
+    /// Time to pack a layer that is new to a node.
     packing_us: u64,
     has_key: bool,
-    /// What nodes keep in files, if they do.
+    /// Files of the nodes, if they keep any.
     files: Option<Files>,
 }
 
@@ -240,7 +240,7 @@ impl Ring {
         self.workers[index - 1] = Some(worker);
     }
 
-    /// What the user was told last.
+    /// Latest notices of the master.
     fn told_last(&self) -> &[Notice] {
         let told = self.master.notices();
         &told[told.len().saturating_sub(8)..]
@@ -258,9 +258,9 @@ impl Ring {
         self.master.answers()
     }
 
-    /// Whatever happens, a node keeps no more than what follows from the ring's sizes: its links'
-    /// banks, and a few batches and each stream's tokens in the machines. Vectors that grow as
-    /// they are used may have room for twice as much.
+    /// Asserts the bound on a node's memory, which follows from the ring's sizes: its links' banks, and a few
+    /// batches and each stream's tokens in the machines. Vectors that grow as they are used may have room for
+    /// twice as much.
     fn check_memory(&mut self) {
         let shape = &self.shape;
         let [batch, ctx] = [usize::from(shape.max_batch).max(4), shape.ctx_len as usize];
@@ -356,7 +356,7 @@ fn nodes_take_other_layers_while_streams_go_on() {
             assert_eq!(ring.run_to(ring.now() + second / 10), None, "{n_nodes} nodes");
         }
         assert_eq!(ring.run_to(ring.now() + 600 * second), Some(ring.wanted()), "{n_nodes} nodes");
-        // What was stored has moved with the layers.
+        // The KV has moved with the layers.
         assert!(ring.has_computed_once(), "{n_nodes} nodes");
         assert_eq!(ring.master.setbacks(), &Setbacks::default(), "{n_nodes} nodes");
     }

@@ -126,7 +126,7 @@ fn members(n: usize) -> Vec<Member> {
     Topology::parse(&text).expect("it is a ring file").members().to_vec()
 }
 
-/// What a node is computing, and until when.
+/// Start and end of a node's computation.
 struct Busy {
     since: Micros,
     until: Micros,
@@ -138,7 +138,7 @@ pub(super) struct WorkerNode {
     endpoint: Loopback,
     worker: Worker,
     stored: Stored,
-    /// What it is at.
+    /// Step that it works on.
     step: WorkerStep,
     busy: Option<Busy>,
     /// Whether it has lost what it had stored, and does not know yet.
@@ -188,7 +188,7 @@ impl WorkerNode {
         self.is_lost = true;
     }
 
-    /// What it leaves to whoever goes on in its place.
+    /// The stored positions, for the node that takes its place.
     pub(super) fn into_held(mut self) -> Held {
         if self.is_lost {
             self.stored.lose();
@@ -245,7 +245,7 @@ impl WorkerNode {
         self.worker.opening().layers.clone().expect("simulated nodes have wishes")
     }
 
-    /// What getting ready takes: layers that are new are packed.
+    /// Time to get ready: layers that are new are packed.
     fn packing_us(&self) -> u64 {
         let own = &self.stored.layers.layers;
         let n_new = self.asked().filter(|layer| !own.contains(layer)).count() as u64;
@@ -466,7 +466,7 @@ impl MasterNode {
         self.master.rejoin(line, members);
     }
 
-    /// What the user was told.
+    /// Notices to the user so far.
     pub(super) fn notices(&self) -> &[Notice] {
         &self.notices
     }

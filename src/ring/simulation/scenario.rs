@@ -1,4 +1,4 @@
-//! What happens to a ring, drawn from a seed.
+//! Faults and changes of a ring, drawn from a seed.
 
 use super::layers::{Files, mix};
 use super::{Change, Cost, Ring, Shape};
@@ -150,7 +150,7 @@ impl Scenario {
     pub(super) fn run(&self) -> usize {
         let mut ring = Ring::new(self.shape.clone(), self.faults.clone());
         let end = ring.now() + PATIENCE_US;
-        // What is still to happen, the soonest last.
+        // Events to come, the soonest last.
         let mut coming: Vec<(Micros, Coming)> =
             self.blows.iter().map(|(at, blow)| (*at, Coming::Blow(blow.clone()))).collect();
         let mut life = 0;

@@ -1,4 +1,4 @@
-//! What pipelining gains, by a model of computing time: four equal nodes against one.
+//! The gain of pipelining, by a model of computing time: four equal nodes against one.
 
 use super::{Cost, Ring, Shape};
 use crate::transport::Micros;

@@ -7,7 +7,8 @@ use crate::ring::{Link, Reason, Rows};
 use crate::wire::frame::{Fetch, Frame, KEEP_IDS, Sizes};
 
 impl Worker {
-    /// What [`WorkerStep::Fetch`](super::WorkerStep) asks for: the pages, and how many of them, the first, are of use.
+    /// Pages that [`WorkerStep::Fetch`](super::WorkerStep) asks for, and how many of them, from the first,
+    /// are of use.
     pub(crate) fn fetch(&self) -> (&PagesToRead, usize) {
         (&self.fetch.0, self.fetch.1)
     }
@@ -40,7 +41,7 @@ impl Worker {
         let ((epoch, batch, _), (pages, n_found)) = (self.traffic.batch, &self.fetch);
         match pages.send((epoch, batch), (*n_found, self.own.is_last), link) {
             Ok(is_sent) => is_sent,
-            // What came in a frame fits one.
+            // Pages that came in a frame fit one.
             Err(_) => {
                 self.lose_epoch(Reason::Reset);
                 true
