@@ -1,4 +1,4 @@
-//! What lead and members have in common: an epoch, its gathers, and how they end.
+//! Code that lead and members share: an epoch, its gathers, and how they end.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// Most gathers that are under way at a time.
 pub const UNDER_WAY_MAX: usize = 2;
 
-/// What a node's gathers came to so far.
+/// Totals of a node's gathers so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TeamFigures {
     /// Gathers.
@@ -23,7 +23,7 @@ pub struct TeamFigures {
     /// knows it, like what
     /// follows.
     pub slowest_us: u64,
-    /// What each node computed, in microseconds.
+    /// Compute time of each node, in microseconds.
     pub compute_us: [u64; NODES_MAX],
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Ended {
     NotOpen,
 }
 
-/// What a gather sends to one node and takes from it, in bytes of their parts.
+/// Progress of a gather with one other node, in bytes of their parts.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     to_send: usize,
@@ -70,7 +70,7 @@ impl Progress {
 /// A gather that has begun.
 #[derive(Clone, Copy)]
 struct UnderWay {
-    /// Whether it began when all others were done, so that whoever sends of it has all of those before.
+    /// True if no other gather was open: a peer's data for this one then acknowledges all earlier ones.
     is_alone: bool,
     /// How long this node computed before.
     compute_us: u32,
@@ -84,7 +84,7 @@ const IDLE: UnderWay = UnderWay {
         NODES_MAX],
 };
 
-/// What a node waits for.
+/// Condition that ends a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
     /// Room for all of the newest gather.
@@ -93,7 +93,7 @@ enum Until {
     Done,
 }
 
-/// What becomes of the oldest frame of a link.
+/// Verdict on the oldest frame of a link.
 enum Judged {
     /// Take it: a part of the gather that is `ahead` behind the oldest one in flight.
     Take {
@@ -399,7 +399,7 @@ impl Exchange {
         };
         has_moved |= take(&mut links, id, rows, node, under_way).map_err(named)?;
         links.service(Duration::ZERO);
-        // What comes behind the end is no matter of this gather.
+        // Frames after the end belong to other gathers.
         if under_way.iter().any(|under_way| under_way.nodes[node].is_pending()) {
             has_moved |= take(&mut links, id, rows, node, under_way).map_err(named)?;
         }
@@ -445,7 +445,7 @@ fn take(
     under_way: &mut [UnderWay],
 ) -> Result<bool, Ended> {
     let mut has_moved = false;
-    // What follows the parts' end is looked at if this node still waits for others.
+    // Frames after the last part are looked at only while this node waits for others.
     while !(has_moved && is_complete(under_way, node))
         && let Some(frame) = links.front()
     {
@@ -480,7 +480,7 @@ fn is_complete(under_way: &[UnderWay], node: usize) -> bool {
     under_way.iter().all(|under_way| under_way.nodes[node].is_taken())
 }
 
-/// What becomes of a frame from `node`, where `id` is of the oldest gather under way.
+/// Judges a frame from `node`, where `id` is of the oldest gather in flight.
 fn judge(frame: &[u8], id: (u32, u32), node: usize, under_way: &[UnderWay]) -> Judged {
     match TeamFrame::parse(frame) {
         Err(_) => Judged::Broken("what is no frame"),
@@ -506,7 +506,7 @@ fn judge(frame: &[u8], id: (u32, u32), node: usize, under_way: &[UnderWay]) -> J
     }
 }
 
-/// What becomes of a part of the gather `ahead` of the oldest one under way.
+/// Judges a part of the gather `ahead` of the oldest one in flight.
 fn judge_part(ahead: u32, part: &PartPiece<'_>, node: usize, under_way: &[UnderWay]) -> Judged {
     if ahead >= 0x8000_0000 {
         return Judged::Drop;

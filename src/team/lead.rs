@@ -108,7 +108,7 @@ impl Lead {
         }
     }
 
-    /// What the streams held is lost, and so many batches: they are computed again.
+    /// Records that the streams lost their KV, and `n_batches` batches, which are recomputed.
     pub fn lost(&mut self, n_batches: u64) {
         self.group.setbacks.streams_lost += 1;
         self.group.setbacks.batches_lost += n_batches;
@@ -119,8 +119,8 @@ impl Lead {
         &self.group.setbacks
     }
 
-    /// What the members say of themselves, in the order of their indices, without the lead: since the last
-    /// [`Lead::open`] that succeeded.
+    /// The members' lines of the last [`Lead::open`] that succeeded, in the order of their indices, without
+    /// the lead.
     pub fn lines(&self) -> &[TeamLine] {
         &self.lines
     }
@@ -279,7 +279,7 @@ impl Lead {
         self.exchange.mesh
     }
 
-    /// What gathers came to so far.
+    /// Totals of the gathers so far.
     pub fn figures(&self) -> TeamFigures {
         self.exchange.figures
     }

@@ -21,7 +21,7 @@ const SHORT_NAP: Duration = Duration::from_millis(2);
 /// How long links have to come up that all nodes were said to have.
 const LINKED_WITHIN_US: Micros = 1_000_000;
 
-/// What the lead wants.
+/// An order of the lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Be ready for this: [`Member::ready`], or [`Member::refuse`].
@@ -32,7 +32,7 @@ pub enum Order {
     Close,
 }
 
-/// What an OPEN is answered with, once that can be said.
+/// The answer to an OPEN, kept until it can be sent.
 enum Answer {
     Ready(TeamLine),
     Refused(Text),
@@ -52,7 +52,7 @@ pub struct Member {
     /// When the lead is told again that another member is missing.
     missing: Every,
     incoming: Incoming,
-    /// What others are to hear, by node.
+    /// FAILED frames still to be sent, by node.
     owed: [Option<Owed>; NODES_MAX],
 }
 
@@ -197,7 +197,7 @@ impl Member {
         self.end(epoch, ended)
     }
 
-    /// What was done of a gather of `epoch`; tells the others if that is over.
+    /// Handles the end of a gather of `epoch`; tells the other nodes if the epoch failed.
     fn end(&mut self, epoch: Option<u32>, ended: Result<(), Ended>) -> Result<(), TeamError> {
         let Err(ended) = ended else { return Ok(()) };
         let (error, because_of, tells_lead) = match ended {
@@ -214,7 +214,7 @@ impl Member {
         Err(error)
     }
 
-    // What is said
+    // Sending
 
     /// Others may wait for this node in `epoch`: tells them that it has given it up.
     fn owe(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
@@ -241,7 +241,7 @@ impl Member {
         }
     }
 
-    /// Says what is owed and can be said; whether there is no room for some of it.
+    /// Sends the FAILED frames that are due; true if links lack room for some.
     fn pay(&mut self) -> bool {
         let mut lacks_room = false;
         for node in self.exchange.mesh.peers() {
@@ -304,7 +304,7 @@ impl Member {
         }
     }
 
-    // What is heard
+    // Receiving
 
     /// Takes what the lead has said, up to an order.
     fn hear(&mut self) -> Option<Order> {
@@ -339,7 +339,7 @@ impl Member {
         None
     }
 
-    /// What this node is to do, if anything.
+    /// The order to carry out, if the message is one.
     fn follow(&mut self, heard: Heard) -> Option<Order> {
         match heard {
             Heard::Nothing => None,
@@ -389,7 +389,7 @@ impl Member {
         if self.answer.take().is_none() {
             return true;
         }
-        // All members were ready: nobody waits in an epoch before.
+        // All members were ready: earlier epochs are over.
         self.owed = [None; NODES_MAX];
         let end = self.exchange.mesh.now() + LINKED_WITHIN_US;
         for node in self.exchange.mesh.peers() {
@@ -429,7 +429,7 @@ struct Owed {
     said_over: Option<Sessions>,
 }
 
-/// What the lead has said.
+/// A message of the lead.
 enum Heard {
     Nothing,
     Open(u32, Opening),

@@ -1,4 +1,4 @@
-//! A node's endpoints, one for each other node, and the thread that minds them while it computes.
+//! A node's endpoints, one for each other node, and the thread that services them while it computes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const IDLE_EVERY: Duration = Duration::from_millis(30);
 /// After so long without a batch none are thought to come.
 const IDLE_AFTER_US: u64 = 1_000_000;
 
-/// What tells a node the time.
+/// Clock of a node.
 pub(super) trait Time: Send + Sync {
     /// Microseconds since some origin.
     fn now(&self) -> Micros;
@@ -51,7 +51,7 @@ impl Time for SystemTime {
     }
 }
 
-/// The endpoints of a node of a team, and the thread that minds them.
+/// The endpoints of a node of a team, and the thread that services them.
 pub struct Mesh {
     shared: Arc<Shared>,
     own: usize,
@@ -147,7 +147,7 @@ impl Mesh {
         Ok(Mesh { shared: Arc::new(Shared::new(peers, time)), own, minder: None })
     }
 
-    /// What looks after the endpoints where no thread does.
+    /// Services the endpoints in tests, which have no link thread.
     #[cfg(test)]
     pub(super) fn minder(&self) -> Minder {
         Minder(Arc::clone(&self.shared))
@@ -259,7 +259,7 @@ impl Drop for Mesh {
 
 impl Peer {
     fn lock(&self) -> MutexGuard<'_, Ends> {
-        // The endpoint is as sound as before, whoever panicked with it in hand.
+        // A panic elsewhere leaves the endpoint sound.
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -280,7 +280,7 @@ impl Shared {
         self.time.now()
     }
 
-    /// Answers the peers while nobody else does: acknowledgements, repetitions and signs of life.
+    /// Services the links while the main thread computes: acknowledgements, retransmissions and heartbeats.
     fn mind(&self) {
         cpu::unpin_current_thread();
         while !self.is_closing.load(Ordering::Relaxed) {
@@ -331,7 +331,7 @@ impl Minder {
         self.0.rest()
     }
 
-    /// Looks after all that nobody has looked at for a while.
+    /// Services all endpoints that have been idle for a while.
     pub(super) fn turn(&self) {
         self.0.mind_peers();
     }
@@ -412,7 +412,7 @@ impl PeerLinks<'_> {
         }
     }
 
-    /// What is sent now shows the peer that all frames that were released here have come.
+    /// Declares that frames sent from now on acknowledge all frames released here.
     pub(super) fn imply_released(&mut self) {
         if let Some(prev) = &mut self.links().prev {
             prev.imply_released();
@@ -471,7 +471,7 @@ impl PeerLinks<'_> {
         self.links().next.as_ref().map_or(0, |next| next.stats().srtt_us)
     }
 
-    /// What the peer is called; empty if that is not known.
+    /// Name of the peer; empty if unknown.
     pub(super) fn name(&mut self) -> Name {
         let next = self.links().next.as_ref();
         next.and_then(|next| next.peer()).map_or(Name::new(), |peer| peer.name.clone())

@@ -9,11 +9,11 @@
 //!
 //! # Epochs
 //!
-//! An epoch holds as long as no link of it breaks. Within it each node counts its gathers from 0, so a PART
-//! says which one it is for. A node that gives an epoch up sends FAILED to whoever may wait for it: then
-//! nobody waits for a part that never comes, although the lead's next OPEN may stand behind parts that cannot
-//! be taken yet. Frames of another epoch are dropped wherever they turn up: a member is told of a new epoch before
-//! anybody sends parts of it, as the lead waits for all to be READY.
+//! An epoch holds as long as no link of it breaks. Within it each node counts its gathers from 0, and a PART
+//! names its gather. A node that gives an epoch up sends FAILED to every node that may wait for it, because
+//! the lead's next OPEN may stand behind parts that cannot be taken yet. Frames of another epoch are dropped
+//! everywhere: the lead waits for all to be READY, so each member knows a new epoch before it gets parts of
+//! it.
 //!
 //! # Acknowledgements, and what is lost
 //!
@@ -67,8 +67,9 @@ pub const fn banks(n_nodes: usize) -> usize {
     }
 }
 
-/// Most bytes of a node's part of rows that are gathered while the nodes compute. So much a link holds, whatever it is
-/// sealed with: a node that has given up takes nothing any more, and whoever sends to it does not wait for room.
+/// Most bytes of a node's part of rows that are gathered while the nodes compute. A link holds that many,
+/// whatever it is sealed with, so that a sender need not wait for room at a node that has given up and takes
+/// nothing any more.
 pub const fn started_max(n_nodes: usize) -> usize {
     banks(n_nodes) * (FRAME_MAX - PART_AT)
 }

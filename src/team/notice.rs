@@ -1,4 +1,4 @@
-//! What nodes tell while a team comes together.
+//! Notices of nodes while a team comes together.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use crate::team::mesh::Unfit;
 use crate::wire::hello::{Name, PROTOCOL};
 use crate::wire::team::TeamLine;
 
-/// What happened to another node, by its index.
+/// An event of another node, by its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TeamNotice {
     /// The lead waits for a link to it.
@@ -19,21 +19,21 @@ pub enum TeamNotice {
     Came {
         /// Its index.
         node: usize,
-        /// What it is called.
+        /// Name of the node.
         name: Name,
     },
     /// It is ready.
     Ready {
         /// Its index.
         node: usize,
-        /// What it says of itself.
+        /// The node's description of itself.
         line: TeamLine,
     },
     /// It cannot be ready.
     Refused {
         /// Its index.
         node: usize,
-        /// What it is called.
+        /// Name of the node.
         name: Name,
         /// Why, in its words.
         why: String,

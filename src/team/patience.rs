@@ -51,7 +51,8 @@ impl Patience {
     /// Something has come.
     pub(super) fn on_come(&mut self, now: Micros) {
         self.longest_us = self.longest_us.max(self.idle_us(now));
-        // What was lost takes longer than is usual, and a node that has become slower is known after a few.
+        // A retransmitted part takes longer than usual, and must not count in full; a slower node is known
+        // after a few parts.
         let idle_us = self.idle_us(now).min(self.ask_us());
         self.usual_us = idle_us.max(self.usual_us - self.usual_us / 32);
         self.restart(now);

@@ -23,7 +23,7 @@ enum State {
     Ready(Sessions),
 }
 
-/// What was told of a member.
+/// Notices about a member that the user has had.
 #[derive(Clone, Copy, Default)]
 struct Told {
     waiting: bool,
@@ -43,7 +43,7 @@ pub(super) struct Gathering<'a> {
     lines: Vec<TeamLine>,
 }
 
-/// What a look at a member's links led to.
+/// Outcome of a look at a member's links.
 enum Attended {
     Nothing,
     /// The epoch is of no use any more.
@@ -135,7 +135,8 @@ impl<'a> Gathering<'a> {
         sessions: Option<Sessions>,
         links: &mut PeerLinks<'_>,
     ) {
-        // What is there was sent before the member was asked; left there it would keep the lead from sleeping.
+        // Older frames were sent before the member was asked; left there they would keep the lead from
+        // sleeping.
         while links.front().is_some() {
             links.release();
         }

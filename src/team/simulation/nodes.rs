@@ -22,7 +22,7 @@ fn mix(a: u64, b: u64) -> u64 {
     Dice::new(a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).roll()
 }
 
-/// What layers want of a node.
+/// A call of the layers to their node.
 enum Call<'c, 'r> {
     Gather(Gathered<'r>),
     Start(&'c mut [Gathered<'r>]),
@@ -31,12 +31,12 @@ enum Call<'c, 'r> {
 
 type Node<'n> = &'n mut dyn FnMut(Call<'_, '_>) -> Result<(), TeamError>;
 
-/// What a node has computed.
+/// Values that a node has computed.
 #[derive(Default)]
 struct Layers {
-    /// What each layer holds of each position.
+    /// Stored value of each layer and position.
     kv: Vec<Vec<u64>>,
-    /// What is gathered, of two halves of a batch.
+    /// Rows to gather, of two halves of a batch.
     rows: [Vec<u8>; 2],
     x: Vec<u64>,
 }
@@ -79,7 +79,7 @@ impl Layers {
         (0..halves.len()).try_for_each(|half| self.finish(last, &halves, half, node))
     }
 
-    /// What the last row comes to, of which only the lead has all.
+    /// Result of the last row; only the lead has all of it.
     fn last(
         &mut self,
         shape: &Shape,

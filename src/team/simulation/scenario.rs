@@ -1,4 +1,4 @@
-//! What happens to a team, drawn from a seed.
+//! Faults and changes of a team, drawn from a seed.
 
 use std::panic;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ enum Blow {
     },
     /// The network becomes another one.
     Weather(Faults),
-    /// What a blow began ends.
+    /// End of a fault.
     Return(usize),
     Mend([usize; 2]),
 }
@@ -47,7 +47,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults::draw(dice, 0.1, (500, 1_000))
 }
 
-/// What is gathered in a pass, and at its end.
+/// Gathers of a pass, and the one at its end.
 fn layers(dice: &mut Dice, n_nodes: usize) -> (Vec<Layer>, Layer) {
     // Now and then parts that are several datagrams or frames.
     let most = [40, 40, 2_000, 200_000][dice.below(4) as usize];
@@ -129,7 +129,7 @@ impl Scenario {
         };
         (0..self.shape.n_nodes).for_each(|node| team.start(node));
         let end = team.actor.now() + PATIENCE_US;
-        // What is still to happen, the soonest last.
+        // Events to come, the soonest last.
         let mut coming = self.blows.clone();
         let answer = loop {
             coming.sort_by_key(|(at, _)| std::cmp::Reverse(*at));

@@ -1,4 +1,4 @@
-//! What a team gathers, and what it is asked.
+//! Sizes of a team's gathers, and its prompts.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use crate::transport::Micros;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::team::PART_AT;
 
-/// What does not change during a run.
+/// Sizes and costs that stay the same during a run.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) seed: u64,
     pub(super) n_nodes: usize,
-    /// What is gathered in a pass, one after the other.
+    /// Gathers of a pass, in order.
     pub(super) layers: Vec<Layer>,
-    /// What is gathered for a token that is wanted, in the same pass if the team has the whole model.
+    /// The gather of a token that is wanted, in the same pass if the team has the whole model.
     pub(super) head: Layer,
     pub(super) is_whole: bool,
     pub(super) max_batch: usize,
@@ -41,7 +41,7 @@ impl Shape {
     }
 }
 
-/// What a team says to a prompt.
+/// A team's answer to a prompt.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) tokens: Vec<u32>,

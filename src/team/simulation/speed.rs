@@ -1,4 +1,4 @@
-//! What lost datagrams cost.
+//! The cost of lost datagrams.
 
 use super::scenario::Scenario;
 use super::shape::{Layer, Shape};

@@ -27,7 +27,7 @@ pub(super) struct World {
 struct State {
     actors: Vec<ActorState>,
     running: usize,
-    /// What ended a thread that should not have ended so.
+    /// The panic of a thread that should not have panicked.
     failure: Option<Box<dyn Any + Send>>,
 }
 
@@ -40,7 +40,7 @@ struct ActorState {
     is_gone: bool,
 }
 
-/// What a thread that is killed ends with.
+/// Panic payload of a thread that is killed.
 struct Killed;
 
 impl ActorState {

@@ -1,4 +1,4 @@
-//! What is gathered is the same on all nodes.
+//! Gathered rows are equal on all nodes.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn cases(n: usize) -> Vec<Case> {
         Case::new(5, &some_empty, To::Lead),
         Case::new(1, &even(1), To::All),
     ];
-    // The lead has nothing, and columns that are nobody's stay as they are.
+    // The lead has nothing, and columns that no node has stay as they are.
     let mut gaps = Case::new(9, &uneven, To::All);
     gaps.parts[0] = [0..0, 0..0];
     cases.push(gaps);

@@ -64,7 +64,7 @@ impl Raw {
     }
 }
 
-/// What `emit` writes.
+/// A frame as written by `emit`.
 fn frame(emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
     let mut out = vec![0; 1024];
     let bytes = emit(&mut out).unwrap();

@@ -214,7 +214,7 @@ fn a_team_that_was_given_up_is_waited_for_again() {
         }
         member.join().unwrap();
         assert_eq!(lead.setbacks().failures, 2);
-        // Nobody waits for a batch meanwhile.
+        // No batch is in flight meanwhile.
         thread::sleep(Duration::from_secs(4));
         assert!(wait(&mut lead) > 1, "it was given up for the time in which nothing was asked");
         assert!(wait(&mut lead) > 1, "it was given up for the wait before");

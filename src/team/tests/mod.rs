@@ -37,7 +37,7 @@ struct Places {
     open: Open,
 }
 
-/// Ports that nobody gets from the system.
+/// Ports outside the system's ephemeral range.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(10_000);
 
 impl Places {
@@ -174,7 +174,7 @@ impl Case {
     /// Compares what node `own` has after a gather.
     fn compare(&self, id: usize, own: usize, bytes: &[u8]) {
         let (row_bytes, parts) = (self.row_bytes, &self.parts);
-        // Whose columns are here; what is nobody's, or the lead's alone, stays as it was.
+        // Nodes whose columns are gathered here; columns of no node, or only for the lead, stay as they were.
         let are_here = |node: usize| self.to == To::All || own == 0 || node == own;
         let here: Vec<bool> = (0..row_bytes)
             .map(|column| {
@@ -189,7 +189,7 @@ impl Case {
     }
 }
 
-/// What a member does until the lead closes, or `is_over`: the cases that the ids of a batch name.
+/// Runs a member until the lead closes, or `is_over`, on the cases that the ids of a batch name.
 fn serve(mut member: Member, own: usize, cases: &[Case], is_over: &AtomicBool) -> Vec<TeamError> {
     let mut errors = Vec::new();
     loop {

@@ -40,7 +40,7 @@ impl Way {
             let (bytes, from) = match self.socket.recv_from(&mut room) {
                 Ok(received) => received,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return has_come,
-                // Nobody is there yet.
+                // The peer is not up yet.
                 Err(_) => continue,
             };
             has_come = true;

@@ -13,7 +13,7 @@ use crate::wire::noise::MESSAGE_LEN;
 /// The version before this one.
 const OLDER: u16 = PROTOCOL - 1;
 
-/// What a node of the release before says.
+/// A message of a node of the release before.
 #[derive(Clone, Copy)]
 enum Says {
     /// It asks for a link.
@@ -69,7 +69,7 @@ fn older_node(places: &Places, (own, peer): (usize, usize), says: Says, is_over:
     let mut room = [0; 2048];
     while !is_over.load(Ordering::Relaxed) {
         if let Says::Hello | Says::Both = says {
-            // Nobody may be there yet.
+            // The peer may not be up yet.
             let _ = socket.send_to(&older_hello(), (&*to.0, to.1));
         }
         let Ok((bytes, from)) = socket.recv_from(&mut room) else { continue };
@@ -105,7 +105,7 @@ fn told(
     })
 }
 
-/// What node `own` tells beside an older one in place of `older`.
+/// Checks the notice of node `own` beside an older one in place of `older`.
 fn check((older, own): (usize, usize), says: Says) {
     let places = Places::new(3);
     let host = Places::host();
