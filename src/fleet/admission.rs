@@ -37,13 +37,13 @@ pub(crate) struct LeftOut {
 pub(crate) struct Entry {
     /// Where it is called.
     pub(crate) at: Address,
-    /// What it is called, if it said so.
+    /// Name of the board, if it told one.
     pub(crate) name: Option<String>,
     pub(crate) why: String,
     kind: Kind,
 }
 
-/// What becomes of a board that was left out.
+/// Chances of a board that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It cannot be in the ring until it is another one.

@@ -5,8 +5,8 @@ use crate::engine::{Engine, Huge, Isa, Listener, Options, WeightsPlace};
 use crate::model::{Model, Share};
 use crate::sys::cpu;
 
-/// Packs what `share` needs of the model file of `place` for these kernels, on the caller's thread and when nobody else
-/// wants to compute. What is packed in memory at each start is left alone.
+/// Packs the weights of `share` from the model file of `place` for these kernels, on the caller's thread and
+/// at the lowest priority. Weights that are packed in memory at each start are left alone.
 ///
 /// # Errors
 /// Why that cannot be: it is tried again, and told, when the board is to have the layers.

@@ -9,7 +9,7 @@ use crate::ring::Address;
 use crate::transport::place::HostPort;
 use crate::wire::seal::Key;
 
-/// What a master needs to call boards, and who hears what comes of it.
+/// A master's means to call boards, and the listener of its events.
 #[derive(Clone)]
 pub(crate) struct Caller {
     /// The key that all boards share.
@@ -20,7 +20,8 @@ pub(crate) struct Caller {
 
 /// Why a board does not do what it is told.
 pub(super) struct Failed {
-    /// Whether it may do so later. Whatever is said without proof of the key may pass, too: somebody else may answer.
+    /// Whether it may do so later. An answer without proof of the key may pass too: it may come from another
+    /// machine.
     pub(super) may_pass: bool,
     /// Whether the user ended it.
     pub(super) is_interruption: bool,

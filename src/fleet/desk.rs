@@ -1,4 +1,5 @@
-//! Where whoever asks about a ring or a team meets the thread that has the engine, between two steps of its work.
+//! The meeting point of threads that ask about a ring or a team with the thread that has the engine, between
+//! two of its steps.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -22,7 +23,7 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 /// How often somebody is told to wait before the engine has begun.
 const PATIENCE: usize = 10;
 
-/// What is known of a ring.
+/// Known state of a ring.
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     /// The nodes, the master first; none before the ring has been open.
@@ -31,13 +32,13 @@ pub(crate) struct Seen {
     pub(crate) times: Times,
     /// Why it waits, if it does.
     pub(crate) trouble: Option<String>,
-    /// What is known of a team without a ring, or at the master's place.
+    /// The team without a ring, or the one at the master's place.
     pub(crate) team: Option<TeamSeen>,
-    /// What other places say of themselves that are teams, by their names.
+    /// Teams at the other places, by the places' names.
     pub(crate) places: Vec<(Name, TeamSeen)>,
 }
 
-/// What is known of a team.
+/// Known state of a team.
 #[derive(Clone)]
 pub(crate) struct TeamSeen {
     /// The nodes, the lead first.
@@ -62,7 +63,7 @@ impl TeamSeen {
         TeamSeen { lines, shares, times: *team.times() }
     }
 
-    /// What another place of a ring reports of its team.
+    /// The team of another place of a ring, from its report.
     fn of_report(report: &BoardsReport) -> TeamSeen {
         let line = |board: &BoardReport| TeamLine {
             name: board.name.clone(),
@@ -88,7 +89,7 @@ impl TeamSeen {
         }
     }
 
-    /// What each node computes in proportion to the others, the lead first.
+    /// Share of each node in proportion to the others, the lead first.
     pub(crate) fn shares(&self) -> &[u16] {
         &self.shares
     }
@@ -128,7 +129,7 @@ impl Seen {
         self.team.as_ref().map(TeamSeen::nodes).unwrap_or_default()
     }
 
-    /// What is known of the place of a ring at `index`, if it is a team.
+    /// The team at the place of a ring at `index`, if there is one.
     pub(crate) fn place(&self, index: usize) -> Option<&TeamSeen> {
         let line = self.lines.get(index)?;
         let of_name = |(name, _): &&(Name, TeamSeen)| *name == line.name;
@@ -149,7 +150,7 @@ impl Seen {
         self.team.as_ref().map_or(0, |team| team.times.tokens)
     }
 
-    /// What a team does.
+    /// The state of the team, in a word.
     pub(crate) fn team_state(&self) -> &str {
         match (&self.trouble, &self.team) {
             (Some(trouble), _) => trouble,
@@ -266,7 +267,7 @@ impl Desk {
             match answer.recv_timeout(WORD_EVERY) {
                 Ok(told) => return told.map_err(|why| Refusal { code: 1, why }),
                 Err(RecvTimeoutError::Disconnected) => return Err(gone()),
-                // It comes to pass, whoever waits for it.
+                // The change is made even if the client has gone.
                 Err(RecvTimeoutError::Timeout) => {
                     let _ = say("waiting for the ring");
                 }
@@ -356,7 +357,7 @@ impl Desk {
         (since.elapsed() >= MISSING_FOR).then(|| silence.to_owned())
     }
 
-    /// What was seen last.
+    /// The state as of the last look.
     pub(crate) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
@@ -412,8 +413,8 @@ fn gone() -> Refusal {
     Refusal { code: 1, why: "the master ends".to_owned() }
 }
 
-/// Waits for what the engine's thread answers, and says so to whoever asked. After a while, or if that one is gone,
-/// `withdraw` takes the question back, unless the thread has begun.
+/// Waits for the answer of the engine's thread, and tells the client so. After a while, or if the client is
+/// gone, `withdraw` takes the question back, unless the thread has begun.
 fn wait<T>(answer: &Receiver<T>, say: Say<'_>, withdraw: impl Fn() -> bool) -> Option<T> {
     for n in 1.. {
         match answer.recv_timeout(WORD_EVERY) {

@@ -1,4 +1,4 @@
-//! What happens to the boards, as data: whoever starts a master says it in words.
+//! Events of the boards, as data: the program that starts a master puts them into words.
 
 use std::net::IpAddr;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a node showed.
+/// Observed speed of a node.
 struct Shown {
     name: String,
     n_layers: usize,
@@ -10,7 +10,7 @@ struct Shown {
     at: Duration,
 }
 
-/// What nodes showed, each with so many layers: the last time counts.
+/// Observed speeds of nodes, by number of layers; the latest observation counts.
 ///
 /// A node that is slow for long work may be quick for a little: a processor that is too hot rests between two tokens, and
 /// a quota of its time is full again. So what a node shows with few layers does not tell what it would do with more, as
@@ -25,7 +25,7 @@ impl Experience {
         self.0.push(Shown { name: name.to_owned(), n_layers, bytes_per_s, at });
     }
 
-    /// What was shown before this moment does not count any more.
+    /// Forgets observations before this moment.
     pub(super) fn forget_before(&mut self, moment: Duration) {
         self.0.retain(|shown| shown.at >= moment);
     }

@@ -1,4 +1,4 @@
-//! What this board can do: measured once, and kept.
+//! Speeds of this board, measured once and kept in a file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use crate::wire::hello::NAME_MAX;
 /// The part of the memory that is free which a model may take: the rest is the system's and other programs'.
 const MEMORY_PART: f64 = 0.9;
 
-/// What a board can do.
+/// Measured speeds and free memory of a board.
 pub(crate) struct Own {
     /// How quick it is, with all of its threads first.
     pub(crate) speeds: Vec<Speed>,
@@ -21,7 +21,7 @@ pub(crate) struct Own {
     pub(crate) memory: u64,
 }
 
-/// What a board measures itself with, and how that is done.
+/// The measurement, and the names that it is kept under.
 pub(crate) struct Measuring<'a, E> {
     /// Names the kernels, processors and sensor that are measured: other ones are measured anew.
     pub(crate) machine: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Measuring<'a, E> {
     pub(crate) measure: &'a mut dyn FnMut() -> Result<Vec<Speed>, E>,
 }
 
-/// What this board can do, and what it takes. What `folder` keeps of it is not measured again.
+/// Speeds, power and memory of this board. Figures that `folder` keeps are not measured again.
 ///
 /// # Errors
 /// If it cannot be measured.
@@ -51,7 +51,7 @@ pub(crate) fn own<E>(
         None => {
             events.tell(&Event::Measures);
             let speeds = measure()?;
-            // What that took is free again, and is not what a model takes.
+            // The measurement's memory is free again, and is no model's.
             memory::forget_peak();
             // Where they cannot be kept they are measured again.
             let _ = keep(&path, &machine, &speeds);
@@ -103,7 +103,7 @@ fn recall(kept: &str, machine: &str) -> Option<Vec<Speed>> {
     (of == machine && (1..=SPEEDS_MAX).contains(&speeds.len())).then_some(speeds)
 }
 
-/// What the system calls this machine.
+/// The machine's name, from the system.
 pub(crate) fn name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(char::is_ascii_graphic).take(NAME_MAX).collect();

@@ -1,6 +1,6 @@
-//! A master holds its boards: as long as it lives, they work for nobody else. One that another master took it asks for
-//! until it is free, and then tells it the ring again. One that cannot do what it was told says why, and is told again
-//! now and then.
+//! A master holds its boards: as long as it lives, they work for no other. If another master took a board,
+//! this one asks for it until it is free, and then tells it the ring again. A board that cannot do its part
+//! says why, and is told again now and then.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +116,7 @@ impl Holds {
         let mut before = std::mem::take(&mut state.boards);
         state.boards = boards
             .map(|(name, at)| match before.iter().position(|other| other.at == at) {
-                // What it gets ready is something else now.
+                // It now gets another part ready.
                 Some(known) => Board { name, progress: None, ..before.swap_remove(known) },
                 None => Board::new(name, at),
             })

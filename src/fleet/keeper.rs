@@ -24,7 +24,7 @@ pub(super) struct Better<P> {
 /// When something is compared, since the keeper began.
 pub(super) struct Times {
     pub(super) now: Duration,
-    /// What boards showed before does not count any more.
+    /// Observations of boards before this time are outdated.
     pub(super) known_since: Duration,
 }
 

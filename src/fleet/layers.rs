@@ -75,7 +75,7 @@ impl Parts for RingParts {
         there: &[Board],
         Times { now, known_since }: Times,
     ) -> Option<Better<Self::Plan>> {
-        // Nobody writes, or the ring waits: there is nothing to compare.
+        // The engine is idle or the ring waits: there is nothing to compare.
         let seen = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())).ok()?;
         let Some(times) = seen.times.since(&self.before) else {
             self.before = seen.times;

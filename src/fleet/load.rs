@@ -1,11 +1,11 @@
-//! What a model asks of boards.
+//! A model's demand on boards.
 
 use crate::engine::CTX_LEN_DEFAULT;
 use crate::format::model::{Header, Tensor, TensorId, TensorRole};
 use crate::model::{KvKind, Plan, PlanError, Share};
 use crate::ring::plan::{Load, Need};
 
-/// What users say of a model's sizes.
+/// Sizes that users ask for.
 pub(crate) struct Asked {
     pub(crate) ctx_len: Option<usize>,
     pub(crate) batch: usize,
@@ -30,7 +30,7 @@ pub(crate) fn sizes(header: &Header, asked: Asked) -> Plan {
 
 /// The layers of a model with this header, run with these sizes.
 pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
-    // What all boards need together can then be added up.
+    // Sums over all boards then fit.
     if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
         return Err(PlanError::TooLarge);
     }

@@ -33,7 +33,7 @@ pub(crate) struct Fleet {
     pub(super) sought: Boards,
     /// How they are called.
     pub(super) caller: Caller,
-    /// What of the boards' figures counts.
+    /// Figures of the boards that apply to the model.
     pub(super) kind: Kind,
     /// How they share the model.
     pub(super) shape: Shape,
@@ -195,7 +195,7 @@ impl Fleet {
         places
     }
 
-    /// What the board there says of itself, and the way to one that is not known.
+    /// The figures of the board at `place`, and the way there if it is a new board.
     fn ask(&self, place: &Address) -> Option<(Figures, Option<Way>)> {
         let talk = |called: &mut Called<'_>| {
             let figures = called.ask()?;
@@ -213,7 +213,7 @@ pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
     there.map(|(board, _)| board).collect()
 }
 
-/// What of a board's figures counts for a model.
+/// Selects the figures of a board that apply to a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     /// Which kind of weights it has, in the order of [`Speed::read`].
@@ -263,7 +263,7 @@ pub(super) fn known(
         address,
         threads: None,
         read: all.as_ref().map_or(1.0, |all| all.read),
-        // What computing takes is in what was measured.
+        // The measured `read` includes computing.
         int8: f64::INFINITY,
         memory,
         round_trip_s: way.round_trip_s,

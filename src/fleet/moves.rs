@@ -38,7 +38,7 @@ pub(crate) struct Moves {
     weights: (WeightsPlace, Isa),
     /// Boards that can get other layers.
     fleet: Option<Mutex<Fleet>>,
-    /// Held by whoever moves layers.
+    /// Held by the thread that moves layers.
     changing: Mutex<()>,
     /// Hears what happens.
     pub(super) events: Teller,
@@ -87,7 +87,7 @@ impl Moves {
         Some(self.fleet.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the nodes of the ring are called.
+    /// Names of the nodes of the ring.
     pub(super) fn nodes(&self) -> Vec<String> {
         match self.lock_fleet() {
             Some(fleet) => fleet.nodes.clone(),
@@ -141,7 +141,7 @@ impl Moves {
         }
     }
 
-    /// What the boards said of themselves.
+    /// Boards with the figures that they reported.
     pub(super) fn said(&self) -> Vec<Board> {
         self.lock_fleet().map(|fleet| fleet.boards.clone()).unwrap_or_default()
     }
@@ -211,7 +211,7 @@ impl Moves {
         Ok(nodes)
     }
 
-    /// Makes a ring of other boards. Who gets layers has them before the ring is changed.
+    /// Makes a ring of other boards. Boards that get layers load them before the ring is changed.
     fn rearrange(
         &self,
         better: &Better,
@@ -290,7 +290,7 @@ impl Fleet {
     }
 }
 
-/// Waits until layers are packed. Whoever asked for that may be gone.
+/// Waits until layers are packed, even if the client that asked for that is gone.
 fn wait_for(packing: Option<JoinHandle<()>>, say: Say<'_>) {
     let Some(packing) = packing else { return };
     let mut said = Instant::now();

@@ -83,7 +83,7 @@ impl Fleet {
                 waiting.push(name);
             }
             let Some(name) = waiting.first() else { return Ok(()) };
-            // What has come stays on the boards, whoever waits for it.
+            // Pieces that have come stay on the boards, even if the client is gone.
             say(&words.join(", ")).map_err(|e| refused(name, &e.to_string()))?;
             names = waiting;
             thread::sleep(WORD_EVERY / 2);

@@ -19,7 +19,7 @@ const TOKENS_MIN: u64 = 16;
 const ROWS_MAX: f64 = 1.2;
 /// How many times as quick, or as slow, as it said a node has to be for what it said not to count any more.
 const DRIFT: f64 = 1.3;
-/// Memory and bytes a second of what nobody has measured: enough.
+/// Memory and bytes a second where no measurement exists: enough for any plan.
 const ENOUGH: u64 = 1 << 50;
 
 /// A split, and what comes of it.
@@ -133,7 +133,7 @@ impl Planner {
 
     /// Nodes that are other than they said of themselves: how many times as quick.
     pub(super) fn drifted(&self, seen: &Seen, said: &[Board]) -> Vec<(String, f64)> {
-        // What was measured are passes of one row.
+        // The boards' own measurements are passes of one row.
         if seen.times.tokens as f64 > ROWS_MAX * seen.times.batches as f64 {
             return Vec::new();
         }
@@ -208,8 +208,8 @@ impl Planner {
         Ok(Better { parts: best, gain, boards })
     }
 
-    /// How many times as long as by what they said of themselves the nodes take for a layer, on average. Who is much
-    /// slower, or quicker, has reasons of its own, and tells nothing of others.
+    /// Average ratio of a node's time for a layer to the time by its own figures. Nodes that are much slower
+    /// or quicker than their figures are left out: they have reasons of their own.
     fn slower(&self, seen: &Seen, said: &[Board]) -> f64 {
         let rows = seen.times.tokens as f64 / seen.times.batches.max(1) as f64;
         let need = self.load.layers.first().copied().unwrap_or_default();
@@ -251,7 +251,7 @@ impl Planner {
                     wish: Wish::Always,
                     others: Vec::new(),
                 };
-                // Whatever bounds the board is in what was observed.
+                // The observed speed includes every bound of the board.
                 said.map_or(unknown, |said| Board { read, int8: ENOUGH as f64, ..said.clone() })
             }
         };

@@ -28,9 +28,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A model that boards are to have.
 pub(crate) struct Divided<'a> {
     pub(crate) header: &'a Header,
-    /// What it asks of boards.
+    /// The model's demand on boards.
     pub(crate) load: &'a Load,
-    /// What of the boards' figures counts for it.
+    /// Figures of the boards that apply to it.
     pub(crate) kind: Kind,
     /// Where its last split is kept.
     pub(crate) kept_at: &'a Path,
@@ -39,7 +39,7 @@ pub(crate) struct Divided<'a> {
 /// This board and those that are there, and where these are called.
 pub(super) type Known = (Vec<Board>, Vec<Address>);
 
-/// What a board says of itself, the way there, and where it sees this one.
+/// A board's figures, the way there, and this board's address as the other one sees it.
 type Talk = (Figures, Way, IpAddr);
 
 /// Result of calling a board until it answers.

@@ -19,16 +19,16 @@ use crate::model::SharesError;
 use crate::ring::Topology;
 use crate::ring::plan::{Board, Load};
 
-/// What opens the links of the team in a ring file, and who is told what happens to it.
+/// Opens the links of the team in a ring file, and returns the listener of its events.
 pub(crate) type Links = Box<dyn Fn(&str) -> (LinkTeam, TellTeam) + Send>;
 
 /// A team whose rows are to move.
 pub(crate) struct Team {
     pub(crate) fleet: Fleet,
     pub(crate) header: Header,
-    /// What the model asks of boards.
+    /// The model's demand on boards.
     pub(crate) load: Load,
-    /// What opens the links of another team of these boards.
+    /// Opens the links of another team of these boards.
     pub(crate) links: Links,
     /// How many boards get ready.
     pub(crate) n_coming: Arc<AtomicUsize>,
@@ -101,7 +101,7 @@ impl Parts for TeamParts {
         there: &[Board],
         Times { now, known_since }: Times,
     ) -> Option<Better<Other>> {
-        // Nobody writes, or the team waits: there is nothing to compare.
+        // The engine is idle or the team waits: there is nothing to compare.
         let asked = self.team.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into()));
         let team = asked.ok()?.team?;
         let since = team.times().since(&self.before);

@@ -85,7 +85,7 @@ impl<'a> TeamPlan<'a> {
         let nodes = self.boards.iter().zip(&self.parts).zip(computing);
         let seen = nodes.map(|((board, part), time)| {
             let read = part.need.read as f64 * f64::from(passes) / time.as_secs_f64();
-            // Whatever bounds the board is in what was observed.
+            // The observed speed includes every bound of the board.
             Board { read, int8: f64::INFINITY, others: Vec::new(), ..Board::clone(board) }
         });
         seen.collect()
@@ -101,7 +101,7 @@ impl<'a> TeamPlan<'a> {
         self.figures.is_by_kernel
     }
 
-    /// What a token takes.
+    /// Predicted figures of a token.
     pub(crate) fn figures(&self) -> &TeamFigures {
         &self.figures
     }
@@ -146,7 +146,7 @@ impl<'a> TeamPlan<'a> {
             name: names.join("+"),
             threads: None,
             read: all.read as f64 / weights_s.0,
-            // What computing takes is in that.
+            // `weights_s` includes computing.
             int8: f64::INFINITY,
             memory: self.every.saturating_add(room as u64),
             layer_s: (gathers_s + latency_s) / load.layers.len() as f64,

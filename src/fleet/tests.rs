@@ -77,7 +77,7 @@ struct Fleet {
     moves: Arc<Moves>,
     engine: Engine,
     tokenizer: Tokenizer,
-    /// What one board alone writes.
+    /// The text that one board alone writes.
     wanted: String,
     folder: PathBuf,
 }
@@ -192,7 +192,7 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // What is left of it means nothing.
+        // Files that remain do no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! What a master wants of its boards.
+//! A master's wishes for its boards.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ pub(crate) struct Wanted {
     pub(crate) sought: Boards,
     /// Whether they are to be a ring or a team.
     pub(crate) shape: Shape,
-    /// What a ring is to be best at.
+    /// Objective of a ring's plan.
     pub(crate) objective: Objective,
     /// How long a board may be away before the master does without it; `None` for ever.
     pub(crate) patience: Option<Duration>,
     /// Whether boards are taken from other masters.
     pub(crate) is_taking: bool,
-    /// What this board is called.
+    /// Name of this board.
     pub(crate) name: String,
     /// Where others reach this board, if somebody says so.
     pub(crate) host: Option<String>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// How often boards are looked after, at least and at most.
 const LOOKED_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
-/// How many times as good a ring with another board, or another split, has to be. What is observed varies.
+/// Smallest gain that justifies another board or another split, as a ratio. Observations vary.
 pub(super) const WORTH_IT: f64 = 1.1;
 /// How often in a row another split has to be better.
 pub(super) const OFTEN: u32 = 2;
@@ -13,10 +13,10 @@ pub(super) const OFTEN: u32 = 2;
 pub(super) const TOKENS_MIN: u64 = 64;
 /// Longest time between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
-/// For so many times as long as a rest counts what a node showed with more layers.
+/// A speed observed with more layers stays valid for this many rest periods.
 const KNOWN_FOR: u32 = 20;
 
-/// What is to be done about the boards.
+/// An action on the boards.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// Nothing.
@@ -27,7 +27,7 @@ pub(super) enum Act {
     With(String),
 }
 
-/// What a watch remembers. Times are those since it began.
+/// Memory of a watch. Times are those since it began.
 pub(super) struct Watch {
     /// How long a board has to be as it is, or a split the better one.
     after: Duration,

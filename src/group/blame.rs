@@ -1,9 +1,9 @@
-//! What failed, and which node does not fit.
+//! The cause of a group's failure, and the node that does not fit.
 
-/// What a group's first node blames while the group is not whole.
+/// The causes that a group's first node reports while the group is not whole.
 #[derive(Default)]
 pub(crate) struct Blame {
-    /// What broke the group.
+    /// Cause of the break.
     trouble: Option<String>,
     /// A node that did not fit meanwhile, and the reason.
     refusal: Option<String>,
@@ -20,7 +20,7 @@ impl Blame {
         self.trouble.is_some()
     }
 
-    /// What broke it.
+    /// Cause of the break, if the group is broken.
     pub(crate) fn what(&self) -> Option<&str> {
         self.trouble.as_deref()
     }

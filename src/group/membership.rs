@@ -12,7 +12,7 @@ const WAITING_US: u64 = 3_000_000;
 pub(crate) struct Overdue {
     /// Seconds allowed.
     pub(crate) seconds: u64,
-    /// What was waited for.
+    /// Object of the wait, in words.
     pub(crate) what: String,
 }
 
@@ -111,7 +111,7 @@ impl Membership {
         self.waiting = None;
     }
 
-    // What goes wrong
+    // Failures
 
     /// Something failed, which is to blame until the group is whole unless something else is.
     pub(crate) fn trouble(&mut self, what: impl FnOnce() -> String) {
@@ -146,7 +146,7 @@ impl Membership {
         self.patience.limit(limit_us);
     }
 
-    /// This node was away for so long: nobody could show progress.
+    /// Extends the deadlines by the `us` in which this node was away and could hear no progress.
     pub(crate) fn pause(&mut self, us: u64) {
         self.patience.pause(us);
     }
@@ -208,9 +208,9 @@ impl Membership {
         Some(Overdue { seconds, what })
     }
 
-    // What the user hears
+    // Notices to the user
 
-    /// What the user should hear of the waiting; `ups` while the group is opened.
+    /// Queues the notice about the wait, if one is due; `ups` while the group is opened.
     pub(crate) fn look(&mut self, now: u64, ups: Option<Ups>) {
         let notice = match ups {
             Some(ups) => self.missed(now, ups),
@@ -300,7 +300,7 @@ mod tests {
         group.hear(13 * S, &name("n3"), Reason::Missing);
         let said = waiting(&mut group, 13 * S, BOTH).unwrap();
         assert_eq!(said, "waiting for n2 (10.0.0.2:9999)");
-        // Said once; nobody repeats it.
+        // A single report expires unless it is repeated.
         assert_eq!(waiting(&mut group, 17 * S, BOTH).unwrap(), "not all nodes answer");
         let failure = group.failure(121 * S, Some(next)).unwrap();
         assert!(
@@ -328,7 +328,7 @@ mod tests {
             (what.as_str(), &names[..]),
             ("waiting for n2 (10.0.0.2:9999)", &["n2".to_owned()][..])
         );
-        // Where not all are known, nobody knows the last one.
+        // Without the full list of nodes the last one has no name.
         assert_eq!(missing(open()), ("waiting for the last node".to_owned(), Vec::new()));
     }
 

@@ -1,4 +1,4 @@
-//! What a node tells its user.
+//! Notices of a node for its user.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Notices that wait for the user; the oldest make way.
 const NOTICES_MAX: usize = 16;
 
-/// What a node says to its user, once for each change.
+/// A notice of a node for its user, sent once for each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The ring is complete; `again` after it was broken, or its nodes have got other layers.
@@ -37,7 +37,7 @@ pub enum Notice {
     Broken(&'static str),
     /// Someone does not fit: who, and why.
     Refused(String),
-    /// What the carrier of the links says.
+    /// A notice of the links' carrier.
     Carrier(String),
     /// The ring is not complete.
     Waiting {
@@ -64,7 +64,7 @@ pub enum Notice {
     GoesOn,
 }
 
-/// What the user has not heard yet.
+/// Notices that the user has not had yet.
 pub(crate) struct Notices(VecDeque<Notice>);
 
 impl Notices {

@@ -1,12 +1,12 @@
 //! How long a group's first node has waited.
 //!
-//! What counts is progress: batches that are answered. A group that opens again and again, or whose nodes all answer
-//! while none computes, makes none.
+//! Answered batches count as progress. A group that opens again and again, or whose nodes all answer while
+//! none computes, makes none.
 
 /// The user hears of a batch that takes this long; after that only of one that takes twice as long.
 const STALL_US: u64 = 10_000_000;
 
-/// What the first node knows of the time that it waits. Times are microseconds.
+/// The first node's deadlines. Times are microseconds.
 pub(crate) struct Patience {
     /// Longest time without progress; `None` to wait for ever.
     limit_us: Option<u64>,
@@ -49,7 +49,7 @@ impl Patience {
         self.limit_us = limit_us;
     }
 
-    /// This node was away for so long: nobody could show progress.
+    /// Extends the deadlines by the `us` in which this node was away and could hear no progress.
     pub(crate) fn pause(&mut self, us: u64) {
         self.since_us += us;
         self.closed_us += us;

@@ -9,7 +9,7 @@ const MOVE_MIN_US: u64 = 200_000;
 pub(crate) enum Phase {
     /// Nodes are asked to be ready; OPEN goes out next at this time.
     Opening(u64),
-    /// What layers have stored moves.
+    /// KV of moved layers is in flight.
     Moving(Moving, MovePatience),
     /// Batches flow.
     Open,
@@ -24,16 +24,17 @@ pub(crate) struct MovePatience {
 }
 
 impl MovePatience {
-    /// Whether it is better to compute all again: nothing moves, or too slowly. It is not known
-    /// beforehand which of both is quicker, as nobody has measured the wires. Giving up the move when all could have been
-    /// computed again takes at most twice as long as the better of both.
+    /// True if recomputing is the better choice: nothing moves, or too slowly. The quicker of the two is not
+    /// known beforehand, as the wires were not measured. Giving up the move at the time in which all could
+    /// have been recomputed takes at most twice as long as the better of both.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         now > self.end_us || now > self.seen_us.saturating_add(UNSEEN_MAX_US)
     }
 }
 
 impl Phase {
-    /// A move that begins. What moves could be computed again in `again_us`, if that is known.
+    /// The phase of a move that begins at `now`; recomputing its positions would take `again_us`, if that is
+    /// known.
     pub(crate) fn moving(now: u64, again_us: Option<u64>) -> Phase {
         let limit = again_us.map_or(u64::MAX, |us| us.max(MOVE_MIN_US));
         let patience = MovePatience { seen_us: now, end_us: now.saturating_add(limit) };
@@ -89,7 +90,7 @@ mod tests {
         assert!(phase.see(40 * second));
         phase.sent(60 * second);
         assert!(!is_over(&phase, 65 * second) && is_over(&phase, 65 * second + 1));
-        // What is soon computed again is moved all the same if that is quick, too.
+        // A move of a few positions gets `MOVE_MIN_US` nevertheless.
         assert!(!is_over(&Phase::moving(0, Some(1)), MOVE_MIN_US));
     }
 

@@ -24,7 +24,7 @@ pub(crate) struct Ups {
     pub(crate) prev: bool,
 }
 
-/// What nodes have said of themselves.
+/// Latest reports of a node.
 #[derive(Clone, Copy, Default)]
 struct Said {
     /// When it said that the node before is missing.
@@ -52,7 +52,7 @@ pub(crate) struct Roll {
     n_nodes: usize,
     /// Whether no others are expected.
     is_whole: bool,
-    /// What each expected node said.
+    /// Reports of each expected node.
     said: Vec<Said>,
     /// Nodes that pack weights, expected or not.
     packing: Vec<NodePacking>,
@@ -134,7 +134,8 @@ impl Roll {
         self.missing(now, ups).0.into_iter().filter_map(name).collect()
     }
 
-    /// What is waited for, if `trouble` is what broke the group; `ups` while that is not open.
+    /// The object of the wait, in words; `trouble` is the cause of a break, and `ups` are the links while the
+    /// group is not open.
     pub(crate) fn what(&self, now: u64, ups: Option<Ups>, trouble: Option<&str>) -> String {
         let missing = ups.map_or(String::new(), |ups| self.missing_words(now, ups));
         if !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! A board that waits to be called and works for whoever calls it, on threads of this process.
+//! A board that waits for calls and works for the master that calls it, on threads of this process.
 
 use std::io;
 use std::net::IpAddr;
@@ -82,7 +82,7 @@ pub(super) fn endpoint(
     Box::new(Udp::open(options).unwrap())
 }
 
-/// What a board was told, and whether it is there.
+/// State of a board: its orders, and whether it is there.
 struct State {
     order: Mutex<Order>,
     /// Whether there is something else to do than what it does.
@@ -122,7 +122,7 @@ impl Stand {
         local(self.port)
     }
 
-    /// Its power is off: it answers nobody who calls, and what it was told is gone.
+    /// Switches its power off: it answers no calls, and forgets its orders.
     pub(super) fn go_away(&self) {
         let State { order, is_new, is_away, .. } = &*self.state;
         is_away.store(true, Ordering::SeqCst);
