@@ -1,5 +1,5 @@
-//! Links over datagrams: one socket for both neighbours, and the loop that services them. What
-//! leaves otherwise, or comes past the socket, is the carrier's.
+//! Links over datagrams: one socket for both neighbours, and the loop that services them. A carrier handles
+//! datagrams that leave by another way, or arrive past the socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ pub trait Carrier: Wire + Send {
     /// Keeps what the user should know, once.
     fn tell(&mut self, notice: &str);
 
-    /// What the user should know: one line each.
+    /// Notices for the user, one line each.
     fn notices(&self) -> &[String];
 }
 
@@ -67,7 +67,7 @@ pub struct Datagrams<C> {
     n_wanted: usize,
     /// When the socket is to be asked again.
     ask_at: Micros,
-    /// What is to become known of a next node that says nothing.
+    /// Diagnosis of a next node that is silent.
     doubt: Option<Doubt>,
     clock: Clock,
     address: SocketAddr,
@@ -187,7 +187,7 @@ impl<C: Carrier> Datagrams<C> {
             && let Some((from, message)) = self.carrier.socket().receive(room)?
         {
             for datagram in datagram::split(message) {
-                // What is damaged or not of this protocol is dropped.
+                // Datagrams that are damaged or of another protocol are dropped.
                 let _ = self.links.on_datagram(now, from, datagram, &mut self.carrier);
             }
             n += 1;

@@ -1,5 +1,5 @@
-//! Why nothing at all is heard of a next node over datagrams: whether its host says that nobody
-//! listens there, and whether somebody listens for streams instead.
+//! Diagnosis of a next node that is silent over datagrams: does its host report a closed port, or does it
+//! listen for streams instead?
 
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
@@ -42,7 +42,7 @@ impl Doubt {
             }
             DoubtStep::Wait(at) => {
                 if now >= *at {
-                    // What cannot be asked stays unknown.
+                    // A failed probe tells nothing.
                     let (udp, tcp) = (ask(self.to).ok(), net::connect(self.to).ok());
                     self.step = DoubtStep::Ask(now + ANSWER_US, udp, tcp);
                 }

@@ -1,4 +1,4 @@
-//! What every carrier offers to a node.
+//! The interface that every carrier offers to a node.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,6 +40,6 @@ pub trait Endpoint: Send {
     /// Where the previous node reaches this one.
     fn local_address(&self) -> SocketAddr;
 
-    /// What the user should know: one line each, more of them as time goes by.
+    /// Notices for the user, one line each; the list grows with time.
     fn notices(&self) -> &[String];
 }

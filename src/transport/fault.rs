@@ -24,8 +24,8 @@ impl Faults {
     pub const NONE: Faults =
         Faults { loss: 0.0, burst: 1, duplicate: 0.0, corrupt: 0.0, delay_us: 100..101 };
 
-    /// Any network that loses so much at most, and where datagrams take from up to `start` microseconds on up to `span`.
-    /// What takes longer than what follows is overtaken.
+    /// A random network with at most this loss, whose delays begin at up to `start` microseconds and vary by
+    /// up to `span`. A datagram may be overtaken by later ones.
     #[cfg(test)]
     pub(crate) fn draw(dice: &mut Dice, loss: f64, (start, span): (u64, u64)) -> Faults {
         let part = |dice: &mut Dice, most: f64| match dice.below(3) {

@@ -28,7 +28,7 @@ pub type Kmod = Datagrams<Module>;
 pub struct Module {
     socket: DatagramSocket,
     device: Arc<Device>,
-    /// Whom the module sends to, and in which session.
+    /// Destination and session of the module's datagrams.
     dest: Option<(SocketAddr, u64)>,
     /// Datagrams that leave through the socket, as the module cannot send them.
     room: Box<[u8]>,
@@ -95,7 +95,7 @@ impl Wire for Module {
         let size = (header.n_chunks, header.frame_bytes);
         match self.device.send(header.seq, size, burst.chunks(), burst.crcs()) {
             Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => return Sending::TooLong,
-            // What the network refuses is lost, as anywhere on the way.
+            // A datagram that the network refuses counts as lost, as anywhere on the way.
             Err(e) => log::debug!("leap_tensor: {e}"),
             Ok(_) => {}
         }

@@ -37,7 +37,7 @@ struct NetworkState {
     cuts: BTreeSet<(usize, usize)>,
     /// Ways (from, to) that take no longer datagrams.
     limits: BTreeMap<(usize, usize), Limit>,
-    /// Addresses that nobody is at any more.
+    /// Addresses without an endpoint: theirs has gone.
     gone: BTreeSet<SocketAddr>,
     /// Whose the addresses are that endpoints moved to, from [`MOVED_PORT`] on.
     moved: Vec<usize>,
@@ -195,7 +195,8 @@ impl Network {
         has_moved
     }
 
-    /// Moves time to `at`, unless that is over. What arrives until then waits for its endpoint.
+    /// Moves time forward to `at`, or not at all if that is past. Datagrams that arrive until then wait for
+    /// their endpoint.
     pub fn pass_to(&self, at: Micros) {
         let mut shared = self.lock();
         while shared.flying.peek().is_some_and(|Reverse(flight)| flight.at <= at) {
@@ -374,7 +375,7 @@ impl Endpoint for Loopback {
         Ok(())
     }
 
-    /// What comes does not end it: the clock stands still meanwhile.
+    /// An arrival does not end the sleep: the clock stands still meanwhile.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>) {
         let left = self.links.deadline().saturating_sub(self.network.now());
         sleep.shorten(Duration::from_micros(left));

@@ -1,4 +1,4 @@
-//! What carriers over sockets are opened with.
+//! Options of carriers over sockets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::link::LinkConfig;
 use super::place::{HostPort, by_system};
 use super::resolver::Resolver;
 
-/// What a node's carrier needs.
+/// Options of a node's carrier.
 #[derive(Clone)]
 pub struct CarrierOptions {
     /// The node, and the ring's key.
@@ -19,7 +19,7 @@ pub struct CarrierOptions {
     /// The next node; none if it is not known yet. A name is resolved while links are serviced, and
     /// again when the node is missed.
     pub next: Option<HostPort>,
-    /// What resolves names: the system, but in tests.
+    /// Name resolver: the system's, except in tests.
     pub resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// How long to look for datagrams before sleeping until one comes.
     pub spin: Duration,

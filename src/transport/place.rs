@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use super::TransportError;
 
-/// What resolves a name and a port.
+/// Resolver of a name and a port.
 pub(super) type Resolve = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 /// A host name or address, and a port.

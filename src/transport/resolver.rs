@@ -94,7 +94,7 @@ impl Resolver {
     }
 }
 
-/// What the user hears of a name without an address.
+/// Notice about a name without an address.
 pub(super) fn unresolved(error: &TransportError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}, and goes on trying: {source}"),

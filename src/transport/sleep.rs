@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::sys::net;
 
-/// What ends a node's sleep.
+/// The conditions that end a node's sleep.
 pub struct Sleep<'a> {
-    /// What can be read, or written if it says so.
+    /// Files that end it when they can be read, or written if the flag is set.
     files: heapless::Vec<(BorrowedFd<'a>, bool), { net::POLLED_MAX }>,
     longest: Duration,
 }

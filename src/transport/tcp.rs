@@ -217,7 +217,7 @@ impl Tcp {
         n
     }
 
-    /// Nobody listens where the next node should. That is told if it stays so.
+    /// Called when the next node's host refuses connections; notifies the user if that lasts.
     fn doubt(&mut self, now: Micros) {
         let since = *self.refused_at.get_or_insert(now);
         let Some(next) = &mut self.links.next else { return };

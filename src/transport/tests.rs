@@ -134,8 +134,8 @@ fn frames_go_round_over_every_carrier() {
 
 #[test]
 fn a_node_that_returns_is_linked_again() {
-    // While the node is away nobody else gets its port: this process has an address of its own,
-    // and the system gives out higher ports only.
+    // No other program gets the node's port while it is away: this process has an address of its own, and the
+    // system gives out higher ports only.
     let [.., high, low] = std::process::id().to_be_bytes();
     let (host, port) = (format!("127.77.{high}.{low}"), 9999);
     for open in CARRIERS {
@@ -294,7 +294,7 @@ fn hosts_and_addresses_that_do_not_exist_are_told() {
     }
 }
 
-/// What the names of a test stand for.
+/// Addresses behind the names of a test.
 static HOSTS: Mutex<BTreeMap<String, SocketAddr>> = Mutex::new(BTreeMap::new());
 
 fn from_hosts(host: &str, _: u16) -> io::Result<Vec<SocketAddr>> {

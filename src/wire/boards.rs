@@ -1,4 +1,4 @@
-//! What a place of a ring that is a team says of its boards.
+//! A report of a ring's place that is a team, about its boards.
 //!
 //! ```text
 //! offset  type     field
@@ -20,10 +20,10 @@ pub const BOARDS_MAX: usize = 16;
 const ISA_MAX: usize = 16;
 const BOARD_LEN: usize = NAME_MAX + ISA_MAX + 24;
 
-/// What a place that is a team says of its boards, since it began.
+/// Work of a place's boards since it began, for a place that is a team.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoardsReport {
-    /// What the place is called.
+    /// Name of the place.
     pub name: Name,
     /// Passes.
     pub passes: u32,
@@ -35,10 +35,10 @@ pub struct BoardsReport {
     pub boards: heapless::Vec<BoardReport, BOARDS_MAX>,
 }
 
-/// What is said of a board.
+/// Work of a board.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoardReport {
-    /// What it is called.
+    /// Name of the board.
     pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
@@ -50,7 +50,7 @@ pub struct BoardReport {
     pub rtt_us: u32,
     /// Threads that compute.
     pub threads: u16,
-    /// What it computes in proportion to the others.
+    /// Its share of the rows, in proportion to the others.
     pub share: u16,
 }
 

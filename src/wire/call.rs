@@ -52,10 +52,10 @@ pub const SPEEDS_MAX: usize = 8;
 /// Most bytes of a board's figures.
 pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
 
-/// What a master says.
+/// A message of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call<'a> {
-    /// What can you do?
+    /// Asks for the board's figures.
     Ask,
     /// So many bytes, which take their time.
     Probe(&'a [u8]),
@@ -88,7 +88,7 @@ pub enum Call<'a> {
     Master {
         /// Tells this run of it from all others.
         run: u64,
-        /// What it is called.
+        /// Name of the master.
         name: Name,
         /// Whether it takes boards that work for another one.
         is_taking: bool,
@@ -162,14 +162,14 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What a board can do.
+/// Speeds and memory of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// Port of its links.
     pub port: u16,
     /// Bytes of memory for a model.
     pub memory: u64,
-    /// What it is called.
+    /// Name of the board.
     pub name: Name,
     /// How quick it is, with all of its threads first.
     pub speeds: heapless::Vec<Speed, SPEEDS_MAX>,
@@ -248,10 +248,10 @@ pub struct HeldState {
     pub progress: u64,
 }
 
-/// What a board answers.
+/// An answer of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// What it can do.
+    /// Its speeds and memory.
     Figures(Figures),
     /// It has heard.
     Done,

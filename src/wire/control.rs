@@ -48,7 +48,7 @@ pub struct Nack {
     pub missing: ChunkBits,
 }
 
-/// What the receiver has, lacks and can take.
+/// State of the receiver: frames it has, frames it lacks, and room for more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
     /// All frames before this one are complete.
@@ -57,7 +57,7 @@ pub struct Ack {
     pub window_end: u32,
     /// The newest ping that has arrived, 0 if none.
     pub echo: u32,
-    /// What is missing, oldest first.
+    /// Missing chunks, oldest first.
     pub nacks: Vec<Nack, NACKS_MAX>,
 }
 

@@ -39,13 +39,13 @@ pub const TAG_BYTES: usize = 16;
 /// Most bytes of a frame, the same on every link: sealed ones must fit too.
 pub const FRAME_MAX: usize = CHUNKS_MAX * (CHUNK_BYTES - TAG_BYTES);
 
-/// What a datagram is for.
+/// Purpose of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DatagramKind {
     /// A chunk of a frame, or all of one in a stream.
     Data = 0,
-    /// What has arrived, what is missing, how far the sender may go.
+    /// Received frames, missing chunks, and the sender's limit.
     Ack = 1,
     /// Asks for a [`DatagramKind::Pong`].
     Ping = 2,
@@ -130,7 +130,7 @@ impl<T: AsRef<[u8]>> Datagram<T> {
         &self.buffer.as_ref()[..HEADER_LEN]
     }
 
-    /// What follows the header.
+    /// Bytes behind the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer.as_ref()[HEADER_LEN..]
     }
@@ -162,10 +162,10 @@ impl<T: AsRef<[u8]>> Datagram<T> {
     }
 }
 
-/// What a header means.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramHeader {
-    /// What the datagram is for.
+    /// Purpose of the datagram.
     pub kind: DatagramKind,
     /// Session, 0 before there is one.
     pub session: u64,
@@ -202,7 +202,7 @@ impl DatagramHeader {
         u64::from(self.chunk) << 32 | u64::from(self.seq)
     }
 
-    /// What the header of `datagram` says, if it fits the payload and the checksum is right.
+    /// The header of `datagram`, if it fits the payload and the checksum is right.
     ///
     /// # Errors
     /// [`WireError::Field`] for what makes no sense, [`WireError::Checksum`] for what was damaged.
@@ -212,8 +212,7 @@ impl DatagramHeader {
         Ok(header)
     }
 
-    /// What the header of `datagram` says, if it fits the payload. The checksum is yet to be
-    /// compared.
+    /// The header of `datagram`, if it fits the payload. The checksum is not compared yet.
     ///
     /// # Errors
     /// [`WireError::Field`] for what makes no sense.

@@ -77,7 +77,7 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// What a master says.
+/// A message of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
     /// Guess for so many texts.
@@ -97,7 +97,7 @@ pub enum Ask<'a> {
 pub struct Text<'a> {
     /// Which of the texts.
     pub index: u32,
-    /// What drafts of it are told apart by from those of what it was before.
+    /// Serial number of the text's state, which tells its drafts from those of earlier states.
     pub serial: u32,
     /// Ids that stay as they were.
     pub from: u32,
@@ -159,13 +159,13 @@ fn put(out: &mut Vec<u8>, fields: &[u32]) {
     fields.iter().for_each(|field| out.extend_from_slice(&field.to_le_bytes()));
 }
 
-/// What a draft node says.
+/// A message of a draft node.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// Why it will not.
     Refused(heapless::String<REASON_MAX>),
-    /// What it can do.
+    /// Its abilities.
     Node(Node),
     /// The hash of the tokens that were asked for.
     Hash([u8; HASH_LEN]),
@@ -177,7 +177,7 @@ pub enum Answer<'a> {
     Pong,
 }
 
-/// What a draft node can do.
+/// Abilities of a draft node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Texts at the same time, those that were asked for or fewer.
@@ -199,7 +199,7 @@ pub struct Draft<'a> {
     pub serial: u32,
     /// Ids of the draft that came before.
     pub at: u32,
-    /// What follows those: one id at least, and no more with those before than can be wanted.
+    /// Ids behind those: one at least, and together with `at` no more than are wanted.
     pub ids: Ids<'a>,
 }
 

@@ -1,4 +1,4 @@
-//! What a node says of its work on a batch.
+//! A node's figures of its work on a batch.
 //!
 //! ```text
 //! 0  u24  microseconds of computing
@@ -14,22 +14,22 @@ const UNKNOWN_DEGREES: u8 = u8::MAX;
 /// Says that the machine is slowed down.
 const SLOWED: u8 = 0x80;
 
-/// What a node says of its work on a batch.
+/// A node's figures of its work on a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkFigures {
     /// Microseconds of computing, [`WorkFigures::COMPUTE_MAX`] if it is more.
     pub compute_us: u32,
     /// How warm it is, if it knows.
     pub heat: Option<Heat>,
-    /// What the node has spent so far, if it knows, in hundredths of a joule; begins anew after
+    /// Energy that the node has spent so far, if it knows, in hundredths of a joule; wraps at
     /// [`WorkFigures::ENERGY_RANGE`].
     pub energy: Option<u32>,
 }
 
-/// What a node's machine says of itself.
+/// Readings of a node's machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineReading {
-    /// What it has spent so far.
+    /// Energy that it has spent so far.
     pub joules: Option<f64>,
     /// How warm it is.
     pub heat: Option<Heat>,

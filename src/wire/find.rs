@@ -10,7 +10,7 @@
 //! 32 [16] tag of what stands before it, and of the address that an answer comes from
 //! ```
 //!
-//! An answer is no longer than its question, so that nobody gains by asking in another's name.
+//! An answer is no longer than its question, so that a forged sender address gains nothing.
 
 use std::net::IpAddr;
 
@@ -27,7 +27,7 @@ const BODY_LEN: usize = 32;
 const ASK: u32 = u32::from_le_bytes(*b"LEPF");
 const ANSWER: u32 = u32::from_le_bytes(*b"LEPA");
 
-/// What tells a question from all others.
+/// Random bytes that distinguish a question from all others.
 pub type Nonce = [u8; 16];
 
 /// The broadcast that asks which boards wait.
@@ -40,8 +40,7 @@ pub fn asked(key: &Key, bytes: &[u8]) -> Option<Nonce> {
     parse(key, ASK, bytes, None).map(|(nonce, _)| nonce)
 }
 
-/// What `board` answers to the question with this nonce, from its address `from`: sent from another one, the answer
-/// is none.
+/// The answer of `board` to the question with this nonce, valid only if sent from its address `from`.
 pub fn answer(key: &Key, nonce: &Nonce, board: u64, from: IpAddr) -> [u8; FIND_LEN] {
     emit(key, ANSWER, nonce, (board, Some(from)))
 }

@@ -79,14 +79,14 @@ pub const NODES_MAX: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPF");
 
-/// What a frame is for.
+/// Purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The master begins an epoch; every node adds its line.
     Open,
     /// Rows of a batch.
     Activations,
-    /// What the master has to hear of a node or of the one before it.
+    /// A report to the master about a node or the one before it.
     Down,
     /// The master goes.
     Close,
@@ -94,7 +94,7 @@ pub enum Kind {
     Kv,
     /// All nodes before have sent theirs, or all nodes have.
     Moved,
-    /// What a place that is a team says of its boards.
+    /// A report about the boards of a place that is a team.
     Boards,
     /// Streams have other pages, before the batch that comes next.
     Pages,
@@ -114,7 +114,7 @@ pub enum Repr {
         /// The one whose streams go on with what nodes stored of them, if it is known that all of its batches
         /// have been round.
         from: Option<u32>,
-        /// What nodes have to be ready for.
+        /// Sizes that nodes have to be ready for.
         sizes: Sizes,
         /// Shares that are assigned.
         n_assigned: u16,
@@ -127,7 +127,7 @@ pub enum Repr {
     Down {
         /// The epoch.
         epoch: u32,
-        /// What happened.
+        /// The reason.
         reason: Reason,
     },
     /// The master goes.
@@ -149,7 +149,7 @@ pub enum Repr {
         /// Whether all nodes have, and what they sent is ahead of this.
         is_over: bool,
     },
-    /// What a place says of so many boards.
+    /// A report about so many boards of a place.
     Boards(u16),
     /// Streams have other pages.
     Pages {
@@ -307,7 +307,7 @@ impl<'a> Frame<'a> {
         lines.as_chunks::<LINE_LEN>().0.iter().map(parse_line)
     }
 
-    /// What BOARDS says.
+    /// The report in a BOARDS frame.
     pub fn boards(&self) -> Option<BoardsReport> {
         matches!(self.repr, Repr::Boards(_)).then(|| boards::parse(self.bytes, HEADER_LEN))
     }
@@ -376,7 +376,7 @@ impl Repr {
         }
     }
 
-    /// What it is for.
+    /// Purpose of the frame.
     pub fn kind(&self) -> Kind {
         match self {
             Repr::Open { .. } => Kind::Open,

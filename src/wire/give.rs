@@ -17,10 +17,11 @@
 //! 52 u16[16] their shares, zeros
 //! ```
 //!
-//! WANT comes first: all rows of these layers, or those that a team's node has. It is answered by an offer, or by `u32` 0 and a text that says why not. HASH is
-//! answered by the SHA-256 of a piece, PIECE by its bytes in messages of [`MESSAGE_MAX`], the last of which
-//! may be shorter. What is offered is a file of these layers ([`crate::format`]); pieces are its
-//! [`PIECE_BYTES`] one after the other, the last as long as there are bytes. Questions may be asked ahead.
+//! WANT comes first: all rows of these layers, or those that a team's node has. It is answered by an offer,
+//! or by `u32` 0 and a text with the reason. HASH is answered by the SHA-256 of a piece, PIECE by its bytes
+//! in messages of [`MESSAGE_MAX`], the last of which may be shorter. The offer is a file of these layers
+//! ([`crate::format`]); pieces are its [`PIECE_BYTES`] one after the other, the last as long as there are
+//! bytes. Questions may be asked ahead.
 
 use std::ops::Range;
 
@@ -47,7 +48,7 @@ pub const REASON_MAX: usize = 256;
 /// The rows that a node of a team has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// What each node computes in proportion to the others.
+    /// Share of each node in proportion to the others.
     pub shares: heapless::Vec<u16, NODES_MAX>,
     /// Which of them it is.
     pub own: u16,
@@ -75,7 +76,7 @@ impl Rows {
     }
 }
 
-/// What a board asks.
+/// A question of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// These layers, for a board of this name; all from the first on if `end` is 0.
@@ -86,7 +87,7 @@ pub enum Question {
         end: u32,
         /// Which rows of them; all if none are named.
         rows: Option<Rows>,
-        /// What the board is called.
+        /// Name of the board.
         name: Name,
     },
     /// The hash of a piece.
@@ -134,7 +135,7 @@ impl Question {
     }
 }
 
-/// What a board gives.
+/// A board's offer of layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The layers.
@@ -164,7 +165,7 @@ impl Offer {
     }
 }
 
-/// What WANT is answered by: an offer, or why there is none.
+/// The answer to WANT: an offer, or the reason why there is none.
 pub type Answer = Result<Offer, heapless::String<REASON_MAX>>;
 
 /// Reads it.

@@ -74,7 +74,7 @@ pub const REFUSE_TAGGED: usize = REFUSE_LEN - 16;
 pub type Nonce = [u8; 16];
 /// Proof that the sender has the key.
 pub type Tag = [u8; 16];
-/// What neighbours must agree on, and who a node is.
+/// A node's identity, and the settings that neighbours must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingInfo {
     /// Number of the rules that decide bits, see [`NUMERICS`].

@@ -58,7 +58,7 @@ pub struct FramePage {
     pub index: u32,
     /// Where its positions lie.
     pub to: FramePair,
-    /// What is copied there first.
+    /// Pair to copy there first.
     pub from: Option<FramePair>,
 }
 

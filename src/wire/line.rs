@@ -35,7 +35,7 @@ pub enum Status {
     Team,
 }
 
-/// What a node has of the streams of an earlier epoch that an OPEN goes on from.
+/// A node's KV of the streams of an earlier epoch that an OPEN goes on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// It does not say.
@@ -46,10 +46,10 @@ pub enum Streams {
     Kept,
 }
 
-/// What a node says of itself in an OPEN.
+/// A node's line in an OPEN: its name, machine and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLine {
-    /// What it is called.
+    /// Name of the node.
     pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
@@ -71,7 +71,7 @@ pub struct NodeLine {
     pub carrier: heapless::String<8>,
     /// Its answer.
     pub status: Status,
-    /// What it has of streams.
+    /// Its stored positions of streams.
     pub streams: Streams,
     /// Whether it keeps beginnings of prompts in files.
     pub keeps: bool,

@@ -1,4 +1,4 @@
-//! What nodes say to each other, as bytes: little-endian, and bounded before it is believed.
+//! Messages between nodes, as bytes: little-endian, and bounded before they are believed.
 //!
 //! - [`datagram`]: the 32-byte header that everything on a link carries.
 //! - [`hello`]: the handshake, and why it may be refused.

@@ -6,10 +6,9 @@
 //! <- e, ee         in WELCOME
 //! ```
 //!
-//! Each message is an ephemeral public key and a tag. What both ends come to share depends on both
-//! ephemeral secrets, which are forgotten: who records a link and steals the key later reads nothing.
-//! An end's ephemeral secret is given to it, so that one who remembers nothing between messages can
-//! make the same one again.
+//! Each message is an ephemeral public key and a tag. The shared secret depends on both ephemeral secrets,
+//! which are forgotten: an attacker who records a link and steals the key later reads nothing. An end's
+//! ephemeral secret is passed in, so that a stateless caller can derive the same one again.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Tag};
@@ -31,9 +30,9 @@ pub const MESSAGE_LEN: usize = POINT_BYTES + TAG_BYTES;
 
 /// Either message.
 pub type Message = [u8; MESSAGE_LEN];
-/// What an end's ephemeral key is made from: unpredictable bytes, used for one exchange.
+/// Source of an end's ephemeral key: unpredictable bytes, used for one exchange.
 pub type Ephemeral = [u8; 32];
-/// What both ends share after an exchange, and nobody else.
+/// Secret that only the two ends share after an exchange.
 pub type SharedSecret = [u8; 64];
 
 /// One end of an exchange.
@@ -43,7 +42,7 @@ pub struct End<'a> {
     pub key: &'a [u8; 32],
     /// This end's alone.
     pub ephemeral: &'a Ephemeral,
-    /// What both ends have seen.
+    /// Bytes that both ends have seen.
     pub prologue: &'a [u8],
 }
 
@@ -84,8 +83,8 @@ impl End<'_> {
         Some((message, shared(&mut state)))
     }
 
-    /// What the connector shares with who sent `answer`; `None` if that one has not the key, or answers
-    /// another greeting.
+    /// The secret shared with the sender of `answer`; `None` if the sender lacks the key, or answers another
+    /// greeting.
     pub fn finish(&self, answer: &Message) -> Option<SharedSecret> {
         let (mut state, _) = self.begin().ok()?;
         state.read_message(answer, &mut []).ok()?;
@@ -197,7 +196,7 @@ impl Dh for X25519 {
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let point = public.first_chunk().ok_or(Error::Dh)?;
         let shared = MontgomeryPoint(*point).mul_clamped(self.secret).to_bytes();
-        // A point of low order: whoever sent it knows the result without a secret.
+        // A point of low order: its sender knows the result without a secret.
         if shared == [0; POINT_BYTES] {
             return Err(Error::Dh);
         }

@@ -32,7 +32,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
 pub const VERSION: u32 = 7;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {
@@ -51,12 +51,12 @@ pub fn opening(purpose: Purpose) -> [u8; OPENING_LEN] {
     bytes
 }
 
-/// What an opening says.
+/// The fields of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The version that its sender speaks.
     pub version: u32,
-    /// What the connection is for; `None` for a purpose of another version.
+    /// Purpose of the connection; `None` for a purpose of another version.
     pub purpose: Option<Purpose>,
 }
 
@@ -75,7 +75,7 @@ impl Opening {
     }
 }
 
-/// What who asks at `to` sends before its greeting: the greeting's prologue.
+/// Bytes that the client sends to `to` before its greeting: the greeting's prologue.
 pub fn prologue(purpose: Purpose, to: SocketAddr) -> [u8; PROLOGUE_LEN] {
     let mut bytes = [0; PROLOGUE_LEN];
     bytes[..OPENING_LEN].copy_from_slice(&opening(purpose));

@@ -1,8 +1,8 @@
-//! What nodes say to the master in DOWN.
+//! Reasons that nodes give the master in DOWN.
 
 use super::WireError;
 
-/// What a node says to the master.
+/// A node's report to the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Nothing has been heard for a while of the node before it.

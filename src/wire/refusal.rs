@@ -147,7 +147,7 @@ impl Refusal {
         }
     }
 
-    /// Whether nobody needs the key to know it.
+    /// Whether it can be known without the key.
     pub fn is_keyless(&self) -> bool {
         matches!(
             self,
@@ -260,7 +260,7 @@ impl fmt::Display for Between<'_> {
     }
 }
 
-/// What is wrong with layers that should follow each other.
+/// The fault in layers that should follow each other, in words.
 fn fault(prev: &Range<u32>, next: &Range<u32>) -> &'static str {
     match prev.end.cmp(&next.start) {
         std::cmp::Ordering::Less => "leave a gap",

@@ -23,7 +23,7 @@ use super::noise::{End, Ephemeral, SharedSecret};
 #[derive(Clone)]
 pub struct Key {
     secret: [u8; KEY_BYTES],
-    /// What the key exchange knows of it.
+    /// The key as the key exchange uses it.
     exchanged: [u8; KEY_BYTES],
 }
 
@@ -47,14 +47,14 @@ impl Key {
     }
 }
 
-/// What seals and opens the payloads of one session.
+/// Keys that seal and open the payloads of one session.
 #[derive(Clone)]
 pub struct SessionKeys {
     proof: [u8; KEY_BYTES],
     before: Option<Generation>,
     now: Generation,
     next: Generation,
-    /// What the generation behind the next is made from.
+    /// Source of the generation after the next.
     chain: [u8; KEY_BYTES],
     /// Whether the neighbour has sealed something in this generation.
     is_followed: bool,
@@ -332,7 +332,7 @@ mod tests {
         for (i, a) in generations.iter().enumerate() {
             assert!(generations[i + 1..].iter().all(|b| a != b));
         }
-        // What opens leaves the payload as it was sealed, whatever was tried before.
+        // A failed attempt to open leaves the payload as it was sealed.
         let mut payload = generations[3];
         let mut late = keys(1);
         (0..3).for_each(|_| late.advance());

@@ -1,4 +1,4 @@
-//! What all nodes of a ring agree on, in an OPEN.
+//! Sizes that all nodes of a ring agree on, in an OPEN.
 
 use super::fields::{put, u16_at, u32_at};
 use super::{Dtype, KvType, WireError};

@@ -64,7 +64,7 @@ const ISA_MAX: usize = 16;
 /// Why a member refuses.
 pub type Text = heapless::String<TEXT_MAX>;
 
-/// What a lead asks a member to be ready for.
+/// A lead's request to a member to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// Longest context of a stream, in tokens.
@@ -89,7 +89,7 @@ pub struct Opening {
     pub shares: heapless::Vec<u16, NODES_MAX>,
     /// Index of the member that this goes to; the lead sets it.
     pub node: u16,
-    /// What the lead is called.
+    /// Name of the lead.
     pub lead: Name,
 }
 

@@ -85,7 +85,7 @@ const EMPTY: DatagramHeader = DatagramHeader {
     frame_bytes: 0,
 };
 
-/// What became of a chunk.
+/// Result of storing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deposit {
     /// It was missing.

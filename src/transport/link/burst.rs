@@ -122,7 +122,7 @@ pub enum OutgoingDatagram<'a> {
     Whole(&'a [u8]),
     /// Without its checksum, which is made as it is written. It lies where the kernel module sends from.
     Parts {
-        /// What goes before the payload.
+        /// Header in front of the payload.
         header: DatagramHeader,
         /// The chunk.
         payload: &'a [u8],

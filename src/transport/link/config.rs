@@ -1,4 +1,4 @@
-//! What the links of a node are made with.
+//! Settings of a node's links.
 
 use crate::transport::Micros;
 use crate::wire::hello::{Name, RingInfo};
@@ -7,16 +7,16 @@ use crate::wire::seal::{Key, derive};
 /// Most banks a link may have: the kernel's mapping has as many.
 pub const BANKS_MAX: usize = 64;
 
-/// What both ends of a node's links need.
+/// Settings for both links of a node.
 #[derive(Clone)]
 pub struct LinkConfig {
     /// This node.
     pub node: RingInfo,
     /// The ring's key, if it has one.
     pub key: Option<Key>,
-    /// What the previous node is called, if no other one may be that.
+    /// Name of the previous node, if no other one is accepted.
     pub prev: Option<Name>,
-    /// What the next node is called, if that is known: what is sent to it is of no use to others.
+    /// Name of the next node, if known: no other node can use the frames for it.
     pub next: Option<Name>,
     /// Tells a run of this node from all others: what comes back to the node that sent it is dropped.
     pub run: u64,
@@ -45,7 +45,7 @@ impl LinkConfig {
         self.seed = seed;
     }
 
-    /// The seed has been used: from the one that is here now nobody finds it again, nor what came of it.
+    /// Replaces the used seed by one from which neither the old seed nor its secrets can be derived.
     pub(in crate::transport) fn spend_seed(&mut self) {
         self.seed = derive(&self.seed, "LEAP spent seed", &[]);
     }

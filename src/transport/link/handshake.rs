@@ -1,10 +1,9 @@
 //! How a session begins.
 //!
-//! The listener answers a HELLO that it likes with a WELCOME and forgets it. Session number, nonce
-//! and ephemeral key of the WELCOME are derived from a secret, the sender's address and the HELLO; the
-//! CONFIRM repeats the HELLO, so that they can be derived again. A session that is taken changes
-//! the secret: no CONFIRM works twice, recorded ones are worth nothing, and nobody can make the
-//! session's keys again.
+//! The listener answers an acceptable HELLO with a WELCOME and forgets it. Session number, nonce and
+//! ephemeral key of the WELCOME are derived from a secret, the sender's address and the HELLO; the CONFIRM
+//! repeats the HELLO, so that they can be derived again. A session that is taken changes the secret: no
+//! CONFIRM works twice, recorded ones are worthless, and the session's keys cannot be derived again.
 
 use std::net::SocketAddr;
 
@@ -19,7 +18,7 @@ use crate::wire::hello::{
 use crate::wire::noise::{Ephemeral, MESSAGE_LEN, Message};
 use crate::wire::seal::{Key, SessionKeys, derive, is_equal};
 
-/// What both ends know of a session that they agreed on.
+/// Session parameters that both ends agreed on.
 pub(super) struct Agreed {
     pub(super) id: u64,
     pub(super) keys: Option<SessionKeys>,
@@ -109,9 +108,8 @@ pub(super) fn refuse(
     bytes
 }
 
-/// What a connector makes of a REFUSE that answers its `hello`, and whether who holds the key said
-/// so. `None` if it answers something else, or says without the key what only the key's holders can
-/// know.
+/// Checks a REFUSE that answers the connector's `hello`; true if it is proven with the key. `None` if it
+/// answers something else, or gives without proof a reason that only holders of the key can know.
 pub(super) fn accept_refuse(
     config: &LinkConfig,
     hello: &[u8; HELLO_LEN],
@@ -139,8 +137,8 @@ pub(super) struct Unfit {
     pub(super) is_proven: bool,
 }
 
-/// What a connector makes of the WELCOME that answers its `hello`: the session, and the CONFIRM
-/// that takes it. `None` if it answers something else.
+/// Checks a WELCOME that answers the connector's `hello`: returns the session, and the CONFIRM that takes it.
+/// `None` if it answers something else.
 pub(super) fn accept_welcome(
     config: &LinkConfig,
     (hello, ephemeral): (&[u8; HELLO_LEN], &Ephemeral),
@@ -197,7 +195,7 @@ pub(super) struct Offers {
     instance: u64,
 }
 
-/// What a listener makes of a HELLO.
+/// A listener's verdict on a HELLO.
 pub(super) enum Judged {
     /// It fits.
     Fits(Hello),
@@ -298,7 +296,7 @@ impl Offers {
         Some((session, bytes))
     }
 
-    /// The session that a CONFIRM takes, if it was offered and nobody took one since.
+    /// The session that a CONFIRM takes, if it was offered and none was taken since.
     pub(super) fn confirm(
         &self,
         config: &LinkConfig,

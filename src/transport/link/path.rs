@@ -1,8 +1,8 @@
 //! How long datagrams may be on the path to the next node.
 //!
-//! What is too long for it travels in pieces. A path that becomes shorter is found in two ways: the system
-//! knows, or long chunks are named as missing time and again while what is short arrives. Whether it takes
-//! longer datagrams again is asked now and then, by a ping of their length.
+//! Datagrams that are too long for the path travel in pieces. A path that becomes shorter is found in two
+//! ways: the system knows, or long chunks are reported missing time and again while short ones arrive. Now
+//! and then a ping of full length tests whether the path takes longer datagrams again.
 
 use std::net::SocketAddr;
 

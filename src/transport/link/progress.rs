@@ -1,4 +1,4 @@
-//! What becomes of a link, and what its node is told of that.
+//! States and events of a link.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use crate::wire::hello::{Name, Refusal};
 const EVENTS_MAX: usize = 16;
 /// Refusals that are remembered, so that they are told once.
 const TOLD_MAX: usize = 16;
-/// First and longest pause between two refusals that nobody proved, whatever they say: strangers
-/// find no end of reasons.
+/// First and longest pause between two notices of unproven refusals, whatever their reasons: strangers can
+/// invent any number of reasons.
 const TELL_US: (Micros, Micros) = (250_000, 64_000_000);
 
 /// How a link is.
@@ -29,7 +29,7 @@ pub enum LinkState {
     Refused(Refused),
 }
 
-/// What a link has done so far.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Smoothed round-trip time, 0 if unknown; the receiving side has the sender's.
@@ -52,7 +52,7 @@ pub struct LinkStats {
     pub dropped: u64,
 }
 
-/// What happened to a link.
+/// An event of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// The session is up: a new one, or one that was [`LinkEvent::Lost`], unharmed.
@@ -109,12 +109,12 @@ pub struct Refused {
     pub is_next: bool,
     /// Whether the other one refuses; else this node does.
     pub by_peer: bool,
-    /// What the other one calls itself; empty if it did not say.
+    /// Name that the peer gave itself; empty if it gave none.
     pub name: Name,
     /// Where it is.
     pub from: SocketAddr,
-    /// Whether it proved to hold the key, for this very attempt. What greets a node proves nothing of
-    /// the sort: a HELLO may be a recorded one.
+    /// Whether it proved to hold the key, for this very attempt. A HELLO alone proves nothing of the sort: it
+    /// may be a recorded one.
     pub is_proven: bool,
 }
 

@@ -134,7 +134,7 @@ impl LinkIn {
         self.progress.events.pop_front()
     }
 
-    /// What the link has done so far.
+    /// Counters of the link.
     pub fn stats(&self) -> LinkStats {
         let srtt_us = self.session.as_ref().map_or(0, |session| session.srtt_us);
         LinkStats { srtt_us, ..self.stats }
@@ -165,8 +165,8 @@ impl LinkIn {
         }
     }
 
-    /// What this node sends next to the same node says that all frames it has released came: these need no
-    /// acknowledgement.
+    /// Declares that this node's next frame to the same node acknowledges all frames it has released, which
+    /// then need no other acknowledgement.
     pub fn imply_released(&mut self) {
         let now = self.serviced_at;
         if let Some(session) = &mut self.session {
@@ -225,9 +225,9 @@ impl LinkIn {
         self.config.prev = Some(name);
     }
 
-    // What arrives
+    // Incoming datagrams
 
-    /// Takes a datagram of a kind that goes forward. What is not DATA is proven.
+    /// Takes a datagram of a kind that goes forward. All kinds but DATA have been proven.
     pub(super) fn on_datagram(
         &mut self,
         now: Micros,
@@ -544,7 +544,7 @@ impl LinkIn {
         true
     }
 
-    // What goes out
+    // Outgoing datagrams
 
     /// Sends what is due.
     pub(super) fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {

@@ -152,7 +152,7 @@ impl LinkOut {
         self.progress.events.pop_front()
     }
 
-    /// What the link has done so far.
+    /// Counters of the link.
     pub fn stats(&self) -> LinkStats {
         let rtt = self.session.as_ref().map_or(Rtt::default(), |session| session.rtt);
         let datagram_bytes = match self.mode {
@@ -233,7 +233,7 @@ impl LinkOut {
         self.banks.iter().map(Bank::bytes).sum()
     }
 
-    /// Nobody waits for room until it is asked for again.
+    /// Forgets that the caller waits for room, until it asks again.
     pub(super) fn begin_turn(&mut self) {
         self.wants_room = false;
     }
@@ -284,7 +284,7 @@ impl LinkOut {
         self.attempt = Attempt { hello, ephemeral, resume, at, sent_at, pause, counter };
     }
 
-    // What arrives
+    // Incoming datagrams
 
     /// Takes a datagram of a kind that goes back.
     pub(super) fn on_datagram(
@@ -497,7 +497,7 @@ impl LinkOut {
         self.session.as_ref().is_none_or(|s| now.saturating_sub(s.heard_at) > SILENCE_US)
     }
 
-    // What goes out
+    // Outgoing datagrams
 
     /// Sends what is due.
     pub(super) fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {
@@ -574,7 +574,7 @@ impl LinkOut {
             Micros::MAX => session.heard_at + SILENCE_US + 1,
             _ => Micros::MAX,
         };
-        // Nobody says when the network has read a bank.
+        // The network does not report when it has read a bank.
         let is_read = self.wants_room && self.free_bank().is_some_and(|bank| !bank.ask_idle());
         let bank = if is_read { self.serviced_at + READ_US } else { Micros::MAX };
         handshake.min(lost).min(silence).min(bank).min(session.deadline())

@@ -1,4 +1,4 @@
-//! What a link sends through, and the control datagrams of its sessions.
+//! The sending side of a link, and the control datagrams of its sessions.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What a connection has received, and what it has yet to send, in records.
+//! A connection's received records, and those still to be sent.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ const GREETING_MAX: usize = 512;
 /// Room for records of other kinds behind a frame that waits.
 const CONTROL_ROOM: usize = 4096;
 
-/// What a connection has received: `start..end` of the memory.
+/// Received bytes of a connection: `start..end` of the memory.
 pub(super) struct TcpInput {
     pub(super) stream: Arc<TcpStream>,
     pub(super) peer: SocketAddr,
@@ -27,7 +27,7 @@ pub(super) struct TcpInput {
     pub(super) is_offered: bool,
 }
 
-/// What a connection has yet to send: `start..end` of the memory.
+/// Bytes of a connection still to be sent: `start..end` of the memory.
 pub(super) struct TcpOutput {
     pub(super) stream: Arc<TcpStream>,
     pub(super) peer: SocketAddr,
@@ -102,13 +102,13 @@ fn is_later(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// What reading from a connection led to.
+/// Outcome of reading from a connection.
 pub(super) enum ReadOutcome {
     /// This many bytes.
     Bytes(usize),
     /// The connection is at its end, or says what it must not.
     Over,
-    /// Nobody listens there.
+    /// The port is closed.
     Refused,
 }
 

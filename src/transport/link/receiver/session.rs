@@ -25,7 +25,7 @@ const CHUNKS_US: (Micros, Micros) = (100, 2_000);
 /// Frames `first..next` are delivered and not released, `next..` are coming.
 pub(super) struct InSession {
     pub(super) agreed: Agreed,
-    /// What the kernel module knows of it.
+    /// State of the session in the kernel module.
     pub(super) followed: Followed,
     pub(super) n_banks: u32,
     /// The `reorder_us` of [`super::super::config::LinkConfig`].
@@ -53,7 +53,7 @@ pub(super) struct InSession {
     chunks_us: Micros,
 }
 
-/// What the kernel module knows of a session.
+/// State of a session in the kernel module.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Followed {
     /// Nothing.

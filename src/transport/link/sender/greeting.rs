@@ -1,4 +1,4 @@
-//! What opens a session: the HELLO that is repeated, and the CONFIRM of a WELCOME.
+//! Opens a session: the HELLO that is repeated, and the CONFIRM of a WELCOME.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) const CONFIRM_US: Micros = 50_000;
 /// The HELLO that is being repeated.
 pub(super) struct Attempt {
     pub(super) hello: [u8; HELLO_LEN],
-    /// What its share of the key exchange is made from.
+    /// Secret of its share of the key exchange.
     pub(super) ephemeral: Ephemeral,
     pub(super) resume: u64,
     pub(super) at: Micros,

@@ -59,7 +59,7 @@ pub(super) struct KeyAge {
     end_at: Micros,
 }
 
-/// What is known of a frame on the way.
+/// State of a frame in flight.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SentFrame {
     /// When it was sent first.

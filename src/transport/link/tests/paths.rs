@@ -74,8 +74,8 @@ fn nobody_moves_a_neighbour_but_itself() {
         let session = next.session().unwrap();
         assert!(next.reserve().is_some());
         next.commit(3_000);
-        // What the two sent each other, what a stranger makes of it, and what he makes of the
-        // session's number.
+        // Datagrams of the two nodes, forgeries of them by a stranger, and some with only the session's
+        // number.
         let newer = |datagram: &Vec<u8>| {
             let mut forged = datagram.clone();
             forged[18] = 1;

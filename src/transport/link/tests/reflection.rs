@@ -1,5 +1,5 @@
-//! What a stranger without the key carries elsewhere: back to its sender, to another node, to the other half of a node,
-//! or into a later run.
+//! Replays by a stranger without the key: to the sender, to another node, to the other half of a node, or
+//! into a later run.
 
 use super::*;
 use crate::wire::seal::Randomness;

@@ -1,8 +1,8 @@
-//! What strangers send: forged, recorded and repeated.
+//! Datagrams of strangers: forged, recorded and repeated.
 
 use super::*;
 
-/// What strangers say to a node that waits for its ring: what it greets with is theirs to read.
+/// Datagrams of strangers to a node that waits for its ring, whose greeting they can read.
 fn strange_words(hello: &[u8]) -> Vec<Vec<u8>> {
     let greeting = |config: LinkConfig| {
         let mut wire = Recorder::default();
@@ -93,7 +93,7 @@ fn nothing_that_strangers_say_to_a_waiting_node_is_final() {
     }
 }
 
-/// A datagram that nobody honest sends.
+/// A datagram that no honest node sends.
 fn hostile(dice: &mut Dice, recorded: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = match recorded.len() {
         0 => Vec::new(),
@@ -275,7 +275,7 @@ fn no_single_forged_datagram_ends_a_link_without_a_key() {
     for (kind, payload) in [
         (DatagramKind::Pong, answer(0)),
         (DatagramKind::Ack, answer(3)),
-        // What was never received, if it is believed.
+        // An acknowledgement of frames that were never received would free them if it were believed.
         (DatagramKind::Ack, answer(5)),
         (DatagramKind::Ping, ping.to_vec()),
     ] {
