@@ -7,7 +7,7 @@ use super::http::Request;
 /// Where a request's line goes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AccessLog {
-    /// Takes a line; `None` if nobody wants them.
+    /// Takes a line; `None` if there is no log.
     pub(crate) write: Option<fn(&str)>,
     /// Whether what was asked is in it.
     pub(crate) with_prompts: bool,

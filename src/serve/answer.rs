@@ -35,7 +35,7 @@ pub(super) trait Protocol {
     fn end(&mut self, index: usize, outcome: &Outcome) -> String;
     /// Last event of a stream.
     fn finish(&mut self) -> String;
-    /// What a stream says while there is nothing to tell: a comment, which readers of events pass over.
+    /// Keeps a silent stream alive with a comment, which readers of events skip.
     fn waiting(&self) -> String {
         ": waiting\n\n".to_owned()
     }
@@ -92,7 +92,7 @@ pub(super) fn deliver<P: Protocol>(
     }
 }
 
-/// What is new of the answers, as soon as something is. The client is looked after meanwhile.
+/// Waits for the next pieces of the answers, and watches the client meanwhile.
 fn wait(
     ticket: &mut Ticket,
     look_after: &mut dyn FnMut() -> io::Result<()>,

@@ -1,4 +1,4 @@
-//! What is wrong with a request, in the words of the protocols.
+//! Errors of a request, in the words of the protocols.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What the fuzz targets call: a server whose model always says the same, and its grammars.
+//! Entry points of the fuzz targets: a server whose model always writes the same text, and its grammars.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

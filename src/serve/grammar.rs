@@ -95,7 +95,7 @@ impl Grammars {
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let read = || {
             let mut matcher = Matcher::new(self.factory.create_parser(grammar));
-            // What is wrong is told here rather than in the middle of an answer.
+            // Errors are reported here rather than in the middle of an answer.
             matcher.compute_mask().map(|_| matcher).map_err(|e| cause(&e.to_string()))
         };
         let matcher = thread::scope(|scope| {
@@ -320,7 +320,7 @@ impl TokenFilter for GrammarFilter {
 mod tests {
     use super::*;
 
-    /// What follows the sign in a text that comes in pieces of `step` bytes.
+    /// The text after the sign, in a text that comes in pieces of `step` bytes.
     fn behind(mut sign: Sign, text: &str, step: usize) -> Option<String> {
         let mut pieces = text.as_bytes().chunks(step);
         let mut rest = pieces.find_map(|piece| sign.push(0, Some(piece)))?;

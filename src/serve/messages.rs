@@ -149,7 +149,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// What came of the call of that id, or of the first one that nothing has come of; `place` is the
+    /// Adds the result of the call with that id, or of the first call without a result; `place` is the
     /// message's fields, and which of them is the id.
     pub(super) fn result(
         &mut self,

@@ -1,9 +1,9 @@
 //! Answers programs over HTTP, in OpenAI's and Ollama's words.
 //!
-//! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which
-//! reads requests ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers
-//! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on what else is
-//! in its batch, a client gets what `leap run` gives alone, whoever else is there.
+//! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which reads
+//! requests ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers
+//! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on the rest of its
+//! batch, a client gets the text that `leap run` gives alone, with any number of other clients.
 
 mod access;
 mod answer;

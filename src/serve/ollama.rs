@@ -177,8 +177,8 @@ impl Form {
     }
 }
 
-/// What a request without a prompt is answered: it loads the model, which is there already, or wants it out of
-/// memory at once, which is up to who runs the server.
+/// The reply to a request without a prompt: it loads the model, which is there already, or wants it out of
+/// memory at once, which only the server's operator can do.
 fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply, ApiError> {
     service.check_model(fields, "model")?;
     let is_zero = match fields.get("keep_alive") {

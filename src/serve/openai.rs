@@ -227,7 +227,7 @@ fn prompts<'v>(fields: &Fields<'v>) -> Result<Vec<Prompt<'v>>, ApiError> {
     }
 }
 
-/// What call `at` of answer `index` is called: nine letters and digits, which Mistral's models want.
+/// Id of call `at` of answer `index`: nine letters and digits, the form that Mistral's models want.
 pub(super) fn call_id(answer: &str, index: usize, at: usize) -> String {
     let mut hasher = DefaultHasher::new();
     (answer, index, at).hash(&mut hasher);

@@ -117,7 +117,7 @@ fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, 
     reader.conversation.end("input", true)
 }
 
-/// Reads items. What the model said and the calls that follow it are one message.
+/// Reads items. A text of the model and the calls that follow it are one message.
 struct Reader {
     conversation: Conversation,
     knows_tools: bool,

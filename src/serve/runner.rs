@@ -21,13 +21,13 @@ const IDLE_LOOK: Duration = Duration::from_millis(200);
 /// How often the figures of a ring's nodes are told.
 const NODES_PERIOD: Duration = Duration::from_millis(500);
 
-/// What an engine alone asks between layers: whether all that it computes is for nobody.
+/// Checked by an engine alone between layers: true if no client wants any of its answers.
 fn is_abandoned() -> bool {
     IS_ABANDONED.load(Ordering::Relaxed) || is_over()
 }
 
-/// What an engine with a ring asks while it waits. That nobody wants an answer any more is seen when its
-/// next token is there: what was begun on other boards is not worth interrupting.
+/// Checked by an engine with a ring while it waits. A client that left is noticed when its next token is
+/// there: work begun on other boards is not worth interrupting.
 fn is_over() -> bool {
     notify::alive();
     ending::is_over()
@@ -82,8 +82,8 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Runs until a signal asks for the end. What runs then has some time to end by itself ([`ending`]);
-    /// what comes then is given up at once. `visit` is called between two steps.
+    /// Runs until a signal asks for the end. Answers under way then have some time to end ([`ending`]); new
+    /// requests are given up at once. `visit` is called between two steps.
     ///
     /// # Errors
     /// If the engine cannot go on.
@@ -117,7 +117,7 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Boards were given up: waits for them for as long as it takes. Whoever asks meanwhile hears why.
+    /// Waits for lost boards for as long as it takes. Requests meanwhile are refused with the reason.
     fn wait_for_boards(&mut self, error: &StepError) -> Result<(), StepError> {
         log::warn!("{error}; waits for its boards");
         self.given_up.set(Some(error.to_string()));
@@ -234,7 +234,7 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// When all answers have ended, nobody holds a page.
+    /// Logs the pages; after the last answer, a page in use is a leak.
     fn count_pages(&self) {
         let PageFigures { n_pages, n_used, n_idle, hits, .. } = self.engine.page_figures();
         log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");

@@ -1,4 +1,4 @@
-//! What a client's schema is read as: which keys objects have, and what of it cannot be followed.
+//! A client's schema as it is read: the keys that objects have, and the parts that cannot be followed.
 
 use std::collections::HashSet;
 
@@ -25,8 +25,8 @@ const TRIES_MAX: usize = 100;
 /// A schema's rules for an object's keys.
 type Keywords = Map<String, Value>;
 
-/// Reads objects whose keys are named as having no others, unless `additionalProperties` says what others may
-/// be, as llama.cpp does: a small model goes on inventing keys until it is cut. Formats that nobody knows are left out.
+/// Reads objects whose keys are named as having no others, unless `additionalProperties` allows others, as
+/// llama.cpp does: a small model goes on inventing keys until it is cut. Unknown formats are left out.
 pub(super) fn closed(mut schema: Value) -> Value {
     let root = schema.clone();
     let mut closer = Closer { root: &root, parts: HashSet::new(), n_added: 0 };
@@ -117,7 +117,7 @@ impl<'s> Closer<'s> {
     /// Names all keys in one place, and allows no others.
     fn close_object(&mut self, node: &mut Keywords) {
         let mut names = Names::default();
-        // What the parts say is looked up in the schema as it was.
+        // Parts are looked up in the schema before the change.
         let before = node.clone();
         if self.collect(&before, &mut names).is_none() || !names.are_named {
             return;

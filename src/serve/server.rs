@@ -200,7 +200,7 @@ impl Server {
     ) -> (Option<u16>, bool) {
         let is_ollama = request.path.starts_with("/api/");
         let sent = match self.admit(connection, request) {
-            // What everybody gets keeps nobody's place.
+            // An open request takes no place in the queue.
             Ok(()) if is_open(request) || self.lobby.begin_work(id) => {
                 self.route(connection, request)
             }
@@ -275,7 +275,7 @@ impl Server {
         Ok(Sent::Reply(reply))
     }
 
-    /// Refuses what needs boards that are lost: nobody knows for how long.
+    /// Refuses requests while boards are lost, since the wait is unknown.
     fn check_boards(&self) -> Result<(), ApiError> {
         match (self.lost)().or_else(|| self.given_up.why()) {
             Some(why) => Err(ApiError::new(503, format!("there is no answer for now: {why}"))),

@@ -1,4 +1,4 @@
-//! What all requests share: the model's words, and how a request becomes jobs.
+//! Shared by all requests: the model's words, and how a request becomes jobs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -152,8 +152,8 @@ impl Service {
         Speech { words: self.words(), joins_system }
     }
 
-    /// What the field `messages` of a request holds. An assistant's last one is gone on with, unless
-    /// `continue_final_message` says otherwise.
+    /// The messages in the field `messages` of a request. A last message of the assistant is continued,
+    /// unless `continue_final_message` says otherwise.
     pub(super) fn messages(&self, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
         let goes_on = fields.flag("continue_final_message")?;
         let begins = fields.flag("add_generation_prompt")?;
@@ -232,14 +232,14 @@ impl Service {
         ApiError::field("tools", problem)
     }
 
-    /// What the checkpoint's template says where nobody gives instructions.
+    /// Instructions of the checkpoint's template, for requests that give none.
     fn default_instructions(&self) -> Option<&str> {
         let is_own = self.tokenizer.chat_template() == self.chat_template;
         self.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
     }
 
-    /// What keeps a text in the form that is asked for: whether it begins with thoughts, and the ids
-    /// that end it, are `ending`.
+    /// The filter that keeps a text in the form that is asked for: whether it begins with thoughts, and the
+    /// ids that end it, are `ending`.
     fn filter(
         &self,
         wish: &Wish,
@@ -270,7 +270,8 @@ impl Service {
         Ok(Some(Box::new(filter)))
     }
 
-    /// What keeps a text in the form of a schema; if that cannot be, which part of it, and why.
+    /// The filter that keeps a text in the form of a schema; if there is none, the part of the schema that it
+    /// fails at, and why.
     fn form(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
         let grammars = self.grammars()?;
         grammars.schema(schema, stop_ids).map_err(|cause| {

@@ -1,4 +1,4 @@
-//! What a request says of its answer, beside what the answer is to.
+//! A request's settings for its answer.
 
 use serde_json::{Value, json};
 

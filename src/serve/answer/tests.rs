@@ -70,7 +70,7 @@ fn job() -> (Ticket, Arc<Seat>, Receiver<Command>) {
     (ticket, seat, commands)
 }
 
-/// What `work` comes to, unless it takes too long.
+/// Sends the result of `work`, unless it takes too long.
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(work()));
@@ -102,7 +102,7 @@ fn streamed_by<P: Protocol + Send + 'static>(
     })
 }
 
-/// The first line of JSON that a stream of `protocol` sends while nobody has answered anything.
+/// The first line of JSON that a stream of `protocol` sends before there is an answer.
 pub(in crate::serve) fn first_line_while_waiting(
     protocol: impl Protocol + Send + 'static,
 ) -> String {
@@ -123,7 +123,7 @@ fn a_stream_begins_when_it_is_accepted_speaks_while_it_waits_and_tells_of_a_fail
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let (ticket, seat, _commands) = job();
     let sent = streamed(connection(Socket::Unix(socket), Duration::ZERO), ticket);
-    // Nobody has answered anything yet.
+    // There is no answer yet.
     let head = read_until(&mut client, "begun;");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert_eq!(read_until(&mut client, "\n\n"), ": waiting\n\n");

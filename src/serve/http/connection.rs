@@ -46,7 +46,7 @@ pub(in crate::serve) struct Connection {
     read: Vec<u8>,
     /// The part of the budget that the request's body has.
     reserved: Reserved,
-    /// What the page that the request comes from is told, once it is known that it may ask.
+    /// Headers for the page that the request comes from, once it is known that it may ask.
     allowed: String,
     /// Whether the answer has begun with [`VERSION`] already.
     has_begun: bool,

@@ -16,7 +16,8 @@ pub(super) use socket::Socket;
 
 use std::fmt;
 
-/// Why a request cannot be read. The connection ends with it, as nobody knows where the next one begins.
+/// The reason why a request cannot be read. The connection ends with it, as the start of the next request is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HttpError {
     pub(super) status: u16,

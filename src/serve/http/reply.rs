@@ -1,4 +1,4 @@
-//! What is sent back.
+//! Replies.
 
 use std::borrow::Cow;
 use std::io;
@@ -59,8 +59,8 @@ impl Streaming<'_> {
         }
     }
 
-    /// Looks after a client that waits. It hears `word` when nothing was sent for a while, so that nobody on the way
-    /// takes the connection for dead, and once when it sends no more: if it is gone, that is how one learns of it.
+    /// Looks after a client that waits. `word` is sent when nothing else was for a while, so that no proxy
+    /// takes the connection for dead, and once when the client sends no more: if it is gone, this send fails.
     ///
     /// # Errors
     /// If the client went away, or does not read.

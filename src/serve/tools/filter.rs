@@ -45,7 +45,7 @@ enum Place {
     After,
 }
 
-/// Finds calls. What may be the start of one is held back.
+/// Finds calls. Text that may be the start of one is held back.
 #[derive(Clone)]
 pub(in crate::serve) struct CallFilter {
     marks: &'static Marks,
@@ -129,7 +129,7 @@ impl CallFilter {
             }
             Err(Lack::Other) => {
                 *text += &std::mem::take(&mut self.doubtful);
-                // What looked like a sign is text, and is not looked at again.
+                // Text that only looked like a sign is text, and is not looked at again.
                 self.is_plain = true;
                 true
             }
@@ -288,7 +288,7 @@ fn open_len(text: &str, sign: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// What is found in a text, however it is cut in two.
+    /// Checks what is found in a text, however it is cut in two.
     fn check(words: Words, whole: &str, wanted: &[(&str, &str)], text: &str) {
         for cut in (0..=whole.len()).filter(|&at| whole.is_char_boundary(at)) {
             let (mut filter, mut rest, mut calls) =
@@ -318,7 +318,7 @@ mod tests {
         check(Words::Llama3, &format!("x{call}"), &[], &format!("x{call}"));
         let calls = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"ä\": {}}}, {\"name\": \"g\", \"arguments\": {}}]";
         check(Words::Mistral, calls, &[("f", "{\"ä\": {}}"), ("g", "{}")], "");
-        // What is cut short is told as far as it came.
+        // A call that is cut short is reported as far as it came.
         let cut = "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a";
         check(Words::Mistral, cut, &[("f", "{\"a")], "");
         check(Words::Mistral, "[TOOL_CALLS] [{\"na", &[], "[TOOL_CALLS] [{\"na");

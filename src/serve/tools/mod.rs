@@ -126,10 +126,10 @@ impl Tools {
         turns.insert(at, (ChatRole::Tools, definitions));
     }
 
-    /// What calls have to look like in a text that `stop_ids` end. In thoughts, with which it may
-    /// begin, there are none. With `form` a text without calls is JSON of that schema.
+    /// The grammar of calls in a text that `stop_ids` end. In thoughts, with which it may begin, there are
+    /// none. With `form` a text without calls is JSON of that schema.
     ///
-    /// What of a tool's parameters cannot be followed is left free where the model calls tools as it likes.
+    /// Parts of a tool's parameters that cannot be followed are left free, if the model need not call a tool.
     ///
     /// # Errors
     /// If it has to call one, and a tool's parameters are no schema that can be followed.
@@ -238,7 +238,7 @@ impl Tools {
     }
 }
 
-/// What `tool_choice` says, unless it names a tool: a word, or an object of such a type.
+/// The word in `tool_choice`, or the type of its object, unless it names a tool.
 fn choice_word(choice: &Value) -> Option<&str> {
     let word = match choice {
         Value::Object(fields) => fields.get("type")?,

@@ -112,7 +112,7 @@ impl Words {
         self.marks().is_token
     }
 
-    /// What the model is told of its tools; Hermes's stands behind the instructions.
+    /// The description of the tools for the model; Hermes's stands behind the instructions.
     pub(super) fn definitions(self, tools: &[Value]) -> String {
         match self {
             Words::Hermes => {
