@@ -238,7 +238,7 @@ impl Bench {
         table.best(&best)
     }
 
-    /// What says how much power is taken, and how much that is before anything is measured.
+    /// The power meter, and the power before anything is measured.
     fn meter(&self) -> Result<Option<(Arc<Meter>, f64)>, Failure> {
         if !self.energy {
             return match self.power_cmd.is_some() || self.watts.is_some() {
@@ -302,7 +302,7 @@ impl Bench {
         Ok(Some(Arc::new(model)))
     }
 
-    /// What is measured, and what is too long for the model's context.
+    /// Measurements to make, and those that are too long for the model's context.
     fn workload(&self, header: &Header) -> (Vec<What>, Vec<What>) {
         let depths = || self.depth.0.iter().copied();
         let prompts = self.prompt.0.iter().map(|&len| What::Prefill(len));
@@ -346,7 +346,7 @@ impl Bench {
         let cache = if self.shape.is_some() { Cache::Auto } else { self.cache.clone() };
         let place = WeightsPlace { model: self.model.clone(), cache, huge: self.huge };
         weights::prepare(engine, &place, Words::Progress)?;
-        // What is measured is not what goes on beside it.
+        // Background work of the preparation must not disturb the measurement.
         engine.await_huge_pages();
         Ok(())
     }

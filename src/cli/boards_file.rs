@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Failure;
 use crate::format::text_without_mark;
 
-/// What the lines of a file of boards have.
+/// Columns in the lines of a file of boards.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lines {
     /// Layers: it is a ring file.

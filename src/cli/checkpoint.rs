@@ -69,7 +69,7 @@ impl CheckpointPath {
         format!("leap export {} {option} {}", quoted(Path::new(&out)), quoted(self.path()))
     }
 
-    /// What a model made of it may be called: the name of the file or folder without its end.
+    /// A name for a model made of it: the name of the file or folder without its end.
     pub(super) fn name(&self) -> String {
         let name = match self {
             CheckpointPath::Gguf(path) => path.file_stem().map(ToOwned::to_owned),
@@ -165,7 +165,7 @@ impl GgufFolder {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.retain(|path| path.extension().is_some_and(|end| end == "gguf") && path.is_file());
-        // What lets a model see, or was measured for quantising it, is none.
+        // Vision parts and calibration data are no models.
         let is_beside = |name: &str| name.contains("mmproj") || name.contains("imatrix");
         paths.retain(|path| !name_of(path).starts_with('.') && !is_beside(&name_of(path)));
         paths.sort();

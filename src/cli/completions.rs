@@ -33,7 +33,7 @@ impl Completions {
     }
 }
 
-/// What makes `shell` complete these commands.
+/// The script that makes `shell` complete these commands.
 fn script(shell: Shell, commands: &[CommandInfoWithArgs]) -> String {
     match shell {
         Shell::Bash => bash::script(commands),

@@ -95,7 +95,7 @@ pub(super) fn failure(error: ExportError) -> Failure {
     }
 }
 
-/// What `leap run` makes of a checkpoint.
+/// The conversion that `leap run` makes of a checkpoint.
 #[derive(Clone, Copy)]
 struct Conversion {
     /// Version of the model file.
@@ -107,7 +107,7 @@ struct Conversion {
     is_quiet: bool,
 }
 
-/// What a command wants that takes checkpoints for models.
+/// Requirements of a command that takes checkpoints for models.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// Version of the model file, if one is asked for.
@@ -204,9 +204,9 @@ fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
 struct Kept {
     model: PathBuf,
     tokenizer: PathBuf,
-    /// What the names of all files begin with that were made of the checkpoint at this path.
+    /// Start of the names of all files that were made of the checkpoint at this path.
     prefix: String,
-    /// What follows the prefix as long as the checkpoint does not change.
+    /// Rest of the names; it stays the same as long as the checkpoint does.
     state: String,
 }
 
@@ -231,7 +231,7 @@ impl Kept {
         Ok(Kept { tokenizer: model.with_extension("tokenizer.bin"), model, prefix, state })
     }
 
-    /// Converts the checkpoint. What an earlier state of it became is removed.
+    /// Converts the checkpoint, and removes the files made of its earlier states.
     fn make(&self, checkpoint: &CheckpointPath, wanted: Conversion) -> Result<(), Failure> {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());

@@ -16,9 +16,9 @@ use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 
-/// What guesses.
+/// Source of drafts.
 pub(super) enum Draft {
-    /// What has been said before.
+    /// N-grams of the text so far.
     Ngrams,
     /// N-grams, and the smaller model in this file.
     Model(PathBuf),
@@ -26,7 +26,7 @@ pub(super) enum Draft {
     Off,
 }
 
-/// What else a smaller model runs with: as the larger one.
+/// Settings that a smaller model shares with the larger one.
 pub(super) struct Beside<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     pub(super) threads: Option<usize>,

@@ -9,10 +9,10 @@ use crate::format::printable;
 use crate::sys::memory::is_shortage;
 use crate::sys::signal;
 
-/// What a shell adds to the number of the signal that ended a program.
+/// A shell reports a program that a signal ended as this plus the signal's number.
 const SIGNAL_BASE: u8 = 128;
 
-/// Longer messages hold what nobody reads.
+/// Longer messages are cut.
 const MESSAGE_CHARS: usize = 2000;
 
 /// A failure, by the exit code it leads to.
@@ -56,7 +56,7 @@ impl Failure {
         Failure::Runtime(chain(error))
     }
 
-    /// What went wrong, if a signal did not end the work.
+    /// Description of the failure, unless a signal ended the work.
     pub(super) fn message(&self) -> Option<&str> {
         match self {
             Failure::Interrupted => None,
@@ -80,7 +80,7 @@ impl Failure {
         };
         let end = message.char_indices().nth(MESSAGE_CHARS).map_or(message.len(), |(end, _)| end);
         let message = printable(&message[..end]);
-        // A closed stderr leaves nobody to tell.
+        // With stderr closed the message is lost.
         let _ = writeln!(std::io::stderr(), "leap: {message}");
         ExitCode::from(code)
     }

@@ -1,4 +1,4 @@
-//! What `--help` shows, from the same table that options are parsed by.
+//! The text of `--help`, from the table that options are parsed by.
 
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind, Optionality, PositionalInfo};
 
@@ -13,7 +13,7 @@ const COLUMN: usize = 26;
 /// Where they begin that are a line each, behind longer names.
 const COLUMN_OF_GROUPS: usize = 36;
 
-/// What commands end with, in the words of docs/run.md.
+/// Last lines of commands' help, in the words of docs/run.md.
 pub(super) const EXIT_CODES: &str = "0 done, 1 failed at run time, 2 bad usage, 3 bad input file, \
      4 ring lost; 129, 130 or 143: SIGHUP, SIGINT or SIGTERM cut something short";
 
@@ -87,7 +87,7 @@ fn brief_entry(out: &mut String, name: &str, brief: &str) {
     out.push_str(&format!("  {name:width$}{brief}\n", width = COLUMN_OF_GROUPS - 2));
 }
 
-/// What older options have become, and which variables stand for options.
+/// Successors of older options, and variables that stand for options.
 pub(super) fn older() -> String {
     let mut text = String::from("Options of earlier versions, which work as they did:\n");
     for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
@@ -137,7 +137,7 @@ pub(super) fn typed(commands: &[CommandInfoWithArgs]) -> Vec<(Command, &CommandI
     typed
 }
 
-/// What the command by this name is for.
+/// Purpose of the command by this name.
 pub(super) fn about(command: Command, info: &CommandInfoWithArgs) -> &'static str {
     match command.role {
         None => info.description,
@@ -146,7 +146,7 @@ pub(super) fn about(command: Command, info: &CommandInfoWithArgs) -> &'static st
     }
 }
 
-/// What the command by this name takes. `leap run` shows the options of all roles.
+/// Options of the command by this name. `leap run` shows the options of all roles.
 pub(super) fn flags(
     command: Command,
     info: &CommandInfoWithArgs,
@@ -301,7 +301,7 @@ mod tests {
             let Some(info) = commands.iter().find(|info| info.name == name) else { continue };
             for (long, _) in groups::of(name, role).iter().flat_map(|group| group.options) {
                 let is_known = info.flags.iter().any(|flag| flag.long == *long);
-                // What converts checkpoints, and what prints for programs, is not in every build and command.
+                // Options of the converter and of programs' output are not in every build and command.
                 assert!(is_known || ["--version", "--json"].contains(long), "{name} {long}");
             }
         }

@@ -128,7 +128,7 @@ impl Info {
     }
 }
 
-/// What becomes of a text before it is cut or merged.
+/// Steps applied to a text before it is cut or merged.
 fn normaliser(file: &TokenizerFile) -> String {
     let flags = &file.flags;
     let steps = [
@@ -140,7 +140,7 @@ fn normaliser(file: &TokenizerFile) -> String {
     named(&steps)
 }
 
-/// What stands for a missing system text.
+/// Stand-in for a missing system text.
 fn default_system(file: &TokenizerFile) -> &str {
     let texts = &file.chat_texts.thinking;
     texts.default.as_deref().map_or("none", |text| if text.is_empty() { "empty" } else { text })
@@ -250,7 +250,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
     ]
 }
 
-/// What layers compute that Llama's do not.
+/// Operations of the layers that Llama's lack.
 fn features(header: &Header) -> String {
     let features = &header.features;
     let activation = match features.activation {

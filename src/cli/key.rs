@@ -14,8 +14,8 @@ const FILE_BYTES_MAX: usize = 2 * KEY_BYTES + 2;
 /// Fewer different bytes than random ones ever have: less than one key in 10^14 has so few.
 const DISTINCT_MIN: usize = 16;
 
-/// The key in the file at `path`: 32 random bytes, or as many as 64 hexadecimal digits, which
-/// nobody else should be able to read.
+/// Reads the key in the file at `path`: 32 random bytes, or 64 hexadecimal digits. Warns if other users can
+/// read the file.
 pub(super) fn read(path: &Path) -> Result<Key, Failure> {
     let shown = path.display();
     let fail = |e| Failure::unreadable(path, &e);

@@ -23,7 +23,7 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // A closed stderr leaves nobody to tell.
+            // With stderr closed the message is lost.
             let _ = writeln!(std::io::stderr(), "{}", line(record));
         }
     }
@@ -31,7 +31,7 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// What others sent may be in it, and ends up on a terminal.
+/// The record in one printable line: it may contain text of strangers, and ends up on a terminal.
 fn line(record: &Record<'_>) -> String {
     let message = record.args().to_string();
     format!("{:<5} [{}] {}", record.level(), record.target(), printable(&message))

@@ -115,11 +115,11 @@ impl AnyCommand {
     }
 }
 
-/// What is said of a mapped file whose bytes are gone.
+/// Message about a mapped file whose bytes are gone.
 const UNREADABLE_FILE: &str =
     "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
 
-/// What is said when the system refuses memory that nothing can go on without.
+/// Message for the moment in which the system refuses memory that nothing can go on without.
 pub const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \
      --batch or --streams needs less\n";
 
@@ -197,7 +197,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
     }
 }
 
-/// What commands there are, and their options.
+/// All commands with their options.
 fn commands() -> Vec<CommandInfoWithArgs> {
     Leap::get_args_info().commands.into_iter().map(|command| command.command).collect()
 }

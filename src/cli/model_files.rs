@@ -16,7 +16,7 @@ use crate::tokenizer::Tokenizer;
 pub(super) struct Loaded {
     pub(super) model: Arc<Model>,
     pub(super) tokenizer: Tokenizer,
-    /// What to call the model.
+    /// Name of the model.
     pub(super) name: String,
 }
 

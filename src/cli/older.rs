@@ -4,7 +4,7 @@
 /// An option that is not in the help of its command.
 pub(super) struct Older {
     pub(super) option: &'static str,
-    /// What takes its place.
+    /// Its successor.
     pub(super) instead: &'static str,
 }
 
@@ -29,7 +29,7 @@ pub(super) const PLACES: &[Older] = &[
 pub(super) struct Setting {
     pub(super) option: &'static str,
     pub(super) variable: &'static str,
-    /// What it sets, in a few words.
+    /// Its meaning in a few words.
     pub(super) brief: &'static str,
     /// An option that says it in another way, or with which it has no meaning: where that is given, the variable does
     /// not count.
@@ -87,7 +87,7 @@ pub(super) fn is_older(command: &str, option: &str) -> bool {
     matches!(command, "run" | "serve") && (is_place || is_setting)
 }
 
-/// What is said of `--team` where it names a file, which is no option of its own.
+/// Successor of `--team` with a file, which is no option of its own.
 pub(super) const TEAM_FILE: Older = older("--team FILE", "--boards FILE, whose lines have shares");
 
 /// How a file of boards is written.

@@ -38,7 +38,7 @@ pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
     })
 }
 
-/// What a plan makes best.
+/// Parses the objective of a plan.
 pub(super) fn objective(value: &str) -> Result<Objective, String> {
     match value {
         "latency" => Ok(Objective::Latency),

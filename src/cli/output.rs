@@ -1,4 +1,4 @@
-//! What users are told, on stdout and stderr.
+//! Messages to users, on stdout and stderr.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::format::printable;
 /// Tells the user something on stderr that is not part of the text.
 pub(super) fn note(text: &str) {
     let lines: Vec<String> = text.split('\n').map(printable).collect();
-    // A closed stderr leaves nobody to tell.
+    // With stderr closed the lines are lost.
     let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 

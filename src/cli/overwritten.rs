@@ -1,5 +1,5 @@
-//! A model file into which somebody writes while it is used. Its weights are mapped: what is computed from then on may be
-//! wrong, and nobody would know why.
+//! Detects changes to a model file in use. Its weights are mapped: results after a change may be wrong, and
+//! nothing else would show it.
 
 use std::path::Path;
 use std::thread;
@@ -34,6 +34,6 @@ pub(super) fn watch(path: Option<&Path>, model: &Model) {
             }
         }
     };
-    // Without a thread nobody looks.
+    // If the thread cannot start, changes go unnoticed.
     let _ = thread::Builder::new().name("leap-model".to_owned()).spawn(look);
 }

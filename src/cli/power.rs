@@ -7,7 +7,7 @@ use super::{Failure, warn};
 use crate::sys::power::{Meter, PowerSource, Sensor, WATTS_MAX};
 use crate::sys::tree::Tree;
 
-/// What somebody says that the machine takes.
+/// The machine's power as stated by the user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StatedWatts {
     pub(super) idle: f64,

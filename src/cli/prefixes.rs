@@ -16,8 +16,8 @@ pub(super) fn check(folder: Option<&Path>, size: Option<u64>) -> Result<(), Fail
     }
 }
 
-/// Has an engine keep prefixes in `folder`, if there is one. One that cannot be used keeps nobody from being answered,
-/// unless it never could be one.
+/// Has an engine keep prefixes in `folder`, if there is one. A folder that fails for now does not keep the
+/// engine from answering; one that can never work is an error.
 pub(super) fn keep(
     engine: &mut Engine,
     folder: Option<&Path>,

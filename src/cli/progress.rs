@@ -1,5 +1,5 @@
-//! Tells how far long work is: in a bar on a terminal, with rate and time left, elsewhere in a line
-//! at its start. What quick work has done is said when it is done, if at all.
+//! Progress of long work: a bar with rate and time left on a terminal, a line at its start elsewhere. Quick
+//! work is reported when it is done, if at all.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Some work, until it is dropped.
 pub(super) struct ProgressLine {
-    /// What it does: "packing weights".
+    /// The work in words: "packing weights".
     what: &'static str,
     pace: Pace,
     is_quiet: bool,
@@ -108,7 +108,7 @@ struct Pace {
     told: Option<Instant>,
 }
 
-/// What to say of a step.
+/// The message due at a step.
 #[derive(Debug, PartialEq, Eq)]
 enum ProgressStep {
     Quiet,

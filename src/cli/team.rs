@@ -37,12 +37,13 @@ pub(super) struct TeamBoard<'a> {
     flags: &'a RingFlags,
     nodes: Vec<TeamNode>,
     own: usize,
-    /// What the team has of the model, where it is a place of a ring; else all.
+    /// The team's part of the model, for a place of a ring; `None` for all of it.
     share: Option<Share>,
 }
 
 impl<'a> TeamBoard<'a> {
-    /// What the team file at `path` says if there is one, else the ring file: `None` if this board is in no team.
+    /// The board by the team file at `path` if there is one, else by the ring file: `None` if this board is
+    /// in no team.
     pub(super) fn find(
         flags: &'a RingFlags,
         path: Option<&Path>,
@@ -50,7 +51,7 @@ impl<'a> TeamBoard<'a> {
         path.map_or_else(|| TeamBoard::of_ring(flags), |path| TeamBoard::new(flags, path).map(Some))
     }
 
-    /// What the flags and the team file at `path` say.
+    /// The board by the flags and the team file at `path`.
     fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let nodes = TeamNode::parse_all(text_without_mark(&text));
@@ -83,7 +84,7 @@ impl<'a> TeamBoard<'a> {
         Ok(TeamBoard { flags, nodes, own, share: None })
     }
 
-    /// What the flags and their ring file say, if this board's place in that is a team.
+    /// The board by the flags and their ring file, if this board's place in that is a team.
     fn of_ring(flags: &'a RingFlags) -> Result<Option<TeamBoard<'a>>, Failure> {
         let Some(file) = &flags.file else { return Ok(None) };
         let topology = file.read()?;
@@ -137,7 +138,7 @@ impl<'a> TeamBoard<'a> {
         weights::prepare_part(engine, &WeightsPlace { huge, ..place.clone() }, part, words)
     }
 
-    /// What this node says of itself to others that it has links with.
+    /// This node's identity and settings, for nodes that it has links with.
     fn info(&self, model: &Model) -> Result<RingInfo, Failure> {
         let header = model.header();
         let whole = 0..header.n_layers as u32;
@@ -190,7 +191,7 @@ impl<'a> TeamBoard<'a> {
         Mesh::new(endpoints).map_err(|e| Failure::runtime(&e))
     }
 
-    /// What opens the links of other teams that this lead is to have, of which `hear` hears.
+    /// Opens the links of further teams of this lead; `hear` hears which boards they wait for.
     fn links<H>(&self, info: RingInfo, hear: H) -> Links
     where
         H: Fn(&[Awaited]) + Clone + Send + 'static,
@@ -211,7 +212,7 @@ impl<'a> TeamBoard<'a> {
                     Ok(None) => Mesh::alone(),
                     Err(e) => return Err(words(&e)),
                 };
-                // Nobody waits for boards of the team before.
+                // Boards of the team before are no longer awaited.
                 hear(&[]);
                 Ok(mesh)
             };
@@ -458,12 +459,12 @@ fn teller<H: Fn(&[Awaited]) + Send>(
     }
 }
 
-/// What went wrong, in words.
+/// The failure in words.
 fn words(failure: &Failure) -> String {
     failure.message().unwrap_or_default().to_owned()
 }
 
-/// What happened, by the nodes' names.
+/// The event in words, with the nodes' names.
 fn text(names: &[String], notice: &TeamNotice) -> String {
     let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
     match notice {

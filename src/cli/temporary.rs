@@ -1,7 +1,7 @@
 //! A folder for files of this process alone, removed when it ends.
 //!
-//! A process that is killed leaves its folder behind. The next one that makes a folder removes those whose lock
-//! nobody holds.
+//! A process that is killed leaves its folder behind. The next process that makes a folder removes all
+//! folders without a locked lock.
 
 use std::env;
 use std::fs::{self, DirBuilder, File};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-/// What the names of all such folders begin with.
+/// Prefix of the names of all such folders.
 const PREFIX: &str = "leap-once-";
 
 /// The folder of this process, and the lock that says that it is in use.
@@ -55,7 +55,7 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// Whether `path` is a folder of this user's that nobody has locked.
+/// Whether `path` is a folder of this user's without a lock held.
 fn is_abandoned(path: &Path) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     let is_own = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == found.uid());

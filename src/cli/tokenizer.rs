@@ -122,7 +122,7 @@ impl Tokenizer {
                 .answer(&tokenizer, today, line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
             match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
-                // Nobody reads on, so there is nothing more to do.
+                // The reader has gone, so there is nothing more to do.
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 Err(e) => return Err(Failure::Runtime(format!("cannot write to stdout: {e}"))),
                 Ok(()) => {}

@@ -33,7 +33,7 @@ pub(super) fn huge(value: &str) -> Result<Huge, String> {
 /// How much the user wants to know of the weights' preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Words {
-    /// What came of it, and how far it is if it takes long.
+    /// The result, and the progress if it takes long.
     All,
     /// How far it is.
     Progress,

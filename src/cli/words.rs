@@ -9,17 +9,17 @@ use super::boards_file::{self, Lines};
 use super::older::SETTINGS;
 use super::run::{Role, roles};
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The version of the program.
     Version,
-    /// What the program can do.
+    /// Help for the program.
     Help,
-    /// What one command can do: what is wanted most, or all of it.
+    /// Help for one command: its main options, or all of them.
     HelpOf(Command),
     AllOf(Command),
-    /// What older options have become.
+    /// Successors of older options.
     Older,
     /// The manual page, for packages of the program and for systems without one.
     #[cfg(feature = "manual")]
@@ -109,12 +109,12 @@ struct Line {
     has_model: bool,
     /// Whether the lines of the file of boards have layers.
     layers: bool,
-    /// Who is the master, as a file of boards says that calls the others.
+    /// Name of the master, in a file of boards that calls the others.
     master: Option<String>,
 }
 
-/// Tells options from values. What follows an option that takes a value is that value, whatever
-/// it looks like.
+/// Tells options from values. The word after an option that takes a value is its value, whatever it looks
+/// like.
 fn options(
     command: Command,
     info: &CommandInfoWithArgs,

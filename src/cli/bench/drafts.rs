@@ -1,5 +1,5 @@
-//! What drafts cost, and what they bring: passes of few rows of a stream, after each of which a token is
-//! chosen, and texts written with drafts that are as often right as they should be.
+//! Cost and gain of drafts: passes of few rows of a stream, after each of which a token is chosen, and texts
+//! written with drafts that are as often right as they should be.
 
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ pub(super) fn ctx_len(depth: usize) -> usize {
     depth.max(1).saturating_add(WRITTEN)
 }
 
-/// What passes of few rows take.
+/// Cost of passes of few rows.
 pub(super) struct RowsFigure {
     /// The context before them.
     pub(super) depth: usize,
@@ -39,7 +39,7 @@ pub(super) struct RowsFigure {
     pub(super) seconds: [f64; ROWS_MAX],
 }
 
-/// What drafts bring that cost nothing to make.
+/// Gain of drafts that cost nothing to make.
 pub(super) struct DraftsFigure {
     /// The context before the text.
     pub(super) depth: usize,

@@ -1,4 +1,4 @@
-//! What tokens cost in energy, beside what the machine takes without work.
+//! Energy of tokens, beyond the power of the machine without work.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const IDLE_PERIOD: Duration = Duration::from_millis(100);
 /// Tokens between two looks at the meter, if there is room for them.
 const STRETCH: usize = 256;
 
-/// What is spent at a context of so many tokens.
+/// Energy at a context of so many tokens.
 pub(super) struct EnergyFigure {
     pub(super) depth: usize,
     pub(super) tokens: usize,

@@ -1,4 +1,4 @@
-//! What the machine can do: reading memory, and multiplying int8 values.
+//! Limits of the machine: reading memory, and multiplying int8 values.
 
 use std::hint::black_box;
 use std::time::Instant;

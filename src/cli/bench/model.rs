@@ -35,14 +35,14 @@ pub(super) struct ModelFigure {
     pub(super) bytes_per_s: f64,
     /// Multiplications and additions of the projections per second.
     pub(super) ops_per_s: f64,
-    /// What the machine did in turn with it.
+    /// Limits of the machine, measured in turn with it.
     pub(super) limits: MachineLimits,
     /// Time of a pass of few rows, over one row's pass or as many rows of a long prompt, whichever
     /// is longer.
     pub(super) of_rows_bound: Option<f64>,
 }
 
-/// What is measured.
+/// A measurement of the model.
 #[derive(Clone, Copy)]
 pub(super) enum What {
     /// Tokens one by one after a context of that many.

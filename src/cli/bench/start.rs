@@ -12,7 +12,7 @@ use crate::sys::{file, memory};
 /// Warm starts; the best counts, as others are slowed by something else.
 const RUNS: usize = 3;
 
-/// What was measured, with a prompt of one token.
+/// Figures of a start with a prompt of one token.
 pub(super) struct StartFigures {
     /// With the model and its packed weights on the disk only.
     pub(super) cold_ms: f64,
@@ -60,7 +60,7 @@ pub(super) fn measure(
     }
     let cold = start()?.0;
     let warm = (0..RUNS).map(|_| Ok(start()?.0)).collect::<Result<Vec<StartFigures>, Failure>>()?;
-    // What earlier starts freed the allocator may still hold.
+    // The allocator may still hold memory of earlier starts.
     let starts = [&first, &cold].into_iter().chain(&warm);
     let anonymous_bytes = starts.map(|start| start.anonymous_bytes).min().unwrap_or(0);
     let best = warm.into_iter().min_by(|a, b| a.warm_ms.total_cmp(&b.warm_ms)).unwrap_or(first);

@@ -15,7 +15,7 @@ pub(super) struct SweepFigure {
     pub(super) energy: EnergyFigure,
 }
 
-/// What is tried.
+/// Settings to try.
 pub(super) struct Sweep<'a> {
     pub(super) threads: &'a [usize],
     /// Cores that so many threads run on.
@@ -69,7 +69,7 @@ fn steps(clocks: Option<&Clocks>) -> Vec<Option<u64>> {
     clocks.map_or(vec![None], |clocks| clocks.steps().iter().rev().copied().map(Some).collect())
 }
 
-/// What cores can be set to; `None` where it is up to threads alone.
+/// Clocks that the cores can be set to; `None` if only the number of threads can change.
 fn clocks(cpus: &[usize]) -> Result<Option<Clocks>, Failure> {
     let Some(clocks) = Clocks::find(&power::board()?, cpus) else {
         note("the system offers no choice of clocks: threads alone are tried");

@@ -47,7 +47,7 @@ impl BenchTable {
         ))
     }
 
-    /// What a carrier between two nodes did.
+    /// Adds the figures of a carrier between two nodes.
     pub(super) fn link(&mut self, figures: &link::LinkFigures) -> Result<(), Failure> {
         figures.notices.iter().for_each(|notice| note(notice));
         if self.is_json {
@@ -94,7 +94,8 @@ impl BenchTable {
         }
     }
 
-    /// What `leap plan` wants to know of them, in its words: latency is that of a team's short gathers, there and back.
+    /// Adds the figures that a board's line for `leap plan` needs, in its words: latency is that of a team's
+    /// short gathers, there and back.
     pub(super) fn links_of_a_board(&mut self, links: &[link::LinkFigures]) -> Result<(), Failure> {
         let words = |carrier: &str| {
             let link = links.iter().find(|link| link.carrier.starts_with(carrier))?;
@@ -106,7 +107,7 @@ impl BenchTable {
         print(&format!("for leap plan: rtt={rtt:.1} wire={wire:.0}{kernel}\n"))
     }
 
-    /// What the machine can do with `threads` threads.
+    /// Adds the machine's limits with `threads` threads.
     pub(super) fn machine(
         &mut self,
         kernels: &Kernels,
@@ -228,7 +229,7 @@ impl BenchTable {
         ))
     }
 
-    /// What tokens cost.
+    /// Adds the energy of tokens.
     pub(super) fn energy(&mut self, threads: usize, figure: &EnergyFigure) -> Result<(), Failure> {
         let (whole, added) = (figure.joules_per_token(), figure.added_joules_per_token());
         if self.is_json {
@@ -247,7 +248,7 @@ impl BenchTable {
         ))
     }
 
-    /// What tokens cost with so many threads at such a clock.
+    /// Adds the energy of tokens with so many threads at such a clock.
     pub(super) fn sweep(&mut self, figure: &SweepFigure) -> Result<(), Failure> {
         if self.is_json {
             return print(&self.with_part(sweep_object("sweep", figure)).finish());
@@ -293,7 +294,7 @@ impl BenchTable {
         }
     }
 
-    /// What part of a model was measured, in words.
+    /// The measured part of a model, in words.
     fn part(&self) -> String {
         self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"))
     }

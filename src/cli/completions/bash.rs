@@ -56,7 +56,7 @@ pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     text + END
 }
 
-/// What follows each option that takes a value: one of some words, or a file.
+/// Words that may follow each option that takes a value: one of a list, or a file.
 fn values(text: &mut String, flags: &[&FlagInfo<'_>]) {
     let mut free = Vec::new();
     for flag in flags.iter().filter(|flag| takes_value(flag)) {

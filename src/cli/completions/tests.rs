@@ -7,7 +7,7 @@ use super::super::{Leap, commands};
 use super::values::choices;
 use super::*;
 
-/// What a shell says of `input`; `None` where it is not installed.
+/// Output of a shell with `input`; `None` if it is not installed.
 fn told(shell: &str, args: &[&str], input: &str) -> Option<String> {
     let path = std::env::temp_dir().join(format!(
         "leap-completions-{}-{shell}-{:?}",
@@ -84,7 +84,7 @@ fn choices_are_understood() {
     assert_eq!(choices("--transport", carriers), ["auto", "kernel", "udp", "tcp"]);
 }
 
-/// What bash makes of the last word of `line`, one completion a line.
+/// Completions by bash of the last word of `line`, one a line.
 fn completed(line: &[&str]) -> Vec<String> {
     let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
     let script = format!(

@@ -1,4 +1,4 @@
-//! What may stand where on a command line, for all shells.
+//! Values at each place of a command line, for all shells.
 
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 

@@ -1,4 +1,4 @@
-//! What was found, and how it is shown.
+//! Findings, and how they are shown.
 
 use crate::cli::json_object::JsonObject;
 
@@ -26,7 +26,7 @@ impl FindingState {
 /// One thing about this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// What it is about: a word or two.
+    /// Subject of the finding: a word or two.
     pub(super) what: &'static str,
     pub(super) state: FindingState,
     pub(super) text: String,

@@ -1,4 +1,4 @@
-//! What links to other boards need: the kernel module, a port, a network device, buffers.
+//! Needs of links to other boards: the kernel module, a port, a network device, buffers.
 
 use std::io;
 
@@ -208,7 +208,7 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// What only the device's driver knows.
+/// Findings that only the device's driver knows.
 fn driver(tree: &Tree, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     // Sockets copy in any case.

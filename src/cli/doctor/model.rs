@@ -58,7 +58,7 @@ pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     Finding::bad("memory", text, smaller(header, weights, ctx_len, free))
 }
 
-/// What a token needs of a mixture.
+/// Weights that a token of a mixture uses.
 fn active(model: &Model) -> String {
     match model.header().features.experts {
         Some(experts) => {
@@ -69,7 +69,7 @@ fn active(model: &Model) -> String {
     }
 }
 
-/// What to change so that the model fits into `free` bytes.
+/// Changes by which the model fits into `free` bytes.
 fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     let fits = |ctx: &usize| {
         let buffers = buffer_bytes(header, *ctx, None).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What says how much power the machine takes, and whether heat slows it down.
+//! Sensors of power, and of heat that slows the machine down.
 
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 /// How long power is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What figures of energy come from.
+/// Source of the figures of energy.
 pub(super) fn sensor(tree: &Tree) -> Finding {
     if let Some(sensor) = Sensor::find(tree) {
         let name = sensor.name().to_owned();

@@ -1,4 +1,4 @@
-//! What `leap serve` needs: an address of its own, and keys that nobody else can read.
+//! Needs of `leap serve`: an address of its own, and keys that no other user can read.
 
 use std::fs;
 use std::io;

@@ -9,7 +9,7 @@ use crate::cli::Failure;
 pub(super) struct Report {
     /// Cases or windows.
     pub n_parts: usize,
-    /// What a part is, for people: "case" or "window".
+    /// Unit that the text is cut into, for people: "case" or "window".
     pub part: &'static str,
     /// Positions that count.
     pub n_positions: usize,
@@ -108,7 +108,7 @@ impl Report {
     /// The figures as a table, or as a JSON object in one line.
     pub(super) fn render(&self, as_json: bool) -> String {
         if as_json {
-            // What is not known, or no number, is left out.
+            // Figures that are unknown or no number are left out.
             let known = self.figures().into_iter().filter(|(_, value)| !value.is_null());
             let object: Map<String, Value> =
                 known.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -117,7 +117,7 @@ impl Report {
         self.rows().iter().map(|(name, text)| format!("{name:<22}{text}\n")).collect()
     }
 
-    /// What is known, in words, in the order in which people compare models.
+    /// The known figures in words, in the order in which people compare models.
     fn rows(&self) -> Vec<(&'static str, String)> {
         let [median_kl, p99_kl] = self.kl.percentiles([50, 99]);
         let plain = |figure: f64| format!("{figure:.6}");
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(spread.percentiles([50, 99]), [None, None]);
         (1..=200).rev().for_each(|n| spread.add(f64::from(n)));
         assert_eq!(spread.percentiles([0, 50, 99, 100]), [1.0, 100.0, 198.0, 200.0].map(Some));
-        // What is not a number is worse than any, whatever its sign.
+        // NaN counts as worse than any number, whatever its sign.
         spread.add(-f64::NAN);
         assert!(spread.percentiles([100])[0].is_some_and(f64::is_nan));
         assert_eq!(spread.percentiles([0]), [Some(1.0)]);

@@ -24,8 +24,8 @@ const WINDOW: usize = 512;
 /// Most tokens of a text that are read: more gains little, and takes memory.
 const TOKENS_MAX: usize = 32 * WINDOW;
 
-/// What `--calibrate default` reads: prose of a few languages, code, lists and conversations, written
-/// for this purpose and put into the public domain.
+/// The text of `--calibrate default`: prose of a few languages, code, lists and conversations, written for
+/// this purpose and put into the public domain.
 static TEXT: &str = include_str!("text.txt");
 
 /// A text to calibrate with.
@@ -51,8 +51,8 @@ impl Text {
         }
     }
 
-    /// The text in windows, each after a BOS if the model has one. What is left at the end and fills
-    /// none counts only if it is a quarter of one.
+    /// The text in windows, each after a BOS if the model has one. The rest at the end counts if it fills a
+    /// quarter of a window.
     fn windows(&self, header: &Header, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, Failure> {
         let window = WINDOW.min(header.max_seq_len);
         let bos = header.bos.as_slice();

@@ -1,4 +1,4 @@
-//! What is said of a plan.
+//! Text of a plan.
 
 use std::fmt::Write;
 
@@ -59,7 +59,7 @@ fn unused<'t>(task: &'t Task<'_>, parts: &[Part]) -> impl Iterator<Item = &'t Bo
     boards.filter(move |board| !used.contains(&&*board.name))
 }
 
-/// What bounds the ring, and what other fleets would give.
+/// The bottleneck of the ring, and the results of other fleets.
 pub(super) fn explain(
     task: &Task<'_>,
     parts: &[Part],

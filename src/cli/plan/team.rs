@@ -1,4 +1,4 @@
-//! What is said of a team's plan.
+//! Text of a team's plan.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::cli::json_object::JsonObject;
 use crate::fleet::team_plan::TeamPlan;
 use crate::ring::plan::team::TeamFigures;
 
-/// What a token takes.
+/// Time of a token and its parts.
 pub(super) fn words(plan: &TeamPlan<'_>) -> String {
     let TeamFigures { weights_s, gathers_s, latency_s, is_by_kernel } = plan.figures();
     let links = if *is_by_kernel { ", over the kernel module" } else { "" };

@@ -112,7 +112,7 @@ fn caller(flags: &RingFlags) -> Result<Caller, Failure> {
     Ok(Caller { key: key::read(key)?, events: events(flags) })
 }
 
-/// What this board can do, and takes if that counts.
+/// Figures of this board, with its power if that counts.
 fn measured(
     flags: &RingFlags,
     measured_by: (&Options, Option<&Meter>),
@@ -124,8 +124,8 @@ fn measured(
     Ok(own)
 }
 
-/// What this board can do with the threads that `options` ask for, and what it takes, by its meter or as somebody says.
-/// What `folder` keeps of it is not measured again.
+/// Figures of this board with the threads that `options` ask for, and its power, measured by its meter or
+/// stated by the user. Figures that `folder` keeps are not measured again.
 pub(super) fn own(
     flags: &RingFlags,
     (options, meter): (&Options, Option<&Meter>),

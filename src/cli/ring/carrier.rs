@@ -15,7 +15,7 @@ use crate::wire::Dtype;
 /// How often the name of this board is looked up until it has an address.
 const NAME_EVERY: Duration = Duration::from_millis(500);
 
-/// What datagrams or streams go through.
+/// The way of frames: the kernel module, datagrams or streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum CarrierKind {
     Auto,
@@ -44,8 +44,7 @@ pub(in crate::cli) fn wire(value: &str) -> Result<Dtype, String> {
     }
 }
 
-/// Opens the links. If this board has a name that nobody knows yet, as may be when boards start, waits
-/// for that.
+/// Opens the links. If the name of this board has no address yet, as may be when boards start, waits for one.
 pub(in crate::cli) fn open(
     carrier: CarrierKind,
     options: &CarrierOptions,

@@ -64,7 +64,7 @@ impl Ring {
         }
     }
 
-    /// What the master is asked.
+    /// The request to the master.
     fn request(&self) -> Result<String, Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         let is = |action: &str| self.action == action;

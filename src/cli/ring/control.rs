@@ -1,4 +1,4 @@
-//! What a running master answers to `leap ring`.
+//! A running master's answers to `leap ring`.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::wire::frame::NodeLine;
 /// How many times as good a split has to be for the layers to move.
 const WORTH_IT: f64 = 1.02;
 
-/// A master that can be asked, and looks after its ring by itself. Who ends it removes its socket.
+/// A master that can be asked, and looks after its ring by itself. Dropping it removes its socket.
 pub(in crate::cli) struct Control {
     desk: Arc<Desk>,
     _file: Option<SocketFile>,
@@ -59,7 +59,7 @@ impl Control {
         Ok((Control::new(desk, file), changes))
     }
 
-    /// What it knows.
+    /// State that the answers are made from.
     pub(super) fn desk(&self) -> Arc<Desk> {
         Arc::clone(&self.desk)
     }
@@ -134,7 +134,7 @@ struct Answers {
     moves: Arc<Moves>,
     /// The places that are teams.
     teams: Vec<PlaceTeam>,
-    /// What the ring is divided for, if nobody says otherwise.
+    /// Objective of the ring, unless a request names another.
     objective: Objective,
 }
 

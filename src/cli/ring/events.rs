@@ -1,4 +1,4 @@
-//! What the user is told of boards that are called.
+//! Messages about boards that are called.
 
 use std::ops::Range;
 
@@ -63,7 +63,7 @@ fn is_warning(event: &Event<'_>) -> bool {
     )
 }
 
-/// What happened, in one line. Plans have tables instead.
+/// The event in one line. Plans have tables instead.
 fn words(event: &Event<'_>) -> String {
     match event {
         Event::Divided { .. } | Event::Shared { .. } => String::new(),
@@ -98,7 +98,7 @@ fn words(event: &Event<'_>) -> String {
     }
 }
 
-/// What happened to the parts of boards.
+/// A change of boards' parts, in one line.
 fn moved(event: &Event<'_>) -> String {
     match event {
         Event::Gone { name, idle, shape } => {

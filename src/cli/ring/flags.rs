@@ -1,4 +1,4 @@
-//! What a command's options say of a ring.
+//! A ring by a command's options.
 
 use std::fmt;
 use std::fs;
@@ -43,7 +43,7 @@ impl RingFile {
         Topology::parse(text_without_mark(text)).map_err(|e| self.is_bad(&e))
     }
 
-    /// What is wrong with it.
+    /// Error about the file.
     pub(super) fn is_bad(&self, what: &dyn fmt::Display) -> Failure {
         Failure::Input(format!("{self}: {what}"))
     }
@@ -97,7 +97,7 @@ pub(in crate::cli) fn rebalance_after(value: &str) -> Result<RebalanceAfter, Str
     }
 }
 
-/// What is said of a ring, by a command's options.
+/// Options of a command that concern the ring.
 #[derive(Clone)]
 pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) is_master: bool,
@@ -140,7 +140,7 @@ pub(in crate::cli) struct RingFlags {
     pub(in crate::cli) control: ControlPlace,
     /// How long a board may be away, or another split be better, before layers move by themselves; `None` for ever.
     pub(in crate::cli) rebalance_after: Option<Duration>,
-    /// What this machine takes, if somebody says so.
+    /// The machine's power, if the user states it.
     pub(in crate::cli) watts: Option<StatedWatts>,
     /// The boards that were called.
     pub(in crate::cli) fleet: Option<Fleet>,
@@ -153,7 +153,7 @@ impl RingFlags {
         matches!(self.file, Some(RingFile::Told(_)))
     }
 
-    /// What `value` means: with --boards there is a time unless somebody names another.
+    /// The time after which layers move: with --boards there is one unless `value` says otherwise.
     pub(in crate::cli) fn rebalance(
         value: Option<RebalanceAfter>,
         has_boards: bool,

@@ -43,7 +43,7 @@ pub(in crate::cli) struct Waiting {
     orders: Arc<Orders>,
 }
 
-/// What masters told.
+/// Orders of masters.
 struct Orders {
     name: String,
     key: Key,
@@ -155,7 +155,7 @@ fn listen(flags: &RingFlags, port: u16, board: Board, key: Key) -> Result<Socket
 }
 
 impl Waiting {
-    /// What to do next, as flags of a worker; `None` if the user ends it.
+    /// The next order, as flags of a worker; `None` if the user ends it.
     pub(in crate::cli) fn next(&self, flags: &RingFlags) -> Option<RingFlags> {
         loop {
             let begun = self.orders.begin();
@@ -176,7 +176,7 @@ impl Waiting {
         }
     }
 
-    /// What was begun has failed: it is begun again when a master says so.
+    /// Reports that the order failed: it is begun again when a master says so.
     pub(in crate::cli) fn fail(&self, why: &Failure) {
         let why = why.message().unwrap_or_default();
         warn(&format!("{why}; waiting for a master"));

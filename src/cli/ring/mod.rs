@@ -65,7 +65,7 @@ pub(super) struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    /// What the flags say, for a model with this header.
+    /// The board by its flags, for a model with this header.
     pub(super) fn new(flags: &'a RingFlags, header: &Header) -> Result<Board<'a>, Failure> {
         let (place, members, n_nodes) = match &flags.file {
             Some(file) => {
@@ -110,7 +110,7 @@ impl<'a> Board<'a> {
         self.place.threads.map(|threads| options::useful_threads(threads.into()))
     }
 
-    /// What the board is called.
+    /// Name of the board.
     pub(super) fn name(&self) -> &str {
         &self.place.name
     }
@@ -161,7 +161,7 @@ impl<'a> Board<'a> {
         Ok(endpoint)
     }
 
-    /// What the node so many places behind this one in the ring is called, as far as the nodes are known.
+    /// Name of the node so many places behind this one in the ring, if it is known.
     fn neighbour(&self, places: isize) -> Option<hello::Name> {
         let own = self.members.iter().position(|member| member.name == self.place.name)?;
         let (own, n) = (own as isize, self.members.len() as isize);
@@ -238,12 +238,12 @@ pub(super) fn narrow(
     model.with_share(share.clone()).map_err(unreadable)
 }
 
-/// What a thermometer shows.
+/// The reading of a thermometer.
 pub(super) fn heat_of(thermometer: &Thermometer) -> Option<Heat> {
     thermometer.read().map(|(degrees, is_slowed)| Heat { degrees, is_slowed })
 }
 
-/// What tells how warm this machine is, if it does.
+/// The thermometer of this machine, if it has one.
 pub(super) fn thermometer() -> Result<Option<Thermometer>, Failure> {
     Thermometer::start(power::board()?).map_err(|e| Failure::runtime(&e))
 }
@@ -288,8 +288,8 @@ pub(super) fn load<'a>(
     Ok((loaded, board))
 }
 
-/// Tells the service manager that this board is up. Who starts boards in order needs to wait for no more:
-/// neighbours come when they come.
+/// Tells the service manager that this board is up. Services that depend on it may start: neighbours come in
+/// their own time.
 pub(super) fn announce() {
     readiness::ready();
     notify::start();

@@ -52,9 +52,9 @@ pub(super) fn from_file(
     Ok((place, topology.members().to_vec()))
 }
 
-/// What a worker that has no model wants.
+/// Request of a worker that has no model.
 pub(super) struct Wanted {
-    /// What it is called.
+    /// Name of the worker.
     pub(super) name: String,
     /// Its layers; all from the first on if there is no end.
     pub(super) layers: (usize, Option<usize>),

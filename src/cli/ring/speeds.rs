@@ -51,7 +51,7 @@ pub(super) fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Sp
     let cpus = options.cpus();
     let mut speeds = Vec::new();
     for threads in numbers(cpus.len(), options.threads.is_none()) {
-        // What is no measurement of its own is as quick as memory is read.
+        // Kinds of weights without a measurement of their own count as quick as memory is read.
         let read = machine::quick(&kernels, &cpus[..threads])? as u64;
         speeds.push(Speed { threads: threads as u16, read: [read.max(1); 4], milliwatts: None });
     }
@@ -103,7 +103,7 @@ fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engin
 struct Text<'a> {
     engine: &'a mut Engine,
     stream: Stream,
-    /// What is read between tokens.
+    /// Memory that is read between tokens, to empty the caches.
     between: Vec<u8>,
 }
 
@@ -114,7 +114,7 @@ impl Text<'_> {
         let between = (2 * cpu::cache_bytes()).min(BETWEEN_BYTES_MAX).min(free / 2);
         let between = vec![1; between as usize];
         let mut text = Text { engine, stream, between };
-        // What is done once.
+        // The first token pays for one-time work.
         text.token()?;
         Ok(text)
     }
@@ -154,7 +154,7 @@ fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
     Ok((rates[COUNTS] * engine.model().bytes_per_token() as f64).max(1.0))
 }
 
-/// What the machine takes at rest and while it decodes; `None` if the sensor does not answer all the time.
+/// Power of the machine at rest and while it decodes; `None` if the sensor does not answer all the time.
 fn milliwatts(engine: &mut Engine, (meter, idle): (&Meter, f64)) -> Option<(u32, u32)> {
     let mut text = Text::new(engine).ok()?;
     meter.set_working(true);

@@ -1,4 +1,4 @@
-//! What is told of a running ring.
+//! Text about a running ring.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::wire::frame::NodeLine;
 
 /// A place of a ring that is a team.
 pub(super) struct PlaceTeam {
-    /// What it is called.
+    /// Name of the place.
     name: String,
     /// Each board, and which part of the rows it has; the lead first.
     boards: Vec<(String, f64)>,
@@ -140,7 +140,7 @@ fn team_of<'a>(line: &NodeLine, teams: &'a [PlaceTeam]) -> std::slice::Iter<'a, 
     index.map_or(&[][..], |index| &teams[index..=index]).iter()
 }
 
-/// What a node is called, and how many boards it is.
+/// Name of a node, and its number of boards.
 fn name(line: &NodeLine) -> String {
     match line.nodes {
         0 | 1 => line.name.as_str().to_owned(),
@@ -148,7 +148,7 @@ fn name(line: &NodeLine) -> String {
     }
 }
 
-/// What is seen, as one JSON object.
+/// The state as one JSON object.
 pub(super) fn json(
     seen: &Seen,
     (teams, left_out): (&[PlaceTeam], &[Entry]),

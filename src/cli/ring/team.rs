@@ -1,4 +1,4 @@
-//! What the lead of a team, which has no ring, answers to `leap ring`.
+//! Answers of a team's lead, without a ring, to `leap ring`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::engine::WeightsPlace;
 use crate::fleet::admission::{Entry, LeftOut};
 use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
 
-/// Lets users of this machine ask the lead that this process is to be. Whoever hears for which boards the team waits
-/// tells it to what is returned with it.
+/// Lets users of this machine ask the lead that this process becomes. The returned function takes the boards
+/// that the team waits for.
 pub(in crate::cli) fn control(
     flags: &RingFlags,
     place: &WeightsPlace,
 ) -> Result<(Control, impl Fn(&[Awaited]) + Clone + Send + use<>), Failure> {
-    // What a team becomes while it works is no matter of the desk.
+    // The desk has no part in changes of the team.
     let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
     let left_out = flags.fleet.as_ref().map(|fleet| fleet.left_out.clone());
@@ -86,7 +86,7 @@ fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     text + "\n"
 }
 
-/// What is seen, as one JSON object.
+/// The state as one JSON object.
 fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     let nodes = seen.team_nodes();
     let nodes = nodes.iter().map(|node| {

@@ -1,4 +1,4 @@
-//! What the user is told of a ring.
+//! Messages about a ring.
 
 use crate::cli::{counted, note};
 use crate::ring::{Notice, Place, token_bytes};
@@ -59,7 +59,7 @@ pub(in crate::cli) fn tell(notice: &Notice) {
     note(&format!("leap: {text}"));
 }
 
-/// What happened to the ring, in words.
+/// The ring's event, in words.
 pub(super) fn words(notice: &Notice) -> String {
     match notice {
         Notice::Opened { again: false } => "a master opened the ring".to_owned(),

@@ -1,4 +1,4 @@
-//! What answers cost in energy.
+//! Energy of answers.
 
 use crate::cli::json_object::JsonObject;
 use crate::sys::power::{Meter, PowerReading, Spent};
@@ -11,7 +11,7 @@ pub(super) struct EnergyWatch<'a> {
     first: Option<(Option<PowerReading>, usize)>,
 }
 
-/// What answers took, as far as it is known.
+/// Energy of answers, as far as it is known.
 #[derive(Clone, Copy, Default)]
 pub(super) struct AnswerEnergy {
     /// Prompts and answers.

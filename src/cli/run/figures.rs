@@ -39,7 +39,7 @@ pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
     )
 }
 
-/// What drafts came to, if there were any.
+/// Figures of the drafts, if there were any.
 fn drafts(figures: &JobFigures) -> String {
     if figures.drafted == 0 {
         return String::new();
@@ -142,7 +142,7 @@ impl RingFigures<'_> {
         Some(RingFigures { lines, token_ms, compute_ms, link_ms, energy })
     }
 
-    /// What is neither: queues, wake-ups, other streams' turns.
+    /// The rest of the time: queues, wake-ups, other streams' turns.
     fn waiting_ms(&self) -> f64 {
         (self.token_ms - self.compute_ms.iter().sum::<f64>() - self.link_ms).max(0.0)
     }

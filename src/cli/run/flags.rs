@@ -349,7 +349,7 @@ impl Run {
         Ok(())
     }
 
-    /// What is said of the ring.
+    /// Options that concern the ring.
     pub(super) fn ring_flags(&self) -> RingFlags {
         RingFlags {
             is_master: self.role == Role::Master,

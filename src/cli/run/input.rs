@@ -19,11 +19,11 @@ const PIPE_WAIT_MS: u16 = 300;
 /// How long a signal may go unseen that came just before stdin was asked.
 const SIGNAL_WAIT_MS: u16 = 1000;
 
-/// What came of asking a person for a line.
+/// Outcome of asking a person for a line.
 pub(super) enum Typed {
     /// A line, or a pasted paragraph.
     Text(String),
-    /// What was written is taken back, which takes an editor.
+    /// The user dropped the line, which needs an editor.
     #[cfg(feature = "tools")]
     Interrupted,
     /// There are no more lines.

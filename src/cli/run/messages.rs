@@ -10,7 +10,7 @@ use crate::cli::{Failure, note};
 /// How to leave, said at the start of a conversation on a terminal.
 const GREETING: &str = "Ctrl-D or /exit leaves, Ctrl-C ends an answer, /help says more";
 
-/// What the user wants next.
+/// The user's next input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     /// An answer to this.
@@ -19,7 +19,7 @@ pub(super) enum Wish {
     Command(ChatCommand),
 }
 
-/// What a person on a terminal can ask LEAP itself.
+/// A command to LEAP itself, typed on a terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChatCommand {
     Help,
@@ -93,7 +93,7 @@ impl Messages {
     }
 }
 
-/// What somebody wrote on the terminal, in one line or several.
+/// Reads a message from the terminal, in one line or several.
 fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
     let mut parts = LineParts::default();
     loop {
@@ -114,7 +114,7 @@ fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
     }
 }
 
-/// What is meant by a text: a slash and letters alone are a command, so that paths are none.
+/// Interprets a text: a slash and letters alone are a command, so that paths are none.
 fn wish(text: String) -> Wish {
     let Some(rest) = text.strip_prefix('/') else { return Wish::Message(text) };
     if rest.starts_with('/') {

@@ -31,11 +31,11 @@ pub(super) struct Session<'a> {
     pub(super) seed: u64,
     /// Adds up what the machine takes, if something says so.
     pub(super) meter: Option<Arc<Meter>>,
-    /// What the last answers took.
+    /// Energy of the last answers.
     pub(super) energy: AnswerEnergy,
 }
 
-/// What became of a prompt.
+/// Result of a prompt.
 pub(super) struct Reply {
     /// Without thoughts.
     pub(super) text: String,
@@ -136,7 +136,7 @@ impl Session<'_> {
         }
     }
 
-    /// What to do about a text that is longer than the context.
+    /// Advice about a text that is longer than the context.
     pub(super) fn shorten(&self) -> &'static str {
         match self.engine.ctx_len() < self.engine.header().max_seq_len {
             true => "shorten it or raise --ctx",
@@ -152,7 +152,7 @@ fn stop_ids(loaded: &Loaded) -> Vec<u32> {
     stop_ids
 }
 
-/// Shows text as it comes. Once it cannot be written, nobody waits for the rest of the answer.
+/// Shows text as it comes. If that fails, the answer is stopped.
 pub(super) struct Screen {
     problem: RefCell<Option<io::Error>>,
 }

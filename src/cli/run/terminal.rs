@@ -56,7 +56,7 @@ impl Terminal {
 
 fn plain(prompt: &str) -> Result<Typed, Failure> {
     let mut stderr = io::stderr().lock();
-    // A prompt nobody can see is no loss.
+    // A prompt that cannot be shown is no loss.
     let _ = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
     Ok(input::line()?.map_or(Typed::End, Typed::Text))
 }

@@ -6,7 +6,7 @@ use crate::cli::Failure;
 use crate::format::ChatTemplate;
 use crate::tokenizer::{Part, ThoughtFilter, Thoughts};
 
-/// What becomes of a model's thoughts.
+/// Display of a model's thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Think {
     /// They are shown, dimmed on a terminal.
@@ -26,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
     }
 }
 
-/// What `wanted` means for a model with this template.
+/// The meaning of `wanted` for a model with this template.
 ///
 /// # Errors
 /// If the model cannot do that.

@@ -22,7 +22,7 @@ use crate::sys::power::Meter;
 const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
 
-/// What tells of the energy that this machine takes, and how warm it is.
+/// The machine's meter and thermometer, if it has them.
 type Sensors<'a> = (Option<&'a Meter>, Option<&'a Thermometer>);
 
 /// Runs a worker until a signal ends it.
@@ -96,7 +96,7 @@ fn take_part(
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         place.model = Some(path);
         match work_with(flags, ring, options, sensors, held, &place) {
-            // What is not there is sent.
+            // Pieces that are missing are fetched again.
             Err(Failure::Input(why)) if fetch::remove_damaged(&folder) > 0 => {
                 if sent > 0 {
                     return Err(Failure::Input(why));

@@ -1,4 +1,4 @@
-//! What both ends of the bench of links share: their places, frames, and the figures.
+//! Shared by both ends of the bench of links: their places, frames, and the figures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,14 +37,14 @@ pub(super) const ECHO_FRAME: u8 = 1;
 pub(super) const SINK_FRAME: u8 = 2;
 pub(super) const TEAM_FRAME: u8 = 3;
 
-/// What a bare datagram begins with: one that wants an answer, or is one. A server answers nothing
+/// Start of a bare datagram that wants an answer, and of one that is an answer. A server answers nothing
 /// else, so that two of them never answer each other.
 pub(super) const REQUEST: &[u8; 8] = b"LEAPping";
 pub(super) const ANSWER: &[u8; 8] = b"LEAPpong";
 /// Bare streams that a server answers at the same time.
 pub(super) const STREAMS_MAX: usize = 16;
 
-/// What one carrier did.
+/// Figures of one carrier.
 pub(in crate::cli::bench) struct LinkFigures {
     pub(in crate::cli::bench) carrier: String,
     /// Round trips of [`PING_BYTES`], half and 99 of 100 are faster, in microseconds.
@@ -58,7 +58,7 @@ pub(in crate::cli::bench) struct LinkFigures {
     pub(in crate::cli::bench) datagram_bytes: Option<u32>,
     /// Gathers of a team of both ends.
     pub(in crate::cli::bench) gathers: Vec<GatherFigures>,
-    /// What the user should know of the carrier.
+    /// Notices of the carrier for the user.
     pub(in crate::cli::bench) notices: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ pub(super) fn open(carrier: &str, options: CarrierOptions) -> Result<Box<dyn End
     }
 }
 
-/// What either end does before it sends, whatever the carrier: writes a frame of this kind.
+/// Writes a frame of this kind, as either end does before it sends over any carrier.
 pub(super) fn write(frame: &mut [u8], kind: u8) {
     frame.fill(kind);
 }
@@ -157,7 +157,7 @@ pub(super) fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
     move |e| Failure::Runtime(format!("{what}: {e}"))
 }
 
-/// What half and 99 of 100 samples are below.
+/// The values that half and 99 of 100 samples are below.
 pub(super) fn quantiles(mut samples: Vec<f64>) -> [f64; 2] {
     samples.sort_by(f64::total_cmp);
     [0.5, 0.99].map(|share| {

@@ -123,7 +123,7 @@ fn serve_links(mut node: Box<dyn Endpoint>) {
     }
 }
 
-/// What a client wants besides answers.
+/// A request of a client, besides answers.
 enum Wish {
     /// Answers there from now on.
     Answers(SocketAddr),
@@ -163,7 +163,7 @@ fn echo_datagrams(socket: &UdpSocket) {
     if socket.set_nonblocking(true).is_err() {
         return;
     }
-    // What is longer than a request is cut here, and then not one.
+    // A longer datagram is cut here, and then is no request.
     let (mut answer, mut received) = (vec![0; PING_BYTES], vec![0; PING_BYTES + 1]);
     loop {
         match spin(|| socket.recv_from(&mut received), socket) {
