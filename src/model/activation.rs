@@ -1,4 +1,4 @@
-//! What goes from the gate and up projections to the down projection.
+//! From the gate and up projections to the input of the down projection.
 //!
 //! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by
 //! tanh is `x · sigmoid(2u)` for its `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where
@@ -11,7 +11,7 @@ use crate::kernels::Kernels;
 /// Values that are prepared at a time.
 const PIECE: usize = 256;
 
-/// What gpt-oss multiplies a gate by in its sigmoid.
+/// Factor of a gate in gpt-oss's sigmoid.
 const CLAMPED_SLOPE: f32 = 1.702;
 
 /// `2 * sqrt(2 / pi)`.

@@ -35,7 +35,7 @@ pub(super) struct Attention<'a> {
     pub(super) m: usize,
 }
 
-/// What a layer does with its heads before they look at others.
+/// Norms, rotation and places of a layer's heads, before they attend.
 #[derive(Clone, Copy)]
 pub(super) struct HeadSpec<'a> {
     pub(super) n_heads: usize,

@@ -1,4 +1,4 @@
-//! What goes through a model in one pass: tokens, and where in their streams they stand.
+//! The input of a pass: tokens, and their positions in their streams.
 
 use std::fmt;
 use std::ops::Range;

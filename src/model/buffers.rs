@@ -28,7 +28,7 @@ pub(super) struct Buffers<'a> {
     pub(super) qkv: &'a mut [f32],
     /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`; a row of each expert's at least.
     pub(super) gate_up: &'a mut [f32],
-    /// What a layer half adds to `x`, `[batch, dim]`.
+    /// Output of a layer's half, which is added to `x`, `[batch, dim]`.
     pub(super) delta: &'a mut [f32],
     pub(super) inputs: Inputs<'a>,
     pub(super) routes: Routes<'a>,
@@ -38,8 +38,7 @@ pub(super) struct Buffers<'a> {
     pub(super) sin: &'a mut [f32],
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
-    /// What a team's node computes of what is gathered then, rows of its columns; empty if there is no
-    /// team.
+    /// This node's part of the rows to gather, in its columns; empty if there is no team.
     pub(super) part: &'a mut [f32],
     /// Inputs of output and down projections, gathered, or what is added to rows in f16; empty if there is no team.
     pub(super) acts: &'a mut [f32],

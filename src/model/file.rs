@@ -36,14 +36,14 @@ pub enum LoadError {
     Io {
         /// Path as given.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is not a model this version can run.
     Format {
         /// Path as given.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         source: FormatError,
     },
 }
@@ -120,7 +120,7 @@ impl ModelFile {
         Ok(Ok(ModelFile { source, header, fingerprint, checksums, packed_for, checked }))
     }
 
-    /// What the file says about the model.
+    /// The file's header.
     pub fn header(&self) -> &Header {
         &self.header
     }

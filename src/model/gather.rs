@@ -1,4 +1,4 @@
-//! What the nodes of a team bring together.
+//! Gathers of rows among the nodes of a team.
 
 use std::ops::Range;
 

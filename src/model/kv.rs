@@ -17,7 +17,7 @@ use crate::kernels::{Kernels, KvPages, KvStored};
 pub(super) struct KvShape {
     pub(super) n_kv_heads: usize,
     pub(super) head_dim: usize,
-    /// What a layer has in a page.
+    /// Size of the layer's part of a page.
     part: KvPart,
     /// Layers of the share, from its first.
     layers: Vec<KvLayer>,
@@ -52,7 +52,7 @@ struct PageGroup {
     tables: Vec<u32>,
 }
 
-/// What one stream has stored of one layer.
+/// Keys and values of a stream in a layer.
 #[derive(Clone, Copy)]
 pub(super) struct KvLane {
     pub(super) stream: usize,

@@ -18,7 +18,7 @@ impl KvKind {
     /// All of them.
     pub const ALL: [KvKind; 3] = [KvKind::F16, KvKind::F32, KvKind::Int8];
 
-    /// What suits a model with these weights: f32 weights are run for exactness, others for speed.
+    /// The kind for a model with these weights: f32 weights are run for exactness, others for speed.
     pub fn for_weights(weights: Weights) -> KvKind {
         match weights {
             Weights::F32 => KvKind::F32,
@@ -50,7 +50,7 @@ impl KvKind {
     }
 }
 
-/// What heads have in a page of a layer: all keys, head by head, then all values.
+/// Shape of a layer's part of a page: all keys, head by head, then all values.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPart {
     kind: KvKind,

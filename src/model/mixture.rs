@@ -1,8 +1,8 @@
 //! Feed-forward layers that are mixtures: a router gives each row some of the experts.
 //!
-//! Rows are grouped by expert, so that the weights of each are read once for a batch, and those of
-//! experts that no row has are not touched. What the experts of a row give is added up in the order
-//! of the experts' numbers, whatever the batch.
+//! Rows are grouped by expert, so that the weights of each are read once for a batch, and those of experts
+//! without rows are not touched. A row's sum over its experts is in the order of the experts' numbers, in any
+//! batch.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ pub(super) struct Mixture<'a> {
     pub(super) down_bias: Option<&'a [f32]>,
 }
 
-/// What is done to a row between the products.
+/// Work on a row between the products.
 #[derive(Clone, Copy)]
 pub(super) struct RowWork<'a> {
     pub(super) kernels: &'a Kernels,

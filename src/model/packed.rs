@@ -103,7 +103,7 @@ impl PackedWeights {
         Some(&layers.get(index)?.1)
     }
 
-    /// What kernels these are for.
+    /// Layout that these are packed in.
     pub(super) fn layout(&self) -> Layout {
         self.layout
     }
@@ -142,7 +142,8 @@ impl PackedWeights {
         self.moving = copier.ok().map(|copier| Moving { copier, unwanted });
     }
 
-    /// What a copy is made of, and where its matrices are: those that share bytes share them there too.
+    /// The parts of a copy, and where its matrices are: those that share bytes in the file share them there
+    /// too.
     fn copy_plan(&self) -> (Vec<Part>, Kinds) {
         let is_shared = matches!(self.home, Home::File(_));
         let (mut parts, mut copied, mut end) = (Vec::new(), HashMap::new(), 0_usize);

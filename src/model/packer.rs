@@ -1,5 +1,5 @@
-//! Packs weights for the kernels in use: into a cache file, or memory of this process. What is packed
-//! already is taken over.
+//! Packs weights for the kernels in use: into a cache file, or memory of this process. Weights that are
+//! packed already are reused.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ const ORDER: u32 = 5;
 /// Panels that a thread packs at once.
 const PIECE_PANELS: usize = 8;
 
-/// What became of the weights when they were packed.
+/// Result of packing the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackReport {
     /// Matrices packed now; 0 if all were before.
@@ -168,7 +168,7 @@ impl Packer<'_> {
         Ok(Some(CacheFile::open(path, &self.identity(layout)?)?.lacks(&wanted)))
     }
 
-    /// What a cache file of these matrices is recognised by.
+    /// Identity of a cache file of these matrices.
     fn identity(&self, layout: Layout) -> Result<CacheIdentity, PackError> {
         let fingerprint = self.model.fingerprint().map_err(PackError::Model)?;
         let fingerprint = self.model.header().fingerprint_of_rows(fingerprint);

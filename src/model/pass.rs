@@ -195,7 +195,7 @@ impl Pass<'_> {
         (attention, layer - self.model.share().layers.start)
     }
 
-    /// What a family does to attention's output.
+    /// Bias and norm that a family applies to attention's output.
     fn attention_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
         [TensorKind::Bo, TensorKind::AttentionPostNorm].map(|kind| self.vector(kind, layer))
     }
@@ -205,7 +205,7 @@ impl Pass<'_> {
         self.add_delta(self.attention_ends(layer), self.spec(layer), buffers);
     }
 
-    /// What layer `layer` does with its heads.
+    /// Work on the heads of layer `layer`.
     fn heads(&self, layer: usize, spec: LayerSpec) -> HeadSpec<'_> {
         let header = self.model.header();
         let Slice { heads, kv_heads, .. } = &self.slice;
@@ -267,7 +267,7 @@ impl Pass<'_> {
         self.add_feed_forward(layer, buffers);
     }
 
-    /// What a family does to the feed-forward layer's output.
+    /// Bias and norm that a family applies to the feed-forward layer's output.
     fn feed_forward_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
         // Experts have biases of their own, which their weights scale.
         let has_bias = self.model.header().features.ffn_bias;
@@ -328,7 +328,7 @@ impl Pass<'_> {
         let has_room = 2 * self.m * header.dim <= buffers.x.len();
         let is_seen = self.watch.is_some();
         let Some(gating) = gating.filter(|_| has_room && !is_seen) else { return false };
-        // What gate and up are multiplied by and what down is are there at the same time.
+        // The inputs of gate and up, and the input of down, are there at the same time.
         let mut rooms = buffers.inputs.split(2);
         let (Some(room_down), Some(mut room)) = (rooms.pop(), rooms.pop()) else { return false };
         let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
@@ -391,7 +391,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What writes a row of the activations of this node's `gate_up`.
+    /// The function that writes a row of the activations of this node's `gate_up`.
     fn activation<'g>(
         &self,
         layer: usize,
@@ -436,7 +436,7 @@ impl Pass<'_> {
         });
     }
 
-    /// What writes the RMSNorm of a row of some activations.
+    /// The function that writes the RMSNorm of a row of some activations.
     fn norm(
         &self,
         (kind, layer): (TensorKind, usize),

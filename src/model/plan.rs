@@ -157,7 +157,7 @@ impl Plan {
         KvPlan { ctx_pages, n_pages, window }
     }
 
-    /// What a layer has in a page. One that has room for the context holds no more than that.
+    /// Size of a layer's part of a page: no more than the context, if that is shorter than a page.
     pub fn kv_part(&self, header: &Header) -> KvPart {
         KvPart::new(self.kv, header, KV_PAGE.min(self.ctx_len))
     }

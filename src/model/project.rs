@@ -25,10 +25,10 @@ const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
 /// Most matrices of one call.
 const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 
-/// What writes a row of inputs.
+/// Writes a row of inputs.
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
-/// What quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
+/// Quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
 pub(super) type QuantizeTileRow = fn(&Kernels, ActivationRow<'_>, TileRow, usize, TilePartsMut<'_>);
 
 /// How rows for packed weights of one kind stand in tiles.
@@ -65,7 +65,7 @@ impl Source<'_> {
     }
 }
 
-/// What a projection needs besides its operands.
+/// The means of a projection, besides its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
@@ -278,8 +278,8 @@ impl Projector<'_> {
         self.multiply(1, &|matrix| inputs[matrix], matrices, out);
     }
 
-    /// Adds `matrix * inputs[row]` to each row of `x`, up to [`FEW_ROWS`] of them. Who computes columns adds them, too,
-    /// so that they need not go to another core's cache for that.
+    /// Adds `matrix * inputs[row]` to each row of `x`, up to [`FEW_ROWS`] of them. The thread that computes
+    /// columns adds them, too, so that they need not go to another core's cache for that.
     pub(super) fn add_projected(&self, inputs: Prepared<'_>, matrix: &Matrix<'_>, x: &mut [f32]) {
         let (m, width, multiplier) = (inputs.m(), matrix.rows(), self.multiplier());
         self.pool.run_columns(&mut x[..m * width], &[width], PIECE_ROWS, &|_, columns, _, x| {
@@ -312,13 +312,13 @@ impl Projector<'_> {
         });
     }
 
-    /// What each thread multiplies with.
+    /// The multiplier of each thread.
     pub(super) fn multiplier(&self) -> Multiplier<'_> {
         Multiplier { kernels: self.kernels, interrupt: self.interrupt }
     }
 }
 
-/// What a thread multiplies with.
+/// The means of a thread to multiply.
 #[derive(Clone, Copy)]
 pub(super) struct Multiplier<'a> {
     pub(super) kernels: &'a Kernels,

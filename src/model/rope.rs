@@ -49,8 +49,8 @@ fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
     (0..dim / 2).map(frequency).collect()
 }
 
-/// What YaRN multiplies the frequency of `pair` by (arXiv:2309.00071, as transformers has it): 1 up to
-/// the first of `ends`, 1 / `factor` from the second on. Ends lie in 0 ..= `most`.
+/// YaRN's factor for the frequency of `pair` (arXiv:2309.00071, as transformers has it): 1 up to the first of
+/// `ends`, 1 / `factor` from the second on. Ends lie in 0 ..= `most`.
 fn yarn(pair: usize, (ends, most): ([f64; 2], f64), factor: f64, is_truncated: bool) -> f64 {
     let [low, high] = if is_truncated { [ends[0].floor(), ends[1].ceil()] } else { ends };
     let (low, high) = (low.max(0.0), high.min(most));

@@ -19,7 +19,7 @@ pub(super) struct Routes<'a> {
     pub(super) rows: &'a mut [u32],
     /// Where the uses of each expert end, of two halves of a batch; `[2, experts]`.
     pub(super) ends: &'a mut [u32],
-    /// What each use gives, `[batch, active, dim]`.
+    /// Output of each use, `[batch, active, dim]`.
     pub(super) outputs: &'a mut [f32],
 }
 

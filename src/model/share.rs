@@ -19,7 +19,7 @@ impl Share {
         Share { layers: 0..header.n_layers, has_ends: true }
     }
 
-    /// What the file of `header` holds.
+    /// The share in the file of `header`.
     pub fn of_file(header: &Header) -> Share {
         match &header.share {
             Some(share) => Share { layers: share.layers.clone(), has_ends: share.has_ends },

@@ -9,7 +9,7 @@ use crate::format::model::{Header, Tensor, TensorId, TensorKind};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{Map, OpenFile};
 
-/// What a model's bytes come from.
+/// Source of a model's bytes.
 pub(super) enum Source {
     File(OpenFile),
     Static(&'static [u8]),

@@ -1,4 +1,4 @@
-//! What a node needs of whatever computes in it.
+//! The interface between a node and the device that computes in it.
 
 use super::batch::{Batch, ForwardError, Span};
 use super::check::CheckError;
@@ -14,9 +14,9 @@ use crate::format::model::Header;
 /// The rows of a batch lie in the device's own memory, in whatever form. Others write and read them as
 /// little-endian bytes, `[n, dim]` of some [`Precision`].
 ///
-/// What runs a batch is called once a batch, not once a layer.
+/// Methods that run a batch are called once a batch, not once a layer.
 pub trait Stage {
-    /// What it runs, and on what.
+    /// Its model, share, plan and device.
     fn about(&self) -> StageInfo<'_>;
 
     /// Bytes of weights that are read for a token, added up.
@@ -96,7 +96,7 @@ pub trait Stage {
     /// Whether the pages of a layer, counted in the model, are those of layers with a window.
     fn is_windowed(&self, layer: usize) -> bool;
 
-    /// Bytes of a layer's part of a page of the KV cache: keys and values of its positions. What they mean
+    /// Bytes of a layer's part of a page of the KV cache: keys and values of its positions. Their meaning
     /// depends on the model and the plan, not on the device. 0 if none are read or written from outside.
     fn kv_part_bytes(&self) -> usize;
 
@@ -135,7 +135,7 @@ pub struct KvPlace {
     pub page: usize,
 }
 
-/// What a stage says of itself.
+/// A stage's description of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct StageInfo<'a> {
     /// The model.

@@ -23,7 +23,7 @@ const PIECE_PANELS: usize = 8;
 /// The shape of a well-known model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     dim: usize,
     ffn_dim: usize,
@@ -194,7 +194,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// What layers of the shape's family compute.
+    /// Features of the layers of the shape's family.
     fn features(&self) -> Features {
         let of_qwen3 = Features { qk_norm: true, ..Features::default() };
         let experts = Experts { n: 128, n_active: 8, is_normalised: true, has_biases: false };

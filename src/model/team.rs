@@ -18,7 +18,7 @@ use crate::pool::{Chunks, Pool};
 /// Most nodes of a team.
 pub const TEAM_MAX: usize = 16;
 
-/// What columns of a gathered row are.
+/// Kind of columns of a gathered row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Columns {
     Heads,
@@ -297,7 +297,7 @@ impl Team {
         if self.wire != Precision::F32 {
             let all = m * self.rows(Columns::Dim).k;
             let bytes: &[u8] = bytemuck::cast_slice(acts);
-            // What this node has computed, too.
+            // Also this node's own columns.
             self.wire.read(&bytes[..all * self.wire.bytes()], &mut delta[..all]);
         }
     }

@@ -17,7 +17,7 @@ const CUT_MIN: usize = 160;
 /// Smallest half.
 const HALF_MIN: usize = 64;
 
-/// What is done between the gathers of a layer.
+/// Steps between the gathers of a layer.
 const STEPS: [Step; 4] = [Step::Attend, Step::Output, Step::Gate, Step::Down];
 
 #[derive(Clone, Copy)]
@@ -170,7 +170,7 @@ impl Halves<'_> {
         gather.start(&mut rows)
     }
 
-    /// What is gathered of all halves.
+    /// The rows to gather, of all halves.
     fn spread<'b>(&'b self, buffers: &'b mut Buffers<'_>) -> heapless::Vec<SpreadRows<'b>, 2> {
         let (mut delta, mut acts) = (&mut *buffers.delta, &mut *buffers.acts);
         let (dim, of_acts) = (delta.len() / self.max_batch, acts.len() / self.max_batch);

@@ -122,7 +122,7 @@ impl Transformer {
         Ok(Some(report))
     }
 
-    /// What the model's own file holds packed; `None` if it is as any kernels can use it.
+    /// Packed weights in the model's own file; `None` if any kernels can use it.
     pub fn packed_in_model(&self) -> Option<PackReport> {
         self.model.packed_for()?;
         let (reused, bytes) = self.packed.as_ref()?.size();
@@ -196,7 +196,7 @@ impl Transformer {
         buffers.kv.copy(from, to);
     }
 
-    /// What a page of the KV cache holds, as it lies in memory; of those of layers with a window if
+    /// Bytes of a page of the KV cache, in their order in memory; of a page of the layers with a window if
     /// `is_windowed`.
     ///
     /// # Panics
@@ -327,7 +327,7 @@ impl Stage for Transformer {
         Ok(())
     }
 
-    /// What there is packed stays in use, as far as the share has it, and saves packing it again.
+    /// Changes the share. Packed weights that the new share has, too, stay in use.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
         (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;

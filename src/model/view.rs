@@ -108,7 +108,7 @@ impl Model {
         &self.file
     }
 
-    /// What the file says about the model.
+    /// The file's header.
     pub fn header(&self) -> &Header {
         self.file.header()
     }

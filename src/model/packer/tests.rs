@@ -160,7 +160,7 @@ fn another_share_packs_only_what_no_share_has_packed() {
     assert_eq!((second.packed, second.reused), (2 * PER_LAYER, 2 * PER_LAYER));
     let wanted = activations(&mut start(share(2..6, false)));
     assert!(activations(&mut node) == wanted);
-    // What it does not want any more has stayed.
+    // Weights outside its share are still in the file.
     let mut other = start(share(0..3, true));
     assert_eq!(other.lacks(&path).unwrap(), Some(0));
     let third = other.use_cache(&path, PackWatch::NONE).unwrap().unwrap();

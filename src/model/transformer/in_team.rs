@@ -1,5 +1,5 @@
-//! What a transformer runs as a node of a team: all nodes call the same of these, with the same, at the same time.
-//! None is interrupted but where it gathers.
+//! A transformer as a node of a team: all nodes make the same calls, with the same arguments, at the same
+//! time. A call is interrupted only where it gathers.
 
 use super::{Transformer, allocate};
 use crate::model::batch::{self, ForwardError, Span};
@@ -13,7 +13,7 @@ use crate::model::team::Team;
 use crate::model::team_pass::layers_in_team;
 
 impl Transformer {
-    /// Becomes a node of `team`; `None` leaves it. What the streams held is forgotten.
+    /// Becomes a node of `team`; `None` leaves it. All streams are forgotten.
     ///
     /// # Errors
     /// If the plan does not fit the machine; nothing has been changed then.
