@@ -1,10 +1,9 @@
 //! AVX-512 with VNNI: products with packed weights, and attention's tiles in [`super::zmm`]; the
 //! rest is [`super::avx2`]'s.
 //!
-//! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32
-//! rows is two vectors for each four columns; by tiles of up to 8 rows of activations, whose four
-//! bytes are broadcast from memory, that makes 16 sums in registers. What they add up to lies in
-//! memory.
+//! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32 rows is two
+//! vectors for each four columns; by tiles of up to 8 rows of activations, whose four bytes are broadcast
+//! from memory, that makes 16 sums in registers. Their totals lie in memory.
 
 use std::arch::x86_64::*;
 use std::ops::Range;

@@ -446,9 +446,9 @@ impl Kernels {
         attend::attend(self.table, q, to, out);
     }
 
-    /// Converts a key or value for the cache: to the nearest f16, ties to even. What lies outside
-    /// f16, infinities too, becomes its largest finite value (±65504), so that one outlier does
-    /// not turn a whole softmax into NaN. A NaN stays one.
+    /// Converts a key or value for the cache: to the nearest f16, ties to even. Values outside f16,
+    /// infinities too, become its largest finite value (±65504), so that one outlier does not turn a whole
+    /// softmax into NaN. A NaN stays one.
     ///
     /// # Panics
     ///
@@ -459,8 +459,8 @@ impl Kernels {
     }
 
     /// Stores a key in int8, at `position` of a head's part of a page: blocks of as many lines as
-    /// [`kv_block_lines`](super::kv_block_lines) says, of [`KV_BLOCK`] positions. What lies outside f16 and what is no
-    /// number is treated as by [`Kernels::store_kv`], but that a NaN makes one of all that share its scale.
+    /// [`kv_block_lines`](super::kv_block_lines) says, of [`KV_BLOCK`] positions. Values outside f16 and NaNs
+    /// are treated as by [`Kernels::store_kv`], but that a NaN makes one of all that share its scale.
     ///
     /// # Panics
     ///
@@ -483,8 +483,8 @@ impl Kernels {
         store::store_value(self.table, x, block, position % KV_BLOCK);
     }
 
-    /// Reads `bytes` in order and does next to nothing with them: as fast as weights could be read.
-    /// What it gives depends on every whole 256 bytes.
+    /// Reads `bytes` in order and does next to nothing with them, to measure how fast weights could be read.
+    /// The result depends on every whole 256 bytes, so that no read can be left out.
     pub fn read_all(&self, bytes: &[u8]) -> u64 {
         call!(self.table.read_all(bytes))
     }

@@ -1,6 +1,6 @@
-//! Float kernels, written once: each tier inlines these bodies into functions compiled for its
-//! features, where the compiler vectorises their loops. What it would not, a tier writes by hand and
-//! passes in.
+//! Float kernels, written once: each tier inlines these bodies into functions compiled for its features,
+//! where the compiler vectorises their loops. Loops that it does not vectorise are written by hand in a tier,
+//! and passed in.
 //!
 //! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
 
@@ -20,7 +20,7 @@ pub(super) type ScoresMut4<'a> = [&'a mut [f32; BLOCK]; 4];
 /// Adding this to a float below `2^22` leaves its nearest integer, ties to even, in the low bits.
 pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
-/// What an online softmax has seen.
+/// State of an online softmax.
 #[derive(Clone, Copy)]
 pub(super) struct Softmax {
     /// The largest score.
@@ -400,7 +400,7 @@ pub(super) fn chunks_of<const N: usize>(rows: [&[f32]; N], len: usize) -> [&[F32
     rows.map(|row| chunks(&row[..len]))
 }
 
-/// What [`chunks`] leaves over, padded with zeros.
+/// The rest of [`chunks`], padded with zeros.
 #[inline(never)]
 pub(super) fn last_chunk(x: &[f32]) -> F32Lanes {
     let (_, tail) = x.as_chunks::<LANES>();

@@ -1,4 +1,4 @@
-//! What the file of a tier begins with: its table, and float kernels compiled for its features.
+//! Start of a tier's file: its table, and float kernels compiled for its features.
 
 /// A tier's table, and those of its functions that are the bodies above, compiled with `$attr` (its
 /// target features). The tier's file has the table's other functions, and `dots`, `largest` and

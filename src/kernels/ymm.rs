@@ -305,8 +305,8 @@ pub(super) fn scales_b2(block: &[u8; PANEL_BLOCK_B2]) -> [__m256i; 2] {
     [widen_bytes(&rows[0]), widen_bytes(&rows[1])]
 }
 
-/// What sums of activations of a block and the next are multiplied by, those of the next in the upper 16 bits of
-/// 32, where products are of codes less `FROM` sixteenths.
+/// Factors of the sums of activations of a block and the next, those of the next in the upper 16 bits of 32,
+/// where products are of codes less `FROM` sixteenths.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - FROM / 16 * s) + scale * (FROM - zero) * s

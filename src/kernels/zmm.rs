@@ -136,10 +136,9 @@ pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out
 /// A block's scores or parts of them, of four queries.
 type Scores4 = [[__m512; BLOCK / LANES]; 4];
 
-/// What running sums `lane` and `lane + 8` of each dot product come to, added, then added to each of
-/// `parts`: two at once, as the additions of one would wait for each other. A call of its own, as
-/// otherwise the compiler puts off all additions of pairs, and moves what they add to memory until
-/// then.
+/// Adds running sums `lane` and `lane + 8` of each dot product, then adds the result to each of `parts`: two
+/// at once, as the additions of one would wait for each other. Not inlined, as the compiler would put off all
+/// additions of pairs, and move their operands to memory until then.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline(never)]
 fn pair_sums<const N: usize>(

@@ -65,7 +65,7 @@ pub struct Attended<'a> {
     pub window: usize,
     /// Values of a head.
     pub head_dim: usize,
-    /// What scores are multiplied by.
+    /// Factor of the scores.
     pub scale: f32,
     /// One more score for each of a row's heads, as it is, of a position without a value; empty if
     /// there is none.

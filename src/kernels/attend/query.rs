@@ -119,7 +119,7 @@ impl Block {
     }
 }
 
-/// What of `part` lies in `positions`, as a range inside `part`.
+/// The positions of `part` inside `positions`, as a range inside `part`.
 pub(super) fn overlap(positions: &Range<usize>, part: &Range<usize>) -> Range<usize> {
     let start = positions.start.clamp(part.start, part.end);
     start..positions.end.clamp(start, part.end)

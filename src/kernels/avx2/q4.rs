@@ -373,7 +373,7 @@ fn add_zeros<const M: usize>(
     }
 }
 
-/// What sums of activations of a block and the next are multiplied by.
+/// Factors of the sums of activations of a block and the next.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn packed_zeros(block: &[u8; PANEL_BLOCK_B2], next: Option<&[u8; PANEL_BLOCK_B2]>) -> [__m256i; 2] {
     zeros_b2::<0>(block, next)
@@ -392,13 +392,14 @@ fn load(x: &[u8; 32]) -> __m256i {
     unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
 }
 
-/// What makes multipliers of scales in 32 bits.
+/// Factors that turn scales into multipliers of 32 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn sixteens() -> __m256i {
     _mm256_set1_epi16(16)
 }
 
-/// What stands before the codes of an unpacked block: scales, and zeros of it and the next, if there is one.
+/// Scales and zeros in front of the codes of an unpacked block: its own, and the next one's zeros if there is
+/// one.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn unpacked_parameters_b2(
     block: &[u8; PANEL_BLOCK_B2],

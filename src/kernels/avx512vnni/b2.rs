@@ -70,8 +70,8 @@ fn gemv_q8_b2_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
     }
 }
 
-/// Takes panels of BCML2 apart, groups of `n` blocks: what their sums are multiplied by, and codes of 32
-/// columns. What zeros are for two blocks stands in the first.
+/// Unpacks panels of BCML2, groups of `n` blocks: the factors of their sums, and codes of 32 columns. The
+/// zeros of two blocks stand in the first.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let mask = _mm512_set1_epi8(15);
@@ -216,7 +216,7 @@ fn sums_around_zero<const M: usize>(x_sums: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// What a block's sums around zero are multiplied by: 16 times its scales, of 16 bits in 32.
+/// Factors of a block's sums around zero: 16 times its scales, of 16 bits in 32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn scales_b2(block: &[u8; PANEL_BLOCK]) -> [__m512i; 2] {
     let mut scales = [_mm512_setzero_si512(); 2];
@@ -228,8 +228,7 @@ fn scales_b2(block: &[u8; PANEL_BLOCK]) -> [__m512i; 2] {
     scales
 }
 
-/// What sums of activations of a block and the next are multiplied by, those of the next in the upper 16 bits of
-/// 32.
+/// Factors of the sums of activations of a block and the next, those of the next in the upper 16 bits of 32.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - 8 * s) + scale * (128 - zero) * s

@@ -47,7 +47,7 @@ impl<T: Copy, const M: usize, const HELD: usize> Totals<T, M, HELD> {
 }
 
 impl<const M: usize, const HELD: usize> Totals<__m512, M, HELD> {
-    /// What block `b` of the activation group adds to.
+    /// The total to which block `b` of the activation group is added.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     #[inline]
     pub(super) fn before(&self, b: usize, i: usize, j: usize) -> __m512 {

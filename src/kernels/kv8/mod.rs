@@ -220,7 +220,7 @@ pub(super) struct Codes {
     pub(super) high: [[i8; 4]; BLOCK / 4],
     /// The lower 7 bits.
     pub(super) low: [[i8; 4]; BLOCK / 4],
-    /// What a code of 1 stands for.
+    /// Value of a code of 1.
     pub(super) step: f32,
 }
 

@@ -149,7 +149,7 @@ fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
                 "add {next}, {key}, {key_bytes}",
                 "mov {round}, {rounds}",
                 add_lanes_2x2!("fmul"),
-                // What is left of an even number of 16 floats is an odd one.
+                // Of an even number of 16 floats an odd one is left.
                 "tbz {key_bytes}, #6, 4f",
                 "3:",
                 add_lanes_2x2!("fmla"),

@@ -37,7 +37,7 @@ registers! {
     c0 = 8, c1 = 9, c2 = 10, c3 = 11, d0 = 12, d1 = 13, d2 = 14, d3 = 15,
     a_total0 = 16, a_total1 = 17, b_total0 = 18, b_total1 = 19, c_total0 = 20, c_total1 = 21,
     d_total0 = 22, d_total1 = 23,
-    // What leaves low codes; bytes of four rows and of the others, which become high codes, and low codes; four
+    // Mask of low codes; bytes of four rows and of the others, which become high codes, and low codes; four
     // columns of three rows, each four times.
     mask = 24, byte0 = 25, byte1 = 26, code0 = 27, code1 = 28, x0 = 29, x1 = 30, x2 = 31,
     // At the end of a block: scales, then 16 times as large; zeros, and their products with scales.

@@ -9,11 +9,11 @@ use super::super::float::{self, BLOCK, LANES, ScoresMut4, Softmax};
 use super::registers::{floats, floats_by_lane, registers};
 use super::vectors::{self, load_floats};
 
-/// What is multiplied by.
+/// Factors.
 static FACTORS: [f32; 4] =
     [std::f32::consts::LOG2_E, float::LN2[0], float::LN2[1], float::EXP_POLYNOMIAL[0]];
 
-/// What products are added to; 1 and 2 are instructions' own.
+/// Addends of products; 1 and 2 are instructions' own.
 static CONSTANTS: [f32; 4] = {
     let [_, a, b, c, one, two, and_two] = float::EXP_POLYNOMIAL;
     assert!(one == 1.0);
@@ -128,7 +128,7 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     float::swiglu::<true>(gate_rest, up_rest, out_rest);
 }
 
-/// See [`float::soften_4`]. What goes across lanes is done for all queries at once. Of zeros, the
+/// See [`float::soften_4`]. Operations across lanes are done for all queries at once. Of equal zeros, the
 /// largest score may be another than [`float::soften`]'s; their differences are the same.
 #[target_feature(enable = "neon")]
 pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f32; 4] {

@@ -167,8 +167,8 @@ macro_rules! subtract_zeros {
     };
 }
 
-/// The lines of so many rows. What ends a block takes two turns of them, so that no total has to wait for what was
-/// just added to it.
+/// The lines of so many rows. The end of a block takes two turns of them, so that no total has to wait for
+/// its previous addition.
 macro_rules! turns_12 {
     (begin_total) => {
         concat!(lines_12!(begin_products), lines_12!(subtract_zeros))

@@ -1,4 +1,4 @@
-//! What tiles share that take codes apart as they go: their products with a block, in the registers that each
+//! Shared by tiles that unpack codes as they go: their products with a block, in the registers that each
 //! file's map names.
 
 /// Takes two vectors of bytes apart: low codes go to their own registers.
@@ -46,8 +46,8 @@ macro_rules! strip_by_4 {
     };
 }
 
-/// Loads eight columns of three rows. What would be the fourth row's has other columns, which are there but for a
-/// block's last: there the row stands twice.
+/// Loads eight columns of three rows. The fourth row's place gets other columns, which exist except in a
+/// block's last load: there the third row is loaded twice.
 macro_rules! load_x_3 {
     ($a:ident $b:ident) => {
         concat!("ld1 {{v", r!($a), ".16b, v", r!($b), ".16b}}, [{x}], {columns_bytes}\n")

@@ -1,4 +1,4 @@
-//! What kernels with pairs of rows share.
+//! Shared by kernels with pairs of rows.
 
 use std::arch::aarch64::*;
 use std::arch::asm;

@@ -33,7 +33,7 @@ pub struct TileRow {
 pub enum ActivationRow<'a> {
     /// Values.
     F32(&'a [f32]),
-    /// What [`Kernels::quantize_q8`](super::super::Kernels::quantize_q8) made of them, somewhere.
+    /// Values that [`Kernels::quantize_q8`](super::super::Kernels::quantize_q8) has quantised.
     Q8(Q8Row<'a>),
 }
 
@@ -57,7 +57,7 @@ impl<'a> ActivationRow<'a> {
     }
 }
 
-/// What quantised activations in tiles consist of; `kernels/packed/mod.rs` describes their order.
+/// The parts of quantised activations in tiles; `kernels/packed/mod.rs` describes their order.
 #[derive(Debug, Clone, Copy)]
 pub struct TileParts<'a> {
     /// Values.

@@ -1,7 +1,7 @@
 //! Matrix products as tiles of activations by panels of weights.
 //!
-//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. What
-//! is next of weights and outputs is asked for while a tile works.
+//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. The next
+//! weights and outputs are prefetched while a tile works.
 //!
 //! Best: a tile takes one whole panel, from the L2 cache if need be; its results go out once. With few
 //! tiles, or panels longer than a tier wants, the panel is cut into parts that fit the L1 cache, and the
@@ -35,7 +35,7 @@ const RESULTS: usize = CUT_ROWS * NR_MAX;
 /// How far ahead of the weights in use a single tile asks for others.
 const NEAR_BYTES: usize = 8192;
 
-/// What a thread needs for its products. Starts with a cache line, so that no vector lies in two.
+/// Buffers of a thread for its products. Starts with a cache line, so that no vector lies in two.
 #[repr(align(64))]
 struct Room {
     results: [f32; RESULTS],

@@ -1,4 +1,4 @@
-//! What a tier does with packed weights.
+//! A tier's operations on packed weights.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::layout::Layout;
 /// Bytes of a part of a panel that stays in the first level of cache, its values counted as int8.
 pub(in crate::kernels) const PART_BYTES: usize = 16 << 10;
 
-/// What a tier does with packed weights.
+/// A tier's operations on packed weights.
 pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) layout: Layout,
     /// One panel of int8 weights by a tile.

@@ -29,7 +29,7 @@ pub(in crate::kernels) struct Q8Tile<'a> {
     pub(in crate::kernels) ahead: Ahead<'a>,
 }
 
-/// What a tile may ask for that is needed after it.
+/// Memory that a tile may prefetch for its successors.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for anything"))]
 pub(in crate::kernels) struct Ahead<'a> {

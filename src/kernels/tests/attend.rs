@@ -235,7 +235,7 @@ fn attention_of_a_batch_is_that_of_its_rows() {
         let width = n_q * head_dim;
         let wanted: Vec<f32> =
             (0..len).flat_map(|row| stream.attend(scalar(), row..row + 1, 5)).collect();
-        // What is no number only reaches those that look at it.
+        // A NaN only reaches queries that look at it.
         let broken = len / 2;
         stream.values[broken * head_dim] = f16::NAN;
         for kernels in tiers().chain([scalar()]) {

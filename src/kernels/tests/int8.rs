@@ -13,7 +13,7 @@ struct Paged {
     head_dim: usize,
 }
 
-/// What lies where nothing was stored: scales are NaN.
+/// Bytes of places where nothing was stored: scales are NaN.
 const JUNK: KvLine = KvLine([0xff; 64]);
 
 impl Paged {
@@ -93,7 +93,7 @@ fn attend_last(
     paged.attend(kernels, (q, q.len()), (pos, usize::MAX), scale)
 }
 
-/// What stored keys and values stand for, as [`kv8`] describes it.
+/// Values of stored keys and values, as [`kv8`] describes them.
 fn stand_for(paged: &Paged, len: usize) -> (Vec<f32>, Vec<f32>) {
     let (head_dim, step) = (paged.head_dim, paged.page_step());
     let [n_key, n_value] = kv_block_lines(head_dim);
@@ -255,7 +255,7 @@ fn int8_keeps_what_is_far_outside_f16_and_shows_what_is_no_number() {
         assert!(score(1.0, f32::NAN).iter().all(|x| x.is_nan()));
         assert!(score(f32::INFINITY, 1.0).iter().all(|x| x.is_nan()));
         assert!(score(1.0, f32::INFINITY).iter().all(|x| x.is_finite()));
-        // What is too small to have a scale is zero.
+        // Values too small to have a scale are zero.
         assert!(value(1e-30)[3].abs() < 1e-2);
     }
 }

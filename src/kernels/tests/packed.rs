@@ -42,7 +42,7 @@ fn dims(rows: usize, k: usize) -> MatrixDims {
 
 fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
     let bytes = layout.bytes_q8(dims(w.rows(), w.k()), w.group()).unwrap();
-    // Whatever packing leaves out shows.
+    // Bytes that packing leaves out keep this pattern.
     let mut packed = vec![0x5a; bytes];
     kernels.pack_q8(w, &mut packed);
     packed

@@ -26,7 +26,7 @@ registers! {
     dot0 = 16, dot1 = 17, dot2 = 18, dot3 = 19, y0 = 16, y1 = 17, y2 = 18, y3 = 19,
     // Activations, 16 columns each.
     x0 = 24, x1 = 25,
-    // What leaves low codes; sums of activations of two blocks, or the row's scale.
+    // Mask of low codes; sums of activations of two blocks, or the row's scale.
     mask = 26, x_sums = 27, x_scale = 27,
 }
 

@@ -70,7 +70,7 @@ macro_rules! strip {
     };
 }
 
-/// What a kernel does that has no registers for results.
+/// Empty step of kernels that have no registers for results.
 macro_rules! nothing {
     () => {
         ""

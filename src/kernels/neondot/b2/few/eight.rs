@@ -20,7 +20,7 @@ registers! {
     high_total0 = 23, high_total1 = 24, high_total2 = 25, high_total3 = 26,
     // Activations.
     x0 = 13, x1 = 14, x2 = 15,
-    // What leaves low codes; bytes of four columns each, then low codes.
+    // Mask of low codes; bytes of four columns each, then low codes.
     mask = 27, byte0 = 28, byte1 = 29, byte2 = 30, byte3 = 31,
     // At the end of a block: its scales, which become steps, and those of the next; zeros of that, which become
     // products with scales, as of low codes do; sums of activations of four rows and of the others, which

@@ -25,7 +25,7 @@ registers! {
     // Scales of an even block and of an odd one, if there is no sixth cell; if there is, of a block and of the
     // next, at the end of the first.
     even_scales = 17, odd_scales = 18, scales = 30, next_scales = 31,
-    // What leaves low codes; bytes of four columns each, then low codes.
+    // Mask of low codes; bytes of four columns each, then low codes.
     mask = 27, byte0 = 28, byte1 = 29, byte2 = 30, byte3 = 31,
     // At the begin of a block: its zeros, which become products with scales, as of low codes do; sums of
     // activations of up to four rows and of others, which instructions that take 16 bits of them want in one of

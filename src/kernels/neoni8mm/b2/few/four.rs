@@ -1,5 +1,5 @@
-//! Tiles of two rows, all strips at once, and of three and four, two strips at a time. What `smmla` adds up for pairs
-//! is parted into rows at the end of a block: scales then need not stand twice.
+//! Tiles of two rows, all strips at once, and of three and four, two strips at a time. Pairs of rows, as
+//! `smmla` sums them, are parted at the end of a block: scales then need not stand twice.
 
 use std::arch::asm;
 

@@ -1,5 +1,5 @@
-//! Tiles of two and four rows, two strips at a time. What `smmla` adds up for pairs is parted into rows at the end
-//! of a block: parameters then need not stand twice.
+//! Tiles of two and four rows, two strips at a time. Pairs of rows, as `smmla` sums them, are parted at the
+//! end of a block: parameters then need not stand twice.
 
 use std::arch::asm;
 use std::mem::MaybeUninit;
@@ -20,7 +20,7 @@ registers! {
     low0 = 0, low1 = 1, low2 = 2, low3 = 3, high0 = 4, high1 = 5, high2 = 6, high3 = 7,
     // Totals of up to four rows with the first strip, then with the other.
     total0 = 8, total1 = 9, total2 = 10, total3 = 11, total4 = 12, total5 = 13, total6 = 14, total7 = 15,
-    // What leaves low codes.
+    // Mask of low codes.
     mask = 20,
     // Multipliers of the two strips, which become steps, in even blocks and in odd ones.
     even0 = 18, even1 = 19, odd0 = 21, odd1 = 22,
