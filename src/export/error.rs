@@ -34,7 +34,7 @@ pub enum ExportError {
     BadFile {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong, and where it helps, what would be right.
+        /// Description of the defect, with the right value where that helps.
         problem: String,
     },
     /// The checkpoint is sound, but LEAP cannot run such a model.

@@ -1,4 +1,4 @@
-//! What each kind of checkpoint calls its tensors, and how it orders their rows.
+//! Names of tensors in each kind of checkpoint, and the order of their rows.
 //!
 //! A row of [`names`] for each kind of tensor stands beside the table in
 //! [`format::model`](crate::format::model), which says everything else.
@@ -15,7 +15,7 @@ pub(super) enum Naming {
     Gguf,
 }
 
-/// What GGUF files divide RoPE frequencies by: in all texts, or in short and in long ones.
+/// Divisors of RoPE frequencies in GGUF files: for all texts, or for short and for long ones.
 pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 pub(super) const ROPE_FACTORS: [&str; 2] =
     ["rope_factors_short.weight", "rope_factors_long.weight"];

@@ -116,7 +116,7 @@ impl ExportPlan {
         &self.header
     }
 
-    /// What a user should know about this export, in sentences without a full stop.
+    /// Notes for the user about this export, in sentences without a full stop.
     pub fn notes(&self) -> &[String] {
         &self.extras.notes
     }
@@ -277,7 +277,7 @@ impl ExportPlan {
         }
     }
 
-    /// What the configuration has done to tensors of `kind`.
+    /// The change that the configuration makes to tensors of `kind`.
     fn change(&self, kind: TensorKind) -> Change {
         let Extras { norm_plus, logits_divisor, .. } = self.extras;
         match kind {

@@ -190,7 +190,7 @@ fn collect(
     }
 }
 
-/// Converts blocks until there are none or nobody takes them.
+/// Converts blocks until there are none or the receiver has gone.
 fn work<'a, I: Iterator<Item = Block<'a>>>(
     converter: Converter<'_>,
     queue: &Mutex<Queue<I>>,
@@ -393,8 +393,8 @@ impl Converted {
         Ok(())
     }
 
-    /// Encodes the block's rows once more, those of matrices whose inputs were looked at: with
-    /// feedback from weight to weight. What is wrong with weights, the first time told.
+    /// Encodes again, with feedback from weight to weight, the block's rows of matrices whose inputs were
+    /// measured. An error names the first weights that cannot be encoded.
     #[inline(always)]
     fn feed_back(
         &mut self,

@@ -1,5 +1,4 @@
-//! What a model's matrices were found to be multiplied by, for an encoder that minimises the error
-//! of their outputs.
+//! The moments of the inputs of a model's matrices, for an encoder that minimises the error of their outputs.
 //!
 //! [`Moments`] adds up the second moments of a matrix's inputs and turns them into the triangle
 //! that [`crate::quant::feedback`] wants; [`Calibration`] keeps the triangles in a file without a

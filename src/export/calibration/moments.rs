@@ -13,8 +13,8 @@ const INPUT_ROWS: usize = 512;
 /// Columns of the triangle that are made together.
 const PANEL: usize = 64;
 
-/// What is added to the diagonal of the moments, as a part of its mean: as if each input had some
-/// noise, so that nothing is made of what a short text has by chance.
+/// Added to the diagonal of the moments, as a part of its mean: as if each input had some noise, so that
+/// chance in a short text has no effect.
 const DAMPING: f32 = 0.1;
 
 /// The inputs must be at least this part of the columns.
@@ -106,7 +106,7 @@ fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
 fn solve(start: usize, panel: &mut [&mut [f32]]) -> Columns {
     let n_columns = panel.len();
     let diagonal: Vec<f32> = panel.iter().map(|row| row[row.len() - 1]).collect();
-    // What later columns take away from column n.
+    // Factors of later columns, which are subtracted from column n.
     let factor = |m: usize, n: usize| -(diagonal[m] * panel[m][start + n]);
     let factors: Vec<Vec<f32>> =
         (0..n_columns).map(|n| (n + 1..n_columns).map(|m| factor(m, n)).collect()).collect();

@@ -1,4 +1,4 @@
-//! What the fuzz targets call. They reach every value that a table promises.
+//! Entry points of the fuzz targets. They reach every value that a table promises.
 
 use std::path::Path;
 

@@ -53,14 +53,13 @@ pub(crate) enum Ggml {
     Iq4Xs,
 }
 
-/// What the codes of IQ4_NL and IQ4_XS stand for.
+/// Values of the codes of IQ4_NL and IQ4_XS.
 const NL: [f32; 16] = [
     -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
     89.0, 113.0,
 ];
 
-/// What the codes of MXFP4 stand for: a sign, two bits of exponent and one of mantissa. ggml has no
-/// negative zero.
+/// Values of the codes of MXFP4: a sign, two bits of exponent and one of mantissa. ggml has no negative zero.
 pub(super) const MXFP4: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 

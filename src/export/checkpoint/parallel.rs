@@ -97,7 +97,7 @@ fn copy_of(
 ) -> Result<StoredTensor, ExportError> {
     let first = copies.swap_remove(0);
     for other in &copies {
-        // What cannot be used may be a tensor that no model needs.
+        // A tensor that cannot be used may be one that no model needs.
         let sources =
             (SourceTensor::new(files, name, &first), SourceTensor::new(files, name, other));
         if let (Ok(first), Ok(other)) = sources

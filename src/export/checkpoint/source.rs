@@ -27,7 +27,7 @@ pub(super) struct StoredTensor {
     /// The first file it is in.
     pub(super) file: usize,
     pub(super) shape: Vec<usize>,
-    /// What is wrong with the tensor, if its values cannot be used.
+    /// Values of the tensor, or the reason why they cannot be used.
     pub(super) values: Result<Values, String>,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn single(
     Ok(Values { dtype, pieces: vec![piece(grid(shape)?, dtype)], axis: Axis::Rows })
 }
 
-/// What is wrong with a tensor of type `other`.
+/// The message about a tensor of type `other`.
 fn unknown(other: &str) -> String {
     format!("has values of type {other}, wanted F32, F16, BF16, I8 or BOOL")
 }

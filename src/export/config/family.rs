@@ -25,7 +25,7 @@ pub(super) struct Family {
     model_type: &'static str,
     /// `model_type` of a model that also sees and has this one as its `text_config`; or empty.
     wrapper: &'static str,
-    /// What stands in `architectures` of a config.json.
+    /// Names in `architectures` of a config.json.
     classes: &'static [&'static str],
     /// `general.architecture` of a GGUF file.
     gguf: &'static str,
@@ -189,7 +189,7 @@ impl Family {
         }
     }
 
-    /// What GGUF files, or config.json files, of the families call them, for messages.
+    /// Names of the families in GGUF files, or in config.json files, for messages.
     pub(super) fn names(in_gguf: bool) -> String {
         let name = |family: &Family| if in_gguf { family.gguf } else { family.model_type };
         let mut names = FAMILIES.map(name).to_vec();

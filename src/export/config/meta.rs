@@ -91,8 +91,8 @@ fn ffn_dim_by_formula(fields: &JsonFields<'_>, dim: usize) -> Result<Option<usiz
     Ok(Some(scaled.next_multiple_of(multiple_of)))
 }
 
-/// What `use_scaled_rope` stands for. Newer files may give the factor; for the others it is what
-/// the Hugging Face folders of the same models say. `shape` is the model's width and layers.
+/// The scaling behind `use_scaled_rope`. Newer files may give the factor; for the others it is the one in the
+/// Hugging Face folders of the same models. `shape` is the model's width and layers.
 fn scaling(
     fields: &JsonFields<'_>,
     shape: (usize, usize),

@@ -1,4 +1,4 @@
-//! What a checkpoint's configuration files say about the model.
+//! A checkpoint's configuration files.
 
 mod family;
 mod gguf;

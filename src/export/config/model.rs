@@ -1,4 +1,4 @@
-//! What a configuration says about a model, and a checkpoint about what it does not say.
+//! A model's configuration, and settings that only its checkpoint shows.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(in crate::export) struct Config {
 
 /// Settings of a configuration that are no fields of a model file.
 pub(in crate::export) struct Extras {
-    /// What a user should know about it, in sentences without a full stop.
+    /// Notes for the user about it, in sentences without a full stop.
     pub(in crate::export) notes: Vec<String>,
     /// Added to the weights of norms.
     pub(in crate::export) norm_plus: f32,
@@ -56,7 +56,7 @@ pub(super) fn take_long_rope(
     header.features.long_rope = Some(LongRope { original_ctx, divisors });
 }
 
-/// What YaRN multiplies cosines and sines by unless it is said (arXiv:2309.00071, section 3.4).
+/// Factor of cosines and sines under YaRN, unless the files give one (arXiv:2309.00071, section 3.4).
 pub(super) fn yarn_magnitude(factor: f64) -> f64 {
     if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 }
 }

@@ -113,7 +113,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// Tokens of the longest context. What no model has says nothing about this one, which gets `usual`.
+    /// Tokens of the longest context: `usual` if the files give none, at most `SEQ_LEN_MAX`; a note says so.
     pub(super) fn ctx(
         &self,
         (usual, notes): (usize, &mut Vec<String>),

@@ -115,7 +115,8 @@ impl Draft {
             let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
             let is_spaces =
                 kind == TokenKind::UserDefined && name.replace(SPACE_MARK, "").is_empty();
-            // What merging reaches keeps its score, and the spaces that its marks stand for.
+            // Tokens of spaces are reached by merging: they keep their score, and the spaces that their marks
+            // stand for.
             *token = match is_spaces {
                 true => {
                     let bytes = name.replace(SPACE_MARK, " ").into_bytes();
@@ -288,7 +289,7 @@ impl Draft {
         }
     }
 
-    /// What `tokenizer.bin` will say.
+    /// The contents of `tokenizer.bin`.
     pub(super) fn finish(self) -> Result<TokenizerFile, String> {
         let n_vocab = self.tokens.len();
         let mut vocab = Vocab::default();

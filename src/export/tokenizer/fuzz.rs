@@ -1,4 +1,4 @@
-//! What the fuzz targets call.
+//! Entry points of the fuzz targets.
 
 use super::draft::Draft;
 use super::settings::Settings;

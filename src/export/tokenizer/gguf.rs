@@ -88,7 +88,7 @@ pub(super) fn is_gguf(path: &Path) -> bool {
 
 /// Whether there is a tokenizer in the GGUF file at `path`.
 pub(super) fn has_tokenizer(path: &Path) -> bool {
-    // What cannot be read is reported by `read`.
+    // A file that cannot be read is reported by `read`.
     let Ok(map) = Map::open(path) else { return true };
     let Ok(gguf) = Gguf::parse(map.as_bytes()) else { return true };
     gguf.get(TOKENS).is_some()
@@ -207,7 +207,7 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     };
     let tokens = entries.into_iter().map(token).collect();
     let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
-    // What the files of this family do not say, as its own tokenizer has it.
+    // Files of this family lack the flag; the value is that of its own tokenizer.
     let is_phi = gguf.text("general.architecture")? == Some("phi3");
     let flags = TokenizerFlags {
         split_at_user_defined: is_phi,
@@ -328,7 +328,7 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     let tokens: Vec<Token> = entries(gguf)?.into_iter().map(token).collect();
     let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
     let values: Vec<GgufValue<'_>> = list.values().collect();
-    // What is no pair cannot happen, like a pair of what are no tokens.
+    // An entry that is no pair never applies, like a pair of unknown tokens.
     let pair = |merge: &'_ GgufValue<'a>| merge.text().and_then(split_at_space);
     let mut pairs: Vec<(&str, &str)> =
         values.iter().map(|merge| pair(merge).unwrap_or_default()).collect();

@@ -156,7 +156,7 @@ fn byte_level_steps(json: &Value) -> Result<(Splitter, bool), String> {
     let Some((_, splitter)) = PATTERNS.into_iter().find(|(known, _)| *known == pattern) else {
         return Err(format!("the splitter is none that LEAP knows but {}", excerpt(pattern)));
     };
-    // What lies between the matches of a pattern that covers the text is nothing.
+    // The pattern covers the text, so that nothing lies between its matches.
     let cuts = [("Isolated", false), ("Removed", true)].into_iter().any(|(behavior, invert)| {
         has(split, &serde_json::json!({"type": "Split", "behavior": behavior, "invert": invert}))
     });

@@ -33,11 +33,11 @@ use settings::Settings;
 
 /// A tokenizer, ready to be written.
 pub struct ImportedTokenizer {
-    /// What `tokenizer.bin` will say.
+    /// The contents of `tokenizer.bin`.
     pub file: TokenizerFile,
     /// The file that the vocabulary was read from.
     pub source: PathBuf,
-    /// What a person should know about the conversion, one line each.
+    /// Notes for the user about the conversion, one line each.
     pub notes: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     draft.note_missing_bytes();
     let notes = std::mem::take(&mut draft.notes);
     let file = draft.finish().map_err(bad)?;
-    // What could not be used is no import.
+    // A tokenizer that cannot be used is an error here.
     Tokenizer::new(file.clone()).map_err(|e| bad(e.to_string()))?;
     Ok(ImportedTokenizer { file, source, notes })
 }

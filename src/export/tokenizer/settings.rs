@@ -1,4 +1,4 @@
-//! What the files beside a tokenizer say about it.
+//! Settings in the files beside a tokenizer.
 
 use std::fs;
 use std::io::ErrorKind;

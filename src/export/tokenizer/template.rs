@@ -1,8 +1,8 @@
 //! Recognises chat templates by what they write.
 //!
-//! A checkpoint's template is a program in Jinja's language. It is run on a few conversations: a
-//! template of LEAP's is the same if it writes every one of them alike, character by character.
-//! What a checkpoint's template writes of itself around the system's text is read off on the way.
+//! A checkpoint's template is a program in Jinja's language. It is run on a few conversations: a template of
+//! LEAP's is the same if it writes every one of them alike, character by character. Texts that a checkpoint's
+//! template adds around the system's text are taken from its output.
 
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
@@ -16,7 +16,7 @@ const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 /// Instructions of one run; published templates take some thousand.
 const FUEL: u64 = 200_000;
 
-/// What stands for the first token and the end where older templates are told apart.
+/// Stand-ins for the first token and the end, by which older templates are told apart.
 const BOS: &str = "<s>";
 const EOS: &str = "</s>";
 
@@ -154,7 +154,7 @@ impl<'a> Jinja<'a> {
         Ok(Jinja { environment, bos, eos: "" })
     }
 
-    /// What the template writes, with marks in place of the date; `None` if it cannot be run.
+    /// The output of the template, with marks in place of the date; `None` if it cannot be run.
     fn write(&self, probe: &Probe, effort: Option<&str>) -> Option<String> {
         let system = probe.system.map(|text| ("system", text));
         let roles = ["user", "assistant"].into_iter().cycle();
@@ -174,7 +174,7 @@ impl<'a> Jinja<'a> {
     }
 }
 
-/// What a checkpoint's template writes around the system's text, if it is `name` with such texts.
+/// Texts that a checkpoint's template writes around the system's text, if it is `name` with such texts.
 fn read_texts(
     template: &Jinja<'_>,
     name: ChatTemplate,
@@ -246,7 +246,7 @@ pub(super) struct Older {
 }
 
 impl Older {
-    /// What the template writes, without its first BOS and without white space.
+    /// The output of the template, without its first BOS and without white space.
     fn text(self, system: Option<&str>, said: &[&str]) -> String {
         let template = self.template;
         let told_at = if self.tells_last { said.len().div_ceil(2).saturating_sub(1) } else { 0 };

@@ -47,7 +47,7 @@ impl<'a> PickleMachine<'a> {
         }
     }
 
-    /// What `value` is, in words.
+    /// The kind of `value`, in words.
     pub(super) fn describe(&self, value: PickleValue<'a>) -> &'static str {
         match value {
             PickleValue::None => "None",

@@ -2,7 +2,7 @@ use super::value::{PickledStorage, PickledTensor};
 use super::*;
 use crate::export::checkpoint::dtype::ValueType;
 
-/// What `Pickle` writes after each value that it wants to refer to again.
+/// The instruction by which `Pickle` stores a value that it wants to refer to again.
 fn put(index: u8) -> [u8; 2] {
     [b'q', index]
 }

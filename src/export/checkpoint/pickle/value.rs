@@ -1,4 +1,4 @@
-//! What a pickle's instructions work on.
+//! Values of a pickle's instructions.
 
 use crate::export::checkpoint::dtype::ValueType;
 
@@ -62,7 +62,7 @@ pub(super) enum PickleGlobal {
 }
 
 impl PickleGlobal {
-    /// What `module` calls `name`, if it is in the list.
+    /// The object called `name` in `module`, if it is in the list.
     pub(super) fn find(module: &str, name: &str) -> Option<PickleGlobal> {
         Some(match (module, name) {
             ("collections", "OrderedDict") => PickleGlobal::OrderedDict,

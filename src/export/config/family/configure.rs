@@ -1,4 +1,4 @@
-//! What each family takes over from its configurations.
+//! The settings that each family takes from its configurations.
 
 use super::Header;
 use crate::export::config::model::Extras;
@@ -250,7 +250,7 @@ pub(super) fn gpt_oss(
     if settings.is_gguf() {
         n = "expert_count";
         header.ffn_dim = fields.required_size("expert_feed_forward_length")?;
-        // What these files do not say.
+        // These files do not have the setting.
         if let Some(RopeScaling::Yarn { is_truncated, .. }) = &mut header.rope_scaling {
             *is_truncated = false;
         }

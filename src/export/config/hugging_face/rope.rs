@@ -129,7 +129,7 @@ fn yarn(
     })
 }
 
-/// What `mscale` makes of YaRN's magnitude.
+/// The factor that `mscale` gives YaRN's magnitude.
 fn yarn_scaled(factor: f64, mscale: f64) -> f64 {
     (yarn_magnitude(factor) - 1.0) * mscale + 1.0
 }

@@ -113,7 +113,7 @@ const QWEN3: &str = r#"{%- if tools %}
     {{- '<|im_start|>assistant\n' }}PROMPT
 {%- endif %}"#;
 
-/// What [`QWEN3`]'s first release asks.
+/// The question of [`QWEN3`]'s first release: may the model think?
 const MAY_THINK: &str = r"
     {%- if enable_thinking is defined and enable_thinking is false %}
         {{- '<think>\n\n</think>\n\n' }}
