@@ -52,7 +52,7 @@ fn listener(fd: RawFd) -> io::Result<Listener> {
         let problem = format!("descriptor {fd}, of LISTEN_FDS, {what}");
         io::Error::new(io::ErrorKind::InvalidInput, problem)
     };
-    // What a listening process starts must not keep its sockets.
+    // Programs that a listening process starts must not keep its sockets.
     // SAFETY: a descriptor's flags are set; one that is not open is an error.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(bad("is not open"));
@@ -60,8 +60,8 @@ fn listener(fd: RawFd) -> io::Result<Listener> {
     if !is_listening(fd) {
         return Err(bad("is no socket that listens"));
     }
-    // SAFETY: it is open, and nobody has it: the manager passed it, `IS_TAKEN` was set once, and a
-    // socket of this process's own that listens cannot be there, as its numbers follow those passed.
+    // SAFETY: it is open and has no other owner: the manager passed it, `IS_TAKEN` was set once, and a socket
+    // of this process's own that listens cannot be there, as its numbers follow those passed.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let kind = socket::getsockopt(&fd, sockopt::SockType)?;
     let address: SockaddrStorage = socket::getsockname(fd.as_raw_fd())?;

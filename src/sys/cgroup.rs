@@ -91,7 +91,7 @@ fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
 }
 
 impl Version {
-    /// What the group in `folder` leaves; `None` if it has no limit.
+    /// Memory left in the group in `folder`; `None` if it has no limit.
     fn room(&self, tree: &Tree, folder: &Path) -> Option<u64> {
         let read = |name| tree.text(folder.join(name).to_str()?);
         let number = |name| read(name)?.parse::<u64>().ok();

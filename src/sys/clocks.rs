@@ -22,7 +22,7 @@ pub struct Clocks {
 struct Policy {
     /// Where the highest clock allowed is written.
     cap: PathBuf,
-    /// What it was.
+    /// Its value before.
     before: u64,
 }
 

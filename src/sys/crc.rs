@@ -97,7 +97,7 @@ mod avx512 {
         remainder
     }
 
-    /// What carries the two halves of 16 bytes forward by `bytes`. Products of reflected numbers
+    /// Multipliers that carry the two halves of 16 bytes forward by `bytes`. Products of reflected numbers
     /// are one bit short.
     const fn carry(bytes: usize) -> [i64; 2] {
         [(power(8 * bytes + 32) as i64) << 1, (power(8 * bytes - 32) as i64) << 1]

@@ -65,7 +65,7 @@ impl AtomicFile {
     ///
     /// # Errors
     ///
-    /// What writing, syncing or renaming gives, a full disk above all; the file is removed.
+    /// Errors of writing, syncing or renaming, such as a full disk; the file is removed.
     pub fn commit(mut self) -> io::Result<()> {
         let file = self.writer()?;
         file.flush()?;
@@ -123,12 +123,12 @@ impl AtomicFile {
         self.inner()?.set_len(len)
     }
 
-    /// Writes all of `bytes` at `offset` and has the disk begin with them, so that little is
-    /// left for [`sync`](Self::sync). What [`Write`] has buffered comes later.
+    /// Writes all of `bytes` at `offset` and has the disk begin with them, so that little is left for
+    /// [`sync`](Self::sync). Bytes that [`Write`] has buffered come later.
     ///
     /// # Errors
     ///
-    /// What writing gives, a full disk above all.
+    /// Errors of writing, such as a full disk.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let file = self.inner()?;
         file.write_all_at(bytes, offset)?;
@@ -146,7 +146,7 @@ impl AtomicFile {
     ///
     /// # Errors
     ///
-    /// What writing or syncing gives.
+    /// Errors of writing or syncing.
     pub fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         self.inner()?.sync_all()
@@ -157,7 +157,7 @@ impl AtomicFile {
     ///
     /// # Errors
     ///
-    /// What writing or syncing gives.
+    /// Errors of writing or syncing.
     pub fn sync_and_forget(&mut self) -> io::Result<()> {
         self.sync()?;
         // Only a hint: a file system that keeps its pages is no error.
@@ -271,7 +271,7 @@ impl Seek for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
-            // What is still buffered is of no use any more.
+            // Buffered bytes are of no use any more.
             let _ = file.into_parts();
             if self.has_name {
                 let _ = fs::remove_file(&self.temporary);

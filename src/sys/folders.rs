@@ -36,7 +36,7 @@ pub fn runtime() -> Option<PathBuf> {
     base.and_then(|base| made(PathBuf::from(base), 0o700)).or_else(cache)
 }
 
-/// `$XDG_STATE_HOME/leap`: what is nobody else's business. As [`cache`].
+/// `$XDG_STATE_HOME/leap`, for private files, which only the user can read. As [`cache`].
 #[cfg(feature = "tools")]
 pub fn state() -> Option<PathBuf> {
     own("XDG_STATE_HOME", ".local/state", 0o700)
@@ -46,7 +46,7 @@ fn own(variable: &str, below_home: &str, mode: u32) -> Option<PathBuf> {
     made(base(variable, below_home)?, mode)
 }
 
-/// What `variable` names, or a folder in the user's own; `None` if that is not known either.
+/// The folder in `variable`, or one in the user's home; `None` if that is not known either.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
     let of = |name: &str| env::var_os(name).filter(|base| !base.is_empty()).map(PathBuf::from);
     of(variable).or_else(|| Some(of("HOME")?.join(below_home)))

@@ -1,7 +1,7 @@
 //! The heap of the program: what it cannot give ends the program with one line instead of a signal.
 //!
-//! Most of what is allocated is small and wanted by code that cannot go on without it. What is large,
-//! and whose size the user chose, asks with [`may_fail`] and tells what it wanted.
+//! Most allocations are small, and their callers cannot go on without them. A caller that wants much memory,
+//! of a size that the user chose, asks with [`may_fail`] and says what it was for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The system's heap. When the system refuses memory that nothing can go on without, the program ends
 /// with a message on stderr instead of by SIGABRT, before `main` too.
 pub struct Heap {
-    /// What is said, with its line end.
+    /// The message, with its line end.
     pub message: &'static str,
-    /// What the program ends with.
+    /// The program's exit code.
     pub exit_code: i32,
 }
 

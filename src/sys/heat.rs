@@ -13,13 +13,13 @@ const THERMAL: &str = "sys/class/thermal";
 pub const MILLIDEGREES: std::ops::RangeInclusive<i64> = -40_000..=150_000;
 /// How often a thermometer looks.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
-/// What is shown of a machine: degrees, and whether it is slowed down; or nothing.
+/// Flag of a reading: the machine is slowed down. The other bits are its degrees, or all are `UNKNOWN`.
 const SLOWED: u16 = 1 << 8;
 const UNKNOWN: u16 = u16::MAX;
 
 /// A part of the machine whose temperature is known.
 pub struct Zone {
-    /// What the system calls it.
+    /// The system's name for it.
     pub name: String,
     /// Where it is in the tree.
     pub folder: String,
@@ -128,7 +128,7 @@ mod tests {
         assert!(Thermometer::start(tree.clone()).unwrap().is_none());
         zone(0, "41300\n");
         zone(1, "no number\n");
-        // What no chip has.
+        // No chip is that cold.
         zone(2, "-274000\n");
         assert_eq!(warmest(&tree), Some(41));
         zone(3, "72900\n");

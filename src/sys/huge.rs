@@ -5,7 +5,7 @@ use std::io;
 
 use memmap2::{Advice, MmapMut};
 
-/// What pages memory is wanted in.
+/// Size of the pages that memory is wanted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Huge ones, where there are any.

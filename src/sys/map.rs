@@ -25,7 +25,7 @@ pub struct Map {
     map: Mmap,
 }
 
-/// What tells that nobody has written to a file meanwhile: its stamp is the same.
+/// Identity and times of a file: two stamps are equal if it was not written to meanwhile.
 ///
 /// The device is left out, as the same disk may have another number after the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +36,7 @@ pub struct Stamp {
     pub bytes: u64,
     /// When it was written to last, in nanoseconds.
     pub modified_ns: i64,
-    /// When anything about it changed last, its name or times too, in nanoseconds. Nobody sets this
-    /// time at will.
+    /// Last change of anything about it, its name or times too, in nanoseconds. No program can set this time.
     pub changed_ns: i64,
 }
 
@@ -94,7 +93,7 @@ impl Stamp {
         })
     }
 
-    /// Whether nobody wrote to the file between the two, though it may have got another name.
+    /// Whether the file was not written to between the two, though it may have got another name.
     fn is_same_content(&self, other: &Stamp) -> bool {
         (self.bytes, self.modified_ns) == (other.bytes, other.modified_ns)
     }

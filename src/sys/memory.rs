@@ -99,7 +99,7 @@ pub fn ensure_stack() -> Result<(), u64> {
         return Err(stack);
     }
     if getrlimit(Resource::RLIMIT_AS).unwrap_or(unlimited).0 != RLIM_INFINITY {
-        // What the heap cannot give ends the program with one line, what the stack cannot, by a signal.
+        // A lack of heap ends the program with one line here; a lack of stack would end it by a signal.
         drop(black_box(Vec::<u8>::with_capacity(2 * STACK_BYTES)));
         touch_stack();
     }

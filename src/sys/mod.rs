@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! What LEAP asks of the operating system: the date, cores, memory, maps, files that appear whole,
-//! signals, sockets, network devices, power sensors, the service manager and its sockets.
+//! LEAP's calls to the operating system: the date, cores, memory, maps, files that appear whole, signals,
+//! sockets, network devices, power sensors, the service manager and its sockets.
 //!
 //! All `libc` and `nix` calls of the crate are here. Nothing in this layer knows what its
 //! callers are for.

@@ -55,7 +55,7 @@ pub struct DatagramSocket {
     segment_bytes: Cell<usize>,
 }
 
-/// What became of datagrams.
+/// Result of sending datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// They are on their way; those that cannot be delivered are lost.
@@ -173,7 +173,7 @@ impl DatagramSocket {
 
     /// Sends one datagram; it is lost if there is no room.
     pub fn send_one(&self, to: SocketAddr, datagram: &[u8]) {
-        // What is lost on the way is as lost here.
+        // A datagram that does not fit counts as lost on the way.
         let _ = self.send_whole(to, datagram);
     }
 
@@ -310,7 +310,7 @@ pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(e) => return Err(e.into()),
     }
-    // SAFETY: `fd` is a stream socket that nobody else owns.
+    // SAFETY: `fd` is a stream socket without another owner.
     Ok(unsafe { TcpStream::from_raw_fd(fd.into_raw_fd()) })
 }
 

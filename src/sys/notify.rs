@@ -52,7 +52,7 @@ pub fn alive() {
     }
 }
 
-/// How long a loop may sleep between two calls of [`alive`]; `None` if nobody watches.
+/// How long a loop may sleep between two calls of [`alive`]; `None` if there is no watchdog.
 pub fn period() -> Option<Duration> {
     MANAGER.get()?.lock().ok()?.period
 }
@@ -132,7 +132,7 @@ fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// A third of the manager's patience; `None` if it watches nobody, or another process.
+/// A third of the manager's patience; `None` if it has no watchdog, or watches another process.
 fn watchdog_period(variable: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
         return None;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// 32 bytes that nobody can foretell.
+/// 32 unpredictable bytes.
 ///
 /// # Errors
 /// The system's.

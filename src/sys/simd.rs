@@ -8,7 +8,7 @@
 /// Something to do. `run` and all that it calls in its loops must be `#[inline(always)]`: what is
 /// not inlined stays as it is.
 pub trait Work {
-    /// What comes of it.
+    /// Its result.
     type Output;
     /// Does it.
     fn run(self) -> Self::Output;

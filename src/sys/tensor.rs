@@ -172,7 +172,7 @@ impl Device {
         Ok(send.sent as usize)
     }
 
-    /// What the module has counted.
+    /// Counters of the module.
     ///
     /// # Errors
     /// The system's.
@@ -232,7 +232,7 @@ fn take(mask: &AtomicU64, index: usize) -> bool {
     assert!(index < BANKS);
     mask.fetch_or(1 << index, Ordering::AcqRel) & 1 << index == 0
 }
-/// What a bank says of the frame in it.
+/// A bank's report on the frame in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BankReport {
     /// Number of the frame.
@@ -265,7 +265,7 @@ impl RxBank {
         self.meta().state.load(Ordering::Acquire) == READY
     }
 
-    /// What is in the bank; `None` if it is free or held.
+    /// The frame in the bank; `None` if it is free or held.
     pub fn report(&self) -> Option<BankReport> {
         let meta = self.meta();
         let state = meta.state.load(Ordering::Acquire);

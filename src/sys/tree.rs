@@ -1,4 +1,4 @@
-//! What the kernel tells in small text files: `/proc` and `/sys`, or a copy of them elsewhere.
+//! Small text files of the kernel: `/proc` and `/sys`, or a copy of them elsewhere.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -60,8 +60,8 @@ impl Tree {
         self.path(path).exists()
     }
 
-    /// What is in the folder `path`, sorted; nothing if it is no folder. Names that are no
-    /// plain text are left out: the kernel gives none.
+    /// Names in the folder `path`, sorted; none if it is no folder. Names that are no plain text are left
+    /// out: the kernel gives none.
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
         let names =

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::shared::Shared;
 use super::totals::{PowerReading, Sample};
 
-/// What it is called.
+/// Its name.
 pub(super) const NAME: &str = "--power-cmd";
 /// How long its first reading is waited for.
 const START_PATIENCE: Duration = Duration::from_secs(2);

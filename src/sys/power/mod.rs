@@ -1,8 +1,8 @@
 //! Electric power that the machine takes: what sensors there are, and the energy between two instants.
 //!
-//! A sensor that says watts is asked by a thread, ten times a second while work is done and once a second
-//! otherwise; one that counts energy only has to be asked before it begins anew. Whoever wants figures
-//! never waits long for a sensor, and gets none where it did not answer all the time.
+//! A sensor of watts is asked by a thread, ten times a second while work is done and once a second otherwise;
+//! a counter of energy only has to be asked before it overflows. Callers never wait long for a sensor, and
+//! get no figures if it did not answer all the time.
 
 mod asked;
 mod command;
@@ -29,7 +29,7 @@ pub enum PowerSource {
     Sensor(Sensor),
     /// A command of the shell that prints watts, a line each.
     Command(String),
-    /// What somebody says that the machine takes.
+    /// Watts stated by the user.
     Stated {
         /// Watts without work.
         idle: f64,
@@ -73,7 +73,7 @@ impl Meter {
         Ok(Meter { name, kind })
     }
 
-    /// What is measured, in a few words.
+    /// The measured part of the machine, in a few words.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,7 +114,7 @@ impl Meter {
         reading.map(|reading| reading.joules)
     }
 
-    /// What has been added up until now; `None` if the sensor does not answer.
+    /// The total until now; `None` if the sensor does not answer.
     pub fn read(&self) -> Option<PowerReading> {
         match &self.kind {
             MeterKind::Asked(sensor) => sensor.read(),

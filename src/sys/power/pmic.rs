@@ -33,7 +33,7 @@ const RAILS: [&str; 12] = [
     "0V8_AON",
     "HDMI",
 ];
-/// What a board takes by what its rails do: a line through measurements of Raspberry Pi 5s with a meter
+/// Ratio of a board's power to that of its rails: a line through measurements of Raspberry Pi 5s with a meter
 /// (github.com/jfikar/RPi5-power).
 const BOARD_PER_RAILS: f64 = 1.1451;
 const BOARD_WATTS: f64 = 0.5879;
@@ -54,7 +54,7 @@ impl Pmic {
         has_one(tree) && file.exists() && File::open(file).is_err()
     }
 
-    /// What the whole board takes.
+    /// Power of the whole board.
     pub(super) fn watts(&self) -> Option<f64> {
         let answer = match self.tree.is_this_machine() {
             true => ask(&File::open(self.tree.path(MAILBOX)).ok()?)?,

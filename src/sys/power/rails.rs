@@ -11,7 +11,8 @@ const CHANNELS: std::ops::RangeInclusive<u32> = 1..=3;
 /// Devices that measure a part of the machine which LEAP does not use, or what flows into a battery.
 const OTHERS: [&str; 8] =
     ["amdgpu", "radeon", "nouveau", "i915", "xe", "nvme", "BAT", "ucsi_source_psy"];
-/// What a rail of a board may say, in thousandths. A current of nothing is some thousandths below it too.
+/// Readings that a rail of a board can give, in thousandths. A current of nothing is some thousandths below
+/// it too.
 const MILLIVOLTS: std::ops::RangeInclusive<i64> = 0..=100_000;
 const MILLIAMPERES: std::ops::RangeInclusive<i64> = -1_000..=100_000;
 
@@ -106,7 +107,7 @@ fn jetpack4(tree: &Tree) -> Vec<Rail> {
     rails
 }
 
-/// What other devices say is power: of the whole machine if one does.
+/// Power by other devices: by the one for the whole machine if there is one.
 pub(super) fn hwmon(tree: &Tree) -> Option<(String, Rails)> {
     let all = devices(tree, HWMON).map(|device| (name(tree, &device), device));
     let mut all: Vec<_> =
@@ -128,7 +129,7 @@ pub(super) fn hwmon(tree: &Tree) -> Option<(String, Rails)> {
     Rails::new(tree, "hwmon", rails)
 }
 
-/// What lies in `folder`, by its whole path.
+/// Entries of `folder`, by their whole paths.
 fn devices(tree: &Tree, folder: &str) -> impl Iterator<Item = String> {
     tree.names(folder).into_iter().map(move |name| format!("{folder}/{name}"))
 }

@@ -35,7 +35,7 @@ impl Rapl {
             self.zones.iter_mut().map(|zone| zone.microjoules(&self.tree)).collect();
         let spent: Option<u64> = spent.into_iter().sum();
         if spent.is_none() {
-            // What the others counted is not to be added to a later sum.
+            // Counts of the other zones must not be added to a later sum.
             self.zones.iter_mut().for_each(|zone| zone.last = None);
         }
         Some(spent? as f64 / 1e6)

@@ -21,9 +21,9 @@ enum SensorKind {
 /// A sensor that this user may not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockedSensor {
-    /// What it is, and who may read it.
+    /// The sensor's name, and who may read it.
     pub text: String,
-    /// What has to be done so that others may.
+    /// The command by which others may read it.
     pub mend: String,
 }
 
@@ -47,7 +47,7 @@ impl Sensor {
         })
     }
 
-    /// What is measured, in a few words.
+    /// The measured part of the machine, in a few words.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -57,7 +57,7 @@ impl Sensor {
         matches!(self.kind, SensorKind::Rapl(_))
     }
 
-    /// What it says; `None` if it is gone, or says what cannot be.
+    /// The reading; `None` if the sensor is gone, or gives an impossible value.
     pub(super) fn sample(&mut self) -> Option<Sample> {
         let watts = match &mut self.kind {
             SensorKind::Rapl(rapl) => return rapl.joules().map(Sample::Joules),

@@ -1,4 +1,4 @@
-//! What a sensor's thread shares with those who want figures.
+//! State that a sensor's thread shares with those who want figures.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ struct State {
     told: (f64, f64),
     /// When somebody looked at the last sample.
     looked: Option<Instant>,
-    /// Nobody waits any more for a sensor that let somebody wait in vain.
+    /// Set once a caller has waited in vain: no caller waits for this sensor any more.
     is_stuck: bool,
     has_warned: bool,
     is_ending: bool,

@@ -32,7 +32,7 @@ impl Board {
         Sensor::find(&Tree::new(&self.0))
     }
 
-    /// What is added up of 20 s that take `watts(s)` at second `s`, as `write` has the files tell it.
+    /// The total over 20 s that take `watts(s)` at second `s`, as `write` puts it into the files.
     fn play(&self, watts: impl Fn(f64) -> f64, mut write: impl FnMut(&Board, f64)) -> f64 {
         write(self, watts(0.0));
         let mut sensor = self.sensor().unwrap();

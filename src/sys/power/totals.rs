@@ -7,7 +7,7 @@ pub const WATTS_MAX: f64 = 10_000.0;
 /// Power of a counter is told over no shorter time: it moves in steps of a millisecond.
 const COUNTED_MIN: Duration = Duration::from_millis(50);
 
-/// What a sensor says.
+/// A reading of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sample {
     /// Power at this moment.
@@ -16,7 +16,7 @@ pub(super) enum Sample {
     Joules(f64),
 }
 
-/// What has been added up, and when.
+/// A total, and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerReading {
     /// Energy since the meter began.
@@ -44,7 +44,7 @@ impl PowerReading {
         now.saturating_duration_since(self.at)
     }
 
-    /// What was spent since `earlier`; `None` if the sensor did not answer all the time.
+    /// Energy since `earlier`; `None` if the sensor did not answer all the time.
     pub fn since(&self, earlier: &PowerReading) -> Option<Spent> {
         let seconds = self.at.checked_duration_since(earlier.at)?.as_secs_f64();
         let joules = (self.joules - earlier.joules).max(0.0);

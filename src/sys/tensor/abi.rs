@@ -108,7 +108,7 @@ pub(super) struct AbiReject {
     pub(super) bitmap: [u64; 2],
 }
 
-/// What the module has counted since the device was opened.
+/// Counters of the module since the device was opened.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "named and explained in leap_uapi.h")]
