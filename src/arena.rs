@@ -60,7 +60,7 @@ impl Arena {
 
 /// Hands out buffers from an arena, in order, or only counts what they would need.
 pub(crate) struct Carver<'a> {
-    /// What is left; `None` when only counting.
+    /// The rest of the arena; `None` when only counting.
     rest: Option<&'a mut [u8]>,
     used: usize,
 }

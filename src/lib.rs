@@ -37,7 +37,7 @@
 //! The crate is built in layers; a module uses only what stands below it, and
 //! `tests/layering.rs` checks that.
 //!
-//! - `quant`, `arena`, [`sampler`]: plain computation. What the bytes of a quantised
+//! - `quant`, `arena`, [`sampler`]: plain computation. The values of the bytes of a quantised
 //!   block mean, one allocation carved into buffers, the choice of a token. They know no
 //!   files, no sockets and no CPUs.
 //! - `sys`: everything that asks the operating system: maps, CPU features, affinity,

@@ -40,7 +40,7 @@ type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [
 /// The work on some columns of some rows: which they are, and the parts of the rows.
 type TileJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
-/// What is made of a unit of two matrices: its number, its columns of each row of both, and a chunk.
+/// The work on a unit of two matrices: its number, its columns of each row of both, and a chunk.
 type UnitJob<'a, C> = &'a (dyn Fn(usize, &[[&mut [f32]; 2]], C) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.

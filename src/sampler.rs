@@ -42,8 +42,8 @@ impl Sampling {
     }
 }
 
-/// Chooses tokens. What it holds is scratch, which any number of streams can share: a choice
-/// depends on nothing but what [`Sampler::sample`] is given. Allocates only when made.
+/// Chooses tokens. Its buffers are scratch, which any number of streams can share: a choice depends only on
+/// the arguments of [`Sampler::sample`]. Allocates only when made.
 pub struct Sampler {
     /// `[BINS]`.
     bins: Vec<Bin>,
@@ -75,7 +75,7 @@ struct Weighing {
 }
 
 impl Weighing {
-    /// What is not a number falls into the last bin.
+    /// Bin of a logit; NaN falls into the last one.
     fn bin(self, logit: f32) -> usize {
         usize::from(f16::from_f32(self.max - logit).to_bits()).min(BINS - 1)
     }
@@ -203,8 +203,8 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits[start..].iter().position(|&logit| logit == max).map(|at| (start + at) as u32)
 }
 
-/// The logarithm of the sum of e^logit: a logit less this is the logarithm of its probability. What is
-/// not a number adds nothing.
+/// The logarithm of the sum of e^logit: a logit less this is the logarithm of its probability. NaNs add
+/// nothing.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = argmax(logits).map_or(0.0, |id| logits[id as usize]);
     let distances = logits.iter().map(|&logit| logit - max).filter(|distance| !distance.is_nan());
@@ -227,8 +227,8 @@ fn largest(block: &[f32]) -> f32 {
     max.iter().chain(tail).fold(f32::NEG_INFINITY, |max, &x| larger(max, x))
 }
 
-/// The random number of position `pos` under `seed`: at least 0 and below 1. What was drawn before does
-/// not matter, so a position can be computed again, ahead of time, or on another board.
+/// The random number of position `pos` under `seed`: at least 0 and below 1. It does not depend on earlier
+/// draws, so a position can be computed again, ahead of time, or on another board.
 ///
 /// This is member `pos` of the SplitMix64 sequence (Steele, Lea, Flood: Fast splittable pseudorandom
 /// number generators, 2014) that starts at the mixed seed: from near seeds themselves, sequences would

@@ -14,7 +14,7 @@ use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// What a master told.
+/// An order of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// The ring file, and the port on which the master gives layers.
@@ -35,9 +35,9 @@ pub(crate) type State = Box<dyn Fn() -> Result<HeldState, String> + Send + Sync>
 /// Hears of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
-/// What a board that waits says and does.
+/// A board that waits for orders: its figures, and the handlers of calls.
 pub(crate) struct Board {
-    /// What it can do.
+    /// Its speeds and memory.
     pub(crate) figures: Figures,
     pub(crate) take: Take,
     pub(crate) prepare: Prepare,
@@ -66,7 +66,7 @@ pub(crate) fn start(board: Board, address: SocketAddr, key: Key) -> io::Result<S
     server::start(("leap-call", Purpose::Orders), address, key, service(board))
 }
 
-/// What answers masters for `board`.
+/// The service that answers masters for `board`.
 pub(crate) fn service(board: Board) -> impl Service {
     Called { board, holders: Holders::default() }
 }

@@ -1,4 +1,4 @@
-//! How a master finds boards whose addresses nobody has written down.
+//! The search for boards whose addresses are not written down.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -145,7 +145,7 @@ fn listen(socket: &UdpSocket, take: &mut dyn FnMut(&[u8], IpAddr)) -> io::Result
         match socket.recv_from(&mut bytes) {
             Ok((len, from)) => take(&bytes[..len], from.ip()),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            // What an address answered that has nobody, or a signal.
+            // An error of an address without a board, or a signal.
             Err(_) => thread::sleep(Duration::from_millis(1)),
         }
     }

@@ -95,8 +95,8 @@ impl Identity {
     }
 }
 
-/// This process calls as a master of this name, which takes boards that work for others if `is_taking`. What it was
-/// called first stays.
+/// Names this process as a master, which takes boards that work for others if `is_taking`. The first name
+/// stays.
 pub(crate) fn introduce(name: &str, is_taking: bool) -> &'static Identity {
     SELF.get_or_init(|| Identity::new(name, is_taking))
 }
@@ -171,7 +171,7 @@ impl<'a> Called<'a> {
         Ok(self.0.local_ip().map_err(ChannelError::from)?)
     }
 
-    /// What it can do.
+    /// Asks for its speeds and memory.
     ///
     /// # Errors
     /// [`CallError`].

@@ -1,4 +1,4 @@
-//! How a ring gets its boards, where nobody writes down who has which layers: see [`crate::wire::call`].
+//! Calls by which a ring gets its boards, without a list of layers: see [`crate::wire::call`].
 //!
 //! - [`board`]: a board that has nothing but the key, and waits to be called.
 //! - [`find`]: how the master finds it where its address is not written down.

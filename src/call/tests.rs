@@ -131,7 +131,7 @@ fn who_has_another_key_is_not_heard() {
 
 #[test]
 fn boards_are_found_by_their_key() {
-    // Two ports that nobody has, and may have once more.
+    // Two ports that are free, and can be taken again.
     let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let (port, elsewhere) = (free(), free());
     find::answer(port, Key::new(KEY)).unwrap();

@@ -1,10 +1,10 @@
 //! Whether a greeting was meant for the board that it reached.
 //!
-//! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another one that
-//! has the key. So it names its destination. Where addresses are translated on the way (containers, public addresses
-//! of machines in the cloud) that is none of this board's, and nobody here can tell; but an address beside this
-//! board's own, in the network of the interface that has it, is another board's. Networks behind a router count as
-//! translated: from here they look the same.
+//! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another
+//! one that has the key. So a greeting names its destination. Where addresses are translated on the way
+//! (containers, public addresses of machines in the cloud) the destination is none of this board's, and this
+//! board cannot tell; but an address beside this board's own, in the network of the interface that has it, is
+//! another board's. Networks behind a router count as translated: from here they look the same.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use crate::wire::noise::Message;
 /// Greetings of this process that are remembered: more than it has under way.
 const SENT_MAX: usize = 256;
 
-/// What this process has greeted others with.
+/// Greetings that this process has sent.
 static SENT: Mutex<VecDeque<Message>> = Mutex::new(VecDeque::new());
 
 /// Remembers a greeting that is about to be sent.

@@ -79,7 +79,7 @@ impl Guests {
         self.list().dismiss_stranger()
     }
 
-    /// Nobody panics with the list in hand, and a list is sound anyway.
+    /// Locks the list, which is sound even after a panic.
     fn list(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

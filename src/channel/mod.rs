@@ -37,7 +37,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(200);
 pub enum ChannelError {
     /// The system's word, or the other end went: it may be there later.
     Io(io::Error),
-    /// What the other end says has no meaning.
+    /// The other end broke the protocol.
     Broken(&'static str),
     /// It has another key.
     Key,

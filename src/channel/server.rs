@@ -17,7 +17,7 @@ const STRANGERS_MAX: usize = 64;
 /// How long the next connection waits where the system has no room for it.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What becomes of connections.
+/// Handler of connections.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Talks with the board at `from`, which has the key.
     ///
@@ -38,8 +38,8 @@ struct Server<S> {
     strangers: Mutex<Vec<IpAddr>>,
 }
 
-/// Lets `service` talk with whoever has the key and connects to `address` for `purpose`, for as long as the process
-/// lives. Threads are called `name`. Returns where it listens.
+/// Lets `service` talk with every client that has the key and connects to `address` for `purpose`, for as
+/// long as the process lives. Threads are called `name`. Returns the address that it listens at.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.
@@ -69,7 +69,7 @@ fn accept<S: Service>(name: &str, listener: &TcpListener, server: &Arc<Server<S>
 }
 
 fn admit<S: Service>(name: &str, (stream, from): (TcpStream, IpAddr), server: &Arc<Server<S>>) {
-    // Without a second handle nobody could send it away again.
+    // Without a second handle the connection could not be ended from here.
     let Ok(handle) = stream.try_clone() else {
         server.guests.dismiss_oldest();
         return;

@@ -23,7 +23,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Where this process listens if nobody names a path; what masters that died have left there is removed.
+/// Where this process listens unless the user names a path; sockets of masters that died are removed there.
 /// `None` if there is no folder.
 pub(crate) fn own() -> Option<PathBuf> {
     let folder = folders::runtime()?;

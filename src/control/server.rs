@@ -1,4 +1,4 @@
-//! Answers whoever may connect, each on a thread of its own.
+//! Answers clients that may connect, each on a thread of its own.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -19,11 +19,10 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Hears what is being done.
 ///
-/// # Errors
-/// If whoever asked is gone.
+/// # Errors If the client is gone.
 pub(crate) type Say<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
-/// What becomes of requests.
+/// Handler of requests.
 pub(crate) trait Service: Send + Sync + 'static {
     /// Does what `request` asks for. `say` is to hear something every
     /// [`WORD_EVERY`](super::WORD_EVERY) until that is done.

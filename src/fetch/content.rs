@@ -82,7 +82,7 @@ impl Content {
             let path = self.path.display();
             format!("its model file {path} was overwritten while it ran: start that master again")
         };
-        // Without checksums nobody knows what was written.
+        // Without checksums the change cannot be checked.
         if !self.header.has_extension {
             return Err(overwritten());
         }
@@ -145,7 +145,7 @@ impl Content {
     fn check(&self, of: &Tensor) -> io::Result<()> {
         let found = self.header.tensors().enumerate().find(|(_, tensor)| tensor.id == of.id);
         let Some((index, tensor)) = found else { return Ok(()) };
-        // A list of flags is sound whoever panicked with it in hand.
+        // A list of flags is sound even after a panic.
         let matching = || self.matching.lock().unwrap_or_else(PoisonError::into_inner);
         if matching()[index] {
             return Ok(());

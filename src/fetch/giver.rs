@@ -14,7 +14,7 @@ use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question};
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// What there is to tell of it.
+/// An event of giving.
 #[derive(Debug)]
 pub(crate) enum Gift {
     /// A board begins to take these layers, or some rows of them.
@@ -31,7 +31,7 @@ pub(crate) type Tell = Box<dyn Fn(&Gift) + Send + Sync>;
 /// How many pieces this process has given.
 static PIECES: AtomicU64 = AtomicU64::new(0);
 
-/// How many pieces this process has given: whoever waits for a board sees that it comes.
+/// Number of pieces that this process has given: it grows while a board makes progress.
 pub(crate) fn n_pieces() -> u64 {
     PIECES.load(Ordering::Relaxed)
 }
@@ -41,8 +41,8 @@ struct Giver {
     tell: Tell,
 }
 
-/// Gives `content` to whoever has the key and connects to `address`, for as long as the process lives.
-/// Returns where it listens.
+/// Gives `content` to every client that has the key and connects to `address`, for as long as the process
+/// lives. Returns the address that it listens at.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.

@@ -1,4 +1,4 @@
-//! What a board has of a part already, in other files of the model that it keeps.
+//! Pieces of a part that the board already has, in other files of the model.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What such a file's name ends with.
+/// Ending of such a file's name.
 pub(super) const END: &str = "part";
 
-/// Opens the file at `path`, which is made if it is not there, once nobody else is at it.
+/// Opens the file at `path`, which is made if it is not there, once it is free.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     loop {
         let file =
@@ -22,7 +22,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes such files from `folder` but for `own`: of fetches that nobody goes on with.
+/// Removes such files from `folder` but for `own`: those of abandoned fetches.
 pub(super) fn remove_others(folder: &Path, own: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
@@ -30,7 +30,7 @@ pub(super) fn remove_others(folder: &Path, own: &Path) {
         // One that is locked is being written, here or by another program.
         let is_idle = File::open(&path).is_ok_and(|file| {
             let is_free = path != own && file.try_lock().is_ok();
-            // While the lock is held, so that nobody begins to write to it.
+            // While the lock is held, so that no other process begins to write to it.
             is_free && fs::remove_file(&path).is_ok()
         });
         if is_idle {

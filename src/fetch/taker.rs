@@ -27,9 +27,9 @@ const AHEAD: usize = 4;
 /// Fewest pieces that are made safe at once, while the others come.
 const SAFE_AT_ONCE: usize = AHEAD / 2;
 
-/// What a board wants.
+/// A board's request for layers.
 pub(crate) struct Order<'a> {
-    /// What the board is called.
+    /// Name of the board.
     pub(crate) name: &'a str,
     /// Its layers; all from the first on if there is no end.
     pub(crate) layers: (usize, Option<usize>),
@@ -119,8 +119,7 @@ fn broken(what: &'static str) -> FetchError {
 /// Gets what `order` says from the board at `address`; `progress` hears how many bytes of how many are
 /// there. A file that is there already stays, and what an interrupted call has left is used.
 ///
-/// # Errors
-/// [`FetchError`]. What has been sent stays for the next call.
+/// # Errors [`FetchError`]. Bytes that have come stay for the next call.
 pub(crate) fn fetch(
     order: &Order<'_>,
     address: SocketAddr,
@@ -211,7 +210,7 @@ struct Download<'a> {
     channel: Channel<'a>,
     file: File,
     offer: Offer,
-    /// What other files have of it.
+    /// Its pieces in other files.
     kept: Option<Kept>,
     partial: PathBuf,
 }
@@ -223,7 +222,7 @@ struct Asked {
 }
 
 impl Download<'_> {
-    /// How many pieces from the first on are in the file as they should be. What follows them is cut off.
+    /// Number of correct pieces at the file's start. The rest of the file is cut off.
     fn there(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, FetchError> {
         let failed = |e| FetchError::File(self.partial.clone(), e);
         let len = self.file.metadata().map_err(failed)?.len().min(self.offer.bytes);

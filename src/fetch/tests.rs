@@ -90,7 +90,7 @@ fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
     assert_eq!(folder.names().len(), 1);
     let again = fetch(from, &folder, 2).unwrap();
     assert_eq!(again, Fetched { sent: 0, ..fetched });
-    // What a larger file holds is here, too.
+    // Layers inside a larger file are there, too.
     let path = again.path.clone();
     let later = fetch(from, &folder, 3).unwrap();
     assert_eq!((later.layers.start, later.sent, &later.path), (3, 0, &path));
@@ -197,7 +197,7 @@ fn what_is_left_of_fetches_that_nobody_goes_on_with_is_removed() {
     let mut wanted = wanted.to_vec();
     wanted.sort_unstable();
     assert_eq!(names, wanted);
-    // Once nobody is at it, the next fetch removes it.
+    // Once the file is free, the next fetch removes it.
     drop(file);
     fetch(from, &folder, 3).unwrap();
     assert!(folder.names().iter().all(|name| !name.ends_with(".part")), "{:?}", folder.names());
@@ -271,7 +271,7 @@ fn who_is_no_board_gives_nothing() {
         for answer in [no_board, &[0; 9], &opening, &other_key] {
             let mut stream = listener.accept().unwrap().0;
             stream.write_all(answer).unwrap();
-            // What was asked is read, so that the connection is not reset before the answer.
+            // The question is read, so that the connection is not reset before the answer.
             let _ = stream.read(&mut [0; 256]);
         }
     });
@@ -289,7 +289,7 @@ fn who_is_no_board_gives_nothing() {
 /// A board that has the key, and does not do what boards do.
 struct Liar {
     offer: Offer,
-    /// What it sends in place of each piece.
+    /// Bytes that it sends in place of each piece.
     piece: Vec<u8>,
 }
 
@@ -395,7 +395,7 @@ fn a_board_of_a_team_gets_its_rows_and_no_others() {
     // A board that wants layers does not take rows for them.
     let fingerprint = all.fingerprint(&whole);
     assert_eq!(taker::holding(&folder.0, fingerprint, &(1..2)), None);
-    // What the disk has lost is found, as in any other file.
+    // Damage by the disk is found, as in any other file.
     let mut damaged = part.clone();
     damaged[part.len() / 2] ^= 1;
     assert!(own.verify(&damaged).is_err());

@@ -109,7 +109,7 @@ pub struct ChatTexts {
     pub quiet: SystemTexts,
 }
 
-/// What a template writes around the system's text.
+/// Texts that a template writes around the system's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemTexts {
     /// Before it.
@@ -120,7 +120,7 @@ pub struct SystemTexts {
     pub skips_empty: bool,
     /// After it.
     pub tail: String,
-    /// What an answer begins with: a sign that there are to be no thoughts, or their tag.
+    /// Start of an answer: a sign that there are to be no thoughts, or their tag.
     pub prompt: String,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with the bytes of a model or tokenizer file.
+//! Errors in the bytes of a model or tokenizer file.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum FormatError {
     BadMagic {
         /// The magic number of the format.
         wanted: u32,
-        /// What the file starts with.
+        /// First bytes of the file.
         found: u32,
     },
     /// Another file was downloaded in its place: what it is, and what to do.
@@ -28,9 +28,9 @@ pub enum FormatError {
     Field {
         /// Name of the field, as `leap info` prints it.
         field: &'static str,
-        /// What it holds.
+        /// The value found.
         value: i64,
-        /// What it should be.
+        /// The value wanted.
         wanted: String,
     },
     /// A valid file of a kind this version cannot use.

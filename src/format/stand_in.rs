@@ -18,7 +18,7 @@ pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
 }
 
-/// What a file is that begins with `bytes` and was downloaded in place of the one it is named for, and how to get
+/// The kind of file that begins with `bytes` and was downloaded in place of the wanted one, and how to get
 /// that one; `None` if it is nothing of the kind.
 pub(crate) fn stand_in(bytes: &[u8]) -> Option<&'static str> {
     let start = without_mark(bytes).trim_ascii_start();

@@ -108,7 +108,7 @@ pub struct CacheBuilder {
     entries: Vec<CacheEntry>,
     /// The file that this one replaces, if it is of the same identity.
     former: Option<CacheFile>,
-    /// What was taken over of it, by its offset there.
+    /// Entries taken over from it, by their offsets there.
     taken: HashMap<u64, CacheEntry>,
     /// Where the next tensor goes.
     end: u64,

@@ -12,14 +12,14 @@ pub enum CacheError {
     Io {
         /// Path of the cache.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is damaged, or belongs to another model, tier or version.
     Mismatch {
         /// Path of the cache.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: &'static str,
     },
 }

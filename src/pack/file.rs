@@ -25,7 +25,7 @@ pub(super) const ALIGN: u64 = 128;
 pub(super) const HEADER_LEN: usize = 44;
 const ENTRY_LEN: usize = 32;
 
-/// What a cache was built from and for. All of it has to match.
+/// Model and kernels that a cache was built for. All of it has to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheIdentity {
     /// Stands for the model's content.
@@ -49,10 +49,10 @@ pub struct CacheEntry {
     pub crc: u32,
 }
 
-/// What a cache file holds.
+/// Contents of a cache file, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSummary {
-    /// What it was built from and for.
+    /// Model and kernels that it was built for.
     pub identity: CacheIdentity,
     /// Its tensors, by key.
     pub entries: Vec<CacheEntry>,

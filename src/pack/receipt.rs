@@ -14,7 +14,7 @@
 //! …       u32      CRC32 of all before it
 //! ```
 //!
-//! What the parts are is the caller's matter.
+//! The caller decides what the parts are.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ const VERSION: u32 = 2;
 /// Bytes before those of the parts.
 const HEAD_LEN: usize = 52;
 
-/// What was compared.
+/// Parts of a model file that were compared with their checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// The model's file as it was then.

@@ -12,7 +12,7 @@ const SPINS: u32 = 20_000;
 /// The work of one call: pieces are numbers, each taken once.
 pub(super) type PieceJob<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 
-/// What the threads of a pool share.
+/// State that the threads of a pool share.
 pub(super) struct Calls {
     /// Number of the call in the upper half; [`CLOSED`] and the number of workers in it.
     state: AtomicU64,
@@ -88,7 +88,7 @@ impl Calls {
         self.closing.store(true, Ordering::SeqCst);
     }
 
-    /// What worker `index` does: takes its part in each call until [`Calls::end`].
+    /// Runs worker `index`: takes its part in each call until [`Calls::end`].
     pub(super) fn work(&self, index: usize) {
         let mut seen = 0;
         while let Some(epoch) = self.join_next(seen, index) {

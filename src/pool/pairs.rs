@@ -73,7 +73,8 @@ impl Counts {
         Counts((0..UNITS_MAX).map(|_| Count::default()).collect())
     }
 
-    /// Counts a piece of `unit`, which has so many; whether it is the last. Who counts that sees what the others wrote.
+    /// Counts a piece of `unit`, which has so many; true if it is the last. The caller that gets true sees
+    /// the writes of the others.
     pub(super) fn add(&self, unit: usize, pieces: usize) -> bool {
         let count = &self.0[unit].0;
         let is_last = count.fetch_add(1, Ordering::AcqRel) + 1 == pieces;

@@ -39,7 +39,7 @@ impl<'a, T> Parts<'a, T> {
 /// # Safety
 /// - Chunks of different indices share no memory.
 pub unsafe trait Chunked: Sync {
-    /// What belongs together: a chunk of each slice.
+    /// Chunks that belong together: one of each slice.
     type Chunk;
 
     /// How many chunks there are.

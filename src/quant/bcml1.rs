@@ -53,12 +53,12 @@ impl Block {
         Block { parameters: [m0, m1, o0, o1], codes }
     }
 
-    /// What a code is multiplied by.
+    /// Factor of a code.
     pub fn multiplier(&self) -> f16 {
         f16::from_bits(self.parameters() as u16)
     }
 
-    /// What is added.
+    /// Addend of a value.
     pub fn offset(&self) -> f16 {
         f16::from_bits((self.parameters() >> 16) as u16)
     }

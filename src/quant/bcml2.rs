@@ -17,11 +17,11 @@
 //! A matrix is its rows, without gaps, each a multiple of four bytes. Numbers are little-endian; a row may stand
 //! at any address.
 //!
-//! What blocks add is integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256
-//! products with int8 activations fits 32, so that floats come in once for each group of activations and
-//! the step once for each output. A zero is counted in its own block's scale, where it needs few bits: with
-//! 16 of its values between two codes, a scale that is one of 127 parts of the row's largest and the
-//! zeros, a block's squared error is that of a line of floats within a per cent.
+//! Blocks add integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256 products
+//! with int8 activations fits 32, so that floats come in once for each group of activations and the step once
+//! for each output. A zero is counted in its own block's scale, where it needs few bits: with 16 of its
+//! values between two codes, a scale that is one of 127 parts of the row's largest and the zeros, a block's
+//! squared error is that of a line of floats within a per cent.
 
 mod encode;
 
@@ -58,7 +58,7 @@ pub const fn row_bytes(k: usize) -> usize {
 #[repr(C)]
 pub struct Block {
     scale: u8,
-    /// What stands for 0, in sixteenths of a code.
+    /// Code of the value 0, in sixteenths.
     pub zero: u8,
     /// Value `i` in the low four bits of byte `i`, value `i + 16` in the high ones.
     pub codes: [u8; BLOCK / 2],
@@ -70,7 +70,7 @@ impl Block {
         Block { scale, zero, codes }
     }
 
-    /// What all of the block is multiplied by, 0 to 127.
+    /// Factor of all values of the block, 0 to 127.
     pub fn scale(&self) -> u8 {
         self.scale & SCALE_MASK
     }

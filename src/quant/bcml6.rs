@@ -70,7 +70,7 @@ impl Block {
         }
     }
 
-    /// What all of the block is multiplied by, 0 to 127.
+    /// Factor of all values of the block, 0 to 127.
     pub fn scale(&self) -> u8 {
         self.scale & SCALE_MASK
     }

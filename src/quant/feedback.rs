@@ -47,8 +47,8 @@ struct Tile {
     group: usize,
 }
 
-/// What becomes of a group of columns. Methods are inlined, as [`Feedback`]'s are, into functions
-/// that are compiled for wide vectors.
+/// Encoder of a group of columns. Methods are inlined, as [`Feedback`]'s are, into functions that are
+/// compiled for wide vectors.
 trait Format {
     /// Chooses the grid of a tile from what its weights should be; an error of column `j` counts
     /// `weights[j]`.
@@ -171,7 +171,7 @@ fn code_bytes(codes: &[Lanes], row: usize) -> [u8; BLOCK / 2] {
     bytes
 }
 
-/// What there is one of for each column of a 4-bit block.
+/// One item for each column of a 4-bit block.
 #[inline(always)]
 fn whole<T>(columns: &[T]) -> &[T; BLOCK] {
     columns.try_into().expect("a group is a block")
@@ -289,8 +289,7 @@ impl<'a> Feedback<'a> {
         Ok(())
     }
 
-    /// What the weights of the columns from `start` on should be after those errors of all earlier
-    /// ones.
+    /// Targets of the weights in the columns from `start` on, after those errors of all earlier ones.
     #[inline(always)]
     fn targets(&self, tile: &Tile, start: usize, errors: &[Lanes], targets: &mut [Lanes]) {
         for (n, targets) in targets.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! What the bytes of quantised weights and activations mean, in plain scalar code.
+//! Values of the bytes of quantised weights and activations, in plain scalar code.
 //!
 //! Nothing here is fast: `kernels` computes with these formats, `export` writes them, and both
 //! look here for the definition.

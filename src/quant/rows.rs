@@ -18,7 +18,7 @@ pub const fn row_bytes<B>(k: usize) -> usize {
 /// A row of weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a, B> {
-    /// What each value is multiplied by.
+    /// Factor of each value.
     pub step: f32,
     /// `[k / 32]`.
     pub blocks: &'a [B],

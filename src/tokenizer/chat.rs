@@ -35,7 +35,7 @@ pub enum ChatRole {
     Assistant,
     /// The model, calling tools.
     Calls,
-    /// What the model is told of tools, before a user's text.
+    /// Description of the tools for the model, before a user's text.
     Tools,
     /// A tool: what came of a call.
     Tool,
@@ -158,7 +158,7 @@ impl ChatFormat {
         &self.stop_ids
     }
 
-    /// What to append after an answer that stopped without an end token.
+    /// The token to append after an answer that stopped without an end token.
     pub fn end_of_answer(&self) -> Option<u32> {
         self.end
     }
@@ -274,7 +274,7 @@ impl ChatFormat {
 
     /// Appends a conversation of messages, ready for the answer to the last one.
     ///
-    /// What has no place in a template is left out: where the system has no turns
+    /// Texts that the template has no place for are left out: if the system has no turns
     /// ([`ChatScript::joins_system`]), its texts behind the first message.
     pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
@@ -354,7 +354,7 @@ impl ChatFormat {
     }
 }
 
-/// What the first turn of a conversation begins with.
+/// Texts before the first turn of a conversation.
 struct Start<'a> {
     /// Whether nothing but the BOS stands before it.
     is_first: bool,

@@ -6,7 +6,7 @@ use super::Tokenizer;
 use super::utf8::{ByteRun, Replace, Utf8Stream};
 use crate::format::tokenizer::{TokenKind, TokenizerKind, byte_piece};
 
-/// What SentencePiece decodes its unknown token to.
+/// Text of SentencePiece's unknown token.
 const UNKNOWN_SURFACE: &str = " \u{2047} ";
 
 /// How a library turns tokens into text.
@@ -62,9 +62,9 @@ impl Tokenizer {
 
 /// Turns ids into text, token by token.
 ///
-/// What it has given after all tokens and [`flush`](Self::flush) does not depend on how the
-/// tokens came. It allocates nothing but room in the string it writes to, and for the characters
-/// of byte tokens that the next byte could undo.
+/// The whole text, after all tokens and [`flush`](Self::flush), does not depend on how the tokens came. It
+/// allocates nothing but room in the string it writes to, and for the characters of byte tokens that the next
+/// byte could undo.
 #[derive(Clone)]
 pub struct Decoder<'t> {
     tokenizer: &'t Tokenizer,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::format::{ChatTemplate, FormatError};
 
-/// What a vocabulary lacks.
+/// A defect of a vocabulary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TokenizerError {

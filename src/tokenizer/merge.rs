@@ -74,7 +74,7 @@ impl Rules {
         !self.has_unused && self.joined[word] & bit == 0
     }
 
-    /// What two neighbours merge into, and its place in the order: lower is sooner.
+    /// The token that two neighbours merge into, and its place in the order: lower is sooner.
     fn pair(&self, text: &[u8], left: &Symbol, right: &Symbol) -> Option<(u64, u32)> {
         if let Order::Listed(pairs) = &self.order {
             let &(place, id) = pairs.get(&(left.id, right.id))?;

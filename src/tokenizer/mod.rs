@@ -305,7 +305,7 @@ impl Tokenizer {
         self.chat
     }
 
-    /// What the template of the checkpoint writes of itself.
+    /// Texts that the template of the checkpoint adds.
     pub fn chat_texts(&self) -> &ChatTexts {
         &self.chat_texts
     }
@@ -325,7 +325,7 @@ impl Tokenizer {
         self.rules.vocab.get(id)
     }
 
-    /// What a token is for, or `None` if there is no such id.
+    /// Purpose of a token, or `None` if there is no such id.
     pub fn token_kind(&self, id: u32) -> Option<TokenKind> {
         self.rules.vocab.kind(id)
     }

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, SystemTexts, filled};
 
-/// What the user asked, and what the model answered.
+/// A user's text and the model's answer.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTurn<'a> {
     /// The user's text, or the tool's.
@@ -43,7 +43,7 @@ pub enum TurnKind<'a> {
     Result,
     /// The system's, behind the start of the conversation.
     System,
-    /// Nobody's: the model speaks without being asked.
+    /// No text: the model speaks without being asked.
     Unasked,
 }
 
@@ -60,7 +60,7 @@ pub enum ChatAnswer<'a> {
     Begun(&'a str),
 }
 
-/// What a template may be asked for.
+/// Options of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatOptions {
     /// Whether the model may think before it answers.
@@ -75,7 +75,7 @@ impl ChatOptions {
     /// The efforts there are.
     pub const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
-    /// What templates do unless they are asked.
+    /// The default options.
     pub fn new(today: Date) -> ChatOptions {
         ChatOptions { thinks: true, effort: "medium", today }
     }
@@ -104,7 +104,7 @@ impl Sink for String {
     fn ids(&mut self, _ids: &[u32]) {}
 }
 
-/// What stands around the texts of a conversation.
+/// Texts around those of a conversation.
 struct Shape {
     /// Special tokens that it names; the last one ends an answer.
     markers: &'static [&'static str],
@@ -178,7 +178,7 @@ pub struct ChatScript {
     template: ChatTemplate,
     shape: Shape,
     texts: ChatTexts,
-    /// What is asked for.
+    /// The options in use.
     pub options: ChatOptions,
 }
 
@@ -193,8 +193,8 @@ impl ChatScript {
         self.shape.markers
     }
 
-    /// What stands around the system's text, but for what the checkpoint adds; nothing where
-    /// that joins the first turn.
+    /// Texts around the system's text, without the checkpoint's own; nothing if the system's text joins the
+    /// first turn.
     pub fn around_system(&self) -> Option<[&'static str; 2]> {
         (self.template != ChatTemplate::Gemma).then_some(self.shape.system)
     }
@@ -216,7 +216,7 @@ impl ChatScript {
         )
     }
 
-    /// What the template writes of a conversation, up to the answer to its last turn.
+    /// The template's text of a conversation, up to the answer to its last turn.
     pub fn text(&self, system: Option<&str>, turns: &[ChatTurn<'_>]) -> String {
         let mut text = String::new();
         self.write(&mut text, system, turns);
@@ -295,7 +295,7 @@ impl ChatScript {
             ChatAnswer::Begun("") => {
                 out.markup(&[self.shape.prompt, &texts.prompt].concat());
             }
-            // What has begun comes after thoughts.
+            // The begun answer comes after thoughts.
             ChatAnswer::Begun(text) => {
                 out.markup(&[open, &self.texts.quiet.prompt].concat());
                 out.content(text);
@@ -303,7 +303,7 @@ impl ChatScript {
         }
     }
 
-    /// What the checkpoint adds; SmolLM3 lets the system's text decide whether it may think.
+    /// Texts of the checkpoint; SmolLM3 lets the system's text decide whether it may think.
     fn texts(&self, system: Option<&str>) -> &SystemTexts {
         let decides = self.template == ChatTemplate::SmolLm3;
         let says = |word| decides && system.is_some_and(|text| text.contains(word));

@@ -22,7 +22,7 @@ impl Thoughts {
     }
 }
 
-/// What a stretch of the text is.
+/// Kind of a stretch of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Thoughts, with the tags around them.
@@ -37,7 +37,7 @@ const TAGS: [&str; 2] = ["<think>", "</think>"];
 const CHANNELS: [&str; 6] =
     ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
 
-/// Divides a text that comes in pieces. What may be the start of a sign is held back.
+/// Divides a text that comes in pieces. Text that may be the start of a sign is held back.
 ///
 /// Thoughts between tags come before the answer. Once it has begun, a tag is text like any other.
 #[derive(Clone)]

@@ -109,7 +109,7 @@ fn strangers_of_many_addresses_make_way_before_a_member_does() {
     assert!(is_open[2..3 * UNPROVEN_MAX - UNPROVEN_MAX].iter().all(|is_open| !is_open));
 }
 
-/// What a friend sends first, and `at` answers.
+/// The first messages of a client with the key, and the answer of `at`.
 fn recorded(at: SocketAddr, purpose: Purpose) -> (Vec<u8>, Vec<u8>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (prologue, ephemeral) = (prologue(purpose, at), [5; 32]);
@@ -119,7 +119,7 @@ fn recorded(at: SocketAddr, purpose: Purpose) -> (Vec<u8>, Vec<u8>) {
     (sent.clone(), played(at, &sent))
 }
 
-/// What `at` answers to these bytes, all of it.
+/// The whole answer of `at` to these bytes.
 fn played(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -275,7 +275,7 @@ impl Header {
     }
 }
 
-/// What the version says besides how weights are stored.
+/// Layout of the file, by its version, besides the format of weights.
 #[derive(Clone, Copy)]
 struct Form {
     is_packed: bool,

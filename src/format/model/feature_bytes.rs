@@ -136,7 +136,7 @@ impl Features {
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
         };
-        // What the fields above leave open is zero, and a block has one form.
+        // Bytes beyond the fields above are zero, and a block has one form.
         match features.emit() == block {
             true => Ok(features),
             false => {

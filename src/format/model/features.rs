@@ -1,4 +1,4 @@
-//! What the layers of a family compute that Llama's do not.
+//! Features of families' layers that Llama's lack.
 
 /// Most layers that a [`LayerSet`] can tell apart.
 pub const LAYER_SET_MAX: usize = 256;
@@ -36,7 +36,7 @@ impl LayerSet {
     }
 }
 
-/// What makes of the gate and up projections what goes to the down projection.
+/// From the gate and up projections to the input of the down projection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// gate · sigmoid(gate) · up.
@@ -72,7 +72,7 @@ pub struct DenseLayers {
     pub ffn_dim: usize,
 }
 
-/// What frequencies are divided by in all of a text that is long.
+/// Divisors of frequencies in all of a text that is long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
     /// Tokens of the longest text that is not.
@@ -81,7 +81,7 @@ pub struct LongRope {
     pub divisors: Vec<f32>,
 }
 
-/// What the layers of a family compute that Llama's do not; the default is Llama.
+/// Features of a family's layers that Llama's lack; the default is Llama.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
     /// Whether queries, keys and values have biases.
@@ -96,13 +96,13 @@ pub struct Features {
     pub post_norms: bool,
     /// Whether each head's softmax has one more score, whose weight goes nowhere.
     pub sinks: bool,
-    /// What is applied to the gate.
+    /// Function applied to the gate.
     pub activation: Activation,
-    /// What embeddings are multiplied by.
+    /// Factor of the embeddings.
     pub embedding_scale: f32,
-    /// What attention's scores are multiplied by; `None` for 1 / sqrt(head_dim).
+    /// Factor of attention's scores; `None` for 1 / sqrt(head_dim).
     pub attention_scale: Option<f32>,
-    /// What each half of a layer is multiplied by before it is added to the residual stream.
+    /// Factor of each half of a layer before it is added to the residual stream.
     pub residual_scale: f32,
     /// Layers that look at all positions though the model has a window.
     pub full_layers: LayerSet,
@@ -112,10 +112,9 @@ pub struct Features {
     pub local_theta: Option<f64>,
     /// How many values of a head are rotated, its first; `None` for all.
     pub rotary_dim: Option<usize>,
-    /// What cosines and sines of rotations are multiplied by, but where `local_theta` counts.
+    /// Factor of the cosines and sines of rotations, except in layers with `local_theta`.
     pub rope_magnitude: f32,
-    /// What each frequency is divided by where there is no formula for it, one for each pair; empty
-    /// where there is.
+    /// Divisor of each pair's frequency, for models without a formula; empty for the others.
     pub rope_divisors: Vec<f32>,
     /// If others take their place in long texts.
     pub long_rope: Option<LongRope>,

@@ -1,4 +1,4 @@
-//! What the header of a model file says.
+//! The header of a model file.
 
 use std::ops::Range;
 
@@ -127,7 +127,7 @@ pub struct FileShare {
     pub slice: Option<Slice>,
 }
 
-/// What the header says about a model. A value from [`Header::parse`] is consistent.
+/// The header of a model file. A value from [`Header::parse`] is consistent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
     /// Encoding of the matrices.
@@ -160,7 +160,7 @@ pub struct Header {
     pub sliding_window: Option<usize>,
     /// Family of the checkpoint.
     pub architecture: Architecture,
-    /// What its layers compute that Llama's do not.
+    /// Features of its layers that Llama's lack.
     pub features: Features,
     /// Id that starts a text.
     pub bos: Option<u32>,

@@ -6,7 +6,7 @@
 
 use super::header::Header;
 
-/// What a tensor is for.
+/// Purpose of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorKind {
     /// Norm before attention.
@@ -69,7 +69,7 @@ pub enum TensorKind {
     DenseW3,
 }
 
-/// What is done with a tensor, which says how it is stored.
+/// Use of a tensor, which decides how it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
     /// Is applied to activations elementwise: one row, always f32.
@@ -203,7 +203,7 @@ impl TensorKind {
         &TABLE[self as usize]
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         self.spec().name
     }
@@ -213,7 +213,7 @@ impl TensorKind {
         self.spec().is_per_layer
     }
 
-    /// What is done with it.
+    /// Its use.
     pub fn role(self) -> TensorRole {
         self.spec().role
     }
@@ -286,7 +286,7 @@ impl Header {
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
         let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
         let matrices = TABLE.iter().filter(is_matrix);
-        // A width that no layer has binds nobody.
+        // A width that no layer has is no limit.
         let is_dense = |spec: &TensorSpec| matches!(spec.kind, DenseW1 | DenseW2 | DenseW3);
         let matrices = matrices.filter(move |spec| !is_dense(spec) || (spec.is_present)(self));
         matrices.map(|spec| (spec.shape)(self).1)

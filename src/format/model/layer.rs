@@ -1,21 +1,20 @@
-//! What each layer of a model computes.
+//! Computation of each layer of a model.
 
 use super::features::Activation;
 use super::header::{Header, RopeScaling};
 
-/// What a layer computes besides the products with its matrices. Which norms and biases it has
-/// follows from the tensors that are there.
+/// Parameters of a layer besides its matrices. Its norms and biases follow from the tensors that are there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSpec {
     /// Positions a token can look back, itself included; `None` for all.
     pub window: Option<usize>,
     /// How queries and keys are rotated; `None` if they are not.
     pub rope: Option<Rope>,
-    /// What attention's scores are multiplied by.
+    /// Factor of attention's scores.
     pub attention_scale: f32,
-    /// What is applied to the gate.
+    /// Function applied to the gate.
     pub activation: Activation,
-    /// What each half of the layer is multiplied by before it is added to the residual stream.
+    /// Factor of each half of the layer before it is added to the residual stream.
     pub residual_scale: f32,
     /// Added to the mean square in RMSNorm.
     pub norm_eps: f32,
@@ -28,13 +27,13 @@ pub struct Rope {
     pub theta: f64,
     /// Scaling of the frequencies.
     pub scaling: Option<RopeScaling>,
-    /// What cosines and sines are multiplied by.
+    /// Factor of cosines and sines.
     pub magnitude: f32,
 }
 
 impl Header {
-    /// What layer `layer` computes. The layers of Llama and Mistral are all alike; how those of
-    /// another family differ, [`Features`](super::Features) say.
+    /// Parameters of layer `layer`. The layers of Llama and Mistral are all alike; those of another family
+    /// differ by its [`Features`](super::Features).
     pub fn layer(&self, layer: usize) -> LayerSpec {
         assert!(layer < self.n_layers);
         let features = &self.features;
@@ -58,7 +57,7 @@ impl Header {
         }
     }
 
-    /// What every layer computes, in order.
+    /// Parameters of every layer, in order.
     pub fn layers(&self) -> impl Iterator<Item = LayerSpec> {
         (0..self.n_layers).map(|layer| self.layer(layer))
     }

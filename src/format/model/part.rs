@@ -19,10 +19,10 @@ pub struct Extent {
 /// The header of a part, and where the rest of it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What its file says about the model.
+    /// The header of its file.
     pub header: Header,
-    /// Its tensors and their checksums, in the order of its file. What lies between is zero. Checksums of a part that
-    /// has only some rows are not among them: they stand nowhere.
+    /// Its tensors and their checksums, in the order of its file. Bytes between them are zero. Checksums of a
+    /// part that has only some rows are not among them, as the whole file has none of them.
     pub extents: Vec<Extent>,
 }
 
@@ -106,8 +106,8 @@ impl Part {
         self.header.tensors_end() + 4 * self.header.n_tensors() as u64
     }
 
-    /// What of `range` in the part's file stands in the file of the whole: where in the part, where in the file, and
-    /// how many bytes.
+    /// Pieces of `range` in the part's file that are also in the whole file: place in the part, place in the
+    /// whole, number of bytes.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let first = self.extents.partition_point(|extent| extent.at + extent.bytes <= range.start);
         let extents = self.extents[first..].iter();

@@ -13,7 +13,7 @@ use crate::format::cursor::u32_at;
 /// A tensor's place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorId {
-    /// What it is for.
+    /// Purpose of the tensor.
     pub kind: TensorKind,
     /// Its layer; 0 if the kind is not per layer.
     pub layer: usize,
@@ -137,8 +137,8 @@ impl Header {
         self.packed.filter(|packed| self.is_multiplied(kind) && is_whole(packed))
     }
 
-    /// Rows of one expert of a mixture in tensors of `kind`; `None` if it does not have its own.
-    /// What is packed in panels has to have whole ones of them.
+    /// Rows of one expert of a mixture in tensors of `kind`; `None` if it does not have its own. Panels are
+    /// packed from whole experts.
     pub fn rows_of_one(&self, kind: TensorKind) -> Option<usize> {
         let experts = self.features.experts.filter(|_| kind.is_per_expert())?;
         Some(self.shape(kind).0 / experts.n)

@@ -324,7 +324,7 @@ fn files_of_some_rows_have_those_of_each_matrix() {
             for len in 0..header.len_bytes() {
                 assert!(Header::parse(&bytes[..len]).is_err(), "{len}");
             }
-            // What says which rows there are has a checksum, and they are the model's.
+            // The range of rows has a checksum, and must lie within the model's.
             let mut damaged = bytes.clone();
             damaged[header.len_bytes() - 1] ^= 1;
             assert!(matches!(Header::parse(&damaged), Err(FormatError::Checksum { .. })));

@@ -1,4 +1,4 @@
-//! What `tokenizer.bin` says.
+//! The contents of `tokenizer.bin`.
 
 use super::vocab::Vocab;
 use crate::format::{ChatTemplate, ChatTexts};
@@ -186,6 +186,6 @@ pub struct TokenizerFile {
     pub whole_words: Vec<u32>,
     /// How conversations are written.
     pub chat: ChatTemplate,
-    /// What the template of the checkpoint writes of itself.
+    /// Texts that the template of the checkpoint adds.
     pub chat_texts: ChatTexts,
 }

@@ -1,4 +1,4 @@
-//! What files of the published format, which has no trailer, leave unsaid.
+//! Settings for files of the published format, which has no trailer.
 
 use super::file::{Merges, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::vocab::{TokenKind, Vocab, byte_piece};

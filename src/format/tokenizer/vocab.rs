@@ -2,10 +2,10 @@
 
 use crate::format::FormatError;
 
-/// What SentencePiece writes for a space. Vocabularies and normalised texts have the space.
+/// SentencePiece's mark for a space. Vocabularies and normalised texts have the space.
 pub const SPACE_MARK: &str = "\u{2581}";
 
-/// What a vocabulary entry is for.
+/// Purpose of a vocabulary entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TokenKind {
@@ -100,7 +100,7 @@ impl Vocab {
         self.scores.get(usize::try_from(id).ok()?).copied()
     }
 
-    /// What a token is for.
+    /// Purpose of a token.
     pub fn kind(&self, id: u32) -> Option<TokenKind> {
         self.kinds.get(usize::try_from(id).ok()?).copied()
     }

@@ -76,7 +76,7 @@ struct Sums {
 
 /// Values of up to sixteen blocks; lanes without a block repeat the last one.
 struct Tile {
-    /// What is above the block's least value.
+    /// Values less the block's least one.
     above: [Lanes; BLOCK],
     low: Lanes,
     /// From the least to the largest value.

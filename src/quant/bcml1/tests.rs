@@ -1,4 +1,4 @@
-//! What blocks mean, and how near the encoder comes to the best of them.
+//! Values of blocks, and how near the encoder comes to the best of them.
 
 use bytemuck::Zeroable;
 
@@ -178,7 +178,7 @@ fn constants_keep_more_than_f16_has() {
     for _ in 0..2000 {
         let w = random.f32() * 2.0_f32.powi((random.next() % 28) as i32 - 12);
         for decoded in encoded(&[w; 32])[0].decode() {
-            // What the offset lacks is made up for by 15 steps, each rounded to 2^-24 at worst.
+            // The 15 steps, each rounded to 2^-24 at worst, make up for the rounding of the offset.
             let bound = (w.abs() * 2.0_f32.powi(-20)).max(2.0_f32.powi(-21));
             assert!((decoded - w).abs() <= bound, "{w:e} {decoded:e}");
         }

@@ -42,7 +42,7 @@ pub(in crate::quant) struct Line {
     pub(in crate::quant) offset: Lanes,
 }
 
-/// What blocks hold of lines, as whole numbers.
+/// Lines as blocks hold them, in whole numbers.
 #[derive(Clone, Copy)]
 pub(in crate::quant) struct Snapped {
     pub(in crate::quant) scale: Lanes,

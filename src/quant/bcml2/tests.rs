@@ -1,4 +1,4 @@
-//! What blocks mean, and how near the encoder comes to lines of floats.
+//! Values of blocks, and how near the encoder comes to lines of floats.
 
 use bytemuck::Zeroable;
 

@@ -1,4 +1,4 @@
-//! What blocks mean, and how near the encoder comes.
+//! Values of blocks, and how near the encoder comes.
 
 use super::super::q8::QuantError;
 use super::*;
