@@ -1,6 +1,6 @@
-//! What drafts bring a made-up model that is made to write a given text: those of a smaller model of the same shape, of
-//! which so many are right, and n-grams where the text repeats its prompt with edits:
-//! `cargo bench --bench drafts -- [--shape tinyllama] [--version 2] [--layers N] [--draft-layers 3] [--threads 2]
+//! The gain of drafts for a made-up model that writes a given text: drafts of a smaller model of the same
+//! shape, of which so many are right, and n-grams where the text repeats its prompt with edits: `cargo bench
+//! --bench drafts -- [--shape tinyllama] [--version 2] [--layers N] [--draft-layers 3] [--threads 2]
 //! [--prompt 64] [--tokens 160] [--right 0,0.5,0.7,0.9] [--rounds 5]`.
 //!
 //! Each round writes all texts in turn, each kind first without drafts; gains are those of a round, and their medians
@@ -45,7 +45,7 @@ impl TokenFilter for Script {
     }
 }
 
-/// What guesses.
+/// Source of drafts.
 #[derive(Clone)]
 enum Guess {
     Nothing,

@@ -49,11 +49,11 @@ struct Report {
     filter: Option<String>,
     /// Each tier with its int8 peak, in operations a nanosecond.
     tiers: Vec<(Kernels, f64)>,
-    /// What is read to see how long that takes.
+    /// Bytes to read, to measure how long that takes.
     bytes: Vec<u8>,
 }
 
-/// What a kernel does that takes time however it does it.
+/// Least work of a kernel, whatever its code.
 #[derive(Clone, Copy)]
 struct Needs {
     /// Bytes it reads.
@@ -167,7 +167,7 @@ fn bench_matmul(report: &Report) {
         report.line(&format!("quantize_q8 m={m}"), (bytes, "GB/s"), reads(bytes), |kernels| {
             kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
         });
-        // Whatever the filter left out.
+        // In case the filter left these out.
         Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
         let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];

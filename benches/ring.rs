@@ -166,7 +166,7 @@ enum Maker {
     Node(Duration, Thought),
 }
 
-/// What a board thinks.
+/// State of a board's made-up model.
 #[derive(Clone, Copy)]
 struct Thought {
     /// Since when it thinks of what follows so many ids.
@@ -184,7 +184,7 @@ impl Thought {
     }
 }
 
-/// What is said at a place of `text` by who is right at this part of its places.
+/// The token at a place of `text` by a model that is right at this part of its places.
 fn says(text: &[u32], right: f64, pos: usize) -> u32 {
     let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

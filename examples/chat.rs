@@ -1,7 +1,8 @@
 //! Holds a conversation: `echo "Tell me a story about a fox." | cargo run --example chat -- [MODEL]`.
 //!
-//! Each line of stdin is a message. MODEL is a model file that knows a chat template, with its tokenizer beside it; the
-//! demo model by default. What was said stays in the KV cache, so that only a new message is computed.
+//! Each line of stdin is a message. MODEL is a model file that knows a chat template, with its tokenizer
+//! beside it; the demo model by default. The conversation so far stays in the KV cache, so that only a new
+//! message is computed.
 
 use std::error::Error;
 use std::io::Write as _;

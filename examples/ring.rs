@@ -1,8 +1,8 @@
 //! A ring in one process: `cargo run --example ring`. A thread is a worker with the last layers of the demo model; the
 //! main thread is the master with the first ones. Their frames go over UDP on the loopback interface.
 //!
-//! The text is that of one node. What a node is made of (`leap::internals`) changes without notice: programs that serve
-//! rings start `leap worker` and `leap master`.
+//! The text is that of one node. The parts of a node (`leap::internals`) change without notice: programs that
+//! serve rings start `leap worker` and `leap master`.
 
 use std::error::Error;
 use std::ops::Range;

@@ -227,7 +227,7 @@ fn changed_checkpoint_is_converted_again() {
     let (_, err) = person.tell(path, &[]);
     assert!(err.contains("converting "), "{err}");
     let after = person.kept();
-    // What was made of the former state is gone, and nothing else.
+    // Files made of the former state are gone, and no others.
     assert_eq!(after.len(), 3, "{after:?}");
     assert!(after.iter().all(|name| !before.contains(name)), "{after:?}");
     assert!(after.contains(&"another-model.bin".to_owned()));

@@ -23,7 +23,7 @@ use http::{Served, ask};
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
-/// What a master says once when its node is of no use.
+/// The notice of a master, once, when its node is of no use.
 const NOTICE: &str = "texts go on without it, and it is tried again";
 
 /// Keys of boards, and what they keep.
@@ -157,7 +157,7 @@ fn texts_are_the_same_if_another_board_guesses() {
         "{}",
         node.said()
     );
-    // What it says is used. How much of it is in time is up to the machine.
+    // Its drafts are used. Their number in time depends on the machine.
     let forced = |more: &[&str]| {
         let args = ["run", "--temp", "0", "-n", "200", "--json", "-p", PROMPT];
         let mut command = place.leap(&[&args[..], more].concat());
@@ -229,7 +229,7 @@ fn text_in(answer: &Value) -> String {
     answer["choices"][0]["text"].as_str().unwrap().to_owned()
 }
 
-/// What `leap run` says with this seed, without drafts.
+/// The text of `leap run` with this seed, without drafts.
 fn plain(place: &Place, seed: u64) -> String {
     let seed = seed.to_string();
     let args = ["run", "-q", "--ctx", "512", "-n", "300", "-p", PROMPT, "--seed", &seed];

@@ -77,7 +77,7 @@ fn knowing(jobs: &[Job], heard: &[Heard]) -> Box<Knowing> {
     Box::new(Knowing { texts: texts.collect(), state: 88_172_645_463_325_252 })
 }
 
-/// What is heard of `jobs` on all streams of `engine`.
+/// Results of `jobs` on all streams of `engine`.
 fn drafted(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,
@@ -197,7 +197,7 @@ fn a_ring_is_full_of_drafts() {
         scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
     }
     assert_same(&[ear.0.remove(&id).unwrap()], &wanted, "a ring full of drafts");
-    // What two nodes have while the third gets more.
+    // Two nodes have these while the third gets more.
     assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }
 

@@ -58,7 +58,7 @@ fn count(bytes: usize) {
     ALLOCATED.set(ALLOCATED.get().saturating_add(bytes));
 }
 
-/// What `work` returns, and the bytes it asked the heap for.
+/// The result of `work`, and the bytes it asked the heap for.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATED.get();
     let result = work();
@@ -192,7 +192,7 @@ fn models() -> Vec<(String, Vec<u8>, bool)> {
     let [two_levels, six] =
         [Ends::FourBits, Ends::SixBits].map(|ends| Weights::B2 { group: 32, ends });
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels, six] {
-        // What embedding and classifier are, the extension says.
+        // The extension gives the kinds of embedding and classifier.
         for has_extension in [true, false].into_iter().filter(|has| *has || weights != six) {
             let file = model_file(&header(weights, has_extension));
             models.push((format!("{weights}, extension {has_extension}"), file, has_extension));
@@ -444,8 +444,8 @@ fn tokenizer_cut_or_flipped_anywhere_is_refused() {
         for len in 0..sound.len() {
             let name = format!("{len} bytes of {vocab_size:?}");
             let result = use_tokenizer(&sound[..len], vocab_size, &name);
-            // All entries without the trailer are a file of the published format; so are the
-            // first few, if nobody knows how many there should be.
+            // All entries without the trailer are a file of the published format; so are the first few, if
+            // their number is not given.
             let may_be_whole = len == entries || (len < entries && vocab_size.is_none());
             assert!(result.is_err() || may_be_whole, "{name}");
         }

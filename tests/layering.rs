@@ -152,7 +152,7 @@ fn read_sources(folder: &Path, name: &str, files: &mut Vec<(String, String)>) {
     }
 }
 
-/// What breaks the rules in `files` (path, text), one line each.
+/// Violations of the rules in `files` (path, text), one line each.
 fn violations(files: &[(String, String)]) -> Vec<String> {
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
     let mut found = Vec::new();
@@ -166,7 +166,7 @@ fn violations(files: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// What the rows of [`LAYERS`] allow and nothing in `files` (path, text) does, one line each. Those
+/// Permissions in the rows of [`LAYERS`] that no file in `files` (path, text) uses, one line each. Layers
 /// that join everything may use everything.
 fn unused(files: &[(String, String)]) -> Vec<String> {
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();

@@ -81,7 +81,7 @@ impl Ring {
         Served::by(command)
     }
 
-    /// What `leap ring` says to `args`.
+    /// Output of `leap ring` with `args`.
     fn ask(&self, args: &[&str]) -> Ran {
         Ran::new(self.leap(&[&["ring"], args].concat()).output().unwrap())
     }
@@ -124,7 +124,7 @@ fn any_split(state: &mut u64) -> String {
     format!("desk=0..{first},pi={first}..{second},orange={second}..6")
 }
 
-/// What `leap run` says to `prompt` with this seed.
+/// Text of `leap run` for `prompt` with this seed.
 fn alone(prompt: &str, seed: usize) -> String {
     let mut command = leap();
     command.args([
@@ -181,7 +181,7 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(n_answers.load(Ordering::Relaxed) >= 3);
-    // What was observed is planned by.
+    // The plan uses observed times.
     let body = json!({"prompt": PROMPT, "temperature": 1, "seed": 1, "max_tokens": 100});
     served.post("/v1/completions", &body);
     for node in ring.status()["nodes"].as_array().unwrap() {
@@ -325,7 +325,7 @@ impl Boards {
     }
 }
 
-/// What [`alone`] says to the prompt with seed 1 is asked for so.
+/// The request whose answer is that of [`alone`], to the prompt with seed 1.
 fn asked() -> Value {
     json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100})
 }
@@ -365,7 +365,7 @@ fn a_ring_does_without_boards_that_die_and_takes_in_those_that_come() {
         pi = Some(boards.worker(0));
         boards.wait_for(&["desk", "pi", "orange"]);
     });
-    // Nobody asks for anything.
+    // No client asks for anything.
     drop(pi.take());
     boards.wait_for(&["desk", "orange"]);
     drop(served);
@@ -447,7 +447,7 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
     let (head, text) = ask();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}{text}");
     check(&text);
-    // The board is switched off: whoever asks then hears why there is no answer, and the server stays.
+    // The board is switched off: requests are then refused with the reason, and the server stays.
     drop(worker.take());
     let why = "the ring is lost: no progress for 3 s; ";
     let (head, text) = ask();
@@ -678,7 +678,7 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
     assert!(status.contains(&line), "{status}");
     let answer = served.post("/v1/completions", &asked());
     assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*alone(PROMPT, 1)));
-    // Nobody asks for layers now. Other weights, in place.
+    // No board asks for layers now. Other weights, in place.
     let file = std::fs::File::options().write(true).open(&model).unwrap();
     let middle = file.metadata().unwrap().len() / 2;
     file.write_all_at(&[0x55; 9], middle).unwrap();

@@ -71,7 +71,7 @@ fn opening() -> Opening {
     }
 }
 
-/// What a node is asked for.
+/// A call to a node.
 enum Call<'c, 'r> {
     Gather(Gathered<'r>),
     Start(&'c mut [Gathered<'r>]),
@@ -157,7 +157,7 @@ fn batches_and_gathers_allocate_nothing() {
             is_warm.wait();
             n
         };
-        // What is kept may grow at first.
+        // Buffers that are kept may grow at first.
         let counted = (passes(), passes());
         lead.close();
         counted

@@ -220,7 +220,7 @@ fn pages_of_other_models_are_let_alone() {
     }
 }
 
-/// Whatever was in memory before.
+/// A file holds its own text alone, whatever else was in memory.
 #[test]
 fn a_file_holds_its_own_text_alone() {
     let model = demo();
@@ -251,7 +251,7 @@ fn all_files_have_no_more_than_may_be() {
             let mut engine = engine(&model, 512, place);
             let (found, computed) = run(&mut engine, std::slice::from_ref(job)).remove(0);
             assert_eq!(&found, wanted);
-            // What they have in common is used by all, and stays.
+            // Pages of their common start are used by all, and stay.
             assert!(computed <= 420 - 128, "{computed}");
             drop(engine);
             assert!(files(&folder).len() <= 10);

@@ -1,4 +1,5 @@
-//! Layers that move while batches are in flight: nothing is computed twice, and nothing is waited for that nobody needs.
+//! Layers that move while batches are in flight: nothing is computed twice, and no wait is for work that is
+//! not needed.
 
 mod common;
 

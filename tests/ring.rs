@@ -457,7 +457,7 @@ fn a_node_that_lacks_layers_is_named_and_the_ring_goes_on_as_before() {
         let refused = match step {
             3 => [0..1, 1..5, 5..6],
             5 => [0..1, 1..4, 4..7],
-            // What the file holds it can take.
+            // It can take everything in the file.
             7 => {
                 engine.resplit(&[0..1, 1..4, 4..6], &place).unwrap();
                 return;

@@ -49,7 +49,8 @@ fn alike(vocab: usize) -> Vec<Job> {
         .collect()
 }
 
-/// What each of `jobs` says, `change` called before each step, and how many ids of their prompts were computed.
+/// The text of each of `jobs`, `change` called before each step, and how many ids of their prompts were
+/// computed.
 fn answers(
     engine: &mut Engine,
     jobs: &[Job],
@@ -66,7 +67,7 @@ fn answers(
     (ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect(), computed)
 }
 
-/// What they say alone on one board.
+/// Their texts on one board alone.
 fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
     let recipe = Recipe { n_streams: 1, kv_tokens: None, ..recipe.clone() };
     let alone =
@@ -168,7 +169,7 @@ fn pages_move_with_their_layers() {
         assert!(found == wanted);
         assert!(mover.n_moves > 5, "{}", mover.n_moves);
         assert_no_page_is_lost(&engine, 512);
-        // What nobody holds has moved, too.
+        // Pages that no stream holds have moved, too.
         answers(&mut engine, &jobs[..1], |_| {});
         for _ in 0..3 {
             engine.resplit(&split(), &recipe.place(0)).unwrap();

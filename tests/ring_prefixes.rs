@@ -48,7 +48,7 @@ fn prompt(n: u32, n_common: u32, kind: u32) -> Vec<u32> {
     (0..n).map(|i| if i < n_common { i * 5 % 97 } else { kind }).collect()
 }
 
-/// What one board says to each alone.
+/// The text of one board for each, alone.
 fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
     let one = |job: &Job| run(&mut recipe.alone(), std::slice::from_ref(job)).remove(0).0;
     jobs.iter().map(one).collect()

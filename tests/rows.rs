@@ -44,7 +44,7 @@ struct Boards {
 const WORKERS: [&str; 2] = ["pi", "orange"];
 
 impl Boards {
-    /// Boards at an address that nobody else has.
+    /// Boards at an address of their own.
     fn new(number: u8) -> Boards {
         let folder = Folder::new();
         let [.., high, low] = std::process::id().to_be_bytes();
@@ -121,7 +121,7 @@ impl Boards {
         lead
     }
 
-    /// What the lead says of itself, and its text.
+    /// The lead's messages and its text.
     fn run(&self, workers: &[usize]) -> Ran {
         let mut lead = self.lead("run", workers);
         lead.args(["-n", "60", "--seed", "7", "--temp", "0.8", "-p", PROMPT]);
@@ -129,7 +129,7 @@ impl Boards {
     }
 }
 
-/// What one board says.
+/// The text of one board.
 fn alone() -> String {
     let mut command = leap();
     command.args(["run", "-q", "--ctx", "256", "-n", "60", "--seed", "7", "--temp", "0.8"]);

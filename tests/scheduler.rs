@@ -1,4 +1,4 @@
-//! Every job of a scheduler gets what it gets alone, whoever else is there.
+//! Every job of a scheduler gets the text that it gets alone, with any other jobs beside it.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn rings_answer_jobs_as_one_node() {
     }
 }
 
-/// Batches are under way, and results are there that nobody has taken, when layers move.
+/// Layers move while batches are under way and results wait to be collected.
 #[test]
 fn jobs_go_on_while_layers_move() {
     let tokenizer = tokenizer();
@@ -188,7 +188,7 @@ fn interrupted(
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
     let mut ear = Ear::default();
     let (mut n_steps, mut n_interrupts) = (0, 0);
-    // What the last whole step was asked: a ring is asked while it waits, too, more often on a slow machine.
+    // Calls during the last whole step: a ring is asked while it waits, too, more often on a slow machine.
     let mut n_asked = 1;
     while !scheduler.is_idle() {
         n_steps += 1;

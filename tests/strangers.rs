@@ -271,7 +271,7 @@ fn mislead_tcp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
             }
             heard[way] += 1;
             doors.extend(ways.iter().filter_map(|(master, _)| TcpStream::connect(master).ok()));
-            // Whom they shut out says nothing any more.
+            // Writes to connections that were shut out fail.
             for mut to in streams.iter().flatten().chain(&doors) {
                 let _ = to.write_all(&room[..n]);
             }

@@ -29,7 +29,7 @@ impl Drop for Running {
     }
 }
 
-/// Ports that nobody has.
+/// Free ports.
 fn tcp() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -45,7 +45,7 @@ fn udp() -> u16 {
     ports.find(|port| is_free(*port)).expect("some ports are free")
 }
 
-/// What is the matter with a board.
+/// The fault of a board.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Nothing,
@@ -135,7 +135,7 @@ impl Desk {
         board
     }
 
-    /// What the master of these says, and its text.
+    /// The master's messages with these boards, and its text.
     fn run(&self, boards: &[&Board], args: &[&str]) -> Ran {
         let model = models::package("models/demo.bin");
         let boards: Vec<String> =
@@ -178,7 +178,7 @@ fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() 
         assert!(ran.err.contains("layers"), "{}", ran.err);
         assert!(pi.said().contains("layers "), "{}", pi.said());
     }
-    // Where nobody else is left, that is the end, and said.
+    // Without any other board, that is the end, with a message.
     let ran = desk.run(&[&left_out[2]], &["--role", "master"]);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.err.contains("leap: no board is left: 127.0.0.1:"), "{ran:?}");

@@ -36,7 +36,7 @@ type Given = Vec<Option<Vec<u8>>>;
 struct Table {
     n_nodes: usize,
     start_max: usize,
-    /// What nodes have given to gathers that are not done, by their numbers, and how many nodes have taken it.
+    /// Inputs of nodes to gathers that are not done, by their numbers, and how many nodes have taken them.
     gathers: Mutex<BTreeMap<usize, (Given, usize)>>,
     changed: Condvar,
     /// Gathers that began while another one was under way.

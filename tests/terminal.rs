@@ -22,7 +22,7 @@ const LEFT: &str = "\x1b[D";
 const UP: &str = "\x1b[A";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
-/// What a terminal's editor shows when it asks for a message.
+/// The prompt of a terminal's editor.
 const PROMPT: &str = "> ";
 
 /// A person at home, who has `leap run --chat` tell each answer as a JSON object.
@@ -217,7 +217,7 @@ fn control_c_takes_a_line_back_and_ends_an_answer() {
     terminal.press(&format!("not this{CTRL_C}"));
     terminal.wait_for("/exit leaves");
     for message in ["one", "two"] {
-        // What is typed before it may be lost to Ctrl-C, as on any terminal.
+        // Keys typed before it may be lost to Ctrl-C, as on any terminal.
         terminal.wait_for(PROMPT);
         terminal.press(&format!("{message}\r"));
         terminal.wait_for(message);

@@ -1,4 +1,4 @@
-//! `--draft`: the text is the same, whoever guesses.
+//! `--draft`: the text is the same with any drafts.
 
 use std::fs;
 

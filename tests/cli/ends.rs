@@ -15,7 +15,7 @@ use super::common::folder::Folder;
 use super::common::ran::Ran;
 use super::{DEMO, FOX, PROMPT, command, generated, start};
 
-/// A stdout that nobody reads.
+/// A stdout without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

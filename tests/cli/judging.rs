@@ -153,7 +153,7 @@ fn eval_counts_the_positions_it_is_asked_for() {
     };
     let mean = (nll("first.json", halves[0]) + nll("second.json", halves[1])) / 2.0;
     assert!((both["nll"].as_f64().unwrap() - mean).abs() < 1e-9, "{both}");
-    // What is skipped is read all the same.
+    // Skipped text is read all the same.
     let all = eval("all.json", json(halves[0]), &[])["nll"].as_f64().unwrap();
     let begun = eval("begun.json", json(&halves[0][..129]), &[])["nll"].as_f64().unwrap();
     let rest = nll("rest.json", halves[0]);

@@ -53,7 +53,7 @@ fn a_link_server_that_gets_no_thread_says_so() {
         let args = ["bench", "--link", "self"];
         let Some(ran) = limited(&format!("ulimit -v {kib}"), &args) else { return };
         match ran.code {
-            // What loads the program had no memory, or the C library, which then ends it.
+            // The loader or the C library had no memory, which then ends the program.
             None if !is_loaded || ran.err.starts_with("Fatal glibc error") => {}
             Some(127) => {}
             // There was enough of it.

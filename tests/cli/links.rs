@@ -1,4 +1,4 @@
-//! What the bench of links tells of a team's gathers.
+//! The bench of links shows a team's gathers.
 
 use super::*;
 use crate::common::folder::Folder;

@@ -24,7 +24,7 @@ use common::leap;
 use common::ran::Ran;
 
 const PROMPT: &str = "Once upon a time";
-/// What the f32 reference goes on with in 20 greedy tokens, decoded; int8 weights say the same.
+/// The continuation by the f32 reference in 20 greedy tokens, decoded; int8 weights give the same.
 const ANSWER: &str =
     ", in a green valley, there lived a stubborn owl called Nilo. His best treasure was a wooden";
 const DEMO: &str = "models/demo.bin";

@@ -58,7 +58,7 @@ pub(crate) fn leave_out_harness() {
     }
 }
 
-/// What the process has asked for so far.
+/// Number of allocations of the process so far.
 pub(crate) fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! A device of its own: a thread that nobody shares memory with computes, and keeps rows as big-endian bytes.
+//! A device of its own: a thread without shared memory computes, and keeps rows as big-endian bytes.
 #![allow(dead_code, reason = "every test crate compiles this module; not all have devices")]
 
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use leap::internals::model::{
 };
 use leap::internals::pool::Pool;
 
-/// What the device is told to do.
+/// A command for the device.
 type Command = Box<dyn FnOnce(&mut Device) + Send>;
 
-/// What only the device's thread sees.
+/// State that only the device's thread sees.
 struct Device {
     cores: Transformer,
     /// `[max_batch, dim]`, f32, big-endian.

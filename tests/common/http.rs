@@ -17,7 +17,7 @@ use super::common::leap;
 /// A server of the demo model, which ends with this.
 pub(crate) struct Served {
     child: Child,
-    /// What the server has said.
+    /// Output of the server so far.
     said: Arc<Mutex<String>>,
     pub(crate) address: String,
 }
@@ -44,7 +44,7 @@ impl Served {
         };
         let said = Arc::new(Mutex::new(String::new()));
         let to = Arc::clone(&said);
-        // A pipe that nobody reads would stop the server.
+        // A pipe without a reader would stop the server.
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 *to.lock().unwrap() += &(line + "\n");
@@ -53,7 +53,7 @@ impl Served {
         Served { child, said, address }
     }
 
-    /// What the server has said since it listens, once `part` is in it.
+    /// Output of the server since it listens, once `part` is in it.
     pub(crate) fn said(&self, part: &str) -> String {
         let end = Instant::now() + Duration::from_secs(30);
         loop {

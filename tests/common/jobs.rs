@@ -7,7 +7,7 @@ use leap::engine::{Engine, Job, JobEvent, JobFigures, JobId, Scheduler, StopReas
 use leap::sampler::Sampling;
 use leap::tokenizer::Tokenizer;
 
-/// What came of a job.
+/// Events of a job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) text: String,

@@ -1,4 +1,4 @@
-//! What tests that run LEAP as a program share.
+//! Shared by tests that run LEAP as a program.
 //!
 //! Two environment variables tell the tests where they run:
 //!

@@ -92,7 +92,7 @@ mod reference {
         pub(crate) argmax: Vec<u32>,
         /// Mean over the prompt's ids but the first.
         pub(crate) nll: Option<f64>,
-        /// What greedy decoding goes on with.
+        /// Continuation by greedy decoding.
         pub(crate) greedy: Vec<u32>,
     }
 

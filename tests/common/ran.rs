@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-/// What a finished run of the program left behind.
+/// Result of a finished run of the program.
 #[allow(dead_code, reason = "every test crate compiles this module; not all start programs")]
 #[derive(Debug)]
 pub(crate) struct Ran {

@@ -28,7 +28,7 @@ use leap::internals::wire::Dtype;
 use leap::internals::wire::hello::{self, RingInfo};
 use leap::internals::wire::seal::Key;
 
-/// What a ring is made of.
+/// The parts of a ring.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     pub(crate) model: PathBuf,
@@ -83,14 +83,14 @@ pub(crate) struct Workers {
     master: SocketAddr,
 }
 
-/// What the workers' users were told: by whom, and the notice as it is debugged.
+/// Notices to the workers' users: index of the worker, and the notice as it is debugged.
 type Told = Arc<Mutex<Vec<(usize, String)>>>;
 
 /// A worker, and where it writes down what it tells.
 pub(crate) struct Telling {
     pub(crate) index: usize,
     told: Told,
-    /// What it leads a team with, if its place is one.
+    /// The mesh and options of the team that it leads, if its place is one.
     lead: Option<(Mesh, TeamOptions)>,
     /// Where it keeps beginnings of prompts.
     prefixes: Option<PathBuf>,
@@ -108,7 +108,7 @@ impl Workers {
         self.master
     }
 
-    /// What the worker at `index` of the ring told since this was asked last.
+    /// Notices of the worker at `index` of the ring since the last call.
     pub(crate) fn told(&self, index: usize) -> Vec<String> {
         let mut told = self.told.lock().unwrap();
         let (own, others) = told.drain(..).partition(|(by, _)| *by == index);
@@ -358,8 +358,8 @@ impl Recipe {
     }
 }
 
-/// What a worker does: who it is and whom it tells, its share and where its weights are kept, its links,
-/// and whether it is to end.
+/// A worker's work: its identity and the receiver of its notices, its share and the place of its weights, its
+/// links, and the flag that ends it.
 pub(crate) type Work = fn(Telling, (Model, WeightsPlace), Box<dyn Endpoint>, &AtomicBool);
 
 /// A mesh for each of `n` nodes of a team, the lead's first.

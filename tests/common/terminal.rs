@@ -24,7 +24,7 @@ pub(crate) struct Terminal {
     /// Keeps the terminal open when the program has ended.
     slave: OwnedFd,
     screen: Receiver<Vec<u8>>,
-    /// What was shown and not waited for yet.
+    /// Output that was not waited for yet.
     shown: String,
 }
 

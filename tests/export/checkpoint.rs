@@ -341,8 +341,7 @@ pub(crate) fn options(version: i32) -> ExportOptions {
     ExportOptions { weights, ctx: None, verify: true }
 }
 
-/// Exports `folder` and returns the file's bytes. Whatever comes of it, nothing else may be
-/// left where the file was to be.
+/// Exports `folder` and returns the file's bytes. After an error, no file may be left in its place.
 pub(crate) fn export(folder: &Folder, options: &ExportOptions) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let path = out.join("model.bin");

@@ -84,7 +84,7 @@ fn a_damaged_model_is_never_packed_or_run() {
     }
 }
 
-/// What is damaged after it was packed: the cache is sound still, but not all weights are in it.
+/// Damage after packing: the cache is sound still, but not all weights are in it.
 #[test]
 fn a_model_damaged_after_it_was_packed_is_refused() {
     let folder = Folder::new();
@@ -183,7 +183,7 @@ fn a_receipt_saves_the_second_comparison_until_the_file_changes() {
     fs::write(&model, &file).unwrap();
     names_the_damage(&start(&["--cache", "off"]), "layers.4.wo");
     assert_eq!(read(&model).1, None);
-    // Nobody can write such a receipt but by hand: it shows that receipts are believed.
+    // Such a receipt can only be made by hand: it shows that receipts are believed.
     let believed = Receipt { stamp: read(&model).0, ..receipt };
     believed.write(&receipts).unwrap();
     succeeds(&start(&["--cache", "off"]));

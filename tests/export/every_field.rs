@@ -17,7 +17,7 @@ use crate::gguf::Value as Field;
 use crate::gguf::Value::{Float, Floats, Number, Numbers, Text};
 use crate::gguf_families::gguf;
 
-/// What a field of a config.json is.
+/// Kind of a field of a config.json.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Size,
@@ -162,7 +162,7 @@ fn message(error: &ExportError) -> String {
     format!("{error}: {}", source.unwrap_or_default())
 }
 
-/// What is made of a configuration: a model that makes sense, or an error.
+/// Checks the outcome of a configuration: a model that makes sense, or an error.
 fn judged(plan: Result<ExportPlan, ExportError>) -> Result<(), String> {
     plan.map(|plan| plan.header().check().unwrap()).map_err(|e| message(&e))
 }

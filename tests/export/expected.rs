@@ -3,7 +3,7 @@
 
 use crate::checkpoint::{Checkpoint, Dims, Names, Stored};
 
-/// What the header of an expected file says beside the dimensions.
+/// The header of an expected file, besides the dimensions.
 #[derive(Clone)]
 pub(crate) struct Expected {
     pub(crate) version: i32,

@@ -38,7 +38,7 @@ pub(crate) fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
     all
 }
 
-/// What is said of a folder with some fields of its config.json changed.
+/// Result of opening a folder with some fields of its config.json changed.
 pub(crate) fn opened(
     name: &str,
     changes: &Value,

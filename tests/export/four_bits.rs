@@ -151,7 +151,7 @@ fn decoded(path: &Path, folder: &Folder) -> PathBuf {
         decode(header.encoding(tensor.id.kind), tensor.cols, bytes, &mut w);
         out.extend(w.iter().flat_map(|w| w.to_le_bytes()));
     }
-    // Nobody asks for the checksums here.
+    // These checksums are not read here.
     out.resize(out.len() + 4 * header.n_tensors(), 0);
     let path = folder.join("decoded.bin");
     fs::write(&path, out).unwrap();

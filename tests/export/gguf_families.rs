@@ -18,7 +18,7 @@ use crate::gguf::{
     BF16, F32, Gguf, MXFP4, Tensor, export_file, interleaved, refused, refused_with,
 };
 
-/// What llama.cpp's converter calls a tensor of a layer.
+/// Name of a layer's tensor by llama.cpp's converter.
 fn in_layer(architecture: &str, name: &str) -> String {
     let of_gemma = match name {
         "post_attention_layernorm" => Some("post_attention_norm"),
@@ -281,7 +281,7 @@ fn headers(name: &str, changes: &Value, gguf: &Gguf, ctx: Option<usize>) -> [Hea
 
 #[test]
 fn gguf_files_say_how_rope_is_scaled() {
-    // What llama.cpp's converter makes of LongRoPE.
+    // LongRoPE as llama.cpp's converter writes it.
     let (short, long) = ([1.0, 1.5, 2.0, 2.5, 3.0, 3.5_f32], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0_f32]);
     let changes = json!({
         "rope_parameters": null, "max_position_embeddings": 4096,

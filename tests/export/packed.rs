@@ -134,7 +134,7 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     assert!(logits(&mut engine) == wanted, "{what}");
 }
 
-/// What the library does with a model is what `leap run` does.
+/// The library treats a model as `leap run` does.
 #[test]
 fn an_engine_that_is_opened_packs_once_and_then_reuses() {
     let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
@@ -222,7 +222,7 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         let (told, notes) = succeeds(&leap(&bench));
         assert!(notes.contains("left out") && notes.contains("decode 9999"), "{notes}");
         assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
-        // What bandwidth is measured with is more, and not the model's.
+        // The bench of bandwidth reads more, which is not the model's.
         let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let (rows, lines): (Vec<Value>, Vec<Value>) =
             lines.partition(|line| line["what"] == "rows");
@@ -256,7 +256,7 @@ fn kernels_of_another_cpu_are_refused_in_one_line() {
         assert_eq!(told.lines().count(), 1, "{told}");
         assert!(told.contains(other.unwrap().name()) && told.contains("without --isa"), "{told}");
     }
-    // What it holds can be read anywhere.
+    // Its contents can be read on any machine.
     succeeds(&leap(&["info", path, "--verify"]));
     // Nor do other kernels than its own take it when they are forced.
     let path = export(&folder, "mistral-tiny", "2", Some(Isa::Avx2));

@@ -88,7 +88,7 @@ fn refused_archive(change: impl FnOnce(&mut Vec<ZipFile>), words: &[&str]) {
     refused_bytes(zip(&files), words);
 }
 
-// What PyTorch writes.
+// The files that PyTorch writes.
 
 #[test]
 fn shards_with_and_without_an_index() {

@@ -141,7 +141,7 @@ impl<'f> Tree<'f> {
     }
 }
 
-/// What the `use` declarations among `tokens` bring in.
+/// Names that the `use` declarations among `tokens` bring in.
 fn imports(tokens: &[Token]) -> Vec<Import> {
     let mut imports = Vec::new();
     for i in (0..tokens.len()).filter(|&i| is_declaration(tokens, i)) {

@@ -22,7 +22,7 @@ pub(crate) fn leaning<'f>(files: impl Iterator<Item = &'f File>) -> Vec<String> 
     found
 }
 
-/// What a line says that is a comment and nothing else.
+/// The text of a line that is only a comment.
 fn words(line: &Line) -> Option<&str> {
     let is_alone = line.code.trim().is_empty() && !line.comment.is_empty();
     is_alone.then(|| line.comment.trim_start_matches(['/', '!']).trim())

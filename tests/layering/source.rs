@@ -5,7 +5,7 @@
 pub(crate) struct Line {
     /// The line without comments; every string or character literal is `""`.
     pub(crate) code: String,
-    /// What the line holds of comments, without their slashes and stars.
+    /// Comments of the line, without their slashes and stars.
     pub(crate) comment: String,
 }
 

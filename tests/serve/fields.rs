@@ -1,4 +1,4 @@
-//! What clients send beside what is asked for: loading, fields of other servers, neutral values.
+//! Requests that carry more than a question: loading, fields of other servers, neutral values.
 
 use std::thread;
 

@@ -185,7 +185,7 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let told = objects.filter_map(|object| object["logprobs"].as_array().cloned());
     assert_eq!(told.flatten().collect::<Vec<Value>>(), tokens);
-    // What is forbidden does not come, and is told of as it was.
+    // Forbidden tokens are not chosen, and their odds are reported as before.
     let first = tokens[0]["token"].as_str().unwrap();
     let ids = served.post("/tokenize", &json!({"content": first, "add_special": false}));
     let id = ids["tokens"][0].as_u64().unwrap();
@@ -299,7 +299,7 @@ fn check_tools(served: &Served, tools: &Value) {
         let ollama = json!({"messages": chat("Light!"), "tools": tools, "options": {"seed": seed, "num_predict": 1}});
         let (head, text) = ask(&served.address, "POST", "/api/chat", &ollama.to_string());
         assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
-        // What came of it goes back.
+        // The call's result goes back.
         let messages = json!([{"role": "user", "content": "Light!"}, choice["message"],
             {"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}]);
         let body = json!({"messages": messages, "tools": tools, "max_tokens": 3});

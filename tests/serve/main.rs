@@ -1,5 +1,5 @@
-//! `leap serve` as its clients see it: the very text of `leap run`, whoever else asks; one clear error for each
-//! request that cannot be followed; nobody in another's way.
+//! `leap serve` as its clients see it: the text of `leap run` with any other clients beside, one clear error
+//! for each request that cannot be followed, and no client in another's way.
 #![cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
 
 #[path = "../common/mod.rs"]
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 const FOX: &str = "Tell me a story about a fox.";
 
-/// What `leap run` says to `input` with these options.
+/// Text of `leap run` for `input` with these options.
 fn run_alone(args: &[&str], input: &str) -> String {
     let mut command = leap();
     command.args(["run", "-q", "--ctx", "256"]).args(args);
@@ -242,7 +242,7 @@ fn hostile_bytes_get_an_error_and_stop_nobody() {
         let answer = exchange(&served.address, bytes.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
-    // Connections that say nothing keep nobody out.
+    // Silent connections keep no client out.
     let idle: Vec<TcpStream> =
         (0..39).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
@@ -410,7 +410,7 @@ fn a_browser_gets_the_page_and_the_page_gets_answers() {
     // Programs get what they always got.
     assert_eq!(get("GET", "Accept: */*\r\n").1, r#"{"status":"ok"}"#);
 
-    // What its scripts ask comes from where they do; other pages stay out.
+    // Requests of the page's own scripts come from its origin; other pages stay out.
     let post = |origin: &str, key: &str| {
         let body = r#"{"content": "Once"}"#;
         let head = format!(
@@ -480,7 +480,7 @@ fn sockets_of_the_service_manager_are_listened_on() {
     assert_eq!(served.address, address);
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     assert_eq!(answer["usage"]["completion_tokens"], 2);
-    // What is passed must be sockets; without any there is none to listen on.
+    // Only sockets may be passed; without any there is none to listen on.
     let output = activated(Stdio::null()).output().unwrap();
     Ran::new(output).fails(1, "descriptor 3, of LISTEN_FDS, is no socket");
 }

@@ -1,4 +1,4 @@
-//! What a server has computed is there after a restart.
+//! A server's computed prompts are there after a restart.
 
 use std::fs;
 use std::path::Path;

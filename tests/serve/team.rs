@@ -67,7 +67,7 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
         text_of(&served.post("/v1/completions", &body)),
         alone.strip_prefix(prompt).unwrap()
     );
-    // What passes took is told a little later.
+    // The times of passes are reported a little later.
     let end = Instant::now() + Duration::from_secs(30);
     let metrics = loop {
         let metrics = ask(&served.address, "GET", "/metrics", "").1;

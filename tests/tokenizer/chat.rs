@@ -32,7 +32,7 @@ fn infill_puts_the_suffix_before_the_middle() {
     assert_eq!(ids, wanted);
     assert!(tokenizer.stop_ids().contains(&1503));
 
-    // What surrounds the gap is text, whatever it looks like.
+    // Text around the gap is text, even if it looks like something else.
     let mut ids = Vec::new();
     assert!(tokenizer.encode_infill("▁<MID>", " <EOT>", &mut ids));
     assert_eq!(ids.iter().filter(|&&id| id >= 1500).collect::<Vec<_>>(), [&1500, &1501, &1502]);
@@ -213,7 +213,7 @@ fn template_without_its_tokens_is_refused() {
     assert!(error.to_string().contains("<|im_start|>"), "{error}");
 }
 
-/// What the published templates of Llama 3.1 and Mistral 7B v0.3 write.
+/// The texts of the published templates of Llama 3.1 and Mistral 7B v0.3.
 #[test]
 fn tools_stand_where_the_published_templates_have_them() {
     let messages = [

@@ -72,7 +72,7 @@ pub(crate) const TEMPLATES: [(&str, ChatTemplate); 8] = [
     ("gptoss-tiny", ChatTemplate::Harmony),
 ];
 
-/// What a golden conversation asks of its template.
+/// The options of a golden conversation's template.
 fn options(case: &Value) -> ChatOptions {
     let mut options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
     options.thinks = case["options"]["enable_thinking"].as_bool().unwrap_or(true);
@@ -100,8 +100,8 @@ pub(crate) fn check_chat(folder: &str, template: ChatTemplate, tokenizer: &Token
         let mut ids = Vec::new();
         format.render(tokenizer, &messages(&case), &mut ids);
         if case["lookalike"] == true {
-            // What spells a special token is text. Phi-3's tokens take in line breaks, and the dummy prefix that
-            // follows the first one is a space where special tokens are shown.
+            // Text that spells a special token is text. Phi-3's tokens take in line breaks, and the dummy
+            // prefix that follows the first one is a space where special tokens are shown.
             let bare = |text: &str| text.replace('\n', "").replace("<|user|> ", "<|user|>");
             assert_eq!(bare(&tokenizer.decode(&ids, true)), bare(text_of(&case, "text")));
             assert!(ids.len() > ids_of(&case, "ids").len());

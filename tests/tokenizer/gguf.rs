@@ -123,7 +123,7 @@ fn gguf_files_hold_the_same_tokenizers() {
     }
 }
 
-/// What converters call the splitters of the golden folders.
+/// Names of the golden folders' splitters in converters.
 const SPLITTERS: [(&str, &str); 8] = [
     ("granite-tiny", "starcoder"),
     ("gptoss-tiny", "llama4"),
@@ -249,7 +249,7 @@ fn sentencepiece_gguf(folder: &Folder, model: &str, more: &[(&str, Vec<u8>)]) ->
     folder.write("tokenizer.gguf", gguf(fields))
 }
 
-/// What converters write of Gemma 3 beside its pieces.
+/// Fields that converters write for Gemma 3 beside its pieces.
 fn gemma_fields() -> [(&'static str, Vec<u8>); 4] {
     [
         ("general.architecture", text_value("gemma3")),
@@ -259,7 +259,7 @@ fn gemma_fields() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// What they write of Phi 3.
+/// Fields that they write for Phi 3.
 fn phi_fields() -> [(&'static str, Vec<u8>); 4] {
     [
         ("tokenizer.ggml.add_bos_token", no_value()),
@@ -347,7 +347,7 @@ fn a_gguf_file_that_names_no_splitter_is_cut_as_llama_cpp_does_and_says_so() {
     }
 }
 
-/// What nobody needs is a note: an end beyond the vocabulary, a merge that cannot happen, a type
+/// Defects without consequences are a note: an end beyond the vocabulary, a merge that cannot happen, a type
 /// that no converter writes.
 #[test]
 fn gguf_fields_that_do_no_harm_do_not_refuse_the_file() {

@@ -6,7 +6,7 @@ use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole, Tokenizer};
 
 use crate::{cases, encode_with_special, file, llama2, llama3, text_of};
 
-/// Whatever the bytes, there is an error or a tokenizer that works.
+/// Checks that any bytes give an error or a tokenizer that works.
 fn survive(bytes: &[u8], vocab_size: Option<usize>) {
     let Ok(file) = TokenizerFile::parse(bytes, vocab_size) else { return };
     let Ok(tokenizer) = Tokenizer::new(file) else { return };

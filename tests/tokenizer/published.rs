@@ -273,7 +273,7 @@ fn typed(folder: &Folder, pieces: &[(&[u8], u32)], more: Vec<(&'static str, Vec<
 #[test]
 fn bytes_that_stand_for_themselves_in_a_gguf_file_write_characters_without_a_piece() {
     let folder = Folder::new();
-    // Of the type of text, and of that of bytes. The second 0xc3 is one too many.
+    // Text pieces and byte pieces. The second 0xc3 is one too many.
     let pieces: [(&[u8], u32); 6] =
         [("▁".as_bytes(), 1), (b"a", 1), (b"\xc3", 1), (b"\xa9", 6), (b"\xc3", 1), (b"<0xE2>", 6)];
     let tokenizer = reread(&import(&typed(&folder, &pieces, Vec::new()), None).unwrap().file);

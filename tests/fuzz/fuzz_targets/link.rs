@@ -117,7 +117,7 @@ fuzz_target!(|bytes: &[u8]| {
         pair.act(*what, &mut tail[..len].to_vec());
         rest = &tail[len..];
     }
-    // Whatever was said, honest nodes come to terms again.
+    // After any strange datagrams, honest nodes still connect.
     for _ in 0..400 {
         pair.now += 20_000;
         pair.exchange(0);
