@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a bank does with a chunk. No locks, no memory of its own and no kernel:
+ * Storing a chunk in a bank. No locks, no memory of its own and no kernel:
  * compiled in user space too, by the tests.
  */
 #ifndef LEAP_BANK_H
@@ -27,8 +27,8 @@ enum leap_verdict {
 };
 
 /**
- * struct leap_bank - what the module knows of a bank
- * @session: whose frames it takes; 0 = nobody's
+ * struct leap_bank - state of a bank
+ * @session: whose frames it takes; 0 = none
  * @bitmap: chunks that are there
  * @state: LEAP_BANK_*
  * @seq: the frame it holds or waits for

@@ -267,9 +267,9 @@ static void leap_source_change(struct leap_port *port,
 }
 
 /**
- * leap_rx_set_peer() - names whom to receive from
+ * leap_rx_set_peer() - names the peer to receive from
  * @port: the opener; its config lock is held
- * @peer: the peer, whose endpoint is valid; session 0 for nobody
+ * @peer: the peer, whose endpoint is valid; session 0 for none
  *
  * The banks go first: a hook that still sees the old peer finds them reset to
  * another session, and stores nothing.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What receiving shares with the banks.
+ * Shared by receiving and the banks.
  */
 #ifndef LEAP_RX_H
 #define LEAP_RX_H

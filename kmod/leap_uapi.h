@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * What user space shares with the module: /dev/leap_tensor's mapping and its
+ * Shared by user space and the module: /dev/leap_tensor's mapping and its
  * ioctls. Numbers are in the machine's byte order but where a type says
  * otherwise.
  *
@@ -139,8 +139,8 @@ struct leap_peer {
  * @bytes: its length
  * @reserved: zero
  *
- * What was too long for its path came to the socket in pieces: the datagram is
- * taken as if it had come whole. Fails with ENOTCONN if it is not of the
+ * A datagram that was too long for its path came to the socket in pieces: it
+ * is taken as if it had come whole. Fails with ENOTCONN if it is not of the
  * session that is received.
  */
 struct leap_came {

@@ -136,7 +136,7 @@ loop_around() {
 				for (i = 3; i <= length(hex); i++) v = v * 16 + index("0123456789abcdef", substr(hex, i, 1)) - 1
 				return v
 			}
-			# All is read even behind the end: objdump minds a closed pipe.
+			# All is read even behind the end: objdump fails on a closed pipe.
 			/^ *[0-9a-f]+:/ && !is_done {
 				at = value("0x" substr($1, 1, length($1) - 1))
 				if ($2 ~ /^(b\.|cbz|cbnz|tbz|tbnz)/ && match($0, /0x[0-9a-f]+( <.*)?$/)) {

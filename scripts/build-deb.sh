@@ -18,8 +18,8 @@ build_leap() {
 	amd64) machine=x86_64 ;;
 	*) die "$arch is neither arm64 nor amd64" ;;
 	esac
-	# What is installed from a package runs on many boards, so it is tuned for none, and it has the
-	# demo model, so that it prints text at once.
+	# A packaged program runs on many boards, so it is tuned for none, and it has the demo model, so that it prints text
+	# at once.
 	build_program "$machine-unknown-linux-musl" demo,manual,serve ''
 	stage "$root"
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"

@@ -11,7 +11,7 @@ import hashlib, os, re, shutil, subprocess, sys
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LAYER = os.path.join(TREE, "images/yocto/meta-leap")
 VERSION = re.search(r'^version = "(.+)"', open(os.path.join(TREE, "Cargo.toml")).read(), re.M)[1]
-# What oe-core sets; the values only need to be there.
+# Variables that oe-core sets; the values only need to be there.
 KNOWN = {name: "/oe/" + name.lower() for name in """BP COMMON_LICENSE_DIR D MACHINE_ARCH PN WORKDIR bindir
     localstatedir nonarch_base_libdir nonarch_libdir prefix sbindir sysconfdir systemd_system_unitdir""".split()}
 # Rules of oelint-adv that do not hold here: no home page yet; the layer stands inside the source it builds;

@@ -8,8 +8,8 @@ SECONDS_EACH=${1:-60}
 case $SECONDS_EACH in *[!0-9]* | '') die "usage: ${0##*/} [SECONDS [TARGET...]]" ;; esac
 
 FUZZ_DIR=$TARGET_DIR/fuzz
-# What cargo-fuzz sets, less the address sanitizer, which needs an unstable compiler: edges and
-# comparisons are counted, and arithmetic is checked. The crate's own profile adds assertions.
+# The flags of cargo-fuzz, less the address sanitizer, which needs an unstable compiler: edges and comparisons are
+# counted, and arithmetic is checked. The crate's own profile adds assertions.
 FUZZ_FLAGS="--cfg fuzzing -C passes=sancov-module -C codegen-units=1
 	-C llvm-args=-sanitizer-coverage-level=4
 	-C llvm-args=-sanitizer-coverage-inline-8bit-counters

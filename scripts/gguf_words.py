@@ -6,7 +6,7 @@ has, they read the ids that are meant, whatever the model's own tokenizer would 
 
 import gguf
 
-# What stands for a tokenizer in a file.
+# Fields of a tokenizer in a file.
 TOKENIZER_KEYS = [f"tokenizer.ggml.{key}" for key in ("model", "pre", "tokens", "token_type", "merges",
                                                       "add_bos_token")]
 

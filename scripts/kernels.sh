@@ -36,7 +36,7 @@ sources_of() {
 	printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$1"
 }
 
-# What keeps this machine from building and emulating boards; nothing if it can.
+# Prints the tools that this machine lacks to build and emulate boards; nothing if it can.
 lacking_for_boards() {
 	if ! has_tool apt-get; then
 		say "the kernels come from Debian's packages, and here is no apt-get"

@@ -40,7 +40,7 @@ def main():
     source = pathlib.Path(sys.argv[1])
     default = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden"
     out = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else default
-    # What is copied beside golden.json.
+    # Models to copy beside golden.json.
     models = {
         "llama3-tiny": ["*.safetensors", "*.index.json", "*config.json"],
         "llama2-meta-tiny": ["*.pth", "params.json"],

@@ -30,7 +30,7 @@ FIGURES = {
     "perplexity": r"Mean PPL\(Q\) +: +(\S+)", "mean_kl": r"Mean +KLD: +(\S+)", "median_kl": r"Median +KLD: +(\S+)",
     "p99_kl": r"99\.0% +KLD: +(\S+)", "top1_agreement": r"Same top p: +(\S+)",
 }
-# What `leap export` exits with if it has no such version.
+# The exit code of `leap export` if it has no such version.
 BAD_USAGE = 2
 
 

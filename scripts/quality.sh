@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What quantising costs a model: quality.sh [CHECKPOINT_DIR] [--ids FILE | --text FILE] [--calibrate default|self|FILE]...
+# Cost of quantising a model: quality.sh [CHECKPOINT_DIR] [--ids FILE | --text FILE] [--calibrate default|self|FILE]...
 #
 # Prints a table in Markdown of LEAP's files and llama.cpp's: bytes, perplexity, and how far the next token's likelihoods
 # are from those of the weights in f32. CHECKPOINT_DIR is a Hugging Face folder, by default that of train-small.sh, and
@@ -11,7 +11,7 @@
 # llama.cpp is given the same ids, as words of a made-up tokenizer (gguf_words.py). On all positions both are judged by
 # `leap eval`, LEAP's files as they run and llama.cpp's weights in f32, so without what its int8 activations add. `late`
 # are the positions that llama-perplexity counts, those of a window's second half: there each program runs its own file.
-# What comes of it lies in target/quality.
+# Results go to target/quality.
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/llama-cpp.sh

@@ -82,7 +82,7 @@ start() {
 	end_boards
 }
 
-# Boards get their layers and little more, once. What else comes in, measuring and the text, comes with each start.
+# Boards get their layers and little more, once. Measuring and the text come with each start.
 check_starts() {
 	local name file bytes more
 	declare -A first

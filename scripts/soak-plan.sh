@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a ring of unequal boards was planned to give, and what it gives: three boards on this machine, each with a part of a
-# core's time, one of them with little memory. By hand, as root, on a quiet machine; minutes. Usage: soak-plan.sh MODEL [LEAP]
+# Compares a ring of unequal boards with its plan: three boards on this machine, each with a part of a core's time, one
+# of them with little memory. By hand, as root, on a quiet machine; minutes. Usage: soak-plan.sh MODEL [LEAP]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/groups.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether `leap serve` gives each of 64 clients what `leap run` says alone, whoever comes and goes, and loses neither
-# pages nor memory: on a board, and on a ring of three whose workers die. By hand: minutes for 1,000 answers.
+# Checks that `leap serve` gives each of 64 clients, who come and go, the text of `leap run` alone, and loses neither pages
+# nor memory: on a board, and on a ring of three whose workers die. By hand: minutes for 1,000 answers.
 # Usage: soak-serve.sh [ANSWERS [PROGRAM]]; default 10000 answers, and ten times as many requests
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -12,7 +12,7 @@ MODEL=$(realpath "${1:-models/demo.bin}")
 DEATHS=${LEAP_DEATHS:-20}
 # Answers with and without loss, in turn.
 ROUNDS=${LEAP_ROUNDS:-9}
-# What says who is where: --team, or --ring.
+# The option that names the places: --team, or --ring.
 PLACES=--team
 [ "${LEAP_RING:-0}" = 0 ] || PLACES=--ring
 LOSS=1

@@ -28,7 +28,7 @@ disk() {
 		second  10.0.0.2   $SPLIT..$LAYERS
 	END
 	sed -i "s|^ROLE=.*|ROLE=$2|; s|^NODE=.*|NODE=$1|; s|^TRANSPORT=.*|TRANSPORT=$3|" "$root/etc/leap/leap.conf"
-	# What is the master's stands in the workers' settings too, which ignore it.
+	# The master's settings stand in the workers' settings too, which ignore them.
 	sed -i "s|^MASTER_OPTIONS=.*|MASTER_OPTIONS=--temp 0 -n $TOKENS|; s|^PROMPT=.*|PROMPT=$PROMPT|" "$root/etc/leap/leap.conf"
 	sed -i 's|^LOG=.*|LOG=/dev/console|' "$root/etc/leap/leap.conf"
 	echo "$4" >"$root/etc/address"
@@ -87,7 +87,7 @@ test_ring() {
 	python3 - "$WORK/first.txt" "$WORK/wanted.txt" <<-'END' || fail "the story is not the one that a board alone tells"
 		import re, sys
 		said, wanted = (open(path, errors="replace").read() for path in sys.argv[1:])
-		# What LEAP tells about the ring stands between, in lines of its own.
+		# Notices of LEAP about the ring stand between, in lines of its own.
 		said = re.sub(r"\n?leap: [^\n]*\n", "", said)
 		squeeze = lambda text: re.sub(r"\s+", "", text)
 		sys.exit(squeeze(wanted) not in squeeze(said))

@@ -34,7 +34,7 @@ const formed = await client.chat.completions.create({
   ...wishes, max_tokens: 80, response_format: { type: 'json_schema', json_schema: { name: 'fox', schema: fox } },
 });
 assert.equal(typeof JSON.parse(formed.choices[0].message.content).is_brave, 'boolean');
-// Whoever goes away is not waited for.
+// A client that goes away gets no more of its answer.
 const cancelled = await client.chat.completions.create({ ...wishes, max_tokens: 900, stream: true });
 for await (const _ of cancelled) break;
 await assert.rejects(client.embeddings.create({ model: 'demo', input: 'fox' }), OpenAI.NotFoundError);

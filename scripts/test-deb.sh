@@ -59,7 +59,7 @@ boot() {
 	rm -f "$TREE/selftest.log"
 }
 
-# What is checked inside, by a script that stops at the first failure.
+# Checks inside the system, by a script that stops at the first failure.
 write_selftest() {
 	cat >"$LAB/selftest.sh" <<-'END'
 		set -eux
@@ -142,7 +142,7 @@ test_package() {
 	in_tree dpkg --purge leap
 	files >"$LAB/after"
 	! in_tree getent passwd leap || die "the user leap is left"
-	# What the first boot of any Debian makes is not LEAP's.
+	# Files made by the first boot of any Debian are not LEAP's.
 	if comm -13 "$LAB/before" "$LAB/after" | grep -i leap; then
 		die "purging left these files"
 	fi
@@ -201,7 +201,7 @@ test_image() {
 	[ -z "$(ls -A "$TREE/var/tmp")$(ls -A "$TREE/proc")" ] || die "install-image.sh left files"
 	umount "$TREE"
 
-	# What is no such image is refused, and stays as it is.
+	# A file that is no such image is refused, and stays as it is.
 	truncate -s 1M "$LAB/nothing.img"
 	! scripts/install-image.sh raspberrypi5 "$LAB/nothing.img" || die "an empty image was taken"
 	! losetup -j "$LAB/nothing.img" | grep . || die "install-image.sh left its loop device"

@@ -53,7 +53,7 @@ on_a_wire() {
 			-device "$NIC,netdev=wire,mac=52:54:00:00:00:0$i,romfile=")
 		[[ $scenario != bench* ]] || options+=(-smp 1)
 		[ "$scenario" != noipv6 ] || words+=" ipv6.disable=1"
-		# What any kernel can check of its memory.
+		# Checks of its memory that any kernel has.
 		[ "$scenario" != fuzz ] || words+=" slub_debug=FZPU page_poison=1"
 		[[ $target != debug-* ]] || words+=" leapdebug=1"
 		boot "${target%-*}" "${target#*-}" "$logs/$scenario" "$words" "${options[@]}" &

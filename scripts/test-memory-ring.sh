@@ -66,7 +66,7 @@ use() {
 	grep -q '^oom_kill 0$' "$folder/$killed" || die "$1 was killed for want of memory"
 }
 
-# Files that are in memory count for whoever read them first.
+# Files that are in memory count for the group that read them first.
 forget() { sync && dd of="$model" oflag=nocache conv=notrunc,fdatasync count=0 status=none; }
 
 # text COMMAND...: an answer, whose hash goes to stdout.

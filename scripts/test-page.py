@@ -10,7 +10,7 @@ SIZES = {"desk": (1280, 800, False), "phone": (390, 844, True)}
 PATIENCE_S = 60
 FOX = "Tell me a story about a fox."
 
-# What a model may say that wants to be more than text, with what its Markdown means.
+# Hostile answers of a model, and their meaning as Markdown.
 HOSTILE = r"""# Title <b id=x1>bold</b>
 
 <script>window.pwned = 1</script><img id=x2 src=x onerror="window.pwned = 2">

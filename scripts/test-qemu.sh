@@ -4,10 +4,11 @@
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# One core runs what another machine can change: the library's own tests, whole models, rings, programs and the calls of the
-# system that they make. What reads and writes files, what is allocated, what is planned and who is answered when are the same
-# everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these, too.
-# The other cores run what their instruction sets can change: modules with kernels or with what comes of them, whole models.
+# One core runs the tests of things that another machine can change: the library's own tests, whole models, rings,
+# programs and the calls of the system that they make. Files, allocations, plans and the order of answers are the same
+# everywhere, and where bits are the same so is their quality: `test-qemu.sh --tests` runs these tests, too. The other
+# cores run the tests of things that their instruction sets can change: modules with kernels or that use them, whole
+# models.
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
 	--skip forms:: --skip responses:: --skip prefixes:: --skip floods_of_greetings)
 ALL=(--lib --bins --test cli --test golden --test process --test ring --test serve -- "${SAME_EVERYWHERE[@]}")

@@ -336,7 +336,7 @@ def wait_for(server, url):
             time.sleep(0.1)
 
 
-# What is fetched
+# Downloads
 
 
 def unpack(folder):

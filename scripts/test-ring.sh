@@ -370,7 +370,7 @@ set_mtu() {
 	done
 }
 
-# swallow BYTES NODE...: longer packets to and from these nodes vanish, and nobody is told.
+# swallow BYTES NODE...: longer packets to and from these nodes vanish without an error.
 swallow() {
 	local bytes=$1 name
 	shift

@@ -72,7 +72,7 @@ packed_crate() {
 	cargo check --quiet --locked --all-targets --manifest-path "$to/crate/Cargo.toml" --target-dir "$to"
 }
 
-# What other machines run: on three emulated cores, and on emulated boards.
+# Tests on other machines: on three emulated cores, and on emulated boards.
 other_machines() {
 	# Rings wait for their clocks for the most part.
 	beside "rings of processes" rings

@@ -375,9 +375,9 @@ static int ping(const char *local, const char *peer, uint32_t n, uint32_t bytes)
 }
 
 /*
- * What the attacker knows: addresses, ports and session. Frames that are far
- * from the present ones, so that only the module can tell; headers and UDP
- * lengths of all kinds.
+ * Attacks with addresses, ports and session known. Frames that are far from
+ * the present ones, so that only the module can tell; headers and UDP lengths
+ * of all kinds.
  */
 static int flood(const char *from, const char *to, uint32_t n)
 {
@@ -461,8 +461,8 @@ static void distort(struct leap_datagram *header, uint8_t *payload, uint32_t way
 }
 
 /*
- * What an attacker knows who hears all that passes: addresses, ports, session
- * and numbers of frames. Packets of its own have another time to live.
+ * Attacks by a listener to all packets, with addresses, ports, session and
+ * numbers of frames known. Packets of its own have another time to live.
  */
 static int attack(const char *device)
 {

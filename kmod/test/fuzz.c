@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Calls of all kinds, wrong ones above all: ioctls, mappings, and what else a file descriptor bears, by
- * threads that share openers and by processes that share mappings. What counts is that the kernel stands
- * it: its log, its memory and the tests that run afterwards tell. What calls must never do is checked here.
+ * Calls of all kinds, wrong ones above all: ioctls, mappings, and all other
+ * operations of a file descriptor, by threads that share openers and by
+ * processes that share mappings. The kernel has to survive them: its log, its
+ * memory and the tests that run afterwards tell. Results that calls must
+ * never have are checked here.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What random calls are made of.
+ * Parts of random calls.
  */
 #ifndef LEAP_FUZZ_H
 #define LEAP_FUZZ_H

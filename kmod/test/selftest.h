@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the tests of one board share.
+ * Shared by the tests of one board.
  */
 #ifndef LEAP_SELFTEST_H
 #define LEAP_SELFTEST_H
