@@ -19,7 +19,8 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Hears what is being done.
 ///
-/// # Errors If the client is gone.
+/// # Errors
+/// If the client is gone.
 pub(crate) type Say<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
 /// Handler of requests.

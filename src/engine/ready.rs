@@ -153,7 +153,8 @@ impl Engine {
 
     /// Waits anew until the ring is complete that was given up, for as long as before.
     ///
-    /// # Errors [`StepError::Ring`] if the ring is given up again, or the caller withdraws.
+    /// # Errors
+    /// [`StepError::Ring`] if the ring is given up again, or the caller withdraws.
     #[cfg(feature = "serve")]
     pub(crate) fn reopen(&mut self) -> Result<(), StepError> {
         self.backend.forget();

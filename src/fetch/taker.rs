@@ -119,7 +119,8 @@ fn broken(what: &'static str) -> FetchError {
 /// Gets what `order` says from the board at `address`; `progress` hears how many bytes of how many are
 /// there. A file that is there already stays, and what an interrupted call has left is used.
 ///
-/// # Errors [`FetchError`]. Bytes that have come stay for the next call.
+/// # Errors
+/// [`FetchError`]. Bytes that have come stay for the next call.
 pub(crate) fn fetch(
     order: &Order<'_>,
     address: SocketAddr,

@@ -248,7 +248,8 @@ impl RingMaster {
 
     /// Waits until the ring is complete.
     ///
-    /// # Errors If the ring cannot open, or the caller withdraws.
+    /// # Errors
+    /// If the ring cannot open, or the caller withdraws.
     pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         if !self.assemble(stage)? {
             self.master.begin_anew();
