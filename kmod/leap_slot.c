@@ -89,7 +89,7 @@ bool leap_slot_reclaim(struct leap_port *port, u32 slot)
 		if (page_count(leap_slot_page(port, slot, i * PAGE_SIZE)) > 1)
 			return false;
 	}
-	/* What was read through the pages was read before they are written. */
+	/* Reads through the pages are done before they are written. */
 	smp_mb();
 	port->tx_used[slot] = 0;
 	return true;

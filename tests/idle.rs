@@ -154,7 +154,7 @@ impl Ring {
         drop(pi);
         self.check("the second is gone", &mut [&mut desk, &mut orange]);
         drop(desk);
-        self.check("nobody else is there", &mut [&mut orange]);
+        self.check("no other program is there", &mut [&mut orange]);
         let desk = self.chat();
         let mut pi = self.start("pi", &["--key", self.key.to_str().unwrap()]);
         self.check("refused", &mut [&mut pi, &mut orange]);

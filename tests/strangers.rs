@@ -406,7 +406,7 @@ fn a_node_that_speaks_another_transport_is_told_of() {
     let start = Instant::now();
     for (err, wanted) in [
         (udp_err, "is not heard on UDP port 9108 of"),
-        (tcp_err, "nobody listens on TCP port 9107 of"),
+        (tcp_err, "no program listens on TCP port 9107 of"),
     ] {
         let told = || fs::read_to_string(&err).unwrap();
         while !told().contains(wanted) {

@@ -205,7 +205,7 @@ static void rejected_chunks_are_taken_again(void)
 	fill(&bank, 0, 2);
 }
 
-/* What the bank should be, written down plainly. */
+/* The expected state of the bank, in plain form. */
 struct model {
 	bool has[LEAP_MAX_CHUNKS];
 	uint32_t n_chunks, frame_bytes, seq, state;

@@ -196,7 +196,7 @@ static uint32_t share(uint32_t percent)
 	return (uint64_t)percent * 0xffffffff / 100;
 }
 
-/* What `tc qdisc replace dev DEVICE root netem ...` does; returns 0 or -errno. */
+/* Does `tc qdisc replace dev DEVICE root netem ...`; returns 0 or -errno. */
 int netem(const char *device, uint32_t delay_ms, uint32_t loss, uint32_t duplicate,
 	  uint32_t reorder)
 {
@@ -427,7 +427,7 @@ static int listening_socket(const char *device)
 	return fd;
 }
 
-/* What a neighbour would never say. */
+/* Makes a datagram that a neighbour would never send. */
 static void distort(struct leap_datagram *header, uint8_t *payload, uint32_t way)
 {
 	switch (way % 8) {

@@ -257,7 +257,7 @@ static void greet(int fd)
 	ioctl(fd, LEAP_IOC_HELLO, &hello);
 }
 
-/* One of a pair of neighbours on the loopback, so that frames come and go; without the right to it, nobody. */
+/* One of a pair of neighbours on the loopback, so that frames come and go; without the right to it, none. */
 static void set_up(int fd, uint32_t which)
 {
 	struct leap_endpoint local = endpoint("127.0.0.1", HERE + which);
@@ -341,7 +341,7 @@ static void fuzz_fork(struct fuzzer *f)
 	if (child < 0)
 		return;
 	if (child == 0) {
-		/* Nobody else ends what waits for long here. */
+		/* No other process ends long waits here. */
 		alarm(1);
 		if (is_away && unshare(CLONE_NEWNET) == 0)
 			fuzz_open(f);
@@ -434,7 +434,7 @@ static void run_threads(uint64_t seed, unsigned long calls)
 	/* Ends what waits for long. */
 	check(sigaction(SIGUSR1, &nudge, NULL) == 0);
 	check(sigaction(SIGSEGV, &fault, NULL) == 0 && sigaction(SIGBUS, &fault, NULL) == 0);
-	/* What is touched in the arenas stays little. */
+	/* Small pages: little memory is touched in the arenas. */
 	check(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGIO, SIG_IGN);

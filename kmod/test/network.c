@@ -125,7 +125,7 @@ void a_namespace_stays_for_those_who_opened_there(void)
 
 	set_loopback(true);
 	open_pair("127.0.0.1", 0);
-	/* Nobody but the two openers is there now. */
+	/* Only the two openers are there now. */
 	return_to_network(home);
 	sleep_ms(100);
 	deliver(0, 50000);

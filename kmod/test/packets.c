@@ -86,7 +86,7 @@ void only_our_datagrams_are_taken(void)
 	other = header, other.magic = 0;
 	check(passes(&h, "127.0.0.1", PEER, &other, 1400));
 	check(port_stats(&receiver).rx_datagrams == 1);
-	/* With nobody to receive from, the module takes nothing. */
+	/* Without a peer to receive from, the module takes nothing. */
 	check(port_from(&receiver, "127.0.0.1", PEER, 0, 0) == 0);
 	check(passes(&h, "127.0.0.1", PEER, &header, 1400));
 	close(h.raw);
@@ -223,7 +223,7 @@ static uint8_t *append(uint8_t *at, const struct leap_datagram *header, const ui
 	return at + sizeof(*header) + bytes;
 }
 
-/* What a neighbour says in quick succession may come as one packet. */
+/* Datagrams sent in quick succession may come as one packet. */
 void what_is_not_ours_in_a_packet_reaches_the_socket(void)
 {
 	const int segment = LEAP_HEADER_BYTES + LEAP_SLOT_BYTES;

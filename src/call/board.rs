@@ -86,7 +86,9 @@ impl Service for Called {
                     let reply = admitted.map_or_else(|why| Reply::busy(&why), |()| Reply::Done);
                     channel.send(&reply.emit())?;
                 }
-                (_, None) => return Err(ChannelError::Broken("a call of nobody")),
+                (_, None) => {
+                    return Err(ChannelError::Broken("a call before the master gave its name"));
+                }
                 (Call::Hold, Some(caller)) => return self.hold(channel, caller),
                 (call, Some(caller)) => channel.send(&self.reply(call, caller).emit())?,
             }

@@ -247,7 +247,7 @@ impl<'a> Called<'a> {
     fn hear_done(&mut self) -> Result<(), CallError> {
         match self.hear()? {
             Reply::Done => Ok(()),
-            _ => Err(ChannelError::Broken("figures that nobody asked for").into()),
+            _ => Err(ChannelError::Broken("figures that were not requested").into()),
         }
     }
 

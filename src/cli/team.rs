@@ -165,7 +165,7 @@ impl<'a> TeamBoard<'a> {
         let host = self.flags.host.as_ref().unwrap_or(&own.address.host);
         if key.is_none() && !ring::is_loopback(host) {
             warn(&format!(
-                "no --key: whoever reaches {host} can join or disturb the team, and read it"
+                "no --key: any machine that reaches {host} can join, disturb and read the team"
             ));
         }
         let n_banks = banks(self.nodes.len());

@@ -1,15 +1,14 @@
-//! How a running master is asked what its ring does, and told to do something else: by a Unix socket that is
-//! its user's alone.
+//! Status requests and orders to a running master, by a Unix socket that only its user may open.
 //!
 //! ```text
 //! request   one line of up to 4 KiB
 //! answer    lines that begin with `#`: what is being done, at least one every other second
-//!           one line: a digit, the exit code of whoever asked
-//!           the rest, up to 256 KiB: what was asked for; or one line that says why not
+//!           one line: a digit, the exit code for the client
+//!           the rest, up to 256 KiB: the result; or one line with the reason why there is none
 //! ```
 //!
 //! - [`place`] knows where such sockets are.
-//! - [`server`] answers, a thread for each who asks.
+//! - [`server`] answers, on a thread for each client.
 //! - [`client`] asks.
 
 pub(crate) mod client;

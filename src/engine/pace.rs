@@ -199,7 +199,7 @@ mod tests {
         pace.saw(gap(0, 1.0));
         assert!(gaps(&mut pace, 50, 1.0).iter().all(|gap| gap.prompt_rows >= 1));
         assert_eq!(pace.prompt_rows(7), 1);
-        assert_eq!(pace.prompt_rows(0), usize::MAX, "nobody is kept waiting");
+        assert_eq!(pace.prompt_rows(0), usize::MAX, "no stream has to wait");
         assert_eq!(Pace::new(StallLimit::None, 8).prompt_rows(7), usize::MAX);
     }
 

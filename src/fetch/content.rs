@@ -177,7 +177,7 @@ impl PartBytes<'_> {
     /// Puts a piece into `out`, whose length follows; `None` if there is no such piece.
     ///
     /// # Errors
-    /// What reading gives; or the file is other than its checksums say, as far as the part's own are computed.
+    /// If reading fails; for a part of some rows, also if the file does not match its checksums.
     pub(super) fn piece(&self, index: u32, out: &mut Vec<u8>) -> io::Result<Option<()>> {
         let start = u64::from(index) * PIECE_BYTES;
         let end = self.len().min(start + PIECE_BYTES);

@@ -34,7 +34,7 @@ pub(super) fn remove_others(folder: &Path, own: &Path) {
             is_free && fs::remove_file(&path).is_ok()
         });
         if is_idle {
-            log::debug!("removed {}, which nobody goes on with", path.display());
+            log::debug!("removed {}, left by an abandoned fetch", path.display());
         }
     }
 }

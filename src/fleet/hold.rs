@@ -326,7 +326,7 @@ mod tests {
         holds.set(RING, [("fig".to_owned(), at)].into_iter());
         until("fig is said to get ready", || holds.is_coming("fig"));
         until("fig is given up", || holds.why_unfit("fig").is_some());
-        assert!(!holds.is_coming("fig"), "nobody waits for it");
+        assert!(!holds.is_coming("fig"), "no master waits for it");
         let why = holds.why_unfit("fig").unwrap();
         assert_eq!(why, "it says that it gets its part ready, and got no further for 2 s");
         assert_eq!(holds.unfit().unwrap(), format!("fig does not serve: {why}"));

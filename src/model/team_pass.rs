@@ -269,6 +269,6 @@ mod tests {
             assert_eq!(halves.iter().sum::<usize>(), m);
             assert!(m < CUT_MIN || halves.iter().all(|half| *half <= half_max), "{m}: {halves:?}");
         }
-        assert_eq!(cut(512, 256, 1).collect::<Vec<_>>(), [[512, 0]], "nobody else computes");
+        assert_eq!(cut(512, 256, 1).collect::<Vec<_>>(), [[512, 0]], "there is no other node");
     }
 }

@@ -12,10 +12,10 @@ pub struct Address {
 }
 
 impl Address {
-    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address; `port` is the one of who names none.
+    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a bare IPv6 address; `port` is used if the text has none.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The defect, in words.
     pub(crate) fn parse(text: &str, port: u16) -> Result<Address, String> {
         let bad_port = |port: &str| format!("{port:?} is no port");
         let named = |port: &str| match port.parse::<u16>() {

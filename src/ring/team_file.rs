@@ -31,7 +31,7 @@ impl TeamNode {
     /// The nodes of a team's file.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The defect, in words.
     pub(crate) fn parse_all(text: &str) -> Result<Vec<TeamNode>, String> {
         let mut nodes: Vec<TeamNode> = Vec::new();
         for (index, line) in text.lines().enumerate() {

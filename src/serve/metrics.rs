@@ -364,7 +364,7 @@ impl Metrics {
             (
                 "leap_kv_pages_idle",
                 "gauge",
-                "Pages that nobody holds, kept for texts that begin alike",
+                "Pages in no use, kept for texts that begin alike",
                 gauge(&self.idle_kv_pages),
             ),
         ]

@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(seen, 1);
         let fits = || drop(black_box(vec![1_u8; 16 << 20]));
         assert!(comes_to_an_end(64 * MIB, 10, fits).unwrap());
-        assert!(!comes_to_an_end(64 * MIB, 10, || panic!("nobody hears this")).unwrap());
+        assert!(!comes_to_an_end(64 * MIB, 10, || panic!("in the child")).unwrap());
         assert!(!comes_to_an_end(64 * MIB, 1, || sleep(Duration::from_secs(60))).unwrap());
         // An emulator does not limit what it emulates.
         if std::env::var_os("LEAP_TEST_RUNNER").is_none() {

@@ -37,7 +37,7 @@ impl Incoming {
     /// Takes one frame of batch `seq`; says whether that was the last.
     ///
     /// # Errors
-    /// What is wrong, if it does not go on where the last one ended, or does not fit `opening`.
+    /// If it does not continue the last one, or does not fit `opening`.
     pub(super) fn take(
         &mut self,
         seq: u32,

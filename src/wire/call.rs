@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
     /// Reads a call.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Result<Call<'a>, WireError> {
         if bytes.len() < CALL_LEN {
             return Err(WireError::Truncated { need: CALL_LEN, have: bytes.len() });
@@ -279,7 +279,7 @@ impl Reply {
     /// Reads an answer.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &[u8]) -> Result<Reply, WireError> {
         let have = bytes.len();
         match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {

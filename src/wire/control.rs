@@ -65,7 +65,7 @@ impl Ack {
     /// Reads an acknowledgement.
     ///
     /// # Errors
-    /// What is wrong with its length.
+    /// If its length is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Ack, WireError> {
         let have = bytes.len();
         if have < ACK_LEN {

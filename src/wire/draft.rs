@@ -111,7 +111,7 @@ impl<'a> Ask<'a> {
     /// Reads an ask.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Result<Ask<'a>, WireError> {
         let have = bytes.len();
         if have < 8 {
@@ -207,7 +207,7 @@ impl<'a> Answer<'a> {
     /// Reads an answer.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Result<Answer<'a>, WireError> {
         let have = bytes.len();
         if have < 4 {

@@ -100,7 +100,7 @@ impl Question {
     /// Reads a question.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &[u8]) -> Result<Question, WireError> {
         if bytes.len() != QUESTION_LEN {
             return Err(WireError::Truncated { need: QUESTION_LEN, have: bytes.len() });
@@ -171,7 +171,7 @@ pub type Answer = Result<Offer, heapless::String<REASON_MAX>>;
 /// Reads it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If it is malformed.
 pub fn parse_answer(bytes: &[u8]) -> Result<Answer, WireError> {
     let have = bytes.len();
     match bytes.first_chunk().map(|kind| u32::from_le_bytes(*kind)) {

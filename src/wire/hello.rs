@@ -270,7 +270,7 @@ impl Welcome {
     /// Reads a WELCOME.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is malformed.
     pub fn parse(bytes: &[u8]) -> Result<Welcome, WireError> {
         if bytes.len() != WELCOME_LEN {
             return Err(WireError::Truncated { need: WELCOME_LEN, have: bytes.len() });

@@ -78,7 +78,7 @@ impl<'a> Piece<'a> {
     /// Reads a payload.
     ///
     /// # Errors
-    /// What makes no sense.
+    /// If it is malformed.
     pub fn parse(payload: &'a [u8]) -> Result<Piece<'a>, WireError> {
         let have = payload.len();
         let (head, bytes) =

@@ -93,10 +93,10 @@ pub struct Opening {
     pub lead: Name,
 }
 
-/// What a member says of itself.
+/// A member's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeamLine {
-    /// What it is called.
+    /// Name of the member.
     pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
@@ -110,7 +110,7 @@ pub struct TeamLine {
     pub rtt_us: u32,
 }
 
-/// What becomes of a batch.
+/// The work on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Its ids are embedded, and go through the layers; where these are the whole model, to the logits that are
@@ -127,7 +127,7 @@ pub enum Work {
 /// Spans and ids of a batch, or a part of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassPiece<'a> {
-    /// What becomes of it.
+    /// The work on the batch.
     pub work: Work,
     /// Ids of the whole batch.
     pub n_tokens: u16,

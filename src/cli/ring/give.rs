@@ -19,7 +19,9 @@ pub(super) fn start(
     model: &Model,
 ) -> Result<(), Failure> {
     let Some(key) = &flags.key else {
-        return Err(Failure::Usage("--give needs --key: whoever has it gets the model".to_owned()));
+        return Err(Failure::Usage(
+            "--give needs --key: only boards with the key get the model".to_owned(),
+        ));
     };
     let Some(path) = path else {
         return Err(Failure::Usage(

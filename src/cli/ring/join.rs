@@ -119,7 +119,7 @@ pub(in crate::cli) fn start(
     let orders =
         Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, pack, state });
     let [taken, prepared, kept, forgetful, of_orders] = [(); 5].map(|()| Arc::clone(&orders));
-    let refuse = |from: IpAddr, why: &_| warn(&format!("hears nobody at {from}: {why}"));
+    let refuse = |from: IpAddr, why: &_| warn(&format!("ignores {from}: {why}"));
     let take = Box::new(move |order| taken.take(order));
     let prepare = Box::new(move |file: &str, port| prepared.prepare(file, port));
     let keep = Box::new(move |order| kept.keep(order));

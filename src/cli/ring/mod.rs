@@ -139,7 +139,7 @@ impl<'a> Board<'a> {
         let listen = &self.place.listen;
         if key.is_none() && !is_loopback(&listen.host) {
             warn(&format!(
-                "no --key: whoever reaches {listen} can join or disturb the ring, and read it"
+                "no --key: any machine that reaches {listen} can join, disturb and read the ring"
             ));
         }
         let mut config = LinkConfig::new(node, key, seed);

@@ -40,8 +40,8 @@ impl Service for Answers {
         let (rate, seen) = match request {
             "status" | "status json" => look(&self.desk, |seen| seen.team_tokens()),
             _ => {
-                let why = "this is the lead of a team, whose boards share every layer: nobody \
-                           gives them layers";
+                let why = "this is the lead of a team, whose boards share every layer: it has no \
+                           layers to move";
                 return Err(Refusal { code: 2, why: why.to_owned() });
             }
         };

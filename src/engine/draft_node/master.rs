@@ -470,7 +470,7 @@ impl Talk<'_> {
                 let Draft { index, ids, .. } = draft;
                 let sent = self.texts.get_mut(index as usize).ok_or(broken("drafts of no text"))?;
                 let owed = sent.owed.checked_sub(ids.len() as u64);
-                sent.owed = owed.ok_or(broken("drafts that nobody asked for"))?;
+                sent.owed = owed.ok_or(broken("drafts that were not requested"))?;
                 if ids.iter().any(|id| id >= self.vocab_len) {
                     return Err(broken("drafts of tokens that there are not"));
                 }
@@ -481,7 +481,7 @@ impl Talk<'_> {
                 }
                 Ok(())
             }
-            _ => Err(broken("an answer that nobody asked for")),
+            _ => Err(broken("an answer that was not requested")),
         }
     }
 }

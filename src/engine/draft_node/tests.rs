@@ -240,11 +240,11 @@ fn a_hostile_node_is_told_of_once_and_harms_nobody() {
                 let old = Text { serial: text.serial.wrapping_sub(1), ..*text };
                 (0..1000).try_for_each(|_| say(channel, &old, 0, &[5]))
             },
-            "that nobody asked for",
+            "not requested",
         ),
         (|_, channel| channel.send(&[0x55; 200]), "without meaning"),
         (|_, channel| channel.send(&[0; MESSAGE_MAX]), "a message that does not open"),
-        (|_, channel| channel.send(&[20, 0, 0, 0]), "that nobody asked for"),
+        (|_, channel| channel.send(&[20, 0, 0, 0]), "not requested"),
     ];
     thread::scope(|scope| {
         for (says, wanted) in all {
@@ -266,7 +266,7 @@ fn is_told_of_once(hostile: Hostile, wanted: &str) {
         if let Ok(why) = told.recv_timeout(Duration::from_millis(1)) {
             break why;
         }
-        assert!(Instant::now() < until, "nobody tells of drafts {wanted}");
+        assert!(Instant::now() < until, "no notice of drafts {wanted}");
     };
     assert!(why.contains(wanted), "{why}, not {wanted}");
     // It is tried again and is no better, of which nothing is told; n-grams are still drafted.

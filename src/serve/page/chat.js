@@ -7,7 +7,7 @@ const chats = loadChats();
 const running = new Map();
 /** The elements of the messages that are shown. */
 const shown = new WeakMap();
-/** What new conversations begin with. */
+/** Settings of new conversations. */
 let settings = load('leap.settings') ?? {};
 let current = newChat();
 /** Whether the page is being closed, which ends its requests. */
@@ -26,7 +26,7 @@ function showProblem(text, isFull = false) {
   byId('shorten').hidden = !isFull;
 }
 
-/** What is sent of a conversation leaves out its first half from now on; the last message is answered anew. */
+/** Leaves the first half of the conversation out of requests from now on; the last message is answered anew. */
 function shorten() {
   const { messages } = current;
   const from = current.from ?? 0;
@@ -185,11 +185,11 @@ async function answer(chat, at) {
     await receive(chat, message, stop.signal);
     tell(message.content);
   } catch (error) {
-    // What was written is kept as an answer that somebody cut short.
+    // The text so far is kept as an answer that the user cut short.
     if (isLeaving) return;
     message.note = stop.signal.aborted ? 'Stopped' : 'Failed';
     tell(message.note);
-    // Whoever looks at another conversation sees the note when coming back.
+    // In another conversation, the user sees the note when coming back.
     if (!stop.signal.aborted && chat === current) showProblem(error.message, error.code === 'context_length_exceeded');
   }
   delete message.isOpen;
@@ -230,7 +230,7 @@ async function receive(chat, message, signal) {
   }
 }
 
-/** What a conversation says to the model before `end`: the system text, then what was said, without thoughts, empty answers and what was left out. */
+/** The model's input of a conversation before `end`: the system text, then the messages, without thoughts, empty answers and messages left out. */
 function wordsOf(chat, end) {
   const said = chat.messages.slice(chat.from ?? 0, chat.messages.indexOf(end)).filter(({ content }) => content);
   const words = said.map(({ role, content }) => ({ role, content }));

@@ -119,7 +119,7 @@ document.addEventListener('keydown', (event) => {
     running.get(current.id)?.abort();
   }
 });
-// What another tab changes is seen here, unless an answer is being written into it.
+// Changes by another tab are shown here, unless an answer is being written into the conversation.
 addEventListener('storage', ({ key: name }) => {
   if (!name?.startsWith(CHAT_PREFIX)) return;
   const id = name.slice(CHAT_PREFIX.length);

@@ -150,7 +150,7 @@ function blockElement(block, depth) {
 
 const within = (lines, depth) => blocksOf(lines).map((block) => blockElement(block, depth + 1));
 
-/** What an item holds; one paragraph alone stands without its element, close to its neighbours. */
+/** The contents of an item; one paragraph alone stands without its element, close to its neighbours. */
 function itemParts(lines, depth) {
   const [, mark, rest] = /^\[([ xX])\] +(.*)$/.exec(lines[0]) ?? [];
   const parts = within(mark ? [rest, ...lines.slice(1)] : lines, depth);

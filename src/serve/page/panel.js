@@ -21,7 +21,7 @@ async function showServer() {
     const rate = (what, tokens, seconds) => {
       const n = figures[tokens] - (figuresBefore[tokens] ?? 0);
       const time = figures[seconds] - (figuresBefore[seconds] ?? 0);
-      // What has not moved since keeps its last speed.
+      // Without new tokens the last speed stays.
       if (n > 0 && time > 0) speeds[what] = speed(n / time);
       return speeds[what] ?? '–';
     };

@@ -5,7 +5,7 @@ let key = load('leap.key', 'sessionStorage') ?? load('leap.key');
 let keyAsked = null;
 let isKeyRefused = false;
 
-/** What the server answers; asks the user for a key where it wants one. Paths are the page's neighbours, also behind a proxy. */
+/** The server's answer; asks the user for a key where it wants one. Paths are the page's neighbours, also behind a proxy. */
 async function ask(path, body = null, signal = null) {
   for (;;) {
     const headers = key ? { Authorization: `Bearer ${key}` } : {};

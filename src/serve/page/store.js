@@ -1,5 +1,5 @@
 
-// What the browser keeps: conversations, settings, and the key if that is wished.
+// Data that the browser keeps: conversations, settings, and the key if that is wished.
 
 const CHAT_PREFIX = 'leap.chat.';
 

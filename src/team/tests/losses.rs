@@ -30,7 +30,7 @@ fn a_member_that_restarts_is_taken_in_again() {
                             }
                         }
                     }
-                    Order::Close => panic!("nobody closes"),
+                    Order::Close => panic!("the lead does not close"),
                 }
             }
             // It goes with the others in the third gather.

@@ -93,7 +93,7 @@ impl fmt::Display for Unheard {
             ),
             false => write!(
                 f,
-                "nobody listens on {own} port {port} of {host}; start the next node, with the same \
+                "no program listens on {own} port {port} of {host}; start the next node, with the same \
                  --transport"
             ),
         }

@@ -37,7 +37,7 @@ const SPANS: [FrameSpan; 2] = [
 ];
 const TOKENS: [u32; 3] = [10, u32::MAX, 30];
 
-/// What `emit` writes over other bytes.
+/// Bytes that `emit` writes over other bytes.
 fn emitted(emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
     let mut out = vec![0xa5; FRAME_MAX];
     let bytes = emit(&mut out).unwrap();
