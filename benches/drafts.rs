@@ -63,7 +63,7 @@ struct Guesser {
     ctx_len: usize,
 }
 
-/// Whether who is right at this part of the places is so at `pos` (SplitMix64).
+/// Whether a drafter that is right at this part of the places is right at `pos` (SplitMix64).
 fn is_right(part: f64, pos: usize) -> bool {
     let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -52,15 +52,15 @@
 //! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
 //!   that lose, repeat and reorder nothing, over carriers that do.
-//! - `group`: nodes that belong together: epochs, who is missed and why, how long is waited.
-//! - `ring`: who owns which layers, and what a node does with the frames that reach it.
+//! - `group`: nodes that belong together: epochs, missing nodes and their reasons, deadlines.
+//! - `ring`: the layers of each node, and the handling of frames that reach it.
 //! - `team`: nodes that share every layer by output rows: one pass in lockstep, and what each computed
 //!   gathered on all.
 //! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
 //!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
 //! - `control`: a socket by which a running master is asked what its ring does, and told to change it.
-//! - `fleet`: boards that work together: who is there, what they can do, which part of a model each gets, and how
-//!   parts move while they work.
+//! - `fleet`: boards that work together: which are there, their speeds, which part of a model each gets, and
+//!   how parts move while they work.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 

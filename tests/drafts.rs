@@ -66,7 +66,7 @@ impl Drafter for Knowing {
     fn end(&mut self, _lane: usize, _ids: &[u32]) {}
 }
 
-/// One who has heard what came of `jobs`.
+/// A drafter that knows the results of `jobs`.
 fn knowing(jobs: &[Job], heard: &[Heard]) -> Box<Knowing> {
     let texts = jobs.iter().zip(heard);
     let texts = texts.map(|(job, heard)| {
@@ -201,7 +201,7 @@ fn a_ring_is_full_of_drafts() {
     assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }
 
-/// Knows how a text goes on, but a little after it is asked, as somebody elsewhere would.
+/// Knows how a text goes on, but answers a little late, as another machine would.
 struct Late {
     text: Vec<u32>,
     /// Ids after which it was asked.

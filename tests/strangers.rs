@@ -56,7 +56,7 @@ fn greetings() -> Vec<Vec<u8>> {
     vec![greeting(PROTOCOL, false), greeting(PROTOCOL, true), greeting(PROTOCOL + 7, true)]
 }
 
-/// Answers to a HELLO by one who reads it and has no key.
+/// Answers to a HELLO by a stranger that reads it and has no key.
 fn answers(hello_nonce: Nonce) -> Vec<Vec<u8>> {
     let refuse = |refusal| {
         let mut payload = [0; REFUSE_LEN];

@@ -25,7 +25,7 @@ const CTRL_D: &str = "\x04";
 /// The prompt of a terminal's editor.
 const PROMPT: &str = "> ";
 
-/// A person at home, who has `leap run --chat` tell each answer as a JSON object.
+/// A person at a terminal: `leap run --chat` reports each answer as a JSON object.
 struct Person {
     terminal: Terminal,
 }

@@ -51,7 +51,7 @@ pub(crate) struct Board {
 /// How often a board looks whether another master has taken it.
 const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
-/// A board, and for whom it works.
+/// A board, and the master that it works for.
 struct Called {
     board: Board,
     holders: Holders,

@@ -1,4 +1,5 @@
-//! For whom a board works, as far as that matters to others: while its master lives, no other one takes the board.
+//! The master that a board works for, as far as other masters need it: while that one lives, no other takes
+//! the board.
 //!
 //! A master holds a connection open to each of its boards. When it ends, however that happens, its system closes the
 //! connection, and the board is free at once; when its machine or the way there is gone, nothing comes for
@@ -87,7 +88,7 @@ impl Held {
 }
 
 impl Holders {
-    /// Whether this master may talk to the board; else for whom that works.
+    /// Whether this master may talk to the board; else the name of the master that it works for.
     pub(super) fn admit(&self, caller: &Caller) -> Result<(), String> {
         let state = self.state();
         match &state.master {

@@ -1,4 +1,4 @@
-//! The master, who calls boards.
+//! A master's calls to boards.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -53,12 +53,12 @@ impl From<ChannelError> for CallError {
 }
 
 impl CallError {
-    /// Whether the same may work later without anybody's doing.
+    /// Whether the same call may work later without a change by the user.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, CallError::Channel(ChannelError::Io(_)) | CallError::Busy(_))
     }
 
-    /// Whether the board said so, which has the key. Anything else anybody could have said in its place.
+    /// Whether the board said so, with the key. Any other failure may come from a stranger in its place.
     pub(crate) fn is_proven(&self) -> bool {
         matches!(self, CallError::Refused(_) | CallError::Busy(_))
     }

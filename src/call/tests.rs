@@ -104,7 +104,7 @@ fn a_board_that_works_for_a_master_is_no_other_ones() {
     }
     let mut held = call(&laptop).unwrap();
     held.hold().unwrap();
-    // Somebody takes it all the same, and whom it worked for hears so.
+    // Another master takes it all the same, and the former one hears so.
     let taker = Identity::new("desk", true);
     let mut taken = call(&taker).unwrap();
     assert_eq!(taken.hold().unwrap().ring, 9);

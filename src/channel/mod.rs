@@ -45,7 +45,7 @@ pub enum ChannelError {
     Version(u32),
     /// It is there for something else.
     Purpose,
-    /// The greeting was meant for another board: somebody carried it elsewhere.
+    /// The greeting was meant for another board, and a stranger carried it here.
     Destination,
     /// The user ended it.
     Interrupted,
@@ -83,7 +83,7 @@ pub(crate) struct Channel<'a> {
     stream: TcpStream,
     talk: Talk,
     is_interrupted: &'a dyn Fn() -> bool,
-    /// Hears that the other end has proved the key, and not only repeated what somebody said who has it.
+    /// Called once the other end has proved the key; a replayed greeting does not count.
     on_proof: Option<&'a dyn Fn()>,
     /// A length and a sealed message.
     sealed: Box<[u8; 2 + MESSAGE_MAX + SEAL_BYTES]>,
@@ -127,8 +127,8 @@ impl<'a> Channel<'a> {
         Ok(Channel::new(stream, talk, is_interrupted))
     }
 
-    /// The end of who answers for `purpose`. `on_proof` is told when the other end has said something under what
-    /// was exchanged: a greeting may be a recorded one.
+    /// The listener's end of a connection for `purpose`. `on_proof` is called when the other end has sent
+    /// something under the exchanged keys: a greeting alone may be a recorded one.
     fn accept(
         mut stream: TcpStream,
         purpose: Purpose,

@@ -25,7 +25,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Why the connection ends before its time.
     fn talk(&self, channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError>;
 
-    /// Hears of somebody without the key, of another release, or who makes no sense; once of each.
+    /// Called for a client without the key, of another release, or with malformed messages; once for each.
     fn refuse(&self, from: IpAddr, why: &ChannelError);
 }
 

@@ -266,7 +266,7 @@ impl Bench {
         })
     }
 
-    /// Measures links, or answers those who do.
+    /// Measures links, or answers the measurements of another machine.
     fn links(&self) -> Result<(), Failure> {
         let key = self.key.as_deref().map(key::read).transpose()?;
         match (&self.link, &self.link_server) {

@@ -1,4 +1,4 @@
-//! Checkpoints of other programs, where somebody gives one instead of a model file.
+//! Checkpoints of other programs, given instead of a model file.
 
 use std::fs::{self, File};
 use std::io::Read;

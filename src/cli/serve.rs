@@ -561,7 +561,7 @@ impl Serve {
         Ok((listeners, files))
     }
 
-    /// Refuses to be open to everybody, unless that is meant.
+    /// Refuses to be open to all clients, unless that is meant.
     fn check_open(&self, on: &ListenSocket, place: &str, keys: &ApiKeys) -> Result<(), Failure> {
         match on.is_local() || !keys.is_empty() || self.no_auth {
             true => Ok(()),
@@ -578,7 +578,7 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it.
+        // Another program may have removed it.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -157,8 +157,8 @@ impl<'a> TeamBoard<'a> {
         })
     }
 
-    /// Opens the links to all other nodes. Those of another team of theirs are refused where a master says who is in it:
-    /// they may not know of this one yet.
+    /// Opens the links to all other nodes. Nodes of another team are refused if a master names this team's
+    /// members: they may not know of this one yet.
     fn mesh(&self, info: &RingInfo) -> Result<Mesh, Failure> {
         let own = &self.nodes[self.own];
         let key = self.flags.key.as_deref().map(key::read).transpose()?;
@@ -407,7 +407,8 @@ pub(super) fn begin(
     }
 }
 
-/// Says what happens to the team, by the nodes' names, and has it heard who is waited for, and who is not even there.
+/// Tells the user of the team's events, by the nodes' names, and tells `hear` which nodes are waited for, and
+/// which of these are not even there.
 fn teller<H: Fn(&[Awaited]) + Send>(
     names: Vec<String>,
     hear: H,

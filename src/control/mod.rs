@@ -23,7 +23,7 @@ use std::time::Duration;
 const REQUEST_MAX: usize = 4096;
 /// Bytes of the longest answer.
 const ANSWER_MAX: usize = 256 << 10;
-/// How often somebody who waits hears what is being done, at least.
+/// How often a waiting client hears what is being done, at least.
 pub(crate) const WORD_EVERY: Duration = Duration::from_secs(1);
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it.
+        // Another program may have removed it.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -42,10 +42,10 @@ pub(crate) fn running() -> Vec<PathBuf> {
     folders.flat_map(|folder| sockets(&folder)).filter(|path| !is_dead(path)).collect()
 }
 
-/// Listens at `path`, for this user alone. A socket that somebody left there makes way.
+/// Listens at `path`, for this user alone. A socket left there by a dead process is removed.
 ///
 /// # Errors
-/// The system's, or if somebody listens there.
+/// The system's, or if another process listens there.
 pub(crate) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     match fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() || !is_dead(path) => {

@@ -33,7 +33,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn answer(&self, request: &str, say: Say<'_>) -> Result<String, Refusal>;
 }
 
-/// Lets `service` answer who connects to `listener`, for as long as the process lives.
+/// Lets `service` answer clients that connect to `listener`, for as long as the process lives.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -121,7 +121,7 @@ fn serve<S: Service>(server: &Server<S>, id: u64, mut stream: UnixStream) -> io:
     stream.write_all(format!("{code}\n{text}").as_bytes())
 }
 
-/// The line that somebody sends; `None` if it is too long, or none.
+/// The client's line; `None` if it is too long, or none.
 fn request(stream: &mut UnixStream) -> io::Result<Option<String>> {
     let end = Instant::now() + SILENCE;
     let mut bytes = Vec::with_capacity(256);

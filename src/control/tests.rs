@@ -1,4 +1,4 @@
-//! Masters and who asks them.
+//! Masters and their clients.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

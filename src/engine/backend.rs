@@ -85,7 +85,7 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// Makes the group what somebody asks for, if there is something, and opens it again.
+    /// Makes the change of the group that was asked for, if there is one, and opens it again.
     fn change(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())
     }

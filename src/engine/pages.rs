@@ -115,7 +115,7 @@ impl Held {
         Held { nodes: Vec::with_capacity(ctx_pages), ..Held::default() }
     }
 
-    /// Nothing is held any more, as the pages have forgotten who holds them.
+    /// Forgets all that is held, as the pages have forgotten their holders.
     pub(super) fn forget(&mut self) {
         self.nodes.clear();
         (self.n_shared, self.window_from) = (0, 0);

@@ -362,7 +362,7 @@ impl Engine {
         self.backend.n_nodes()
     }
 
-    /// How many batches of one text can be under way without one waiting for another's node.
+    /// Pipeline depth for one stream: batches that can be in flight without waiting for each other's nodes.
     pub(super) fn batches_in_a_lap(&self) -> usize {
         self.backend.depth()
     }

@@ -161,7 +161,7 @@ impl<'t> Scheduler<'t> {
         self.lanes.len()
     }
 
-    /// Jobs that wait for a stream; how many may is up to who submits them.
+    /// Jobs that wait for a stream; the caller limits their number.
     pub fn n_queued(&self) -> usize {
         self.queue.len()
     }
@@ -174,8 +174,8 @@ impl<'t> Scheduler<'t> {
     /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for
     /// the oldest results, and tells what comes of them.
     ///
-    /// A batch that the engine's user interrupts is submitted again by the next step: who wants it to end
-    /// cancels its jobs. If the engine cannot go on, all jobs that run fail.
+    /// A batch that the engine's user interrupts is submitted again by the next step: to end its jobs, cancel
+    /// them. If the engine cannot go on, all jobs that run fail.
     pub fn step(&mut self, engine: &mut Engine, tell: TellJob<'_>) {
         self.end_unwanted(tell);
         self.lanes.iter_mut().for_each(|lane| lane.free_pages(engine));

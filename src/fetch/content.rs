@@ -33,7 +33,7 @@ pub(crate) struct Content {
     matching: Mutex<Vec<bool>>,
 }
 
-/// Length and time of the last change of a file, by which it is known that somebody wrote into it.
+/// Length and time of the last change of a file, which show that it was written to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64, Option<SystemTime>);
 
@@ -71,7 +71,7 @@ impl Content {
         Ok(Content { path, file, stamp, identity, header, fingerprint, cut, matching })
     }
 
-    /// Says so if somebody has written other bytes into the file since it was opened.
+    /// Fails if other bytes were written into the file since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<(), String> {
         let mut stamp = self.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Stamp::of(&self.file).map_err(|e| self.unreadable(&e))?;

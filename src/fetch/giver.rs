@@ -21,7 +21,7 @@ pub(crate) enum Gift {
     Begun { name: String, from: IpAddr, layers: Range<u32>, has_all_rows: bool },
     /// A board cannot have what it wants.
     Refused { name: String, from: IpAddr, why: String },
-    /// Somebody without the key, or of another release, has asked.
+    /// A client without the key, or of another release, has asked.
     Stranger { from: IpAddr, why: String },
 }
 

@@ -49,8 +49,8 @@ impl Kept {
         (part.len_bytes() == offer.bytes).then_some(Kept { part, head, files })
     }
 
-    /// The bytes of a piece, if all of them are here. They are what the files have: who offers the part knows
-    /// what they should be.
+    /// The bytes of a piece, if all of them are here. They come from other files unchecked: the giver of the
+    /// part has their hash.
     pub(super) fn piece(&self, index: u64) -> Option<Vec<u8>> {
         let start = index * PIECE_BYTES;
         let end = self.part.len_bytes().min(start + PIECE_BYTES);

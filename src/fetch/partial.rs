@@ -1,4 +1,4 @@
-//! Files that are not complete: who has one open holds its lock.
+//! Incomplete files: the process that has one open holds its lock.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

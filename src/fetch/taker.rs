@@ -101,7 +101,7 @@ impl From<ChannelError> for FetchError {
 }
 
 impl FetchError {
-    /// Whether the same may work later without anybody's doing.
+    /// Whether the same call may work later without a change by the user.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, FetchError::Channel(ChannelError::Io(_)))
     }

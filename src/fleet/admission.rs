@@ -21,8 +21,8 @@ const MILLIWATTS_MAX: u32 = 10_000_000;
 /// Boards left out that are remembered.
 const LEFT_OUT_MAX: usize = 256;
 
-/// How long a board that answered and did not serve is not given a part again, unless it was away meanwhile: somebody
-/// may have started it again then.
+/// How long a board that answered and did not serve is not given a part again, unless it was away meanwhile:
+/// it may have been started again then.
 const SET_ASIDE_FOR: Duration = Duration::from_secs(3600);
 
 /// Boards that were left out, and why: each is told of once.
@@ -100,8 +100,8 @@ impl LeftOut {
         has_room
     }
 
-    /// The board of this name, at `place`, had a part and is left out of the ring from now on: it answered and did not
-    /// serve because of `why`, or did not answer. Somebody else tells the user.
+    /// The board of this name, at `place`, had a part and is left out of the ring from now on: it answered
+    /// and did not serve because of `why`, or did not answer. The caller tells the user.
     pub(super) fn set_aside(&self, place: &Address, name: &str, why: Option<&str>) {
         let mut entries = self.entries();
         entries.retain(|other| other.at != *place);

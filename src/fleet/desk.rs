@@ -20,7 +20,7 @@ use crate::wire::hello::Name;
 
 /// A node that is missing for so long is not about to come.
 const MISSING_FOR: Duration = Duration::from_secs(10);
-/// How often somebody is told to wait before the engine has begun.
+/// How often a client is told to wait before the engine has begun.
 const PATIENCE: usize = 10;
 
 /// Known state of a ring.
@@ -166,7 +166,7 @@ pub(crate) struct Desk {
     changes: Sender<Change>,
     /// How many get such nodes ready.
     n_coming: Arc<AtomicUsize>,
-    /// Whether somebody asks how things are.
+    /// Whether a client asks for the state.
     is_asked: AtomicBool,
     /// Those that ask for it.
     asked: Mutex<Askers>,
@@ -230,9 +230,8 @@ impl Drop for Coming {
 }
 
 impl Desk {
-    /// A desk, and how the master hears from it of changes; `place` says where the weights of other layers
-    /// are kept.
-    /// `leaves_out` says whether somebody leaves out nodes that cannot serve.
+    /// A desk, and the channel by which the master hears of changes; `place` says where the weights of other
+    /// layers are kept. `leaves_out` says whether nodes that cannot serve are left out.
     pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));

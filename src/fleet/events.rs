@@ -14,7 +14,7 @@ pub(crate) trait Events: Send + Sync {
     fn tell(&self, event: &Event<'_>);
 }
 
-/// The one who hears, shared by all threads that have something to say.
+/// The listener of events, shared by all threads that have some.
 pub(crate) type Teller = Arc<dyn Events>;
 
 /// How the boards share a model.

@@ -25,7 +25,7 @@ pub(crate) struct Own {
 pub(crate) struct Measuring<'a, E> {
     /// Names the kernels, processors and sensor that are measured: other ones are measured anew.
     pub(crate) machine: &'a str,
-    /// Milliwatts at rest and at work, if somebody says what the machine takes.
+    /// Milliwatts at rest and at work, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,
     /// Measures.
     pub(crate) measure: &'a mut dyn FnMut() -> Result<Vec<Speed>, E>,

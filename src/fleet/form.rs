@@ -20,7 +20,7 @@ pub(crate) struct Formed {
     pub(crate) fleet: Fleet,
     /// The ring file.
     pub(crate) file: String,
-    /// Whether there is anybody to work with, now or later.
+    /// Whether there are boards to work with, now or later.
     pub(crate) has_others: bool,
 }
 

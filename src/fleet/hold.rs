@@ -52,7 +52,7 @@ struct Board {
     name: String,
     /// Where it is called.
     at: Address,
-    /// For whom it works if not for this master.
+    /// Name of the other master that it works for, if there is one.
     lost_to: Option<String>,
     /// Why it does not do what it was told.
     unfit: Option<String>,

@@ -1,4 +1,5 @@
-//! The boards that a master called: who they are, who of them is there, and where their split is kept.
+//! The boards that a master called: their names and addresses, which of them are there, and where their split
+//! is kept.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Boards that work together: who is there, what they can do, who gets which part of a model, and how parts move.
+//! Boards that work together: which are there, their speeds, their parts of a model, and how parts move.
 //!
 //! ```text
 //!  search ── roll ── form          the start: boards are found and called, measured, the model is divided

@@ -108,8 +108,8 @@ impl Planner {
         Ok(if now.gain > then.gain { now } else { then })
     }
 
-    /// The split as it is to be expected where boards are as the former ones with as many layers as now, or fewer, and
-    /// as the latter ones with more.
+    /// Predicts the gain of `better`: a board that gets more layers than now has the speed in `with_more`, the
+    /// others that in `now`.
     fn judge(
         &self,
         seen: &Seen,

@@ -106,7 +106,7 @@ impl<'a> Roll<'a> {
     pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, FleetError> {
         loop {
             let talks = self.talk_to_all()?;
-            // Somebody has to say where this board is.
+            // Another board has to tell this board's address.
             if !talks.is_empty() {
                 let known = self.admit(talks, own, kind)?;
                 if !known.1.is_empty() {
@@ -253,7 +253,7 @@ impl<'a> Roll<'a> {
             if is_interruption || is_interrupted() {
                 return Err(FleetError::Interrupted);
             }
-            // A board that somebody names and wants in any case is waited for until he has mended it.
+            // A board that the user names and wants in any case is waited for until the user has mended it.
             let is_wanted = patience.is_none() && matches!(self.wanted.sought, Boards::Named(_));
             if !may_pass && !is_wanted {
                 return Ok(There::Unfit(why));

@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     pub(crate) is_taking: bool,
     /// Name of this board.
     pub(crate) name: String,
-    /// Where others reach this board, if somebody says so.
+    /// The address by which others reach this board, if the user gives it.
     pub(crate) host: Option<String>,
     /// Port of this board's links.
     pub(crate) port: u16,

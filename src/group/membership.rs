@@ -1,4 +1,4 @@
-//! The first node's state machine: which epoch it is, who belongs, and what the user has to hear.
+//! The first node's state machine: the epoch, the members, and the notices to the user.
 
 use super::{Blame, Notice, Notices, Patience, Phase, Roll, Setbacks, Ups};
 use crate::wire::frame::Reason;
@@ -21,7 +21,7 @@ pub(crate) struct Membership {
     epoch: u32,
     pub(crate) phase: Phase,
     was_open: bool,
-    /// When the group was opened anew last, unless somebody asked for that.
+    /// When the group was opened again last, unless that was asked for.
     reopened_us: Option<u64>,
     roll: Roll,
     patience: Patience,
@@ -95,7 +95,7 @@ impl Membership {
         std::mem::replace(&mut self.was_open, true)
     }
 
-    /// The nodes get other parts, which somebody asked for: this group did not break, and is opened at once, however recent
+    /// The nodes get other parts on request: this group did not break, and is opened at once, however recent
     /// the last time is.
     pub(crate) fn assigned(&mut self, now: u64) {
         self.patience.assigned(now);

@@ -19,18 +19,18 @@
 //!
 //! - *Trouble* is a link that began anew, or a node that is gone, gave up, lost what it had stored or sent what makes no sense.
 //!   It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
-//! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that gets other layers
-//!   because somebody waits for that, and each opening of a team.
+//! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that
+//!   gets other layers on request, and each opening of a team.
 //! - In any state, no progress for longer than the limit ends the wait. The user hears which node was waited for, and may ask again.
 //!
 //! Frames of an epoch that is over are dropped by all nodes, so nothing that was on its way is ever taken for something newer.
 //!
 //! # What a ring and a team do differently
 //!
-//! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on: several batches are in
-//!   flight, and OPEN goes round as they do, so the master hears of all nodes through two neighbours, and nodes tell it whom
-//!   they miss. In a team (`team/`) all nodes run each layer at the same time and exchange what they computed: one batch at a
-//!   time, and the lead has links to all.
+//! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on: several
+//!   batches are in flight, and OPEN goes round as they do, so the master hears of all nodes through two
+//!   neighbours, and nodes tell it which one they miss. In a team (`team/`) all nodes run each layer at the
+//!   same time and exchange what they computed: one batch at a time, and the lead has links to all.
 //! - *Moving.* Only layers move with what they have stored; shares of rows do not, and a team that becomes another one computes
 //!   its streams again.
 //! - *The caller.* A ring is polled: its machine says what is to be computed. A team's pass calls for what it needs in the

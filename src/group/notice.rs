@@ -35,7 +35,7 @@ pub enum Notice {
     MasterLeft,
     /// A neighbour sent what makes no sense.
     Broken(&'static str),
-    /// Someone does not fit: who, and why.
+    /// A node does not fit: its name, and the reason.
     Refused(String),
     /// A notice of the links' carrier.
     Carrier(String),

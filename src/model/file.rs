@@ -14,15 +14,15 @@ use crate::kernels::{Isa, Layout, PACKED_GROUP_MAX};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{OpenFile, Stamp};
 
-/// A model's file: what it is, and what is known of it. Its weights are mapped by those who use
-/// them ([`Model`](super::Model)); it stays the same file whatever becomes of its name.
+/// A model's file: what it is, and what is known of it. Its weights are mapped by its users
+/// ([`Model`](super::Model)); it stays the same file even if it is renamed.
 pub struct ModelFile {
     pub(super) source: Source,
     header: Header,
     fingerprint: OnceLock<u64>,
     /// The stored checksums of the file's tensors, if it has any.
     checksums: HashMap<TensorId, u32>,
-    /// How the file's matrices are packed, and for whom; `None` if they are not.
+    /// How the file's matrices are packed, and for which kernels; `None` if they are not.
     packed_for: Option<(Isa, Layout)>,
     /// Whose tensors match their checksums: each layer's, and those of the ends.
     checked: Mutex<Vec<bool>>,

@@ -38,7 +38,7 @@ struct KvLayer {
     start: usize,
 }
 
-/// Pages of some layers, and who has them.
+/// Pages of some layers, and their streams.
 struct PageGroup {
     /// Where the first page begins.
     start: usize,
@@ -175,7 +175,7 @@ impl KvShape {
 
 impl PageGroup {
     fn new(start: usize, page: usize, (n_streams, n, n_pages): (usize, usize, usize)) -> PageGroup {
-        // Any page will do until it is said who has which.
+        // Any page will do until the tables are set.
         let tables = (0..n_streams * n).map(|index| (index % n_pages.max(1)) as u32).collect();
         PageGroup { start, page, n, n_pages, tables }
     }

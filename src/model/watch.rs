@@ -1,4 +1,4 @@
-//! Lets somebody look at what matrices are multiplied by.
+//! Shows the inputs of matrices to an observer.
 
 use super::project::Fill;
 use crate::format::model::{TensorId, TensorKind};

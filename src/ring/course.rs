@@ -60,15 +60,16 @@ pub(super) struct Sent {
 
 /// The batches.
 pub(super) struct Course {
-    /// Those that have not been answered, the oldest first.
+    /// Batches without an answer, the oldest first.
     queue: VecDeque<KeptBatch>,
     /// How many of them have been begun in this epoch.
     n_begun: usize,
     /// Whether any has been begun since the nodes had forgotten everything.
     has_begun: bool,
-    /// Positions that each stream has stored, and of those that were lost how many have not been stored again.
+    /// KV length of each stream.
     reached: Vec<usize>,
-    n_owed: usize,
+    /// Lost positions that still have to be recomputed.
+    n_to_recompute: usize,
     /// Begun in this epoch and not answered, in order.
     sent: VecDeque<Sent>,
     free: Vec<KeptBatch>,
@@ -102,7 +103,7 @@ impl Course {
             n_begun: 0,
             has_begun: false,
             reached: vec![0; sizes.n_streams.into()],
-            n_owed: 0,
+            n_to_recompute: 0,
             sent: VecDeque::with_capacity(window),
             free: (0..window + 1).map(|_| batch()).collect(),
             current: batch(),
@@ -180,7 +181,7 @@ impl Course {
         fetch.map_or(0, |fetch| fetch.pages.len())
     }
 
-    /// Whether somebody waits for results of any that is submitted.
+    /// Whether the caller waits for results of any that is submitted.
     pub(super) fn is_awaited(&self) -> bool {
         let wanted = |batch: &KeptBatch| batch.spans.iter().any(|span| span.n_wanted() > 0);
         self.queue.iter().any(|batch| !batch.is_forgotten && wanted(batch))
@@ -243,7 +244,7 @@ impl Course {
         let is_lost = std::mem::take(&mut self.has_begun);
         if is_lost {
             self.free.extend(self.queue.drain(..));
-            self.n_owed = self.reached.iter().sum();
+            self.n_to_recompute = self.reached.iter().sum();
             self.reached.fill(0);
         }
         is_lost
@@ -266,9 +267,9 @@ impl Course {
             let weight = if self.row_us == 0.0 { 1.0 } else { ROW_WEIGHT };
             self.row_us += weight * (row_us - self.row_us);
         }
-        let is_again = self.n_owed > 0 && !sent.is_decoding;
+        let is_again = self.n_to_recompute > 0 && !sent.is_decoding;
         if is_again {
-            self.n_owed = self.n_owed.saturating_sub(sent.n_rows);
+            self.n_to_recompute = self.n_to_recompute.saturating_sub(sent.n_rows);
         }
         let mut batch = self.queue.pop_front().expect("what is sent is in the queue");
         let is_again = if sent.is_fetch { batch.is_forgotten } else { is_again };

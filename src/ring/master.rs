@@ -38,7 +38,7 @@ enum MasterTask {
 /// The master's part of the ring.
 pub(crate) struct Master {
     options: MasterOptions,
-    /// Which epoch it is, who belongs, and what the user has to hear.
+    /// The epoch, the members, and the notices to the user.
     group: Membership,
     nodes: Nodes,
     moves: Moves,
@@ -61,7 +61,8 @@ struct Nodes {
     reports: Vec<BoardsReport>,
     /// Which layers they have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
-    /// Whether the ring is opened as somebody asked for other layers, who has to hear that a node does not take its part.
+    /// Whether the ring is opened on a request for other layers. The client then has to hear that a node does
+    /// not take its part.
     is_asked: bool,
 }
 

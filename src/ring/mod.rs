@@ -1,4 +1,4 @@
-//! The ring: who owns which layers, and how batches travel round.
+//! The ring: which node has which layers, and how batches travel round.
 //!
 //! [`Topology`] lists the nodes and their layers. [`Master`] and [`Worker`] are the protocol of a node, as
 //! pure state machines: they move bytes between a [`Link`] and the caller's [`Rows`], report when there is
@@ -22,10 +22,11 @@
 //! computed it. FETCH goes round as a batch does, in its place among them: every node reads the pages that it names, as far
 //! as all before it could, and the master gets to know how many all have.
 //!
-//! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch before,
-//! and nodes that have what it left say so. If all do that had layers, MOVED goes round: each node that gets it sends
-//! what its former layers have stored as KV frames, which travel on to who has them now, and then MOVED. As only
-//! one node sends at a time, there is room for what it sends. A second MOVED tells the nodes that all has arrived.
+//! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch
+//! before, and nodes that have its KV say so. If all nodes with layers do, MOVED goes round: each node that
+//! gets it sends the KV of its former layers as KV frames, which travel on to the new owners, and then MOVED.
+//! As only one node sends at a time, there is room for its frames. A second MOVED tells the nodes that all
+//! has arrived.
 
 mod address;
 mod batch;

@@ -19,7 +19,7 @@ pub(crate) struct MasterOptions {
     pub members: Vec<Member>,
     /// Longest time without progress; `None` to wait for ever.
     pub timeout_us: Option<u64>,
-    /// Whether somebody leaves out a node that cannot take its part. Else the ring cannot be opened.
+    /// Whether the caller leaves out a node that cannot take its part. Else the ring cannot be opened.
     pub leaves_out: bool,
     /// First epoch: one that no frame under way can have, such as a random number.
     pub epoch: u32,

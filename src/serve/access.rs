@@ -1,4 +1,4 @@
-//! A line for each request: who asked for what, and what became of it.
+//! A line for each request: the client, the request, and its outcome.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub(super) fn set_drain(drain: Duration) {
     DRAIN.get_or_init(|| drain);
 }
 
-/// Whether somebody asks for the end.
+/// Whether a signal has asked for the end.
 pub(super) fn is_asked_for() -> bool {
     signal::interrupted() > 0
 }

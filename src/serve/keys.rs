@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// The keys that clients may have; if there are none, everybody may ask.
+/// The keys that clients may have; if there are none, all clients may ask.
 pub(crate) struct ApiKeys(Vec<[u8; 32]>);
 
 impl ApiKeys {

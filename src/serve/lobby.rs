@@ -1,8 +1,8 @@
 //! Connections, and which of them makes way when no place is left.
 //!
-//! A connection waits until its client has sent a request that may be answered. While connections wait there is
-//! always room for one more: the longest waiting one is closed. Strangers, from whom no such request has come yet,
-//! make way first, and one address keeps no more than a quarter of all places with them.
+//! A connection waits until its client has sent a request that may be answered. While connections wait there
+//! is always room for one more: the longest waiting one is closed. Strangers, which have sent no such request
+//! yet, make way first, and one address keeps no more than a quarter of all places with them.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -176,7 +176,7 @@ mod tests {
         // The first that waits is the second one.
         let fourth = place(&lobby, &sockets[3].0);
         assert!(!lobby.begin_work(ids[1]) && lobby.begin_work(ids[2]));
-        // Strangers make way before somebody who was answered and waits for longer.
+        // A stranger makes way before a client that was answered and has waited for longer.
         lobby.end_work(ids[0]);
         assert!(lobby.list().stage(ids[0]) == Some(Stage::Known));
         let fifth = place(&lobby, &sockets[4].0);

@@ -103,7 +103,7 @@ impl Conversation {
         Conversation { words, joins_system, messages, is_called: false, open_ids, n_calls: 0 }
     }
 
-    /// Somebody of that role says a text; `fields` are its message's, for errors.
+    /// Adds a text of that role; `fields` are its message's, for errors.
     pub(super) fn say(
         &mut self,
         fields: &Fields<'_>,

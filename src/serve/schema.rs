@@ -104,7 +104,7 @@ impl<'s> Closer<'s> {
                 self.close(child, is_same && has_parts);
             });
         }
-        // Definitions are read from the root, which knows who refers to them.
+        // Definitions are read from the root, which knows the references to them.
         for name in &MAPS[..2] {
             let children = node.get_mut(*name).and_then(Value::as_object_mut);
             children.into_iter().flatten().for_each(|(_, child)| self.close(child, false));

@@ -1,6 +1,7 @@
 //! Sockets that the service manager opened for this process: systemd's `sd_listen_fds(3)`.
 //!
-//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` whom they are for.
+//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` names the process that they
+//! are for.
 
 use std::env;
 use std::io;

@@ -17,9 +17,9 @@ pub struct OpenFile {
 
 /// Bytes of a regular file, mapped read-only.
 ///
-/// Reading a page that somebody cut off the file after it was mapped, or that its disk no
-/// longer gives, raises SIGBUS ([`super::signal::explain_bus_errors`]); LEAP's own files are
-/// renamed into place and never shortened.
+/// Reading a page that was cut off the file after it was mapped, or that its disk no longer gives, raises
+/// SIGBUS ([`super::signal::explain_bus_errors`]); LEAP's own files are renamed into place and never
+/// shortened.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,

@@ -135,9 +135,9 @@ impl DatagramSocket {
         set_option(&self.socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, us as libc::c_int)
     }
 
-    /// Receives a message that has arrived into `room`, without waiting: who sent it, and its bytes. None
-    /// if nothing is there. It may be several datagrams, all but the last of one length: their first
-    /// says how long they are, which the kernel would in more time.
+    /// Receives a message that has arrived into `room`, without waiting: the sender, and its bytes. None if
+    /// nothing is there. It may be several datagrams, all but the last of one length: their first says how
+    /// long they are, which the kernel would in more time.
     ///
     /// # Errors
     /// The system's, but for those that mean that nothing is there.

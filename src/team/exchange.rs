@@ -8,8 +8,8 @@ use super::patience::Patience;
 use crate::transport::Micros;
 use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
 
-/// Longest sleep on the links that something is missing on. Then the others are looked at, too, and what is missing is asked
-/// for if it is time: who asks as soon as that has what a slow wire still carries sent again.
+/// Longest sleep while data is missing. Then poll the other links and request retransmission if due; asking
+/// earlier would resend data that is still in flight.
 const NAP: Duration = Duration::from_millis(1);
 /// Most gathers that are under way at a time.
 pub const UNDER_WAY_MAX: usize = 2;
@@ -358,7 +358,7 @@ impl Exchange {
         if (self.is_interrupted)() {
             return Err(Ended::Interrupted);
         }
-        // The others may have said that they go on without waiting for this one, or who is missed.
+        // The others may have said that they go on without waiting for this one, or which node is missing.
         for other in self.mesh.peers() {
             if !self.is_pending(other) {
                 self.turn(epoch, other, rows)?;
@@ -488,7 +488,7 @@ fn judge(frame: &[u8], id: (u32, u32), node: usize, under_way: &[UnderWay]) -> J
         Ok(TeamFrame::Part(_, seq, part)) => {
             judge_part(seq.wrapping_sub(id.1), &part, node, under_way)
         }
-        // Left where it is: it belongs to who ends the gather.
+        // Left where it is: it belongs to the caller that ends the gather.
         Ok(TeamFrame::Open(..) | TeamFrame::Close(_)) if node == 0 => {
             Judged::End(Ended::Superseded)
         }

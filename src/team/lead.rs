@@ -53,10 +53,10 @@ impl Lead {
         self.exchange.is_interrupted = is_interrupted;
     }
 
-    /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they are,
-    /// at most for `timeout` without progress: as long as there has been no answer to a batch since, opening again and again
-    /// is none. A member that goes meanwhile is waited for. Says by `tell` who is waited for, comes, is ready or refuses, once
-    /// each.
+    /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they
+    /// are, at most for `timeout` without progress: as long as there has been no answer to a batch since,
+    /// opening again and again is none. A member that goes meanwhile is waited for. Tells by `tell` which
+    /// members are waited for, come, are ready or refuse, once each.
     ///
     /// # Errors
     /// [`TeamError::Refused`], [`TeamError::Timeout`], [`TeamError::Interrupted`].

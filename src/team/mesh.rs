@@ -13,15 +13,14 @@ use crate::transport::{Endpoint, Micros, Sleep};
 use crate::wire::hello::{Name, Refusal};
 use crate::wire::team::NODES_MAX;
 
-/// An endpoint that this node has not looked at for so long is looked after by the other thread, which does
-/// so as often while batches come.
+/// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const MINDED_EVERY: Duration = Duration::from_millis(2);
-/// How often the background thread services endpoints while a gather is open that no thread waits
-/// for: it acknowledges and sends what follows.
+/// How often it looks while a gather is open that no thread waits for: the link thread acknowledges its parts and sends
+/// further ones.
 const HURRIED_EVERY: Duration = Duration::from_micros(500);
-/// How often while none come.
+/// How often it looks while no batches come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// After so long without a batch none are thought to come.
+/// After so long without a batch, no more are expected.
 const IDLE_AFTER_US: u64 = 1_000_000;
 
 /// Clock of a node.
@@ -291,7 +290,7 @@ impl Shared {
 
     /// How long the other thread may sleep now.
     fn rest(&self) -> Duration {
-        // In this order, so that one who begins a batch meanwhile sees it.
+        // In this order, so that a thread that begins a batch meanwhile sees it.
         self.is_resting.store(true, Ordering::SeqCst);
         let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
         let is_idle = idle_us > IDLE_AFTER_US;

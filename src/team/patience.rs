@@ -9,7 +9,7 @@ const SPIN_US: Micros = 200;
 
 /// For how long nothing has come, now and usually.
 pub(super) struct Patience {
-    /// How long to look now: who looked in vain before sleeps sooner.
+    /// How long to spin now: shorter after a spin in vain.
     spin_us: Micros,
     /// The longest time in this wait in which nothing came.
     longest_us: Micros,

@@ -85,7 +85,7 @@ impl ChatOptions {
 pub(super) trait Sink {
     /// The template's own text, in which special tokens are named.
     fn markup(&mut self, text: &str);
-    /// Somebody's text, in which nothing is.
+    /// Text of a message, without special tokens in it.
     fn content(&mut self, text: &str);
     /// Tokens.
     fn ids(&mut self, ids: &[u32]);

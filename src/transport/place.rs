@@ -56,7 +56,7 @@ impl HostPort {
         found.into_iter().find(wanted).ok_or_else(|| fail(None))
     }
 
-    /// Whether somebody has to be asked for its address.
+    /// Whether its address has to be looked up.
     pub fn is_name(&self) -> bool {
         let host = self.bare();
         host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost")

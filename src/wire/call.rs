@@ -84,7 +84,7 @@ pub enum Call<'a> {
     },
     /// You are not what your figures say.
     Forget,
-    /// This is who calls.
+    /// Names the calling master.
     Master {
         /// Tells this run of it from all others.
         run: u64,
@@ -259,7 +259,7 @@ pub enum Reply {
     Prepared(u32),
     /// Why it will not.
     Refused(heapless::String<REASON_MAX>),
-    /// For whom it works.
+    /// Name of the master that it works for.
     Busy(heapless::String<REASON_MAX>),
     /// It works for this master.
     Held(HeldState),
@@ -271,7 +271,7 @@ impl Reply {
         Reply::Refused(printable(why))
     }
 
-    /// Says for whom it works.
+    /// The reply with the name of the master that the board works for.
     pub fn busy(with: &str) -> Reply {
         Reply::Busy(printable(with))
     }

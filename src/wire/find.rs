@@ -35,7 +35,7 @@ pub fn question(key: &Key, nonce: &Nonce) -> [u8; FIND_LEN] {
     emit(key, ASK, nonce, (0, None))
 }
 
-/// The nonce of a question, if `bytes` are one of somebody with the key.
+/// The nonce of a question, if `bytes` are one made with the key.
 pub fn asked(key: &Key, bytes: &[u8]) -> Option<Nonce> {
     parse(key, ASK, bytes, None).map(|(nonce, _)| nonce)
 }
@@ -98,7 +98,7 @@ mod tests {
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
         assert_eq!(board(&key, &answered, &nonce, mapped), Some(11));
         assert_eq!(board(&key, &answered, &later, here), None);
-        // Somebody else sends it on, or sends it back.
+        // Sent on, or sent back, by another machine.
         assert_eq!(board(&key, &answered, &nonce, there), None);
         assert!(asked(&other, &question).is_none());
         assert!(asked(&key, &answered).is_none());

@@ -256,7 +256,7 @@ pub struct Welcome {
     pub instance: u64,
     /// The HELLO this answers.
     pub hello_nonce: Nonce,
-    /// Goes back in the CONFIRM, so that only who reads this can send one.
+    /// Goes back in the CONFIRM, so that only a node that reads this can send one.
     pub nonce: Nonce,
     /// The listener.
     pub node: RingInfo,

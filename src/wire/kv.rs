@@ -1,4 +1,4 @@
-//! Pieces of keys and values in frames, and who has which pages.
+//! Pieces of keys and values in frames, and the pages of each stream.
 
 use super::WireError;
 use super::fields::{put, u16_at, u32_at};

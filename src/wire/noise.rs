@@ -67,14 +67,14 @@ impl End<'_> {
         self.begin().expect("the parameters and lengths are right").1
     }
 
-    /// Whether who made `greeting` has the key and saw the prologue. This end's ephemeral is not used.
+    /// Whether the sender of `greeting` has the key and saw the prologue. This end's ephemeral is not used.
     pub fn is_greeted(&self, greeting: &Message) -> bool {
         let read = |mut state: HandshakeState| state.read_message(greeting, &mut []);
         self.build(false).and_then(read).is_ok()
     }
 
-    /// The listener's message to who sent `greeting`, and what they share; `None` if that one has not
-    /// the key.
+    /// The listener's message to the sender of `greeting`, and their shared secret; `None` if the sender
+    /// lacks the key.
     pub fn answer(&self, greeting: &Message) -> Option<(Message, SharedSecret)> {
         let mut state = self.build(false).ok()?;
         state.read_message(greeting, &mut []).ok()?;

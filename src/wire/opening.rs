@@ -9,11 +9,10 @@
 //! 12 u32 0
 //! ```
 //!
-//! The caller sends its opening, the destination and a greeting. The listener sends its own
-//! opening, and then an answer
-//! to the greeting or a no: 48 bytes of which the first says why and the others are 0. Greeting and answer are
-//! [`super::noise`]'s. Opening and destination of who asks are their prologue: a greeting that is carried to a port
-//! of another purpose, or to another board, opens nothing there.
+//! The caller sends its opening, the destination and a greeting. The listener sends its own opening, and then
+//! an answer to the greeting or a no: 48 bytes of which the first is the reason and the others are 0.
+//! Greeting and answer are [`super::noise`]'s. Opening and destination of the caller are their prologue: a
+//! greeting that is carried to a port of another purpose, or to another board, opens nothing there.
 
 use std::net::{IpAddr, SocketAddr};
 

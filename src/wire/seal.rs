@@ -194,7 +194,7 @@ pub struct Randomness {
 }
 
 impl Randomness {
-    /// A sequence that only who knows `seed` can foretell.
+    /// A sequence that cannot be predicted without `seed`.
     pub fn new(seed: [u8; KEY_BYTES]) -> Randomness {
         Randomness { seed }
     }
@@ -212,7 +212,7 @@ impl Randomness {
     }
 }
 
-/// `N` bytes that only who knows `secret` can make from `parts`.
+/// `N` bytes derived from `parts`, which cannot be predicted without `secret`.
 pub fn derive<const N: usize>(secret: &[u8; 32], label: &str, parts: &[&[u8]]) -> [u8; N] {
     use sha2::Digest;
     let mut hash = Sha256::new();

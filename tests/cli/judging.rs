@@ -21,7 +21,7 @@ fn doctor_names_what_mends_and_judges_by_its_exit_code() {
     let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
     assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
 
-    // Somebody with one board is not bothered with what a ring needs.
+    // A user with one board is not bothered with the needs of a ring.
     let alone = run(&["doctor", DEMO]);
     for what in ["module", "port", "network", "buffers"] {
         let is_told = alone.out.lines().any(|line| line.split_whitespace().nth(1) == Some(what));

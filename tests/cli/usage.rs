@@ -216,7 +216,7 @@ fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
     }
     run(&["master", DEMO, "--boards", &names]).fails(2, "--boards needs --key");
     run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for --role master");
-    // The file says who is the master, where the command line does not.
+    // The file names the master, if the command line does not.
     run(&["master", DEMO, "--boards", &names, "--node", "oak"]).fails(2, "--boards needs --key");
     run(&["master", DEMO, "--boards", &mixed]).fails(3, "some lines have a name");
     run(&["master", DEMO, "--boards", "/no/boards"]).fails(3, "/no/boards");

@@ -41,7 +41,7 @@ impl Device {
         Device { cores, rows: vec![0; bytes] }
     }
 
-    /// The device's order of bytes to everybody's, and back.
+    /// The device's order of bytes to the usual one, and back.
     fn turned(rows: &[u8]) -> Vec<u8> {
         rows.as_chunks::<4>().0.iter().flat_map(|b| [b[3], b[2], b[1], b[0]]).collect()
     }

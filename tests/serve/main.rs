@@ -88,7 +88,7 @@ fn an_answer_is_that_of_run_whoever_else_asks() {
                     let prompt = format!("Once there were {seed} foxes");
                     let body = with(json!({"prompt": prompt}));
                     assert_eq!(text_of(&served.post("/v1/completions", &body)), story, "{seed}");
-                    // Somebody who goes away leaves no trace.
+                    // A client that goes away leaves no trace.
                     served.begin_and_leave("/v1/chat/completions", &with(json!({"messages": chat(FOX), "stream": true})));
                     let body = with(json!({"messages": chat(FOX)}));
                     assert_eq!(text_of(&served.post("/v1/chat/completions", &body)), conversation, "{seed}");

@@ -1,4 +1,4 @@
-//! Friends, and strangers who crowd.
+//! Friends, and crowds of strangers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Ipv4Addr;
@@ -158,11 +158,11 @@ fn a_greeting_that_is_played_elsewhere_opens_nothing() {
     moved[..end].copy_from_slice(&prologue(Purpose::Orders, other));
     let refused = [&opening(Purpose::Orders)[..], &No::Key.emit()].concat();
     assert_eq!(played(other, &moved), refused);
-    // To its own sender, of whom it came: not an answer.
+    // Played back to its own sender: not an answer.
     let key = Key::new(KEY);
     let greeting = sent[PROLOGUE_LEN..].first_chunk().unwrap();
     assert!(key.end(&[5; 32], &sent[..PROLOGUE_LEN]).conclude(greeting).is_none());
-    // From an earlier connection: it is answered, under keys that who plays it has not, and is no proof.
+    // A greeting of an earlier connection is answered, under keys that the player lacks, and proves nothing.
     let again = played(orders, &sent);
     assert_ne!(again, answer);
     // The answer of an earlier connection to a later greeting.
@@ -175,7 +175,7 @@ fn a_greeting_that_is_played_elsewhere_opens_nothing() {
 #[test]
 fn a_connection_that_is_led_back_to_its_own_board_ends() {
     let (at, _) = echo(Purpose::Layers);
-    // Somebody on the way leads what was meant for his address to this board's own port.
+    // A router on the way redirects connections to its address to this board's own port.
     let listener = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 9), 0)).unwrap();
     let elsewhere = listener.local_addr().unwrap();
     let carry = thread::spawn(move || {

@@ -170,7 +170,7 @@ impl Answers {
         }
     }
 
-    /// Gives the nodes the layers that somebody names.
+    /// Gives the nodes the layers that the request names.
     fn resize(&self, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
         let seen = self.moves.desk.seen();
         let layers = in_order(&seen.lines, layers).map_err(|why| refusal(2, why))?;

@@ -18,7 +18,7 @@ use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
-/// How long a board that is called may be away, unless somebody says otherwise.
+/// How long a board that is called may be away, unless the user sets another time.
 const REBALANCE_AFTER: Duration = Duration::from_secs(60);
 
 /// A line for each node.
@@ -82,7 +82,7 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
 /// How long a board that is called may be away before the ring does without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum RebalanceAfter {
-    /// For ever: layers move when somebody says so.
+    /// For ever: layers move only on request.
     Off,
     /// So long.
     Time(Duration),
@@ -148,7 +148,7 @@ pub(in crate::cli) struct RingFlags {
 }
 
 impl RingFlags {
-    /// Whether the master says who has which layers.
+    /// Whether the master decides the layers of each node.
     pub(in crate::cli) fn is_told(&self) -> bool {
         matches!(self.file, Some(RingFile::Told(_)))
     }

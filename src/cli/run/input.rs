@@ -12,8 +12,8 @@ use crate::sys::{notify, poll, signal};
 /// Prompt of the built-in model when none is given.
 const DEMO_PROMPT: &str = "Once upon a time";
 
-/// How long the built-in model waits for a pipe's first bytes: somebody who pipes a prompt
-/// has it ready, while a service's idle pipe never says anything.
+/// How long the built-in model waits for a pipe's first bytes: a user who pipes a prompt has it ready, while
+/// a service's idle pipe never says anything.
 const PIPE_WAIT_MS: u16 = 300;
 
 /// How long a signal may go unseen that came just before stdin was asked.

@@ -29,7 +29,7 @@ pub enum DraftNotice {
         /// How many texts.
         n_texts: usize,
     },
-    /// Somebody without the key, of another release, or who makes no sense.
+    /// A client without the key, of another release, or with malformed messages.
     Stranger {
         /// Where it is.
         from: IpAddr,

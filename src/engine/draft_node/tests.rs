@@ -313,7 +313,7 @@ fn a_node_hangs_up_on_masters_that_make_no_sense() {
         channel.send(&ask).unwrap();
         assert!(channel.receive(&mut bytes).is_err(), "{ask:?}");
     }
-    // One who does not say hello.
+    // A client that sends no hello.
     let mut channel = connect();
     Ask::Ping.emit(&mut out);
     channel.send(&out).unwrap();

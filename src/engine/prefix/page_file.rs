@@ -116,7 +116,7 @@ impl fmt::Display for PageName {
 /// Why a page cannot be read.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Somebody has removed the file.
+    /// Another program has removed the file.
     Gone,
     /// The system's.
     Io(io::Error),

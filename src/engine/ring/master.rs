@@ -62,7 +62,7 @@ pub struct OtherNodes {
 pub struct OtherLayers {
     /// In the ring's order, the master's first.
     pub layers: Vec<Range<usize>>,
-    /// Settled by the first to act: the master, which begins the change, or the caller, who withdraws it.
+    /// Settled by the first to act: the master, which begins the change, or the caller, which withdraws it.
     pub is_settled: Arc<AtomicBool>,
     /// Hears what came of it.
     pub done: Sender<Result<(), ResplitError>>,
@@ -112,7 +112,7 @@ pub struct RingOptions {
     pub changes: Option<ChangesBy>,
 }
 
-/// How a node makes other layers ready, and who is asked whether to end that.
+/// How a node makes other layers ready, and the check that may end that.
 type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 
 /// Condition that ends a wait.

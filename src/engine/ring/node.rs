@@ -68,7 +68,7 @@ impl Shared {
         let (mut n_driven, mut said_us) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
             let is_resting = n_driven >= RESTS_AFTER;
-            // In this order, so that one who begins to compute meanwhile sees it.
+            // In this order, so that a thread that begins to compute meanwhile sees it.
             self.is_resting.store(is_resting, Ordering::SeqCst);
             thread::park_timeout(match self.is_computing.load(Ordering::SeqCst) {
                 true => MINDED_EVERY,

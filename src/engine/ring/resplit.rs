@@ -67,8 +67,8 @@ pub(super) fn tell_unpacked(what: Preparing<'_>) {
     }
 }
 
-/// The layers of the nodes of these lines once those leave that are not among `members`, who have all layers then; they get none.
-/// `None` if none leave, or others come, or are in another order.
+/// The layers of the nodes of these lines once the nodes leave that are not among `members`: the members have
+/// all layers then, the others none. `None` if no node leaves, or others come, or are in another order.
 pub(super) fn left_by(lines: &[NodeLine], members: &[Member]) -> Option<Vec<Range<usize>>> {
     let (mut end, mut rest) = (0, members.iter().peekable());
     let layers = |line: &NodeLine| match rest.next_if(|member| line.name == member.name.as_str()) {
@@ -97,7 +97,7 @@ pub(crate) fn check_fixed(lines: &[NodeLine], layers: &[Range<usize>]) -> Result
     }
 }
 
-/// Checks that `layers` give each of `n_nodes` some of the model's, and all of them to somebody.
+/// Checks that `layers` give each of `n_nodes` some of the model's layers, and leave none out.
 pub(crate) fn check_split(
     layers: &[Range<usize>],
     n_nodes: usize,

@@ -34,7 +34,7 @@ const PAGES_OFTEN: usize = 8;
 
 /// How a lead works.
 pub struct TeamOptions {
-    /// Name of the member.
+    /// Name of the lead.
     pub name: String,
     /// Share of each node in proportion to the others, the lead first.
     pub shares: Vec<u16>,
@@ -42,8 +42,8 @@ pub struct TeamOptions {
     pub wire: Dtype,
     /// Longest wait for the other nodes; `None` to wait for ever.
     pub timeout: Option<Duration>,
-    /// Asked after that whether one of them has been getting ready since this was asked last, and is waited for as long
-    /// again.
+    /// Called at each timeout: true extends the wait, because a member has made progress with its preparations since
+    /// the last call.
     pub is_coming: Box<dyn FnMut() -> bool + Send>,
     /// A random number.
     pub epoch: u32,
@@ -51,7 +51,7 @@ pub struct TeamOptions {
     pub is_interrupted: fn() -> bool,
     /// Told what happens.
     pub tell: TellTeam,
-    /// Other teams that this one is to become, if somebody asks for some.
+    /// Requests for another team.
     pub changes: Option<Receiver<OtherTeam>>,
 }
 
@@ -62,7 +62,7 @@ pub type LinkTeam = Box<dyn FnMut() -> Result<Mesh, String> + Send>;
 pub struct OtherTeam {
     /// Share of each node in proportion to the others, the lead first, which may be alone.
     pub shares: Vec<u16>,
-    /// Tells the others, or says whom it could not tell.
+    /// Tells the others, or returns the names of those that could not be told.
     pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
     /// Opens the links, once those of the team before are closed.
     pub link: LinkTeam,

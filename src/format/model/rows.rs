@@ -62,7 +62,8 @@ impl Header {
         }
     }
 
-    /// Whether the file has tensors of `kind`, as far as rows decide that: who embeds for a team has the embedding.
+    /// Whether the file has tensors of `kind`, as far as rows decide that: the node that embeds for a team
+    /// has the embedding.
     pub(super) fn has_rows_of(&self, kind: TensorKind) -> bool {
         self.slice().is_none() || kind.role() != TensorRole::Embedding || self.is_multiplied(kind)
     }

@@ -69,12 +69,12 @@ impl Master {
         name.or(label).unwrap_or_else(|| unknown.to_owned())
     }
 
-    /// Whether this node, which cannot take its part of a ring that was never open, is left out by somebody.
+    /// Whether this node, which cannot take its part of a ring that was never open, will be left out.
     pub(super) fn leaves_out(&self, line: &NodeLine) -> bool {
         self.options.leaves_out && !self.group.was_open() && line.name != self.options.line.name
     }
 
-    /// Something failed: who is to blame until the ring is whole.
+    /// Records a failure of the node called `name`, which is to blame until the ring is whole.
     pub(super) fn trouble(&mut self, name: &str) {
         self.group.trouble(|| format!("nothing is heard of {name}"));
     }

@@ -46,7 +46,7 @@ impl Master {
         self.pages.found.take().unwrap_or(0)
     }
 
-    /// Whether somebody waits for results of a batch, who has to take them first.
+    /// Whether the caller waits for results of a batch, and has to take them first.
     pub(crate) fn is_awaited(&self) -> bool {
         self.course.is_done() || self.course.is_awaited()
     }

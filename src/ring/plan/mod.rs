@@ -2,7 +2,7 @@
 //!
 //! Time is that of a decoding pass of one row over a short text: a board reads its weights, or computes with
 //! them if that takes longer, and sends a row on. Boards stand in the ring in the order of the fleet, the
-//! master first; who is not used is switched off. [`solve`] finds the best split there is by dynamic
+//! master first; unused boards are switched off. [`solve`] finds the best split there is by dynamic
 //! programming.
 
 mod energy;

@@ -246,7 +246,7 @@ impl Ring {
         &told[told.len().saturating_sub(8)..]
     }
 
-    /// Lets everybody do what there is to do now; `Some` once all streams are answered.
+    /// Lets all nodes do their current work; `Some` once all streams are answered.
     fn turn(&mut self) -> Option<Vec<Vec<u32>>> {
         let now = self.network.now();
         for worker in self.workers.iter_mut().flatten() {

@@ -21,7 +21,7 @@ enum SensorKind {
 /// A sensor that this user may not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockedSensor {
-    /// The sensor's name, and who may read it.
+    /// The sensor's name, and the users that may read it.
     pub text: String,
     /// The command by which others may read it.
     pub mend: String,
@@ -68,7 +68,7 @@ impl Sensor {
     }
 }
 
-/// A sensor below `tree` that would be there for somebody else.
+/// A sensor below `tree` that only other users may read.
 pub fn locked(tree: &Tree) -> Option<LockedSensor> {
     if Pmic::is_locked(tree) {
         return Some(LockedSensor {

@@ -1,4 +1,4 @@
-//! State that a sensor's thread shares with those who want figures.
+//! State that a sensor's thread shares with its callers.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,12 +26,12 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct State {
     totals: Totals,
-    /// Samples that somebody waits for, and those of them that came.
+    /// Samples that callers wait for, and those of them that came.
     wanted: u64,
     done: u64,
     /// Energy that has been told without a sample of that moment, and that of it while there was work.
     told: (f64, f64),
-    /// When somebody looked at the last sample.
+    /// Time of the last look at a sample.
     looked: Option<Instant>,
     /// Set once a caller has waited in vain: no caller waits for this sensor any more.
     is_stuck: bool,
@@ -129,7 +129,7 @@ impl Shared {
         state.totals.reading()
     }
 
-    /// Somebody looks at the samples: while that goes on, they come as often as while there is work.
+    /// Notes a look at the samples: while looks go on, samples come as often as during work.
     pub(super) fn look(&self) {
         let mut state = self.lock();
         if !state.is_looked_at() {

@@ -9,7 +9,7 @@ use crate::team::notice::TeamNotice;
 use crate::wire::hello::Name;
 use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine};
 
-/// How long to sleep on the link of one who is not ready, while others are neither.
+/// How long to sleep on the link of a member that is not ready, while others are not either.
 const NAP: Duration = Duration::from_millis(5);
 
 /// Where a member is.

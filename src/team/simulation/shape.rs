@@ -49,7 +49,7 @@ pub(super) struct Answer {
     pub(super) us: Micros,
 }
 
-/// Columns of each node, and who gets them all.
+/// Columns of each node, and the nodes that get them all.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
     pub(super) row_bytes: usize,

@@ -32,7 +32,7 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Whether counters of the session may begin anew. Without keys anybody can count as high as there are
+    /// Whether counters of the session may begin anew. Without keys a stranger can count as high as there are
     /// numbers: if nothing newer follows for a while, the newest was not the neighbour's.
     pub(super) fn is_recounted(&self, now: Micros, heard_at: Micros) -> bool {
         self.keys.is_none() && now > heard_at + SILENCE_US
@@ -130,7 +130,7 @@ pub(super) fn accept_refuse(
     Some((refuse.refusal, refuse.name, is_proven == Some(true)))
 }
 
-/// A WELCOME that does not lead to a session: why, and whether who holds the key sent it.
+/// A WELCOME that does not lead to a session: the reason, and whether the sender proved the key.
 pub(super) struct Unfit {
     pub(super) refusal: Refusal,
     pub(super) name: Name,
@@ -250,7 +250,7 @@ impl Offers {
         }
     }
 
-    /// Session, nonce and ephemeral key of the offer to who sends this HELLO from there.
+    /// Session, nonce and ephemeral key of the offer to the sender of this HELLO at this address.
     fn derive(&self, from: SocketAddr, hello: &[u8; HELLO_LEN]) -> (u64, Nonce, Ephemeral) {
         let ip = match from.ip().to_canonical() {
             std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),

@@ -37,7 +37,7 @@
 //! session, and the old one's frames are gone, which [`LinkEvent::Reset`] tells. A session that only fell
 //! silent goes on where it was.
 //!
-//! # Who does what
+//! # Roles
 //!
 //! The sender keeps a frame until it is acknowledged, sends again what a NACK names, and probes when
 //! it hears nothing. The receiver acknowledges what it delivers, names chunks that are still missing

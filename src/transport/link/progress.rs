@@ -119,9 +119,9 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Whether trying on is in vain until someone changes a setting. Without proof anybody may have
-    /// said so, a busy neighbour becomes free, one that waits for another is told of this one, and what came
-    /// elsewhere may have been carried there.
+    /// Whether further attempts are in vain until a setting is changed. Without proof a stranger may have
+    /// said so, a busy neighbour becomes free, one that waits for another is told of this one, and a message
+    /// that came elsewhere may have been carried there.
     pub fn is_final(&self) -> bool {
         let may_pass = matches!(
             self.refusal,

@@ -333,9 +333,8 @@ impl LinkIn {
         Some(())
     }
 
-    /// Tells the kernel module whom a new session is with, by `set_peer`; its banks, all that
-    /// this link has, are free then. A neighbour that has moved is told without them, and they stay as
-    /// they are.
+    /// Names the peer of a new session to the kernel module, by `set_peer`; its banks, all that this link
+    /// has, are free then. A neighbour that has moved is named without banks, and these stay as they are.
     ///
     /// # Errors
     /// The system's.

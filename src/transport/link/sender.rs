@@ -555,8 +555,8 @@ impl LinkOut {
         }
     }
 
-    /// Where the neighbour may be: where it is said to be, where the session is, and where somebody
-    /// is who knows of it.
+    /// Addresses where the neighbour may be: the configured one, the session's, and the one where a node that
+    /// knows the session has answered.
     fn places(&self) -> [SocketAddr; 3] {
         let session = self.session.as_ref().map_or(self.address, |session| session.agreed.from);
         [self.address, session, self.heard_from.unwrap_or(self.address)]

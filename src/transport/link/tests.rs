@@ -248,7 +248,7 @@ fn pair(key: Option<u8>) -> (Links, Links, Vec<Vec<u8>>) {
     (a, b, seen)
 }
 
-/// A control datagram of a session without keys, as anybody may send it.
+/// A control datagram of a session without keys, as a stranger may send it.
 fn forged(id: (DatagramKind, u64, u64), payload: &[u8]) -> Vec<u8> {
     let mut wire = Recorder::default();
     send_control(&mut wire, address(0), id, None, payload);

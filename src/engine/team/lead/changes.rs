@@ -16,7 +16,7 @@ impl TeamLead {
         is_asked_for(&self.waiting, self.options.changes.as_ref())
     }
 
-    /// Makes it so, if somebody asks for it, and sees to it that there are links then.
+    /// Makes the change that was asked for, if there is one, and sees to it that there are links then.
     ///
     /// # Errors
     /// If there are none.

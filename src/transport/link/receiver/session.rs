@@ -101,7 +101,7 @@ impl InSession {
         is_other && now <= self.heard_at + SILENCE_US
     }
 
-    /// Whether a datagram may be the neighbour's: who seals proves it wherever it sends from.
+    /// Whether a datagram may be the neighbour's: with seals it proves itself from any address.
     pub(super) fn owns(&self, from: &SocketAddr, header: &DatagramHeader) -> bool {
         let is_known = self.agreed.from == *from || self.agreed.keys.is_some();
         self.agreed.id == header.session && is_known

@@ -23,7 +23,7 @@ fn refusal(a: LinkConfig, b: LinkConfig, has_same_key: bool) -> Refusal {
     assert_eq!((here.name.as_str(), here.from), ("n0", address(0)));
     assert_eq!((there.name.as_str(), there.from), ("n2", address(1)));
     assert!((there.is_next, there.by_peer) == (true, true) && !here.is_next && !here.by_peer);
-    // Only who has the same key, and answers this very HELLO, makes trying on a vain thing.
+    // Only a peer that has the same key, and answers this very HELLO, makes further attempts vain.
     assert!(!here.is_final());
     assert_eq!(there.is_final(), has_same_key);
     there.refusal
