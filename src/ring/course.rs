@@ -237,9 +237,8 @@ impl Course {
         n_sent
     }
 
-    /// The nodes have forgotten everything, and those that are submitted build on that. `false` if there was nothing to
-    /// be forgotten.
-    pub(super) fn lose(&mut self) -> bool {
+    /// Drops all batches, which build on KV that the nodes have lost. `false` if there was none.
+    pub(super) fn drop_streams(&mut self) -> bool {
         self.restart();
         let is_lost = std::mem::take(&mut self.has_begun);
         if is_lost {

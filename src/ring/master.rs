@@ -407,7 +407,7 @@ impl Master {
         self.moves.all_moved = None;
         self.group.setbacks.batches_lost += self.course.restart() as u64;
         if self.moves.earlier.is_none() {
-            self.lose();
+            self.drop_streams();
         }
         self.pages.out.clear();
         self.traffic.clear();
@@ -503,7 +503,7 @@ impl Master {
                 self.moves.all_moved = Some(false);
             }
             false => {
-                self.lose();
+                self.drop_streams();
                 self.begin(now);
             }
         }

@@ -170,7 +170,7 @@ impl Worker {
     /// The batch that [`WorkerStep::Compute`] asked for cannot be computed, and what was stored before is of no use.
     pub(crate) fn discard(&mut self) {
         self.traffic.work = WorkerTask::Receiving;
-        self.lose_epoch(Reason::Lost);
+        self.give_up_epoch(Reason::Lost);
     }
 
     /// Whether the master is to hear again what this node's boards do, if it is a team.
@@ -221,7 +221,7 @@ impl Worker {
         if !is_intact && asked == self.epoch.map(|(epoch, _)| epoch) {
             // An OPEN that came before, of the same epoch, may have been answered: the master counts on what was there.
             (self.opening, self.traffic.work) = (None, WorkerTask::Receiving);
-            self.lose_epoch(Reason::Lost);
+            self.give_up_epoch(Reason::Lost);
         }
     }
 
@@ -287,7 +287,7 @@ impl Worker {
                     if self.epoch.is_some() {
                         self.tell(Notice::Reset("the node before".to_owned()));
                     }
-                    self.lose_epoch(Reason::Reset);
+                    self.give_up_epoch(Reason::Reset);
                     if matches!(self.traffic.work, WorkerTask::Opening | WorkerTask::Answering) {
                         // The sender of that OPEN is gone, and the node in its place does not know
                         // of it.
@@ -306,8 +306,8 @@ impl Worker {
         }
     }
 
-    /// Nothing more of this epoch can be computed, and the master has to know.
-    fn lose_epoch(&mut self, reason: Reason) {
+    /// Gives up the epoch, in which nothing more can be computed, and tells the master.
+    fn give_up_epoch(&mut self, reason: Reason) {
         self.say_down(reason);
         self.epoch = None;
         self.says.is_prev_silent = false;
@@ -390,7 +390,7 @@ impl Worker {
         link.release();
         if let Err(Broken(what)) = heard {
             self.tell(Notice::Broken(what));
-            self.lose_epoch(Reason::Reset);
+            self.give_up_epoch(Reason::Reset);
         }
         true
     }
@@ -517,7 +517,7 @@ impl Worker {
             && let Err(Broken(what)) = self.send_open(&opening, link)
         {
             self.tell(Notice::Broken(what));
-            self.lose_epoch(Reason::Reset);
+            self.give_up_epoch(Reason::Reset);
         }
         true
     }

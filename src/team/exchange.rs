@@ -185,7 +185,7 @@ impl Exchange {
     /// As [`Exchange::gather`], or if there are not rows for each gather under way.
     pub(super) fn start(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
         self.begin_gather(rows)?;
-        self.mesh.hurry(true);
+        self.mesh.set_gathering(true);
         self.run(rows, Until::Sent)
     }
 
@@ -205,7 +205,7 @@ impl Exchange {
         }
         self.under_way.rotate_left(1);
         self.n_under_way -= 1;
-        self.mesh.hurry(self.n_under_way > 0);
+        self.mesh.set_gathering(self.n_under_way > 0);
         self.seq = self.seq.wrapping_add(1);
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Exchange {
         let ended = self.exchange(epoch, rows, until);
         self.computing.since = self.mesh.now();
         if ended.is_err() {
-            self.mesh.hurry(false);
+            self.mesh.set_gathering(false);
             self.epoch = None;
         }
         ended

@@ -53,7 +53,7 @@ pub struct Member {
     missing: Every,
     incoming: Incoming,
     /// FAILED frames still to be sent, by node.
-    owed: [Option<Owed>; NODES_MAX],
+    unsent: [Option<Failure>; NODES_MAX],
 }
 
 impl Member {
@@ -71,7 +71,7 @@ impl Member {
             answered_over: None,
             missing: Every::default(),
             incoming: Incoming::default(),
-            owed: [None; NODES_MAX],
+            unsent: [None; NODES_MAX],
         }
     }
 
@@ -96,7 +96,7 @@ impl Member {
         tell: &mut dyn FnMut(&TeamNotice),
     ) -> Result<Order, TeamError> {
         loop {
-            let lacks_room = self.pay();
+            let lacks_room = self.send_failures();
             self.reply();
             if let Some(order) = self.hear() {
                 return Ok(order);
@@ -137,7 +137,7 @@ impl Member {
     pub fn fail(&mut self) {
         self.answer = None;
         if let Some(epoch) = self.exchange.epoch.take() {
-            self.owe(epoch, self.exchange.mesh.own(), true);
+            self.give_up(epoch, self.exchange.mesh.own(), true);
         }
     }
 
@@ -209,20 +209,20 @@ impl Member {
             Ended::NotOpen => return Err(TeamError::NotOpen),
         };
         if let Some(epoch) = epoch {
-            self.owe(epoch, because_of, tells_lead);
+            self.give_up(epoch, because_of, tells_lead);
         }
         Err(error)
     }
 
     // Sending
 
-    /// Others may wait for this node in `epoch`: tells them that it has given it up.
-    fn owe(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
+    /// Gives up `epoch`, and tells the nodes that may wait for this one.
+    fn give_up(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
         for node in self.exchange.mesh.peers().filter(|node| *node != 0 || tells_lead) {
             let because_of = because_of as u16;
-            self.owed[node] = Some(Owed { epoch, because_of, said_over: None });
+            self.unsent[node] = Some(Failure { epoch, because_of, said_over: None });
         }
-        self.pay();
+        self.send_failures();
     }
 
     /// Gives the epoch up if a link of it was begun anew: what was sent over it may be gone, and others wait for that
@@ -237,15 +237,15 @@ impl Member {
         });
         if let Some(node) = lost {
             self.exchange.epoch = None;
-            self.owe(epoch, node, true);
+            self.give_up(epoch, node, true);
         }
     }
 
     /// Sends the FAILED frames that are due; true if links lack room for some.
-    fn pay(&mut self) -> bool {
+    fn send_failures(&mut self) -> bool {
         let mut lacks_room = false;
         for node in self.exchange.mesh.peers() {
-            let Some(Owed { epoch, because_of, said_over }) = &mut self.owed[node] else {
+            let Some(Failure { epoch, because_of, said_over }) = &mut self.unsent[node] else {
                 continue;
             };
             let mut links = self.exchange.mesh.lock(node);
@@ -390,14 +390,14 @@ impl Member {
             return true;
         }
         // All members were ready: earlier epochs are over.
-        self.owed = [None; NODES_MAX];
+        self.unsent = [None; NODES_MAX];
         let end = self.exchange.mesh.now() + LINKED_WITHIN_US;
         for node in self.exchange.mesh.peers() {
             let sessions = self.sessions_by(node, end);
             self.exchange.sessions[node] = sessions;
             if sessions.is_none() {
                 self.exchange.epoch = None;
-                self.owe(epoch, node, true);
+                self.give_up(epoch, node, true);
                 return false;
             }
         }
@@ -421,7 +421,7 @@ impl Member {
 
 /// A FAILED that is still to be sent: this node gave an epoch up.
 #[derive(Clone, Copy)]
-struct Owed {
+struct Failure {
     epoch: u32,
     because_of: u16,
     /// Over which sessions it was said last. A link that is begun anew may lose it, and the other node may have begun the

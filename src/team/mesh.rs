@@ -14,10 +14,10 @@ use crate::wire::hello::{Name, Refusal};
 use crate::wire::team::NODES_MAX;
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
-const MINDED_EVERY: Duration = Duration::from_millis(2);
+const SERVICE_EVERY: Duration = Duration::from_millis(2);
 /// How often it looks while a gather is open that no thread waits for: the link thread acknowledges its parts and sends
 /// further ones.
-const HURRIED_EVERY: Duration = Duration::from_micros(500);
+const GATHER_SERVICE_EVERY: Duration = Duration::from_micros(500);
 /// How often it looks while no batches come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
 /// After so long without a batch, no more are expected.
@@ -54,7 +54,7 @@ impl Time for SystemTime {
 pub struct Mesh {
     shared: Arc<Shared>,
     own: usize,
-    minder: Option<JoinHandle<()>>,
+    link_thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -62,10 +62,10 @@ struct Shared {
     peers: Vec<Option<Peer>>,
     /// When this node began or gathered something last, in microseconds.
     driven_us: AtomicU64,
-    /// Whether the other thread sleeps for long.
+    /// Whether the link thread sleeps for long.
     is_resting: AtomicBool,
     /// Whether a gather is under way while this node computes.
-    is_hurried: AtomicBool,
+    is_gathering: AtomicBool,
     is_closing: AtomicBool,
 }
 
@@ -113,21 +113,21 @@ impl Mesh {
     /// # Errors
     /// Fewer than 2 nodes or more than [`NODES_MAX`], not exactly one `None`, no thread to be had.
     pub fn new(endpoints: Vec<Option<Box<dyn Endpoint>>>) -> io::Result<Mesh> {
-        let mut mesh = Mesh::without_minder(endpoints, Arc::new(SystemTime(Instant::now())))?;
-        let minded = Arc::clone(&mesh.shared);
-        let minder = thread::Builder::new().name("leap-link".to_owned());
-        mesh.minder = Some(minder.spawn(move || minded.mind())?);
+        let mut mesh = Mesh::without_link_thread(endpoints, Arc::new(SystemTime(Instant::now())))?;
+        let serviced = Arc::clone(&mesh.shared);
+        let link_thread = thread::Builder::new().name("leap-link".to_owned());
+        mesh.link_thread = Some(link_thread.spawn(move || serviced.service_links())?);
         Ok(mesh)
     }
 
     /// The mesh of a node that is alone.
     pub fn alone() -> Mesh {
         let time = Arc::new(SystemTime(Instant::now()));
-        Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, minder: None }
+        Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, link_thread: None }
     }
 
-    /// The mesh in this `time`, without a background thread: the caller calls [`Minder::turn`].
-    pub(super) fn without_minder(
+    /// The mesh in this `time`, without a background thread: the caller calls [`LinkThread::turn`].
+    pub(super) fn without_link_thread(
         endpoints: Vec<Option<Box<dyn Endpoint>>>,
         time: Arc<dyn Time>,
     ) -> io::Result<Mesh> {
@@ -143,13 +143,13 @@ impl Mesh {
             Peer { ends: Mutex::new(ends), serviced_us: AtomicU64::new(0) }
         };
         let peers = endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect();
-        Ok(Mesh { shared: Arc::new(Shared::new(peers, time)), own, minder: None })
+        Ok(Mesh { shared: Arc::new(Shared::new(peers, time)), own, link_thread: None })
     }
 
     /// Services the endpoints in tests, which have no link thread.
     #[cfg(test)]
-    pub(super) fn minder(&self) -> Minder {
-        Minder(Arc::clone(&self.shared))
+    pub(super) fn link_thread(&self) -> LinkThread {
+        LinkThread(Arc::clone(&self.shared))
     }
 
     /// The time, in microseconds.
@@ -202,7 +202,7 @@ impl Mesh {
     pub(super) fn sleep(&self, nodes: impl Iterator<Item = usize>, wait: Duration) {
         let locked = nodes.map(|node| self.peer(node).lock());
         let mut ends: heapless::Vec<MutexGuard<'_, Ends>, NODES_MAX> = locked.collect();
-        // The other thread may have taken something meanwhile.
+        // The link thread may have taken something meanwhile.
         if ends.iter_mut().any(|ends| ends.endpoint.links().is_ready()) {
             return;
         }
@@ -211,22 +211,22 @@ impl Mesh {
         self.shared.time.sleep(sleep);
     }
 
-    /// A batch is under way: the other thread wakes up.
+    /// A batch is under way: the link thread wakes up.
     pub(super) fn drive(&self) {
         self.shared.driven_us.store(self.shared.now(), Ordering::SeqCst);
         if self.shared.is_resting.swap(false, Ordering::SeqCst) {
-            self.wake_minder();
+            self.wake_link_thread();
         }
     }
 
-    /// Whether a gather is under way while this node computes: then the other thread looks more often.
-    pub(super) fn hurry(&self, is_hurried: bool) {
-        self.shared.is_hurried.store(is_hurried, Ordering::Relaxed);
+    /// Whether a gather is under way while this node computes: then the link thread looks more often.
+    pub(super) fn set_gathering(&self, is_gathering: bool) {
+        self.shared.is_gathering.store(is_gathering, Ordering::Relaxed);
     }
 
     /// The endpoints again, as [`Mesh::new`] was given them; links go on as they are.
     pub fn into_endpoints(mut self) -> Vec<Option<Box<dyn Endpoint>>> {
-        self.stop_minding();
+        self.stop_link_thread();
         let shared = Arc::clone(&self.shared);
         drop(self);
         let peers = Arc::into_inner(shared).map(|shared| shared.peers).unwrap_or_default();
@@ -234,25 +234,25 @@ impl Mesh {
         peers.into_iter().map(|peer| peer.map(|peer| ends(peer).endpoint)).collect()
     }
 
-    fn stop_minding(&mut self) {
+    fn stop_link_thread(&mut self) {
         self.shared.is_closing.store(true, Ordering::Relaxed);
-        self.wake_minder();
-        if let Some(minder) = self.minder.take() {
-            // A minder that panicked has nothing left to do.
-            let _ = minder.join();
+        self.wake_link_thread();
+        if let Some(link_thread) = self.link_thread.take() {
+            // A link thread that panicked has nothing left to do.
+            let _ = link_thread.join();
         }
     }
 
-    fn wake_minder(&self) {
-        if let Some(minder) = &self.minder {
-            minder.thread().unpark();
+    fn wake_link_thread(&self) {
+        if let Some(link_thread) = &self.link_thread {
+            link_thread.thread().unpark();
         }
     }
 }
 
 impl Drop for Mesh {
     fn drop(&mut self) {
-        self.stop_minding();
+        self.stop_link_thread();
     }
 }
 
@@ -270,7 +270,7 @@ impl Shared {
             peers,
             driven_us: AtomicU64::new(0),
             is_resting: AtomicBool::new(false),
-            is_hurried: AtomicBool::new(false),
+            is_gathering: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
         }
     }
@@ -280,35 +280,35 @@ impl Shared {
     }
 
     /// Services the links while the main thread computes: acknowledgements, retransmissions and heartbeats.
-    fn mind(&self) {
+    fn service_links(&self) {
         cpu::unpin_current_thread();
         while !self.is_closing.load(Ordering::Relaxed) {
             thread::park_timeout(self.rest());
-            self.mind_peers();
+            self.service_peers();
         }
     }
 
-    /// How long the other thread may sleep now.
+    /// How long the link thread may sleep now.
     fn rest(&self) -> Duration {
         // In this order, so that a thread that begins a batch meanwhile sees it.
         self.is_resting.store(true, Ordering::SeqCst);
         let idle_us = self.now().saturating_sub(self.driven_us.load(Ordering::SeqCst));
         let is_idle = idle_us > IDLE_AFTER_US;
         self.is_resting.fetch_and(is_idle, Ordering::SeqCst);
-        if is_idle { IDLE_EVERY } else { self.minded_every() }
+        if is_idle { IDLE_EVERY } else { self.service_every() }
     }
 
-    fn minded_every(&self) -> Duration {
-        if self.is_hurried.load(Ordering::Relaxed) { HURRIED_EVERY } else { MINDED_EVERY }
+    fn service_every(&self) -> Duration {
+        if self.is_gathering.load(Ordering::Relaxed) { GATHER_SERVICE_EVERY } else { SERVICE_EVERY }
     }
 
-    fn mind_peers(&self) {
-        self.peers.iter().flatten().for_each(|peer| self.mind_peer(peer));
+    fn service_peers(&self) {
+        self.peers.iter().flatten().for_each(|peer| self.service_peer(peer));
     }
 
-    fn mind_peer(&self, peer: &Peer) {
+    fn service_peer(&self, peer: &Peer) {
         let away_us = self.now().saturating_sub(peer.serviced_us.load(Ordering::Relaxed));
-        if u128::from(away_us) < self.minded_every().as_micros() {
+        if u128::from(away_us) < self.service_every().as_micros() {
             return;
         }
         // The holder of the lock services it.
@@ -321,18 +321,18 @@ impl Shared {
 
 /// Looks after a node's endpoints.
 #[cfg(test)]
-pub(super) struct Minder(Arc<Shared>);
+pub(super) struct LinkThread(Arc<Shared>);
 
 #[cfg(test)]
-impl Minder {
-    /// How long it may sleep before [`Minder::turn`].
+impl LinkThread {
+    /// How long it may sleep before [`LinkThread::turn`].
     pub(super) fn rest(&self) -> Duration {
         self.0.rest()
     }
 
     /// Services all endpoints that have been idle for a while.
     pub(super) fn turn(&self) {
-        self.0.mind_peers();
+        self.0.service_peers();
     }
 }
 

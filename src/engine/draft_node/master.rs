@@ -367,7 +367,7 @@ impl Caller {
             line,
             ctx_len: node.ctx_len as usize,
             vocab_len: node.vocab_len,
-            texts: (0..n_texts).map(|_| Sent { ids: text(), owed: 0 }).collect(),
+            texts: (0..n_texts).map(|_| Sent { ids: text(), n_requested: 0 }).collect(),
             scratch: text(),
             last_said: Instant::now(),
             pinged: None,
@@ -383,8 +383,8 @@ impl Caller {
 struct Sent {
     /// The text, up to `[ctx_len]`.
     ids: Vec<u32>,
-    /// Ids that it may still say.
-    owed: u64,
+    /// Draft ids that were requested and have not come.
+    n_requested: u64,
 }
 
 /// A connection on which the node knows what it has to know.
@@ -440,7 +440,7 @@ impl Talk<'_> {
         std::mem::swap(&mut sent.ids, &mut self.scratch);
         let pairs = sent.ids.iter().zip(&self.scratch);
         let mut from = pairs.take_while(|(new, old)| new == old).count();
-        sent.owed += wanted as u64;
+        sent.n_requested += wanted as u64;
         loop {
             let end = sent.ids.len().min(from + IDS_MAX);
             let is_whole = end == sent.ids.len();
@@ -469,8 +469,8 @@ impl Talk<'_> {
             Answer::Draft(draft) => {
                 let Draft { index, ids, .. } = draft;
                 let sent = self.texts.get_mut(index as usize).ok_or(broken("drafts of no text"))?;
-                let owed = sent.owed.checked_sub(ids.len() as u64);
-                sent.owed = owed.ok_or(broken("drafts that were not requested"))?;
+                let left = sent.n_requested.checked_sub(ids.len() as u64);
+                sent.n_requested = left.ok_or(broken("drafts that were not requested"))?;
                 if ids.iter().any(|id| id >= self.vocab_len) {
                     return Err(broken("drafts of tokens that there are not"));
                 }

@@ -13,11 +13,11 @@ use crate::transport::Endpoint;
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// How often the other thread looks after the links while this one computes, and while it does
+/// How often the link thread looks after the links while this one computes, and while it does
 /// not.
-const MINDED_EVERY: Duration = Duration::from_millis(2);
+const SERVICE_EVERY: Duration = Duration::from_millis(2);
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// How often the other thread services the links while this one waits for them itself, which shows
+/// How often the link thread services the links while this one waits for them itself, which shows
 /// when it was found waiting so
 /// many times in a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
@@ -33,7 +33,7 @@ const ASSEMBLING: u32 = u32::MAX - 1;
 /// The endpoint and the thread that services its links.
 pub(super) struct Node {
     shared: Arc<Shared>,
-    minder: Option<JoinHandle<()>>,
+    link_thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -47,7 +47,7 @@ struct Shared {
     /// Percent of the weights that are packed while this is all it does; [`ASSEMBLING`] while it waits for boards
     /// that compute with it; else [`NOT_PACKING`].
     packed: AtomicU32,
-    /// Whether the other thread sleeps for long.
+    /// Whether the link thread sleeps for long.
     is_resting: AtomicBool,
     is_closing: AtomicBool,
 }
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     /// Services the links while the main thread computes: acknowledgements, retransmissions and heartbeats.
-    fn mind(&self) {
+    fn service_links(&self) {
         cpu::unpin_current_thread();
         let (mut n_driven, mut said_us) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ impl Shared {
             // In this order, so that a thread that begins to compute meanwhile sees it.
             self.is_resting.store(is_resting, Ordering::SeqCst);
             thread::park_timeout(match self.is_computing.load(Ordering::SeqCst) {
-                true => MINDED_EVERY,
+                true => SERVICE_EVERY,
                 false if is_resting => RESTED_EVERY,
                 false => IDLE_EVERY,
             });
@@ -118,12 +118,12 @@ impl Node {
             is_resting: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
         });
-        let minded = Arc::clone(&shared);
-        let minder = thread::Builder::new()
+        let serviced = Arc::clone(&shared);
+        let link_thread = thread::Builder::new()
             .name("leap-link".to_owned())
-            .spawn(move || minded.mind())
+            .spawn(move || serviced.service_links())
             .map_err(NodeError::Thread)?;
-        Ok(Node { shared, minder: Some(minder) })
+        Ok(Node { shared, link_thread: Some(link_thread) })
     }
 
     /// The endpoint, for this thread alone until the result is dropped.
@@ -141,7 +141,7 @@ impl Node {
     pub(super) fn compute<T>(&self, work: impl FnOnce() -> T) -> (T, u32) {
         self.shared.is_computing.store(true, Ordering::SeqCst);
         if self.shared.is_resting.swap(false, Ordering::SeqCst) {
-            self.wake_minder();
+            self.wake_link_thread();
         }
         let start = Instant::now();
         let result = work();
@@ -169,9 +169,9 @@ impl Node {
         result
     }
 
-    fn wake_minder(&self) {
-        if let Some(minder) = &self.minder {
-            minder.thread().unpark();
+    fn wake_link_thread(&self) {
+        if let Some(link_thread) = &self.link_thread {
+            link_thread.thread().unpark();
         }
     }
 }
@@ -179,10 +179,10 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.shared.is_closing.store(true, Ordering::Relaxed);
-        self.wake_minder();
-        if let Some(minder) = self.minder.take() {
-            // A minder that panicked has nothing left to do.
-            let _ = minder.join();
+        self.wake_link_thread();
+        if let Some(link_thread) = self.link_thread.take() {
+            // A link thread that panicked has nothing left to do.
+            let _ = link_thread.join();
         }
     }
 }

@@ -29,9 +29,9 @@ impl Master {
         }
     }
 
-    /// The nodes have forgotten everything.
-    pub(super) fn lose(&mut self) {
-        let is_lost = self.course.lose();
+    /// Drops all streams, whose KV the nodes have lost.
+    pub(super) fn drop_streams(&mut self) {
+        let is_lost = self.course.drop_streams();
         self.group.setbacks.streams_lost += u64::from(is_lost);
         self.is_lost |= is_lost;
         self.pages.tables.clear();

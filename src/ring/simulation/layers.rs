@@ -231,7 +231,7 @@ impl Rows for Stored {
 
 impl Stored {
     /// Loses what was stored, as a team does of which a board is lost.
-    pub(super) fn lose(&mut self) {
+    pub(super) fn lose_kv(&mut self) {
         let n_pages = self.layers.kv.first().map_or(0, Vec::len);
         self.layers.open(self.layers.layers.clone(), n_pages, self.layers.tables.len());
         self.held.clear();

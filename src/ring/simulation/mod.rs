@@ -221,11 +221,11 @@ impl Ring {
         self.workers[index - 1] = None;
     }
 
-    /// Has the node at `index` lose what it has stored, if it is alive.
-    fn lose(&mut self, index: usize) {
+    /// Makes the node at `index` lose its KV, if it is alive.
+    fn lose_kv(&mut self, index: usize) {
         match index.checked_sub(1) {
-            None => self.master.lose(),
-            Some(index) => self.workers[index].iter_mut().for_each(WorkerNode::lose),
+            None => self.master.lose_kv(),
+            Some(index) => self.workers[index].iter_mut().for_each(WorkerNode::lose_kv),
         }
     }
 

@@ -183,15 +183,15 @@ impl WorkerNode {
         self.busy.as_ref().map(|busy| busy.until)
     }
 
-    /// It loses what it has stored, and finds out when it needs that.
-    pub(super) fn lose(&mut self) {
+    /// Makes it lose its KV, which it finds out when it needs that.
+    pub(super) fn lose_kv(&mut self) {
         self.is_lost = true;
     }
 
     /// The stored positions, for the node that takes its place.
     pub(super) fn into_held(mut self) -> Held {
         if self.is_lost {
-            self.stored.lose();
+            self.stored.lose_kv();
         }
         let Stored { mut layers, mut held, .. } = self.stored;
         held.set_aside(layers.layers.clone(), ROOM, &mut layers);
@@ -256,7 +256,7 @@ impl WorkerNode {
     fn work(&mut self, since: Micros, until: Micros) {
         let is_lost = std::mem::take(&mut self.is_lost);
         if is_lost {
-            self.stored.lose();
+            self.stored.lose_kv();
         }
         if self.step == WorkerStep::Open {
             let (layers, opening) = (self.asked(), self.worker.opening());
@@ -395,8 +395,8 @@ impl MasterNode {
         &self.shape
     }
 
-    /// It loses what it has stored, and finds out when it needs that.
-    pub(super) fn lose(&mut self) {
+    /// Makes it lose its KV, which it finds out when it needs that.
+    pub(super) fn lose_kv(&mut self) {
         self.is_lost = true;
     }
 
@@ -416,7 +416,7 @@ impl MasterNode {
         self.busy = None;
         let (from, layers) = (self.master.begin_move(), shape.layers_of(0));
         if std::mem::take(&mut self.is_lost) {
-            self.stored.lose();
+            self.stored.lose_kv();
         }
         let streams = self.stored.open(&layers, from, &self.sizes);
         NodeLine { streams, ..line(shape, 0, layers) }
@@ -506,7 +506,7 @@ impl MasterNode {
                     break;
                 }
                 MasterStep::Fetch if std::mem::take(&mut self.is_lost) => {
-                    self.stored.lose();
+                    self.stored.lose_kv();
                     self.master.begin_anew();
                 }
                 MasterStep::Fetch => {
@@ -528,7 +528,7 @@ impl MasterNode {
     /// A batch has been computed.
     fn computed(&mut self, since: Micros, until: Micros) {
         if std::mem::take(&mut self.is_lost) {
-            self.stored.lose();
+            self.stored.lose_kv();
             return self.master.begin_anew();
         }
         self.log.push((0, self.master.spans()[0].pos, since, until));

@@ -226,7 +226,7 @@ impl Coming {
                 None
             }
             Coming::Blow(Blow::Loss(index)) => {
-                ring.lose(index);
+                ring.lose_kv(index);
                 None
             }
             Coming::Blow(Blow::Members(seed)) => {

@@ -43,7 +43,7 @@ impl Worker {
             Ok(is_sent) => is_sent,
             // Pages that came in a frame fit one.
             Err(_) => {
-                self.lose_epoch(Reason::Reset);
+                self.give_up_epoch(Reason::Reset);
                 true
             }
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::shape::{Answer, Layer, Shape};
 use super::world::Actor;
-use crate::team::mesh::{Mesh, Minder};
+use crate::team::mesh::{LinkThread, Mesh};
 use crate::team::parts::{Gathered, To};
 use crate::team::{
     FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
@@ -242,7 +242,7 @@ fn mesh(actor: &Actor, shape: &Shape, own: usize, life: u64) -> Mesh {
         actor.endpoint(endpoint(shape, own, peer), config, endpoint(shape, peer, own))
     };
     let endpoints = (0..shape.n_nodes).map(|peer| (peer != own).then(|| open(peer)));
-    Mesh::without_minder(endpoints.collect(), Arc::new(actor.clone())).unwrap()
+    Mesh::without_link_thread(endpoints.collect(), Arc::new(actor.clone())).unwrap()
 }
 
 /// Begins node `own`'s `life`-th life; returns its threads. The lead puts its answer where it is told to.
@@ -254,11 +254,11 @@ pub(super) fn start(
 ) -> [usize; 2] {
     let (shape, answer) = (shape.clone(), Arc::clone(answer));
     // The thread that looks after the endpoints is told of them by the one that opens them.
-    let given: Arc<Mutex<Option<Minder>>> = Arc::default();
-    let minder = Arc::clone(&given);
+    let given: Arc<Mutex<Option<LinkThread>>> = Arc::default();
+    let link_thread = Arc::clone(&given);
     let node = actor.spawn(move |actor| {
         let mesh = mesh(actor, &shape, own, life);
-        *given.lock().unwrap() = Some(mesh.minder());
+        *given.lock().unwrap() = Some(mesh.link_thread());
         let dice = Dice::new(mix(shape.seed ^ life, own as u64));
         match own {
             0 => {
@@ -268,14 +268,14 @@ pub(super) fn start(
             _ => serve(actor, &shape, (own, Member::new(mesh, &format!("member{own}"))), dice),
         }
     });
-    let minder = actor.spawn(move |actor| {
-        let minder = minder.lock().unwrap().take().expect("its thread came first");
+    let link_thread = actor.spawn(move |actor| {
+        let link_thread = link_thread.lock().unwrap().take().expect("its thread came first");
         loop {
-            actor.sleep(actor.now() + minder.rest().as_micros() as u64);
-            minder.turn();
+            actor.sleep(actor.now() + link_thread.rest().as_micros() as u64);
+            link_thread.turn();
         }
     });
-    [node, minder]
+    [node, link_thread]
 }
 
 fn opening(shape: &Shape) -> Opening {
