@@ -254,7 +254,7 @@ fn conversion_that_fails_leaves_nothing_and_names_a_way() {
     let without = Person::new();
     without.cache.write("leap", "a file where the folder should be");
     let ran = without.run(&["run", FOLDER, "-p", "a", "-n", "1", "--temp", "0"]).succeeds();
-    assert!(ran.err.contains("what the checkpoint is converted to is not kept"), "{ran:?}");
+    assert!(ran.err.contains("the converted model is not kept"), "{ran:?}");
     person.run(&["run", GGUF, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
 
     let mistral = "tests/golden/mistral-tiny";

@@ -287,7 +287,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
             }
         });
         drop(workers[0].take());
-        let said = served.said("leap: the team is another one: desk, orange\n");
+        let said = served.said("leap: the team has changed: desk, orange\n");
         assert!(said.contains("pi is away: the others take its rows"), "{said}");
         boards.wait_for(1, "computes ");
         assert_eq!(answer(&served), wanted);
@@ -295,7 +295,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
 
         // The master goes on alone.
         drop(workers[1].take());
-        served.said("leap: the team is another one: desk\n");
+        served.said("leap: the team has changed: desk\n");
         assert_eq!(answer(&served), wanted);
         assert_eq!(nodes(), ["desk"]);
 
@@ -306,7 +306,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
         boards.wait_for(1, "computes ");
         workers[0] = Some(boards.worker(0));
         served.said("leap: pi is there, and gets rows\n");
-        served.said("leap: the team is another one: desk, pi, orange\n");
+        served.said("leap: the team has changed: desk, pi, orange\n");
         boards.wait_for(0, "computes ");
         assert_eq!(answer(&served), wanted);
         assert_eq!(nodes(), ["desk", "pi", "orange"]);
@@ -325,7 +325,7 @@ fn what_cannot_be_a_team_is_one_line() {
     for (args, what) in [
         (
             &["worker", "--team", "auto", "--key", key][..],
-            "a worker that waits for it has --key alone",
+            "a worker that waits for it needs only --key",
         ),
         (&["run", demo, "--team", "auto"], "--team auto needs --key"),
         (&["run", "--team", "auto", "--key", key], "name its file"),

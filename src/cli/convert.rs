@@ -175,8 +175,8 @@ fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result
     })?;
     if !wanted.is_quiet {
         note(&format!(
-            "leap: {why}: what the checkpoint is converted to is not kept, and made again at the next start; \
-             XDG_CACHE_HOME may name a folder for it"
+            "leap: {why}: the converted model is not kept, and is made again at the next start; \
+             set XDG_CACHE_HOME to a folder for it"
         ));
     }
     let kept = Kept::new(checkpoint, &folder, wanted)?;

@@ -85,7 +85,7 @@ impl Doctor {
             print(&if self.json { finding.as_json() } else { finding.as_text() })?;
         }
         if !self.ring && !self.json {
-            note("leap: what a board of a ring needs as well: leap doctor --ring");
+            note("leap: for a board of a ring, check more with: leap doctor --ring");
         }
         let count = |state| findings.iter().filter(|finding| finding.state == state).count();
         match (count(FindingState::Bad), count(FindingState::Slow)) {
@@ -95,10 +95,7 @@ impl Doctor {
                 note(&format!("leap: fit, but slower than it could be: {slow}"));
             }
             (bad, _) => {
-                return Err(Failure::Runtime(format!(
-                    "not fit: {} to mend first",
-                    findings_of(bad)
-                )));
+                return Err(Failure::Runtime(format!("not fit: mend {} first", findings_of(bad))));
             }
         }
         Ok(())

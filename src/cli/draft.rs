@@ -60,8 +60,10 @@ impl Draft {
     pub(super) fn check(&self, node: Option<&Address>, key: Option<&Path>) -> Result<(), Failure> {
         let what = match (self, node, key) {
             (_, None, _) | (Draft::Ngrams, Some(_), Some(_)) => return Ok(()),
-            (Draft::Ngrams, Some(_), None) => "--draft-node needs --key, as that board has",
-            _ => "--draft-node has another board guess: no --draft MODEL or off",
+            (Draft::Ngrams, Some(_), None) => {
+                "--draft-node needs --key: the key file of that board"
+            }
+            _ => "give --draft-node or --draft, not both: the other board guesses",
         };
         Err(Failure::Usage(what.to_owned()))
     }

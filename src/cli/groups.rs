@@ -85,7 +85,7 @@ const CLIENTS: Group = Group {
         ("--allow-origin", "web page whose scripts may ask, or *"),
         ("--name", "what clients call the model (its file's name)"),
         ("--log-prompts", "log what clients ask, too"),
-        ("--quiet", "say neither where the server listens nor who asks"),
+        ("--quiet", "print neither the address nor a line for each request"),
     ],
 };
 

@@ -32,7 +32,7 @@ the instruction set whose kernels are used, instead of the best that the CPU has
 how many tokens are guessed at a time, whatever that costs: 1 to 15
 .TP
 .B LEAP_SYSFS
-a folder in which sensors of power and what doctor looks at are sought, as if it were /
+a folder that is searched instead of / for sensors of power and for the findings of doctor
 .TP
 .B XDG_CACHE_HOME
 converted models, and packed weights that cannot lie beside their model, are kept in its folder
@@ -47,7 +47,7 @@ asks is in its folder
 .I leap
 .TP
 .B XDG_STATE_HOME
-what was written in conversations is kept in its folder
+the history of conversations is kept in its folder
 .I leap
 (by default
 .IR ~/.local/state/leap )

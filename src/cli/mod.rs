@@ -117,7 +117,7 @@ impl AnyCommand {
 
 /// Message about a mapped file whose bytes are gone.
 const UNREADABLE_FILE: &str =
-    "leap: a file in use could not be read: its disk failed, or somebody shortened it\n";
+    "leap: a file in use could not be read: its disk failed, or another program shortened it\n";
 
 /// Message for the moment in which the system refuses memory that nothing can go on without.
 pub const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \

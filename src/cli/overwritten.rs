@@ -28,7 +28,7 @@ pub(super) fn watch(path: Option<&Path>, model: &Model) {
         loop {
             thread::sleep(LOOKED_EVERY);
             if let Err(why) = content.check_unchanged() {
-                warn(&format!("{why}; what it computes until then may be wrong"));
+                warn(&format!("{why}; its answers until then may be wrong"));
                 notify::status(&why);
                 return;
             }

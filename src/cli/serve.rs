@@ -210,7 +210,7 @@ pub(super) struct Serve {
     /// log what clients ask, too
     #[argh(switch)]
     log_prompts: bool,
-    /// say neither where the server listens nor who asks
+    /// print neither the address nor a line for each request
     #[argh(switch, short = 'q')]
     quiet: bool,
 }
@@ -290,11 +290,12 @@ impl Serve {
         }
         prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         if self.ring.is_some() && self.boards.is_some() {
-            let what = "--ring says who has which layers, --boards finds it out; give one of them";
+            let what =
+                "--ring names the layers of each board, --boards chooses them; give one of them";
             return Err(Failure::Usage(what.to_owned()));
         }
         if self.team == Some(TeamOrigin::Auto) && self.ring.is_some() {
-            let what = "--ring says who has which layers, --team auto finds out who has which rows";
+            let what = "--ring gives each board whole layers, --team auto some rows of all; give one of them";
             return Err(Failure::Usage(what.to_owned()));
         }
         let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();

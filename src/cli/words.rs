@@ -188,7 +188,7 @@ impl Line {
                 self.push("--ring", Some(path.to_owned()));
             }
             Lines::Shares if self.given.contains(&"--team") => {
-                let what = format!("{path} says who has which share: no --team");
+                let what = format!("{path} names the shares of the boards: leave out --team");
                 return Err(Failure::Usage(what));
             }
             Lines::Shares => self.push("--team", Some(path.to_owned())),

@@ -147,7 +147,7 @@ pub struct JobFigures {
     pub generated_tokens: usize,
     /// Time from the first chosen token to the last.
     pub decode: Duration,
-    /// Passes through the model that tokens came of.
+    /// Passes through the model that gave tokens.
     pub passes: usize,
     /// Tokens of drafts that were tried.
     pub drafted: usize,

@@ -153,7 +153,9 @@ impl Block<'_> {
         match error {
             QuantError::Value { value, .. } if value.is_finite() => {
                 let max = bcml1::WEIGHT_MAX;
-                self.job.source.error(format!("holds {value}, 4 and 6 bits go to {max} at most"))
+                self.job
+                    .source
+                    .error(format!("holds {value}, and the largest value in 4 and 6 bits is {max}"))
             }
             _ => self.not_finite(),
         }

@@ -349,7 +349,7 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
         let mut checkpoint = Checkpoint::hugging_face(dir)?;
         if config.extras.is_wrapped {
             let n = checkpoint.keep_text_part()?;
-            config.extras.notes.push(format!("{n} tensors of the part that sees are left out"));
+            config.extras.notes.push(format!("{n} tensors of the vision part are left out"));
         }
         return Ok((Naming::HuggingFace, checkpoint, config));
     }

@@ -293,8 +293,8 @@ impl Desk {
 
     fn as_it_was(&self) -> Refusal {
         let why = match self.seen().trouble {
-            Some(trouble) => format!("the ring is as it was: {trouble}"),
-            None => "the ring is as it was: no answer is being written; ask again when one is"
+            Some(trouble) => format!("the ring is unchanged: {trouble}"),
+            None => "the ring is unchanged: no answer is being written; ask again while one is"
                 .to_owned(),
         };
         Refusal { code: 1, why }

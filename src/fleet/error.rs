@@ -37,7 +37,7 @@ impl fmt::Display for FleetError {
             FleetError::Name(why) => write!(f, "this board: {why}"),
             FleetError::Places(address) => write!(
                 f,
-                "{address} and other boards see this one at different places: name boards of this machine by \
+                "{address} and other boards see this one at different addresses: name boards of this machine by \
                  an address that others reach, too"
             ),
             FleetError::Search(e) => write!(f, "cannot look for boards: {e}"),

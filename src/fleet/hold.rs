@@ -90,7 +90,7 @@ impl Board {
         self.progress = Some((progress, since));
         if now.duration_since(since) >= standstill {
             let seconds = standstill.as_secs();
-            let why = "it says that it gets its part ready, and got no further for";
+            let why = "it prepares its part, without any progress for";
             return self.fail(format!("{why} {seconds} s"));
         }
         (self.is_ready, self.unfit) = (Some(is_ready), None);
@@ -328,7 +328,7 @@ mod tests {
         until("fig is given up", || holds.why_unfit("fig").is_some());
         assert!(!holds.is_coming("fig"), "no master waits for it");
         let why = holds.why_unfit("fig").unwrap();
-        assert_eq!(why, "it says that it gets its part ready, and got no further for 2 s");
+        assert_eq!(why, "it prepares its part, without any progress for 2 s");
         assert_eq!(holds.unfit().unwrap(), format!("fig does not serve: {why}"));
         progress.store(1, Ordering::Relaxed);
         until("fig, which got further, is waited for again", || holds.is_coming("fig"));

@@ -144,7 +144,9 @@ impl RingParts {
             };
             // Once is enough.
             if times == OFTEN {
-                log::info!("{name} is {ratio:.2} times as quick as it said: it is to measure anew");
+                log::info!(
+                    "{name} is {ratio:.2} times as quick as its own figures: it has to measure again"
+                );
                 self.moves.forget(name);
             }
         }

@@ -137,7 +137,7 @@ impl Moves {
             None => Ok(()),
         };
         if let Err(why) = result {
-            log::debug!("{name} does not measure anew: {why}");
+            log::debug!("{name} does not measure again: {why}");
         }
     }
 
@@ -189,7 +189,7 @@ impl Moves {
         let file = fleet.as_ref().map(|fleet| (fleet, fleet.ring_file(&seen.lines, &layers)));
         if let (Some((line, layers)), None) = (lacking.first(), &file) {
             let why = format!(
-                "{} is to have layers {}..{}, and its file holds {}..{}",
+                "{} cannot have layers {}..{}: its file holds {}..{}",
                 line.name, layers.start, layers.end, line.held.start, line.held.end
             );
             return Err(refusal(1, why));

@@ -61,12 +61,12 @@ impl Planner {
             return Err(Refusal { code: 1, why: "the ring has not been open yet".to_owned() });
         }
         let what = match objective {
-            Objective::Energy => "watts they take: for energy, use leap plan",
-            Objective::Memory => "memory they have",
+            Objective::Energy => "power; use leap plan",
+            Objective::Memory => "memory",
             Objective::Latency | Objective::Throughput => "",
         };
         if !what.is_empty() && said.is_empty() {
-            let why = format!("only boards of --boards say what {what}");
+            let why = format!("only boards called with --boards report their {what}");
             return Err(Refusal { code: 2, why });
         }
         let boards: Option<Vec<Board>> =

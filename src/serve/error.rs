@@ -68,7 +68,7 @@ impl From<HttpError> for ApiError {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         match refusal {
-            Refusal::Full => ApiError::new(429, "as many requests wait as may: try again"),
+            Refusal::Full => ApiError::new(429, "too many requests wait: try again later"),
             Refusal::Ending => ApiError::new(503, "the server is about to end"),
         }
     }

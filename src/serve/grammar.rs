@@ -117,7 +117,7 @@ impl Grammars {
 pub(super) fn check_len(schema: &Value) -> Result<(), String> {
     match schema.to_string().len() {
         0..=SCHEMA_BYTES_MAX => Ok(()),
-        n => Err(format!("the schema has {n} bytes, {SCHEMA_BYTES_MAX} may be")),
+        n => Err(format!("the schema has {n} bytes; the limit is {SCHEMA_BYTES_MAX}")),
     }
 }
 

@@ -194,7 +194,8 @@ impl Conversation {
                 return Ok(());
             }
             (Some(last), ChatRole::Assistant | ChatRole::Calls) if last.role == ChatRole::Calls => {
-                return Err(fields.bad("role", "is assistant, but nothing came of the call before"));
+                return Err(fields
+                    .bad("role", "is assistant, but the result of the call before is missing"));
             }
             (last, ChatRole::Tool) => {
                 let is_called =
@@ -220,7 +221,8 @@ impl Conversation {
         match self.messages.last_mut() {
             None => return Err(ApiError::field(name, "there are no messages")),
             Some(_) if self.is_called => {
-                let problem = "the last message calls a tool, and nothing says what came of it";
+                let problem =
+                    "the last message calls a tool, and the result of the call is missing";
                 return Err(ApiError::field(name, problem));
             }
             Some(last) if last.role == ChatRole::Assistant && goes_on => {

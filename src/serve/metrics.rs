@@ -81,21 +81,29 @@ const NODE_METRICS: [(&str, &str, &str); 11] = [
     (
         "leap_node_compute_seconds_total",
         "counter",
-        "Computing for these tokens; in a team in all passes",
+        "Computing for the generated tokens; in a team, in all passes",
     ),
     (
         "leap_node_energy_joules_total",
         "counter",
-        "Energy for these tokens, where the node tells it",
+        "Energy for the generated tokens, if the node measures it",
     ),
-    ("leap_node_temperature_celsius", "gauge", "Of the node's warmest part, where it tells it"),
+    (
+        "leap_node_temperature_celsius",
+        "gauge",
+        "Temperature of the node's warmest part, if it is known",
+    ),
     (
         "leap_node_throttled",
         "gauge",
-        "1 while heat slows the node down, where it tells how warm it is",
+        "1 while heat slows the node down, if its temperature is known",
     ),
     ("leap_node_waiting_seconds_total", "counter", "Waiting for slower nodes of a team"),
-    ("leap_node_gather_seconds_total", "counter", "Gathers of a team, without that waiting"),
+    (
+        "leap_node_gather_seconds_total",
+        "counter",
+        "Gathers of a team, without waiting for slower nodes",
+    ),
 ];
 
 fn count(counter: &AtomicU64) -> f64 {
@@ -280,7 +288,7 @@ impl Metrics {
             (
                 "leap_passes_total",
                 "counter",
-                "Passes through the model that tokens came of, added up over answers",
+                "Passes through the model that gave tokens, added up over answers",
                 count(&self.passes),
             ),
             (
@@ -323,13 +331,13 @@ impl Metrics {
                 (
                     "leap_answers_energy_joules_total",
                     "counter",
-                    "That of it while there was something to answer",
+                    "Energy that this board took while there was something to answer",
                     Some(working_joules),
                 ),
                 (
                     "leap_token_energy_joules",
                     "gauge",
-                    "The same for each token generated, prompts included",
+                    "Energy of answers for each generated token, prompts included",
                     (tokens > 0.0).then_some(working_joules / tokens),
                 ),
             ]

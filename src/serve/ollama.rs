@@ -104,7 +104,7 @@ fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError
         None => Ok(Thinking::default()),
         // Ollama refuses it, too.
         Some(Value::Bool(true)) if Thoughts::of(service.chat_template).is_none() => {
-            Err(fields.bad("think", "is true, and the model has no way of thinking"))
+            Err(fields.bad("think", "is true, but this model cannot think"))
         }
         Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
         Some(Value::String(word)) => Ok(Thinking::with_effort(word)),

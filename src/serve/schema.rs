@@ -206,7 +206,8 @@ impl<'f> Search<'f> {
 
     /// Tries a part; as if it could not be followed, once too many have been tried.
     fn check(&mut self, node: &Value) -> Result<(), String> {
-        self.n_left = self.n_left.checked_sub(1).ok_or("there is too much that cannot")?;
+        self.n_left =
+            self.n_left.checked_sub(1).ok_or("too many of its parts cannot be followed")?;
         let mut node = node.clone();
         if let Some(object) = node.as_object_mut() {
             for (name, defs) in &self.defs {

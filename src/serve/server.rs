@@ -150,7 +150,7 @@ impl Place {
         let client = self.socket.client();
         let mut connection = Connection::new(Arc::clone(&self.socket), server.limits.clone());
         if self.is_one_too_many {
-            let error = ApiError::new(503, "there are as many connections as may be: try again");
+            let error = ApiError::new(503, "too many connections: try again later");
             return server.refuse(&mut connection, &error, &client);
         }
         loop {

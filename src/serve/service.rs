@@ -228,7 +228,7 @@ impl Service {
 
     fn no_words(&self) -> ApiError {
         let template = self.chat_template.name();
-        let problem = format!("tools have no words in the model's chat template, {template}");
+        let problem = format!("the model's chat template, {template}, has no words for tools");
         ApiError::field("tools", problem)
     }
 

@@ -185,5 +185,5 @@ fn model_shortened_while_in_use_ends_the_program_with_one_line() {
     let mut child = slow(&[path, "--cache", "off", "--huge", "off", "-p", "x", "-n", "1000"]);
     wait_for_text(&mut child, 10);
     fs::File::options().write(true).open(&model).unwrap().set_len(4096).unwrap();
-    Ran::new(child.wait_with_output().unwrap()).fails(1, "somebody shortened it");
+    Ran::new(child.wait_with_output().unwrap()).fails(1, "another program shortened it");
 }

@@ -90,7 +90,7 @@ fn files_that_a_split_gguf_model_lacks_are_named() {
     let first = folder.write(&name(1), shard(1));
     // Any of the files stands for all, once the first is there.
     for path in [&dir, first.to_str().unwrap(), second.to_str().unwrap()] {
-        run_it(path).fails(3, "m-00003-of-00003.gguf lacks in this folder");
+        run_it(path).fails(3, "without m-00003-of-00003.gguf in this folder");
     }
 }
 

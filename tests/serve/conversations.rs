@@ -101,10 +101,13 @@ fn an_answer_that_has_begun_is_no_place_for_thoughts() {
     let body = json!({"messages": messages, "max_tokens": 12, "seed": 3});
     let answer = served.post("/v1/chat/completions", &body);
     assert!(answer["choices"][0]["message"]["reasoning_content"].is_null(), "{answer}");
-    // A call is not gone on with: what came of it is missing.
+    // A call without a result is refused.
     let call = json!({"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let called = json!({"role": "assistant", "content": null, "tool_calls": [call]});
     let body = json!({"messages": [say("user", "hi"), called]});
     let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
-    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("what came of it"), "{text}");
+    assert!(
+        head.starts_with("HTTP/1.1 400 ") && text.contains("the result of the call is missing"),
+        "{text}"
+    );
 }

@@ -60,7 +60,7 @@ impl Sweep<'_> {
                 }
             }
         }
-        best.ok_or_else(|| Failure::Runtime(format!("nothing makes {wanted} tokens/s here")))
+        best.ok_or_else(|| Failure::Runtime(format!("no setting reaches {wanted} tokens/s here")))
     }
 }
 

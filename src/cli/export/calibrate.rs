@@ -66,7 +66,10 @@ impl Text {
             )));
         }
         if ids.len() > TOKENS_MAX {
-            note(&format!("leap: the first {TOKENS_MAX} of the text's {} tokens do", ids.len()));
+            note(&format!(
+                "leap: only the first {TOKENS_MAX} of the text's {} tokens are used",
+                ids.len()
+            ));
             ids.truncate(TOKENS_MAX);
         }
         let texts = ids.chunks((window - bos.len()).max(1));
@@ -108,7 +111,7 @@ pub(super) fn run(
     note(&format!("leap: calibrated with {n_tokens} tokens"));
     if n_lacking > 0 {
         note(&format!(
-            "leap: {n_lacking} inputs of matrices were met too rarely, which are encoded as without \
+            "leap: {n_lacking} inputs of matrices occur too rarely in the text; their weights are encoded as without \
              a calibration"
         ));
     }

@@ -107,7 +107,7 @@ fn caller(flags: &RingFlags) -> Result<Caller, Failure> {
     }
     let Some(key) = &flags.key else {
         let what = asked_by(flags);
-        return Err(Failure::Usage(format!("{what} needs --key, as the boards have")));
+        return Err(Failure::Usage(format!("{what} needs --key: the key file of the boards")));
     };
     Ok(Caller { key: key::read(key)?, events: events(flags) })
 }

@@ -12,7 +12,7 @@ use crate::control::{Refusal, client, place};
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "ring")]
 pub(in crate::cli) struct Ring {
-    /// status: who has what, and how quick it is; resize: gives the boards these layers; replan: gives
+    /// status: layers and speed of each board; resize: gives the boards these layers; replan: gives
     /// them the best
     #[argh(positional)]
     action: String,

@@ -50,8 +50,9 @@ impl Control {
         let moves = Moves::new(Arc::clone(&desk), load, weights, fleet, events);
         let (moves, objective) = (Arc::new(moves), flags.objective);
         if let Some(after) = flags.rebalance_after {
-            layers::keep(Arc::clone(&moves), objective, after)
-                .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
+            layers::keep(Arc::clone(&moves), objective, after).map_err(|e| {
+                Failure::Runtime(format!("cannot start the thread of --rebalance-after: {e}"))
+            })?;
         }
         let topology = flags.file.as_ref().map(RingFile::read).transpose()?;
         let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();

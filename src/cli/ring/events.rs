@@ -67,17 +67,15 @@ fn is_warning(event: &Event<'_>) -> bool {
 fn words(event: &Event<'_>) -> String {
     match event {
         Event::Divided { .. } | Event::Shared { .. } => String::new(),
-        Event::Measures => {
-            "measures how quick this board is, which takes some seconds and is kept".to_owned()
-        }
+        Event::Measures => "measures this board's speed once, which takes some seconds".to_owned(),
         Event::Searches { found: 0, port, .. } => {
             format!("waiting for boards: none with this key answers on UDP port {port}")
         }
         Event::Searches { found, wanted, .. } => {
-            format!("waiting for boards: {found} of the {wanted} that it had before answer")
+            format!("waiting for boards: {found} of the {wanted} of the last split answer")
         }
         Event::Crowd { at, answers } => {
-            format!("{answers} answers of as many boards came from {at}: it counts as one board")
+            format!("{answers} boards answer from the one address {at}: they count as one board")
         }
         Event::Waits { place, why } => format!("waiting for {place}: {why}"),
         Event::Absent { place, why } => format!("goes on without the board at {place}: {why}"),
@@ -119,8 +117,8 @@ fn moved(event: &Event<'_>) -> String {
             format!("rows are shared anew: {:.0} % better", (gain - 1.0) * 1e2)
         }
         Event::Moved { nodes } => format!("layers have moved: {}", layers(nodes)),
-        Event::OtherRing { nodes } => format!("the ring is another one: {}", layers(nodes)),
-        Event::OtherTeam { nodes } => format!("the team is another one: {}", nodes.join(", ")),
+        Event::OtherRing { nodes } => format!("the ring has changed: {}", layers(nodes)),
+        Event::OtherTeam { nodes } => format!("the team has changed: {}", nodes.join(", ")),
         Event::Stays { why, shape: Shape::Ring } => format!("layers do not move: {why}"),
         Event::Stays { why, shape: Shape::Team } => format!("rows stay as they are: {why}"),
         _ => String::new(),

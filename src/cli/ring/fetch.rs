@@ -33,7 +33,9 @@ pub(in crate::cli) fn fetch(
     cache: &Cache,
 ) -> Result<Option<Fetched>, Failure> {
     let Some(key) = &flags.key else {
-        return Err(Failure::Usage("--fetch needs --key, as the board that gives has".to_owned()));
+        return Err(Failure::Usage(
+            "--fetch needs --key: the key file of the board that gives".to_owned(),
+        ));
     };
     let key = key::read(key)?;
     let Wanted { name, layers, rows, from } = place::wanted(flags, origin)?;
@@ -129,7 +131,7 @@ pub(in crate::cli) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
 pub(in crate::cli) fn folder_of_master(cache: &Cache) -> PathBuf {
     folder(cache).unwrap_or_else(|why| {
         let why = why.message().unwrap_or_default().to_owned();
-        warn(&format!("{why}; what this board can do and the split are not kept"));
+        warn(&format!("{why}; this board's speed and the split are not kept"));
         // No file can be made or read there.
         PathBuf::from("/dev/null")
     })

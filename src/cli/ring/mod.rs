@@ -98,8 +98,10 @@ impl<'a> Board<'a> {
     /// The model with this board's weights alone.
     pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, Failure> {
         if model.header().slice().is_some() {
-            let what =
-                format!("the file has some rows of its layers alone, and {} all", self.place.name);
+            let what = format!(
+                "the file has only some rows of its layers, and {} needs all",
+                self.place.name
+            );
             return Err(Failure::Input(what));
         }
         narrow(model, &self.share, &self.place.name, place)

@@ -11,7 +11,7 @@ use crate::wire::give::Rows;
 
 const NO_NODE: &str = "--ring needs --node NAME on a worker";
 const NO_RING: &str =
-    "a ring needs --ring FILE, or --split with --next-host; a master may find it out with --boards";
+    "a ring needs --ring FILE, or --split with --next-host; or, on the master, --boards";
 
 pub(super) fn from_file(
     flags: &RingFlags,
@@ -29,7 +29,7 @@ pub(super) fn from_file(
     };
     let stays = flags.rebalance_after.is_some() && !flags.is_team;
     if let Some(team) = topology.first_team().filter(|_| stays) {
-        let what = format!("--rebalance-after moves layers, and those of {team}, a team, stay");
+        let what = format!("--rebalance-after cannot move the layers of {team}, which is a team");
         return Err(Failure::Usage(what));
     }
     if let Some(TeamPlace { nodes, .. }) = topology.team(&name).filter(|team| team.own > 0) {

@@ -26,7 +26,8 @@ pub(in crate::cli) fn watch(
     let header = engine.header().clone();
     let load = load::load(&header, engine.plan()).map_err(|e| Failure::input(&e))?;
     let team = Team { fleet, header, load, links, n_coming, desk: control.desk() };
-    let asked = rows::keep(team, after)
-        .map_err(|e| Failure::Runtime(format!("no thread for --rebalance-after: {e}")))?;
+    let asked = rows::keep(team, after).map_err(|e| {
+        Failure::Runtime(format!("cannot start the thread of --rebalance-after: {e}"))
+    })?;
     Ok(Some(asked))
 }

@@ -249,7 +249,7 @@ impl Run {
         if self.boards.is_some() && self.role == Role::Worker {
             return usage(
                 "--boards is no option of a worker without a file of layers or shares; it is for --role master; \
-                 a worker that waits to be called has --key alone",
+                 a worker that waits for a master needs only --key",
             );
         }
         self.check_place()?;
@@ -295,18 +295,16 @@ impl Run {
     fn check_place(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
-            return usage(
-                "--ring says what --split, --end and --next-host would; give one or the other",
-            );
+            return usage("give --ring, or --split, --end and --next-host; not both");
         }
         let is_auto = self.team == Some(TeamOrigin::Auto);
         if is_auto && self.role == Role::Worker {
-            return usage("--team auto is the lead's; a worker that waits for it has --key alone");
+            return usage("--team auto is the lead's; a worker that waits for it needs only --key");
         }
         let divides_itself = self.boards.is_some() || self.join.is_some() || is_auto;
         if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
             return usage(
-                "--boards, --join and --team auto find out who has what: no --ring, --split or --fetch",
+                "--boards, --join and --team auto choose the layers: no --ring, --split or --fetch",
             );
         }
         if self.take && self.called().is_none() {
@@ -328,7 +326,7 @@ impl Run {
         }
         if is_file && (has_ring || self.fetch.is_some() || self.give.is_some()) {
             return usage(
-                "--team is for boards that share every layer: no option of a ring's layers",
+                "--team is for boards that share every layer: leave out options of a ring",
             );
         }
         if is_file && self.rebalance_after.is_some() {

@@ -35,12 +35,12 @@ pub(super) enum ChatCommand {
 /// Lists the commands.
 pub(super) const HELP: &str = "\
 /exit         leaves; so does Ctrl-D
-/clear        begins anew: what was said is forgotten, the instructions stay
+/clear        forgets the conversation; the instructions stay
 /system TEXT  begins anew with TEXT as instructions; without TEXT shows those there are
 /help         shows this
 //TEXT        sends a message that begins with a slash
 A line that ends in \\ goes on in the next, and so does all between \"\"\" and \"\"\".
-Ctrl-C ends an answer, or takes back what is being written.";
+Ctrl-C ends an answer, or drops the line that is being typed.";
 
 /// The user's messages: the one on the command line, then those of a terminal, or the lines of
 /// stdin.

@@ -73,7 +73,7 @@ pub(super) fn check_all_there(paths: &[PathBuf]) -> Result<(), ExportError> {
     };
     let n = paths.len();
     let problem = format!(
-        "the first of the {n} files of a model, of which {name}{others} lacks in this folder; \
+        "the first of the {n} files of a model, without {name}{others} in this folder; \
          download all {n} to one folder"
     );
     Err(bad(path, problem))

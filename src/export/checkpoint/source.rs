@@ -374,7 +374,7 @@ impl<'a> SourceTensor<'a> {
         let mut pieces = Vec::with_capacity(tensors.len());
         for tensor in &tensors {
             if tensor.grid != first.grid || tensor.values.dtype != first.values.dtype {
-                return Err(tensor.error(format!("has not shape and type of {}", first.name)));
+                return Err(tensor.error(format!("differs in shape or type from {}", first.name)));
             }
             let [piece] = tensor.values.pieces[..] else { return Err(tensor.in_pieces()) };
             pieces.push(piece);

@@ -341,8 +341,8 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     (draft.splitter, draft.writes_bos) = (splitter, writes_bos);
     if named_so.is_none() {
         draft.notes.push(
-            "the file does not say how text is cut: it is cut as llama.cpp does then, which most models were not trained \
-             with; a newer GGUF file of the model says it"
+            "the file does not say how text is cut: LEAP cuts it as llama.cpp does then, but most models were trained with \
+             another way; a newer GGUF file of the model names it"
                 .to_owned(),
         );
     }

@@ -154,7 +154,10 @@ impl FieldReader {
             "transfer-encoding" => {
                 // Two fields are a list, and so is `gzip, chunked`.
                 if self.is_chunked || !text()?.eq_ignore_ascii_case("chunked") {
-                    return Err(HttpError::new(501, "of transfer encodings only chunked is known"));
+                    return Err(HttpError::new(
+                        501,
+                        "chunked is the only transfer encoding that is supported",
+                    ));
                 }
                 self.is_chunked = true;
             }
@@ -169,7 +172,12 @@ impl FieldReader {
             }
             "expect" => match text()?.eq_ignore_ascii_case("100-continue") {
                 true => self.expects_continue = true,
-                false => return Err(HttpError::new(417, "nothing but 100-continue is expected")),
+                false => {
+                    return Err(HttpError::new(
+                        417,
+                        "the only expectation that is supported is 100-continue",
+                    ));
+                }
             },
             "content-encoding" if !text()?.eq_ignore_ascii_case("identity") => {
                 return Err(HttpError::new(415, "bodies must not be compressed"));
