@@ -19,7 +19,7 @@ use crate::wire::seal::Key;
 pub(crate) enum Order {
     /// The ring file, and the port on which the master gives layers.
     Ring { file: String, port: u16 },
-    /// There is no place in the ring.
+    /// The board gets no place in the ring.
     Rest,
 }
 

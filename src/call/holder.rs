@@ -39,7 +39,7 @@ struct Held {
     by: Caller,
     /// Its connections that hold the board.
     leases: Vec<u64>,
-    /// It has the board so long without any.
+    /// End of its hold if it has no connection by then.
     until: Instant,
 }
 

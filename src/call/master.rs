@@ -28,7 +28,7 @@ pub(crate) enum CallError {
     Channel(ChannelError),
     /// The board will not, in its own words.
     Refused(String),
-    /// It works for another master, in its own words.
+    /// The board works for another master, in its own words.
     Busy(String),
 }
 
@@ -223,7 +223,8 @@ impl<'a> Called<'a> {
         self.done(call)
     }
 
-    /// Has it get its layers of another ring file while it works. How many percent are there.
+    /// Has the board get its layers of another ring file while it works. Returns the percentage that is
+    /// there.
     ///
     /// # Errors
     /// [`CallError`].

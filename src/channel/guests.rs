@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Connections at the same time that have not proved the key.
 pub(super) const UNPROVEN_MAX: usize = 64;
-/// Those of them that come from one address.
+/// Most unproven connections from one address.
 pub(super) const UNPROVEN_MAX_EACH: usize = 16;
 /// Connections at the same time that have proved the key.
 pub(super) const PROVEN_MAX: usize = 256;

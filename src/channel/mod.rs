@@ -39,11 +39,11 @@ pub enum ChannelError {
     Io(io::Error),
     /// The other end broke the protocol.
     Broken(&'static str),
-    /// It has another key.
+    /// The other end has another key.
     Key,
-    /// It speaks another version.
+    /// The other end speaks another version.
     Version(u32),
-    /// It is there for something else.
+    /// The other end serves another purpose.
     Purpose,
     /// The greeting was meant for another board, and a stranger carried it here.
     Destination,

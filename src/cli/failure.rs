@@ -17,8 +17,7 @@ const MESSAGE_CHARS: usize = 2000;
 
 /// A failure, by the exit code it leads to.
 pub(super) enum Failure {
-    /// Something went wrong while running: exit code 1; or a signal asked to stop: 128 and its
-    /// number.
+    /// A failure while running: exit code 1; or a signal asked to stop: 128 and its number.
     Runtime(String),
     /// A signal cut the answer short, which needs no words: 128 and its number.
     Interrupted,

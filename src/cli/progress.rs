@@ -114,7 +114,7 @@ enum ProgressStep {
     Quiet,
     /// The work has turned out to be long.
     Begin,
-    /// It has been going on for another while.
+    /// The work has been going on for another while.
     Again,
 }
 

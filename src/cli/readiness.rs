@@ -28,7 +28,7 @@ fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// There is something new to do.
+/// Begins a new order: the board is neither ready, waiting nor failed.
 pub(in crate::cli) fn begin() {
     *lock() = State { is_ready: false, waits: None, failure: None };
 }
@@ -39,7 +39,7 @@ pub(in crate::cli) fn ready() {
     (state.is_ready, state.waits) = (true, None);
 }
 
-/// It got further with what makes it ready.
+/// Counts a step of the work that makes the board ready.
 pub(in crate::cli) fn advance() {
     PROGRESS.fetch_add(1, Relaxed);
 }
@@ -50,7 +50,7 @@ pub(in crate::cli) fn progress() -> u64 {
     PROGRESS.load(Relaxed).wrapping_add(memory::blocks_read())
 }
 
-/// It waits, and says for what.
+/// Notes that the board waits, and for what.
 pub(in crate::cli) fn wait(what: &str) {
     let mut state = lock();
     let since = state.waits.as_ref().map_or_else(Instant::now, |(since, _)| *since);
@@ -63,7 +63,7 @@ pub(in crate::cli) fn go_on() {
     lock().waits = None;
 }
 
-/// It cannot do what it was told.
+/// Notes that the board cannot do its order, and why.
 pub(in crate::cli) fn fail(why: &str) {
     *lock() = State { is_ready: false, waits: None, failure: Some(why.to_owned()) };
 }

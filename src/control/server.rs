@@ -47,7 +47,7 @@ pub(crate) fn start(listener: UnixListener, service: impl Service) -> io::Result
 
 struct Server<S> {
     service: S,
-    /// Those that have not said what they ask for, the oldest first, by numbers.
+    /// Clients that have sent no request yet, the oldest first, by numbers.
     silent: Mutex<(u64, Vec<(u64, UnixStream)>)>,
     n_requests: AtomicUsize,
 }
@@ -70,7 +70,7 @@ impl<S> Server<S> {
         id
     }
 
-    /// It has said something, or is over.
+    /// Forgets a client that has sent its request, or has gone.
     fn leave(&self, id: u64) {
         self.silent().1.retain(|(other, _)| *other != id);
     }

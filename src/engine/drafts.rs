@@ -83,10 +83,10 @@ pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result
 /// How a draft is made. Those of a kind are equally often right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DraftKind {
-    /// It followed the last few ids before.
+    /// Tokens that followed the last few ids before.
     #[default]
     Ngram,
-    /// It followed many of the last ids before.
+    /// Tokens that followed many of the last ids before.
     LongNgram,
     /// A smaller model says it, which takes time.
     Model,
@@ -143,7 +143,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// There is none, and a text has so many nodes.
+    /// No other work, for a text that has so many nodes.
     pub(super) fn none(n_nodes: usize) -> Beside {
         Beside { rows: 0, tokens: 0, seconds: 0.0, n_nodes: n_nodes as f32 }
     }
@@ -265,7 +265,7 @@ impl LaneDrafts {
         }
     }
 
-    /// There are none.
+    /// Drops the drafts.
     pub(super) fn clear(&mut self) {
         self.ids.clear();
         self.n_sent = 0;

@@ -67,7 +67,7 @@ impl StepError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepError {
-    /// It does not fit the model or the plan.
+    /// The job does not fit the model or the plan.
     Forward(ForwardError),
     /// The ring cannot go on.
     Ring(RingError),

@@ -94,14 +94,14 @@ pub enum JobEvent<'a> {
         /// A row of the vocabulary's size for each of them.
         logits: &'a [f32],
     },
-    /// It has ended; nothing more is told of it.
+    /// The job has ended; no more events follow.
     Done {
         /// Why, with counts and times.
         outcome: Outcome,
         /// Ids of the answer, with the stop id that ended it.
         ids: &'a [u32],
     },
-    /// It cannot go on; nothing more is told of it.
+    /// The job has failed; no more events follow.
     Failed(JobError),
 }
 
@@ -156,7 +156,7 @@ pub struct JobFigures {
 }
 
 impl JobFigures {
-    /// Those of an answer that has not begun.
+    /// Figures of an answer that has not begun.
     pub(super) const NONE: JobFigures = JobFigures {
         prompt_tokens: 0,
         ttft: Duration::ZERO,
@@ -214,7 +214,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobError {
-    /// There is no prompt to begin with.
+    /// The prompt is empty.
     EmptyPrompt,
     /// The prompt is longer than the context.
     TooLong {

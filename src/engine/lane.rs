@@ -11,7 +11,7 @@ use super::ready::Engine;
 use super::stream::Stream;
 use crate::model::{Batch, KV_PAGE, Span, Wants};
 
-/// One of a scheduler's streams.
+/// A stream of a scheduler, with its job.
 pub(super) struct Lane<'t> {
     pub(super) stream: Stream,
     /// The ids that the stream shall hold: those stored and those not yet submitted, up to `[ctx_len + 1]`.
@@ -337,7 +337,7 @@ impl<'t> Lane<'t> {
         Some(work)
     }
 
-    /// Nothing more comes of what is under way.
+    /// Forgets the batches under way, whose results are dropped.
     pub(super) fn forget(&mut self) {
         (self.n_under_way, self.n_wasted) = (0, 0);
         self.drafts.clear();

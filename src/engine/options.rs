@@ -37,7 +37,7 @@ pub enum KvMemory {
     Free,
     /// For so many tokens, a context at least.
     Tokens(usize),
-    /// So many bytes, a context's at least; those of all nodes together, if it is a ring's.
+    /// At most so many bytes, and at least a context; in a ring, those of all nodes together.
     Bytes(u64),
 }
 

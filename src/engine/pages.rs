@@ -71,7 +71,7 @@ const UNUSED: Node = Node {
     window_since: 0,
 };
 
-/// There is no page for what a stream would have to copy.
+/// No page is free for a copy that a stream needs.
 struct NoPage;
 
 /// The pages of a stream.

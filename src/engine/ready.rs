@@ -504,7 +504,7 @@ impl Engine {
         }
     }
 
-    /// Nothing more is submitted for now.
+    /// Tells the backend that no batch follows for now.
     pub(super) fn rest(&mut self) {
         self.backend.rest(&mut self.stage);
     }

@@ -165,7 +165,7 @@ impl Stream {
         self.held.shared_len()
     }
 
-    /// One of its pages.
+    /// Page `index` of the stream.
     pub(super) fn page(&self, index: usize) -> Option<PagePair> {
         self.places.lock().pages.pair(&self.held, index)
     }

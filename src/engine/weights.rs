@@ -41,7 +41,7 @@ pub enum Huge {
 /// Progress of [`Engine::prepare`](super::Engine::prepare).
 #[derive(Debug)]
 pub enum Preparing<'a> {
-    /// It packs.
+    /// Weights are being packed.
     Packing(PackProgress),
     /// The packed weights are in this file.
     Packed(PackReport, &'a Path),

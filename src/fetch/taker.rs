@@ -56,7 +56,7 @@ pub(crate) struct Fetched {
     pub(crate) has_all_rows: bool,
     /// Bytes of it.
     pub(crate) bytes: u64,
-    /// Those of them that were sent now.
+    /// Bytes that were sent now.
     pub(crate) sent: u64,
 }
 

@@ -46,11 +46,11 @@ pub(crate) struct Entry {
 /// Chances of a board that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It cannot be in the ring until it is another one.
+    /// The board cannot be in the ring until its settings or files change.
     Unfit,
-    /// It had a part since then, and did not serve.
+    /// The board had a part since then, and did not serve.
     SetAside(Instant),
-    /// It is taken in when it comes.
+    /// The board is taken in when it comes.
     Away,
 }
 
@@ -64,7 +64,7 @@ impl LeftOut {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those that are left out now.
+    /// Boards that are left out now.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.entries().clone()
     }

@@ -168,7 +168,7 @@ pub(crate) struct Desk {
     n_coming: Arc<AtomicUsize>,
     /// Whether a client asks for the state.
     is_asked: AtomicBool,
-    /// Those that ask for it.
+    /// Clients that ask for the state.
     asked: Mutex<Askers>,
     seen: Mutex<Seen>,
     missing: Mutex<Missing>,
@@ -186,9 +186,9 @@ pub(crate) struct Awaited {
 /// Nodes without which the ring or the team is not complete.
 #[derive(Default)]
 struct Missing {
-    /// Those that do not answer, and since when.
+    /// Nodes that do not answer, and since when.
     silent: Vec<(String, Instant)>,
-    /// Those that cannot take their part, and why.
+    /// Nodes that cannot take their part, and why.
     unfit: Vec<(String, String)>,
 }
 
@@ -204,7 +204,7 @@ impl Missing {
     }
 }
 
-/// Those that ask for the state, each by a number, and the last number.
+/// Clients that ask for the state, each by a number, and the last number.
 #[derive(Default)]
 struct Askers(u64, Vec<(u64, Sender<Seen>)>);
 
@@ -216,7 +216,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Coming(Arc<AtomicUsize>);
 
 impl Coming {
-    /// One more of those that `n` counts.
+    /// Counts one more in `n`.
     pub(super) fn new(n: &Arc<AtomicUsize>) -> Coming {
         n.fetch_add(1, Ordering::AcqRel);
         Coming(Arc::clone(n))
@@ -300,7 +300,7 @@ impl Desk {
         Refusal { code: 1, why }
     }
 
-    /// Something happened to the ring, which `words` say.
+    /// Notes an event of the ring, which `words` describe.
     pub(crate) fn hear(&self, notice: &Notice, lines: &[NodeLine], words: &str) {
         let mut seen = lock(&self.seen);
         seen.lines.clear();

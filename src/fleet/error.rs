@@ -60,10 +60,10 @@ impl std::error::Error for FleetError {}
 
 /// Why there is no plan for the boards that are there.
 pub(super) enum Obstacle {
-    /// They have too little memory together; more boards would help.
+    /// The boards have too little memory together; more boards would help.
     Memory(FleetError),
     /// The board at this index is in the way of the others.
     Board(usize, String),
-    /// Nothing helps.
+    /// The master has to end.
     End(FleetError),
 }

@@ -38,7 +38,7 @@ impl Events for Deaf {
     fn tell(&self, _: &Event<'_>) {}
 }
 
-/// Something that happened.
+/// An event of the boards.
 pub(crate) enum Event<'a> {
     /// This board is about to be measured, which takes some seconds.
     Measures,

@@ -67,7 +67,7 @@ impl Board {
         Board { name, at, lost_to: None, unfit: None, is_ready: None, progress: None }
     }
 
-    /// It cannot do what it was told, for this reason, which is returned if it is new.
+    /// Notes that the board cannot do its order, for this reason, which is returned if it is new.
     fn fail(&mut self, why: String) -> Option<&str> {
         self.is_ready = Some(false);
         let is_new = self.unfit.as_ref() != Some(&why);
@@ -75,8 +75,8 @@ impl Board {
         self.unfit.as_deref().filter(|_| is_new)
     }
 
-    /// It gets ready, and says how far it is; or `is_ready`. One that gets no further for `standstill` does not serve:
-    /// returns that if it is new.
+    /// Notes the progress of a board that gets ready; or `is_ready`. A board without progress for
+    /// `standstill` does not serve: returns that if it is new.
     fn advance(
         &mut self,
         (is_ready, progress): (bool, u64),
@@ -258,7 +258,8 @@ impl Shared {
         }
     }
 
-    /// It works for this one, and its links are open if it `is_ready`; else it says how far it is.
+    /// Notes that a board works for this master: its links are open if it `is_ready`, else it is as far as
+    /// `progress` says.
     fn find(&self, place: &Address, is_ready: bool, progress: u64) {
         let mut state = self.state();
         let board = state.boards.iter_mut().find(|board| board.at == *place);

@@ -40,11 +40,11 @@ pub(crate) struct Fleet {
     pub(super) shape: Shape,
     /// Nodes that answer and do not serve, and why, as of the last look.
     pub(super) idle: Vec<(String, String)>,
-    /// Those that cannot be in it.
+    /// Boards that cannot be in the ring.
     pub(crate) left_out: LeftOut,
     /// Port on which this board gives layers.
     pub(super) port: u16,
-    /// Those that work for this master, and for no other one.
+    /// Boards that work for this master alone.
     pub(crate) holds: Holds,
     /// Where the split is kept.
     pub(super) kept_at: PathBuf,
@@ -208,7 +208,7 @@ impl Fleet {
     }
 }
 
-/// Those that are there.
+/// Boards that are there.
 pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
     let there = boards.into_iter().zip(is_there).filter(|(_, is_there)| **is_there);
     there.map(|(board, _)| board).collect()

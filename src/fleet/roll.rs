@@ -44,11 +44,11 @@ type Talk = (Figures, Way, IpAddr);
 
 /// Result of calling a board until it answers.
 enum There<T> {
-    /// It was, and this was said.
+    /// The board answered with this.
     Talked(T),
-    /// It has been away for long enough: the master goes on without it.
+    /// The board has been away for long enough: the master goes on without it.
     Away,
-    /// It will not, or cannot, for this reason.
+    /// The board refuses, or cannot serve, for this reason.
     Unfit(String),
 }
 
@@ -85,7 +85,7 @@ impl<'a> Roll<'a> {
         Roll { wanted, caller, places: places.to_vec(), before, left_out, why: None }
     }
 
-    /// Those that were left out.
+    /// Boards that were left out.
     pub(super) fn left_out(&self) -> LeftOut {
         self.left_out.clone()
     }

@@ -63,7 +63,7 @@ struct TeamParts {
 struct Other {
     /// The boards that are there, which are told.
     there: Vec<String>,
-    /// Those that have rows, the lead first.
+    /// Boards that have rows, the lead first.
     nodes: Vec<String>,
     shares: Vec<u16>,
     /// The ring file.

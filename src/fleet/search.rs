@@ -13,7 +13,7 @@ use crate::ring::Address;
 /// How long a master waits for as many boards as it had before: all may have been switched on together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Those that answer on `port`: at least one, and if they come within a minute, as many as `wanted`.
+/// Boards that answer on `port`: at least one, and if they come within a minute, as many as `wanted`.
 pub(super) fn boards(
     port: u16,
     caller: &Caller,

@@ -9,7 +9,7 @@ use crate::ring::plan::Objective;
 /// Boards that wait to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Boards {
-    /// Those on this machine's networks that answer on this port.
+    /// Boards on this machine's networks that answer on this port.
     Auto(u16),
     /// These.
     Named(Vec<Address>),

@@ -33,7 +33,7 @@ pub(super) struct Watch {
     after: Duration,
     /// Boards, whether they are there, and since when.
     boards: Vec<(String, bool, Duration)>,
-    /// Those that a plan has considered.
+    /// Boards that a plan has considered.
     considered: Vec<String>,
     n_better: u32,
     /// Layers do not move for speed before.

@@ -16,7 +16,7 @@ impl Every {
         now >= self.next_us
     }
 
-    /// It is said now, and no sooner again than in `period_us`.
+    /// Notes that it is said now; the next time is after `period_us`.
     pub(crate) fn said(&mut self, now: u64, period_us: u64) {
         self.next_us = now + period_us;
     }

@@ -7,7 +7,7 @@ use crate::wire::hello::Name;
 /// The user hears of a group that is incomplete for this long, and again after this long.
 const WAITING_US: u64 = 3_000_000;
 
-/// There was no progress for longer than may be.
+/// The group made no progress for longer than allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overdue {
     /// Seconds allowed.
@@ -113,7 +113,7 @@ impl Membership {
 
     // Failures
 
-    /// Something failed, which is to blame until the group is whole unless something else is.
+    /// Notes a failure, which is to blame until the group is whole, unless an earlier one is.
     pub(crate) fn trouble(&mut self, what: impl FnOnce() -> String) {
         self.setbacks.failures += 1;
         self.blame.trouble(what);
@@ -156,7 +156,7 @@ impl Membership {
         self.patience.assigned(now);
     }
 
-    /// Nothing is waited for, or something else than before: the time begins anew.
+    /// Restarts the deadline: the group waits for nothing, or for something else than before.
     pub(crate) fn rest(&mut self, now: u64) {
         self.patience.rest(now);
     }

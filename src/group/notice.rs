@@ -14,11 +14,11 @@ pub enum Notice {
         /// Whether it was complete before.
         again: bool,
     },
-    /// Nothing is heard of this node.
+    /// The node is silent.
     Silent(String),
-    /// It is heard again, and nothing was lost.
+    /// The node is heard again, and nothing was lost.
     Back(String),
-    /// It began anew, and what was on its way is lost.
+    /// The link to the node began again, and frames in flight are lost.
     Reset(String),
     /// This node has lost what it had stored, and begins anew.
     Anew(String),
@@ -60,7 +60,7 @@ pub enum Notice {
         /// Where it is, as far as that is known.
         what: String,
     },
-    /// It is answered now.
+    /// The oldest batch is answered now.
     GoesOn,
 }
 
@@ -68,7 +68,7 @@ pub enum Notice {
 pub(crate) struct Notices(VecDeque<Notice>);
 
 impl Notices {
-    /// Nothing yet, and room for all that there may be.
+    /// No notices yet, with room for the most that there may be.
     pub(crate) fn new() -> Notices {
         Notices(VecDeque::with_capacity(NOTICES_MAX))
     }

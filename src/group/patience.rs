@@ -55,7 +55,7 @@ impl Patience {
         self.closed_us += us;
     }
 
-    /// Nothing is waited for, or something else than before: the time begins anew.
+    /// Restarts the deadline: the group waits for nothing, or for something else than before.
     pub(crate) fn rest(&mut self, now: u64) {
         self.since_us = now;
     }

@@ -46,7 +46,7 @@ struct NodePacking {
 
 /// The nodes of a group, the first one first.
 pub(crate) struct Roll {
-    /// Those that are known beforehand.
+    /// Nodes that are known beforehand.
     expected: Vec<Expected>,
     /// Most nodes that the group may have.
     n_nodes: usize,

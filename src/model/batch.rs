@@ -128,7 +128,7 @@ pub enum ForwardError {
         /// Length of the context.
         ctx_len: usize,
     },
-    /// There are more rows, wanted logits or streams than planned.
+    /// More rows, wanted logits or streams than planned.
     Plan,
     /// The user ended the work.
     Interrupted,

@@ -46,7 +46,7 @@ pub enum PackError {
     Cache(CacheError),
     /// The model's file cannot be read.
     Model(io::Error),
-    /// There is not enough memory.
+    /// Not enough memory.
     Memory(io::Error),
 }
 

@@ -83,7 +83,7 @@ pub enum PlanError {
         /// Tokens the model allows.
         max: usize,
     },
-    /// There are to be none of these: rows of a batch, wanted logits or streams.
+    /// A count is 0: rows of a batch, wanted logits or streams.
     Count(&'static str),
     /// The KV cache has less pages than a context.
     KvPages {

@@ -45,7 +45,7 @@ pub(super) struct TileKind {
 /// Where rows of inputs come from.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// They are in their room.
+    /// Rows in their room.
     Room,
     /// This writes each.
     Fill(Fill<'a>),

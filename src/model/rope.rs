@@ -22,7 +22,7 @@ impl Frequencies {
         Frequencies(all)
     }
 
-    /// Those of `rope`, which a layer uses, in texts that are long or are not.
+    /// Frequencies of `rope`, which a layer uses, in texts that are long or are not.
     pub(super) fn of(&self, rope: Rope, is_long: bool) -> &[f64] {
         let found = self.0.iter().find(|(known, _)| *known == rope);
         found.map_or(&[], |(_, of)| &of[usize::from(is_long)])

@@ -17,7 +17,7 @@ pub enum StartError {
     Share(io::Error),
     /// Several nodes have this share together, and no other.
     Fixed,
-    /// There is not enough memory.
+    /// Not enough memory.
     Memory(Exhausted),
     /// The model's file is packed for other kernels than those that should run it.
     Packed {

@@ -88,7 +88,7 @@ impl Format for Bcml1Rows<'_> {
 /// Rows of BCML2.
 struct Bcml2Rows<'a> {
     steps: Vec<f32>,
-    /// Those of each row.
+    /// Blocks of each row.
     blocks: Vec<&'a mut [bcml2::Block]>,
     /// Scales and zeros of a tile.
     snapped: Snapped,

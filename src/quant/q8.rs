@@ -53,7 +53,7 @@ pub enum QuantError {
         /// Values in a row.
         k: usize,
     },
-    /// There is not one scale for each group.
+    /// The number of scales is not that of the groups.
     Scales {
         /// Scales found.
         found: usize,

@@ -74,8 +74,8 @@ pub(super) struct Course {
     sent: VecDeque<Sent>,
     free: Vec<KeptBatch>,
     current: KeptBatch,
-    /// Those whose results are back and have not been taken, the oldest first. There are several only if results
-    /// came while no batch was begun.
+    /// Batches whose results are back and have not been taken, the oldest first. There are several only if
+    /// results came while no batch was begun.
     done: VecDeque<KeptBatch>,
     /// Most batches under way, however many nodes there are.
     window: usize,

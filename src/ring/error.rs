@@ -10,7 +10,7 @@ use super::{NodeLine, Status};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
-    /// It made no progress for longer than allowed.
+    /// The ring made no progress for longer than allowed.
     Timeout {
         /// Seconds allowed.
         seconds: u64,
@@ -57,8 +57,7 @@ impl fmt::Display for RingError {
 
 impl std::error::Error for RingError {}
 
-/// Says that more or less nodes answer than layers are assigned to, if that is so: some do what they were told for
-/// another ring.
+/// A hint if more or less nodes answer than layers are assigned to: some have orders of another ring.
 pub(super) fn strangers(lines: &[NodeLine], assigned: &[Range<u32>]) -> Option<String> {
     let names = || {
         let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();

@@ -277,7 +277,7 @@ impl Master {
         self.course.slot() * usize::from(self.options.sizes.max_logits)
     }
 
-    /// So many rows are put at most.
+    /// Largest number of result rows.
     pub(crate) fn n_result_rows(&self) -> usize {
         course::slots(self.course.window()) * usize::from(self.options.sizes.max_logits)
     }
@@ -360,7 +360,7 @@ impl Master {
             + self.traffic.outgoing.heap_bytes()
     }
 
-    /// There is nothing to do but to take results that are there; says so for as long as patience lasts.
+    /// The step while only results can be taken; a notice if the wait lasts, and a failure at its deadline.
     fn wait(&mut self, now: u64, link: &mut impl Link) -> MasterStep {
         let ups = self
             .group

@@ -82,11 +82,11 @@ pub(crate) enum Side {
 /// A change of the link to a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It is there, for the first time or after [`Event::Silent`].
+    /// The peer is there, for the first time or after [`Event::Silent`].
     Up(Side),
     /// The peer has been silent for a while. Frames in flight may still arrive.
     Silent(Side),
-    /// It began anew: what was on its way is lost.
+    /// The peer began again: frames in flight are lost.
     Reset(Side),
     /// A peer with other settings answers, or no peer does.
     Refused {

@@ -31,12 +31,12 @@ pub struct NodeEnergy {
     us: u64,
     /// Its last reading, and when that came.
     last: Option<(u32, u64)>,
-    /// It told what cannot be, or nothing any more.
+    /// Its readings were impossible, or have ended.
     is_broken: bool,
 }
 
 impl Times {
-    /// Nothing yet, on a ring of up to `n_nodes`.
+    /// Starts with no times, on a ring of up to `n_nodes`.
     pub(super) fn start(&mut self, n_nodes: usize) {
         (self.batches, self.tokens, self.lap_us) = (0, 0, 0);
         self.compute_us.clear();

@@ -90,9 +90,9 @@ pub(crate) enum TopologyError {
         /// Description of the error.
         what: String,
     },
-    /// There is no node in it.
+    /// The file has no nodes.
     Empty,
-    /// There are more nodes than [`NODES_MAX`].
+    /// The file has more nodes than [`NODES_MAX`].
     TooMany,
     /// No node has this name.
     Unknown {
@@ -188,7 +188,7 @@ impl Topology {
         Ok(())
     }
 
-    /// One more board for the team of the last place.
+    /// Adds a board to the team of the last place.
     fn add_team_node(&mut self, line: &str) -> Result<(), String> {
         if line.split_whitespace().nth(1).is_some_and(|word| word.contains("..")) {
             return Err("no node is called team: that begins a line of a team's board".to_owned());

@@ -178,7 +178,7 @@ impl Worker {
         self.says.reported.is_due(now)
     }
 
-    /// It does, as soon as that can be sent.
+    /// Reports on this node's boards, as soon as a frame can be sent.
     pub(crate) fn report(&mut self, now: u64, report: BoardsReport) {
         self.says.report = Some(report);
         self.says.reported.said(now, REPORTED_EVERY_US);

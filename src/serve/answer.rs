@@ -49,7 +49,7 @@ pub(super) trait Protocol {
 pub(super) enum Sent {
     /// This is to be sent.
     Reply(Reply),
-    /// It was streamed; the connection goes on if the client does.
+    /// The answer was streamed; the connection goes on if the client does.
     Streamed,
     /// The stream ended with an error of this status.
     Failed(u16),

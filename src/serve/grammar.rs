@@ -157,7 +157,7 @@ pub(super) struct Sign {
 /// How far a text is; as [`ThoughtFilter`](crate::tokenizer::ThoughtFilter) sees it, thoughts come before all else.
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Nothing has come but this, which may be how thoughts begin.
+    /// Only this has come, which may be how thoughts begin.
     Start(Vec<u8>),
     Thoughts,
     Answer,

@@ -23,7 +23,7 @@ pub(super) struct Lobby {
 #[derive(Default)]
 struct List {
     next_id: u64,
-    /// Those that wait are in the order in which they began to.
+    /// Connections; those that wait are in the order in which they began to.
     guests: Vec<Guest>,
 }
 
@@ -37,20 +37,20 @@ struct Guest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It waits, and has sent no request yet that was admitted.
+    /// The client waits, and has sent no request yet that was admitted.
     Stranger,
-    /// It waits for its next request.
+    /// The client waits for its next request.
     Known,
     /// Its request is being answered.
     Working,
-    /// It is told that there is no place.
+    /// The client is told that there is no place.
     Refused,
 }
 
 /// The fate of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It has this number.
+    /// The client has this number.
     Place(u64),
     /// No place is left: it is to be told so, under this number.
     NoPlace(u64),

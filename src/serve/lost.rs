@@ -14,7 +14,7 @@ impl GivenUp {
         self.lock().clone()
     }
 
-    /// They are given up for this reason, or back.
+    /// Sets the reason why boards were given up, or clears it once they are back.
     pub(super) fn set(&self, why: Option<String>) {
         *self.lock() = why;
     }

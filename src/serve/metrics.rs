@@ -282,7 +282,7 @@ impl Metrics {
         }
     }
 
-    /// Those of passes and of what was guessed to come of them.
+    /// Metrics of passes and drafts.
     fn drafts(&self) -> [(&'static str, &'static str, &'static str, f64); 4] {
         [
             (
@@ -312,7 +312,7 @@ impl Metrics {
         ]
     }
 
-    /// Those of energy, while the sensor answers.
+    /// Metrics of energy, while the sensor answers.
     fn energy(
         &self,
         meter: Option<&Meter>,
@@ -346,7 +346,7 @@ impl Metrics {
         metrics.filter_map(|(name, kind, help, value)| Some((name, kind, help, value?)))
     }
 
-    /// Those of keys and values.
+    /// Metrics of keys and values.
     fn pages(&self) -> [(&'static str, &'static str, &'static str, f64); 5] {
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         [

@@ -9,7 +9,7 @@ use crate::tokenizer::Tokenizer;
 
 const PROBLEM: &str = "this build of LEAP lacks the feature `forms`";
 
-/// There are none.
+/// Grammars of a build without them.
 pub(super) enum Grammars {}
 
 /// Stand-in where programs are built without grammars.

@@ -58,9 +58,9 @@ pub struct DatagramSocket {
 /// Result of sending datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// They are on their way; those that cannot be delivered are lost.
+    /// The datagrams are on their way; those that cannot be delivered are lost.
     Gone,
-    /// There is no room for them now.
+    /// The socket has no room for them now.
     NoRoom,
     /// The path does not take datagrams of their length.
     TooLong,

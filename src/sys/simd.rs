@@ -5,8 +5,8 @@
 //! with 256-bit and with 512-bit vectors. Nothing else changes, and results are the same bits, as
 //! no two operations are fused.
 
-/// Something to do. `run` and all that it calls in its loops must be `#[inline(always)]`: what is
-/// not inlined stays as it is.
+/// Work to run in some instruction set. `run` and all that it calls in its loops must be `#[inline(always)]`:
+/// functions that are not inlined are compiled as elsewhere.
 pub trait Work {
     /// Its result.
     type Output;

@@ -19,7 +19,7 @@ pub enum TeamError {
         /// Why, in its words.
         why: String,
     },
-    /// Not all members were ready in time.
+    /// Members were not ready in time.
     Timeout {
         /// Index of the first that was not.
         node: usize,
@@ -29,7 +29,7 @@ pub enum TeamError {
     /// The lead has begun another epoch, has closed this one or was lost: back to
     /// [`Member::next`](super::Member::next).
     Superseded,
-    /// There is no open epoch.
+    /// No epoch is open.
     NotOpen,
     /// This node cannot open its links: why.
     Links(String),

@@ -36,7 +36,7 @@ pub(super) enum Ended {
     Superseded,
     /// The caller was interrupted.
     Interrupted,
-    /// It never began: there is no epoch.
+    /// The gather never began: no epoch is open.
     NotOpen,
 }
 

@@ -28,7 +28,7 @@ pub enum Order {
     Open(Opening),
     /// Do this with [`Member::spans`] and [`Member::tokens`], and gather as all do.
     Pass(Work),
-    /// Nothing more, until it opens again.
+    /// Stop, until the next opening.
     Close,
 }
 

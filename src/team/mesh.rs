@@ -86,7 +86,7 @@ struct Ends {
 
 /// Why a peer has no links with this node.
 pub(super) enum Unfit {
-    /// It speaks another protocol: where it is, and which.
+    /// The peer speaks another protocol: its address, and the protocol.
     Protocol(SocketAddr, u16),
     /// In words.
     Other(String),

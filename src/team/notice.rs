@@ -22,14 +22,14 @@ pub enum TeamNotice {
         /// Name of the node.
         name: Name,
     },
-    /// It is ready.
+    /// The member is ready.
     Ready {
         /// Its index.
         node: usize,
         /// The node's description of itself.
         line: TeamLine,
     },
-    /// It cannot be ready.
+    /// The member cannot be ready.
     Refused {
         /// Its index.
         node: usize,
@@ -38,19 +38,19 @@ pub enum TeamNotice {
         /// Why, in its words.
         why: String,
     },
-    /// It has no link to another member.
+    /// The member has no link to another member.
     Missing {
         /// Its index.
         node: usize,
         /// Index of the other one.
         other: usize,
     },
-    /// It was ready and is so no more.
+    /// The member was ready and is so no more.
     Gone {
         /// Its index.
         node: usize,
     },
-    /// It is of another release.
+    /// The member is of another release.
     Release {
         /// Its index.
         node: usize,
@@ -63,7 +63,7 @@ pub enum TeamNotice {
     Link {
         /// Its index.
         node: usize,
-        /// One line.
+        /// The notice in one line.
         what: String,
     },
 }

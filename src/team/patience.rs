@@ -15,7 +15,7 @@ pub(super) struct Patience {
     longest_us: Micros,
     /// The longest time in which nothing came, of late.
     usual_us: Micros,
-    /// Something came then, or the wait began.
+    /// Time of the last arrival, or of the wait's begin.
     since: Micros,
     n_asked: u32,
 }
@@ -48,7 +48,7 @@ impl Patience {
         self.idle_us(now) < self.spin_us
     }
 
-    /// Something has come.
+    /// Notes an arrival.
     pub(super) fn on_come(&mut self, now: Micros) {
         self.longest_us = self.longest_us.max(self.idle_us(now));
         // A retransmitted part takes longer than usual, and must not count in full; a slower node is known

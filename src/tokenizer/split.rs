@@ -22,8 +22,9 @@
 //!  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //! ```
 //!
-//! That of GGUF files that name none is four patterns, each of which cuts the pieces that the one before left, and what is
-//! between its matches is a piece, too. Contractions never match, as their mark is punctuation:
+//! The splitter of GGUF files that name none has four patterns, each of which cuts the pieces that the one
+//! before left; the text between its matches is a piece, too. Contractions never match, as their mark is
+//! punctuation:
 //!
 //! ```text
 //! [\p{P}$+<=>^~|]+

@@ -3,9 +3,9 @@
 /// How many replacement characters bytes that are no UTF-8 become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replace {
-    /// One for the longest start of a character, as `String::from_utf8_lossy` has it.
+    /// One replacement character for the longest start of a character, as in `String::from_utf8_lossy`.
     Sequence,
-    /// One for every byte, as SentencePiece has it.
+    /// One replacement character for every byte, as in SentencePiece.
     Byte,
 }
 

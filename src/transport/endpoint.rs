@@ -28,7 +28,8 @@ pub trait Endpoint: Send {
     /// been serviced and nothing waits; afterwards it is to be serviced again.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>);
 
-    /// Says what the next node is called that [`set_next`](Endpoint::set_next) names from now on, if that is known.
+    /// Sets the name of the next node that [`set_next`](Endpoint::set_next) names from now on, if it is
+    /// known.
     fn expect_next(&mut self, name: Option<Name>);
 
     /// Opens the link to the next node, in place of one that is there.

@@ -58,7 +58,7 @@ impl Resolver {
         self.address
     }
 
-    /// There is another next node, which has no name.
+    /// Forgets the name: another next node, without one, is set.
     pub(super) fn forget(&mut self) {
         (self.place, self.asked) = (None, None);
     }

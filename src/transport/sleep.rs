@@ -18,12 +18,12 @@ impl<'a> Sleep<'a> {
         Sleep { files: heapless::Vec::new(), longest }
     }
 
-    /// It ends after `wait` if not before.
+    /// Ends the sleep after `wait` if not before.
     pub fn shorten(&mut self, wait: Duration) {
         self.longest = self.longest.min(wait);
     }
 
-    /// It ends when `file` can be read, or written if `is_writer`.
+    /// Ends the sleep when `file` can be read, or written if `is_writer`.
     pub(super) fn on(&mut self, file: BorrowedFd<'a>, is_writer: bool) {
         // All fit: an endpoint has two at most. One that did not would be looked at later.
         let _ = self.files.push((file, is_writer));

@@ -33,8 +33,8 @@ const STRANGERS_MAX: usize = 24;
 const STRANGER_US: Micros = 3_000_000;
 /// First and longest pause between two attempts to connect.
 const CONNECT_US: (Micros, Micros) = (50_000, 1_000_000);
-/// So long an unproven connection that says nothing keeps its file, if files are few and another waits
-/// for it.
+/// Time for which a silent, unproven connection keeps its file, if files are few and another connection waits
+/// for one.
 const FILE_US: Micros = 50_000;
 /// How long to wait for a file when there is none.
 const NO_FILE_US: Micros = 100_000;

@@ -57,7 +57,7 @@ pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
 pub enum Call<'a> {
     /// Asks for the board's figures.
     Ask,
-    /// So many bytes, which take their time.
+    /// Sends so many bytes, to measure their time.
     Probe(&'a [u8]),
     /// This is the ring.
     Ring {
@@ -66,7 +66,7 @@ pub enum Call<'a> {
         /// The ring file.
         file: &'a str,
     },
-    /// There is no place for you.
+    /// Tells the board that it has no place in the ring.
     Rest,
     /// Get your layers of this ring file, too.
     Prepare {
@@ -253,20 +253,20 @@ pub struct HeldState {
 pub enum Reply {
     /// Its speeds and memory.
     Figures(Figures),
-    /// It has heard.
+    /// The board has taken the message.
     Done,
-    /// So many percent of its layers are there.
+    /// So many percent of the board's layers are there.
     Prepared(u32),
     /// Why it will not.
     Refused(heapless::String<REASON_MAX>),
     /// Name of the master that it works for.
     Busy(heapless::String<REASON_MAX>),
-    /// It works for this master.
+    /// The board works for this master.
     Held(HeldState),
 }
 
 impl Reply {
-    /// Says why not.
+    /// The reply that refuses, with the reason.
     pub fn refused(why: &str) -> Reply {
         Reply::Refused(printable(why))
     }

@@ -88,7 +88,7 @@ pub enum Ask<'a> {
     Token(u32),
     /// How does this text go on?
     Text(Text<'a>),
-    /// Are you there?
+    /// Asks whether the other end is there.
     Ping,
 }
 
@@ -103,7 +103,7 @@ pub struct Text<'a> {
     pub from: u32,
     /// Ids that are wanted, up to [`WANTED_MAX`]; none if more of the text follows.
     pub wanted: u32,
-    /// Those that follow the ones that stay.
+    /// Ids behind those that stay.
     pub ids: Ids<'a>,
 }
 
@@ -173,7 +173,7 @@ pub enum Answer<'a> {
     Token(&'a [u8]),
     /// How a text goes on.
     Draft(Draft<'a>),
-    /// It is there.
+    /// Answers [`Ask::Ping`].
     Pong,
 }
 

@@ -63,7 +63,7 @@ pub struct FramePage {
 }
 
 impl FramePage {
-    /// It in as many words as [`FramePage::from_words`] reads.
+    /// The page in as many words as [`FramePage::from_words`] reads.
     pub fn to_words(&self) -> [u32; PAGE_WORDS] {
         let mut bytes = [0; PAGE_LEN];
         emit_page(self, &mut bytes);

@@ -13,15 +13,15 @@ const ISA_MAX: usize = 16;
 /// How a node answers an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It is ready.
+    /// The node is ready.
     Ready,
-    /// It keeps contexts of up to this many tokens.
+    /// The node keeps contexts of up to this many tokens.
     Context(u32),
-    /// It keeps up to this many streams.
+    /// The node keeps up to this many streams.
     Streams(u32),
-    /// It takes batches of up to this many rows.
+    /// The node takes batches of up to this many rows.
     Batch(u32),
-    /// It has not enough memory.
+    /// The node has not enough memory.
     Memory,
     /// Neither the master nor its own user says which layers it has.
     Unassigned,
@@ -29,7 +29,7 @@ pub enum Status {
     Lacks,
     /// Its weights do not match their checksums.
     Damaged,
-    /// It is a team, and these are not its layers.
+    /// The node is a team, and these are not its layers.
     Fixed,
     /// A board of its team cannot take its part.
     Team,
@@ -38,9 +38,9 @@ pub enum Status {
 /// A node's KV of the streams of an earlier epoch that an OPEN goes on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
-    /// It does not say.
+    /// The node does not say.
     Untold,
-    /// Nothing.
+    /// The node has no positions.
     Empty,
     /// All that its layers had stored.
     Kept,

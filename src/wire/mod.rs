@@ -112,7 +112,7 @@ pub enum WireError {
         /// Bytes that were announced.
         len: usize,
     },
-    /// Not ours, or of a version whose layout is unknown.
+    /// Not a frame of LEAP's, or of a version whose layout is unknown.
     Magic,
     /// A field holds a value without a meaning.
     Field(&'static str),

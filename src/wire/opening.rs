@@ -97,9 +97,9 @@ pub fn destination(bytes: &[u8; DESTINATION_LEN]) -> SocketAddr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum No {
-    /// It was made with another key.
+    /// The greeting was made with another key.
     Key = 1,
-    /// It was meant for another address.
+    /// The greeting was meant for another address.
     Destination = 2,
 }
 

@@ -5,7 +5,7 @@ use super::WireError;
 /// A node's report to the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing has been heard for a while of the node before it.
+    /// The node before has been silent for a while.
     Silent,
     /// A link is heard again, and nothing was lost.
     Back,

@@ -35,7 +35,7 @@ impl Width {
 /// Why two nodes cannot be neighbours. `prev` opened the link, `next` listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// They speak different versions of the protocol.
+    /// The nodes speak different versions of the protocol.
     Version {
         /// The connector's.
         prev: u16,
@@ -48,14 +48,14 @@ pub enum Refusal {
     KeyUnwanted,
     /// The keys differ.
     KeyDiffers,
-    /// They hold parts of different models.
+    /// The nodes hold parts of different models.
     Model {
         /// The connector's fingerprint.
         prev: u64,
         /// The listener's.
         next: u64,
     },
-    /// They compute by different rules.
+    /// The nodes compute by different rules.
     Numerics {
         /// The connector's number.
         prev: u8,
@@ -71,7 +71,7 @@ pub enum Refusal {
         /// The listener's.
         next: u32,
     },
-    /// They send activations in different types.
+    /// The nodes send activations in different types.
     Dtype {
         /// The connector's.
         prev: Dtype,

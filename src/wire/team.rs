@@ -162,7 +162,7 @@ pub struct PartPiece<'a> {
     pub part_bytes: u32,
     /// How long the node has computed since its last part, in microseconds.
     pub compute_us: u32,
-    /// Those in this frame.
+    /// Bytes in this frame.
     pub bytes: &'a [u8],
 }
 

@@ -188,7 +188,7 @@ fn send(node: &mut dyn Endpoint, bytes: usize, write: impl Fn(&mut [u8])) -> Res
     })
 }
 
-/// One frame there and back.
+/// Sends one frame there and back.
 fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
     send(node, PING_BYTES, |frame| write(frame, ECHO_FRAME))?;
     receive(node, PING_BYTES)

@@ -10,7 +10,7 @@ use crate::cli::{Failure, json};
 use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
 use crate::sampler::argmax;
 
-/// One prompt and what the reference makes of it.
+/// A prompt, and the reference's results.
 struct Case {
     prompt_ids: Vec<u32>,
     last_logits: Option<Vec<f32>>,

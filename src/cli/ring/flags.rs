@@ -84,7 +84,7 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
 pub(in crate::cli) enum RebalanceAfter {
     /// For ever: layers move only on request.
     Off,
-    /// So long.
+    /// After this time.
     Time(Duration),
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Typed {
     /// The user dropped the line, which needs an editor.
     #[cfg(feature = "tools")]
     Interrupted,
-    /// There are no more lines.
+    /// End of the input.
     End,
 }
 

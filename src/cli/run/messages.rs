@@ -15,7 +15,7 @@ const GREETING: &str = "Ctrl-D or /exit leaves, Ctrl-C ends an answer, /help say
 pub(super) enum Wish {
     /// An answer to this.
     Message(String),
-    /// Something of LEAP itself.
+    /// A command to LEAP itself.
     Command(ChatCommand),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Messages {
 }
 
 enum MessageSource {
-    /// There are no more.
+    /// End of the messages.
     None,
     /// stdin, a message a line.
     Lines,

@@ -9,11 +9,11 @@ use crate::tokenizer::{Part, ThoughtFilter, Thoughts};
 /// Display of a model's thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Think {
-    /// They are shown, dimmed on a terminal.
+    /// Thoughts are shown, dimmed on a terminal.
     On,
     /// The model is to have none.
     Off,
-    /// It has them, unseen.
+    /// The model thinks, and its thoughts are not shown.
     Hide,
 }
 

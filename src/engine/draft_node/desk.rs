@@ -87,7 +87,7 @@ impl Desk {
         self.bell[1].as_fd()
     }
 
-    /// It has been heard.
+    /// Takes the bytes out of the pair of sockets, so that it can ring again.
     pub(super) fn silence(&self) {
         while (&self.bell[1]).read(&mut [0; 64]).is_ok_and(|n| n == 64) {}
     }

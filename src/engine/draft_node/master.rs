@@ -52,9 +52,9 @@ pub enum DraftNodeError {
     Place(TransportError),
     /// The connection ended, or never was.
     Channel(ChannelError),
-    /// It will not, in its own words.
+    /// The board refuses, in its own words.
     Refused(String),
-    /// It has a model with another number of tokens.
+    /// The board's model has another number of tokens.
     Vocabulary {
         /// How many it knows.
         node: u32,

@@ -8,7 +8,7 @@ use crate::model::{KV_PAGE, PagePair};
 pub(in crate::engine) enum WindowNeeded {
     /// The page of that number in the path has it.
     There(usize),
-    /// It is to be filled.
+    /// This page is to be filled.
     Empty(usize, u32),
 }
 

@@ -102,7 +102,7 @@ impl Shelf {
         self.put(name, Entry { bytes, used: self.now, is_pending: true });
     }
 
-    /// It has been.
+    /// Notes that the promised page has been written.
     pub(super) fn keep_promise(&mut self, name: &PageName) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.is_pending = false;

@@ -15,7 +15,7 @@ pub enum NodeError {
     Thread(io::Error),
     /// A row of the model is larger than a frame.
     Width,
-    /// There are more streams or rows than frames can number.
+    /// More streams or rows than frames can number.
     Counts,
     /// The weights are damaged: the other nodes' work would be for nothing.
     Weights(CheckError),

@@ -124,11 +124,11 @@ enum Goal {
     HandedOver(Instant),
     /// No batch is in flight.
     Still,
-    /// There is room for another batch, and nothing that could be computed meanwhile.
+    /// A batch has room, and no other can be computed meanwhile.
     Room,
-    /// There is room for what is to be read.
+    /// A FETCH has room.
     Fetch,
-    /// It is known what has been read.
+    /// The FETCH is answered.
     Fetched,
     /// The oldest batch that wants logits is back.
     Done,

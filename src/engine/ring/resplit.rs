@@ -18,7 +18,7 @@ pub type Prepare<'a, S> =
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ResplitError {
-    /// There is no ring, or the layers are no split of it.
+    /// The ring is missing, or the layers are no split of it.
     Split(String),
     /// This node has no memory for its part, or its file does not hold it.
     Start(StartError),

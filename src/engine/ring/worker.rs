@@ -146,7 +146,7 @@ pub fn run_worker<S: Stage>(
 enum Readied {
     /// This.
     Status(Status),
-    /// It is ready, with other layers than before.
+    /// The worker is ready, with other layers than before.
     Took(PackReport),
     /// The user ended it, or another file is damaged.
     Over,

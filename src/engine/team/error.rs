@@ -13,9 +13,9 @@ pub enum TeamStartError {
     Shares(SharesError),
     /// This node has no memory for its part.
     Start(StartError),
-    /// It has only some rows of the model, and others than are its own.
+    /// The model file has only some rows, and others than are this board's.
     Rows,
-    /// It cannot work.
+    /// The node cannot work.
     Node(NodeError),
 }
 

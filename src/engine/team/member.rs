@@ -25,9 +25,9 @@ pub struct MemberOptions<'a> {
 /// An event at a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemberNotice {
-    /// It is ready for the lead of this name, and computes this part of the model, in percent.
+    /// The member is ready for the lead of this name, and computes this part of the model, in percent.
     Ready(String, f64),
-    /// It has told the lead why it is not.
+    /// The member has told the lead why it is not ready.
     Refuses(String),
     /// Another node is lost, or the lead has begun anew.
     Over(String),

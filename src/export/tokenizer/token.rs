@@ -30,7 +30,7 @@ pub(super) struct AddedToken {
     pub(super) strips_right: bool,
     /// White space to its left belongs to it.
     pub(super) strips_left: bool,
-    /// It is found only where no word goes on at either side.
+    /// The token is found only where no word goes on at either side.
     pub(super) is_whole_word: bool,
 }
 

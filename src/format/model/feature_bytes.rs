@@ -47,7 +47,7 @@ impl Features {
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
 
-    /// Those of texts that are not long, then the others.
+    /// Divisors for texts that are not long, then those for long ones.
     fn all_divisors(&self) -> impl Iterator<Item = f32> + '_ {
         let long = self.long_rope.iter().flat_map(|long| &long.divisors);
         self.rope_divisors.iter().chain(long).copied()

@@ -77,7 +77,7 @@ pub struct DenseLayers {
 pub struct LongRope {
     /// Tokens of the longest text that is not.
     pub original_ctx: usize,
-    /// One for each pair.
+    /// A divisor for each pair.
     pub divisors: Vec<f32>,
 }
 
@@ -120,7 +120,7 @@ pub struct Features {
     pub long_rope: Option<LongRope>,
     /// If the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
-    /// Those of a model of mixtures that are none.
+    /// Layers of a model of mixtures that are none.
     pub dense: Option<DenseLayers>,
 }
 

@@ -180,9 +180,9 @@ pub struct TokenizerFile {
     /// Control and user-defined tokens, in ascending order, that take in the white space to their
     /// right wherever a text names them.
     pub strips_right: Vec<u32>,
-    /// Those that take in the white space to their left, in ascending order.
+    /// Tokens that take in the white space to their left, in ascending order.
     pub strips_left: Vec<u32>,
-    /// Those that are found only where no word goes on at either side, in ascending order.
+    /// Tokens that are found only where no word goes on at either side, in ascending order.
     pub whole_words: Vec<u32>,
     /// How conversations are written.
     pub chat: ChatTemplate,

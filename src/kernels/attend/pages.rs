@@ -57,7 +57,7 @@ impl KvPages<'_> {
 /// The keys and values of one head that queries of consecutive positions look at.
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a> {
-    /// Those of all positions that any of the queries looks at.
+    /// Pages of all positions that any of the queries looks at.
     pub kv: KvPages<'a>,
     /// The position of the first query.
     pub pos: usize,

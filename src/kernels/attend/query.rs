@@ -58,7 +58,7 @@ pub(super) fn for_queries(
 pub(super) struct Block {
     /// The position that the block's first score is of.
     pub(super) start: usize,
-    /// Those that any query of the pass looks at.
+    /// Positions that any query of the pass looks at.
     pub(super) positions: Range<usize>,
 }
 

@@ -235,9 +235,9 @@ pub(super) struct Panels<'a> {
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
-    /// Those that come before its first group: the steps of BCML2 and BCML6.
+    /// Bytes in front of its first group: the steps of BCML2 and BCML6.
     head_bytes: usize,
-    /// Those of its groups.
+    /// Bytes of its groups.
     groups_bytes: usize,
 }
 

@@ -24,7 +24,7 @@ impl Master {
         }
     }
 
-    /// They do not get them after all.
+    /// Withdraws a change of layers.
     pub(crate) fn go_on(&mut self) {
         self.moves.held_us = None;
     }

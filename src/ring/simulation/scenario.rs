@@ -11,7 +11,7 @@ const PATIENCE_US: Micros = 600_000_000;
 /// How long after it is back a worker is told of a ring that became another one without it.
 const TOLD_AFTER_US: Micros = 500_000;
 
-/// Something that happens to a ring.
+/// A fault or change of a ring.
 #[derive(Clone, Debug)]
 enum Blow {
     /// A worker is killed, and comes back.

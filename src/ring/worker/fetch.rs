@@ -13,7 +13,7 @@ impl Worker {
         (&self.fetch.0, self.fetch.1)
     }
 
-    /// So many of them, the first, have been read.
+    /// Reports that the first `n_found` pages have been read.
     pub(crate) fn fetched(&mut self, n_found: usize) {
         self.fetch.1 = self.fetch.1.min(n_found);
         self.traffic.work = WorkerTask::SendingFetch;

@@ -10,7 +10,7 @@ pub(in crate::serve) enum CallPiece {
     Begin(String),
     /// More of its arguments, as the model writes them.
     Arguments(String),
-    /// It is complete.
+    /// The text is complete.
     End,
 }
 
@@ -197,9 +197,9 @@ impl CallFilter {
 /// Why something is not found at the start of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lack {
-    /// It may be, once there is more.
+    /// More text may complete it.
     More,
-    /// Something else is there.
+    /// Other text is there.
     Other,
 }
 

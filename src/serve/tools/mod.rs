@@ -35,7 +35,7 @@ pub(super) struct Tools {
 enum ToolChoice {
     /// The model decides.
     Auto,
-    /// One at least.
+    /// At least one call.
     Required,
 }
 

@@ -79,7 +79,7 @@ const MISTRAL: Marks = Marks {
 };
 
 impl Words {
-    /// Those of `template`, if it has any.
+    /// The words of `template`, if it has any.
     pub(in crate::serve) fn of(template: ChatTemplate) -> Option<Words> {
         match template {
             ChatTemplate::ChatMl | ChatTemplate::Qwen3 => Some(Words::Hermes),

@@ -18,7 +18,7 @@ const TEXT_BYTES: usize = 1024;
 /// Words before the text: length and state of the message; tag, room, length and state of the text.
 const HEAD_WORDS: usize = 6;
 
-/// Those of the chip's rails whose current it measures.
+/// Rails of the chip whose current it measures.
 const RAILS: [&str; 12] = [
     "3V7_WL_SW",
     "3V3_SYS",

@@ -19,7 +19,7 @@ const LOOKED_AT: Duration = Duration::from_millis(900);
 #[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Something is wanted, or a wanted sample is there.
+    /// Signalled when a sample is wanted, or has come.
     changed: Condvar,
 }
 

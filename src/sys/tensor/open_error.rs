@@ -10,9 +10,9 @@ pub(super) const PATH: &str = "/dev/leap_tensor";
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no device: the module is not loaded.
+    /// The device is missing: the module is not loaded.
     NoDevice,
-    /// Not for this user.
+    /// This user may not open the device.
     Permission,
     /// Neighbours may not be named without CAP_NET_ADMIN.
     Capability,

@@ -15,11 +15,11 @@ const NAP: Duration = Duration::from_millis(5);
 /// Where a member is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It was not asked.
+    /// The member was not asked.
     Absent,
-    /// It was asked over these sessions.
+    /// The member was asked over these sessions.
     Asked(Sessions),
-    /// It is ready, over these sessions.
+    /// The member is ready, over these sessions.
     Ready(Sessions),
 }
 

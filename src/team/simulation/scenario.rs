@@ -16,7 +16,7 @@ const PATIENCE_US: Micros = 60_000_000;
 /// How often it is seen whether the answer is there.
 const LOOK_US: Micros = 50_000;
 
-/// Something that happens to a team.
+/// A fault or change of a team.
 #[derive(Clone, Debug)]
 enum Blow {
     /// A node is killed, and comes back.
@@ -154,7 +154,7 @@ impl Scenario {
 struct Team<'a> {
     actor: Actor,
     shape: &'a Shape,
-    /// Those of each node that is there.
+    /// Threads of each node that is there.
     threads: Vec<Option<[usize; 2]>>,
     answer: Arc<Mutex<Option<Answer>>>,
     /// Nodes that began to live so far.

@@ -34,7 +34,7 @@ struct State {
 struct ActorState {
     turn: Arc<Condvar>,
     wake: Micros,
-    /// It wakes when something comes to one of these, too.
+    /// Endpoints whose arrivals wake it, too.
     ears: Vec<usize>,
     is_killed: bool,
     is_gone: bool,
@@ -94,7 +94,7 @@ impl Actor {
         self.world.network.now()
     }
 
-    /// Something that comes to endpoint `ear` ends the next sleep.
+    /// Has the next arrival at endpoint `ear` end the next sleep.
     fn listen(&self, ear: usize) {
         self.world.lock().actors[self.id].ears.push(ear);
     }

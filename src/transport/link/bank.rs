@@ -88,13 +88,13 @@ const EMPTY: DatagramHeader = DatagramHeader {
 /// Result of storing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deposit {
-    /// It was missing.
+    /// The chunk was missing.
     New,
-    /// It was the last one missing.
+    /// The chunk was the last one missing.
     Complete,
-    /// It was here already.
+    /// The chunk was here already.
     Duplicate,
-    /// It is damaged, contradicts the frame's other chunks, or its seal is not the session's.
+    /// The chunk is damaged, contradicts the frame's other chunks, or its seal is not the session's.
     Forged,
 }
 

@@ -197,11 +197,11 @@ pub(super) struct Offers {
 
 /// A listener's verdict on a HELLO.
 pub(super) enum Judged {
-    /// It fits.
+    /// The peer fits.
     Fits(Hello),
-    /// It does not; the connector, which calls itself so, is to be told.
+    /// The peer does not fit; the connector, which calls itself so, is to be told.
     Refused(Nonce, Refusal, Name),
-    /// It is no HELLO.
+    /// The bytes are no HELLO.
     Nonsense,
 }
 

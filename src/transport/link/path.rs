@@ -34,7 +34,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// One that takes full datagrams, until it shows that it does not.
+    /// A path that takes full datagrams, until it shows that it does not.
     pub(super) fn new(mode: Mode) -> Path {
         let n_pieces = usize::from(mode == Mode::Datagrams);
         Path { n_pieces, n_lost: 0, asked: None, ask_at: Micros::MAX, pause: ASK_US.0 }

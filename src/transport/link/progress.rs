@@ -21,9 +21,9 @@ const TELL_US: (Micros, Micros) = (250_000, 64_000_000);
 pub enum LinkState {
     /// No session yet.
     Connecting,
-    /// There is a session, and the neighbour answers.
+    /// The session is open, and the neighbour answers.
     Up,
-    /// There is a session, and the neighbour has been silent for [`LOST_US`](super::LOST_US).
+    /// The session is open, and the neighbour has been silent for [`LOST_US`](super::LOST_US).
     Lost,
     /// The neighbours do not fit. The link goes on trying.
     Refused(Refused),
@@ -66,7 +66,7 @@ pub enum LinkEvent {
     Reset,
     /// Someone and this node do not fit. Told once for each reason, name and host.
     Refused(Refused),
-    /// Nothing has ever been heard of the next node, and its host says why.
+    /// The next node has never been heard, and its host says why.
     Unheard(Unheard),
 }
 

@@ -29,7 +29,7 @@ impl Rtt {
         self.srtt = us.min((7 * self.srtt + us).div_ceil(8));
     }
 
-    /// Something was answered in `us`, though perhaps not at once.
+    /// Notes an answer that took `us`, and may have been delayed by its sender.
     pub(super) fn at_most(&mut self, us: Micros) {
         let us = us.max(1);
         (self.srtt, self.var) = (self.srtt.min(us), self.var.min(us));

@@ -253,7 +253,7 @@ impl LinkOut {
         self.progress.tell(LinkEvent::Unheard(unheard));
     }
 
-    /// There is a new connection: begins on it at once.
+    /// Begins on a new connection at once.
     pub fn on_connect(&mut self, now: Micros) {
         self.offer = None;
         self.greet(now, 0);
