@@ -218,7 +218,7 @@ fn a_node_that_dies_and_comes_back_changes_no_text() {
         node.as_ref().unwrap().says("drafts 2 texts");
     }
     let said = served.said(NOTICE);
-    // After a minute it would be told of anew.
+    // After a minute it would be told of again.
     let n_told = said.matches(NOTICE).count();
     assert!(n_told == 1 || begun.elapsed() > Duration::from_secs(60), "{said}");
     let (_, metrics) = ask(&served.address, "GET", "/metrics", "");

@@ -8,7 +8,7 @@ use common::models::package;
 use leap::engine::{Engine, KvKind, Options, Wants, score};
 use leap::internals::model::Model;
 
-/// Tokens that a stream is given before the next one begins anew.
+/// Tokens that a stream is given before the next one starts again.
 const WINDOW: usize = 256;
 
 /// Token ids of texts that the demo model was not trained on.

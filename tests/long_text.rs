@@ -159,7 +159,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
     let (mut engine, _workers) = ring.ring();
     let mut n_opened = 0;
     let found = answers(&mut engine, &wanted, |engine, n_steps| {
-        // The ring is opened anew, and told again what its streams hold.
+        // The ring is opened again, and told again what its streams hold.
         if n_steps % 8 == 0 {
             let cut = 1 + n_steps / 8 % 3;
             engine.resplit(&[0..cut, cut..5], &ring.place(0)).unwrap();

@@ -230,7 +230,7 @@ fn layers_with_windows_take_along_what_they_have_stored() {
     }
 }
 
-/// Tokens that a stream is given before the next one begins anew.
+/// Tokens that a stream is given before the next one starts again.
 const WINDOW: usize = 128;
 
 /// Mean negative log-likelihood of `ids`, each after those before it in its window.

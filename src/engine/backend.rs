@@ -90,7 +90,7 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// Waits anew until a group that was given up is complete. A team is waited for when the next batch is submitted.
+    /// Waits again until a group that was given up is complete. A team is waited for when the next batch is submitted.
     #[cfg(feature = "serve")]
     fn reopen(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())

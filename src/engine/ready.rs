@@ -151,7 +151,7 @@ impl Engine {
         self.backend.interrupt_by(is_interrupted);
     }
 
-    /// Waits anew until the ring is complete that was given up, for as long as before.
+    /// Waits again until the ring is complete that was given up, for as long as before.
     ///
     /// # Errors
     /// [`StepError::Ring`] if the ring is given up again, or the caller withdraws.
@@ -339,7 +339,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes what the stream holds anew if `n` more ids make its text a long one.
+    /// Computes what the stream holds again if `n` more ids make its text a long one.
     fn make_long(&mut self, stream: &mut Stream, n: usize) -> Result<(), StepError> {
         let n_ids = stream.pos() + n;
         if stream.crosses(n_ids) {

@@ -76,7 +76,7 @@ impl Stream {
         self.is_long(n_ids) && !self.held.is_long
     }
 
-    /// Ids that the text may have before all of it has to be computed anew.
+    /// Ids that the text may have before all of it has to be computed again.
     pub(super) fn len_max(&self) -> usize {
         if self.held.is_long { usize::MAX } else { self.long_from }
     }

@@ -23,7 +23,7 @@ pub(crate) struct Own {
 
 /// The measurement, and the names that it is kept under.
 pub(crate) struct Measuring<'a, E> {
-    /// Names the kernels, processors and sensor that are measured: other ones are measured anew.
+    /// Names the kernels, processors and sensor that are measured: other ones are measured again.
     pub(crate) machine: &'a str,
     /// Milliwatts at rest and at work, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,
@@ -64,7 +64,7 @@ pub(crate) fn own<E>(
     Ok(Own { speeds, memory })
 }
 
-/// Has the board measured anew when it starts the next time.
+/// Has the board measured again when it starts the next time.
 pub(crate) fn forget(folder: &Path) -> io::Result<()> {
     match fs::remove_file(path(folder)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

@@ -126,7 +126,7 @@ impl Parts for RingParts {
 }
 
 impl RingParts {
-    /// Has nodes measure themselves anew when they start again that are other than they said, and not just now.
+    /// Has nodes measure themselves again when they start again that are other than they said, and not just now.
     fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
         let drifted = self.moves.planner.drifted(seen, said);
         let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);

@@ -124,7 +124,7 @@ impl Moves {
         }
     }
 
-    /// Has a board, or this one, measure itself anew when it starts again.
+    /// Has a board, or this one, measure itself again when it starts again.
     pub(super) fn forget(&self, name: &str) {
         let Some(fleet) = self.fleet().filter(|fleet| fleet.kind.is_large) else { return };
         let result = match fleet.boards.iter().position(|board| board.name == name) {

@@ -35,7 +35,7 @@ pub(crate) struct Team {
     pub(crate) desk: Arc<Desk>,
 }
 
-/// Has the rows of a team shared anew when a board is away or back, or has become slower, for the time `after`. The
+/// Has the rows of a team shared again when a board is away or back, or has become slower, for the time `after`. The
 /// engine that leads it hears of that by what is returned. Lasts as long as the process.
 ///
 /// # Errors

@@ -161,7 +161,7 @@ impl Membership {
         self.patience.rest(now);
     }
 
-    /// Nodes are waited for: the time begins anew, but only once before the next answer.
+    /// Nodes are waited for: the time starts again, but only once before the next answer.
     pub(crate) fn waits(&mut self, now: u64) {
         self.patience.waits(now);
     }

@@ -17,7 +17,7 @@
 //!  REFUSE or MISSING
 //! ```
 //!
-//! - *Trouble* is a link that began anew, or a node that is gone, gave up, lost what it had stored or sent what makes no sense.
+//! - *Trouble* is a link that started again, or a node that is gone, gave up, lost what it had stored or sent what makes no sense.
 //!   It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
 //! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that
 //!   gets other layers on request, and each opening of a team.

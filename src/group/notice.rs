@@ -20,7 +20,7 @@ pub enum Notice {
     Back(String),
     /// The link to the node began again, and frames in flight are lost.
     Reset(String),
-    /// This node has lost what it had stored, and begins anew.
+    /// This node has lost what it had stored, and starts again.
     Anew(String),
     /// This node has taken other layers.
     Took {

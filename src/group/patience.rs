@@ -82,7 +82,7 @@ impl Patience {
         }
     }
 
-    /// Nodes are waited for: the time begins anew, but only once before the next answer.
+    /// Nodes are waited for: the time starts again, but only once before the next answer.
     pub(crate) fn waits(&mut self, now: u64) {
         if !self.was_opened || !self.is_owed {
             self.since_us = now;

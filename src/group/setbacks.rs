@@ -3,9 +3,9 @@
 /// Counts of what a ring or team lost or put off since it was formed. All are 0 if nothing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
-    /// Links that went silent or began anew, and nodes that lost what they had stored.
+    /// Links that went silent or started again, and nodes that lost what they had stored.
     pub failures: u64,
-    /// Batches that were under way when the group was opened anew: they are computed again.
+    /// Batches that were under way when the group was opened again: they are computed again.
     pub batches_lost: u64,
     /// Openings after which streams were computed again from their beginning.
     pub streams_lost: u64,

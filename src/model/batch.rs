@@ -162,7 +162,7 @@ pub enum GatherError {
         /// Counted from the lead, 0.
         node: usize,
     },
-    /// The lead has begun anew.
+    /// The lead has started again.
     Superseded,
 }
 

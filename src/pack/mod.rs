@@ -7,7 +7,7 @@
 //! [`look_up_or_insert`](CacheBuilder::look_up_or_insert) while building, and
 //! [`offset_to_addr`](CacheFile::offset_to_addr) on the finished file.
 //!
-//! A file is never patched: one that does not match its [`CacheIdentity`], or lacks tensors, is built anew,
+//! A file is never patched: one that does not match its [`CacheIdentity`], or lacks tensors, is built again,
 //! under a temporary name, and renamed when it is complete; processes that have mapped the old file keep it.
 //! Tensors of the old file are [taken over](CacheBuilder::take_over), byte by byte and compared with its
 //! checksums, so that only new ones are packed. Tensors that this process does not want stay too, as other

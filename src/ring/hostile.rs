@@ -403,7 +403,7 @@ fn a_move_survives_every_forged_field() {
                 step => assert_eq!(step, MasterStep::Idle),
             }
             for sent in std::mem::take(&mut link.outbox) {
-                // A ring that was broken is opened anew, and what was stored counts for nothing.
+                // A ring that was broken is opened again, and what was stored counts for nothing.
                 if let Repr::Open { epoch, from, .. } = Frame::parse(&sent).unwrap().repr() {
                     assert_eq!(from, None);
                     link.inbox.push_back(open(epoch, &[line(0), line(1)]));

@@ -125,7 +125,7 @@ impl Lead {
         &self.lines
     }
 
-    /// Whether the epoch is open, and no link of it was begun anew.
+    /// Whether the epoch is open, and no link of it was started again.
     pub fn is_open(&self) -> bool {
         let Exchange { mesh, sessions, epoch, .. } = &self.exchange;
         let is_up = |node: usize| {

@@ -225,7 +225,7 @@ impl Member {
         self.send_failures();
     }
 
-    /// Gives the epoch up if a link of it was begun anew: what was sent over it may be gone, and others wait for that
+    /// Gives the epoch up if a link of it was started again: what was sent over it may be gone, and others wait for that
     /// while this node, which has its part of all gathers, waits for the next batch.
     fn check_links(&mut self) {
         let Some(epoch) = self.exchange.epoch.filter(|_| self.answer.is_none()) else { return };
@@ -424,7 +424,7 @@ impl Member {
 struct Failure {
     epoch: u32,
     because_of: u16,
-    /// Over which sessions it was said last. A link that is begun anew may lose it, and the other node may have begun the
+    /// Over which sessions it was said last. A link that is started again may lose it, and the other node may have begun the
     /// epoch over the new ones.
     said_over: Option<Sessions>,
 }

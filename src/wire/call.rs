@@ -28,7 +28,7 @@
 //! not. A ring file has a line for each board, among them the name that the figures gave; REST says that the
 //! board has no place in the ring. PREPARE has a board fetch its layers of another ring file while it works for
 //! the one that it has, and is said again until all of them are there. KEEP says that this file is the ring's from
-//! now on: a board that works goes on, and does so after a restart. FORGET has it measure itself anew when it starts
+//! now on: a board that works goes on, and does so after a restart. FORGET has it measure itself again when it starts
 //! again: it has turned out to be other than its figures say.
 
 use super::WireError;

@@ -9,7 +9,7 @@ pub enum Reason {
     Silent,
     /// A link is heard again, and nothing was lost.
     Back,
-    /// A link began anew: frames are lost.
+    /// A link started again: frames are lost.
     Reset,
     /// A node is not heard now, in whatever epoch: said again and again.
     Missing,

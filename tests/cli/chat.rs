@@ -18,7 +18,7 @@ fn conversation_keeps_what_it_has_computed() {
     let alone = tokens(&alone.objects()[0]);
     assert!(tokens(&turns[1]) <= alone + 2, "{} of {alone}", tokens(&turns[1]));
 
-    // A fresh conversation that computes everything anew says the same.
+    // A fresh conversation that computes everything again says the same.
     let text = pipe(&args[..6], format!("{FOX}\nWhat did the fox do?\n")).succeeds();
     let answers: Vec<&str> = turns.iter().map(|turn| turn["text"].as_str().unwrap()).collect();
     assert_eq!(text.out, format!("{}\n{}\n", answers[0], answers[1]));

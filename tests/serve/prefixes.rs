@@ -114,7 +114,7 @@ impl<'a> Ring<'a> {
         Worker::start_with(file, name, if without.contains(&name) { &[] } else { &options })
     }
 
-    /// Has a worker begin anew, as after a loss of power.
+    /// Has a worker start again, as after a loss of power.
     fn restart(&mut self, name: &str) {
         for (own, worker) in &mut self.workers {
             if *own == name {
@@ -165,7 +165,7 @@ fn a_ring_does_not_compute_a_long_prompt_again_after_kill_9() {
     let first = ring.served.post("/v1/completions", &body(330));
     assert_eq!((n_computed(&first), text_of(&first)), (1, &wanted[..]));
     assert_eq!(n_computed(&ring.served.post("/v1/completions", &body(340))), 10);
-    // One board begins anew.
+    // One board starts again.
     ring.restart("pi");
     assert_eq!(ring.answer(330), wanted);
     // It has lost its card, too.

@@ -2,7 +2,7 @@
 //! over bare sockets: UDP in one datagram, which is the least that a round trip can cost where
 //! packets may be so long, and in datagrams as long as a link's chunks, as programs send them
 //! that have to fit Ethernet's packets. Either end of every carrier writes all the bytes that it
-//! sends anew, as programs that have something to say do.
+//! sends again, as programs that have something to say do.
 
 mod bare;
 mod ends;

@@ -35,7 +35,7 @@ pub(in crate::cli) struct Eval {
     /// drift of MODEL against it on the text or ids
     #[argh(option)]
     pub(super) against: Option<PathBuf>,
-    /// tokens that are predicted from each other; a window starts anew (256). A rest that fills
+    /// tokens that are predicted from each other; a window starts again (256). A rest that fills
     /// no window is left out
     #[argh(option, default = "256")]
     pub(super) window: usize,

@@ -12,7 +12,7 @@ use crate::engine::team::OtherTeam;
 use crate::fleet::load;
 use crate::fleet::rows::{self, Links, Team};
 
-/// Has the rows of the team that `engine` is to lead shared anew among its boards, if the flags have it so: by what is
+/// Has the rows of the team that `engine` is to lead shared again among its boards, if the flags have it so: by what is
 /// returned. Boards that get ready for that are counted in `n_coming`.
 pub(in crate::cli) fn watch(
     flags: &RingFlags,

@@ -24,9 +24,9 @@ pub(super) enum Wish {
 pub(super) enum ChatCommand {
     Help,
     Exit,
-    /// Begin anew.
+    /// Start again.
     Clear,
-    /// Begin anew with these instructions; `None` asks for those there are.
+    /// Start again with these instructions; `None` asks for those there are.
     System(Option<String>),
     /// No command there is.
     Unknown(String),

@@ -48,7 +48,7 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
     };
     let waiting =
         join::start(&ring, port, &flags.cache, (&options, meter.as_deref(), Box::new(pack)))?;
-    // A master that moves layers may have this board begin anew, and go on with what it has stored.
+    // A master that moves layers may have this board start again, and go on with what it has stored.
     let mut held = Held::default();
     while let Some(ring) = waiting.next(&ring) {
         let sensors = (meter.as_deref(), heat.as_ref());

@@ -151,7 +151,7 @@ impl Store {
         }
         let root = self.shape().roots[usize::from(is_long)];
         let (parent, was_long) = prompt.key.unwrap_or((root, is_long));
-        // A text that becomes long is computed anew. After a missed page the names of the pages behind it are unknown.
+        // A text that becomes long is computed again. After a missed page the names of the pages behind it are unknown.
         prompt.is_done |= was_long != is_long || prompt.n_pages != index;
         let name = PageName::new(parent, index, ids);
         let mut is_taken = true;

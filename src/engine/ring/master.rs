@@ -276,7 +276,7 @@ impl RingMaster {
     }
 
     /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is
-    /// open with them; streams go on as they are, and times begin anew. Returns what this node packed for it: `prepare` gets
+    /// open with them; streams go on as they are, and times start again. Returns what this node packed for it: `prepare` gets
     /// its weights ready.
     ///
     /// # Errors

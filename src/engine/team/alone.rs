@@ -1,4 +1,4 @@
-//! A team that has the whole model and no ring: when a node is lost it begins anew.
+//! A team that has the whole model and no ring: when a node is lost it starts again.
 //!
 //! All nodes compute the same batch at the same time, and its logits are there when they are through with it. So unlike a
 //! ring it has no batches in flight, and nothing to wait for between submitting one and collecting its result.

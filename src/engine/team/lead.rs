@@ -93,7 +93,7 @@ impl TeamTimes {
         self.whole.saturating_sub(self.slowest)
     }
 
-    /// Passes since `before`, and how long each node computed for them; `None` if times began anew meanwhile.
+    /// Passes since `before`, and how long each node computed for them; `None` if times started again meanwhile.
     pub fn since(&self, before: &TeamTimes) -> Option<(u32, [Duration; TEAM_MAX])> {
         let passes = self.passes.checked_sub(before.passes)?;
         let mut computing = self.computing;

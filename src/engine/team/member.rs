@@ -29,7 +29,7 @@ pub enum MemberNotice {
     Ready(String, f64),
     /// The member has told the lead why it is not ready.
     Refuses(String),
-    /// Another node is lost, or the lead has begun anew.
+    /// Another node is lost, or the lead has started again.
     Over(String),
     /// The lead has gone.
     LeadLeft,

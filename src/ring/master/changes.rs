@@ -46,7 +46,7 @@ impl Master {
         self.moves.earlier.as_ref().map(Earlier::epoch)
     }
 
-    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened anew for
+    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened again for
     /// that, and streams go on. Without any each node has what its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.nodes.assigned, self.failure) = (line, assigned, None);
@@ -99,7 +99,7 @@ impl Master {
     }
 
     /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
-    /// anew over a link to the second of them, and streams go on.
+    /// again over a link to the second of them, and streams go on.
     pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
         let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
         let assigned = members.iter().map(layers).collect();

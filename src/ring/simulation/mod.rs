@@ -194,7 +194,7 @@ impl Ring {
     }
 
     /// Makes a ring of those nodes that get layers, so many each, and tells the workers that are alive: they begin
-    /// anew, with what they had stored.
+    /// again, with what they had stored.
     fn rejoin(&mut self, n_layers: Vec<u32>, life: u64) {
         self.shape.layers = n_layers;
         for index in 1..self.shape.layers.len() {

@@ -10,7 +10,7 @@ pub(super) struct Rapl {
     zones: Vec<Zone>,
 }
 
-/// A counter of microjoules that begins anew after `range`.
+/// A counter of microjoules that wraps after `range`.
 struct Zone {
     file: String,
     range: Option<u64>,

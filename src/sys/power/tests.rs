@@ -122,7 +122,7 @@ fn jetpack_4_says_milliwatts() {
     assert!(is_within_a_hundredth(joules), "{joules}");
 }
 
-/// A processor whose counter begins anew after 50 J.
+/// A processor whose counter wraps after 50 J.
 const N150: &[(&str, &str)] = &[
     ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
     ("sys/class/powercap/intel-rapl:0/energy_uj", "49000000\n"),

@@ -32,7 +32,7 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Whether counters of the session may begin anew. Without keys a stranger can count as high as there are
+    /// Whether counters of the session may start again. Without keys a stranger can count as high as there are
     /// numbers: if nothing newer follows for a while, the newest was not the neighbour's.
     pub(super) fn is_recounted(&self, now: Micros, heard_at: Micros) -> bool {
         self.keys.is_none() && now > heard_at + SILENCE_US

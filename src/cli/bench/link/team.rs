@@ -33,7 +33,7 @@ impl Rows {
         Rows { bytes: vec![0; 2 * part_bytes].into_boxed_slice(), parts }
     }
 
-    /// The input of a gather, with all that node `own` has in it written anew.
+    /// The input of a gather, with all that node `own` has in it written again.
     fn written(&mut self, own: usize) -> Gathered<'_> {
         self.bytes[self.parts[own][0].clone()].fill(own as u8);
         let row_bytes = self.bytes.len();

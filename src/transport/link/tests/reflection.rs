@@ -74,7 +74,7 @@ fn a_node_whose_own_words_come_back_makes_no_link_to_itself() {
         for next in [None, Some(next)] {
             let mut node = both(layers.clone(), next, 0);
             play(&mut node, None, "to its sender");
-            // It opens the link anew: what it said before is its own, too.
+            // It opens the link again: what it said before is its own, too.
             let mut wire = Recorder::default();
             node.transmit(20_000_000, &mut wire);
             let config = LinkConfig { next: next.map(name), ..config(layers.clone(), KEY, 0) };
