@@ -1,5 +1,5 @@
-//! Which of the boards that answer can be in a ring or a team. One that cannot is left out, with its name and the
-//! reason in the log, and ends nothing.
+//! Decides which of the boards that answer can be in a ring or a team. A board that cannot is left out, and
+//! the log has its name and the reason; the master goes on.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -112,7 +112,8 @@ impl LeftOut {
         }
     }
 
-    /// The board at `place` answers, or does not; and has a part, or has none. Whether it may have one.
+    /// Notes whether the board at `place` answers, and whether it has a part. Returns whether it may have
+    /// one.
     pub(super) fn see(&self, place: &Address, is_there: bool, has_part: bool) -> bool {
         let mut entries = self.entries();
         let Some(index) = entries.iter().position(|other| other.at == *place) else { return true };

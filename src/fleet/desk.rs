@@ -212,7 +212,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nodes that are being got ready: until it is dropped, the master does not give up those that are away.
+/// Nodes that get ready: until this is dropped, the master does not give up absent ones.
 pub(crate) struct Coming(Arc<AtomicUsize>);
 
 impl Coming {
@@ -230,8 +230,8 @@ impl Drop for Coming {
 }
 
 impl Desk {
-    /// A desk, and the channel by which the master hears of changes; `place` says where the weights of other
-    /// layers are kept. `leaves_out` says whether nodes that cannot serve are left out.
+    /// A desk, and the channel by which the master hears of changes. `place` says where the weights of other
+    /// layers are kept, `leaves_out` whether nodes that cannot serve are left out.
     pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
@@ -274,8 +274,8 @@ impl Desk {
         }
     }
 
-    /// Gives the nodes these layers, and waits until they have them. Taken back if the engine's thread does not
-    /// begin.
+    /// Gives the nodes these layers, and waits until they have them. The request is withdrawn if the engine's
+    /// thread does not begin.
     pub(crate) fn split(&self, layers: Vec<Range<usize>>, say: Say<'_>) -> Result<(), Refusal> {
         let (done, answer) = mpsc::channel();
         let is_settled = Arc::new(AtomicBool::new(false));

@@ -54,19 +54,21 @@ pub(crate) enum Event<'a> {
     LeftOut { place: &'a Address, name: Option<&'a str>, why: &'a str },
     /// The boards that are there cannot have the model: the master waits for the others.
     TooFew { why: &'a str },
-    /// The model is divided by layers like this; as a team a token would take `team_token_s`, if that is worth a word.
+    /// The split of the model by layers, and `team_token_s`, the time of a token as a team, if that is much
+    /// shorter.
     Divided { task: &'a Task<'a>, parts: &'a [Part], team_token_s: Option<f64> },
-    /// The model is shared by rows like this; as a ring a token would take `ring_token_s`, if it could be one.
+    /// The split of the model by rows, and `ring_token_s`, the time of a token as a ring, if the boards could
+    /// be one.
     Shared { plan: &'a TeamPlan<'a>, ring_token_s: Option<f64> },
     /// A board of the ring or team cannot do what it was told.
     Unfit { name: &'a str, why: &'a str },
-    /// Another master took a board, which says of it what `why` says. It is asked for until it is free.
+    /// Another master took a board, which names it in `why`. The board is asked for until it is free.
     Taken { name: &'a str, why: &'a str },
     /// A board works for this master again.
     Regained { name: &'a str },
     /// A board could not be told which layers it has now, and will not know it after a restart.
     Forgetful { name: &'a str, why: &'a str },
-    /// A board is away, or answers and is `idle` for this reason, and the others are about to take its part.
+    /// A board is away, or answers but is `idle` for this reason; the others are about to take its part.
     Gone { name: &'a str, idle: Option<&'a str>, shape: Shape },
     /// A board is there that is about to get a part.
     Came { name: &'a str, shape: Shape },

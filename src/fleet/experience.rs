@@ -12,9 +12,9 @@ struct Shown {
 
 /// Observed speeds of nodes, by number of layers; the latest observation counts.
 ///
-/// A node that is slow for long work may be quick for a little: a processor that is too hot rests between two tokens, and
-/// a quota of its time is full again. So what a node shows with few layers does not tell what it would do with more, as
-/// long as it is known.
+/// A node that is slow for long work may be quick for a little: a hot processor cools down between two
+/// tokens, and a quota of CPU time fills again. So a speed with few layers does not predict the speed with
+/// more, for as long as the latter is known.
 #[derive(Default)]
 pub(super) struct Experience(Vec<Shown>);
 

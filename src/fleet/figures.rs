@@ -10,7 +10,7 @@ use crate::sys::memory;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 use crate::wire::hello::NAME_MAX;
 
-/// The part of the memory that is free which a model may take: the rest is the system's and other programs'.
+/// Part of the free memory that a model may take: the rest is for the system and other programs.
 const MEMORY_PART: f64 = 0.9;
 
 /// Measured speeds and free memory of a board.
@@ -23,7 +23,7 @@ pub(crate) struct Own {
 
 /// The measurement, and the names that it is kept under.
 pub(crate) struct Measuring<'a, E> {
-    /// Names the kernels, processors and sensor that are measured: other ones are measured again.
+    /// Names the measured kernels, processors and sensor: figures of other ones do not count.
     pub(crate) machine: &'a str,
     /// Milliwatts at rest and at work, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,
@@ -76,8 +76,8 @@ fn path(folder: &Path) -> PathBuf {
     folder.join("figures")
 }
 
-/// Keeps what was measured: the machine, then for each number of threads that, its bytes a second of each kind of
-/// weights, and milliwatts at rest and at work.
+/// Writes the figures to a file: the machine, then for each number of threads that number, its bytes a second
+/// of each kind of weights, and milliwatts at rest and at work.
 fn keep(path: &Path, machine: &str, speeds: &[Speed]) -> io::Result<()> {
     let mut file = AtomicFile::create(path)?;
     writeln!(file, "{machine}")?;

@@ -24,7 +24,7 @@ pub(crate) struct Formed {
     pub(crate) has_others: bool,
 }
 
-/// Divides `model` among this board, which can do what `own` says, and those that are `wanted`. Waits for them.
+/// Divides `model` among this board, with the figures `own`, and the `wanted` ones. Waits for them.
 ///
 /// # Errors
 /// If the boards that are there cannot have the model, and no more are to come.
@@ -96,7 +96,8 @@ struct Told {
     are_told: bool,
 }
 
-/// Divides a model among the boards of `roll`, and tells them; `None` if one of them does not do it, and is left out.
+/// Divides a model among the boards of `roll`, and tells them; `None` if one of them refuses, and is left
+/// out.
 fn try_once(
     roll: &mut Roll<'_>,
     own: &Own,
@@ -157,8 +158,8 @@ fn obstacle(why: NoSplit, known: &[Board]) -> Obstacle {
     }
 }
 
-/// This board and those that are there, and what `plan` makes of them. As long as they have too little memory, those that are
-/// away are waited for; one that is in the way of the others is left out.
+/// This board and those that are there, with the result of `plan`. While they have too little memory, absent
+/// boards are waited for; a board without which the others have enough is left out.
 fn there<T>(
     roll: &mut Roll<'_>,
     (own, model): (&Own, &Divided<'_>),

@@ -7,8 +7,8 @@ use crate::sys::{notify, signal};
 /// Whether this board has been told to do something else.
 static HAS_OTHER_WORK: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal or other work has ended the work. Asked at every turn of the loops, which a service manager
-/// may watch.
+/// Whether a signal or the work's own reason ended it. Called at every turn of the loops, which a service
+/// manager may watch.
 pub(crate) fn is_interrupted() -> bool {
     notify::alive();
     signal::interrupted() != 0 || HAS_OTHER_WORK.load(Relaxed)

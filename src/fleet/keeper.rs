@@ -45,11 +45,11 @@ pub(super) trait Parts: Send + 'static {
     /// Whether enough is known to judge what another board would add.
     fn is_known(&self) -> bool;
 
-    /// The best parts for these boards, this one first. The gain is infinite where that is not asked.
+    /// The best parts for these boards, this one first. The gain is infinite if it is not needed.
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
-    /// Other parts for the boards that are there, by what they showed since the last look; `None` if there is nothing to
-    /// compare.
+    /// Other parts for the boards that are there, by speeds observed since the last look; `None` if there is
+    /// nothing to compare.
     fn compare(&mut self, there: &[Board], times: Times) -> Option<Better<Self::Plan>>;
 
     /// Makes it so.
@@ -64,15 +64,16 @@ pub(super) trait Parts: Send + 'static {
     /// The board of this name has no part any more.
     fn set_aside(&self, name: &str);
 
-    /// Tells the board of this name that it has no part: it may still do what it was told before it went away.
+    /// Tells the board of this name that it has no part: it may still follow an order from before it went
+    /// away.
     fn rest(&self, name: &str);
 
     /// The next comparison begins now.
     fn compare_from_now(&mut self);
 }
 
-/// Looks after `parts`, of boards of which these were considered at the start, for as long as the process lives. A board has to
-/// be as it is, or another plan the better one, for the time `after`.
+/// Looks after `parts` for as long as the process lives; `considered` boards were in the first plan. A
+/// board's state, or a better plan, must last for the time `after` before anything changes.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -114,8 +115,8 @@ impl<P: Parts> Keeper<P> {
         }
     }
 
-    /// Takes boards in and leaves them out. If there was nothing to do, and all that have a part are there: the boards
-    /// that are, none if they were not called.
+    /// Takes boards in and leaves them out. Returns the boards that are there if nothing was to be done and
+    /// all that have a part are there; none of them if they were not called.
     fn look_after_boards(&mut self) -> Option<Vec<Board>> {
         let Some((boards, is_there)) = self.parts.look() else { return Some(Vec::new()) };
         let seen: Vec<(&str, bool)> =
@@ -156,7 +157,7 @@ impl<P: Parts> Keeper<P> {
         }
     }
 
-    /// Takes another plan if that has been better for long enough, by what boards showed since the last look.
+    /// Takes another plan if that has been better for long enough, by speeds observed since the last look.
     fn compare(&mut self, there: &[Board]) {
         let now = self.began.elapsed();
         let times = Times { now, known_since: self.watch.known_since(now) };

@@ -14,8 +14,8 @@ use super::watch::{OFTEN, TOKENS_MIN, WORTH_IT};
 use crate::ring::Times as RingTimes;
 use crate::ring::plan::{Board, Objective};
 
-/// Has the layers of a ring move by themselves when a board is away or back, or has become slower, for the time
-/// `after`. Lasts as long as the process.
+/// Moves the layers of a ring when a board has been away or back, or slower, for the time `after`. Lasts as
+/// long as the process.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -40,7 +40,7 @@ struct RingParts {
     /// Times at the beginning of the comparison.
     before: RingTimes,
     experience: Experience,
-    /// Nodes that were other than they had said of themselves, how often, the last time among them.
+    /// Nodes whose speed differed from their own figures, and how often in a row.
     drifted: Vec<(String, u32)>,
 }
 
@@ -126,7 +126,8 @@ impl Parts for RingParts {
 }
 
 impl RingParts {
-    /// Has nodes measure themselves again when they start again that are other than they said, and not just now.
+    /// Has nodes measure themselves at their next start if their speed has differed from their own figures
+    /// several times in a row.
     fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
         let drifted = self.moves.planner.drifted(seen, said);
         let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);

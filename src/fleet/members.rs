@@ -77,7 +77,7 @@ impl Fleet {
         self.kept_at.parent().unwrap_or(Path::new(""))
     }
 
-    /// Which of the boards answer, this one first, and serve if they are to. Those that have come are known from now on.
+    /// Looks which boards answer and can serve, this one first. New boards are known from now on.
     pub(super) fn look(&mut self, desk: &Desk) -> Vec<bool> {
         let places = self.places();
         let fleet = &*self;
@@ -119,7 +119,8 @@ impl Fleet {
         }
     }
 
-    /// Which of the boards are there after these answers. Of two of one name the one counts that is where it was.
+    /// Which of the boards are there after these answers. Of two boards of one name, the one at the known
+    /// address counts.
     fn take(&mut self, answers: Vec<(Address, (Figures, Option<Way>))>) -> Vec<bool> {
         let mut is_there = vec![false; self.boards.len()];
         is_there[0] = true;
@@ -219,7 +220,8 @@ pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
 pub(crate) struct Kind {
     /// Which kind of weights it has, in the order of [`Speed::read`].
     weights: usize,
-    /// Whether it is as the models that boards measure with: a small one is run by one thread, from its caches.
+    /// Whether it is as large as the models that boards measure with; a small one is run by one thread, from
+    /// its caches.
     pub(super) is_large: bool,
 }
 

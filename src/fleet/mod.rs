@@ -13,9 +13,9 @@
 //! ```
 //!
 //! - [`form`] divides a model among boards at the start of a master.
-//! - [`keeper`] looks after them while it works: it leaves out a board that is away, takes in one that came, and moves
-//!   parts of the model to boards that turn out to be quicker.
-//! - [`desk`] is where those threads meet the one that has the engine, between two steps of its work.
+//! - [`keeper`] looks after them during work: it leaves out absent boards, takes in new ones, and moves parts
+//!   of the model to quicker boards.
+//! - [`desk`] connects those threads with the one that has the engine, between two steps of its work.
 //!
 //! Nothing here prints, ends the process or reads a flag. [`events`] says what happens, as data.
 

@@ -53,8 +53,9 @@ fn busy() -> Refusal {
 }
 
 impl Moves {
-    /// Moves the layers of the ring that meets others at `desk`, a model that asks this of boards. `weights` says where
-    /// the master's are kept, and for which kernels they are packed; `fleet` are the boards if they were called.
+    /// Moves the layers of the ring behind `desk`, for a model with this load. `weights` says where the
+    /// master's weights are kept, and for which kernels they are packed; `fleet` are the boards, if they were
+    /// called.
     pub(crate) fn new(
         desk: Arc<Desk>,
         load: Load,
@@ -97,7 +98,7 @@ impl Moves {
         }
     }
 
-    /// Looks which of the boards are there, this one first: all of the fleet, and whether they answer.
+    /// All boards of the fleet, this one first, and which of them answer.
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
         let before = fleet.untold.clone();
@@ -146,7 +147,7 @@ impl Moves {
         self.lock_fleet().map(|fleet| fleet.boards.clone()).unwrap_or_default()
     }
 
-    /// The best split: of the boards that are there, if some are called, else of the ring's nodes.
+    /// The best split: of the boards that are there, if boards were called, else of the ring's nodes.
     pub(crate) fn best(&self, seen: &Seen, objective: Objective) -> Result<Better, Refusal> {
         match self.look() {
             None => self.planner.plan(seen, (&[], &Experience::default()), objective),
@@ -262,7 +263,7 @@ impl Moves {
 }
 
 impl Fleet {
-    /// Tells the boards of these names their parts of the ring in this file, and those that have none, that.
+    /// Tells the boards of these names their parts of the ring in this file, or that they have none.
     pub(super) fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
         let ring = Topology::parse(file).map_err(|e| e.to_string())?;
         let mut result = Ok(());

@@ -1,4 +1,4 @@
-//! Layers that boards fetch while the ring runs, and what boards are told when it has become another one.
+//! Layers that boards fetch while the ring runs, and the orders of boards after a change of the ring.
 
 use std::ops::Range;
 use std::thread;

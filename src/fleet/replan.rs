@@ -17,7 +17,8 @@ use crate::wire::frame::NodeLine;
 const TOKENS_MIN: u64 = 16;
 /// Rows of a batch, on average, up to which its time is one of a single row.
 const ROWS_MAX: f64 = 1.2;
-/// How many times as quick, or as slow, as it said a node has to be for what it said not to count any more.
+/// Ratio of a node's observed speed to its own figures, or the inverse, beyond which its figures do not count
+/// any more.
 const DRIFT: f64 = 1.3;
 /// Memory and bytes a second where no measurement exists: enough for any plan.
 const ENOUGH: u64 = 1 << 50;
@@ -49,8 +50,8 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// The best split of the ring that is seen, whose nodes and their order stay. `said` is what boards said of
-    /// themselves, if they did, `experience` what is known of the nodes besides.
+    /// The best split of the ring `seen`, whose nodes and their order stay. `said` are the boards' own
+    /// figures, if they gave some, and `experience` the observed speeds.
     pub(super) fn plan(
         &self,
         seen: &Seen,
@@ -88,7 +89,7 @@ impl Planner {
         self.best_known(seen, self.among(seen, there, objective), experience, objective)
     }
 
-    /// The best split among boards that may, with more layers than now, be as slow as they were with more.
+    /// The best split if boards that get more layers than now may be as slow as they were with more.
     fn best_known(
         &self,
         seen: &Seen,
@@ -168,7 +169,7 @@ impl Planner {
         self.best(seen, self.among(seen, there, objective), objective)
     }
 
-    /// The boards that are there, the master first, as they were observed, or else as they said.
+    /// The boards that are there, the master first, with observed speeds or else their own figures.
     fn among(&self, seen: &Seen, there: &[Board], objective: Objective) -> Vec<Board> {
         let slower = self.slower(seen, there);
         let board = |said: &Board| {
@@ -282,7 +283,7 @@ impl Planner {
     }
 }
 
-/// The split that there is, of these boards; `None` if there is none, or another board has layers.
+/// The present split, in terms of these boards; `None` if there is none, or a board outside them has layers.
 fn parts_now(seen: &Seen, boards: &[Board]) -> Option<Vec<Part>> {
     let part = |line: &NodeLine| {
         let board = boards.iter().position(|board| line.name == board.name.as_str())?;

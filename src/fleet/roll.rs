@@ -1,4 +1,5 @@
-//! The boards that a master calls: those that are there, and what they can do. One that cannot serve is left out.
+//! The boards that a master calls: those that are there, and their figures. A board that cannot serve is left
+//! out.
 
 use std::fs;
 use std::net::IpAddr;
@@ -66,8 +67,8 @@ pub(super) struct Roll<'a> {
 }
 
 impl<'a> Roll<'a> {
-    /// The roll of the boards at `places`, of which those that are `wanted` must come; some may be
-    /// in the split that is kept at `kept_at`.
+    /// The roll of the boards at `places`, of which the `wanted` ones must come; some may be in the split
+    /// that is kept at `kept_at`.
     pub(super) fn new(
         (wanted, caller): (&'a Wanted, &'a Caller),
         places: &[Address],
@@ -142,8 +143,8 @@ impl<'a> Roll<'a> {
         Ok(talks)
     }
 
-    /// This board and those of the ones that talked that can be in one ring, or team. Of two of one name the one of the last
-    /// split can.
+    /// This board and those of the answering ones that can be in one ring, or team. Of two boards of one
+    /// name, the one in the last split can.
     fn admit(
         &mut self,
         talks: Vec<(Address, Talk)>,
@@ -210,8 +211,8 @@ impl<'a> Roll<'a> {
         Ok(Board { wish: Wish::Always, ..known((name, address), of_own, best_way, kind) })
     }
 
-    /// Tells each board, where it is called and what its name is, its part of the ring if it has one, or that it has
-    /// none; whether all were told. `None` if one does not take its part: it is left out.
+    /// Tells each board, of this address and name, its part of the ring, or that it has none; true if all
+    /// were told. `None` if one refuses its part: it is left out.
     pub(super) fn tell(
         &mut self,
         others: &[(&Address, &str, bool)],
@@ -235,8 +236,8 @@ impl<'a> Roll<'a> {
         Ok(Some(are_told))
     }
 
-    /// Calls the board at `address`, again and again until it is there, and talks with it. It may be away for some time
-    /// from `start` on, or as long as it likes.
+    /// Calls the board at `address` until it is there, and talks with it. It may be away for some time from
+    /// `start` on, or for ever.
     fn until_there<T>(
         &self,
         address: &Address,

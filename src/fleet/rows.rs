@@ -35,8 +35,8 @@ pub(crate) struct Team {
     pub(crate) desk: Arc<Desk>,
 }
 
-/// Has the rows of a team shared again when a board is away or back, or has become slower, for the time `after`. The
-/// engine that leads it hears of that by what is returned. Lasts as long as the process.
+/// Shares the rows of a team again when a board has been away or back, or slower, for the time `after`. The
+/// engine that leads the team takes the changes from the returned receiver. Lasts as long as the process.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -181,8 +181,8 @@ impl TeamParts {
         Ok(Other { there, nodes, shares, file })
     }
 
-    /// Has the engine's thread lead the other team, and says where it answers. It tells the boards that are there when it
-    /// does.
+    /// Asks the engine's thread to lead the other team; the returned receiver gets its answer. The thread
+    /// tells the boards that are there when it does.
     fn ask(
         &self,
         other: &Other,
@@ -204,8 +204,8 @@ impl TeamParts {
     }
 }
 
-/// The boards of a team as quick as they showed themselves in so many passes, and how many times as quick a token is with
-/// shares that fit that.
+/// The boards of a team with their observed speeds in so many passes, and the gain of a token with shares
+/// that fit these.
 fn as_shown(
     (header, load): (&Header, &Load),
     (boards, shares): (Vec<&Board>, &[u16]),

@@ -8,18 +8,19 @@ use super::team_plan::TeamPlan;
 use crate::ring::plan::Board;
 use crate::ring::{Address, TeamPlace, Topology};
 
-/// How much quicker a new split of the rows has to be than the last one, whose rows each board has; and a team than a
-/// ring, to be spoken of.
+/// Smallest ratio by which a new split of the rows must be quicker than the last one, whose rows the boards
+/// have; and a team than a ring, to be mentioned.
 const WORTH_IT: f64 = 1.1;
 
-/// Seconds of a token of a team of these boards, if that is much less than `token_s` as a ring.
+/// Seconds of a token as a team of these boards, if that is much less than `token_s` as a ring.
 pub(super) fn hint(model: &Divided<'_>, known: &[Board], token_s: f64) -> Option<f64> {
     let team = TeamPlan::new(model.header, model.load, known).ok()?;
     let is_much = team.lacks().is_none() && WORTH_IT * team.token_s() < token_s;
     is_much.then(|| team.token_s())
 }
 
-/// Checks that each of the boards has memory for its part. One without which the others have enough is in their way.
+/// Checks that each of the boards has memory for its part. A board without which the others have enough is
+/// the obstacle.
 pub(super) fn check(model: &Divided<'_>, known: &[Board]) -> Result<(), Obstacle> {
     let plan = best(model, known).map_err(Obstacle::End)?;
     let Some((name, need)) = plan.lacks() else { return Ok(()) };
@@ -44,7 +45,7 @@ pub(super) fn best<'a>(
     TeamPlan::new(model.header, model.load, known).map_err(FleetError::Shares)
 }
 
-/// The split that is kept, if it is one of these boards that does for a token not much longer than `best_s`.
+/// The split in the file, if it is of these boards and not much slower than `best_s` for a token.
 pub(super) fn kept<'a>(
     model: &Divided<'_>,
     known: &'a [Board],

@@ -9,7 +9,7 @@ use super::roll::Divided;
 use crate::ring::plan::{Board, Figures, NoSplit, Objective, Part, Task, solve, with_others};
 use crate::ring::{Member, Topology};
 
-/// How much better than the last split a new one has to be: figures of the ways between boards vary, and each
+/// Smallest ratio by which a new split must be better than the last one: measurements of links vary, and each
 /// board has the layers of the last one.
 const WORTH_IT: f64 = 1.1;
 
@@ -37,7 +37,7 @@ pub(super) fn n_kept(path: &Path) -> usize {
     topology.map_or(0, |topology| topology.n_boards() - 1)
 }
 
-/// The boards that the solver may choose from: each with its other numbers of threads where energy counts.
+/// The boards that the solver may choose from: each with its other numbers of threads if energy counts.
 pub(super) fn choices(known: &[Board], objective: Objective) -> Vec<Board> {
     with_others(known, objective == Objective::Energy)
 }
@@ -51,7 +51,7 @@ pub(super) fn best(
     solve(&Task::new(model.load, &choices(known, objective)), objective, None)
 }
 
-/// The split that is kept there, if it is one of these boards and not much worse than the best.
+/// The split in that file, if it is of these boards and not much worse than the best.
 pub(super) fn kept(
     path: &Path,
     task: &Task<'_>,

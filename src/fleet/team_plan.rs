@@ -131,7 +131,7 @@ impl<'a> TeamPlan<'a> {
         text
     }
 
-    /// The team as a place of a ring: a board that is as quick as all of them, and gathers for each layer.
+    /// The team as a place of a ring: a board with the speed of all of them, and gathers for each layer.
     pub(crate) fn as_place(&self, load: &Load) -> Board {
         let (all, lead) = (whole(load), self.boards[0]);
         let TeamFigures { weights_s, gathers_s, latency_s, .. } = self.figures;
@@ -162,7 +162,7 @@ impl<'a> TeamPlan<'a> {
         self.boards.iter().copied().zip(self.shares.iter().copied())
     }
 
-    /// The ring file of one place that is this team, or its only board, which has all `n_layers`.
+    /// The ring file with one place that is this team, or its only board with all `n_layers`.
     pub(crate) fn ring_file(&self, n_layers: usize) -> String {
         let lead = self.boards[0];
         let mut text = format!("{} {} 0..{n_layers}\n", lead.name, lead.address);
@@ -175,7 +175,8 @@ impl<'a> TeamPlan<'a> {
     }
 }
 
-/// The boards that may serve; of one with several numbers of threads the quickest: a team is for one stream.
+/// The boards that may serve; of a board with several numbers of threads the quickest: a team is for one
+/// stream.
 pub(crate) fn quickest(boards: &[Board]) -> Vec<&Board> {
     let same = boards.chunk_by(|a, b| a.name == b.name);
     let quickest = same.filter_map(|same| same.iter().max_by(|a, b| a.read.total_cmp(&b.read)));

@@ -15,7 +15,7 @@ pub(crate) enum Boards {
     Named(Vec<Address>),
 }
 
-/// The boards that a master asks for, how they are to share a model, and what it says of itself.
+/// The boards that a master asks for, how they are to share a model, and its own name and addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Where boards are looked for.

@@ -1,5 +1,5 @@
-//! When something is to be done about boards that are away or back, or have become slower. A state machine, without
-//! a clock.
+//! Decides when to act on boards that are away or back, or have become slower. A state machine without a
+//! clock.
 
 use std::time::Duration;
 
@@ -119,7 +119,8 @@ impl Watch {
         self.n_better >= OFTEN
     }
 
-    /// Layers have moved for speed: they do so again only after some rest, and a longer one each time.
+    /// Notes that layers have moved for speed: they do so again only after some rest, and a longer one each
+    /// time.
     pub(super) fn moved(&mut self, now: Duration) {
         self.n_better = 0;
         self.rest = (2 * self.rest).min(REST_MAX);

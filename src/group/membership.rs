@@ -33,7 +33,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// A group of the nodes on `roll` that is to be opened in `epoch`, and may make no progress for up to `limit_us`.
+    /// A group of the nodes on `roll`, to be opened in `epoch`; it may make no progress for up to `limit_us`.
     pub(crate) fn new(epoch: u32, roll: Roll, limit_us: Option<u64>) -> Membership {
         Membership {
             epoch,
@@ -71,8 +71,8 @@ impl Membership {
 
     // Epochs
 
-    /// The next epoch is to be opened: at once, or in `gap_us` if the last one began less than that ago, as a group that
-    /// breaks at once again is not opened in a frenzy.
+    /// Begins the next epoch: at once, or in `gap_us` if the last one began less than that ago, so that a
+    /// group that breaks at once is not opened in a frenzy.
     pub(crate) fn restart(&mut self, now: u64, gap_us: u64) {
         self.epoch = self.epoch.wrapping_add(1);
         self.patience.reopened(now);
@@ -180,7 +180,8 @@ impl Membership {
         }
     }
 
-    /// Rows of earlier batches were computed again: progress if there are more than ever since the last answer.
+    /// Notes that rows of earlier batches were recomputed: progress if there are more than ever since the
+    /// last answer.
     pub(crate) fn replayed(&mut self, now: u64, n_rows: usize) {
         self.patience.replayed(now, n_rows);
     }

@@ -1,10 +1,11 @@
 //! A group: nodes that run one model together, a ring of places or a team.
 //!
-//! Its first node (a ring's master, a team's lead) begins *epochs*, and the others agree to them. This room has what both
-//! kinds of group have: the first node's state machine ([`Membership`]), what it knows of the others ([`Roll`]), how long
-//! it waits for them ([`Patience`]) and what failed ([`Blame`], [`Setbacks`]); and for every node which batches fit what
-//! was agreed ([`Agreed`]), when it repeats what it said ([`Every`]) and what its user has not heard yet ([`Notices`]).
-//! It knows no links, no frames of batches and no clock: time is microseconds passed in.
+//! Its first node (a ring's master, a team's lead) begins *epochs*, and the others agree to them. This module
+//! has the parts that both kinds of group share: the first node's state machine ([`Membership`]), its view of
+//! the others ([`Roll`]), its deadlines ([`Patience`]) and failures ([`Blame`], [`Setbacks`]); and for every
+//! node the batches that fit the agreed sizes ([`Agreed`]), the interval of repeated messages ([`Every`]) and
+//! notices for the user ([`Notices`]). It knows no links, no frames of batches and no clock: time is
+//! microseconds passed in.
 //!
 //! # The first node's states
 //!
@@ -17,13 +18,14 @@
 //!  REFUSE or MISSING
 //! ```
 //!
-//! - *Trouble* is a link that started again, or a node that is gone, gave up, lost what it had stored or sent what makes no sense.
-//!   It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
+//! - *Trouble* is a link that started again, or a node that is gone, gave up, lost its KV or sent a malformed
+//!   message. It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
 //! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that
 //!   gets other layers on request, and each opening of a team.
-//! - In any state, no progress for longer than the limit ends the wait. The user hears which node was waited for, and may ask again.
+//! - In any state, no progress for longer than the limit ends the wait. The user hears which node was waited
+//!   for, and may try again.
 //!
-//! Frames of an epoch that is over are dropped by all nodes, so nothing that was on its way is ever taken for something newer.
+//! All nodes drop frames of an epoch that is over, so no old frame is ever taken for a new one.
 //!
 //! # What a ring and a team do differently
 //!
@@ -31,10 +33,10 @@
 //!   batches are in flight, and OPEN goes round as they do, so the master hears of all nodes through two
 //!   neighbours, and nodes tell it which one they miss. In a team (`team/`) all nodes run each layer at the
 //!   same time and exchange what they computed: one batch at a time, and the lead has links to all.
-//! - *Moving.* Only layers move with what they have stored; shares of rows do not, and a team that becomes another one computes
-//!   its streams again.
-//! - *The caller.* A ring is polled: its machine says what is to be computed. A team's pass calls for what it needs in the
-//!   middle of a layer, and waits there.
+//! - *Moving.* Only layers move with their KV; shares of rows do not, and a team that changes recomputes its
+//!   streams.
+//! - *The caller.* A ring is polled: its machine returns the next thing to compute. A team's pass calls its
+//!   gathers in the middle of a layer, and waits there.
 
 mod agreed;
 mod blame;

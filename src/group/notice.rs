@@ -73,7 +73,8 @@ impl Notices {
         Notices(VecDeque::with_capacity(NOTICES_MAX))
     }
 
-    /// The user is to hear `notice`, unless it was told last. The oldest notice makes way if there are too many.
+    /// Queues `notice` for the user, unless it equals the last one. The oldest notice is dropped if there are
+    /// too many.
     pub(crate) fn tell(&mut self, notice: Notice) {
         if self.0.len() == NOTICES_MAX {
             self.0.pop_front();

@@ -3,7 +3,7 @@
 //! Answered batches count as progress. A group that opens again and again, or whose nodes all answer while
 //! none computes, makes none.
 
-/// The user hears of a batch that takes this long; after that only of one that takes twice as long.
+/// First time after which a batch is reported as slow; the next report is after twice that time.
 const STALL_US: u64 = 10_000_000;
 
 /// The first node's deadlines. Times are microseconds.
@@ -72,8 +72,8 @@ impl Patience {
         was_stalled
     }
 
-    /// Rows of earlier batches were computed again: progress if there are more than ever since the last
-    /// answer.
+    /// Notes that rows of earlier batches were recomputed: progress if there are more than ever since the
+    /// last answer.
     pub(crate) fn replayed(&mut self, now: u64, n_rows: usize) {
         let (rows, most) = &mut self.replayed;
         *rows += n_rows;
@@ -89,7 +89,8 @@ impl Patience {
         }
     }
 
-    /// A batch begins, and the time with it unless one before has not been answered, which may be this one again.
+    /// Notes that a batch begins. Its deadline starts unless one before has not been answered, which may be
+    /// this one again.
     pub(crate) fn begins(&mut self, now: u64) {
         if !std::mem::replace(&mut self.is_owed, true) {
             (self.since_us, self.was_opened) = (now, false);
@@ -139,7 +140,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// When it gives up a group that opens each second, begins its batch again and breaks; from `now` on.
+    /// The time, from `now` on, at which it gives up a group that opens each second, begins its batch again
+    /// and breaks.
     fn lost(patience: &mut Patience, now: u64) -> Option<u64> {
         (now..now + 100).find(|now| {
             patience.waits(*now);

@@ -1,4 +1,4 @@
-//! The nodes of a group, and what its first node knows of each: whether it is missed, and what it does.
+//! The nodes of a group, and its first node's view of each: whether it is missing, and what it does.
 
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
@@ -95,7 +95,7 @@ impl Roll {
         self.packing.clear();
     }
 
-    /// A node said something that it says again and again; `true` if it gets on with packing its weights, which is progress.
+    /// Takes a message that a node repeats; `true` if it makes progress with packing its weights.
     pub(crate) fn hear(&mut self, now: u64, name: &Name, reason: Reason) -> bool {
         if let Reason::Packing(percent) = reason {
             return self.hear_packing(now, name, percent.min(100));

@@ -1,6 +1,6 @@
 //! Counts of what a group lost, and waited for in vain.
 
-/// Counts of what a ring or team lost or put off since it was formed. All are 0 if nothing failed.
+/// Counts of losses and pauses of a ring or team since it was formed. All are 0 if nothing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
     /// Links that went silent or started again, and nodes that lost what they had stored.

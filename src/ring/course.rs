@@ -14,8 +14,8 @@ pub(super) const BATCHES_PER_NODE: usize = 2;
 const ROWS_MIN: usize = 8;
 /// How fast what is known of that follows new times.
 const ROW_WEIGHT: f32 = 0.25;
-/// Frames that a link's receiver holds at least. Results never need more, so the last node can
-/// always send them, whatever the master is doing.
+/// Least number of frames that a link's receiver holds. Results never need more, so the last node can always
+/// send them, whatever the master does.
 const FRAMES_HELD: usize = 12;
 
 /// Most batches of a ring of so many nodes that are under way.
@@ -24,7 +24,7 @@ pub(super) fn window(sizes: &Sizes, frame_bytes: usize, n_nodes: usize) -> usize
     (BATCHES_PER_NODE * n_nodes).min(FRAMES_HELD / frames).max(1)
 }
 
-/// Places for results in a ring of which so many batches are under way: one for each, and one that its user has.
+/// Slots for results in a ring with so many batches in flight: one for each, and one in the caller's hands.
 pub(super) fn slots(window: usize) -> usize {
     window + 1
 }
@@ -80,7 +80,7 @@ pub(super) struct Course {
     /// Most batches under way, however many nodes there are.
     window: usize,
     next_number: u32,
-    /// Microseconds from the start of a prompt's batch to its result for each of its rows, as they were lately; 0 if
+    /// Recent microseconds from the start of a prompt's batch to its result, for each of its rows; 0 if
     /// unknown.
     row_us: f32,
 }
@@ -197,7 +197,7 @@ impl Course {
         self.sent.front()
     }
 
-    /// Submits one, `keeps` that are to be kept before, and `pages` that streams have from then on.
+    /// Submits a batch, with pages to keep before it, and pages that streams have from then on.
     pub(super) fn submit(
         &mut self,
         (spans, tokens): (&[FrameSpan], &[u32]),
@@ -249,8 +249,8 @@ impl Course {
         is_lost
     }
 
-    /// Microseconds in which `n_nodes` compute all again that has been answered, if that can be told: they compute batches
-    /// of several rows, each another one.
+    /// Expected microseconds for `n_nodes` to recompute all that has been answered, if known: they compute
+    /// batches of several rows, each node another batch.
     pub(super) fn again_us(&self, n_nodes: usize) -> Option<u64> {
         let n_tokens: usize = self.reached.iter().sum();
         let us = self.row_us * n_tokens as f32 / n_nodes.max(1) as f32;

@@ -67,8 +67,8 @@ pub(super) fn strangers(lines: &[NodeLine], assigned: &[Range<u32>]) -> Option<S
     is_other.then(|| format!("{} answer, and the ring has {} nodes", names(), assigned.len()))
 }
 
-/// Why the nodes of these lines are no ring of at most `n_nodes` that has the model's layers as `assigned`, if that
-/// says anything; `None` if they are.
+/// The reason why the nodes of these lines, at most `n_nodes`, do not have the model's layers as `assigned`
+/// (if that says anything); `None` if they do.
 pub(super) fn misfit(
     lines: &[NodeLine],
     assigned: &[Range<u32>],

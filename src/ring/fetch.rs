@@ -42,8 +42,8 @@ impl PagesToRead {
         })
     }
 
-    /// Sends it on, of which `n_found` have been read, or no more than that where it goes back to the master; `false` if it
-    /// has to wait.
+    /// Sends the pages on, of which `n_found` have been read here, or only that number if they go back to the
+    /// master; `false` if it has to wait.
     pub(super) fn send(
         &self,
         (epoch, batch): (u32, u32),

@@ -44,15 +44,15 @@ struct Aside {
 
 /// A node's stored positions of the streams.
 ///
-/// Once all batches of an epoch have been round, every node has stored what belongs to the texts so far. When
-/// layers move then, it stays where it is, but for layers that become another node's: their part travels there
+/// Once all batches of an epoch have been round, every node has stored the same positions of the texts. When
+/// layers move then, KV stays on its node unless the layer becomes another node's: that part travels there
 /// ([`Held::give`], [`Held::take`]). The copies made for that are dropped with the next batch.
 #[derive(Default)]
 pub struct Held {
-    /// The epoch whose batches have been through the node's layers, and what was agreed for it; `None` if what they
-    /// stored is not known.
+    /// The epoch whose batches have been through the node's layers, and its sizes; `None` if the stored
+    /// positions are unknown.
     epoch: Option<(u32, Sizes)>,
-    /// Which pages streams have had, and what is in them may be gone on from; and of layers with a window.
+    /// Pages that streams have had, whose contents may be used; and those of layers with a window.
     named: [Vec<bool>; 2],
     aside: Option<Aside>,
 }
@@ -102,8 +102,8 @@ impl Held {
         (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
     }
 
-    /// Copies what `layers` have stored, as far as it is known and not copied yet: they are about to change. Copies of
-    /// more than `room` bytes are not made, and all is computed again.
+    /// Copies the KV of `layers`, which are about to change, as far as it is valid and not copied yet. Beyond
+    /// `room` bytes no copies are made, and all is recomputed.
     pub(crate) fn set_aside(&mut self, layers: Range<u32>, room: u64, parts: &mut impl KvParts) {
         let Some(epoch) = self.epoch.take() else { return };
         if parts.part_bytes() == 0 {
@@ -129,7 +129,7 @@ impl Held {
         }
     }
 
-    /// Gives `layers`, which are the node's now, what is set aside for them in epoch `from`; copies of other epochs are
+    /// Copies KV set aside in epoch `from` to `layers`, which are the node's now; copies of other epochs are
     /// dropped.
     pub(crate) fn restore(
         &mut self,
@@ -151,7 +151,7 @@ impl Held {
         }
     }
 
-    /// Writes the next piece of what layers have stored that are not among the node's `own` any more; `None` if there is
+    /// Writes the next piece of KV of layers that are not among the node's `own` any more; `None` if there is
     /// no more.
     pub(crate) fn give(&mut self, own: &Range<u32>, out: &mut [u8]) -> Option<KvPiece> {
         let aside = self.aside.as_mut()?;
@@ -167,7 +167,8 @@ impl Held {
         Some(KvPiece { layer, page, first: first as u32, bytes: bytes as u32 })
     }
 
-    /// Stores a piece of what a layer of the node has stored elsewhere; `false` if there is no place for it.
+    /// Stores a piece of KV, of a layer of this node, that another node had; `false` if there is no place for
+    /// it.
     pub(crate) fn take(
         &mut self,
         piece: &KvPiece,

@@ -16,8 +16,7 @@ impl<'a> Hop<'a> {
         Hop { endpoint }
     }
 
-    /// Tells the master what the node called `name` is at; it is said again and again, and need not
-    /// arrive.
+    /// Tells the master what the node called `name` is doing; it is repeated, and need not arrive.
     pub(crate) fn say(&mut self, name: &str, reason: Reason) {
         if self.is_up(Side::Next)
             && let Some(out) = self.reserve()

@@ -1,5 +1,5 @@
-//! Neighbours that hold the key and send what no sound node sends, or nothing: the machines neither
-//! panic nor grow, and go on once a sound neighbour is back.
+//! Neighbours that hold the key and send malformed frames, or nothing: the machines neither panic nor grow,
+//! and go on once a sound neighbour is back.
 
 mod frames;
 
@@ -253,7 +253,7 @@ fn a_worker_survives_every_forged_field() {
     }
 }
 
-/// The master may count on what was there when an OPEN before it, of the same epoch, was answered.
+/// The master may rely on the KV that was there when an earlier OPEN of the same epoch was answered.
 #[test]
 fn a_node_that_has_lost_what_it_stored_since_it_answered_says_so() {
     let mut worker = Worker::new((line(1), Some(1..2)), (SIZES.dim, 3), FRAME_MAX);
@@ -443,8 +443,8 @@ fn a_move_that_does_not_end_is_given_up() {
     assert_eq!(asked.next(), Some((33, 7, None)));
 }
 
-/// Lets a master of a ring of two that waits for a batch hear `said` every second, after a sound OPEN;
-/// returns what the user was told, and how it ended.
+/// Lets the master of a ring of two, which waits for a batch, hear `said` every second, after a sound OPEN;
+/// returns the user's notices, and the error in the end.
 fn told(seconds: u64, said: impl Fn(u32, u64) -> Vec<u8>) -> (Vec<Notice>, RingError) {
     let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
     let mut options = options(Some(seconds * 1_000_000));

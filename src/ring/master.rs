@@ -176,7 +176,8 @@ impl Master {
         !self.is_open() || self.moves.all_moved == Some(false)
     }
 
-    /// Whether frames are taken: results one at a time while batches are begun, all while the nodes are to get other layers.
+    /// Whether frames are taken: results one at a time while batches are begun, and all of them while the
+    /// nodes are to get other layers.
     fn is_listening(&self) -> bool {
         !self.course.is_done() || self.is_opening() || self.moves.held_us.is_some()
     }
@@ -225,8 +226,8 @@ impl Master {
         self.times.start(self.options.n_nodes);
     }
 
-    /// Submits a batch: tokens, the spans they are in, pages that are to be kept before, and those that streams have from
-    /// then on. A stream's are told in order, and with one that changes all that follow it.
+    /// Submits a batch: tokens, the spans they are in, pages to keep before, and pages that streams have from
+    /// then on. A stream's pages are given in order, and after a changed one all that follow it.
     ///
     /// # Panics
     /// If there is no room, or the spans do not fit the tokens and the sizes.
@@ -261,7 +262,7 @@ impl Master {
         self.course.current().1
     }
 
-    /// The batch that [`MasterStep::Compute`] asked for is computed, as `own` tells, and can be sent.
+    /// Notes that the batch of [`MasterStep::Compute`] is computed, with the figures `own`, and can be sent.
     pub(crate) fn computed(&mut self, own: WorkFigures) {
         let Some(sent) = self.course.last_sent() else { return };
         let figures = Figures::from_iter([own]);
@@ -272,7 +273,7 @@ impl Master {
         self.traffic.work = MasterTask::Sending;
     }
 
-    /// Which of the rows that were put are the results of [`MasterStep::Done`]: the first of them.
+    /// The first of the stored rows that are the results of [`MasterStep::Done`].
     pub(crate) fn result_row(&self) -> usize {
         self.course.slot() * usize::from(self.options.sizes.max_logits)
     }

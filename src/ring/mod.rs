@@ -18,9 +18,9 @@
 //! The caller of the master decides which pages of keys and values a stream has. PAGES tells the other nodes,
 //! ahead of the batch that needs them.
 //!
-//! Nodes may keep pages of prompts in files, each its own layers' part. KEEP tells them of a page behind the batch that
-//! computed it. FETCH goes round as a batch does, in its place among them: every node reads the pages that it names, as far
-//! as all before it could, and the master gets to know how many all have.
+//! Nodes may keep pages of prompts in files, each its own layers' part. KEEP names a page that the batch
+//! before has computed. FETCH goes round like a batch, in order with the batches: every node reads the named
+//! pages, as far as all nodes before it could, and the master learns how many all have.
 //!
 //! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch
 //! before, and nodes that have its KV say so. If all nodes with layers do, MOVED goes round: each node that
@@ -107,7 +107,7 @@ pub(crate) trait Link {
     /// Sends the first `bytes` of the reserved buffer.
     fn commit(&mut self, bytes: usize);
 
-    /// The oldest frame waits, and those that may come behind it, until there is the room that
+    /// Leaves the oldest frame, and those that may come behind it, until there is the room that
     /// [`Link::reserve`] did not have, or an event.
     fn leave(&mut self);
 
@@ -141,17 +141,17 @@ pub(crate) trait Rows {
     /// Writes row `row` as `dtype` to `out`, `[dim]`.
     fn get(&mut self, row: usize, dtype: Dtype, out: &mut [u8]);
 
-    /// From now on a stream has another page of what layers store; `false` if there is no such stream or page.
+    /// Gives a stream another page; `false` if there is no such stream or page.
     fn set_page(&mut self, page: &FramePage, sizes: &Sizes) -> bool;
 
-    /// A page that is computed is to be kept in a file; `false` if there is no such stream or page.
+    /// Keeps a computed page in a file; `false` if there is no such stream or page.
     fn keep(&mut self, page: &FrameKeep, sizes: &Sizes) -> bool;
 
     /// Writes the next piece of KV that moves away; see [`Held::give`].
     fn give_kv(&mut self, out: &mut [u8]) -> Option<KvPiece>;
 
-    /// Stores a piece of what a layer has stored elsewhere; `None` if the layer is another node's, `false` if there
-    /// is no place for it.
+    /// Stores a piece of KV that another node had; `None` if the layer is another node's, `false` if there is
+    /// no place for it.
     fn take_kv(&mut self, piece: &KvPiece, bytes: &[u8], sizes: &Sizes) -> Option<bool>;
 
     /// Ends a move of KV; see [`Held::moved`].

@@ -37,8 +37,8 @@ impl Earlier {
         self.epoch
     }
 
-    /// Whether all that its nodes have stored is with the nodes of these lines. Nodes of one name cannot be told apart: all
-    /// of them have to have it.
+    /// Whether the nodes of these lines include all nodes with KV. Nodes of one name cannot be told apart:
+    /// all of them have to have it.
     pub(super) fn is_kept_by(&self, lines: &[NodeLine]) -> bool {
         let mut same = lines.iter().filter(|line| self.nodes.contains(&line.name));
         same.clone().count() == self.nodes.len()

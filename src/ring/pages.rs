@@ -1,7 +1,8 @@
 //! Which pages of keys and values streams have, as the master tells the other nodes.
 //!
-//! Nodes mirror the streams' tables: what changes goes round before the batch that needs it. Links keep that order, and
-//! within an epoch nothing is sent twice. When layers have moved, the whole tables go round, as nodes may be new.
+//! Nodes mirror the streams' tables: changes go round before the batch that needs them. Links keep that
+//! order, and within an epoch nothing is sent twice. When layers have moved, the whole tables go round, as
+//! nodes may be new.
 
 use super::{Link, Sizes};
 use crate::wire::frame::{self, FrameKeep, FramePage, FramePair};
@@ -54,7 +55,8 @@ impl Tables {
         table.push(page.to);
     }
 
-    /// All of them. Of layers with a window later pages may have the place of earlier ones, and come later here.
+    /// All pages. Of layers with a window, a later page may have the place of an earlier one, and then comes
+    /// later here.
     pub(super) fn all(&self) -> impl Iterator<Item = FramePage> {
         let of_stream = |(stream, table): (usize, &Vec<FramePair>)| {
             let pages = table.clone().into_iter().enumerate();
@@ -107,8 +109,7 @@ impl PagesOut {
         self.pages.extend(pages);
     }
 
-    /// Has pages sent that are to be kept. They go first, as what they hold may make way for
-    /// others.
+    /// Queues pages to keep. They go first, as their memory may be reused by others.
     pub(super) fn keep(&mut self, pages: &[FrameKeep]) {
         self.keeps.extend_from_slice(pages);
     }

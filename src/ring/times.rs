@@ -64,7 +64,7 @@ impl Times {
         self.energy.iter_mut().for_each(|node| node.last = None);
     }
 
-    /// A batch has come back at `now`, after `lap_us`: of `n_decoded` tokens, or one of prompts.
+    /// Adds a batch that came back at `now`, after `lap_us`: of `n_decoded` tokens, or one of prompts.
     pub(super) fn add(
         &mut self,
         now: u64,

@@ -9,9 +9,9 @@
 //! orange   [fd00::3]:10000      14..22       threads=2
 //! ```
 //!
-//! Layers are counted from 0; the one after `..` is the next node's. A node may be told its number of threads. The same
-//! file serves all nodes. A place may be a team; then lines follow it that begin with `team` and go on as those of a
-//! team's file ([`TeamNode`]), the place's own first:
+//! Layers are counted from 0; the one after `..` is the next node's. A line may have the node's number of
+//! threads. All nodes use the same file. A place may be a team; then lines with `team` follow it, in the form
+//! of a team's file ([`TeamNode`]), the place's own first:
 //!
 //! ```text
 //! pi       192.168.1.11         6..14

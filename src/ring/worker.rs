@@ -126,8 +126,8 @@ struct Says {
 }
 
 impl Worker {
-    /// A worker that has not heard of a master yet: `line` says what it has, `wish` which layers its user
-    /// wants it to have. `dim` is the width of the model's rows, `n_layers` its layers.
+    /// A worker that has not heard of a master yet: `line` describes it, `wish` are the layers that its user
+    /// wants. `dim` is the width of the model's rows, `n_layers` its layers.
     pub(crate) fn new(
         (line, wish): (NodeLine, Option<Range<u32>>),
         (dim, n_layers): (u32, u32),
@@ -167,7 +167,7 @@ impl Worker {
         self.notices.next()
     }
 
-    /// The batch that [`WorkerStep::Compute`] asked for cannot be computed, and what was stored before is of no use.
+    /// Gives up the batch of [`WorkerStep::Compute`], which cannot be computed; the KV so far is of no use.
     pub(crate) fn discard(&mut self) {
         self.traffic.work = WorkerTask::Receiving;
         self.give_up_epoch(Reason::Lost);
@@ -184,7 +184,7 @@ impl Worker {
         self.says.reported.said(now, REPORTED_EVERY_US);
     }
 
-    /// The epoch of the batch that [`WorkerStep::Compute`] asks for, and what was agreed for it.
+    /// The epoch of the batch of [`WorkerStep::Compute`], and its sizes.
     pub(crate) fn epoch(&self) -> (u32, Sizes) {
         (self.traffic.batch.0, self.traffic.batch.2)
     }
@@ -219,7 +219,7 @@ impl Worker {
         self.traffic.work = WorkerTask::Answering;
         let asked = self.opening.as_ref().map(|opening| opening.epoch);
         if !is_intact && asked == self.epoch.map(|(epoch, _)| epoch) {
-            // An OPEN that came before, of the same epoch, may have been answered: the master counts on what was there.
+            // An earlier OPEN of the same epoch may have been answered: the master relies on the KV of then.
             (self.opening, self.traffic.work) = (None, WorkerTask::Receiving);
             self.give_up_epoch(Reason::Lost);
         }

@@ -19,9 +19,8 @@ pub const UNDER_WAY_MAX: usize = 2;
 pub struct TeamFigures {
     /// Gathers.
     pub gathers: u64,
-    /// Sum over gathers of the longest computation before each, in microseconds. Only the lead
-    /// knows it, like what
-    /// follows.
+    /// Sum over gathers of the longest computation before each, in microseconds. Only the lead knows it, and
+    /// the fields below.
     pub slowest_us: u64,
     /// Compute time of each node, in microseconds.
     pub compute_us: [u64; NODES_MAX],
@@ -122,7 +121,7 @@ pub(super) struct Exchange {
     /// The gathers under way, the oldest first.
     under_way: [UnderWay; UNDER_WAY_MAX],
     n_under_way: usize,
-    /// Number of the frame behind the last one that a node has taken in a gather of this epoch that is done.
+    /// Number of the frame behind the last one that a node has taken in a finished gather of this epoch.
     given_end: [Option<u32>; NODES_MAX],
     patience: Patience,
     computing: Computing,
@@ -179,7 +178,8 @@ impl Exchange {
         self.finish(rows)
     }
 
-    /// Sends this node's columns of the last of `rows`. Those before are of the gathers under way, and take what comes.
+    /// Sends this node's columns of the last of `rows`. The rows before are those of open gathers, and
+    /// receive parts meanwhile.
     ///
     /// # Panics
     /// As [`Exchange::gather`], or if there are not rows for each gather under way.
@@ -189,8 +189,7 @@ impl Exchange {
         self.run(rows, Until::Sent)
     }
 
-    /// Takes the others' columns of the first of `rows`, and what comes for the others, which are those of the gathers
-    /// under way.
+    /// Completes the first of `rows`, and receives parts of the others, which are those of the open gathers.
     ///
     /// # Panics
     /// If there are not rows for each gather under way, one or more.
@@ -277,7 +276,7 @@ impl Exchange {
         self.done_at = [now, self.done_at[0]];
     }
 
-    /// Sends and takes for as long as that is to be done. The epoch is over if that ends otherwise.
+    /// Sends and receives until `until`. Any other end gives up the epoch.
     fn run(&mut self, rows: &mut [Gathered<'_>], until: Until) -> Result<(), Ended> {
         let epoch = self.epoch.ok_or(Ended::NotOpen)?;
         let ended = self.exchange(epoch, rows, until);
@@ -342,7 +341,7 @@ impl Exchange {
         }
     }
 
-    /// Asks for what is missing: it may be lost, and nothing that follows shows it where nothing follows.
+    /// Requests retransmission of missing parts: at the end of a pass no later frame would show the loss.
     fn ask(&self) {
         for node in self.mesh.peers() {
             if !self.under_way[0].nodes[node].is_taken() {
@@ -369,7 +368,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sends to a node what there is room for, and takes what has come. Says whether anything was sent or taken.
+    /// Sends to a node as much as it has room for, and takes its frames. True if anything was sent or taken.
     fn turn(&mut self, epoch: u32, node: usize, rows: &mut [Gathered<'_>]) -> Result<bool, Ended> {
         let own = self.mesh.own();
         let (n, id) = (self.n_under_way, (epoch, self.seq));

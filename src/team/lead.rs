@@ -34,8 +34,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// The lead over `mesh`. Its epochs follow `epoch_seed`, which should be another one in each run: a member
-    /// may remember those of an earlier run.
+    /// The lead over `mesh`. Its epochs follow `epoch_seed`, which must differ between runs: a member may
+    /// remember epochs of an earlier run.
     ///
     /// # Panics
     /// If the mesh is not node 0's.
@@ -47,16 +47,16 @@ impl Lead {
         Lead { exchange, group, idle_since: None, seq: 0, lines: Vec::new() }
     }
 
-    /// From now on [`Lead::start`] and [`Lead::gather`] ask this now and then, and may end with
-    /// [`TeamError::Interrupted`].
+    /// Has [`Lead::start`] and [`Lead::gather`] poll this function, and end with [`TeamError::Interrupted`]
+    /// if it returns true.
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.exchange.is_interrupted = is_interrupted;
     }
 
     /// Begins an epoch: asks all members to be ready for `opening`, as they come up, and waits until they
-    /// are, at most for `timeout` without progress: as long as there has been no answer to a batch since,
-    /// opening again and again is none. A member that goes meanwhile is waited for. Tells by `tell` which
-    /// members are waited for, come, are ready or refuse, once each.
+    /// are, at most for `timeout` without progress; opening again without any answered batch in between is no
+    /// progress. A member that goes meanwhile is waited for. Calls `tell` once for each member that is waited
+    /// for, comes, is ready or refuses.
     ///
     /// # Errors
     /// [`TeamError::Refused`], [`TeamError::Timeout`], [`TeamError::Interrupted`].
@@ -136,7 +136,7 @@ impl Lead {
         epoch.is_some() && mesh.peers().all(is_up)
     }
 
-    /// Tells all members what is next: spans, and the ids of all their rows if these are embedded.
+    /// Sends the next batch to all members: spans, and the ids of all their rows if these are embedded.
     ///
     /// # Errors
     /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
@@ -205,7 +205,8 @@ impl Lead {
         self.exchange.mesh.n_nodes()
     }
 
-    /// Sends the lead's columns of `rows` to all members, unless only the lead gets them, and takes theirs.
+    /// Sends the lead's columns of `rows` to all members, unless only the lead gets the result, and receives
+    /// theirs.
     ///
     /// # Errors
     /// [`TeamError::Lost`], [`TeamError::NotOpen`], [`TeamError::Interrupted`]; the epoch is over then.
@@ -218,8 +219,9 @@ impl Lead {
         self.ended(done)
     }
 
-    /// Begins a gather of the last of `rows`, whose parts are no longer than [`started_max`](super::started_max): the lead
-    /// may compute while the members' come. Rows before it are those of the gather that is under way, if one is.
+    /// Begins a gather of the last of `rows`, whose parts are no longer than
+    /// [`started_max`](super::started_max): the lead may compute while parts arrive. Rows before it are those
+    /// of the open gather, if there is one.
     ///
     /// # Errors
     /// As [`Lead::gather`].

@@ -46,8 +46,8 @@ pub struct Member {
     opening: Option<(u32, Opening)>,
     /// Kept until the first batch comes.
     answer: Option<Answer>,
-    /// The sessions with the lead that the answer was sent over. If others take their place it is lost, and
-    /// sent again.
+    /// Sessions with the lead over which the answer was sent. If new ones replace them, the answer is lost,
+    /// and sent again.
     answered_over: Option<Sessions>,
     /// When the lead is told again that another member is missing.
     missing: Every,
@@ -80,13 +80,13 @@ impl Member {
         self.exchange.mesh
     }
 
-    /// From now on [`Member::gather`] asks this now and then, and may end with [`TeamError::Interrupted`].
+    /// Has [`Member::gather`] poll this function, and end with [`TeamError::Interrupted`] if it returns true.
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.exchange.is_interrupted = is_interrupted;
     }
 
-    /// Waits, asleep, for what the lead wants; also says to it what was left to say. Says by `tell` which nodes do
-    /// not fit this one.
+    /// Waits, asleep, for an order of the lead; also sends frames that are still due. Tells by `tell` which
+    /// nodes do not fit this one.
     ///
     /// # Errors
     /// [`TeamError::Interrupted`].
@@ -116,7 +116,7 @@ impl Member {
         }
     }
 
-    /// Accepts the last OPEN: the lead is told as soon as this member has links to all nodes, which
+    /// Accepts the last OPEN: READY is sent as soon as this member has links to all nodes, which
     /// [`Member::next`] waits for. The name in `line` is replaced by the member's.
     pub fn ready(&mut self, line: TeamLine) {
         let Some((_, opening)) = &self.opening else { return };
@@ -225,8 +225,8 @@ impl Member {
         self.send_failures();
     }
 
-    /// Gives the epoch up if a link of it was started again: what was sent over it may be gone, and others wait for that
-    /// while this node, which has its part of all gathers, waits for the next batch.
+    /// Gives the epoch up if one of its links was reset: frames in flight may be lost, and other nodes may
+    /// wait for them while this one, which has completed its gathers, waits for the next batch.
     fn check_links(&mut self) {
         let Some(epoch) = self.exchange.epoch.filter(|_| self.answer.is_none()) else { return };
         let Exchange { mesh, sessions, .. } = &self.exchange;
@@ -382,7 +382,7 @@ impl Member {
         self.incoming.forget();
     }
 
-    /// A batch has come; says whether it can be run. The first of an epoch settles the sessions.
+    /// Begins a batch; true if it can be run. The first of an epoch settles the sessions.
     fn begin_batch(&mut self, epoch: u32) -> bool {
         self.exchange.mesh.drive();
         self.exchange.begin_batch();
@@ -404,7 +404,7 @@ impl Member {
         true
     }
 
-    /// The sessions with a node, once both are up: it may know a moment before this one that they are.
+    /// The sessions with a node, once both links are up, which it may know a moment earlier than this node.
     fn sessions_by(&self, node: usize, end: Micros) -> Option<Sessions> {
         loop {
             let mut links = self.exchange.mesh.lock(node);
@@ -424,8 +424,8 @@ impl Member {
 struct Failure {
     epoch: u32,
     because_of: u16,
-    /// Over which sessions it was said last. A link that is started again may lose it, and the other node may have begun the
-    /// epoch over the new ones.
+    /// Sessions over which it was sent last. New sessions may have lost it, and the other node may have begun
+    /// the epoch over them.
     said_over: Option<Sessions>,
 }
 

@@ -15,8 +15,8 @@ use crate::wire::team::NODES_MAX;
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
-/// How often it looks while a gather is open that no thread waits for: the link thread acknowledges its parts and sends
-/// further ones.
+/// How often the link thread looks while a gather is open and the node computes: it acknowledges parts and
+/// sends further ones.
 const GATHER_SERVICE_EVERY: Duration = Duration::from_micros(500);
 /// How often it looks while no batches come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
@@ -126,7 +126,7 @@ impl Mesh {
         Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, link_thread: None }
     }
 
-    /// The mesh in this `time`, without a background thread: the caller calls [`LinkThread::turn`].
+    /// The mesh with this clock, without a link thread: the caller calls [`LinkThread::turn`].
     pub(super) fn without_link_thread(
         endpoints: Vec<Option<Box<dyn Endpoint>>>,
         time: Arc<dyn Time>,
@@ -194,8 +194,8 @@ impl Mesh {
         self.shared.peers[node].as_ref().expect("no node has links with itself")
     }
 
-    /// Sleeps until something comes from one of `nodes`, or there is something to do for one, for `wait` at most. They were
-    /// all serviced just now.
+    /// Sleeps until a frame comes from one of `nodes`, or an endpoint has something to do, for `wait` at
+    /// most. The endpoints were serviced just now.
     ///
     /// # Panics
     /// As [`Mesh::lock`].
@@ -219,7 +219,7 @@ impl Mesh {
         }
     }
 
-    /// Whether a gather is under way while this node computes: then the link thread looks more often.
+    /// Sets whether a gather is open while this node computes: then the link thread looks more often.
     pub(super) fn set_gathering(&self, is_gathering: bool) {
         self.shared.is_gathering.store(is_gathering, Ordering::Relaxed);
     }
@@ -355,8 +355,8 @@ impl PeerLinks<'_> {
         prev.or_else(|| links.next.as_mut()?.next_event())
     }
 
-    /// Forgets events, as sessions tell what happened; why the peer has no links is kept. While an event waits,
-    /// [`PeerLinks::service`] does not.
+    /// Drops events, as the sessions show what happened, but keeps the reason why the peer has no links.
+    /// While an event waits, [`PeerLinks::service`] does not.
     pub(super) fn drop_events(&mut self) {
         while let Some(event) = self.next_event() {
             match event {
@@ -451,7 +451,8 @@ impl PeerLinks<'_> {
         }
     }
 
-    /// Sends what is due and takes what has come, for `wait` if nothing has; see [`Endpoint::service`].
+    /// Sends due frames and takes arrived ones, and waits for `wait` if there are none; see
+    /// [`Endpoint::service`].
     pub(super) fn service(&mut self, wait: Duration) {
         if let Err(e) = self.ends.endpoint.service(wait) {
             // It shows as a silent peer.

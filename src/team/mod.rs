@@ -1,9 +1,9 @@
 //! A team: up to [`NODES_MAX`] nodes that share every layer of a model by output rows.
 //!
-//! The lead, node 0, begins an epoch ([`Lead::open`]) and tells all members each batch ([`Lead::start`]). Then
-//! every node runs the same pass, computes its own columns of each product and gives them to the others
-//! ([`Lead::gather`], [`Member::gather`]): all nodes call the same gathers in the same order. This module moves
-//! bytes and knows nothing of layers.
+//! The lead, node 0, begins an epoch ([`Lead::open`]) and sends each batch to all members ([`Lead::start`]).
+//! Then every node runs the same pass, computes its own columns of each product and sends them to the others
+//! ([`Lead::gather`], [`Member::gather`]): all nodes call the same gathers in the same order. This module
+//! moves bytes and knows nothing of layers.
 //!
 //! Each pair of nodes has two links, one each way, in an endpoint of its own ([`Mesh`]).
 //!
@@ -17,10 +17,10 @@
 //!
 //! # Acknowledgements, and what is lost
 //!
-//! A node begins a gather when it has all parts of the one before. So its part acknowledges theirs, and links send
-//! acknowledgements of their own only where no gather follows for a while. A part that was lost is asked for once
-//! its link shows that later ones have come, or, as behind the last one of a pass nothing comes, when it takes
-//! longer than parts took of late: by a timer of the waiting node, which is of the order of a round trip.
+//! A node begins a gather when it has all parts of the one before. So its part acknowledges theirs, and links
+//! send acknowledgements of their own only if no gather follows for a while. A lost part is retransmitted
+//! once its link shows that later ones have come. No part comes after the last one of a pass: it is requested
+//! when it takes longer than recent parts did, by a timer of the waiting node that is about a round trip.
 
 mod error;
 mod exchange;
@@ -52,13 +52,13 @@ use crate::transport::Micros;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::team::PART_AT;
 
-/// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for what is
-/// lost, and a datagram that comes twice costs less than that.
+/// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for a
+/// lost part, which costs more than a datagram that comes twice.
 pub const REORDER_US: Micros = 30;
 
-/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of the links of a team of so many nodes, a power of two. The
-/// fewer nodes, the longer the parts of a long batch, which links are to hold; and the fewer banks take turns, the more
-/// of the next one is still in the processor's caches.
+/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of the links of a team of so many nodes, a power
+/// of two. The fewer nodes, the longer the parts of a long batch, which links have to hold; and the fewer
+/// banks, the more of the next one is still in the processor's caches.
 pub const fn banks(n_nodes: usize) -> usize {
     match n_nodes {
         ..=2 => 16,

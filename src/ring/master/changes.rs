@@ -11,8 +11,8 @@ use crate::ring::{Member, NodeLine};
 const HOLD_MAX_US: u64 = 60_000_000;
 
 impl Master {
-    /// The nodes are to get other layers: until they do, no batch is begun, and results are put aside that come. `true` once
-    /// all that were begun have been answered and a move under way is over, or neither need be waited for.
+    /// Prepares a change of layers: until then no batch is begun, and results that come are put aside. `true`
+    /// once all begun batches have been answered and a move under way is over, or neither need be waited for.
     pub(crate) fn hold(&mut self) -> bool {
         let since = *self.moves.held_us.get_or_insert(self.polled_us);
         let is_in_vain = self.group.is_troubled() || self.polled_us > since + HOLD_MAX_US;
@@ -29,8 +29,8 @@ impl Master {
         self.moves.held_us = None;
     }
 
-    /// The nodes get other layers by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch whose streams go on
-    /// with what the nodes have stored of them; `None` if all is computed again.
+    /// Begins a change of layers, by the next [`Master::assign`] or [`Master::rejoin`]. Returns the epoch
+    /// whose KV the nodes still have, so that streams go on; `None` if all is recomputed.
     pub(crate) fn begin_move(&mut self) -> Option<u32> {
         self.moves.earlier = match self.group.phase {
             Phase::Open if self.is_still() => {
@@ -46,8 +46,8 @@ impl Master {
         self.moves.earlier.as_ref().map(Earlier::epoch)
     }
 
-    /// The nodes get other layers, this one first, of which `line` tells; the ring is opened again for
-    /// that, and streams go on. Without any each node has what its own user wants.
+    /// Assigns layers to the nodes, this one first, with its new `line`; the ring is opened again for that,
+    /// and streams go on. Without any, each node has the layers that its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.nodes.assigned, self.failure) = (line, assigned, None);
         (self.moves.held_us, self.nodes.is_asked) = (None, true);
@@ -86,7 +86,8 @@ impl Master {
     #[cfg(feature = "serve")]
     pub(crate) fn ask_again(&mut self) {
         self.failure = None;
-        // A ring may be given up before a link that is silent counts as gone: it is still open then, and is not whole.
+        // A silent link may not count as gone yet when a ring is given up: the ring then is open and not
+        // whole.
         if !self.group.is_opening() {
             self.reopen(self.polled_us);
         }
@@ -98,8 +99,8 @@ impl Master {
         &self.nodes.assigned
     }
 
-    /// The ring has these nodes from now on, this one of which `line` tells first, with their layers; it is opened
-    /// again over a link to the second of them, and streams go on.
+    /// Gives the ring other nodes with their layers, this one first, with its new `line`; it is opened again
+    /// over a link to the second of them, and streams go on.
     pub(crate) fn rejoin(&mut self, line: NodeLine, members: Vec<Member>) {
         let layers = |member: &Member| member.layers.start as u32..member.layers.end as u32;
         let assigned = members.iter().map(layers).collect();

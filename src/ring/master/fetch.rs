@@ -7,8 +7,8 @@ use crate::ring::fetch::PagesToRead;
 use crate::wire::frame::{Fetch, FrameKeep, FramePage};
 
 impl Master {
-    /// Has all nodes read pages, in its place among the batches: pages are kept and changed before as by
-    /// [`Master::submit`]. [`Master::take_found`] tells what came of it.
+    /// Has all nodes read pages, in order with the batches: pages are kept and changed before as by
+    /// [`Master::submit`]. [`Master::take_found`] returns the result.
     ///
     /// # Panics
     /// If there is no room, or it does not fit a frame.

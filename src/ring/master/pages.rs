@@ -19,7 +19,8 @@ impl Master {
         }
     }
 
-    /// Layers have moved: this node's streams have no pages yet, and nor have those of nodes that are new.
+    /// Sends the page tables after layers have moved: this node's streams have no pages yet, and neither do
+    /// those of new nodes.
     pub(super) fn tell_tables(&mut self, rows: &mut impl Rows) {
         for page in self.pages.tables.all() {
             assert!(rows.set_page(&page, &self.options.sizes), "there is no {page:?}");

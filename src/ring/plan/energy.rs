@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::walk::walk;
 use super::{Part, Task, Watts, Wish};
 
-/// Sets of more boards than this are not all tried: those that may serve are then the first ones.
+/// Most boards of which all sets are tried: of more, only the first ones may serve.
 const CHOSEN_MAX: usize = 16;
 
 /// A board: its entries, and whether it is to serve.
@@ -93,7 +93,7 @@ impl Cheapest {
         Cheapest { seconds: (0..task.boards.len()).map(of).collect(), memory }
     }
 
-    /// Joules that `set` takes at least; `None` if it has not enough memory, or too many boards.
+    /// Least joules of `set`; `None` if it has not enough memory, or too many boards.
     fn bound(&self, task: &Task<'_>, set: &[Choice]) -> Option<f64> {
         let idle = idle_of(task, set);
         let mut rest = task.n_layers().checked_sub(set.len())?;

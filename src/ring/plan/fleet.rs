@@ -84,8 +84,8 @@ pub(crate) struct Other {
     pub(crate) watts: Option<Watts>,
 }
 
-/// Each of the boards with each of its numbers of threads, one after the other. If `needs_watts`, only with those whose
-/// watts are known, where there are any.
+/// The boards, each with each of its numbers of threads in turn. If `needs_watts`, only entries with known
+/// watts, if there are any.
 pub(crate) fn with_others(boards: &[Board], needs_watts: bool) -> Vec<Board> {
     let all = |board: &Board| {
         let others = board.others.iter().filter(|other| !needs_watts || other.watts.is_some());
@@ -143,7 +143,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Board>, String> {
     }
 }
 
-/// Checks that a board is another one than those before, or the last of them with other threads.
+/// Checks that a board is a new one, or the last one again with other threads.
 fn check_same(before: &[Board], board: &Board) -> Result<(), String> {
     let Board { name, address, threads, wish, .. } = board;
     let n = before.iter().filter(|other| other.name == *name).count();

@@ -81,8 +81,8 @@ pub(crate) struct Figures {
 /// Why there is no split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoSplit {
-    /// The boards have too little memory: what the model needs and what they have. Or no split fits,
-    /// though all of them together have enough.
+    /// The boards have too little memory: the model's need, and their sum. If the sum is enough, no split
+    /// fits nevertheless.
     Memory { need: u64, have: u64 },
     /// More boards have to serve than there are layers.
     Boards { boards: usize, layers: usize },
@@ -122,8 +122,8 @@ impl fmt::Display for NoSplit {
 
 impl std::error::Error for NoSplit {}
 
-/// A model on the boards of a fleet. A board with several numbers of threads is there several times, one after the
-/// other.
+/// A model on the boards of a fleet. A board with several numbers of threads is listed several times in a
+/// row.
 pub(crate) struct Task<'a> {
     load: &'a Load,
     boards: &'a [Board],

@@ -6,8 +6,8 @@ use super::energy;
 use super::walk::walk;
 use super::{Figures, NoSplit, Objective, Part, Task, Wish};
 
-/// The best split for `objective`, of those that give at least so many tokens a second: of one stream, or
-/// of many where throughput is what counts.
+/// The best split for `objective` among those with at least so many tokens a second: of one stream, or of
+/// many for throughput.
 ///
 /// # Errors
 /// [`NoSplit`].
@@ -101,7 +101,7 @@ fn ring(
         Objective::Throughput | Objective::Memory => f64::max,
         Objective::Latency | Objective::Energy => sum,
     };
-    // A limit is one of the slowest board's time where throughput counts: that is what is made small.
+    // For throughput the limit would bound the slowest board's time, which is minimized anyway.
     let limit_s = limit_s.filter(|_| objective != Objective::Throughput);
     walk(task.n_layers(), boards, &cost, join, limit_s)
 }

@@ -1,8 +1,8 @@
 //! How quick a team would be: boards that share every layer by rows.
 //!
-//! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights, the
-//! slowest decides; then all give each other what they computed, four times a layer, and the lead the logits. A
-//! board sends its bytes to each other one, and takes theirs at the same time.
+//! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights,
+//! and the slowest decides; then all exchange their results, four times a layer, and send the logits to the
+//! lead. A board sends its bytes to each other one, and takes theirs at the same time.
 
 use super::{Board, Links, Need};
 
@@ -39,7 +39,7 @@ impl TeamFigures {
 /// How much of its memory a board's part may take: rows are cut in steps.
 const MEMORY_PART: f64 = 0.98;
 
-/// Shares in proportion to the speed of boards with all of a model, the largest 1000 or less. A board without
+/// Shares in proportion to the boards' speeds with all of a model, the largest 1000 or less. A board without
 /// memory for its share, beside the bytes that `every` board needs, gets as much as fits, if all of them
 /// together have enough.
 pub(crate) fn shares(boards: &[&Board], all: &Need, every: u64) -> Vec<u16> {
@@ -55,7 +55,7 @@ pub(crate) fn shares(boards: &[&Board], all: &Need, every: u64) -> Vec<u16> {
     shares.iter().map(|share| share / by).collect()
 }
 
-/// Parts of a whole in proportion to `speeds`, each at most its room; `None` if these are too small.
+/// Parts of a whole in proportion to `speeds`, each at most its room; `None` if the rooms are too small.
 fn parts(speeds: &[f64], rooms: &[f64]) -> Option<Vec<f64>> {
     let mut is_full = vec![false; speeds.len()];
     loop {

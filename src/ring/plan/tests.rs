@@ -151,7 +151,7 @@ impl Random {
     }
 }
 
-/// Calls `look` with every split of the layers from `start` on over the boards from number `index` on.
+/// Calls `look` with every split of the layers from `start` on, over the boards from number `index` on.
 fn every_split(
     task: &Task<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! Dynamic programming over boards, one after the other, and how many layers are taken so far.
+//! Dynamic programming over boards in their order, and the number of layers taken so far.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ struct Way {
 /// Cost and seconds of layers on a board; `None` if they do not fit.
 type Cost<'c> = dyn Fn(usize, &Range<usize>) -> Option<(f64, f64)> + 'c;
 
-/// The cheapest way to give all layers to boards in their order, of which each has some entries, and a wish. `join`
-/// says what two parts cost together. With a limit it takes no more seconds.
+/// The cheapest way to give all layers to boards in their order, each by one of its entries and by its wish.
+/// `join` adds up the cost of two parts. With a limit, the way takes no more seconds than that.
 pub(super) fn walk(
     n_layers: usize,
     boards: &[(Range<usize>, Wish)],
@@ -67,7 +67,7 @@ pub(super) fn walk(
     Some(parts(&ways, *best, n_layers))
 }
 
-/// Keeps a way unless another one there is as good; with a limit the quicker ones count too.
+/// Keeps a way unless another one is at least as good; with a limit, quicker ones count too.
 fn keep(ways: &mut Vec<Way>, there: &mut Vec<usize>, way: Way, limit_s: Option<f64>) {
     if limit_s.is_some_and(|limit| way.seconds > limit * (1.0 + 1e-9)) {
         return;

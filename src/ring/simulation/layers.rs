@@ -128,7 +128,7 @@ impl KvParts for Layers {
     }
 }
 
-/// Which page a node keeps in a file: the node, its layers, and the text up to the page's end.
+/// Key of a page in a node's files: the node, its layers, and the text up to the page's end.
 type PageKey = (usize, Range<u32>, Vec<u32>);
 
 /// Files of all nodes, which outlive them: all layers' values by page.

@@ -1,6 +1,6 @@
-//! Whole rings in virtual time: the machines of this module over the real link protocol and a
-//! network as bad as a seed makes it. Layers are a stand-in whose result depends on every token
-//! that its stream has seen, so that one lost, repeated or out of order changes all that follow.
+//! Whole rings in virtual time: the machines of this module over the real link protocol and a network with
+//! faults from a seed. Layers are a stand-in whose result depends on every token that its stream has seen, so
+//! that a lost, repeated or misplaced one changes all that follow.
 
 mod layers;
 mod nodes;
@@ -61,8 +61,7 @@ struct Ring {
     shape: Shape,
     /// Changes to make, in order, each as soon as its batches are answered.
     coming: VecDeque<Change>,
-    /// The layers of a ring that some nodes leave, as this life of theirs, once they have handed over what they stored, or it is
-    /// this late.
+    /// The layers after some nodes leave, their next life, and the deadline for the KV of those that leave.
     leaving: Option<(Vec<u32>, u64, Micros)>,
 }
 
@@ -147,7 +146,8 @@ impl Ring {
         ring
     }
 
-    /// A quiet ring with one stream, long enough for all that happens to it, in which packing a layer takes a second.
+    /// A quiet ring with one stream, long enough for all events of a test, in which packing a layer takes a
+    /// second.
     fn with_one_stream(n_nodes: usize) -> Ring {
         let mut shape = Scenario::quiet(n_nodes).shape;
         (shape.n_predict, shape.packing_us) = (40, 1_000_000);
@@ -193,8 +193,8 @@ impl Ring {
         }
     }
 
-    /// Makes a ring of those nodes that get layers, so many each, and tells the workers that are alive: they begin
-    /// again, with what they had stored.
+    /// Makes a ring of the nodes that get layers, so many each, and tells the live workers: they start again,
+    /// with their KV.
     fn rejoin(&mut self, n_layers: Vec<u32>, life: u64) {
         self.shape.layers = n_layers;
         for index in 1..self.shape.layers.len() {

@@ -429,7 +429,7 @@ impl MasterNode {
         self.master.assign(line, shares);
     }
 
-    /// Has those of the nodes of `before` that are none `after` hand over what they have stored, if that can be.
+    /// Has the nodes of `before` that are not in `after` hand over their KV, if they can.
     pub(super) fn hand_over(&mut self, before: &Shape, after: &Shape) -> bool {
         let can_be = self.master.is_quiet();
         if can_be {

@@ -108,7 +108,8 @@ impl Scenario {
         }
     }
 
-    /// Now and then nodes leave the ring, and join it, once or more; at last those that are left are all alive.
+    /// Now and then nodes leave the ring and join it, once or more; in the end the remaining ones are all
+    /// alive.
     fn draw_members(&mut self, dice: &mut Dice) {
         let has_splits = self.blows.iter().any(|(_, blow)| matches!(blow, Blow::Resplit(_)));
         if has_splits || dice.below(2) > 0 {

@@ -36,8 +36,8 @@ fn time(shape: Shape) -> (Micros, Vec<(usize, u32, Micros, Micros)>) {
     (ring.now() - start, log)
 }
 
-/// Time of one node for a prompt in batches and `n_predict` tokens of each of `n_streams`, one
-/// stream after the other.
+/// Time of one node alone for a prompt in batches and `n_predict` tokens of each of `n_streams`, one stream
+/// after the other.
 fn alone(prompt: usize, n_predict: usize) -> Micros {
     let layers = u64::from(LAYERS);
     let batches = prompt.div_ceil(64) as u64;

@@ -73,7 +73,7 @@ impl Worker {
         })
     }
 
-    /// Has `take` do what a frame says, unless it is of an epoch that is over; it says whether that could be.
+    /// Has `take` carry out a frame, unless its epoch is over; `take` says whether that was possible.
     fn told_of_pages(
         &self,
         epoch: u32,

@@ -61,13 +61,14 @@ impl<'a> Gathering<'a> {
         Gathering { mesh, opening, tell, states, told, lines }
     }
 
-    /// Waits until all members are ready in the next epoch of `group`, or the one after if one goes meanwhile.
+    /// Waits until all members are ready in the next epoch of `group`, or in a later one if a member goes
+    /// meanwhile.
     pub(super) fn wait(
         &mut self,
         group: &mut Membership,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<(), TeamError> {
-        // A member is asked as soon as it is there, and once in an epoch: there is nothing to be put off.
+        // A member is asked as soon as it is there, and once in an epoch, so there is nothing to delay.
         group.restart(self.mesh.now(), 0);
         let mut rested_on = 0;
         loop {
@@ -119,7 +120,7 @@ impl<'a> Gathering<'a> {
             if was_ready {
                 (self.tell)(&TeamNotice::Gone { node });
             }
-            // It may be asked again, and what it said before may still come: that is to be of another epoch.
+            // It may be asked again, and its earlier answers may still arrive: a new epoch tells them apart.
             return Ok(Attended::Again);
         }
         let heard = self.hear(node, epoch, over, &mut links)?;

@@ -117,8 +117,8 @@ impl Layers {
         self.x.extend(tokens.iter().map(|token| mix(77, u64::from(*token))));
     }
 
-    /// Begins to gather a half's rows of the last of `layers`. The second half's gather of it follows the first's, which
-    /// follows the second's of the layer before.
+    /// Begins to gather a half's rows of the last of `layers`. The second half's gather of a layer follows
+    /// the first half's, which follows the second half's of the layer before.
     fn start(
         &mut self,
         layers: &[Layer],
@@ -137,8 +137,8 @@ impl Layers {
         }
     }
 
-    /// Ends the gather of a half's rows of the first of `layers`; the first half's rows of the next one, if there is one,
-    /// are under way when the second half's end.
+    /// Ends the gather of a half's rows of the first of `layers`; when the second half's ends, the first
+    /// half's rows of the next layer, if there is one, are under way.
     fn finish(
         &mut self,
         layers: &[Layer],
@@ -162,7 +162,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Each node computes its columns of rows that follow from `x`, and `x` then follows from all.
+    /// Gathers rows: each node computes its columns from `x`, and the new `x` follows from all of them.
     fn gather(
         &mut self,
         layer: &Layer,
@@ -245,7 +245,7 @@ fn mesh(actor: &Actor, shape: &Shape, own: usize, life: u64) -> Mesh {
     Mesh::without_link_thread(endpoints.collect(), Arc::new(actor.clone())).unwrap()
 }
 
-/// Begins node `own`'s `life`-th life; returns its threads. The lead puts its answer where it is told to.
+/// Begins life `life` of node `own`; returns its threads. The lead puts its answer into `answer`.
 pub(super) fn start(
     actor: &Actor,
     shape: &Shape,

@@ -7,8 +7,8 @@ use crate::team::parts::To;
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 
-/// How long three nodes need for 20 tokens of so many gathers, before each of which they compute so long at most, on a
-/// wire of 45 us one way that loses so many datagrams.
+/// Time of three nodes for 20 tokens of so many gathers, with at most so much computing before each, on a
+/// wire of 45 us one way with such a loss.
 fn time((n_gathers, layer_us): (usize, Micros), loss: f64, seed: u64) -> Micros {
     let layer = |to| Layer::new(&[1000, 1500, 500], to);
     let shape = Shape {
@@ -36,7 +36,7 @@ fn ratio(shape: (usize, Micros), seeds: u64) -> f64 {
 
 #[test]
 fn losing_a_hundredth_of_the_datagrams_costs_a_team_little() {
-    // A small model on small boards, and the demo model: the less is computed, the more a loss counts.
+    // A small model on small boards, and the demo model: the less computing, the more a loss costs.
     for (shape, seeds, most) in [((88, 400), 3, 1.15), ((24, 100), 8, 1.3)] {
         let ratio = ratio(shape, seeds);
         assert!(ratio <= most, "{ratio:.2} times as long");

@@ -6,7 +6,7 @@ use crate::team::banks;
 use crate::team::parts::To;
 use crate::transport::fault::Faults;
 
-/// Teams of several sizes form, and give the right tokens, on such a network; a run that takes long panics.
+/// Forms teams of several sizes on such a network, and checks their tokens; a run that takes too long panics.
 fn check(faults: &Faults) {
     let is_quick = std::env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1");
     for seed in 0..if is_quick { 1 } else { 6 } {

@@ -69,7 +69,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves time to the next one's turn, and gives it to it. Of two at the same time the one that came first.
+    /// Moves time to the next thread's turn, and lets it run. Of two at the same time, the first to ask.
     fn hand_over(&self, state: &mut State) {
         let wake = |actor: &ActorState| {
             let arrivals = actor.ears.iter().filter_map(|ear| self.network.next_arrival(*ear));

@@ -1,5 +1,5 @@
-//! Peers that have the link and send what no sound node sends: nodes neither panic nor wait for ever,
-//! and go on with a sound peer.
+//! Peers that have the link and send malformed frames: nodes neither panic nor wait for ever, and go on with
+//! a sound peer.
 
 use super::*;
 use crate::transport::link::LinkState;
@@ -107,7 +107,7 @@ fn of_epoch(frame: &[u8], epoch: u32) -> Vec<u8> {
     frame
 }
 
-/// A member that says some of `answers` before it is ready, and one of `parts` before its own.
+/// A member that sends some of `answers` before it is ready, and one of `parts` before its own.
 fn deceive(mut raw: Raw, answers: &[Vec<u8>], parts: &[Vec<u8>]) {
     let (mut answers, mut parts) = (answers.iter(), parts.iter());
     loop {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use super::*;
 use crate::transport::fault::Dice;
 
-/// Stands in front of every port of a team: links go to the port behind the one that they are for.
+/// Proxy for every port of a team: links connect to the port behind the one that they are for.
 struct Way {
     socket: UdpSocket,
     to: SocketAddr,

@@ -61,7 +61,7 @@ fn older_refuse(hello: &[u8]) -> Option<Vec<u8>> {
     Some(datagram(DatagramKind::Refuse, &bytes[..REFUSE_FIXED]))
 }
 
-/// A node of the release before in place of `own`, which hears and says things for `peer` until `is_over`.
+/// A node of the release before in place of `own`, which sends `says` to `peer` until `is_over`.
 fn older_node(places: &Places, (own, peer): (usize, usize), says: Says, is_over: &AtomicBool) {
     let socket = UdpSocket::bind((Places::host(), places.port(own, peer))).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -81,8 +81,8 @@ fn older_node(places: &Places, (own, peer): (usize, usize), says: Says, is_over:
     }
 }
 
-/// Has `wait` told of what happens beside an older node in place of `older`, until it is told a second time or
-/// for half a second more; returns what it was told of releases.
+/// Notices of releases during `wait` beside an older node in place of `older`, until a second one or for half
+/// a second more.
 fn told(
     places: &Places,
     (older, own): (usize, usize),

@@ -58,7 +58,7 @@ impl MasterNode {
         }
     }
 
-    /// Gives a stream any pages for these positions, now and then another one for what it goes on from.
+    /// Gives a stream any pages for these positions, and now and then another page for earlier ones.
     pub(super) fn change_pages(
         &mut self,
         stream: usize,
