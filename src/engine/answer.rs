@@ -62,8 +62,8 @@ impl<'t> Answer<'t> {
         self.n_predict == 0
     }
 
-    /// Shows what the chosen `id` completes; says why the answer ends with it, if it does. `text` is
-    /// scratch.
+    /// Shows the text that the chosen `id` completes; returns the reason if the answer ends with it. `text`
+    /// is scratch.
     pub(super) fn take(
         &mut self,
         id: u32,

@@ -7,7 +7,7 @@ use super::prefix::{PageToRead, PromptPage, Text};
 use super::ring::RingMaster;
 use crate::model::{Batch, PageChange, Span, Stage};
 
-/// Runs batches, in the order in which they are submitted. `stage` is what this node computes with, the same in each call.
+/// Runs batches in the order of submission. `stage` is the compute of this node, the same in each call.
 pub(super) trait Backend: Send {
     /// Whether a batch can be submitted without waiting for another one's result.
     fn has_room(&self) -> bool;
@@ -22,10 +22,10 @@ pub(super) trait Backend: Send {
         1
     }
 
-    /// Starts a batch, which fits the plan. Those that want logits are collected in the same order.
+    /// Submits a batch, which fits the plan. Batches that want logits are collected in the same order.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError>;
 
-    /// Waits until the oldest batch submitted that wants logits is there; no longer than `is_waiting` says, if that is given.
+    /// Waits until the oldest submitted batch that wants logits is back, or `is_waiting` returns false.
     fn wait(
         &mut self,
         _stage: &mut OwnStage,
@@ -90,7 +90,7 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// Waits again until a group that was given up is complete. A team is waited for when the next batch is submitted.
+    /// Waits again for a group that was given up. A team is waited for when the next batch is submitted.
     #[cfg(feature = "serve")]
     fn reopen(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())

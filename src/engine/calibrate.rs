@@ -77,9 +77,9 @@ struct Run<'a> {
     found: Found,
 }
 
-/// Runs `windows`, texts that know nothing of each other, through `model` and adds what its matrices
-/// are multiplied by to `calibration`. `progress` hears of the windows' layers that are done, and of
-/// how many there are. Returns for how many matrices too little was found out.
+/// Runs `windows`, which are separate texts, through `model` and adds the inputs of its matrices to
+/// `calibration`. `progress` gets the number of windows' layers that are done, and of all. Returns the number
+/// of matrices with too few inputs.
 ///
 /// # Errors
 /// If the model cannot be run, the disk is full, or `progress` ends the work.

@@ -88,10 +88,9 @@ impl<'t> Conversation<'t> {
 
     /// Adds the user's turn and returns the context that the answer follows.
     ///
-    /// The context leaves `reserve` tokens of `ctx_len` free. Where it does not, the oldest turns
-    /// are dropped until it fills no more than half: the next turns then add to what has been
-    /// computed, while turns dropped one by one would have nearly all of it computed again each
-    /// time. The system prompt stays.
+    /// Makes the context leave `reserve` tokens of `ctx_len` free: if it does not, the oldest turns are
+    /// dropped until it fills no more than half. The next turns then add to the computed text, while dropping
+    /// turns one by one would recompute nearly all of it each time. The system prompt stays.
     ///
     /// # Errors
     /// If the message alone is too long; the conversation is as before then.
@@ -121,8 +120,8 @@ impl<'t> Conversation<'t> {
         Ok(Context { ids, dropped })
     }
 
-    /// Adds the answer to the last [`Conversation::ask`]: its ids, with or without its end token,
-    /// and its text without thoughts. Of a model with thoughts the text stays in the context.
+    /// Adds the answer to the last [`Conversation::ask`]: its ids, with or without its end token, and its
+    /// text without thoughts. For a model with thoughts, the text stays in the context.
     pub fn answer(&mut self, ids: &[u32], text: &str) {
         let given = if self.thoughts().is_some() {
             Given::Text(text.to_owned())

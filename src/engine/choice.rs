@@ -1,4 +1,4 @@
-//! How a job's next token is chosen: the logits with its rules and its filter, and what is told of them.
+//! The choice of a job's next token: the logits with its rules and its filter, and their report.
 
 use super::job::{Job, JobError};
 use super::recent::Recent;
@@ -43,7 +43,8 @@ impl ChoiceScratch {
 }
 
 impl Chooser {
-    /// The chooser of `job` to `prompt`, whose answer has up to `n_max` tokens of a vocabulary of `vocab_size`.
+    /// The chooser for `job` after `prompt`, with an answer of up to `n_max` tokens of a vocabulary of
+    /// `vocab_size`.
     pub(super) fn new(
         (job, prompt): (&mut Job, &[u32]),
         (n_max, vocab_size): (usize, usize),

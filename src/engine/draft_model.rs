@@ -9,7 +9,7 @@ use crate::sampler::argmax;
 /// Most ids of one text that the draft model reads per token, so that other texts are not delayed for long.
 const READ_MAX: usize = 32;
 
-/// Guesses with n-grams where they are many ids long, else with a smaller model of the same vocabulary.
+/// Drafts by n-grams that are many ids long, else by a smaller model of the same vocabulary.
 pub struct ModelDrafter {
     engine: Engine,
     /// Whether it uses the threads of the larger one.
@@ -22,9 +22,9 @@ pub struct ModelDrafter {
 }
 
 impl ModelDrafter {
-    /// For as many texts at the same time as `engine`, that of the smaller model, has streams; longer ones
-    /// than its context are guessed by n-grams alone. It uses the threads of the
-    /// larger model if `wants_threads`, and one of its own is enough then.
+    /// A drafter for as many texts at the same time as `engine`, that of the smaller model, has streams;
+    /// texts longer than its context are drafted by n-grams alone. With `wants_threads` it uses the threads
+    /// of the larger model, and needs only one of its own.
     ///
     /// # Errors
     /// If there is no stream.

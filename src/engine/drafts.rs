@@ -1,9 +1,9 @@
-//! Drafts: guesses of how a text goes on, which go through the model with its last token. As many of them as
-//! are what would have been chosen anyway are the text's next tokens; the text is the same with drafts and
-//! without.
+//! Drafts: guesses of the next tokens, which go through the model together with the text's last token. Drafts
+//! that equal the tokens that would have been chosen anyway are accepted; the text is the same with drafts
+//! and without.
 //!
-//! How many pay depends on what a batch of so many rows costs and on how often drafts are right. Both are
-//! watched.
+//! The best number of drafts depends on the cost of a batch by its rows and on the acceptance rate. Both are
+//! measured.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -15,7 +15,7 @@ pub const DRAFTS_MAX: usize = 15;
 
 /// Rows of a batch whose time is known; more take as long as the last.
 const ROWS_KNOWN: usize = 64;
-/// Rows that a batch may have at the price of one more: what is assumed until times are known.
+/// Rows that a batch may have at the cost of one more, assumed until times are known.
 const ROWS_ASSUMED: f32 = 8.0;
 /// How fast times follow new ones: up, as others may have been at work, and down.
 const SLOWER_WEIGHT: f32 = 0.1;
@@ -42,16 +42,16 @@ const CHANCE_IN_THE_WAY: f32 = 0.5;
 
 /// Guesses how texts go on, each in its lane. It may be wrong.
 pub trait Drafter: Send {
-    /// Takes the threads of `engine`, which runs the model, if it has use for them; gives them back when it is
-    /// called again. Between the two calls drafts are asked for, and nothing else is.
+    /// Takes the threads of `engine`, which runs the model, if the drafter can use them; gives them back at
+    /// the next call. Only drafts are asked for between the two calls.
     fn trade_threads(&mut self, _engine: &mut Engine) {}
 
     /// Another text begins in `lane`, with these ids.
     fn begin(&mut self, lane: usize, prompt: &[u32]);
 
-    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. Its last ids may be
-    /// drafts too, which another text takes the place of if they turn out wrong. Where making a draft takes time,
-    /// `worth` says how many of its kind are worth that.
+    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. Its last ids
+    /// may be drafts themselves, and are replaced if they turn out wrong. If drafting takes time, `worth`
+    /// gives the number of drafts of a kind that pay off.
     fn draft(
         &mut self,
         lane: usize,
@@ -69,8 +69,8 @@ pub trait Drafter: Send {
     }
 }
 
-/// Where a ring has nodes without work: waits for drafts that are made elsewhere, but no longer than for the
-/// oldest results. Whether drafts have come.
+/// Waits for drafts from elsewhere while nodes of a ring are idle, but no longer than for the oldest results.
+/// True if drafts have come.
 pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result<bool, StepError> {
     let is_waiting = || drafter.is_some_and(Drafter::is_waiting);
     if !engine.has_room() || !is_waiting() {
@@ -180,8 +180,8 @@ impl DraftControl {
         Some((begin + part * (end - begin)).min(end))
     }
 
-    /// How many drafts to try, up to `n_max`, of which a part of `hits` is right and each takes `each` seconds
-    /// to make, in a batch that has `beside` too.
+    /// Number of drafts to try, up to `n_max`, with acceptance rate `hits` and `each` seconds to make one, in
+    /// a batch that has `beside` too.
     fn worth(&self, (hits, each): (f32, f32), beside: Beside, n_max: usize) -> usize {
         if let DraftMode::Fixed(n) = self.mode {
             return n.min(n_max);
@@ -278,8 +278,8 @@ impl LaneDrafts {
         (self.idle, self.idle_max) = (0, IDLE_FIRST);
     }
 
-    /// Takes what `drafter` thinks that follows `ids`, the text of `lane`, as far as the vocabulary has it, and
-    /// chooses up to `n_max` of that for a batch that has `beside` too. Returns how many seconds that took.
+    /// Asks `drafter` for ids after `ids`, the text of `lane`, keeps those of the vocabulary, and chooses up
+    /// to `n_max` for a batch that has `beside` too. Returns the seconds that it took.
     pub(super) fn ask(
         &mut self,
         drafter: &mut dyn Drafter,
@@ -314,8 +314,8 @@ impl LaneDrafts {
         seconds
     }
 
-    /// Takes what `drafter` thinks that follows `ids`, the text of `lane` with the drafts under way, and chooses up
-    /// to `n_max` of that for another batch. Returns how many those are, and how many seconds that took.
+    /// Asks `drafter` for ids after `ids`, the text of `lane` with the drafts under way, and chooses up to
+    /// `n_max` for another batch. Returns their number, and the seconds that it took.
     pub(super) fn ask_ahead(
         &mut self,
         drafter: &mut dyn Drafter,
@@ -375,7 +375,8 @@ mod tests {
         0.1 * (1.0 + rows.saturating_sub(4) as f32 / 16.0)
     }
 
-    /// Draws of drafts of which about 10 `tenths` in a hundred are right, and what they take compared with none.
+    /// Draws drafts of which about 10 `tenths` in a hundred are right; returns their time relative to that
+    /// without drafts.
     fn gain(tenths: usize, disturbance: impl Fn(usize) -> f32) -> f32 {
         let mut control = DraftControl::new(DraftMode::Auto);
         let mut drafts = LaneDrafts::new(DRAFTS_MAX);

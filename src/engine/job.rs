@@ -18,8 +18,7 @@ pub struct Job {
     pub rules: LogitRules,
     /// Form that the text must have.
     pub filter: Option<Box<dyn TokenFilter>>,
-    /// How many likely tokens [`JobEvent::Token`] tells of for each one that is chosen; `None` if no token
-    /// is told of.
+    /// Number of likely tokens that [`JobEvent::Token`] reports for each chosen one; `None` for no report.
     pub n_likeliest: Option<usize>,
     /// Most tokens to generate.
     pub n_predict: usize,
@@ -53,7 +52,8 @@ impl Job {
         }
     }
 
-    /// Whether an engine with a context of `ctx_len` tokens, and with ids below `vocab_size`, could answer it.
+    /// Checks that an engine with a context of `ctx_len` tokens, and with ids below `vocab_size`, can answer
+    /// it.
     ///
     /// # Errors
     /// If its prompt is empty, is longer than the context, or holds an unknown id.

@@ -24,8 +24,7 @@ pub(super) struct Lane<'t> {
     since: usize,
     /// Batches under way whose results it gets.
     pub(super) n_under_way: usize,
-    /// How many of them, the first, are wasted: they began with drafts that turned out wrong, or their job has
-    /// ended.
+    /// Number of the first of these that are wasted: they began with rejected drafts, or their job has ended.
     n_wasted: usize,
     /// Its job waits for memory for keys and values: it has given up what it had.
     pub(super) is_parked: bool,
@@ -39,8 +38,8 @@ pub(super) struct Lane<'t> {
     pub(super) is_over: bool,
     /// When it got its last job, in jobs.
     pub(super) used: u64,
-    /// When its last token was there, and how many rows of prompts had been submitted by then; `None`
-    /// before a job's first.
+    /// Time of its last token, and rows of prompts that had been submitted by then; `None` before a job's
+    /// first.
     pub(super) last_token: Option<(Instant, usize)>,
 }
 
@@ -71,7 +70,8 @@ pub(super) struct BatchRoom {
 #[derive(Default)]
 pub(super) struct UnderWay {
     pub(super) n_rows: usize,
-    /// When it was submitted, if it tells what rows cost: it has none of a prompt, and no drafts after drafts.
+    /// Time of its submission, if that batch shows the cost of rows: without rows of a prompt, or drafts
+    /// after drafts.
     pub(super) begun: Option<Instant>,
     /// The lane that it is of alone.
     pub(super) lane: Option<usize>,
@@ -119,8 +119,8 @@ impl<'t> Lane<'t> {
         self.work.is_some() && self.last_token.is_some()
     }
 
-    /// A token is there, after `prompt_rows` rows of prompts were submitted. Returns how long it took
-    /// since the last one, and how many rows of prompts were submitted meanwhile.
+    /// Notes a token, after `prompt_rows` submitted rows of prompts. Returns the time since the last token,
+    /// and the rows of prompts submitted meanwhile.
     pub(super) fn token_came(&mut self, prompt_rows: usize) -> Option<(f32, usize)> {
         let now = Instant::now();
         let (then, before) = self.last_token.replace((now, prompt_rows))?;
@@ -176,8 +176,8 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// Makes room for positions up to `end`, or up to where there is. All that its stream holds has been
-    /// computed; that others may have made way for it is not asked again.
+    /// Takes memory for positions up to `end`, or for as many as there is. Its stream's positions so far have been
+    /// computed.
     pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
         self.since = self.stream.pos();
         self.room = engine.reserve(&mut self.stream, end);
@@ -194,7 +194,7 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// Whether another one that wants `ids` had better wait: it computes more of what they begin with.
+    /// Whether a lane that wants `ids` had better wait, because this one computes more of their beginning.
     pub(super) fn computes_for(&self, ids: &[u32]) -> bool {
         let Some(work) = self.work.as_ref().filter(|_| !self.is_parked) else { return false };
         let pairs = self.ids[..work.prompt_len].iter().zip(&ids[..ids.len() - 1]);
@@ -234,7 +234,7 @@ impl<'t> Lane<'t> {
         (n_rows > 0).then_some((n_rows, wants))
     }
 
-    /// Adds its next rows to a batch, as far as there is `room`; `false` if there is not enough.
+    /// Adds its next rows to a batch, as far as there is `room`; `false` if that is too little.
     pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
         let Some((n_rows, wants)) = self.next_rows(room) else { return false };
         if !self.is_decoding() {
@@ -254,8 +254,8 @@ impl<'t> Lane<'t> {
         true
     }
 
-    /// Ids that may be guessed to follow those under way, in batches of up to `rows` rows. As many rows as a batch
-    /// has may come to nothing: layers with a window keep what is needed then.
+    /// Number of ids that may be drafted after those under way, in batches of up to `rows` rows. All rows of
+    /// a batch may be rejected: layers with a window still keep the positions needed then.
     pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
         let is_under_way = self.is_answering() && self.n_under_way > self.n_wasted;
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
@@ -264,8 +264,8 @@ impl<'t> Lane<'t> {
         pos_max.saturating_sub(self.stream.pos()).min(n_left).min(DRAFTS_MAX)
     }
 
-    /// Has `ask` guess what follows the ids under way, and puts what it chose of that into a batch of its own;
-    /// `false` if that is nothing.
+    /// Has `ask` draft ids after those under way, and puts the chosen ones into a batch of their own; `false`
+    /// if there are none.
     pub(super) fn go_ahead(
         &mut self,
         batch: &mut Batch,
@@ -303,7 +303,7 @@ impl<'t> Lane<'t> {
         is_of_use
     }
 
-    /// A batch that had `n_rows` rows of it has come to nothing, if that is true of the oldest under way.
+    /// Notes that a batch with `n_rows` rows of it is wasted; true if the oldest one under way is.
     pub(super) fn skipped(&mut self, n_rows: usize) -> bool {
         let is_wasted = self.n_wasted > 0;
         if is_wasted {

@@ -1,4 +1,4 @@
-//! Drafts from what has been said: where a text's last few ids stood before, what followed them may follow again.
+//! Drafts from the text so far: the ids that followed earlier occurrences of its last few ids.
 
 use super::drafts::{DRAFTS_MAX, DraftKind, Drafter};
 
@@ -9,7 +9,7 @@ const N_LONG: usize = 8;
 /// Ids of texts that have ended that are kept: some tens of pages.
 const ARCHIVE_LEN: usize = 1 << 16;
 
-/// Looks for a text's last ids in what came before them, and in texts that have ended. Takes the same time for
+/// Looks for a text's last ids in the earlier text, and in texts that have ended. Takes constant time for
 /// each token, however long texts are, and allocates only when made.
 pub struct NgramDrafter {
     texts: Vec<Text>,
@@ -31,7 +31,8 @@ struct Archive {
     end: usize,
 }
 
-/// Up to where N ids went when they came last, by their hash. As others may have the same, it is a hint.
+/// Positions behind the latest occurrences of N ids, by their hash. Hashes may collide, so a position is a
+/// hint.
 struct Index(Vec<u32>);
 
 impl NgramDrafter {
@@ -91,15 +92,15 @@ impl Drafter for NgramDrafter {
     }
 }
 
-/// How many of the last of `ids` are the same as those that `other` has, which counts from the last.
+/// Length of the common end of `ids` and the text in `other`, which counts from its end.
 fn n_same(ids: &[u32], other: impl Fn(usize) -> Option<u32>) -> usize {
     let pairs = ids.iter().rev().take(N_LONG).enumerate();
     pairs.take_while(|(back, id)| other(*back) == Some(**id)).count()
 }
 
 impl Text {
-    /// Where the last of `ids` went to before, if they came before. All but the last few are those of the call
-    /// before.
+    /// Position behind an earlier occurrence of the last of `ids`, if there is one. All but the last few ids
+    /// are those of the previous call.
     fn find(&mut self, ids: &[u32]) -> Option<usize> {
         for end in self.len.max(N)..ids.len() {
             self.index.set(&ids[..end], end);

@@ -12,18 +12,17 @@ pub const CTX_LEN_DEFAULT: usize = 4096;
 /// Rows of a prompt that go through a model at once.
 const BATCH_DEFAULT: usize = 256;
 
-/// Default number of prompt rows in one pass. For a mixture of experts it is
-/// twice as large: an expert gets a few of them only, and its weights have to be read for those.
+/// Default number of prompt rows in one pass. It is twice as large for a mixture of experts: each expert gets
+/// only a few rows, and its weights have to be read for these.
 pub fn batch_default(header: &Header) -> usize {
     if header.features.experts.is_some() { 2 * BATCH_DEFAULT } else { BATCH_DEFAULT }
 }
 
-/// Weights of a step from which on more than one thread is used by default: one thread reads them from
-/// its cache in the 10 to 20 microseconds that a step's waiting takes.
+/// Weights of a step from which on several threads are used by default: one thread reads fewer from its cache
+/// in the 10 to 20 microseconds for which threads wait at a step.
 pub const STEP_BYTES_MIN: u64 = 256 << 10;
 
-/// Projections of a layer that threads share: queries to values, attention's output, gate and up,
-/// and down.
+/// Projections of a layer that threads share: queries to values, attention's output, gate and up, and down.
 const PROJECTIONS: usize = 4;
 
 /// Memory for keys and values, which streams share.
@@ -32,8 +31,8 @@ pub enum KvMemory {
     /// Whole contexts of all streams.
     #[default]
     Whole,
-    /// Half of what is free beside the weights, but no more than two contexts for each stream, and no less than
-    /// one in all: what streams do not need holds what earlier ones had.
+    /// Half of the memory that is free beside the weights, but no more than two contexts for each stream, and
+    /// no less than one in all: pages that streams do not need keep earlier texts.
     Free,
     /// For so many tokens, a context at least.
     Tokens(usize),
@@ -76,8 +75,8 @@ pub struct Options {
     pub kv_memory: KvMemory,
     /// How keys and values are kept; see [`KvKind::for_weights`].
     pub kv: Option<KvKind>,
-    /// Number of threads; by default one for each fast core that the control groups' quota pays for, or one alone if a
-    /// token's work is not worth waiting for others: see [`Options::cpus_for`].
+    /// Number of threads; by default one for each fast core within the control groups' quota, or only one if
+    /// a token's work is too short for several: see [`Options::cpus_for`].
     pub threads: Option<usize>,
     /// Cores to run on, the caller's thread first; by default the fastest.
     pub cores: Option<Vec<usize>>,
@@ -101,9 +100,9 @@ impl Options {
         all.iter().copied().cycle().take(threads).collect()
     }
 
-    /// CPUs to run `model` on. If neither threads nor cores are asked for, one thread runs a model of
-    /// which a step of a token reads less than [`STEP_BYTES_MIN`]: the threads wait for each other
-    /// after every step, which takes as long as one alone needs for so little.
+    /// CPUs to run `model` on. If neither threads nor cores are asked for, one thread runs a model of which a
+    /// step of a token reads less than [`STEP_BYTES_MIN`]: several threads would wait for each other after
+    /// every step, for as long as one thread takes for the whole step.
     pub fn cpus_for(&self, model: &Model) -> Vec<usize> {
         let mut cpus = self.cpus();
         let is_asked_for = self.threads.is_some() || self.cores.is_some();

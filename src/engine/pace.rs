@@ -1,4 +1,4 @@
-//! How many rows of prompts a batch may have beside streams that decode, so that those are not kept waiting.
+//! Number of prompt rows in batches with decoding streams, so that these are not delayed too long.
 //!
 //! The cost of a row is not known beforehand: it depends on the board, its other work, and the length of the
 //! texts. So the time between two tokens of a stream is watched, and the number of rows follows.
@@ -29,7 +29,8 @@ const PART_MIN: f32 = 0.4;
 const STEP_WEIGHT: f32 = 0.25;
 /// How many times as many rows as the last batch one has, at most.
 const GROWTH_MAX: f32 = 1.25;
-/// After so many batches with prompts one has none: texts have become longer meanwhile, and their steps.
+/// Number of batches with prompt rows after which one has none, to measure steps again: texts have become
+/// longer.
 const BATCHES_MAX: u32 = 64;
 
 /// Observed times between two tokens of a stream.
@@ -69,8 +70,8 @@ impl Pace {
         }
     }
 
-    /// Rows of prompts that the next batch may have while `n_decoding` streams decode. None if it has to be
-    /// seen first how long they take without.
+    /// Rows of prompts for the next batch while `n_decoding` streams decode. 0 if a step without prompts has
+    /// to be measured first.
     pub(super) fn prompt_rows(&self, n_decoding: usize) -> usize {
         match (n_decoding, self.limit) {
             (0, _) | (_, StallLimit::None) => usize::MAX,

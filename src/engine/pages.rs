@@ -1,13 +1,13 @@
 //! Which stream holds which pages of the KV cache, and which texts idle pages hold.
 //!
-//! A page that is full is found again by its ids and all before them: pages are the nodes of a tree, whose
-//! root is the beginning of every text. A stream holds a path of it, and below that pages that are its own.
-//! A page that no stream holds stays in the tree until its room is needed; the least recently used goes
-//! first. The last page of a text that has ended is part of it too, with as many ids as it has; a text that
-//! goes on from there takes or copies it.
+//! A full page is found again by its ids and all before them: pages are the nodes of a tree, whose root is
+//! the beginning of every text. A stream holds a path of the tree, and below that pages of its own. A page
+//! without a holder stays in the tree until its room is needed; the least recently used one is evicted first.
+//! The last page of an ended text is in the tree too, with as many ids as it has; a text that continues there
+//! takes or copies it.
 //!
-//! For layers with a window a node has a second page, as long as there is room. A stream holds those that it
-//! still looks back to; a text can be gone on from where all of these are there.
+//! For layers with a window a node has a second page, as long as there is room. A stream holds those inside
+//! its window; a text can be continued where all of these exist.
 
 mod load;
 
@@ -216,8 +216,8 @@ impl Pages {
         has_windows && n - n_shared.min(n) <= self.nodes.len() - self.n_used
     }
 
-    /// Gives a stream that holds the keys and values of `ids` pages for positions up to `end`, as far as
-    /// there are any. Returns the first page that has changed.
+    /// Gives a stream that holds the keys and values of `ids` pages for positions up to `end`, or as many as
+    /// there are. Returns the first page that has changed.
     pub(super) fn extend(&mut self, held: &mut Held, ids: &[u32], end: usize) -> usize {
         let mut first = self.share(held, ids);
         self.leave_window(held, ids.len());
@@ -230,8 +230,8 @@ impl Pages {
         first
     }
 
-    /// Makes the full pages of a stream part of the tree. Where there is the same already, that takes the
-    /// place of the stream's own. Returns the first of these.
+    /// Makes the full pages of a stream part of the tree. Equal pages of the tree replace the stream's own.
+    /// Returns the first replaced one.
     fn share(&mut self, held: &mut Held, ids: &[u32]) -> usize {
         let mut first = held.nodes.len();
         while (held.n_shared + 1) * KV_PAGE <= ids.len() {
@@ -267,7 +267,7 @@ impl Pages {
         self.drop_page(own);
     }
 
-    /// Makes `node` the child of `parent` that has `ids`, unless there is one: returns that then.
+    /// Makes `node` the child of `parent` with `ids`, or returns the child that has these already.
     fn link(&mut self, parent: u32, node: u32, ids: &[u32]) -> u32 {
         let mut child = self.first_child(parent);
         while child != NONE {
@@ -321,8 +321,8 @@ impl Pages {
         (held.n_shared, held.window_from) = (0, 0);
     }
 
-    /// Gives a stream that holds nothing the longest beginning of `ids` that there is, but for the last of
-    /// them. Returns how many ids these are, and what has to be copied.
+    /// Gives an empty stream the longest stored beginning of `ids`, without the last of them. Returns its
+    /// number of ids, and a page to copy, if any.
     pub(super) fn adopt(&mut self, held: &mut Held, ids: &[u32]) -> (usize, Option<PageCopy>) {
         let ids = &ids[..ids.len().saturating_sub(1)];
         self.descend(held, ids);
@@ -362,7 +362,7 @@ impl Pages {
         }
     }
 
-    /// Adds the full pages of `ids` to those of a stream that holds nothing, which does not hold them yet.
+    /// Lists the full pages of `ids` for an empty stream, which does not hold them yet.
     fn descend(&self, held: &mut Held, ids: &[u32]) {
         for page in ids.chunks_exact(KV_PAGE) {
             match self.best_child(held.parent(), page) {
@@ -373,8 +373,8 @@ impl Pages {
         }
     }
 
-    /// Gives a stream a page that begins with `common` ids of `node`: a new one to copy to, or where there is
-    /// none or nothing else is in it, that one.
+    /// Gives a stream a page that begins with `common` ids of `node`: a new page to copy to, or `node` itself
+    /// if there is none or it has no other ids.
     fn take_tail(
         &mut self,
         held: &mut Held,
@@ -382,8 +382,8 @@ impl Pages {
         common: usize,
     ) -> Result<Option<PageCopy>, NoPage> {
         let len = self.nodes[node as usize].len;
-        // A page to copy to could be had in place of one that the stream had when it was longer, and may look
-        // back to if it is taken back further.
+        // The page to copy to could replace one from when the stream was longer, which may be needed again if
+        // the stream is shortened further.
         let is_short = len < KV_PAGE && self.window.is_some() && self.free_windows.is_empty();
         self.hold(node);
         self.hold_window_if_any(node);
@@ -445,7 +445,7 @@ impl Pages {
         self.window.is_none() || { nodes }.all(|node| self.nodes[*node as usize].window != NONE)
     }
 
-    /// A page for a stream alone, and one for layers with a window; `None` if not both can be had.
+    /// A page for a stream alone, and one for layers with a window; `None` if there are not both.
     fn take(&mut self) -> Option<u32> {
         let window = if self.window.is_some() { self.free_window()? } else { NONE };
         let Some(node) = self.take_page() else {

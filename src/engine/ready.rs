@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::pool::Pool;
 
-/// A model ready to run, here or on a ring of which this is the master, and the streams in it.
+/// A model ready to run, here or as the master of a ring, and its streams.
 pub struct Engine {
     /// The compute of this node.
     pub(super) stage: OwnStage,
@@ -34,8 +34,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the model file at `path` and makes it ready to run. The first time that takes as long as
-    /// packing its weights; see [`Engine::prepare`].
+    /// Opens the model file at `path` and makes it ready to run, which takes as long as packing its weights
+    /// the first time; see [`Engine::prepare`].
     ///
     /// # Errors
     /// If the file is not a model, is damaged, or does not fit `options` or the machine.
@@ -51,7 +51,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Plans to run `model`, and starts threads. Its weights are used as they are, and believed, until
+    /// Plans to run `model`, and starts threads. Its weights are used unpacked and unchecked until
     /// [`Engine::prepare`] has packed and compared them.
     ///
     /// # Errors
@@ -85,10 +85,11 @@ impl Engine {
         })
     }
 
-    /// Makes the weights ready, as [`Engine::open`] does: packs those that neither an earlier start nor
-    /// another share has packed, and compares those with their checksums that none has compared.
+    /// Makes the weights ready, like [`Engine::open`]: packs those that no earlier start or other share has
+    /// packed, and compares those with their checksums that were never compared.
     ///
-    /// A cache that cannot be written is told of, and done without. Says what was packed, if anything is.
+    /// A cache that cannot be written is reported, and done without. Returns the result of packing, if
+    /// weights were packed.
     ///
     /// # Errors
     /// If the weights are damaged, there is no memory for them, or the listener ends the work.
@@ -132,10 +133,10 @@ impl Engine {
         self.stage.transformer.lacks(path)
     }
 
-    /// From now on keys and values of long prompts are kept in files in `folder`, up to `limit` bytes of all
-    /// models together, and found there again. Files are written by a thread of their own; one that cannot be
-    /// used is told of, and done without. On a ring all nodes have to do so, each for its own layers; the master does once
-    /// it has joined. Has no effect on a team.
+    /// Keeps keys and values of long prompts in files in `folder` from now on, up to `limit` bytes of all
+    /// models together, and finds them there again. A thread of its own writes files; a file that cannot be
+    /// used is reported, and done without. On a ring all nodes have to call it, each for its own layers; the
+    /// master does once it has joined. Has no effect on a team.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
@@ -144,8 +145,8 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on `is_interrupted` is asked by all threads before each piece of a batch's work and while a
-    /// ring's results are waited for, and may end that with [`StepError::Interrupted`].
+    /// Has all threads poll `is_interrupted` before each piece of a batch's work and during waits for a
+    /// ring's results; true ends these with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.stage.interrupt_by(is_interrupted);
         self.backend.interrupt_by(is_interrupted);
@@ -166,8 +167,8 @@ impl Engine {
         self.stage.transformer.trade_threads(&mut other.stage.transformer);
     }
 
-    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed
-    /// for, else the best this CPU has.
+    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed for, else
+    /// the best of this CPU.
     ///
     /// # Errors
     /// If this CPU cannot run them.
@@ -209,13 +210,13 @@ impl Engine {
         self.stage.transformer.kernels().isa()
     }
 
-    /// Waits until weights that are copied to huge pages are there: meanwhile the copying takes bandwidth.
+    /// Waits until weights have been copied to huge pages, which takes memory bandwidth until then.
     pub fn await_huge_pages(&mut self) {
         self.stage.transformer.await_huge_pages();
     }
 
-    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
-    /// no packed form, or the model's file holds that.
+    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have no packed
+    /// form, or the model's file holds it.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.stage.transformer.packed_bytes()
     }
@@ -394,8 +395,8 @@ impl Engine {
         self.heard(waited)
     }
 
-    /// The oldest batch submitted that wants logits: its spans, and its logits,
-    /// `[wanted, vocab_size]`. It is waited for.
+    /// Waits for the oldest submitted batch that wants logits: its spans, and its logits, `[wanted,
+    /// vocab_size]`.
     ///
     /// # Errors
     /// If it could not be run.
@@ -408,7 +409,7 @@ impl Engine {
         })
     }
 
-    /// On a ring, waits for the oldest batch submitted that wants logits as long as something else `is_waiting` too.
+    /// On a ring, waits for the oldest submitted batch that wants logits while `is_waiting` returns true.
     ///
     /// # Errors
     /// If it could not be run.
@@ -440,18 +441,17 @@ impl Engine {
         stream.room()
     }
 
-    /// Makes the stream forget everything that `ids` does not begin with, and returns how
-    /// many of `ids` remain in it, or come from what other streams hold or held. Pushing the rest makes
-    /// the stream hold `ids`.
+    /// Makes the stream forget everything beyond its common beginning with `ids`, and returns the number of
+    /// `ids` that it holds, including those from other streams. Pushing the rest makes the stream hold `ids`.
     ///
-    /// At least one id is left to push, as its logits are wanted. With a sliding window none remains if
-    /// what the next id looks back to has made way for others.
+    /// At least one id is left to push, for its logits. With a sliding window no ids remain if positions that
+    /// the next id needs have been overwritten.
     pub fn rewind(&mut self, stream: &mut Stream, ids: &[u32]) -> usize {
         self.adopt(stream, ids);
         stream.pos()
     }
 
-    /// Rewinds like [`Engine::rewind`], but quicker where only the last few ids of the stream differ from `ids`.
+    /// Rewinds like [`Engine::rewind`], but quicker if only the last few ids of the stream differ from `ids`.
     pub(super) fn go_back(&mut self, stream: &mut Stream, ids: &[u32]) {
         let keep = self.n_shared(stream, ids);
         // Others may hold a page that was full.

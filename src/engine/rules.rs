@@ -21,8 +21,8 @@ impl LogitRules {
         self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 
-    /// Changes logits: `recent` holds the latest ids for [`LogitRules::repeat`], `counts` the ids that have
-    /// been chosen, each with how often.
+    /// Changes logits: `recent` holds the latest ids for [`LogitRules::repeat`], `counts` the chosen ids with
+    /// their numbers of times.
     pub(super) fn apply(&self, recent: &[(u32, u32)], counts: &[(u32, u32)], logits: &mut [f32]) {
         for &(id, bias) in &self.bias {
             logits[id as usize] += bias;
@@ -39,8 +39,8 @@ impl LogitRules {
     }
 }
 
-/// A penalty on ids of the latest text, as llama.cpp defines it: a logit above 0 is divided by it, another
-/// one multiplied.
+/// A penalty on ids of the latest text, as llama.cpp defines it: a logit above 0 is divided by it, any other
+/// is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RepeatPenalty {
     /// 1 changes nothing; above it, ids that were there become less likely.

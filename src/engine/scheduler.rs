@@ -1,7 +1,7 @@
 //! Many texts at the same time, a batch a step.
 //!
-//! A batch holds the next tokens of the streams that have one, and of prompts what there is room for.
-//! On a ring several batches are under way, each with as many streams as give every node one. As a
+//! A batch holds the next tokens of decoding streams, and as many rows of prompts as there is room for. On a
+//! ring several batches are in flight, each with the share of the streams that keeps all nodes busy. As a
 //! row's results do not depend on its batch, each job's text is what it would be alone.
 
 mod memory;
@@ -27,10 +27,10 @@ pub type TellJob<'a> = &'a mut dyn FnMut(JobId, JobEvent<'_>);
 
 /// Answers jobs on some of an engine's streams, and keeps more of them waiting in a queue.
 ///
-/// A job costs its prompt while it waits, its stop ids and strings, and less than a kilobyte: all
-/// else belongs to the streams or is shared. Once a job runs, nothing is allocated.
+/// A waiting job costs its prompt, its stop ids and strings, and less than a kilobyte: all else belongs to
+/// the streams or is shared. A running job allocates nothing.
 ///
-/// While jobs run, batches are under way that the engine's other users must not come between.
+/// While jobs run, batches are in flight, and no other use of the engine may come between them.
 pub struct Scheduler<'t> {
     tokenizer: Option<&'t Tokenizer>,
     /// In the order of their streams' places.
@@ -47,7 +47,8 @@ pub struct Scheduler<'t> {
     drafts: DraftControl,
     /// Batches under way whose logits are wanted.
     under_way: VecDeque<UnderWay>,
-    /// Whether nothing is submitted until nothing is under way: a text waits for what files have of it.
+    /// Whether nothing is submitted until no batch is in flight: files have more of a text, which is then
+    /// loaded.
     is_held: bool,
     /// Rows of prompts submitted so far.
     prompt_rows: usize,
@@ -62,7 +63,7 @@ pub struct Scheduler<'t> {
 }
 
 impl<'t> Scheduler<'t> {
-    /// A scheduler of as many streams as `engine` has left, up to `n`. Without `tokenizer` jobs give ids
+    /// A scheduler of up to `n` streams, as many as `engine` has left. Without `tokenizer` jobs give ids
     /// alone.
     ///
     /// # Errors
@@ -104,13 +105,13 @@ impl<'t> Scheduler<'t> {
         })
     }
 
-    /// From now on a stream that decodes waits no longer than `limit` says while prompts are computed.
+    /// Limits the time that a decoding stream waits while prompts are computed.
     pub fn limit_stalls(&mut self, limit: StallLimit) {
         self.pace = Pace::new(limit, self.lanes.len());
     }
 
-    /// From now on `drafter` guesses how texts go on, and `mode` says how often that is tried. Texts stay the
-    /// same. Streams are numbered from 0 on, up to [`Scheduler::n_streams`].
+    /// Sets the drafter; `mode` says how many drafts are tried. Texts stay the same. Streams are numbered
+    /// from 0 on, up to [`Scheduler::n_streams`].
     pub fn draft(&mut self, drafter: Box<dyn Drafter>, mode: DraftMode) {
         self.drafter = Some(drafter);
         self.drafts = DraftControl::new(mode);
@@ -133,8 +134,8 @@ impl<'t> Scheduler<'t> {
         job.check(self.ctx_len, self.vocab_size)
     }
 
-    /// Ends a job: the next step tells that it is done, and with what. Results that are still under way
-    /// are dropped when they come, and its stream is free then. Does nothing if it has ended.
+    /// Ends a job: the next step reports it done, with its figures. Results still in flight are dropped when
+    /// they come, and its stream is free then. Does nothing if it has ended.
     pub fn cancel(&mut self, id: JobId) {
         self.cancel_if(|other| other == id);
     }
@@ -171,8 +172,8 @@ impl<'t> Scheduler<'t> {
         self.lanes.iter().filter_map(|lane| lane.work.as_ref()).map(|work| work.answer.figures())
     }
 
-    /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for
-    /// the oldest results, and tells what comes of them.
+    /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for the oldest
+    /// results, and reports their tokens.
     ///
     /// A batch that the engine's user interrupts is submitted again by the next step: to end its jobs, cancel
     /// them. If the engine cannot go on, all jobs that run fail.
@@ -279,8 +280,8 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Gives free lanes to the jobs that have waited longest, once there are pages for the prompt, those first that
-    /// have begun.
+    /// Gives free lanes to the jobs that have waited longest, once there are pages for the prompt; jobs that
+    /// have begun come first.
     fn assign(&mut self, engine: &mut Engine) {
         self.is_held = false;
         if !self.resume(engine) {
@@ -363,8 +364,8 @@ impl<'t> Scheduler<'t> {
         !self.batch.spans().is_empty()
     }
 
-    /// Has the next tokens of a lane guessed, for a batch with `room` whose drafts took `before` seconds so far, with
-    /// `n_nodes` nodes for each text. Returns how many seconds that took.
+    /// Drafts the next tokens of a lane, for a batch with `room` whose drafts took `before` seconds so far,
+    /// with `n_nodes` nodes for each text. Returns the seconds that it took.
     fn draft_for(
         &mut self,
         index: usize,
@@ -388,8 +389,8 @@ impl<'t> Scheduler<'t> {
         seconds
     }
 
-    /// Puts a batch together that goes on after drafts that are under way, where a ring has nodes without one;
-    /// `false` if no text has drafts that are worth that.
+    /// Puts together a batch of drafts after drafts in flight, for idle nodes of a ring; `false` if no text
+    /// has drafts that are worth it.
     fn gather_ahead(&mut self, engine: &Engine) -> bool {
         let (n, under_way) = (self.lanes.len(), self.under_way.len());
         let nodes = (engine.n_nodes(), under_way < engine.batches_in_a_lap());
@@ -440,7 +441,8 @@ impl<'t> Scheduler<'t> {
         Ok(())
     }
 
-    /// The rows of logits that lane `index` wanted of `span` are there. Returns what [`Lane::token_came`] does.
+    /// Takes the rows of logits that lane `index` wanted of `span`. Returns the value of
+    /// [`Lane::token_came`].
     fn take(
         &mut self,
         (index, span): (usize, &Span),

@@ -6,7 +6,7 @@ use super::pages::{Held, PageCopy, PageFigures, Pages};
 use crate::format::model::Header;
 use crate::model::{KV_PAGE, KvPlan, PageChange, PagePair, Span, Wants};
 
-/// One sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
+/// A sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
 /// it is dropped.
 #[derive(Debug)]
 pub struct Stream {
@@ -14,8 +14,8 @@ pub struct Stream {
     places: Arc<Places>,
     /// The ids whose keys and values are stored.
     pub(super) ids: Vec<u32>,
-    /// Most positions that were stored at once since it was empty: with a sliding window, later ones
-    /// took the places of earlier ones.
+    /// Most positions stored at once since it was empty: with a sliding window, later ones overwrite earlier
+    /// ones.
     pub(super) reached: usize,
     /// The pages that have them.
     held: Held,
@@ -86,8 +86,8 @@ impl Stream {
         n_ids > self.long_from
     }
 
-    /// Its text is to have `n_ids` ids. If that makes it a long one, nothing that is stored can be used:
-    /// the stream is empty then, and this says so.
+    /// Notes that the text will have `n_ids` ids. True if that makes it a long one, for which the stored KV
+    /// is invalid: the stream is empty then.
     pub(super) fn grow_to(&mut self, n_ids: usize) -> bool {
         let crosses = self.crosses(n_ids);
         if crosses {
@@ -124,7 +124,7 @@ impl Stream {
         self.held.room()
     }
 
-    /// Takes pages for positions up to `end`, as far as there are any, and tells which have changed.
+    /// Takes pages for positions up to `end`, or as many as there are, and tells which have changed.
     pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(&PageChange)) {
         let mut state = self.places.lock();
         if self.n_losses == state.n_losses {
@@ -134,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// Empties the stream, then takes the pages that hold the longest beginning of `ids`, and tells which
+    /// Empties the stream, then takes the pages with the longest stored beginning of `ids`, and tells which
     /// these are.
     pub(super) fn adopt(&mut self, ids: &[u32], tell: &mut dyn FnMut(&PageChange)) {
         self.clear();

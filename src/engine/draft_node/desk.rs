@@ -61,7 +61,7 @@ impl Desk {
         self.ctx_len
     }
 
-    /// The guess of a text, if that is one of those that the node guesses for. For the thread that talks with it.
+    /// The guess for a text, if the node guesses for that one. For the thread that talks with the node.
     pub(super) fn guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
         let guess = self.guesses.get(index)?;
         Some(guess.lock().unwrap_or_else(PoisonError::into_inner))
@@ -136,8 +136,8 @@ impl Guess {
         self.known.strip_prefix(ids).unwrap_or_default()
     }
 
-    /// Asks for `wanted` ids that may follow `ids`, of which `n_enough` are enough to go on with. Whether that is
-    /// something new.
+    /// Asks for `wanted` ids that may follow `ids`, of which `n_enough` are enough to go on with. True if
+    /// this is a new request.
     pub(super) fn ask(&mut self, ids: &[u32], (n_enough, wanted): (usize, usize)) -> bool {
         let wanted = wanted.min(WANTED_MAX);
         self.n_enough = n_enough.min(wanted);
@@ -164,7 +164,8 @@ impl Guess {
         self.known.len() >= self.n_text + self.n_enough
     }
 
-    /// The text for the node if it is new, put into `text`: its serial number, and how many ids are wanted.
+    /// Puts the text into `text` if the node has not had it: returns its serial number, and the number of
+    /// wanted ids.
     pub(super) fn take_new(&mut self, text: &mut Vec<u32>) -> Option<(u32, usize)> {
         if !std::mem::take(&mut self.is_new) {
             return None;
@@ -174,8 +175,7 @@ impl Guess {
         Some((self.serial, self.wanted))
     }
 
-    /// Takes a part of a draft. `None` if it leaves something out; one of what the text was before is
-    /// dropped.
+    /// Takes a part of a draft. `None` if an earlier part is missing; drafts for an older text are dropped.
     pub(super) fn hear(&mut self, draft: &Draft<'_>) -> Option<()> {
         if draft.serial != self.serial {
             return Some(());

@@ -25,7 +25,7 @@ use crate::wire::seal::Key;
 
 /// Number of drafts asked for after a prompt, while the acceptance rate is unknown.
 const N_FIRST: usize = 4;
-/// How often the node is asked whether it is there, and how long it may take to say so: a slice of a prompt.
+/// How often the node is pinged; it may take as long as a slice of a prompt to answer.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
 /// How soon a node that went is tried again, and how much later after many times.
@@ -210,8 +210,8 @@ impl<'a> Line<'a> {
 /// Told why the node does not guess; it is tried again, and not told of soon again.
 pub type TellLoss = Box<dyn Fn(&DraftNodeError) + Send>;
 
-/// Guesses with n-grams where they are many ids long, else has another board guess. Drafts that come too
-/// late, or for another text, are dropped; the engine never waits for them.
+/// Drafts by n-grams that are many ids long, else by another board. Drafts that come too late, or for another
+/// text, are dropped; the engine never waits for them.
 pub struct NodeDrafter {
     desk: Arc<Desk>,
     ngrams: NgramDrafter,
@@ -220,9 +220,9 @@ pub struct NodeDrafter {
 }
 
 impl NodeDrafter {
-    /// For `n_lanes` texts of up to `ctx_len` ids at the same time, those after the first [`TEXTS_MAX`] by n-grams
-    /// alone. The node at `place` must know the tokens of `tokenizer`. `tell` hears if it goes, but not of the
-    /// first time if that `is_told`.
+    /// A drafter for `n_lanes` texts of up to `ctx_len` ids at the same time, those after the first
+    /// [`TEXTS_MAX`] by n-grams alone. The node at `place` must have the tokens of `tokenizer`. `tell` hears
+    /// if it goes, except for the first time if that `is_told`.
     ///
     /// # Errors
     /// If the system refuses the thread that talks with the node, or a socket.
@@ -249,8 +249,8 @@ impl NodeDrafter {
         }
     }
 
-    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for more: `n` at once, and as many if
-    /// they are all right and the token after them too.
+    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for more: `n` at once, and
+    /// as many again in case they are all right and so is the token after them.
     fn ask(&mut self, lane: usize, ids: &[u32], n: usize) {
         self.said.clear();
         if !self.desk.is_there() {

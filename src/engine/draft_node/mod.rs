@@ -1,8 +1,8 @@
 //! Drafts of a smaller model on another board, whose cores are free for it: see [`crate::wire::draft`].
 //!
-//! - [`node`]: that board. It keeps the keys and values of each text, and thinks on while nothing new is said.
-//! - [`master`]: the board that writes texts. A thread of its own talks with the node; `desk` is what that thread
-//!   and the engine's share, so that the engine never waits.
+//! - [`node`]: that board. It keeps the keys and values of each text, and drafts on while no message comes.
+//! - [`master`]: the board that writes texts. A thread of its own talks with the node; `desk` is shared by
+//!   that thread and the engine's, so that the engine never waits.
 //! - `vocabulary`: whether both know the same tokens.
 
 mod desk;
@@ -12,6 +12,6 @@ pub mod node;
 mod tests;
 mod vocabulary;
 
-/// TCP port on which a draft node listens, unless the user names one: not that of a ring's boards, as one board may
-/// be both.
+/// TCP port on which a draft node listens, unless the user names one. It differs from that of a ring's
+/// boards, as one board may be both.
 pub const PORT_DEFAULT: u16 = 9997;

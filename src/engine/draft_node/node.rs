@@ -235,7 +235,8 @@ impl Thought {
         Ok(())
     }
 
-    /// Puts what was thought and is wanted into `out`, the text's number being `index`; `false` if that is nothing.
+    /// Puts drafted tokens that are wanted into `out`, for the text with number `index`; `false` if there are
+    /// none.
     fn emit(&mut self, index: usize, out: &mut Vec<u8>) -> bool {
         let end = self.ids.len().min(self.n_text + self.wanted);
         let ids = self.ids.get(self.n_text + self.n_sent..end).unwrap_or_default();

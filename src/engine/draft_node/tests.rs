@@ -125,7 +125,7 @@ fn a_node_says_what_its_model_says() {
         let drafts = drafted_in_time(&mut drafter, lane, &ids, DRAFTS_MAX);
         assert_eq!(drafts, wanted(lane, &ids));
     }
-    // A text as long as the node's context has no more, one that is nearly so long has what fits.
+    // A text as long as the node's context gets no drafts, a slightly shorter one those that fit.
     let ids = prompt(CTX_LEN as u32 - 3);
     assert_eq!(drafted_in_time(&mut drafter, 0, &ids, 3).len(), 3);
     let ids = prompt(CTX_LEN as u32);

@@ -13,7 +13,7 @@ pub(in crate::engine) enum WindowNeeded {
 }
 
 impl Pages {
-    /// Holds the pages of `ids`, the beginning of a long text or not, that are full and computed.
+    /// Holds the full and computed pages of `ids`, which are the beginning of a long text or not.
     pub(in crate::engine) fn hold_path(&mut self, ids: &[u32], is_long: bool) -> Held {
         let mut path = Held { is_long, ..Held::default() };
         self.descend(&mut path, ids);
@@ -42,8 +42,8 @@ impl Pages {
         Some(node)
     }
 
-    /// Adds the last page of a path, with a page of the layers with a window where the model has such layers. No full
-    /// page may be added after it.
+    /// Adds the last page of a path, with a page for layers with a window if the model has such layers. No
+    /// full page may be added after it.
     pub(in crate::engine) fn add_last(&mut self, path: &mut Held) -> Option<PagePair> {
         let node = self.take()?;
         path.window_from = path.nodes.len();
@@ -67,8 +67,8 @@ impl Pages {
         self.share(path, ids);
     }
 
-    /// The next page backwards that the end of a path looks back to in layers with a window. It is held
-    /// from then on. `None` if there are no more, or none is free.
+    /// The next page backwards in the window of a path's end. It is held from then on. `None` if there are no
+    /// more, or none is free.
     pub(in crate::engine) fn next_window(&mut self, path: &mut Held) -> Option<WindowNeeded> {
         self.window?;
         let index = path.window_from.min(path.nodes.len()).checked_sub(1)?;
@@ -88,8 +88,8 @@ impl Pages {
         })
     }
 
-    /// The page that [`Pages::next_window`] gave last is of no use, as it could not be filled if it `is_empty`, or one behind
-    /// it could not.
+    /// Drops the page that [`Pages::next_window`] gave last: it could not be filled if it `is_empty`, or one
+    /// behind it could not.
     pub(in crate::engine) fn drop_window(&mut self, path: &mut Held, is_empty: bool) {
         let node = path.nodes[path.window_from];
         path.window_from += 1;

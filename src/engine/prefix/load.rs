@@ -31,7 +31,7 @@ pub(in crate::engine) fn has_more(
     is_in_reach && names.get(n_there).is_some_and(|name| store.has(name))
 }
 
-/// Fills pages with what files have of the beginning of `ids`, a long text or not, as far as there are free ones.
+/// Fills free pages with the beginning of `ids`, of a long text or not, from files.
 pub(in crate::engine) fn load(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) {
     let Some(store) = files.own() else { return };
     store.begin_text();
@@ -91,8 +91,8 @@ impl Loading<'_> {
         store.n_read += (n_read * KV_PAGE) as u64;
     }
 
-    /// Adds a page to the path that has more of `ids` than there is, if only its beginning; `text`, which the path has, has
-    /// its ids then too.
+    /// Adds a page to the path that has more of `ids` than the path, if only a part of the page; also adds
+    /// its ids to `text`, those of the path.
     fn tail(&mut self, ids: &[u32], text: &mut Vec<u32>) {
         let rest = &ids[text.len()..];
         let n_there = self.with_pages(|pages, path| pages.n_after(path, rest));
@@ -119,7 +119,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Fills the pages of layers with a window that the end of the path looks back to, the last ones first.
+    /// Fills the pages in the window of the path's end, the last ones first.
     fn windows(&mut self, text: &[u32]) {
         let mut all = Vec::new();
         self.with_pages(|pages, path| all.extend(std::iter::from_fn(|| pages.next_window(path))));

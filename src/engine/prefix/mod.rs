@@ -1,9 +1,10 @@
 //! Beginnings of prompts in files, so that they need not be computed after a restart.
 //!
-//! A file holds a page of a node's layers ([`page_file`]); its name holds the keys of the texts before and after it, so
-//! that a list of a folder's files ([`shelf`]) tells what is there. Pages of a prompt go to a thread that writes them
-//! ([`writer`]), and become pages of the KV cache again when a prompt begins like theirs ([`load`]). On a ring each node
-//! has a folder of its own ([`store`]), and what all have is of use.
+//! A file holds a page of a node's layers ([`page_file`]); its name holds the keys of the texts before and
+//! after it, so that a list of a folder's files ([`shelf`]) shows the stored texts. Pages of a prompt go to a
+//! thread that writes them ([`writer`]), and become pages of the KV cache again when a prompt has the same
+//! beginning ([`load`]). On a ring each node has a folder of its own ([`store`]), and only pages that all
+//! nodes have are used.
 
 mod load;
 mod page_file;

@@ -13,8 +13,8 @@
 //! | 64..320 | ids, and zeros |
 //! | 320.. | keys and values, as they lie in memory; zeros where there is no id |
 //!
-//! Numbers are little-endian. A text's key stands for the numerics ([`NUMERICS`]), the model, how its keys and values
-//! are kept, and all ids.
+//! Numbers are little-endian. A text's key covers the numerics ([`NUMERICS`]), the model, the format of its
+//! keys and values, and all ids.
 
 use std::fmt::{self, Write};
 use std::fs::File;
@@ -135,8 +135,7 @@ impl From<io::Error> for Fault {
 }
 
 /// Fills `file` with the page `name` of `ids`: its head without the checksum, and `kv`, whose layers have
-/// `part` each. Of a page that is not full the other positions are zeros: what was in memory there belongs to
-/// others.
+/// `part` each. Unused positions of a partial page are zeros, as their memory may hold another text.
 pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], (kv, part): (&[u8], &KvPart)) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
@@ -199,7 +198,7 @@ impl PageFile {
         ids[..self.n_ids].iter().map(|id| u32::from_le_bytes(*id))
     }
 
-    /// Reads keys and values, as many as `kv` has room for. If that fails, anything may be in there.
+    /// Reads keys and values, as many as `kv` has room for. After an error `kv` has undefined contents.
     pub(super) fn read(mut self, kv: &mut [u8]) -> Result<(), Fault> {
         let claimed = self.head[48..].first_chunk().map(|len| u64::from_le_bytes(*len));
         if claimed != Some(kv.len() as u64) {

@@ -121,7 +121,7 @@ impl Shelf {
         }
     }
 
-    /// Takes out the page that was unused longest, the last of its text, if all together have more than
+    /// Takes out the least recently used page, the last of its text, if all pages together have more than
     /// `limit` bytes.
     pub(super) fn make_way(&mut self, limit: u64) -> Option<PageName> {
         if self.bytes <= limit {
@@ -135,7 +135,7 @@ impl Shelf {
     }
 }
 
-/// Removes what processes that were killed left unfinished, where files have names from the start.
+/// Removes unfinished files of killed processes, on file systems where files have names from the start.
 pub(super) fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

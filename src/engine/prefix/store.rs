@@ -11,11 +11,11 @@ use super::shelf::{self, Shelf};
 use super::writer::Writer;
 use crate::model::{KV_PAGE, KvKind, KvPart, KvPlace, PagePair, Plan, Share, Stage, StageInfo};
 
-/// Pages of a prompt that have to be missing so that they are written: to compute fewer takes little, and
-/// storage of boards wears out.
+/// Fewest missing pages of a prompt for which files are written: recomputing fewer takes little time, and
+/// boards' storage wears out.
 pub(in crate::engine) const PAGES_MIN: usize = 4;
 
-/// Files that follow the same text, of which the one is looked for that has most in common with a prompt.
+/// Most files behind the same text that are searched for the longest common beginning with a prompt.
 const TAILS_MAX: usize = 16;
 
 /// A text, and whether it is a long one.
@@ -89,7 +89,8 @@ struct Prompt {
 }
 
 impl Store {
-    /// Pages of the model of this fingerprint in `folder`, which may hold others, of up to `limit` bytes together.
+    /// Pages of the model with this fingerprint in `folder`, which may hold other models' pages, of up to
+    /// `limit` bytes together.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses a thread.
@@ -109,7 +110,7 @@ impl Store {
         self.n_read
     }
 
-    /// Sees to it that pages are those of `stage`'s layers, as it keeps them now. Those of others have other names.
+    /// Selects pages of `stage`'s layers in their present format. Others have other names.
     pub(in crate::engine) fn fit<S: Stage + ?Sized>(&mut self, stage: &S) {
         let StageInfo { share, plan, .. } = stage.about();
         if self.shape.as_ref().is_some_and(|own| own.share == *share && own.plan == *plan) {
@@ -134,8 +135,8 @@ impl Store {
         self.shelf().begin_prompt();
     }
 
-    /// Hands a page over that no file has; `false` if that is to be tried later, as too much waits for the disk. It need
-    /// not be.
+    /// Hands a new page to the writer; `false` if that should be tried later, as too much waits for the disk.
+    /// A page may also stay unwritten.
     pub(in crate::engine) fn keep<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -250,8 +251,8 @@ impl Store {
         self.shelf().remove(name);
     }
 
-    /// Ids of the stored page behind the text `parent` that has the longest common beginning with `rest`, if that is longer
-    /// than `n_there`.
+    /// Ids of the stored page behind the text `parent` that has the longest common beginning with `rest`, if
+    /// that is longer than `n_there`.
     pub(super) fn best_tail(&self, parent: Key, rest: &[u32], n_there: usize) -> Option<Vec<u32>> {
         let names = self.shelf().after(parent, TAILS_MAX);
         let ids = names.iter().filter_map(|name| Some(self.find(name)?.ids().collect()));

@@ -44,7 +44,7 @@ struct FullPage {
 }
 
 impl Writer {
-    /// Writes to `folder`, whose pages are on `shelf`, as long as they have up to `limit` bytes.
+    /// Writes to `folder`, whose pages are on `shelf`, up to `limit` bytes.
     pub(super) fn start(
         folder: PathBuf,
         shelf: Arc<Mutex<Shelf>>,
@@ -86,7 +86,8 @@ impl Writer {
         self.spare.is_some()
     }
 
-    /// Has the page `name` of `ids` with `kv`, of which layers have `part` each, written; `false` if there is no room.
+    /// Has the page `name` of `ids` with `kv`, of which layers have `part` each, written; `false` if the
+    /// queue is full.
     pub(super) fn offer(
         &mut self,
         name: PageName,

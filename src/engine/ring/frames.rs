@@ -58,7 +58,7 @@ pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
     }
 }
 
-/// `change` in the words of frames; those have room for all streams and pages that a plan in these words has.
+/// Converts `change` for a frame; frames have room for all streams and pages of a plan that fits one.
 pub(in crate::engine) fn to_page(change: &PageChange) -> FramePage {
     let pair = |pair: PagePair| (pair.page, pair.window);
     FramePage {

@@ -84,7 +84,7 @@ pub struct ChangesBy {
     pub n_coming: Arc<AtomicUsize>,
     /// Where the weights of the master's other layers are kept.
     pub place: WeightsPlace,
-    /// Whether nodes that cannot take their part are left out by such a change. Else the ring cannot be opened.
+    /// Whether such a change leaves out nodes that cannot take their part. Else the ring cannot be opened.
     pub leaves_out: bool,
 }
 
@@ -257,7 +257,7 @@ impl RingMaster {
         self.drive(stage, Goal::Open)
     }
 
-    /// Waits until all that computes for this node's place is there; `false` if what it had stored is lost.
+    /// Waits until all boards of this node's place are there; `false` if their KV is lost.
     fn assemble(&mut self, stage: &mut OwnStage) -> Result<bool, StepError> {
         let (assembled, _) = self.node.compute(|| stage.assemble_team());
         let is_intact = assembled?;
@@ -275,9 +275,9 @@ impl RingMaster {
         Ok(())
     }
 
-    /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is
-    /// open with them; streams go on as they are, and times start again. Returns what this node packed for it: `prepare` gets
-    /// its weights ready.
+    /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is open
+    /// with them; streams go on, and times start again. Returns the matrices packed on this node: `prepare`
+    /// gets its weights ready.
     ///
     /// # Errors
     /// If the split is none of this ring, or a node cannot take its part: the ring is opened as it was
@@ -339,7 +339,7 @@ impl RingMaster {
         Ok(report)
     }
 
-    /// Makes this node's part ready, if it is another one than before; says what the node has then.
+    /// Makes this node's part ready, if it has changed; returns its line.
     fn take_layers(
         &mut self,
         stage: &mut OwnStage,
@@ -382,7 +382,7 @@ impl RingMaster {
         self.master.times()
     }
 
-    /// Counts of what the ring lost, put off or gave up since it was formed; all are 0 if nothing failed.
+    /// Counts of losses, pauses and failures of the ring since it was formed; all are 0 if nothing failed.
     pub fn setbacks(&self) -> &Setbacks {
         self.master.setbacks()
     }

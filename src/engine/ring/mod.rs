@@ -1,4 +1,4 @@
-//! A node of a ring at work: joins the model's stages, the ring's state machines and a link.
+//! A node of a ring at work: connects the model's stages, the ring's state machines and a link.
 
 mod error;
 pub(super) mod frames;

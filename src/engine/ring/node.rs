@@ -1,5 +1,4 @@
-//! A node's endpoint: driven by the thread that computes while it waits, and by another one
-//! while it computes.
+//! A node's endpoint: serviced by the main thread while it waits, and by the link thread while it computes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +12,11 @@ use crate::transport::Endpoint;
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// How often the link thread looks after the links while this one computes, and while it does
-/// not.
+/// How often the link thread services the links while the main thread computes, and while it does not.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// How often the link thread services the links while this one waits for them itself, which shows
-/// when it was found waiting so
-/// many times in a row.
+/// How often the link thread services the links once it has found the main thread waiting for them so many
+/// times in a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
 const RESTS_AFTER: u32 = 5;
 /// A worker that is away from its links for so long is told to the master, and how often.
@@ -44,8 +41,8 @@ struct Shared {
     seen_us: AtomicU64,
     endpoint: Mutex<Box<dyn Endpoint>>,
     is_computing: AtomicBool,
-    /// Percent of the weights that are packed while this is all it does; [`ASSEMBLING`] while it waits for boards
-    /// that compute with it; else [`NOT_PACKING`].
+    /// Percent of the weights that are packed, if this node only packs; [`ASSEMBLING`] while it waits for the
+    /// boards of its team; else [`NOT_PACKING`].
     packed: AtomicU32,
     /// Whether the link thread sleeps for long.
     is_resting: AtomicBool,
@@ -106,7 +103,7 @@ impl Shared {
 }
 
 impl Node {
-    /// A node over `endpoint`; one with a `name` tells the master if it is long at a piece of work.
+    /// A node over `endpoint`; a node with a `name` tells the master if its work takes long.
     pub(super) fn new(endpoint: Box<dyn Endpoint>, name: Option<Name>) -> Result<Node, NodeError> {
         let shared = Arc::new(Shared {
             start: Instant::now(),

@@ -9,8 +9,8 @@ use crate::model::{PackError, PackReport, StartError};
 use crate::ring::{Member, RingError};
 use crate::wire::frame::NodeLine;
 
-/// Gets the weights of a stage ready that has taken other layers: packs those that are new, and compares
-/// them with their checksums. Says what was packed, if anything is.
+/// Gets the weights of a stage ready that has taken other layers: packs new ones, and compares them with
+/// their checksums. Returns the result of packing, if weights were packed.
 pub type Prepare<'a, S> =
     dyn Fn(&mut S, Listener<'_>) -> Result<Option<PackReport>, PackError> + 'a;
 

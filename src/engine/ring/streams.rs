@@ -40,7 +40,7 @@ pub(super) fn layers(stage: &(impl Stage + ?Sized)) -> Range<u32> {
     share.layers.start as u32..share.layers.end as u32
 }
 
-/// Copies what a stage has stored, which is about to lose it; as long as much more memory is free.
+/// Copies the KV of a stage that is about to lose it, if much more memory is free.
 pub(super) fn set_aside(held: &mut Held, stage: &mut (impl Stage + ?Sized)) {
     let room = memory::available_bytes().map_or(u64::MAX, |free| free / 2);
     held.set_aside(layers(stage), room, &mut StageParts(stage));

@@ -49,8 +49,8 @@ impl Limits {
 /// Tells what a node's machine says of itself, and is told whether the node computes.
 pub type NodeMeter<'a> = &'a dyn Fn(bool) -> MachineReading;
 
-/// Gives a stage layers that its file lacks from another one, as [`Stage::set_share`] does; `None` if there is none
-/// that has them.
+/// Gives a stage layers that its file lacks from another file, by [`Stage::set_share`]; `None` if no file has
+/// them.
 pub type Elsewhere<'a, S> = &'a dyn Fn(&mut S, &Share, Plan) -> Option<Result<(), StartError>>;
 
 /// How a worker takes part in a ring.
@@ -75,9 +75,9 @@ pub struct WorkerOptions<'a, S> {
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and
-/// layers follow the master's wishes, within the limits and the files. `held` is what was stored of the streams
-/// when the node worked last, and then now.
+/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and layers
+/// follow the master's wishes, within the limits and the files. `held` is the KV from the node's last work,
+/// and in the end the present one.
 ///
 /// # Errors
 /// If the weights do not match their checksums, also those of another file, or the system refuses a thread.
@@ -161,7 +161,7 @@ struct StageRows<'a, S> {
     /// Whether another file is in use than at first, and how it is damaged, if it is.
     is_elsewhere: bool,
     damaged: Option<CheckError>,
-    /// Whether it has no layers in this epoch, after which it leaves the ring. Its stage stays as it is.
+    /// Whether it has no layers in this epoch, and then leaves the ring. Its stage stays unchanged.
     is_leaving: bool,
     held: &'a mut Held,
     /// The epoch for whose streams the stage got what was set aside.
@@ -221,8 +221,8 @@ impl<S: Stage> StageRows<'_, S> {
                 }
             }
             Err(ForwardError::Interrupted) => return false,
-            // A board that computes with it is lost; or, as the spans were checked against the plan, another plan came
-            // meanwhile.
+            // A board of its team is lost; or another plan came meanwhile, as the spans were checked against
+            // the plan.
             Err(_) => {
                 self.held.clear();
                 self.restored = None;
@@ -325,7 +325,7 @@ impl<S: Stage> StageRows<'_, S> {
         if self.is_leaving { 0..0 } else { streams::layers(self.stage) }
     }
 
-    /// Copies what the stage has stored: others are about to need it, or it is about to be empty.
+    /// Copies the stage's KV: other nodes are about to need it, or the stage is about to be emptied.
     fn set_aside(&mut self) {
         streams::set_aside(self.held, self.stage);
         self.restored = None;
@@ -340,7 +340,7 @@ impl<S: Stage> StageRows<'_, S> {
         }
     }
 
-    /// Takes other layers, and packs what is new of them; `goes_on` if what the stage has stored is of use.
+    /// Takes other layers, and packs the new ones; `goes_on` if the stage's KV is still valid.
     fn take(&mut self, node: &Node, share: Share, plan: Plan, goes_on: bool) -> Readied {
         let before = self.ready.take();
         match goes_on {

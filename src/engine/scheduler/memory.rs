@@ -29,8 +29,8 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Whether a job with a prompt of `len` ids, which may go on from others' results for `ids`, has room,
-    /// and no other lane is about to compute a beginning that it could share.
+    /// Whether a job with a prompt of `len` ids, which may continue stored pages of `ids`, has room, and no
+    /// other lane is about to compute a beginning that it could share.
     pub(super) fn may_begin(&self, ids: &[u32], len: usize) -> bool {
         let is_computed = !ids.is_empty() && self.lanes.iter().any(|lane| lane.computes_for(ids));
         !is_computed && self.has_room_for(ids, len)
@@ -53,8 +53,8 @@ impl Scheduler<'_> {
         self.order.sort_unstable();
     }
 
-    /// Sees to it that each lane has memory for its next row, and for more as far as there is. Where there is
-    /// not enough, the youngest jobs give up theirs: the oldest comes to its end, whatever there is.
+    /// Gives each lane memory for its next row, and for more if there is some. If memory is short, the
+    /// youngest jobs give up theirs, so that the oldest can always finish.
     pub(super) fn make_room(&mut self, engine: &mut Engine) {
         self.sort_by_age(|lane| lane.is_ready());
         let mut at = 0;
@@ -78,7 +78,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Has all that streams held, and what was in flight, computed again, by the oldest jobs first: it is lost.
+    /// Recomputes everything that streams held, and the batches in flight, after their loss: the oldest jobs
+    /// first.
     pub(super) fn recompute_all(&mut self) {
         self.lanes.iter_mut().for_each(Lane::forget_kv);
         self.under_way.clear();

@@ -1,7 +1,7 @@
 //! A team that has the whole model and no ring: when a node is lost it starts again.
 //!
-//! All nodes compute the same batch at the same time, and its logits are there when they are through with it. So unlike a
-//! ring it has no batches in flight, and nothing to wait for between submitting one and collecting its result.
+//! All nodes compute the same batch at the same time, and its logits are there at the end. So unlike a ring
+//! it has no batches in flight, and no wait between submitting a batch and collecting its result.
 
 use super::TeamLead;
 use crate::engine::backend::{Backend, Logits};
@@ -12,7 +12,7 @@ use crate::team::TeamError;
 
 /// The batches of a team, as its lead's engine submits them.
 pub(in crate::engine) struct TeamAlone {
-    /// Whether the nodes have stored anything since they were ready, and whether they have lost that.
+    /// Whether the nodes have stored KV since they were ready, and whether they have lost it.
     has_stored: bool,
     is_lost: bool,
     /// Spans of the batch whose logits have still to be collected.
@@ -56,7 +56,7 @@ impl Backend for TeamAlone {
         !self.is_waiting
     }
 
-    /// Has all nodes run `batch`. Once it has begun it is interrupted only where it waits for other nodes.
+    /// Has all nodes run `batch`. Once begun, it is interrupted only where it waits for other nodes.
     ///
     /// # Errors
     /// [`StepError::Lost`] if a node was lost, once the team is ready again. As [`TeamAlone::open`], which ends the wait if

@@ -165,8 +165,8 @@ impl TeamLead {
         })
     }
 
-    /// Waits until all nodes are ready, of another team if that is asked for. `false` if they were not since this was asked
-    /// last: what the streams held is lost.
+    /// Waits until all nodes are ready, of another team if that is asked for. `false` if they were not ready
+    /// all the time since the last call: the KV of the streams is lost.
     ///
     /// # Errors
     /// If a node is refused, or the wait is interrupted.
@@ -325,7 +325,7 @@ impl TeamLead {
         transformer.put_rows(first, precision, bytes);
     }
 
-    /// Changes a page here, see [`Stage::change_page`]; the members are told before the next pass.
+    /// Changes a page here, see [`Stage::change_page`]; the members hear of it before the next pass.
     pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
         self.pages.extend(frames::to_page(change).to_words());
     }

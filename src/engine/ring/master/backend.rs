@@ -1,4 +1,4 @@
-//! A ring as its master's engine uses it: what is submitted goes round, and comes back in that order.
+//! The backend of a ring's master: submitted batches go round, and come back in order.
 
 use super::{Goal, RingMaster};
 use crate::engine::backend::{Backend, Logits};
@@ -91,8 +91,8 @@ impl Backend for RingMaster {
         self.next.pages.push(frames::to_page(change));
     }
 
-    /// A page of a prompt is computed by what has been submitted: ahead of the next batch all nodes keep it. They hear of
-    /// all pages of a prompt, or of none.
+    /// Has all nodes keep a page of a prompt that submitted batches compute, ahead of the next batch. They
+    /// hear of all pages of a prompt, or of none.
     fn keep(&mut self, stage: &mut OwnStage, page: &PromptPage<'_>) -> bool {
         if page.n_whole < PAGES_MIN {
             return true;

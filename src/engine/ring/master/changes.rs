@@ -12,12 +12,13 @@ use crate::model::{Stage, Transformer};
 use crate::ring::Member;
 use crate::wire::hello;
 
-/// Longest wait until the ring is open in which nodes that leave hand over what they have stored. Those that stay get their
-/// layers ready meanwhile, which they need not do later.
+/// Longest wait for leaving nodes to hand over their KV. The remaining nodes get their layers ready
+/// meanwhile, which they then need not do later.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
 impl RingMaster {
-    /// Makes the ring what it is to become, if it is to, once batches are answered; `true` if so.
+    /// Makes the change of the ring that was asked for, if there is one, once batches are answered; `true` if
+    /// so.
     pub(super) fn look_for_changes(&mut self, stage: &mut OwnStage) -> bool {
         // While one is made, no other is looked for.
         let Some(by) = self.changes.by.take() else { return false };

@@ -37,7 +37,8 @@ impl RingMaster {
         false
     }
 
-    /// Has all nodes read pages; returns how many, the first, all have. None if the ring is lost meanwhile.
+    /// Has all nodes read pages; returns how many, from the first, all nodes have. 0 if the ring is lost
+    /// meanwhile.
     pub(super) fn send_round(&mut self, stage: &mut OwnStage, wanted: PagesToRead) -> usize {
         if self.drive(stage, Goal::Fetch).is_err() {
             return 0;
