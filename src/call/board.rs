@@ -25,8 +25,8 @@ pub(crate) enum Order {
 
 /// Takes an order: keeps it, or says why not.
 pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
-/// Gets the layers that a ring file gives the board from a port of the master: says how many
-/// percent are there, or why there are none.
+/// Gets the layers that a ring file gives the board from a port of the master: returns the percentage that is
+/// there, or the reason why there are none.
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
 /// Forgets what the board has measured of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -57,8 +57,8 @@ struct Called {
     holders: Holders,
 }
 
-/// Lets masters that have the key call `board` at `address`, for as long as the process lives. Returns where
-/// it listens.
+/// Lets masters that have the key call `board` at `address`, for as long as the process lives. Returns the
+/// address that it listens at.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.

@@ -16,7 +16,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(250);
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1024;
-/// Most boards that one address may answer as while a master listens: a board restarts no more often.
+/// Most boards that one address may answer for while a master listens: a board restarts no more often.
 const RESTARTS_MAX: usize = 3;
 
 /// Answers masters that ask on UDP `port`, for as long as the process lives.
@@ -59,7 +59,7 @@ fn address_towards(to: SocketAddr) -> io::Result<IpAddr> {
 pub(crate) struct Found {
     /// Where they wait, in the order of their addresses.
     pub(crate) places: Vec<IpAddr>,
-    /// Addresses from which one answer after the other came, each as if of another board, and how many.
+    /// Addresses that answered for several boards, and for how many.
     pub(crate) crowded: Vec<(IpAddr, usize)>,
 }
 
@@ -72,8 +72,8 @@ struct Answers {
     n_boards: usize,
 }
 
-/// Where boards with this key wait on `port`, of those that `networks`' broadcasts reach: each once, and one at each
-/// address.
+/// Boards with this key that wait on `port` and are reached by the `networks`' broadcasts: each once, and one
+/// at each address.
 ///
 /// # Errors
 /// If the system has no socket for it.
@@ -104,7 +104,7 @@ pub(crate) fn seek(
     Ok(found(all))
 }
 
-/// Takes an answer. One address is one board: a board that has started again answers as another one.
+/// Takes an answer. One address is one board: a board that has started again answers with another number.
 fn hear(all: &mut Vec<Answers>, board: u64, from: IpAddr) {
     let n_known = all.len();
     match all.iter_mut().find(|answers| answers.from == from) {

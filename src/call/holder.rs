@@ -1,7 +1,7 @@
 //! The master that a board works for, as far as other masters need it: while that one lives, no other takes
 //! the board.
 //!
-//! A master holds a connection open to each of its boards. When it ends, however that happens, its system closes the
+//! A master holds a connection open to each of its boards. When it ends in any way, its system closes the
 //! connection, and the board is free at once; when its machine or the way there is gone, nothing comes for
 //! [`SILENCE`], and the board is free then. Between the order and that connection there is [`GRACE`].
 

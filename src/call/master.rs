@@ -152,7 +152,8 @@ impl<'a> Called<'a> {
         Ok(called)
     }
 
-    /// Has the board work for this master alone until the connection ends or nothing is said for some seconds. Returns what it does.
+    /// Has the board work for this master alone until the connection ends or is silent for some seconds.
+    /// Returns the board's state.
     ///
     /// # Errors
     /// [`CallError`]. One that refuses cannot do what it was told, and is held nevertheless.

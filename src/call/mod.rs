@@ -2,7 +2,7 @@
 //!
 //! - [`board`]: a board that has nothing but the key, and waits to be called.
 //! - [`find`]: how the master finds it where its address is not written down.
-//! - [`master`]: calls it, asks what it can do and how it is reached, and tells it the ring.
+//! - [`master`]: calls it, asks for its figures and the way there, and tells it the ring.
 
 pub(crate) mod board;
 pub(crate) mod find;

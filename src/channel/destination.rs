@@ -42,8 +42,8 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Whether both are addresses of one network, whose addresses have their first `prefix_len` bits in common. Where that is
-/// not known it is what most networks have.
+/// Whether both are addresses of one network, whose addresses have their first `prefix_len` bits in common.
+/// If the length is unknown, that of most networks is assumed.
 fn is_near(a: IpAddr, b: IpAddr, prefix_len: Option<u32>) -> bool {
     match (a, b) {
         _ if a.is_loopback() || b.is_loopback() => a.is_loopback() && b.is_loopback(),

@@ -1,8 +1,8 @@
 //! Connections to a port, and which of them makes way when there are many.
 //!
-//! A peer that has not proved the key may be a stranger. The number of such connections is bounded,
-//! and how many of one address; behind them the oldest makes way for the next. Addresses from which the key was
-//! proved before keep theirs longest.
+//! A peer that has not proved the key may be a stranger. The number of such connections is bounded, in all
+//! and for each address; beyond it the oldest is closed for the next. Addresses from which the key was proved
+//! before keep theirs longest.
 
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,8 @@ impl Guests {
         (id, is_crowd)
     }
 
-    /// This connection has proved the key. Behind the bound of such ones the oldest makes way: its board may be gone.
+    /// Notes that this connection has proved the key. Beyond the bound of such ones the oldest is closed: its
+    /// board may be gone.
     pub(super) fn prove(&self, id: u64) {
         let mut list = self.list();
         if list.guests.iter().filter(|guest| guest.is_proven).count() >= PROVEN_MAX {

@@ -23,7 +23,7 @@ use crate::wire::talk::{SEAL_BYTES, Talk};
 pub(crate) const PORT_DEFAULT: u16 = 9998;
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
-/// How long a message may take of which some comes all the time: a radio that loses most packets is slow.
+/// Longest time for a message of which some bytes come all the time: a radio that loses most packets is slow.
 const MESSAGE: Duration = Duration::from_secs(120);
 /// How long it may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{ANSWER_MAX, REQUEST_MAX, Refusal, SILENCE};
 
-/// Connections at the same time that have not said what they ask for; behind these the oldest makes way.
+/// Most connections at the same time without a request so far; beyond it the oldest is closed.
 const SILENT_MAX: usize = 8;
 /// Requests that are answered at the same time; more are refused.
 const REQUESTS_MAX: usize = 32;
@@ -25,8 +25,8 @@ pub(crate) type Say<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
 /// Handler of requests.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Does what `request` asks for. `say` is to hear something every
-    /// [`WORD_EVERY`](super::WORD_EVERY) until that is done.
+    /// Carries out `request`. It has to call `say` every [`WORD_EVERY`](super::WORD_EVERY) until that is
+    /// done.
     ///
     /// # Errors
     /// [`Refusal`].

@@ -75,8 +75,8 @@ impl Engine {
         self.backend.change(&mut self.stage)
     }
 
-    /// Becomes the lead of a team over `mesh`, which has the layers that this node has: its place in a ring that it
-    /// joins or works for from then on, or the whole model ([`Engine::lead_alone`]).
+    /// Becomes the lead of a team over `mesh`, for the layers of this node: its place in a ring that it joins
+    /// or works for from then on, or the whole model ([`Engine::lead_alone`]).
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the model cannot be shared so.
@@ -135,10 +135,10 @@ impl Engine {
         self.stage.team.as_deref()
     }
 
-    /// Works for any master of a ring over `endpoint` until `is_interrupted` says so. The model is the
-    /// share of the node called `name`, which it has unless the master gives it other layers; those that its file
-    /// lacks may be in another one. `place` says where the weights are kept, `meter` tells what the machine spends. `held` is
-    /// what was stored of the streams when the node worked last, and then now.
+    /// Works for any master of a ring over `endpoint` until `is_interrupted` returns true. The model is the
+    /// share of the node called `name`, unless the master gives it other layers; layers that its file lacks
+    /// may be in another one. `place` says where the weights are kept, `meter` measures the machine's energy.
+    /// `held` is the KV from the node's last work, and in the end the present one.
     ///
     /// # Errors
     /// If weights do not match their checksums, or the system refuses a thread.

@@ -51,8 +51,8 @@ pub enum Preparing<'a> {
     Larger(LargerThanMemory),
 }
 
-/// Weights that do not fit into memory: those that a token needs and memory lacks are read from their
-/// file, and take the place of others. All figures are bytes.
+/// Weights that do not fit into memory: those that a token needs and memory lacks are read from their file,
+/// and evict others. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargerThanMemory {
     /// Bytes of the weights, in the layout that is used.
@@ -170,7 +170,7 @@ impl WeightsPlace {
         }
     }
 
-    /// Takes over what an earlier start found out about the file of `model`, if it is still the same.
+    /// Reads the receipt of an earlier start for the file of `model`, if the file is unchanged.
     pub fn recall(&self, model: &Model) {
         let receipt = self.receipt_folder(model);
         let receipt = receipt.and_then(|folder| Receipt::read(&folder, model.stamp()?));

@@ -12,13 +12,13 @@ use std::time::SystemTime;
 use crate::format::model::{HEADER_LEN, Header, Part, Slice, Tensor};
 use crate::wire::give::{PIECE_BYTES, Rows};
 
-/// Says which rows of a model with this header a node of a team has, or why there is no such node.
+/// The rows of a node of a team in a model with this header, or the reason why there is no such node.
 pub(crate) type Cut = fn(&Header, &Rows) -> Result<Slice, String>;
 
 /// Bytes of a file that are read at once to compute a checksum.
 const READ_BYTES: usize = 1 << 18;
 
-/// A model file whose layers are given. It stays the same file whatever becomes of its name.
+/// A model file whose layers are given. It stays the same file even if it is renamed.
 pub(crate) struct Content {
     path: PathBuf,
     file: File,
@@ -49,7 +49,7 @@ pub(super) struct PartBytes<'a> {
     content: &'a Content,
     head: Vec<u8>,
     part: Part,
-    /// The checksums of a part that has only some rows, as far as they are known; empty of others.
+    /// Known checksums of a part that has only some rows; empty for other parts.
     checksums: RefCell<Vec<Option<u32>>>,
 }
 
@@ -215,8 +215,8 @@ impl PartBytes<'_> {
         Ok(())
     }
 
-    /// Computes the checksums of the tensors in `range`; of all where that has checksums. The rows of a tensor are
-    /// as good as all of it.
+    /// Computes the checksums of the tensors in `range`; of all tensors if the range has checksums in it.
+    /// Each tensor is summed up whole.
     fn sum_up(&self, range: Range<u64>) -> io::Result<()> {
         let needs_all = range.end > self.part.header.tensors_end();
         for (index, tensor) in self.part.header.tensors().enumerate() {

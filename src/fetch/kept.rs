@@ -95,7 +95,7 @@ impl KeptFile {
         (of_part == header).then_some((whole, KeptFile { file, extents }))
     }
 
-    /// Reads what the file has from there on, and says how many bytes that is; `None` if it is nothing.
+    /// Reads the bytes that the file has from there on, and returns their number; `None` if there are none.
     fn read(&self, from: u64, out: &mut [u8]) -> Option<usize> {
         let behind = self.extents.partition_point(|extent| extent.from <= from);
         let extent = self.extents[..behind].last()?;

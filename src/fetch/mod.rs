@@ -2,9 +2,9 @@
 //! see [`crate::wire::give`].
 //!
 //! - [`giver`]: offers the layers of one model file to any number of boards.
-//! - [`taker`]: gets them piece by piece into a file of its own. One that was interrupted goes on where
-//!   it was: pieces that are there already are compared by their hashes, and not sent again.
-//! - `kept`: what of them the board has in files of other layers or rows: it is compared in the same way.
+//! - [`taker`]: gets them piece by piece into a file of its own. An interrupted fetch continues: pieces that
+//!   are there already are compared by their hashes, and not sent again.
+//! - `kept`: pieces that the board has in files of other layers or rows: they are compared in the same way.
 //! - `content`: the bytes that are given.
 
 mod content;

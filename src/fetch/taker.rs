@@ -22,7 +22,7 @@ use crate::wire::hello;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// Most pieces that are asked for and not yet safe on the disk, a MiB: what a power cut may cost.
+/// Most pieces that are requested and not yet safe on the disk, a MiB: a power cut may lose these.
 const AHEAD: usize = 4;
 /// Fewest pieces that are made safe at once, while the others come.
 const SAFE_AT_ONCE: usize = AHEAD / 2;
@@ -116,8 +116,8 @@ fn broken(what: &'static str) -> FetchError {
     FetchError::Channel(ChannelError::Broken(what))
 }
 
-/// Gets what `order` says from the board at `address`; `progress` hears how many bytes of how many are
-/// there. A file that is there already stays, and what an interrupted call has left is used.
+/// Gets the layers of `order` from the board at `address`; `progress` gets the bytes so far, and those of
+/// all. A file that is there already stays, and the bytes of an interrupted call are used.
 ///
 /// # Errors
 /// [`FetchError`]. Bytes that have come stay for the next call.
@@ -250,8 +250,8 @@ impl Download<'_> {
         (rest > 0).then(|| rest.min(PIECE_BYTES))
     }
 
-    /// Gets all pieces behind the first `n_there`, and says how many bytes were sent. They are made safe while others
-    /// come.
+    /// Gets all pieces behind the first `n_there`, and returns the bytes that were sent. They are made safe
+    /// while others come.
     fn rest(
         &mut self,
         n_there: u64,
@@ -302,7 +302,7 @@ impl Download<'_> {
         Ok(Asked { index, kept: None })
     }
 
-    /// The oldest piece that was asked for, of `len` bytes; `None` if what is `kept` is something else.
+    /// The oldest requested piece, of `len` bytes; `None` if the `kept` one has another hash.
     fn answer(&mut self, kept: Option<Vec<u8>>, len: u64) -> Result<Option<Vec<u8>>, FetchError> {
         let Some(bytes) = kept else {
             let mut bytes = vec![0; len as usize];

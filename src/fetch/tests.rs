@@ -401,7 +401,7 @@ fn a_board_of_a_team_gets_its_rows_and_no_others() {
     assert!(own.verify(&damaged).is_err());
 }
 
-/// The part of the second node with these shares, fetched into `folder`, and the same fetched where nothing is.
+/// The part of the second node with these shares, fetched into `folder`, and once more into an empty one.
 fn part_and_fresh(from: SocketAddr, folder: &Folder, shares: [u16; 2]) -> (Fetched, Fetched) {
     let rows = Rows { shares: shares.into_iter().collect(), own: 1 };
     let (key, empty) = (key(), Folder::new(&format!("empty-{}", shares[0])));

@@ -26,7 +26,7 @@ pub(super) const GLANCE_US: Micros = 10;
 pub trait Carrier: Wire + Send {
     /// Its name.
     const NAME: &'static str;
-    /// How long the socket need not be asked again, in microseconds: what nodes wait for comes past it.
+    /// Time for which the socket need not be polled, in microseconds: frames come past it.
     const SOCKET_RESTS_US: Micros;
 
     /// Where datagrams of every kind come and go.
@@ -62,8 +62,8 @@ pub struct Datagrams<C> {
     resolver: Resolver,
     /// For a message that is received.
     room: Box<[u8]>,
-    /// How many messages to ask for next: all after a go that got what it asked for, else one, as a
-    /// go that finds fewer has asked once too often.
+    /// Number of messages to ask for next: all after a round that got what it asked for, else one, to save a
+    /// call that finds nothing.
     n_wanted: usize,
     /// When the socket is to be asked again.
     ask_at: Micros,
@@ -84,16 +84,16 @@ pub(super) fn listen(
     Ok((socket, address))
 }
 
-/// Lets the kernel poll the network device for `us` microseconds, unless that is 0. Returns what the
-/// user should know if it does not.
+/// Lets the kernel poll the network device for `us` microseconds, unless that is 0. Returns a notice if it
+/// does not.
 pub(super) fn poll_device(socket: &DatagramSocket, us: u32) -> Option<String> {
     let result = if us == 0 { Ok(()) } else { socket.set_busy_poll(us) };
     result.err().map(|e| format!("the kernel does not poll the network device: {e}"))
 }
 
 impl<C: Carrier> Datagrams<C> {
-    /// Over a carrier whose socket listens at `address`, with the link `prev` from the previous
-    /// node; opens one to the next node, if that is given.
+    /// Links over a carrier whose socket listens at `address`, with the link `prev` from the previous node;
+    /// opens one to the next node, if that is given.
     pub(super) fn new(
         mut options: CarrierOptions,
         carrier: C,

@@ -31,8 +31,8 @@ impl Doubt {
         Doubt { to, step: DoubtStep::Wait(now + PATIENCE_US) }
     }
 
-    /// Goes on. `is_heard` says whether the next node has ever said anything; the result what is to be
-    /// told, at most once.
+    /// Continues the diagnosis. `is_heard` says whether the next node has ever been heard. Returns the
+    /// result, at most once.
     pub(super) fn turn(&mut self, now: Micros, is_heard: bool) -> Option<Unheard> {
         match &self.step {
             DoubtStep::Over => None,

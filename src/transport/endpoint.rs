@@ -13,19 +13,18 @@ pub trait Endpoint: Send {
     /// Both links.
     fn links(&mut self) -> &mut Links;
 
-    /// Sends what is due and takes what has arrived. Returns as soon as a frame, an event or
-    /// room that was asked for waits, at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes
-    /// it must be called every few milliseconds, for the neighbours' sake.
+    /// Sends due frames and takes arrived ones. Returns as soon as a frame, an event or requested room waits,
+    /// at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes it must be called
+    /// every few milliseconds, for the neighbours' sake.
     ///
-    /// Frames that are delivered are acknowledged by a later call, so that frames a node sends
-    /// in reply go first.
+    /// Delivered frames are acknowledged by a later call, so that frames sent in reply go first.
     ///
     /// # Errors
     /// The system's, when the carrier is of no more use.
     fn service(&mut self, wait: Duration) -> io::Result<()>;
 
-    /// Has `sleep` end when something comes here, or a link has something to do. To be called when the endpoint has just
-    /// been serviced and nothing waits; afterwards it is to be serviced again.
+    /// Has `sleep` end when something comes here, or a link has something to do. Call it right after
+    /// servicing the endpoint, when nothing waits; service it again afterwards.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>);
 
     /// Sets the name of the next node that [`set_next`](Endpoint::set_next) names from now on, if it is

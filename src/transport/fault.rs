@@ -48,7 +48,7 @@ impl Faults {
         Faults { loss, burst, ..Faults::NONE }
     }
 
-    /// Whether this datagram is the first of several that are lost in a row; `left` of those of its way are still to come.
+    /// Whether this datagram is the first of a burst of losses; `left` counts the losses to come on its way.
     pub(super) fn is_in_burst(&self, dice: &mut Dice, left: &mut u32) -> bool {
         if *left == 0 && self.burst > 1 {
             let (loss, burst) = (self.loss, f64::from(self.burst));

@@ -1,8 +1,7 @@
 //! Endpoints within one process, in virtual time.
 //!
-//! A [`Network`] carries datagrams between its endpoints as its [`Faults`] say, and holds the
-//! clock: it stands still until [`Network::step`], or an endpoint that waits, moves it. One
-//! seed gives one course of events.
+//! A [`Network`] carries datagrams between its endpoints with its [`Faults`], and holds the clock: it stands
+//! still until [`Network::step`], or an endpoint that waits, moves it. One seed gives one course of events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -148,8 +147,8 @@ impl Network {
         }
     }
 
-    /// Gives endpoint `index` another address to send from, which is returned; what goes to the one
-    /// before still reaches it if `keeps_old`.
+    /// Gives endpoint `index` another address to send from, and returns it; datagrams to the old one still
+    /// arrive if `keeps_old`.
     ///
     /// # Panics
     /// If no endpoint has this index.
@@ -165,7 +164,7 @@ impl Network {
         new
     }
 
-    /// Bounds the datagrams that pass from one endpoint to another: the sender knows it if `is_told`, else
+    /// Bounds the datagrams from one endpoint to another: the sender knows the bound if `is_told`, else
     /// longer ones vanish.
     pub fn set_limit(&self, from: usize, to: usize, bytes: usize, is_told: bool) {
         self.lock().limits.insert((from, to), Limit { bytes, is_told });

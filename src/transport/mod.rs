@@ -1,10 +1,10 @@
 //! Links between neighbours, and the carriers that take their datagrams.
 //!
 //! - [`link`]: the protocol, without sockets and clocks.
-//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module.
-//!   [`datagrams`] is what it and UDP share.
-//! - [`loopback`]: endpoints within a process in virtual time, over a network that [`fault`]
-//!   makes as bad as wanted, from a seed.
+//! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module. [`datagrams`]
+//!   is shared by UDP and the module.
+//! - [`loopback`]: endpoints within a process in virtual time, over a network with faults from a seed
+//!   ([`fault`]).
 
 pub mod datagrams;
 mod doubt;

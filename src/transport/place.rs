@@ -23,8 +23,8 @@ impl HostPort {
         HostPort { host: host.to_owned(), port }
     }
 
-    /// Its address; of several the first that `wanted` likes. `localhost` is this machine, whether or not
-    /// the system has a file that says so (RFC 6761, section 6.3).
+    /// Its address; of several the first that `wanted` accepts. `localhost` is this machine, even without a
+    /// file that says so (RFC 6761, section 6.3).
     ///
     /// # Errors
     /// [`TransportError::Resolve`].
@@ -72,7 +72,7 @@ pub(super) fn by_system(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-/// `address` as a socket of this node's family knows it: IPv6 ones write IPv4 in their own way.
+/// `address` in the form of a socket of this node's family: IPv6 ones write IPv4 in their own way.
 pub(super) fn mapped(address: SocketAddr, is_v6: bool) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if is_v6 => SocketAddr::from((ip.to_ipv6_mapped(), address.port())),

@@ -1,5 +1,5 @@
-//! Where the next node is, if it has a name: asked on a thread of its own, as the system may take long
-//! to say, and again when the node is missed, as it may have moved.
+//! Finds the next node's address, if it has a name: on a thread of its own, as the system may take long, and
+//! again when the node is missing, as it may have moved.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
@@ -28,7 +28,7 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// For a node that listens at `listen`. A next node that has no name has its address at once.
+    /// A resolver for a node that listens at `listen`. A next node without a name has its address at once.
     ///
     /// # Errors
     /// [`TransportError::Resolve`] if the next node has an address that a socket here does not reach.
@@ -63,8 +63,8 @@ impl Resolver {
         (self.place, self.asked) = (None, None);
     }
 
-    /// Takes the answer that has come, and asks if the neighbour is missed. Returns another address
-    /// than before, or why there is none.
+    /// Takes the answer that has come, and asks again if the neighbour is missing. Returns a changed address,
+    /// or the reason why there is none.
     pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Resolved> {
         let place = self.place.as_ref()?;
         if let Some(asked) = self.asked.take_if(|asked| asked.is_finished()) {

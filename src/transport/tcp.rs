@@ -1,8 +1,8 @@
 //! Links over TCP: a connection to the next node, and those that previous nodes open.
 //!
-//! A record is a `u32` with the length of what follows, and a datagram whose frame is in one
-//! piece. The connection loses nothing, so the link protocol only adds credit and liveness; a
-//! connection that breaks ends its session.
+//! A record is a `u32` with the length of the rest, and a datagram whose frame is in one piece. The
+//! connection loses nothing, so the link protocol only adds credit and liveness; a connection that breaks
+//! ends its session.
 
 mod stream;
 

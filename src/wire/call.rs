@@ -1,5 +1,5 @@
-//! How a ring gets its boards: the master calls each, hears what it can do, and tells it the ring. The
-//! connection is opened as [`super::opening`] says.
+//! Calls by which a ring gets its boards: the master calls each, asks for its figures, and tells it the ring.
+//! The connection is opened by [`super::opening`].
 //!
 //! ```text
 //! call of the master                   figures
@@ -17,19 +17,20 @@
 //!                                                   4-bit and 4.5-bit ones
 //! ```
 //!
-//! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16 [32] its
-//! name. It comes first on each connection, and is answered by `u32` 4 and a text if the board works for another
-//! master. HOLD is said again and again for as long as the board is to work for this master alone, and answered
-//! by `u32` 5, `u32` 1 if its links are open for that and else 0, a `u64` that stands for the ring file that the board
-//! has, and a `u64` that grows while the board gets ready for that; or by `u32` 0 and a text that says why it cannot do what it was told.
+//! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16
+//! [32] its name. It comes first on each connection, and is answered by `u32` 4 and a text if the board works
+//! for another master. HOLD is repeated for as long as the board is to work for this master alone, and
+//! answered by `u32` 5, `u32` 1 if its links are open for that and else 0, a `u64` that stands for the
+//! board's ring file, and a `u64` that grows while the board gets ready for it; or by `u32` 0 and a text with
+//! the reason why it cannot carry out its order.
 //!
-//! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` that says how much is there, in percent, the others
-//! by `u32` 2; each may be answered by `u32` 0 and a text that says why
-//! not. A ring file has a line for each board, among them the name that the figures gave; REST says that the
-//! board has no place in the ring. PREPARE has a board fetch its layers of another ring file while it works for
-//! the one that it has, and is said again until all of them are there. KEEP says that this file is the ring's from
-//! now on: a board that works goes on, and does so after a restart. FORGET has it measure itself again when it starts
-//! again: it has turned out to be other than its figures say.
+//! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` with the percentage that is there, the others
+//! by `u32` 2; each may be answered by `u32` 0 and a text with the reason for a refusal. A ring file has a
+//! line for each board, among them the name in the figures; REST says that the board has no place in the
+//! ring. PREPARE has a board fetch its layers of another ring file while it works for the one that it has,
+//! and is repeated until all of them are there. KEEP makes this file the ring's from now on: a board at work
+//! continues, also after a restart. FORGET has it measure itself again at its next start: its speed differs
+//! from its figures.
 
 use super::WireError;
 use super::fields::{Writer, u32_at, u64_at};
@@ -180,8 +181,8 @@ pub struct Figures {
 pub struct Speed {
     /// The threads.
     pub threads: u16,
-    /// Bytes of weights a second while it decodes, by the version of the model's file, from 1 on: f32, int8, 4-bit and
-    /// 4.5-bit ones.
+    /// Bytes of weights per second of decoding, by the version of the model's file, from 1 on: f32, int8,
+    /// 4-bit and 4.5-bit ones.
     pub read: [u64; 4],
     /// Milliwatts that it takes at rest and at work, if that is known.
     pub milliwatts: Option<(u32, u32)>,

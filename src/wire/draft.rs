@@ -1,4 +1,4 @@
-//! How a master has another board guess how its texts go on. The connection is opened as [`super::give`] says.
+//! Drafts of another board for a master's texts. The connection is opened by [`super::give`].
 //!
 //! ```text
 //! ask of the master                      answer of the draft node
@@ -14,12 +14,12 @@
 //! 20 u32 × TEXT: ids
 //! ```
 //!
-//! HELLO comes first. It is answered by NODE, or by `u32` 0 and a text that says why not. HASH is answered by the
-//! SHA-256 of the first tokens, of each a `u32` length and its bytes: that is how a master sees whether both know
-//! the same tokens. TEXT replaces what follows the ids that stay; the text is whole when ids are wanted, and
-//! then the node sends what it thinks that follows, in DRAFTs of as many ids as it has at a time, each after the
-//! other. With the next TEXT of the same number it begins again. Where the new text is the beginning of what the node
-//! knows, what it knows to follow is still there and sent at once.
+//! HELLO comes first. It is answered by NODE, or by `u32` 0 and a text with the reason for a refusal. HASH is
+//! answered by the SHA-256 of the first tokens, of each a `u32` length and its bytes: so a master sees
+//! whether both have the same tokens. TEXT replaces the text behind the ids that stay; the text is whole when
+//! ids are wanted, and then the node sends its drafts in DRAFTs of as many ids as it has at a time, each
+//! after the other. With the next TEXT of the same number it begins again. If the new text is the beginning
+//! of the known text with its drafts, the rest of these is still there and sent at once.
 
 use super::WireError;
 use super::fields::{array, u32_at};
@@ -135,7 +135,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Writes its bytes to `out`, which needs no more room than [`MESSAGE_MAX`], instead of what is there.
+    /// Replaces `out` by its bytes, which need no more room than [`MESSAGE_MAX`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Ask::Hello(n) => (16, *n),

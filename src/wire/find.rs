@@ -1,5 +1,5 @@
-//! How a master finds boards that wait to be called: it asks all of its network by a datagram, and those with its
-//! key answer where it came from.
+//! The search for boards that wait for calls: a master asks all of its network by a datagram, and boards with
+//! its key answer.
 //!
 //! ```text
 //! question and answer, 48 bytes
@@ -45,7 +45,8 @@ pub fn answer(key: &Key, nonce: &Nonce, board: u64, from: IpAddr) -> [u8; FIND_L
     emit(key, ANSWER, nonce, (board, Some(from)))
 }
 
-/// Which board answers, if `bytes` are an answer to the question with this nonce, and came from where they were sent.
+/// The answering board, if `bytes` are an answer to the question with this nonce, and came from the address
+/// that they name.
 pub fn board(key: &Key, bytes: &[u8], nonce: &Nonce, from: IpAddr) -> Option<u64> {
     let (answered, board) = parse(key, ANSWER, bytes, Some(from))?;
     (answered == *nonce).then_some(board)

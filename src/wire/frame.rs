@@ -43,11 +43,11 @@
 //!         keeps prefixes (0, 1)
 //! ```
 //!
-//! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so their
-//! number says whose turn it is. Without assigned shares every node takes those that its own user wants.
-//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. There is a figure for each node
-//! that the batch has been through. A batch larger than a frame is several frames with the same
-//! number and spans, and ascending rows.
+//! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so the number of
+//! lines says whose turn it is. Without assigned shares every node takes those that its own user wants.
+//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. Each node that the
+//! batch has been through has a figure. A batch larger than a frame is several frames with the same number
+//! and spans, and ascending rows.
 
 use std::ops::Range;
 
@@ -111,8 +111,7 @@ pub enum Repr {
     Open {
         /// The epoch.
         epoch: u32,
-        /// The one whose streams go on with what nodes stored of them, if it is known that all of its batches
-        /// have been round.
+        /// The epoch whose KV the streams continue with, if all of its batches are known to have been round.
         from: Option<u32>,
         /// Sizes that nodes have to be ready for.
         sizes: Sizes,
@@ -438,8 +437,8 @@ fn open_lines_at(n_assigned: u16) -> usize {
     HEADER_LEN + usize::from(n_assigned) * ASSIGNED_LEN
 }
 
-/// Writes an OPEN of an epoch, and of the one it goes on from, that assigns these shares, with `lines`, into `out`; returns its length, `None` if it
-/// does not fit.
+/// Writes an OPEN into `out`, for an epoch and the one that it continues, with these shares and `lines`;
+/// returns its length, `None` if it does not fit.
 pub fn emit_open(
     (epoch, from): (u32, Option<u32>),
     sizes: &Sizes,
@@ -495,8 +494,8 @@ pub fn emit_moved(epoch: u32, is_over: bool, out: &mut [u8]) -> Option<usize> {
     Some(HEADER_LEN)
 }
 
-/// Writes a PAGES with the first of `pages`, as many as fit, into `out`; returns its length, and how many these are. `None` if
-/// none fit.
+/// Writes a PAGES with as many of `pages`, from the first, as fit into `out`; returns its length, and their
+/// number. `None` if none fit.
 pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(usize, usize)> {
     let (header, body) = out.split_first_chunk_mut()?;
     let n = pages.len().min(PAGES_MAX).min(body.len() / PAGE_LEN);
@@ -536,7 +535,7 @@ pub fn emit_fetch(
     Some(fetch.bytes())
 }
 
-/// Writes a KV into `out`, whose bytes are there; returns its length, `None` if it does not fit.
+/// Writes a KV into `out`, whose bytes are there already; returns its length, `None` if it does not fit.
 pub fn emit_kv(epoch: u32, piece: KvPiece, out: &mut [u8]) -> Option<usize> {
     let bytes = HEADER_LEN + piece.bytes as usize;
     Repr::Kv { epoch, piece }.emit(out.get_mut(..bytes)?.first_chunk_mut()?);

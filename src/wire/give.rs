@@ -1,5 +1,5 @@
-//! How a board asks another one for its layers: a TCP connection on which it says what it wants, and
-//! takes that piece by piece.
+//! A board's requests for layers of another one: a TCP connection on which it names the layers, and takes
+//! them piece by piece.
 //!
 //! ```text
 //! opening of both ends, greeting, answer: see opening

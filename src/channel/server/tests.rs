@@ -104,7 +104,7 @@ fn strangers_of_many_addresses_make_way_before_a_member_does() {
     }
     let is_open: Vec<bool> = ends.iter_mut().map(|end| !is_closed(end)).collect();
     assert!(is_open[0] && is_open[1], "the member's connections stay");
-    // Those that are open are the member's first one, and as many unproven ones as there may be.
+    // Open connections are the member's first one, and the largest number of unproven ones.
     assert_eq!(is_open.iter().filter(|is_open| **is_open).count(), 1 + UNPROVEN_MAX);
     assert!(is_open[2..3 * UNPROVEN_MAX - UNPROVEN_MAX].iter().all(|is_open| !is_open));
 }

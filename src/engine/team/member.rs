@@ -51,7 +51,8 @@ impl fmt::Display for MemberNotice {
     }
 }
 
-/// Works for any lead over `mesh` until it is interrupted. `transformer` has what the team has at most, made ready.
+/// Works for any lead over `mesh` until it is interrupted. `transformer` holds the largest part that the team
+/// can need, made ready.
 ///
 /// # Errors
 /// If the weights do not match their checksums.

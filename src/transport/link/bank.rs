@@ -301,8 +301,8 @@ impl Bank {
         }
     }
 
-    /// Takes a chunk. `header` is that of `datagram`, which is proven here: once it is copied, the
-    /// chunk is still missing if it was damaged.
+    /// Takes a chunk. `header` is that of `datagram`, whose checksum is compared during the copy: a damaged
+    /// chunk stays missing.
     pub(super) fn deposit(
         &mut self,
         header: &DatagramHeader,
@@ -338,8 +338,8 @@ impl Bank {
         Deposit::Complete
     }
 
-    /// Takes the chunks of frame `seq` of `session` that the kernel module has put here since
-    /// the last time. Says how many were good and how many bad; these are to come again.
+    /// Takes the chunks of frame `seq` of `session` that the kernel module has put here since the last call.
+    /// Returns the numbers of good and of bad ones; bad ones have to come again.
     pub(super) fn collect(
         &mut self,
         (session, seq): (u64, u32),

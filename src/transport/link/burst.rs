@@ -101,8 +101,8 @@ impl Burst<'_> {
         })
     }
 
-    /// The datagrams where they lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run
-    /// after the other. A stream's frame is one. None lie so where the kernel module sends from.
+    /// The datagrams that lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run after the
+    /// other. A stream's frame is one run. The kernel module's datagrams do not lie so.
     pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = if self.layout == ChunkLayout::DATAGRAMS { self.chunks } else { 0 };
         std::iter::from_fn(move || {
@@ -120,7 +120,7 @@ impl Burst<'_> {
 pub enum OutgoingDatagram<'a> {
     /// The datagram's bytes, complete.
     Whole(&'a [u8]),
-    /// Without its checksum, which is made as it is written. It lies where the kernel module sends from.
+    /// Header without its checksum, which is made during writing, and payload, in the kernel module's memory.
     Parts {
         /// Header in front of the payload.
         header: DatagramHeader,

@@ -18,12 +18,12 @@ pub struct LinkConfig {
     pub prev: Option<Name>,
     /// Name of the next node, if known: no other node can use the frames for it.
     pub next: Option<Name>,
-    /// Tells a run of this node from all others: what comes back to the node that sent it is dropped.
+    /// Number of this run of the node: datagrams that come back to their sender are dropped.
     pub run: u64,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,
-    /// How much later than those sent behind it a datagram may come, at least, in microseconds. One that does
-    /// not come in that time is asked for again.
+    /// Longest time, at least, for which a datagram may be overtaken by later ones, in microseconds. After
+    /// that it is requested again.
     pub reorder_us: Micros,
     /// Unpredictable bytes, different for each run of a node.
     pub seed: [u8; 32],

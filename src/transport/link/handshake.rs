@@ -219,8 +219,8 @@ impl Offers {
             return Judged::Nonsense;
         };
         let is_named = hello.to == config.node.name && !hello.to.is_empty();
-        // A ring of one node is its own next one: by name, or as its user gave it all layers. Otherwise this
-        // comes back from where it was sent.
+        // A ring of one node is its own next one: by name, or as its user gave it all layers. Any other HELLO
+        // of its own was sent back to it.
         let is_own_next = is_named || config.node.wish == Some(0..config.node.n_layers);
         if hello.instance == config.run && !is_own_next {
             return Judged::Nonsense;

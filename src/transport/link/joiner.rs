@@ -1,5 +1,4 @@
-//! Datagrams that come in pieces, put together in bounded memory: a new one takes the place of an old
-//! one that is not complete.
+//! Joins datagrams that come in pieces, in bounded memory: a new one replaces an old incomplete one.
 
 use crate::wire::datagram::{DATAGRAM_BYTES, DatagramHeader};
 use crate::wire::piece::Piece;

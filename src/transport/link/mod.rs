@@ -39,8 +39,8 @@
 //!
 //! # Roles
 //!
-//! The sender keeps a frame until it is acknowledged, sends again what a NACK names, and probes when
-//! it hears nothing. The receiver acknowledges what it delivers, names chunks that are still missing
+//! The sender keeps a frame until it is acknowledged, retransmits the chunks that a NACK names, and probes
+//! when it hears nothing. The receiver acknowledges delivered frames, names chunks that are still missing
 //! after a while for reordering, and opens the window as banks become free.
 //!
 //! [`CHUNK_BYTES`]: crate::wire::datagram::CHUNK_BYTES
@@ -140,8 +140,8 @@ impl Links {
         }
     }
 
-    /// The node begins to look at its links: frames that it left for later count as waiting again, and
-    /// what it asked for before is forgotten.
+    /// Begins a look at the links: frames left for later count as waiting again, and requests for room are
+    /// forgotten.
     pub fn begin_turn(&mut self) {
         if let Some(next) = &mut self.next {
             next.begin_turn();

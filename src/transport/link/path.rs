@@ -45,13 +45,13 @@ impl Path {
         if self.n_pieces == 0 { usize::MAX } else { longest(self.n_pieces) }
     }
 
-    /// A datagram longer than this is of the greatest length: if it arrives, the path takes that length.
+    /// Length above which a datagram has the full length: if it arrives, the path takes that length.
     pub(super) fn telling(&self) -> usize {
         self.longest() - 1
     }
 
-    /// Datagrams longer than this would have to be cut if the path were one step shorter: it is they that
-    /// are lost if it is.
+    /// Length above which datagrams would be cut if the path were one step shorter: then these are the ones
+    /// that are lost.
     pub(super) fn long(&self) -> usize {
         match self.n_pieces {
             n @ 1..SHORTEST => longest(n + 1),
@@ -59,7 +59,8 @@ impl Path {
         }
     }
 
-    /// The system says that datagrams are too long, or they do not arrive. False if there are no shorter ones.
+    /// Takes a shorter length, as the system reports that datagrams are too long, or they do not arrive.
+    /// False if there is none.
     fn shorten(&mut self, now: Micros) -> bool {
         self.n_lost = 0;
         if !(1..SHORTEST).contains(&self.n_pieces) {
@@ -113,8 +114,7 @@ impl Path {
         }
     }
 
-    /// Sends chunks of a frame in datagrams that are as long as the path takes. False if there is no
-    /// room now.
+    /// Sends chunks of a frame in datagrams of the path's length. False if there is no room now.
     pub(super) fn burst(
         &mut self,
         now: Micros,

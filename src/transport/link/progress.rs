@@ -105,7 +105,7 @@ impl fmt::Display for Unheard {
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,
-    /// Whether it is the next node, or what answers in its place; else one that greeted this node.
+    /// Whether it is the next node, or another one in its place; else it greeted this node.
     pub is_next: bool,
     /// Whether the other one refuses; else this node does.
     pub by_peer: bool,
@@ -185,8 +185,8 @@ impl LinkProgress {
         let _ = self.events.push_back(event);
     }
 
-    /// The session with this number is up, with the neighbour of this name. If that is refused later,
-    /// it is told again.
+    /// Notes that the session with this number is up, with the neighbour of this name. A later refusal is
+    /// then reported again.
     pub(super) fn up(&mut self, session: u64, name: &Name) {
         self.state = LinkState::Up;
         for _ in 0..self.told.len() {

@@ -1,7 +1,7 @@
 //! The receiving half: the link from the previous node.
 //!
-//! Bank `seq % n_banks` collects frame `seq`; the frames that may come are those from the oldest
-//! one that is not released, as many as there are banks. Anything else is dropped.
+//! Bank `seq % n_banks` collects frame `seq`; frames may come from the oldest unreleased one on, as many as
+//! there are banks. All others are dropped.
 
 mod session;
 
@@ -31,8 +31,8 @@ const LOOK_AHEAD: u32 = 4;
 /// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
-/// HELLOs that are answered in that time if an answer takes a key exchange, a third of a millisecond on a
-/// small board: recorded ones are good for that.
+/// HELLOs answered in that time if an answer takes a key exchange, a third of a millisecond on a small board:
+/// recorded ones can cause these.
 const EXCHANGES_MAX: u32 = 4;
 const CALL_AGAIN_US: Micros = 250_000;
 
@@ -303,8 +303,7 @@ impl LinkIn {
         }
         let index = bank(seq, n_banks);
         if let Some(bank) = self.banks[index].kernel_mut() {
-            // It came in pieces, or before the kernel module knew of the session: then it is to
-            // come again.
+            // It came in pieces, or before the kernel module knew of the session: it has to come again.
             datagram.prove().ok()?;
             session.see(now, seq.wrapping_add(1));
             return bank.take(bytes).ok();

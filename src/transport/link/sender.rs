@@ -28,11 +28,11 @@ use session::{OutSession, SentFrame};
 
 /// How often a bank that the network still reads is looked at, if the node waits for it.
 const READ_US: Micros = 200;
-/// After so many answers in a row that contradict what was acknowledged before, it was the earlier ones
-/// that were forged.
+/// Number of answers in a row, contradicting earlier acknowledgements, after which the earlier ones count as
+/// forged.
 const ASTRAY_MAX: u32 = 8;
-/// After so long a lost session without keys is given up for a new one: strangers may have spoilt this
-/// end's counters, so that the neighbour is well and is not believed.
+/// Time after which a lost session without keys is replaced: strangers may have spoilt this end's counters,
+/// so that the neighbour's datagrams are not believed.
 const RESUME_US: Micros = 10_000_000;
 /// The last frame number of a sealed session, so that no nonce comes twice.
 const SEALED_SEQ_MAX: u32 = u32::MAX - 1024;

@@ -1,5 +1,5 @@
-//! Links over a bad network in virtual time. A failing seed is named, and runs alone with
-//! `LEAP_SEED=… cargo test --lib transport::link`; `LEAP_SEEDS=10000` runs so many.
+//! Links over a bad network in virtual time. A failing seed is printed, and runs alone with `LEAP_SEED=…
+//! cargo test --lib transport::link`; `LEAP_SEEDS=10000` runs so many.
 
 mod frames;
 mod paths;

@@ -14,12 +14,11 @@ use crate::wire::control::{ACK_MAX, Ack, ChunkBits, NACKS_MAX, Nack};
 use crate::wire::datagram::{DatagramHeader, DatagramKind};
 use crate::wire::hello::Hello;
 
-/// After so much silence the sender is told where this node is, which may have moved; how often, and
-/// how long.
+/// Silence after which the sender is told this node's address, which may have changed; how often, and how
+/// long.
 const CALL_US: Micros = 300_000;
 const CALLS_END_US: Micros = 60_000_000;
-/// How long chunks may be behind others of their frame: at first, and where wires need more for what is handed over at
-/// once.
+/// Longest time between chunks of a frame: at first, and on slow wires.
 const CHUNKS_US: (Micros, Micros) = (100, 2_000);
 
 /// Frames `first..next` are delivered and not released, `next..` are coming.
@@ -94,7 +93,7 @@ impl InSession {
         }
     }
 
-    /// Whether `hello` is refused as the session's node still answers and is another one. A node that
+    /// Whether `hello` is refused because the session's node still answers and is another one. A node that
     /// restarted is not refused: it has the same address, or the session is silent.
     pub(super) fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
         let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
@@ -157,7 +156,7 @@ impl InSession {
         Micros::from(self.srtt_us / 4).max(self.reorder_us)
     }
 
-    /// How long chunks may be on their way behind others of their frame, which devices hand over some at a time.
+    /// Time for which chunks of a frame may be delayed behind others, as devices deliver several at a time.
     pub(super) fn chunk_patience(&self) -> Micros {
         self.patience().max(self.chunks_us)
     }

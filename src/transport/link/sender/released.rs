@@ -9,8 +9,8 @@ impl LinkOut {
         self.session.as_ref().map_or(0, |session| session.head)
     }
 
-    /// The next node has said by other means that it has released all frames before `end`, which was
-    /// [`LinkOut::head`] in the same session: they need no acknowledgement.
+    /// Notes that the next node has released all frames before `end`, as another message shows; `end` was
+    /// [`LinkOut::head`] in the same session. They need no acknowledgement.
     pub fn on_released(&mut self, end: u32) {
         let Some(session) = &mut self.session else { return };
         if is_before(session.base, end) && !is_before(session.sent, end) {

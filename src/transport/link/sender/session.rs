@@ -107,15 +107,15 @@ impl OutSession {
         }
     }
 
-    /// Notes what an answer says of PINGs and frames. True if no earlier one could say it: the neighbour
-    /// hears this node.
+    /// Takes an answer's report on PINGs and frames. True if only a recent answer can contain it: the
+    /// neighbour hears this node.
     pub(super) fn hear(&mut self, ack: &Ack) -> bool {
         let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
         is_echo_new || ack.next != self.base
     }
 
-    /// Begins another generation of keys, if this one is at its end: not before the neighbour uses it too,
-    /// and has all frames of the one before.
+    /// Begins another generation of keys if this one is at its end: not before the neighbour uses it too, and
+    /// has all frames of the one before.
     pub(super) fn change_keys(&mut self, now: Micros) {
         let Some(keys) = &mut self.agreed.keys else { return };
         let KeyAge { number, first, bytes, end_at } = self.generation;
@@ -145,8 +145,8 @@ impl OutSession {
         self.probe_at = now + self.rtt.timeout(0);
     }
 
-    /// Chunks that have not arrived. Those that are on the way, or are so again, are left alone for a while.
-    /// Returns those that were sent again in vain.
+    /// Takes the list of missing chunks. Chunks in flight are left alone for a while. Returns those that were
+    /// retransmitted in vain.
     pub(super) fn on_missing(
         &mut self,
         now: Micros,
@@ -216,8 +216,8 @@ impl OutSession {
         self.base != self.head
     }
 
-    /// PING when the link is idle or an answer is overdue. With it goes a chunk of the oldest
-    /// frame on the way: if it is the missing one, a round trip is saved. Streams lose none.
+    /// Sends a PING when the link is idle or an answer is overdue, with a chunk of the oldest frame in
+    /// flight: if that is the missing one, a round trip is saved. Streams lose none.
     pub(super) fn ask(
         &mut self,
         now: Micros,

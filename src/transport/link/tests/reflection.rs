@@ -37,8 +37,8 @@ fn assert_harmless(events: &[LinkEvent], what: &str) {
     }
 }
 
-/// For 20 s everything that `a` says goes to `b` as if from where `a` looks for its next node, and what `b` says
-/// goes to `a`; without a `b` it comes back to `a`.
+/// For 20 s carries all datagrams of `a` to `b`, from the address of `a`'s next node, and those of `b` to
+/// `a`; without `b`, back to `a`.
 fn play(a: &mut Links, mut b: Option<&mut Links>, what: &str) {
     for now in (0..20_000_000).step_by(10_000) {
         let mut wire = Recorder::default();

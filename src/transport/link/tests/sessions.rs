@@ -30,8 +30,8 @@ fn a_partition_is_told_and_survived() {
     });
 }
 
-/// Recorded handshakes of a key that was stolen since tell nothing of the session's keys: they depend
-/// on what each end had alone.
+/// Recorded handshakes reveal nothing of the session's keys, even with a key stolen later: they depend on
+/// secrets of each end.
 #[test]
 fn the_same_handshake_with_other_ephemeral_keys_gives_other_session_keys() {
     let sealed = |run: u8| {
