@@ -17,8 +17,8 @@ pub(super) enum Lines {
     Called { list: String, master: Option<String> },
 }
 
-/// Whether a value of `--boards` names a file. A path has a `/`, which no address has; without one, a name with a dot does
-/// if there is such a file.
+/// Whether a value of `--boards` names a file. A path has a `/`, which no address has; a name without one but
+/// with a dot is a file if that exists.
 pub(super) fn is_file(value: &str) -> bool {
     value.contains('/') || (value.contains('.') && Path::new(value).is_file())
 }

@@ -1,5 +1,5 @@
-//! Converts checkpoints: what `leap export`, `leap run` and `leap serve` have in common, and the
-//! conversions that the latter two keep.
+//! Conversion of checkpoints: shared by `leap export`, `leap run` and `leap serve`, and the converted files
+//! that the latter two keep.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -138,8 +138,8 @@ pub(super) fn model_file(
     }
 }
 
-/// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and
-/// the checkpoint is as it was then. Where nothing can be kept, a file that lasts as long as this process.
+/// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and the
+/// checkpoint is unchanged. If no file can be kept, a file that lasts as long as this process.
 fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
     // A folder that cannot be written may hold the file.
     let there =
@@ -161,7 +161,8 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
     Ok(kept.model)
 }
 
-/// The model file of `checkpoint` in a folder that is removed when this process ends, as `why` keeps it from being kept.
+/// The model file of `checkpoint` in a folder that is removed when this process ends; `why` is the reason why
+/// it cannot be kept.
 fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result<PathBuf, Failure> {
     let lacks = |failure| {
         let failure = match failure {
@@ -184,8 +185,8 @@ fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result
     Ok(kept.model)
 }
 
-/// The lock of the cache folder: what another process converts or packs there is not made twice. A
-/// file system without locks costs double work at worst.
+/// The lock of the cache folder, so that two processes do not convert or pack the same model. A file system
+/// without locks costs double work at worst.
 fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
     let Ok(folder) = File::open(folder) else { return Ok(None) };
     if let Err(TryLockError::WouldBlock) = folder.try_lock() {
@@ -261,8 +262,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Removes what was made of other states of this checkpoint, and what a conversion left that
-    /// was killed: the lock is ours, so none is going on.
+    /// Removes files made of other states of this checkpoint, and those of a killed conversion: the lock is
+    /// ours, so no conversion is under way.
     fn remove_others(&self) {
         let entries = self.model.parent().and_then(|folder| fs::read_dir(folder).ok());
         for entry in entries.into_iter().flatten().flatten() {

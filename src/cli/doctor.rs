@@ -160,8 +160,7 @@ fn findings_of(n: usize) -> String {
     if n == 1 { "1 finding".to_owned() } else { format!("{n} findings") }
 }
 
-/// The model, with as little memory as it can be opened with: the machine may not have what a
-/// run needs.
+/// Opens the model with as little memory as possible: the machine may not have the memory of a run.
 fn open(path: &Path) -> Result<Engine, Failure> {
     let options = Options {
         ctx_len: Some(1),

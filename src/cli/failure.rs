@@ -30,8 +30,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// A bad input file, told by the error and all its sources; or a machine that lacks what reading
-    /// it takes.
+    /// A bad input file, with the error and all its sources; or a machine without the means to read it.
     pub(super) fn input(error: &(dyn Error + 'static)) -> Failure {
         let sources = std::iter::successors(Some(error), |error| (*error).source());
         let mut io = sources.filter_map(|error| error.downcast_ref::<io::Error>());

@@ -1,5 +1,5 @@
-//! Options that have another way by now. They work as they did; `leap help compatibility` lists them, and `--help`
-//! does not.
+//! Options with a newer form. They work as before; `leap help compatibility` lists them, and `--help` does
+//! not.
 
 /// An option that is not in the help of its command.
 pub(super) struct Older {
@@ -31,8 +31,8 @@ pub(super) struct Setting {
     pub(super) variable: &'static str,
     /// Its meaning in a few words.
     pub(super) brief: &'static str,
-    /// An option that says it in another way, or with which it has no meaning: where that is given, the variable does
-    /// not count.
+    /// An option that sets the same in another way, or excludes it: if it is given, the variable does not
+    /// count.
     pub(super) rival: &'static str,
 }
 

@@ -13,8 +13,8 @@ use crate::sys::notify;
 /// How often it is looked whether the file has changed.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
 
-/// Warns, once, if the file at `path` becomes another one than `model` was read from. It is read again only where its
-/// length or the time of its last change is another.
+/// Warns, once, if the file at `path` is no longer the one that `model` was read from. It is read again only
+/// if its length or the time of its last change differs.
 pub(super) fn watch(path: Option<&Path>, model: &Model) {
     let Some(path) = path else { return };
     let file = model.file();

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{Failure, warn};
 use crate::engine::Engine;
 
-/// Bytes of files that keep prefixes: what storage of boards has to spare, and prompts of several programs.
+/// Default limit of files that keep prefixes: boards have that much storage to spare, and prompts of several
+/// programs fit.
 const BYTES: u64 = 2 << 30;
 
 /// Refuses a size without a folder.

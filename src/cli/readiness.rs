@@ -44,8 +44,8 @@ pub(in crate::cli) fn advance() {
     PROGRESS.fetch_add(1, Relaxed);
 }
 
-/// A number that grows with each step of the work that makes the board ready.
-/// Weights that are compared or copied count by what the disk gives.
+/// A number that grows with each step of the work that makes the board ready. For weights that are compared
+/// or copied, blocks read from the disk count.
 pub(in crate::cli) fn progress() -> u64 {
     PROGRESS.load(Relaxed).wrapping_add(memory::blocks_read())
 }

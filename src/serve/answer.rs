@@ -69,8 +69,9 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// Has `jobs` answered and sends their answers. A stream begins as soon as they are accepted, and tells of what fails
-/// later. A whole answer's status is known at its end, and clients try again by it, so that comes with the answer.
+/// Submits `jobs` and sends their answers. A stream begins as soon as the jobs are accepted, and reports
+/// later failures in the stream. The status of a whole answer is sent with the answer, because clients decide
+/// by it whether to try again.
 pub(super) fn deliver<P: Protocol>(
     (service, connection, request): (&Service, &mut Connection, &Request),
     (jobs, divider): (Vec<Job>, Divider),

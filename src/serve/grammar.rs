@@ -12,8 +12,8 @@ use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use crate::engine::TokenFilter;
 use crate::tokenizer::Tokenizer;
 
-/// White space between the parts of JSON: enough to indent, and no more, as small models would go on
-/// with it for ever.
+/// White space between the parts of JSON: enough to indent, and no more, as small models would go on with it
+/// for ever.
 const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
 /// Longest schema, as text.
 const SCHEMA_BYTES_MAX: usize = 256 << 10;
@@ -72,8 +72,8 @@ impl Grammars {
         self.filter(grammar, None, stop_ids)
     }
 
-    /// A filter for what `lark` describes, in llguidance's dialect. With `sign` only what follows the
-    /// first of them has to have that form, as often as it comes outside of thoughts.
+    /// A filter for a `lark` grammar in llguidance's dialect. With `sign`, only the text behind the first
+    /// sign has to have that form, and each sign outside of thoughts counts.
     ///
     /// # Errors
     /// If that is too much to follow.

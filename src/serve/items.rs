@@ -1,4 +1,4 @@
-//! The items that a response of OpenAI's protocol is made of, and the events that tell of them as they come.
+//! The items of a response in OpenAI's protocol, and the events about them.
 //!
 //! A whole response is what its events add up to, as both are made in one place.
 
@@ -164,8 +164,8 @@ impl Response {
         self.tell_of_item(event, fields);
     }
 
-    /// The last item gets no more. Arguments of a call that was cut are not said to be done: clients read them
-    /// then.
+    /// Ends the last item. Arguments of a call that was cut are not reported as done, as clients would then
+    /// read them.
     fn end_item(&mut self, status: &str) {
         let (Some(kind), Some(item)) = (self.open.take(), self.items.last_mut()) else { return };
         item["status"] = json!(status);

@@ -1,8 +1,8 @@
 //! Between the connections, which want answers, and the one thread that has the engine.
 //!
-//! A connection asks for answers with [`Desk::submit`] and reads them from its [`Ticket`]; the engine's
-//! thread takes [`Command`]s and writes text into the ticket's [`Seat`]. A reader that is slow, or gone,
-//! never stops the engine: text waits in the seat, and a ticket that is dropped cancels its jobs.
+//! A connection submits jobs with [`Desk::submit`] and reads answers from its [`Ticket`]; the engine's thread
+//! takes [`Command`]s and writes text into the ticket's [`Seat`]. A reader that is slow, or gone, never stops
+//! the engine: text waits in the seat, and a dropped ticket cancels its jobs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -18,7 +18,7 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
-    /// Whether a request may be answered that has these fields `Authorization` and `X-Api-Key`: one right key
+    /// Whether a request with these fields `Authorization` and `X-Api-Key` may be answered: one right key
     /// suffices, as programs that use the second one fill the first with anything.
     pub(super) fn admit(&self, authorization: Option<&str>, api_key: Option<&str>) -> bool {
         let (scheme, bearer) =
@@ -28,7 +28,7 @@ impl ApiKeys {
         self.is_empty() || is_bearer || is_named
     }
 
-    /// Whether `key` is one of the keys. How long that takes does not tell how much of it is right: hashes are
+    /// Whether `key` is one of the keys. The time that it takes reveals nothing about the keys: hashes are
     /// compared, all of them, each to its end.
     fn is_known(&self, key: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(key.trim()).into();

@@ -88,8 +88,8 @@ impl Lobby {
         if has_room { Admission::Place(id) } else { Admission::NoPlace(id) }
     }
 
-    /// The request of this connection is going to be answered: it keeps its place meanwhile. `false` if it had to
-    /// make way already.
+    /// Notes that the request of this connection is about to be answered: it keeps its place meanwhile.
+    /// `false` if it was closed already.
     pub(super) fn begin_work(&self, id: u64) -> bool {
         self.list().set_stage(id, Stage::Working)
     }

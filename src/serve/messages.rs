@@ -16,8 +16,8 @@ pub(super) struct Message {
     pub(super) text: String,
 }
 
-/// Reads `messages`. Where the model has words for tools, it may have called some, and what came of it stands in
-/// the user's place.
+/// Reads `messages`. If the model has words for tools, it may have called some, whose results stand in the
+/// user's place.
 pub(super) fn messages(
     values: &[Value],
     speech: Speech,
@@ -82,8 +82,8 @@ pub(super) struct Speech {
     pub(super) joins_system: bool,
 }
 
-/// A conversation that is read, message by message. Messages of one role that follow each other are one,
-/// with an empty line between. Where the system has no turns, what it says behind the start is the user's.
+/// A conversation, built message by message. Successive messages of one role are joined, with an empty line
+/// between. If the template has no system turns, later system messages are the user's.
 pub(super) struct Conversation {
     words: Option<Words>,
     joins_system: bool,
@@ -120,8 +120,8 @@ impl Conversation {
         self.put(fields, Message { role, text: text()? }, "\n\n")
     }
 
-    /// The model calls tools, perhaps behind some text; `place` is the message's fields, and which of
-    /// them has the calls.
+    /// Adds calls of tools by the model, perhaps behind some text; `place` is the message's fields, and which
+    /// of them has the calls.
     pub(super) fn calls(
         &mut self,
         (fields, name): (&Fields<'_>, &str),
@@ -210,8 +210,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// The messages; `name` is the field that holds them. If the model's is the last, the answer goes on with it
-    /// or, unless `goes_on`, comes behind it.
+    /// The messages; `name` is the field that holds them. If the last one is the model's, the answer
+    /// continues it or, unless `goes_on`, comes behind it.
     pub(super) fn end(mut self, name: &str, goes_on: bool) -> Result<Vec<Message>, ApiError> {
         let is_user = |message: &Message| message.role == ChatRole::User;
         if self.joins_system && !self.messages.iter().any(is_user) {

@@ -1,5 +1,5 @@
-//! Fields of other servers that would change an answer and are not followed here: they are taken where their value
-//! changes nothing. Every other name that is not known changes no answer, and is passed over.
+//! Fields of other servers that would change an answer and are not supported here: they are accepted with
+//! values that change nothing. All other unknown names change no answer, and are ignored.
 
 use serde_json::Value;
 
@@ -117,7 +117,8 @@ pub(super) fn check_ollama(options: &Fields<'_>) -> Result<(), ApiError> {
     check(options, &[SAMPLING])
 }
 
-/// Refuses what would change a response of OpenAI's protocol. Nothing is stored here, so that what was is unknown.
+/// Refuses fields that would change a response of OpenAI's protocol. This server stores no responses, so
+/// references to earlier ones are unknown.
 pub(super) fn check_responses(fields: &Fields<'_>) -> Result<(), ApiError> {
     for name in ["previous_response_id", "conversation"] {
         if fields.get(name).is_some_and(|value| !Neutral::None.is(value)) {

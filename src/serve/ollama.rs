@@ -26,7 +26,7 @@ const TEMPERATURE: f32 = 0.8;
 const TOP_P: f32 = 0.9;
 const TOP_K: i64 = 40;
 
-/// The version of Ollama whose protocol is spoken here. Clients look for what a version can do, and refuse old ones.
+/// The version of Ollama whose protocol is spoken here. Clients check it for features, and refuse old ones.
 const VERSION: &str = "0.12.6";
 
 /// Ollama's word for a model that is not unloaded: clients show such a time as forever.
@@ -222,8 +222,8 @@ pub(super) fn chat(
     form.deliver((service, connection, request), job, true)
 }
 
-/// `POST /api/generate`. As with Ollama the prompt is a user's message, unless `raw` says that it is a
-/// text to go on from.
+/// `POST /api/generate`. As in Ollama the prompt is a user's message, unless `raw` makes it a text to
+/// continue.
 pub(super) fn generate(
     service: &Service,
     connection: &mut Connection,
@@ -367,8 +367,8 @@ impl Protocol for Ollama {
     }
 }
 
-/// Calls of tools, which only conversations have; their arguments are objects here, so that a call which
-/// was cut short has none to tell.
+/// Puts calls of tools, which only conversations have; their arguments are objects here, so a call that was
+/// cut short has none.
 fn put_calls(object: &mut Value, pieces: &[CallPiece]) {
     let mut calls = Vec::new();
     for call in joined(pieces) {

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 /// Ends of names that no stranger can have: RFC 6761, 6762 and 8375, and ICANN's of 2024.
 const HOME: [&str; 4] = [".localhost", ".local", ".home.arpa", ".internal"];
 
-/// Whether a script of the page at `origin`, which asks this server as `host`, is of the server's own page:
-/// then its browser names the same host in both.
+/// Whether a script of the page at `origin`, which asks this server as `host`, is the server's own: then its
+/// browser names the same host in both.
 ///
-/// A stranger can have a name of his own point here, so that his page seems to be the server's (DNS
-/// rebinding). Where clients need keys that is of no use to him. Where they need none, only names are
-/// believed that cannot be his.
+/// A stranger can point a name of his own here, so that his page seems to be the server's (DNS rebinding). If
+/// clients need keys, he gains nothing. If they need none, only names that cannot be his are accepted.
 pub(super) fn is_own(origin: &str, host: &str, has_keys: bool) -> bool {
     let authority = origin.split_once("://").map(|parts| parts.1);
     let is_same = authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host));

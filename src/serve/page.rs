@@ -1,5 +1,5 @@
-//! The chat page: one document, of the files in `page/`, that needs nothing from outside and allows nothing
-//! else: what is not in its policy the browser does not run, show or ask.
+//! The chat page: one document, made of the files in `page/`. It needs nothing from outside, and its policy
+//! has the browser refuse everything else.
 
 use std::sync::LazyLock;
 

@@ -134,8 +134,7 @@ impl<'s> Closer<'s> {
         }
     }
 
-    /// Adds the keys that `node` and its parts name; `None` if one of them says what others may be, or is
-    /// not known.
+    /// Adds the keys that `node` and its parts name; `None` if one of them allows other keys, or is unknown.
     fn collect<'n>(&self, node: &'n Keywords, names: &mut Names<'n>) -> Option<()>
     where
         's: 'n,

@@ -225,8 +225,8 @@ impl Server {
         (is_sent.then_some(reply.status), is_sent && request.is_kept_alive)
     }
 
-    /// Refuses web pages that are not the server's own and were not allowed, and clients without a key. A
-    /// page that a person looks at could otherwise ask in that person's name.
+    /// Refuses web pages that are neither the server's own nor allowed, and clients without a key. Any page
+    /// that a person opens could otherwise send requests in that person's name.
     fn admit(&self, connection: &mut Connection, request: &Request) -> Result<(), ApiError> {
         if let Some(origin) = &request.origin {
             let is_meant = |allowed: &String| allowed == "*" || allowed == origin;

@@ -107,8 +107,8 @@ impl Service {
         }
     }
 
-    /// How conversations are written today. A template takes of `thinking` what it knows: one with channels
-    /// always thinks, as little as may be where nothing is wanted.
+    /// The chat format with today's date. A template uses the parts of `thinking` that it knows: one with
+    /// channels always thinks, as little as possible if no thinking is wanted.
     fn chat(&self, thinking: Thinking) -> Result<ChatFormat, ApiError> {
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;

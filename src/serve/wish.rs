@@ -44,7 +44,7 @@ pub(super) struct TextForm {
 }
 
 impl TextForm {
-    /// The form that the field `field` holds as `format`: text, any JSON object, or that of a schema, in its
+    /// The form that the field `field` has in `format`: text, any JSON object, or that of a schema, with its
     /// wrapper or without.
     pub(super) fn read(format: &Value, field: &'static str) -> Result<Option<TextForm>, ApiError> {
         let format = Fields::of(format, field)?;
@@ -96,8 +96,8 @@ pub(super) fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, A
     }
 }
 
-/// `repeat_penalty` over the last `repeat_last_n` ids, as llama.cpp defines it; `repetition_penalty`, as others
-/// do, is the same over all of them.
+/// `repeat_penalty` over the last `repeat_last_n` ids, as llama.cpp defines it; `repetition_penalty`, as in
+/// other servers, applies to all ids.
 fn repeat(fields: &Fields<'_>) -> Result<Option<RepeatPenalty>, ApiError> {
     /// llama.cpp's.
     const LAST_N: i64 = 64;

@@ -111,8 +111,9 @@ fn write(
     end.unwrap_or_else(|| Err(Failure::Runtime("a text has no end".to_owned())))
 }
 
-/// Knows how the text goes on that has been written before, and says so but for some places. Of texts that
-/// begin one after the other it says nothing of the first, and of the others what is right for each of [`HITS`].
+/// A drafter that knows the continuation of an earlier text, and is wrong at some places. Of texts that begin
+/// one after the other it drafts nothing for the first, and for the others right tokens at each rate of
+/// [`HITS`].
 struct Knowing {
     prompt_len: usize,
     text: Vec<u32>,

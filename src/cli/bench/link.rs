@@ -1,8 +1,7 @@
-//! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes
-//! over bare sockets: UDP in one datagram, which is the least that a round trip can cost where
-//! packets may be so long, and in datagrams as long as a link's chunks, as programs send them
-//! that have to fit Ethernet's packets. Either end of every carrier writes all the bytes that it
-//! sends again, as programs that have something to say do.
+//! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes over bare
+//! sockets: UDP in one datagram, which is the least cost of a round trip if packets may be so long, and in
+//! datagrams as long as a link's chunks, which fit Ethernet's packets. Either end of every carrier writes all
+//! the bytes that it sends each time, as real programs do.
 
 mod bare;
 mod ends;
@@ -71,8 +70,8 @@ pub(super) fn measure(
     told.collect()
 }
 
-/// A link that is being measured. It is open in its turns only, as a node has one carrier: a socket
-/// that wants datagrams joined makes the kernel look for it whenever one comes.
+/// A link that is being measured. It is open in its turns only, as a node has one carrier: the kernel looks
+/// up a socket with joined datagrams whenever one comes.
 struct LinkRun<'a> {
     carrier: &'static str,
     to: SocketAddr,

@@ -13,8 +13,8 @@ const SPARE_BYTES: u64 = 256 << 20;
 /// The part of what is free that is left where that is less.
 const SPARE_PART: u64 = 8;
 
-/// `shape` with so many `layers`, or its own, packed for `kernels`, once it is known that there is memory
-/// for it and for a context of so many tokens, which are kept so. In `pages`.
+/// Makes up a model of `shape` with so many `layers`, or its own number, packed for `kernels`, if there is
+/// memory for it and for a context of so many tokens. In `pages`.
 pub(in crate::cli) fn model(
     shape: Shape,
     layers: Option<usize>,

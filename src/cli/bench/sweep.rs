@@ -29,8 +29,8 @@ pub(super) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Decodes for five seconds with each number of threads and at each clock, tells what came of it, and returns
-    /// what takes the least energy of all that is quick enough.
+    /// Decodes for five seconds with each number of threads and at each clock, reports each result, and
+    /// returns the one with the least energy of all that are quick enough.
     pub(super) fn run(
         &self,
         (meter, idle_watts): (&Meter, f64),

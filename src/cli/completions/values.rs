@@ -27,8 +27,8 @@ impl Shell {
     }
 }
 
-/// The words that the value of an option or positional may be, of those that its description names:
-/// the same option of two commands need not allow the same.
+/// The words that the value of an option or positional may be, taken from its description: an option may
+/// allow other words in another command.
 pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
     let known = match name {
         "action" => vec!["status", "resize", "replan"],

@@ -85,8 +85,8 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     }
 }
 
-/// Memory for a context of so many tokens and one stream, kept as the model's weights suggest unless `kv` says
-/// otherwise; `None` if the model allows no such.
+/// Memory for a context of so many tokens and one stream, in the usual format for the model's weights unless
+/// `kv` says otherwise; `None` if the model does not allow it.
 pub(in crate::cli) fn buffer_bytes(
     header: &Header,
     ctx_len: usize,

@@ -49,8 +49,8 @@ struct Window<'a> {
     targets: &'a [u32],
 }
 
-/// The windows of a text: each id of one predicts the id after it, the last one the next window's
-/// first. Windows weigh the same, so an end that fills none counts only if it is all there is.
+/// The windows of a text: each id of one predicts the id after it, the last one the next window's first.
+/// Windows weigh the same, so an incomplete one at the end counts only if it is the only one.
 fn windows(ids: &[u32], len: usize) -> impl Iterator<Item = Window<'_>> {
     let n_pairs = ids.len().saturating_sub(1);
     let n_pairs = if n_pairs < len { n_pairs } else { n_pairs - n_pairs % len };

@@ -79,8 +79,8 @@ impl Text {
 }
 
 /// Has the model of `checkpoint` read `text` with int8 weights, which are kept in a file in the folder of
-/// `out` meanwhile: what int8 changes in activations is lost in what a text has by chance, and every
-/// machine makes the same of it. `header` is that of the file to be, `tokenizer` its `tokenizer.bin`.
+/// `out` meanwhile: the effect of int8 on activations is small against chance in a text, and every machine
+/// gets the same result. `header` is that of the file to be, `tokenizer` its `tokenizer.bin`.
 pub(super) fn run(
     text: &Text,
     (checkpoint, header, tokenizer): (&CheckpointPath, &Header, &[u8]),

@@ -25,8 +25,8 @@ use crate::ring::plan::Objective;
 use crate::sys::notify;
 use crate::sys::power::Meter;
 
-/// Calls the boards that `flags` name, and gives these the ring file that comes of it; without such boards
-/// they stay as they are.
+/// Calls the boards that `flags` name, and adds the resulting ring file to the flags; without such boards the
+/// flags stay unchanged.
 pub(in crate::cli) fn gather(
     flags: &mut RingFlags,
     model: Option<&Path>,

@@ -34,8 +34,8 @@ pub(in crate::cli) struct Control {
 }
 
 impl Control {
-    /// Lets users of this machine ask the master that `engine` is to be, and has its layers move by themselves,
-    /// if the flags have it so. The master is to hear of changes by what is returned with it.
+    /// Lets users of this machine ask the master that `engine` becomes, and has its layers move by themselves
+    /// if the flags ask for it. The master hears of changes by the returned receiver.
     pub(super) fn start(
         flags: &RingFlags,
         engine: &Engine,

@@ -127,7 +127,8 @@ pub(in crate::cli) fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// The folder in which a master keeps what it has measured, and the split. Without one it goes on, and keeps nothing.
+/// The folder in which a master keeps its measurements and the split. Without one it continues, and keeps
+/// nothing.
 pub(in crate::cli) fn folder_of_master(cache: &Cache) -> PathBuf {
     folder(cache).unwrap_or_else(|why| {
         let why = why.message().unwrap_or_default().to_owned();
@@ -137,8 +138,8 @@ pub(in crate::cli) fn folder_of_master(cache: &Cache) -> PathBuf {
     })
 }
 
-/// Removes the model files in `folder` that are other than their checksums say, as a disk may have left them; returns
-/// how many.
+/// Removes the model files in `folder` that do not match their checksums, perhaps damaged by the disk;
+/// returns their number.
 pub(in crate::cli) fn remove_damaged(folder: &Path) -> usize {
     let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_part = |path: &PathBuf| path.extension().is_some_and(|end| end == "bin");

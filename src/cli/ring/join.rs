@@ -1,5 +1,5 @@
-//! `leap worker` with nothing but the key: a master calls it and says what it has to do. That is kept, so that
-//! a board which starts again goes on as before.
+//! `leap worker` with nothing but the key: a master calls it and gives it orders. The last order is kept, so
+//! that a restarted board continues as before.
 
 use std::fs;
 use std::io::Write;
@@ -235,7 +235,8 @@ impl Orders {
         Ok(())
     }
 
-    /// Gets the layers, or the rows, that this board has in a ring file while it works, and says how many percent are there.
+    /// Gets the layers, or the rows, that this board has in a ring file while it works, and returns the
+    /// percentage that is there.
     fn prepare(self: &Arc<Orders>, file: &str, port: u16) -> Result<u32, String> {
         check(file, &self.name)?;
         let order = Order::Ring { file: file.to_owned(), port };

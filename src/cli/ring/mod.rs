@@ -171,8 +171,8 @@ impl<'a> Board<'a> {
         Some(hello::name(&member.name))
     }
 
-    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights` says where
-    /// these are kept, `meter` tells what this board spends. Returns by what it may be asked.
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `weights`
+    /// says where these are kept, `meter` measures this board's energy. Returns the control socket's server.
     pub(super) fn join(
         &self,
         endpoint: Box<dyn Endpoint>,

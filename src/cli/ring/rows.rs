@@ -12,8 +12,8 @@ use crate::engine::team::OtherTeam;
 use crate::fleet::load;
 use crate::fleet::rows::{self, Links, Team};
 
-/// Has the rows of the team that `engine` is to lead shared again among its boards, if the flags have it so: by what is
-/// returned. Boards that get ready for that are counted in `n_coming`.
+/// Shares the rows of the team that `engine` leads again among its boards, if the flags ask for it: the
+/// engine takes changes from the returned receiver. Boards that get ready are counted in `n_coming`.
 pub(in crate::cli) fn watch(
     flags: &RingFlags,
     engine: &Engine,

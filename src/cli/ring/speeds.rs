@@ -21,18 +21,19 @@ use crate::wire::call::{SPEEDS_MAX, Speed};
 
 /// Runs of each measurement.
 const RUNS: usize = 7;
-/// Which of their rates counts, the slowest being 0. The quickest are of moments in which a shared or limited processor gives more
-/// than it goes on to; slow ones, of which there are more, are of moments in which something disturbs it.
+/// Index of the rate that counts, the slowest being 0. The quickest rates are of moments in which a shared or
+/// limited processor gives more than it sustains; slow ones, of which there are more, are of disturbed
+/// moments.
 const COUNTS: usize = 4;
 /// Tokens of a text.
 const CTX_LEN: usize = 288;
 /// Bytes of a made-up model, which is soon made up.
 const MODEL_BYTES: u64 = 240 << 20;
-/// A board with so much memory is taken to have room for a copy of its layers in huge pages, in which it decodes by up to a tenth
-/// quicker, as on most boards of rings; one with less is filled.
+/// Memory from which on a board counts as having room for a copy of its layers in huge pages, in which it
+/// decodes by up to a tenth quicker, like most boards of rings; a board with less is filled.
 const HUGE_FROM: u64 = 1 << 30;
-/// Bytes that are read between tokens, at most, twice as many as the largest cache has: of a larger model it holds nothing from
-/// one token to the next.
+/// Most bytes that are read between tokens, twice the largest cache: from one token to the next it keeps
+/// nothing of a larger model.
 const BETWEEN_BYTES_MAX: u64 = 256 << 20;
 /// Seconds in which power is measured: some sensors say means of a second.
 const POWER_SECONDS: f64 = 1.0;
@@ -44,8 +45,8 @@ const KINDS: [Weights; 3] = [
     Weights::B2 { group: GROUP_DEFAULT, ends: Ends::Int8 },
 ];
 
-/// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them, a quarter
-/// and so on. Takes a second or two for each; `meter` tells of power.
+/// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them,
+/// a quarter and so on. Takes a second or two for each; `meter` measures power.
 pub(super) fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Speed>, Failure> {
     let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
     let cpus = options.cpus();
@@ -143,7 +144,7 @@ impl Text<'_> {
     }
 }
 
-/// Bytes of weights a second that are read for tokens, as is to be expected of a board whose time is shared or limited, too.
+/// Bytes of weights read per second of decoding, as a board sustains it whose time is shared or limited.
 fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
     let mut text = Text::new(engine)?;
     let mut rates = [0.0_f64; RUNS];

@@ -29,8 +29,8 @@ pub(super) struct Editor {
 }
 
 impl Editor {
-    /// `None` if the terminal cannot move its cursor, or a service manager waits for signs of life,
-    /// which an editor does not give.
+    /// `None` if the terminal cannot move its cursor, or a service manager expects signs of life, which an
+    /// editor does not send.
     pub(super) fn new(has_history: bool) -> Option<Editor> {
         let is_plain = env::var("TERM").is_ok_and(|term| PLAIN_TERMINALS.contains(&&*term));
         if is_plain || notify::period().is_some() {
@@ -55,8 +55,8 @@ impl Editor {
         Some(editor)
     }
 
-    /// Takes over what earlier conversations have kept. Where that is not possible this one has a
-    /// history of its own.
+    /// Reads the history of earlier conversations. If that is not possible, this one has a history of its
+    /// own.
     fn recall(&mut self) {
         let Some(path) = folders::state().map(|folder| folder.join("chat-history")) else { return };
         match self.editor.load_history(&path) {

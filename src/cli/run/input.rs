@@ -84,9 +84,8 @@ fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
 /// Whether a line read before left more in stdin's buffer, where waiting does not see it.
 static HAS_MORE: AtomicBool = AtomicBool::new(false);
 
-/// Waits for stdin, and tells a service manager that watches that a program which waits for a
-/// message is alive. Says whether to read; not if a signal asks to stop, be it one that came
-/// before the waiting began.
+/// Waits for stdin, and sends signs of life to a service manager. Returns whether to read; false if a signal
+/// asks to stop, even one from before the wait.
 fn wait_watched() -> bool {
     let period = notify::period().map_or(u128::from(SIGNAL_WAIT_MS), |period| period.as_millis());
     let timeout_ms = u16::try_from(period).unwrap_or(u16::MAX).min(SIGNAL_WAIT_MS);

@@ -79,8 +79,8 @@ impl Session<'_> {
         Ok(Reply { text: shown.text, ids, outcome })
     }
 
-    /// Answers `jobs`, and tells of each by its number. A signal, or a text that cannot be shown, ends
-    /// them; so does an engine that cannot go on.
+    /// Answers `jobs`, and reports each by its number. A signal, or a text that cannot be shown, ends them;
+    /// so does an engine that cannot go on.
     pub(super) fn run(
         &mut self,
         jobs: &mut dyn Iterator<Item = Job>,
@@ -174,8 +174,7 @@ impl Screen {
         self.problem.borrow().is_none()
     }
 
-    /// Fails if the text could not be written: a disk is full. A reader that went away has seen
-    /// what it wanted.
+    /// Fails if the text could not be written, because a disk is full. A reader that went away is no failure.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match &*self.problem.borrow() {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failure(e)),

@@ -77,8 +77,8 @@ fn join_team(
     }
 }
 
-/// Has the part in a ring that `ring` says, until a signal or other work ends it. Layers that were fetched and are
-/// damaged are fetched again, unless they were sent just now.
+/// Works on the part in a ring that `ring` gives, until a signal or other work ends it. Fetched layers that
+/// are damaged are fetched again, unless they were sent just now.
 fn take_part(
     flags: &Run,
     ring: &RingFlags,
@@ -108,8 +108,7 @@ fn take_part(
     }
 }
 
-/// Works with the model file of `place`, and files beside it for the layers to which the master
-/// moves on.
+/// Works with the model file of `place`, and files beside it for the layers that the master assigns later.
 fn work_with(
     flags: &Run,
     ring: &RingFlags,

@@ -212,8 +212,9 @@ impl Connection {
         self.sent_bytes
     }
 
-    /// Looks after a client that waits for its whole answer. One that sends no more may still read: it gets what all
-    /// answers begin with. If it is gone that is refused, so the next look sees it.
+    /// Looks after a client that waits for its whole answer. A client that has closed its sending half may
+    /// still read: it gets the first bytes that all answers share. If it is gone, the system refuses these,
+    /// and the next look sees that.
     ///
     /// # Errors
     /// If the client went away.
@@ -240,8 +241,8 @@ impl Connection {
         self.write(&head)
     }
 
-    /// Sends the last answer, to a request that may not have been understood, and ends the connection so
-    /// that the client can read it: a socket that is closed while there is more to read takes that back.
+    /// Sends the last answer, to a request that may not have been understood, and ends the connection so that
+    /// the client can read the answer: closing a socket with unread bytes would discard it.
     pub(in crate::serve) fn refuse(&mut self, reply: &Reply) {
         let head = self.head_of(reply, false);
         // A client that went away does not need it.

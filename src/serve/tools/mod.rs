@@ -95,8 +95,8 @@ impl Tools {
         self.choice == ToolChoice::Required
     }
 
-    /// Puts what the model is told of its tools where its template has it in a conversation;
-    /// `default` is what stands for instructions that are missing.
+    /// Puts the description of the tools where the model's template has it in a conversation; `default` is
+    /// used if the conversation has no instructions.
     pub(super) fn tell(
         &self,
         words: Words,
@@ -215,7 +215,7 @@ impl Tools {
         }
     }
 
-    /// The rule `rest` of what follows the sign of calls, and those that it names; arguments are those of
+    /// The rule `rest` for the text behind the sign of calls, and the rules that it names; arguments follow
     /// `schemas`.
     fn grammar(&self, words: Words, schemas: &[Value]) -> String {
         let marks = words.marks();

@@ -22,8 +22,7 @@ pub(super) const PORT: u16 = 9999;
 pub(super) const PING_BYTES: usize = 16 << 10;
 pub(super) const WARM_UP: usize = 300;
 pub(super) const ROUNDS: usize = 3000;
-/// Links take as many turns at their round trips, so that what slows the machine for a while slows
-/// them all.
+/// Turns of each link at its round trips, so that disturbances of the machine affect all links alike.
 pub(super) const TURNS: u32 = 5;
 /// A carrier gets no more time than this for its round trips, or for its throughput.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);

@@ -19,8 +19,8 @@ use crate::transport::link::{LinkIn, LinkOut};
 use crate::transport::place::HostPort;
 use crate::wire::seal::Key;
 
-/// Starts the threads that answer clients, which run as long as the process. Returns where they
-/// listen and what the user should know.
+/// Starts the threads that answer clients, which run as long as the process. Returns the places that they
+/// listen at, and notices for the user.
 fn start_server(listen: &HostPort, key: Option<&Key>) -> Result<(Ports, Vec<String>), Failure> {
     let any = |address: SocketAddr| match listen.port {
         0 => Ok(SocketAddr::new(address.ip(), 0)),
@@ -66,8 +66,8 @@ fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A server in this process. Client and server have a core each: on one, either would spin
-/// while the other has something to do. Threads inherit the core of the one that starts them.
+/// A server in this process. Client and server have a core each: on one core, each would spin while the other
+/// has work. Threads inherit the core of the one that starts them.
 pub(super) fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure> {
     thread::scope(|scope| {
         let serve = || {
