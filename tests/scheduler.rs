@@ -404,7 +404,7 @@ fn a_prompt_of_many_is_computed_once() {
 }
 
 #[test]
-fn a_prompt_and_those_who_decode_both_go_on() {
+fn a_prompt_and_decoding_streams_both_go_on() {
     let tokenizer = tokenizer();
     for (n_decoding, batch) in [(2, 16), (4, 2), (1, 1)] {
         let mut engine = recipe(n_decoding + 1, batch, n_decoding + 1).alone();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_a_board_is_told_to_the_one_before() {
+    fn the_former_master_hears_the_name_of_the_next() {
         let holders = Holders::default();
         let desk = caller(1, "desk");
         let laptop = Caller { is_taking: true, ..caller(2, "laptop") };

@@ -115,7 +115,7 @@ fn a_board_that_works_for_a_master_is_no_other_ones() {
 }
 
 #[test]
-fn who_has_another_key_is_not_heard() {
+fn a_board_with_another_key_is_not_heard() {
     let (address, heard) = wait();
     let other = Called::new(address, &Key::new([8; 32]), &|| false);
     let why = other.err().unwrap();

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_a_model_in_a_team_leads_it() {
+    fn the_board_that_runs_a_model_in_a_team_leads_it() {
         let wanted = ["run", "--role", "master", "m.bin", "--team", "t", "--", "x"];
         assert_eq!(words(&["leap", "run", "m.bin", "--team", "t", "--", "x"]), wanted);
         let told = ["run", "--role", "worker", "--team", "t"];

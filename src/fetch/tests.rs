@@ -101,7 +101,7 @@ fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
 }
 
 #[test]
-fn a_model_that_somebody_writes_over_is_named_and_not_sent() {
+fn an_overwritten_model_is_named_and_not_sent() {
     let folder = Folder::new("overwritten");
     let model = folder.0.join("model.bin");
     let file = fs::read(MODEL).unwrap();
@@ -180,7 +180,7 @@ fn an_interrupted_board_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_is_left_of_fetches_that_nobody_goes_on_with_is_removed() {
+fn files_of_abandoned_fetches_are_removed() {
     let (from, _told) = giver();
     let folder = Folder::new("left");
     interrupted(from, &folder, 2 * PIECE_BYTES);
@@ -232,7 +232,7 @@ fn layers_that_there_are_not_are_refused_in_words() {
 }
 
 #[test]
-fn who_has_another_key_gets_nothing() {
+fn a_board_with_another_key_gets_nothing() {
     let (from, told) = giver();
     let folder = Folder::new("key");
     let other = Key::new([8; 32]);
@@ -261,7 +261,7 @@ fn strangers_are_told_and_others_served() {
 }
 
 #[test]
-fn who_is_no_board_gives_nothing() {
+fn a_peer_that_is_no_board_gives_nothing() {
     let listener = TcpListener::bind(ANY).unwrap();
     let from = listener.local_addr().unwrap();
     let server = thread::spawn(move || {

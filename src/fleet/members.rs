@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_board_takes_nobodys_place_in_a_ring_that_runs() {
+    fn a_stray_board_takes_no_place_in_a_ring_that_runs() {
         const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
         let kind = Kind::of_weights(1);
         let said = |host, name| board(&at(host), &figures(name, 1 << 30), WAY, kind);

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_slow_with_many_layers_does_not_get_them_back_at_once() {
+    fn a_board_slow_with_many_layers_does_not_get_them_back_at_once() {
         let mut experience = Experience::default();
         let at = Duration::from_secs;
         // The second node is throttled, and quick for two layers nevertheless.
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_master_that_is_throttled_gives_layers_to_who_rested() {
+    fn a_throttled_master_gives_layers_to_a_rested_board() {
         let there = [said("desk", 12e6), said("pi", 6e6)];
         let alone = |pass_us: u64| Seen {
             lines: vec![line("desk", 0..12)],
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_other_than_it_said_is_named() {
+    fn a_board_that_differs_from_its_figures_is_named() {
         let mut seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
         seen.times.tokens = 100;
         let lines = seen.lines.iter().enumerate();

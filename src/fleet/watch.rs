@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_away_for_long_is_left_out_and_taken_in_again() {
+    fn a_board_away_for_long_is_left_out_and_taken_in_again() {
         let ring = nodes(&["desk", "pi", "orange"]);
         let mut watch = Watch::new(s(60), ring.clone());
         let there = [("desk", true), ("pi", true), ("orange", true)];

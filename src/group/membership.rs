@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_missing_is_named() {
+    fn a_missing_node_is_named() {
         let mut group = group(4);
         group.rest(0);
         assert_eq!(waiting(&mut group, 2 * S, NONE), None);

@@ -549,7 +549,7 @@ fn a_master_names_the_node_that_cannot_take_its_layers() {
 /// A peer that has the key, and does not fit, ends a master that forms its ring, with the reason; a master
 /// whose ring was open hears of it, and goes on asking.
 #[test]
-fn who_does_not_fit_ends_no_ring_that_was_open() {
+fn a_peer_that_does_not_fit_ends_no_ring_that_was_open() {
     let refused = || Event::Refused { what: "stray is refused".to_owned(), is_final: true };
     for is_forming in [true, false] {
         let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));

@@ -397,7 +397,7 @@ mod tests {
         orange [fd00::3]:10000 14..22 threads=2";
 
     #[test]
-    fn a_ring_file_says_who_listens_where_and_has_what() {
+    fn a_ring_file_names_addresses_and_layers() {
         let ring = Topology::parse(RING).unwrap();
         assert_eq!(ring.members().len(), 3);
         let (desk, is_master) = ring.place("desk").unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_a_key_is_admitted() {
+    fn only_clients_with_a_key_are_admitted() {
         let keys = ApiKeys::parse("# house\nalpha\n\n  beta \n");
         assert!(!keys.is_empty());
         let bearer = |field| keys.admit(field, None);

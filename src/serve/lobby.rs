@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_waiting_makes_way_and_who_is_answered_stays() {
+    fn the_longest_waiting_client_makes_way_and_a_working_one_stays() {
         let lobby = Lobby::new(3);
         let sockets: Vec<_> = (0..6).map(|_| local()).collect();
         let ids: Vec<u64> = sockets[..3].iter().map(|(socket, _)| place(&lobby, socket)).collect();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_that_does_not_read_stops_nobody() {
+    fn a_manager_that_does_not_read_blocks_no_thread() {
         let (_manager, name) = manager("full");
         let notifier = Notifier { socket: connect(&name).ok(), period: None, last_sign: None };
         for _ in 0..10_000 {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looked_in_vain_sleeps_sooner_until_that_is_too_soon() {
+    fn a_spin_in_vain_shortens_the_next_one_until_it_is_too_short() {
         let mut patience = Patience::default();
         let spans = [1_000, 150, 1_000, 1_000, 1_000].map(|us| spun(&mut patience, us));
         assert_eq!(spans, [100, 200, 100, 50, 25]);

@@ -248,7 +248,7 @@ fn thousands_of_half_open_connections_leave_a_link_alone() {
 }
 
 #[test]
-fn a_neighbour_that_does_not_read_holds_nobody_up() {
+fn a_neighbour_that_does_not_read_delays_no_other() {
     for open in CARRIERS {
         let mut nodes = pair(open, "127.0.0.1", 0, None);
         connect(&mut nodes);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_the_key_is_found() {
+    fn boards_with_the_key_are_found() {
         let (key, other) = (Key::new([7; 32]), Key::new([8; 32]));
         let (nonce, later) = ([3; 16], [4; 16]);
         let (here, there) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_the_key_talks() {
+    fn only_peers_with_the_key_talk() {
         let greeting = A.greeting();
         assert!(End { key: &[9; 32], ..B }.accept(&greeting).is_none());
         let (answer, _) = B.accept(&greeting).unwrap();

@@ -7,7 +7,7 @@ use super::common::models::package;
 use super::{ANSWER, DEMO, PROMPT, export, pipe, run};
 
 #[test]
-fn texts_are_the_same_whoever_guesses() {
+fn texts_are_the_same_with_any_drafts() {
     for sampling in [["--temp", "0"], ["--seed", "7"]] {
         let args = ["run", DEMO, "-p", PROMPT, "-n", "60", "--json", sampling[0], sampling[1]];
         let with = |draft: &str| run(&[&args[..], &["--draft", draft]].concat()).succeeds();

@@ -85,7 +85,7 @@ fn check_conversations(served: &Served) {
 }
 
 #[test]
-fn whoever_begins_or_ends_a_conversation_it_is_answered() {
+fn a_conversation_is_answered_with_any_first_and_last_role() {
     for template in ["llama3", "llama2", "mistral-v1", "zephyr", "none"] {
         check_conversations(&Served::start(&["--chat-template", template]));
     }

@@ -120,7 +120,7 @@ fn a_client_that_closes_its_sending_side_gets_its_answer() {
 }
 
 #[test]
-fn connections_that_ask_nothing_lock_nobody_out() {
+fn silent_connections_lock_no_client_out() {
     let folder = Folder::new();
     let file = folder.path().join("keys");
     std::fs::write(&file, "secret\n").unwrap();

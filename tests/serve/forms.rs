@@ -42,7 +42,7 @@ fn is_person(text: &str) -> bool {
 }
 
 #[test]
-fn a_schema_is_followed_whoever_else_asks() {
+fn a_schema_is_followed_beside_other_requests() {
     let served = Served::start(&["--streams", "3", "--ctx", "512"]);
     let format =
         json!({"type": "json_schema", "json_schema": {"name": "person", "schema": person()}});
@@ -98,7 +98,7 @@ fn a_form_of_a_model_that_thinks_keeps_the_tags_that_it_speaks_of() {
 }
 
 #[test]
-fn schemas_that_cannot_be_followed_are_refused_and_stop_nobody() {
+fn schemas_that_cannot_be_followed_are_refused_alone() {
     let served = Served::start(&[]);
     // 2^60 ways to say the same.
     let mut defs = json!({"0": {"type": "string"}});

@@ -55,7 +55,7 @@ fn text_of(answer: &Value) -> &str {
 }
 
 #[test]
-fn an_answer_is_that_of_run_whoever_else_asks() {
+fn an_answer_is_that_of_run_beside_other_requests() {
     // Memory for a context and a half, so that answers have to wait for it, and share it.
     let mut command = leap();
     command.env("LEAP_LOG", "debug").stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
@@ -221,7 +221,7 @@ fn what_cannot_be_followed_is_refused_by_name() {
 }
 
 #[test]
-fn hostile_bytes_get_an_error_and_stop_nobody() {
+fn hostile_bytes_get_an_error_and_stop_no_other_client() {
     let served = Served::start(&["--connections", "44", "--queue", "18446744073709551615"]);
     let post = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";
     let deep = "[".repeat(100_000);
@@ -288,7 +288,7 @@ fn bodies_come_in_chunks_and_after_a_word() {
 }
 
 #[test]
-fn only_who_may_ask_is_answered() {
+fn only_clients_that_may_ask_are_answered() {
     let folder = common::folder::Folder::new();
     let file = folder.path().join("keys");
     std::fs::write(&file, "secret\n").unwrap();

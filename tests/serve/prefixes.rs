@@ -64,7 +64,7 @@ fn a_long_prompt_is_not_computed_again_after_kill_9() {
 }
 
 #[test]
-fn a_disk_that_takes_nothing_stops_nobody() {
+fn a_full_disk_stops_no_answer() {
     let folder = Folder::new();
     // A file size limit is refused as a full disk is.
     let mut limited = Command::new("sh");

@@ -65,7 +65,7 @@ fn wait_for(what: &str, is_so: &mut dyn FnMut() -> bool) {
 }
 
 #[test]
-fn strangers_who_crowd_a_port_do_not_lock_a_friend_out() {
+fn strangers_that_crowd_a_port_do_not_lock_a_friend_out() {
     let (at, told) = echo(Purpose::Orders);
     let mut early = friend(at, Purpose::Orders).unwrap();
     assert!(is_served(&mut early));

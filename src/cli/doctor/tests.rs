@@ -170,7 +170,7 @@ fn small_socket_buffers_are_told() {
 }
 
 #[test]
-fn a_port_that_somebody_has_is_told_with_the_program() {
+fn a_used_port_is_reported_with_its_program() {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
     assert_eq!(link::port(&Tree::new(Path::new("/")), port).state, FindingState::Bad);

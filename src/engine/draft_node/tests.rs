@@ -227,7 +227,7 @@ fn say(
 }
 
 #[test]
-fn a_hostile_node_is_told_of_once_and_harms_nobody() {
+fn a_hostile_node_is_reported_once_and_does_no_harm() {
     type Says = fn(&Text<'_>, &mut Channel<'_>) -> Result<(), ChannelError>;
     let vocabulary = Vocabulary::new(&tokenizer());
     let all: [(Says, &str); 8] = [

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_lacks_memory_has_what_fits_and_the_others_the_rest() {
+    fn a_board_without_memory_gets_what_fits_and_the_others_the_rest() {
         let near = |parts: Option<Vec<f64>>, wanted: &[f64]| {
             let parts = parts.unwrap();
             assert!(parts.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{parts:?}");

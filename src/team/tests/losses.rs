@@ -156,7 +156,7 @@ fn a_member_may_refuse_and_accept_another_opening() {
 }
 
 #[test]
-fn who_does_not_come_is_named_once() {
+fn a_missing_member_is_named_once() {
     let (places, is_over) = (Places::new(3), AtomicBool::new(false));
     thread::scope(|scope| {
         let _over = Over(&is_over);

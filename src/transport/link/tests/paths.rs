@@ -67,7 +67,7 @@ impl Wire for Places {
 }
 
 #[test]
-fn nobody_moves_a_neighbour_but_itself() {
+fn only_a_neighbour_itself_can_change_its_address() {
     for key in [None, Some(9)] {
         let (mut a, mut b, seen) = pair(key);
         let next = a.next.as_mut().unwrap();

@@ -104,7 +104,7 @@ fn a_neighbour_that_restarts_is_back_within_two_seconds() {
 }
 
 #[test]
-fn who_died_is_replaced_at_once() {
+fn a_dead_neighbour_is_replaced_at_once() {
     for key in [None, Some(9)] {
         let mut sim = Sim::new(2, Some(Faults::NONE));
         sim.key = key;

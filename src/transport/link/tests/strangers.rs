@@ -207,7 +207,7 @@ fn every_forged_header_field_leaves_the_session_alone() {
 }
 
 #[test]
-fn a_sealed_session_survives_who_knows_its_number() {
+fn a_sealed_session_survives_strangers_with_its_number() {
     for_seeds(40, |seed| {
         let mut sim = Sim::new(seed * 2 + 1, Some(Faults::NONE));
         sim.key = Some(9);
