@@ -159,7 +159,7 @@ struct Forced {
 #[derive(Clone, Copy)]
 enum Maker {
     /// They are there.
-    Nobody,
+    Free,
     /// The master, which takes so long for each.
     Master(Duration),
     /// A board of its own, which does.
@@ -204,7 +204,7 @@ impl Drafter for Forced {
     ) -> DraftKind {
         let n = worth(DraftKind::Model);
         let (kind, n) = match &mut self.maker {
-            Maker::Nobody => (DraftKind::Ngram, DRAFTS_MAX),
+            Maker::Free => (DraftKind::Ngram, DRAFTS_MAX),
             Maker::Master(each) => {
                 std::thread::sleep(*each * n as u32);
                 (DraftKind::Model, n)
@@ -228,7 +228,7 @@ impl Drafter for Forced {
 
     fn is_waiting(&self) -> bool {
         match &self.maker {
-            Maker::Nobody | Maker::Master(_) => false,
+            Maker::Free | Maker::Master(_) => false,
             Maker::Node(each, thought) => {
                 thought.end(*each) < (thought.n_ids + thought.n_enough).min(self.text.len())
             }
@@ -290,7 +290,7 @@ fn main() {
     let each = Duration::from_secs_f64(each);
     let thought = Thought { begun: Instant::now(), first: 0, n_ids: 0, n_enough: 0 };
     let makers = match each.is_zero() {
-        true => vec![("at once", Maker::Nobody)],
+        true => vec![("at once", Maker::Free)],
         false => {
             vec![("by the master", Maker::Master(each)), ("by a node", Maker::Node(each, thought))]
         }

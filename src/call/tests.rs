@@ -139,8 +139,8 @@ fn boards_are_found_by_their_key() {
     let seek = |port, key| find::seek(&networks, port, &Key::new(key), &|| false).unwrap().places;
     let found = thread::scope(|scope| {
         let other = scope.spawn(|| seek(port, [8; 32]));
-        let nobody = scope.spawn(|| seek(elsewhere, KEY));
-        (seek(port, KEY), other.join().unwrap(), nobody.join().unwrap())
+        let absent = scope.spawn(|| seek(elsewhere, KEY));
+        (seek(port, KEY), other.join().unwrap(), absent.join().unwrap())
     });
     assert_eq!(found, (vec![IpAddr::from(Ipv4Addr::LOCALHOST)], vec![], vec![]));
 }
@@ -148,8 +148,8 @@ fn boards_are_found_by_their_key() {
 #[test]
 fn a_board_that_is_away_may_come() {
     let (address, _) = wait();
-    let nobody = SocketAddr::from((Ipv4Addr::new(127, 9, 9, 9), address.port()));
-    assert!(call(nobody).err().unwrap().may_pass());
+    let absent = SocketAddr::from((Ipv4Addr::new(127, 9, 9, 9), address.port()));
+    assert!(call(absent).err().unwrap().may_pass());
 }
 
 #[test]

@@ -161,8 +161,8 @@ fn nodes_of_others_are_told_apart() {
     let why = check(&other, &tokenizer).unwrap_err();
     assert!(matches!(why, DraftNodeError::Channel(ChannelError::Key)), "{why}");
     assert_eq!(told.recv().unwrap(), "it has another key");
-    let nobody = DraftPlace { at: HostPort::new("127.9.9.9", at.port()), ..place(at) };
-    assert!(!check(&nobody, &tokenizer).unwrap_err().is_of_tokens());
+    let absent = DraftPlace { at: HostPort::new("127.9.9.9", at.port()), ..place(at) };
+    assert!(!check(&absent, &tokenizer).unwrap_err().is_of_tokens());
     // One of another size, and one of which a single token means something else.
     let bytes = std::fs::read("models/demo.tokenizer.bin").unwrap();
     let is_refused = |id: u32| {

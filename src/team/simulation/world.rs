@@ -78,7 +78,7 @@ impl World {
         let alive = state.actors.iter().enumerate().filter(|(_, actor)| !actor.is_gone);
         let next = alive.map(|(id, actor)| (wake(actor), id)).min();
         // The first thread never goes.
-        let (at, id) = next.expect("somebody is there");
+        let (at, id) = next.expect("a thread waits");
         self.network.pass_to(at);
         state.running = id;
         state.actors[id].turn.notify_one();
