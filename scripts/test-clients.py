@@ -36,7 +36,7 @@ def left(begin):
             if n_cancelled() > before:
                 return
             time.sleep(0.05)
-    raise AssertionError("nobody was missed")
+    raise AssertionError("a client that left was not noticed")
 
 
 def ask_by_openai():
