@@ -41,9 +41,8 @@ pub(super) struct Export {
     /// quarter less of them and is further from the unquantised model
     #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
     embedding_bits: Option<Ends>,
-    /// weights that share a scale where they are int8, and activations that do (default 32, in
-    /// which GGUF's Q8_0 is copied exactly); halved, down to 32, until it divides the columns of every
-    /// matrix
+    /// int8 weights that share a scale, and activations too (default 32, in which GGUF's Q8_0 is copied
+    /// exactly); halved, down to 32, until it divides the columns of every matrix
     #[argh(option)]
     group_size: Option<usize>,
     /// pack the weights for the kernels of one instruction set, which alone can run the file then
@@ -54,9 +53,9 @@ pub(super) struct Export {
     /// embedding and the classifier
     #[argh(option, arg_name = "a..b", from_str_fn(layers))]
     layers: Option<Range<usize>>,
-    /// make the error of what the weights give least for a text, of UTF-8 in this file, or for
-    /// `default`, a built-in one; takes minutes, and room for the model as f32 twice beside the
-    /// output. The file is no larger and the model no slower
+    /// minimise the error of the weights' outputs on a text: a UTF-8 file, or `default`, a built-in one;
+    /// takes minutes, and room for the model as f32 twice beside the output. The file is no larger and the
+    /// model no slower
     #[argh(option, arg_name = "file")]
     calibrate: Option<PathBuf>,
     /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and

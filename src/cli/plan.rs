@@ -46,8 +46,8 @@ pub(super) struct Plan {
     /// over the kernel module; always and never say who is to serve; several lines of a board, with threads=N each, are a choice
     #[argh(option)]
     boards: PathBuf,
-    /// what is to be best: latency (default) of one stream, throughput of many, energy of a token,
-    /// or memory that stays free on the fullest board
+    /// goal of the split: latency (default) of one stream, throughput of many, energy of a token, or memory
+    /// that stays free on the fullest board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
     objective: Objective,
     /// only what gives so many tokens a second at least: of one stream, or of all for throughput

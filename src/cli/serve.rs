@@ -89,25 +89,25 @@ pub(super) struct Serve {
     /// answers that are written at the same time (4)
     #[argh(option)]
     streams: Option<usize>,
-    /// memory for the keys and values of all answers and of what earlier ones had, as in 500M or 2G: a
-    /// context's at least (half of what is free, up to two contexts for each stream); of a ring or team all
-    /// boards' together (a context for each stream)
+    /// memory for keys and values of answers, running and earlier ones, as in 500M or 2G: a context's at
+    /// least (half of the free memory, up to two contexts for each stream); in a ring or team, of all boards
+    /// together (a context for each stream)
     #[argh(option, from_str_fn(options::bytes))]
     kv_memory: Option<u64>,
-    /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that what they
-    /// begin with is not computed again; what people ask can be computed from it. On a ring every board needs
+    /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that equal
+    /// beginnings are not computed again; prompts can be reconstructed from it. On a ring every board needs
     /// one of its own
     #[argh(option)]
     prefix_cache: Option<PathBuf>,
-    /// most bytes in that folder: what was unused longest makes way (2G: five prompts of 3,000 tokens
+    /// most bytes in that folder: the least recently used files are removed (2G: five prompts of 3,000 tokens
     /// of a model of 8 B, twenty of one of 1 B)
     #[argh(option, from_str_fn(options::bytes))]
     prefix_cache_size: Option<u64>,
     /// answers that may wait for a stream; more are refused (64)
     #[argh(option, default = "64")]
     queue: usize,
-    /// milliseconds between two tokens of an answer, at most, while a prompt is computed (twice what
-    /// it is otherwise; 0: however long)
+    /// most milliseconds between two tokens of an answer while a prompt is computed (twice the usual time; 0:
+    /// any)
     #[argh(option)]
     stall_ms: Option<u64>,
     /// connections at the same time (256)
@@ -132,9 +132,8 @@ pub(super) struct Serve {
     /// ring or team with --boards: take boards that work for another master, which loses them
     #[argh(switch)]
     take: bool,
-    /// ring with --boards: what is to be best: throughput (default) of many streams, latency of one,
-    /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
-    /// board
+    /// ring with --boards: goal of the split: throughput (default) of many streams, latency of one, energy of
+    /// a token, where all boards have --watts, or memory that stays free on the fullest board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Throughput")]
     objective: Objective,
     /// ring: which board of it this is (the first; with --boards by the machine's name)
@@ -164,20 +163,20 @@ pub(super) struct Serve {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     control: ControlPlace,
-    /// ring or --team auto: seconds that a board may be away, or a ring's other split be better by what is
-    /// observed, before layers or rows move by themselves (60 with --boards, else off), or off
+    /// ring or --team auto: seconds that a board may be away, or another split of a ring be better by
+    /// observed times, before layers or rows move by themselves (60 with --boards, else off), or off
     #[argh(option, from_str_fn(ring::rebalance_after))]
     rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which answers fail, and others are refused until the boards
     /// are back (120; 0: never)
     #[argh(option)]
     ring_timeout: Option<u64>,
-    /// what guesses how texts go on, which saves time and changes no text: auto (what was said
-    /// before), a smaller model's file, which does so too, or off
+    /// source of guesses of the next tokens, which save time and change no text: auto (the text so far), a
+    /// smaller model's file (and the text so far), or off
     #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
     draft: Draft,
-    /// board that guesses so, and leaves this one's cores free: a name in the ring file, or HOST[:PORT] (9997);
-    /// it runs `leap worker --draft-model` with the same --key
+    /// board that guesses with a smaller model, and leaves this one's cores free: a name in the ring file, or
+    /// HOST[:PORT] (9997); it runs `leap worker --draft-model` with the same --key
     #[argh(option, from_str_fn(draft_node::parse))]
     draft_node: Option<Address>,
     /// longest context in tokens (the model's, up to 4096)

@@ -273,7 +273,8 @@ impl<'a> TeamBoard<'a> {
         })
     }
 
-    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. Returns by what it may be asked.
+    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. Returns the control
+    /// by which it may be asked.
     pub(super) fn lead(
         &self,
         engine: &mut Engine,
@@ -380,8 +381,8 @@ impl<'a> TeamBoard<'a> {
     }
 }
 
-/// Makes `engine` the lead of `team`, the master of `board`'s ring, or both, calls `announce`, and waits until all other
-/// boards are there. Returns by what it may be asked; `None` if there are none.
+/// Makes `engine` the lead of `team`, the master of `board`'s ring, or both, calls `announce`, and waits
+/// until all other boards are there. Returns the control by which it may be asked; `None` if there are none.
 pub(super) fn begin(
     engine: &mut Engine,
     (team, board): (Option<&TeamBoard<'_>>, Option<&Board<'_>>),

@@ -27,8 +27,8 @@ pub(in crate::cli) struct Eval {
     /// text file whose perplexity is measured
     #[argh(option)]
     pub(super) text: Option<PathBuf>,
-    /// json array of token ids whose perplexity is measured, or an object with `ids`; an array of
-    /// such arrays is of texts that know nothing of each other
+    /// json array of token ids whose perplexity is measured, or an object with `ids`; an array of such arrays
+    /// is several separate texts
     #[argh(option)]
     pub(super) ids: Option<PathBuf>,
     /// second model: its perplexity, and KL (mean, median, 99th percentile), top-1 agreement and

@@ -22,8 +22,8 @@ pub(in crate::cli) struct Ring {
     /// socket of the master, if several run
     #[argh(option)]
     control: Option<PathBuf>,
-    /// for replan: what is to be best (as of the master): latency of one stream, throughput of many,
-    /// energy of a token, or memory that stays free on the fullest board
+    /// for replan: goal of the split (the master's): latency of one stream, throughput of many, energy of a
+    /// token, or memory that stays free on the fullest board
     #[argh(option)]
     objective: Option<String>,
     /// print the status as one JSON object

@@ -94,12 +94,12 @@ pub(in crate::cli) struct Run {
     /// start of the random numbers (0: a different one each time)
     #[argh(option, default = "0")]
     pub(super) seed: u64,
-    /// what guesses how texts go on, which saves time and changes no text: auto (what was said
-    /// before), a smaller model's file, which does so too, or off
+    /// source of guesses of the next tokens, which save time and change no text: auto (the text so far), a
+    /// smaller model's file (and the text so far), or off
     #[argh(option, from_str_fn(draft::parse), default = "Draft::Ngrams")]
     pub(super) draft: Draft,
-    /// board that guesses so, and leaves this one's cores free: a name in the ring file, or HOST[:PORT] (9997);
-    /// it runs `leap worker --draft-model` with the same --key
+    /// board that guesses with a smaller model, and leaves this one's cores free: a name in the ring file, or
+    /// HOST[:PORT] (9997); it runs `leap worker --draft-model` with the same --key
     #[argh(option, from_str_fn(draft_node::parse))]
     pub(super) draft_node: Option<Address>,
     /// be such a board, with this smaller model's file, for any master with the same --key
@@ -123,11 +123,11 @@ pub(in crate::cli) struct Run {
     /// packed weights: auto (beside the model, or in the cache folder), a file, a folder, or off
     #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
     pub(super) cache: Cache,
-    /// folder that keeps this board's part of keys and values of prompts of 256 tokens and more over restarts, where
-    /// `leap serve` on the ring's master does so too; what people ask can be computed from it
+    /// folder that keeps this board's part of keys and values of prompts of 256 tokens and more over
+    /// restarts, where `leap serve` on the ring's master does so too; prompts can be reconstructed from it
     #[argh(option)]
     pub(super) prefix_cache: Option<PathBuf>,
-    /// most bytes in that folder: what was unused longest makes way (2G)
+    /// most bytes in that folder: the least recently used files are removed (2G)
     #[argh(option, from_str_fn(options::bytes))]
     pub(super) prefix_cache_size: Option<u64>,
     /// weights in huge pages: auto (if there is memory to spare), on or off
@@ -169,13 +169,12 @@ pub(in crate::cli) struct Run {
     /// ring or team with --boards: take boards that work for another master, which loses them
     #[argh(switch)]
     pub(super) take: bool,
-    /// ring with --boards: what is to be best: latency (default) of one stream, throughput of many,
-    /// energy of a token, where all boards have --watts, or memory that stays free on the fullest
-    /// board
+    /// ring with --boards: goal of the split: latency (default) of one stream, throughput of many, energy of
+    /// a token, where all boards have --watts, or memory that stays free on the fullest board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
     pub(super) objective: Objective,
-    /// ring: TCP port on which a worker waits for a master that says what it has to do, or auto
-    /// (9998); so does one with nothing but --key
+    /// ring: TCP port on which a worker waits for a master's orders, or auto (9998); a worker with only --key
+    /// waits too
     #[argh(option, from_str_fn(origin::port))]
     pub(super) join: Option<u16>,
     /// ring: which node of the file this is (on the master the first)
@@ -221,8 +220,8 @@ pub(in crate::cli) struct Run {
     /// user's folder) or off
     #[argh(option, from_str_fn(ring::control_place), default = "ControlPlace::Auto")]
     pub(super) control: ControlPlace,
-    /// ring or --team auto: seconds that a board may be away, or a ring's other split be better by what is
-    /// observed, before layers or rows move by themselves (60 with --boards, else off), or off
+    /// ring or --team auto: seconds that a board may be away, or another split of a ring be better by
+    /// observed times, before layers or rows move by themselves (60 with --boards, else off), or off
     #[argh(option, from_str_fn(ring::rebalance_after))]
     pub(super) rebalance_after: Option<RebalanceAfter>,
     /// ring: seconds without progress after which the master gives up (120; 0: never)
