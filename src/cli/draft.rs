@@ -1,4 +1,4 @@
-//! `--draft`: what guesses how texts go on. Texts are the same with it and without.
+//! `--draft`: the source of drafts. Texts are the same with it and without.
 
 use std::path::{Path, PathBuf};
 
