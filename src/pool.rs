@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! A fixed set of threads that share the work of one call at a time.
 //!
-//! The caller is one of the threads. Work comes in pieces, and each thread begins with a section of them, the same ones
-//! in each call of as many: what it reads and writes is where it was, in its caches, and one piece's memory follows
-//! the other's. One that is done takes over half of what another has left, so that unequal cores finish together. A
-//! call never waits for a thread that has not started on it: where other programs use the cores too, the threads that
-//! run do the work. Between calls the threads spin for a moment, as the next
+//! The caller is one of the threads. Work comes in pieces, and each thread begins with a section of them, the
+//! same ones in each call of as many: so its memory is still in its caches, and successive pieces are
+//! neighbours in memory. A thread that has finished takes half of another's remaining pieces, so that unequal
+//! cores finish together. A call never waits for a thread that has not started on it: if other programs use
+//! the cores too, the threads that run do the work. Between calls the threads spin for a moment, as the next
 //! call usually follows at once, then sleep.
 
 mod calls;
@@ -29,8 +29,8 @@ use self::parts::Parts;
 pub use self::parts::{Chunked, Chunks, ColumnChunks, RowChunks, TILE_ROWS};
 use crate::sys::cpu;
 
-/// Rows of a matrix that [`Pool::run_columns`] hands to a job at once: many, as a job reads its
-/// weights again for each such part. A multiple of every tile height of the kernels.
+/// Rows of a matrix that [`Pool::run_columns`] gives to a job at once: many, as a job reads its weights again
+/// for each such part. A multiple of every tile height of the kernels.
 pub const ROW_TILE: usize = 384;
 
 /// The work on some columns of some rows: their section, which they are, and the parts of the

@@ -218,14 +218,13 @@ impl Attention<'_> {
         }
     }
 
-    /// Query heads that are taken together: those of one KV head are neighbours and share its keys and values.
+    /// Query heads in one piece of work: those of one KV head are neighbours and share its keys and values.
     fn heads_step(&self) -> usize {
         let HeadSpec { n_heads, group, first: (first, _), .. } = self.heads;
         gcd(gcd(group, first), n_heads)
     }
 
-    /// Rows that are taken together where heads have so many columns: such that follow each other share keys and
-    /// values, too.
+    /// Rows in one piece of work, for heads with so many columns: successive rows share keys and values, too.
     fn rows_step(&self, columns: usize) -> usize {
         (ATTEND_QUERIES * self.kv.head_dim / columns).clamp(1, BLOCK_ROWS)
     }

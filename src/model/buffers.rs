@@ -40,7 +40,8 @@ pub(super) struct Buffers<'a> {
     pub(super) logits: &'a mut [f32],
     /// This node's part of the rows to gather, in its columns; empty if there is no team.
     pub(super) part: &'a mut [f32],
-    /// Inputs of output and down projections, gathered, or what is added to rows in f16; empty if there is no team.
+    /// Gathered inputs of output and down projections, or the addend of rows in f16; empty if there is no
+    /// team.
     pub(super) acts: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }

@@ -37,9 +37,8 @@ impl fmt::Display for CheckError {
 impl std::error::Error for CheckError {}
 
 impl Model {
-    /// Compares the share's tensors with their checksums but those in `known`, and those that have
-    /// been compared before, on all threads of `pool`; `is_interrupted` is asked now and then. From
-    /// then on all of the share counts as compared.
+    /// Compares the share's tensors with their checksums, on all threads of `pool`, except those in `known`
+    /// and those compared before; polls `is_interrupted`. Afterwards all of the share counts as compared.
     pub(super) fn check(
         &self,
         known: &[TensorId],

@@ -135,8 +135,8 @@ impl ModelFile {
         self.packed_for
     }
 
-    /// Stands for the model's content: see [`Header::fingerprint`]. A file without checksums is
-    /// read as a whole when this is asked for the first time.
+    /// Fingerprint of the model's content: see [`Header::fingerprint`]. The first call reads a file without
+    /// checksums as a whole.
     ///
     /// # Errors
     /// If it has to be, and cannot be mapped or was written to.
@@ -161,13 +161,12 @@ impl ModelFile {
         }
     }
 
-    /// Whose tensors have been compared with their checksums and match: each layer's, then those of
-    /// the ends.
+    /// Flags of the parts whose tensors match their checksums: each layer, then the ends.
     pub fn checked(&self) -> Vec<bool> {
         self.lock_checked().clone()
     }
 
-    /// Believes what an earlier process found out of this very file: its fingerprint, and whose
+    /// Takes the results of an earlier process for this very file: its fingerprint, and the parts whose
     /// tensors match their checksums.
     pub fn believe(&self, fingerprint: u64, checked: &[bool]) {
         self.fingerprint.get_or_init(|| fingerprint);

@@ -14,7 +14,7 @@ const UNIT: usize = PACKED_GROUP_MAX;
 
 const _: () = assert!(UNIT.is_multiple_of(PIECE_ROWS));
 
-/// Fewest rows that this pays for: fewer are done so soon that it is quicker not to leave off reading weights for them.
+/// Fewest rows that profit: for fewer, the pause in reading weights costs more than it saves.
 const FEWEST: usize = 4;
 
 /// How gates and ups of few rows become the inputs of the down projection.
@@ -25,7 +25,8 @@ pub(super) struct Gating {
 }
 
 impl Gating {
-    /// For `m` rows of inputs of `down`, `k` long; `None` if these are too few or many, or cannot be had by units.
+    /// The fused layer for `m` rows of inputs of `down`, `k` long; `None` if these are too few or many, or do
+    /// not divide into units.
     pub(super) fn new(
         projector: Projector<'_>,
         (down, k): (&Matrix<'_>, usize),
@@ -37,7 +38,7 @@ impl Gating {
         fits.then_some(Gating { units, pairs, m })
     }
 
-    /// Computes gates and ups of `inputs`, side by side in `gate_up`, and of them the inputs of the down
+    /// Computes gates and ups of `inputs`, side by side in `gate_up`, and from them the inputs of the down
     /// projection, in `room`.
     pub(super) fn run<'i>(
         &self,

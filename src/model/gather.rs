@@ -26,8 +26,8 @@ pub struct SpreadRows<'a> {
     pub to: To,
 }
 
-/// Brings together what the nodes of a team have computed: a [`Transformer`](super::Transformer) calls it
-/// at the same places of a pass on all of them.
+/// Exchanges rows among the nodes of a team: a [`Transformer`](super::Transformer) calls it at the same
+/// places of a pass on all of them.
 pub trait Gather {
     /// Returns when the others' parts of `rows` are there too, if this node is one of those that need them.
     ///
@@ -38,15 +38,15 @@ pub trait Gather {
     /// Most bytes of a node's part of rows for [`Gather::start`], the same on all nodes.
     fn start_max(&self) -> usize;
 
-    /// Gives away this node's part of the last of `rows`. Any before it are those that were started and not finished:
-    /// one at most.
+    /// Starts to send this node's part of the last of `rows`. Rows before it are those started and not
+    /// finished: one at most.
     ///
     /// # Errors
     /// See [`Gather::gather`].
     fn start(&mut self, rows: &mut [SpreadRows<'_>]) -> Result<(), ForwardError>;
 
-    /// Returns when the others' parts of the first of `rows` are there too. These are all that were started and not
-    /// finished.
+    /// Returns when the others' parts of the first of `rows` are there too. `rows` are all that were started
+    /// and not finished.
     ///
     /// # Errors
     /// See [`Gather::gather`].

@@ -93,7 +93,7 @@ fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
     }
 }
 
-/// How many activations share a scale for weights that are stored so: as many as weights do. `None` if
+/// Number of activations that share a scale for weights with this encoding: that of the weights. `None` if
 /// activations stay f32.
 pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
     match encoding {

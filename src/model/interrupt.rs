@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asked by every thread before each piece of work. A piece that was left out makes the pass
-/// worthless, so that the first yes is the answer to all later questions.
+/// Polled by every thread before each piece of work. A piece that was left out makes the pass worthless, so
+/// once it has returned true it always does.
 pub(super) struct Interrupt {
     is_interrupted: Option<fn() -> bool>,
     was_interrupted: AtomicBool,

@@ -1,9 +1,9 @@
 //! The KV cache: where the keys and values of each position lie.
 //!
-//! They lie in pages of [`KV_PAGE`] positions. Which pages a stream has says its table, which the caller may
-//! change: streams may share what they have in common. Layers with a window that is shorter than the context
-//! have pages and a table of their own, in which later positions take the places of earlier ones: it is just
-//! large enough that a batch never overwrites what its own rows look back to.
+//! They lie in pages of [`KV_PAGE`] positions. A table lists a stream's pages, which the caller may change:
+//! streams may share equal beginnings. Layers with a window that is shorter than the context have pages and a
+//! table of their own, in which later positions overwrite earlier ones: it is just large enough that a batch
+//! never overwrites positions in its own rows' windows.
 
 use std::ops::Range;
 
@@ -61,8 +61,8 @@ pub(super) struct KvLane {
 }
 
 impl KvShape {
-    /// Shape of the KV cache of `layers`, as `plan` sizes it. If there are enough pages, each stream's table
-    /// begins with pages of its own.
+    /// Shape of the KV cache of `layers`, by the sizes in `plan`. If there are enough pages, each stream's
+    /// table begins with pages of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
         let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
         let [page, window_page] = plan.page_units(header, layers.clone());
@@ -92,8 +92,8 @@ impl KvShape {
         }
     }
 
-    /// Whether what the token at `pos` looks back to is stored still, once `reached` positions
-    /// have been, if each stream has its own pages. Layers without a window hold all.
+    /// Whether all positions in the window before `pos` are stored still, once `reached` positions have been,
+    /// if each stream has its own pages. Layers without a window hold all.
     pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
         self.window.is_none_or(|WindowPlan { window, ring_pages, .. }| {
             let oldest = reached.div_ceil(KV_PAGE).saturating_sub(ring_pages) * KV_PAGE;
@@ -101,8 +101,8 @@ impl KvShape {
         })
     }
 
-    /// From now on positions `index * KV_PAGE` and following of a stream lie in `page`, those of layers with
-    /// a window in `window`, if that is given.
+    /// Puts positions `index * KV_PAGE` and following of a stream into `page`, and those of layers with a
+    /// window into `window`, if that is given.
     pub(super) fn set_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
         let PageGroup { n, tables, .. } = &mut self.whole;
         tables[stream * *n + index] = page;

@@ -106,8 +106,8 @@ impl Mixture<'_> {
         self.m * self.experts.n_active
     }
 
-    /// Writes what the layer gives to `part`, once `acts` has the inputs of all down projections, which `team` has
-    /// gathered.
+    /// Writes the layer's output to `part`, once `acts` has the inputs of all down projections, which `team`
+    /// has gathered.
     pub(super) fn down_in_team(&self, team: &Team, buffers: &mut Buffers<'_>) {
         let Buffers { acts, inputs, routes, .. } = buffers;
         let given = team.given(Columns::Ffn, acts);

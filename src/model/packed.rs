@@ -28,7 +28,7 @@ pub(super) struct PackedWeights {
     moving: Option<Moving>,
 }
 
-/// Where in its home each kind's matrices are, by layer, which are ascending. In a model's own file only their
+/// Places of each kind's matrices, with their layers in ascending order. For a model's own file only their
 /// number counts.
 pub(super) type Kinds = Vec<(TensorKind, Vec<(usize, Range<usize>)>)>;
 

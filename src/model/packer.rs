@@ -319,8 +319,8 @@ fn key(id: TensorId) -> u64 {
     (id.kind as u64) << 32 | layer
 }
 
-/// The layers that have tensors under these `keys` of a cache file, and whether there is one that no
-/// layer has: the classifier.
+/// The layers that have tensors under these `keys` of a cache file, and whether there is a tensor without a
+/// layer: the classifier.
 pub fn cached_layers(keys: impl Iterator<Item = u64>) -> (Vec<Range<usize>>, bool) {
     let (mut layers, mut has_ends) = (Vec::new(), false);
     for key in keys {

@@ -447,8 +447,8 @@ impl Pass<'_> {
         move |x, row, out| kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out)
     }
 
-    /// Final norm of the rows of `x` that want logits into the classifier's inputs; returns
-    /// how many those are.
+    /// Writes the final norm of the rows of `x` that want logits to the classifier's inputs; returns their
+    /// number.
     pub(super) fn normalise_wanted(&self, buffers: &mut Buffers<'_>) -> usize {
         let dim = self.model.header().dim;
         let x = &*buffers.x;
@@ -472,7 +472,7 @@ impl Pass<'_> {
         m
     }
 
-    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`; of a team on the lead
+    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`; in a team on the lead
     /// alone.
     pub(super) fn classify<'b>(
         &self,

@@ -27,8 +27,8 @@ pub struct Plan {
 /// Positions of a page of the KV cache: whole softmax blocks, so that a block's keys lie together.
 pub const KV_PAGE: usize = 64;
 
-/// How the KV cache is cut into pages. A stream has a table that says which page holds its positions;
-/// for layers with a window a second one.
+/// Pages of the KV cache. A stream has a table of the pages of its positions; for layers with a window a
+/// second one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvPlan {
     /// Pages of a whole context.
@@ -141,8 +141,7 @@ impl Plan {
         }
     }
 
-    /// How the KV cache of a model is cut into pages. As every node of a ring has the same, it is the
-    /// whole model that counts.
+    /// Pages of a model's KV cache. All nodes of a ring have the same, which depend on the whole model.
     pub fn kv_plan(&self, header: &Header) -> KvPlan {
         let ctx_pages = self.ctx_len.div_ceil(KV_PAGE).max(1);
         let n_pages = self.kv_pages.unwrap_or(ctx_pages.saturating_mul(self.n_streams));

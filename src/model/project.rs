@@ -12,8 +12,8 @@ use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::BLOCK;
 
-/// Rows of a matrix that a thread takes at once. A multiple of every panel's height,
-/// and small enough that unequal cores finish at about the same time.
+/// Rows of a matrix in a thread's piece of work. A multiple of every panel's height, and small enough that
+/// unequal cores finish at about the same time.
 pub(super) const PIECE_ROWS: usize = 64;
 
 /// Largest batch for the fused residual add; above it the strided writes cost more than they save.
@@ -82,9 +82,8 @@ struct Rows<'i, 'f> {
 }
 
 impl Projector<'_> {
-    /// Makes of the first `m` rows of `inputs.f32`, `[m, k]`, what products with `matrix` and others
-    /// of its kind take. If there is a `fill`, it writes each row first; rows that are quantised then
-    /// need not stay.
+    /// Prepares the first `m` rows of `inputs.f32`, `[m, k]`, for products with `matrix` and others of its
+    /// kind. A `fill` writes each row first, if there is one; rows that are quantised then need not stay.
     pub(super) fn prepare<'i>(
         &self,
         inputs: &'i mut Inputs<'_>,

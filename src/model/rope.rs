@@ -60,7 +60,8 @@ fn yarn(pair: usize, (ends, most): ([f64; 2], f64), factor: f64, is_truncated: b
     (1.0 - stretch) + stretch / factor
 }
 
-/// Stretches one frequency by a formula that knows nothing else; the blend is Meta's for Llama 3.1 (llama-models, `apply_scaling`).
+/// Scales one frequency by a formula of that frequency alone; the blend is Meta's for Llama 3.1
+/// (llama-models, `apply_scaling`).
 fn scaled(frequency: f64, scaling: Option<RopeScaling>) -> f64 {
     match scaling {
         None | Some(RopeScaling::Yarn { .. } | RopeScaling::Divisors) => frequency,

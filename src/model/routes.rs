@@ -6,8 +6,8 @@ use crate::arena::{Carver, Exhausted};
 use crate::format::model::{Experts, Header};
 use crate::kernels::softmax_terms;
 
-/// Which experts the rows of a batch have. A use is a row and one of its experts; uses are numbered
-/// expert by expert, and row by row for each. Everything is empty if the model is no mixture.
+/// Experts of the rows of a batch. A use is a row and one of its experts; uses are numbered expert by expert,
+/// and row by row for each. Everything is empty if the model is no mixture.
 pub(super) struct Routes<'a> {
     /// Scores of the experts, then weights of the chosen ones in their places; `[batch, experts]`.
     pub(super) scores: &'a mut [f32],

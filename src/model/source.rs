@@ -24,7 +24,7 @@ pub(super) enum Bytes {
 }
 
 impl Source {
-    /// The bytes `range`; of a file a map of their own, so that nothing else of it can come into
+    /// The bytes `range`; those of a file in a map of their own, so that no other part of it is read into
     /// memory through them.
     ///
     /// # Errors

@@ -35,15 +35,15 @@ pub trait Stage {
     /// has been changed then.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError>;
 
-    /// Compares the weights with their checksums, but those that are known to match. A file may have
-    /// none; there is nothing to compare then. `is_interrupted` is asked now and then.
+    /// Compares the weights with their checksums, except those that are known to match. A file without
+    /// checksums passes. Polls `is_interrupted`.
     ///
     /// # Errors
     /// If a tensor's bytes are not those that were exported, or the caller ended the work.
     fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError>;
 
-    /// Waits until all that computes for it is there. `false` if some of that was away, and what the streams held is lost
-    /// with it, since this was asked last.
+    /// Waits until all boards that compute for it are there. `false` if one was away since the last call, and
+    /// the streams' KV is lost.
     ///
     /// # Errors
     /// If that will not be.
@@ -56,9 +56,8 @@ pub trait Stage {
         1
     }
 
-    /// From now on `is_interrupted` is asked while layers are run, and may end that with
-    /// [`ForwardError::Interrupted`]: within milliseconds, however large the batch is. Its rows then
-    /// count as not run.
+    /// Has running layers poll `is_interrupted`, and end with [`ForwardError::Interrupted`] if it returns
+    /// true: within milliseconds, however large the batch is. Its rows then count as not run.
     fn interrupt_by(&mut self, is_interrupted: fn() -> bool);
 
     /// The tokens of `batch` become its rows.
@@ -89,7 +88,7 @@ pub trait Stage {
     /// If there is no such row.
     fn get_row(&mut self, row: usize, precision: Precision, out: &mut [u8]);
 
-    /// From now on a stream has another page of the KV cache. `false` if there is no such stream or page, and nothing
+    /// Gives a stream another page of the KV cache. `false` if there is no such stream or page, and nothing
     /// has been changed then.
     fn change_page(&mut self, change: &PageChange) -> bool;
 
@@ -106,8 +105,8 @@ pub trait Stage {
     /// Writes bytes of such a part, from byte `first` on; `false` if there are none.
     fn write_kv(&mut self, part: KvPlace, first: usize, bytes: &[u8]) -> bool;
 
-    /// The logits of the rows `bytes`, which the model's last layer gave: `[n, vocab_size]`. The rows
-    /// of the device stay as they are.
+    /// The logits of the rows `bytes`, the output of the model's last layer: `[n, vocab_size]`. The rows of
+    /// the device stay unchanged.
     ///
     /// # Errors
     /// If these are more than the plan's `max_logits`.

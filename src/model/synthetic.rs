@@ -149,7 +149,8 @@ impl Shape {
         },
     ];
 
-    /// The first of these with next to no vocabulary and as many layers as have about so many `bytes` of weights of this kind.
+    /// The first of these shapes with next to no vocabulary, and with as many layers as make up about so many
+    /// `bytes` of weights of this kind.
     pub fn of_bytes(weights: Weights, bytes: u64) -> Shape {
         let shape = Shape { vocab_size: 1024, ..Shape::ALL[0] };
         let end = |layers| shape.with_layers(layers).header(weights).tensors_end();

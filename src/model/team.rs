@@ -100,8 +100,8 @@ impl fmt::Display for SharesError {
 impl std::error::Error for SharesError {}
 
 impl Team {
-    /// Nodes that have parts of the model in proportion to `shares`, as nearly as whole panels of every
-    /// kind of kernels allow; this one is `own`.
+    /// Nodes with parts of the model in proportion to `shares`, as nearly as whole panels of every kind of
+    /// kernels allow; this one is `own`.
     ///
     /// # Errors
     /// If there are too many or too few nodes.
@@ -179,7 +179,7 @@ impl Team {
         self.slices.len()
     }
 
-    /// Bytes that this node gives to the gathers of one row: of attention's output, of what is added to the
+    /// Bytes that this node sends to the gathers of one row: of attention's output, of the addend to the
     /// residual stream, of the activations of all of the row's experts, and of the logits.
     pub fn part_bytes(&self) -> [u64; 4] {
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active as u64);
@@ -198,8 +198,8 @@ impl Team {
         (u128::from(bytes) * own.len() as u128 / *k.max(&1) as u128) as u64
     }
 
-    /// Brings rows of f32 of these columns together in `all`: the first of `part` are this node's, one row
-    /// after the other.
+    /// Gathers rows of f32 of these columns in `all`: the first of `part` are this node's, one row after the
+    /// other.
     pub(super) fn gather(
         &self,
         columns: Columns,
@@ -258,8 +258,8 @@ impl Team {
         bytes(Columns::Heads).max(bytes(Columns::Dim)).max(ffn)
     }
 
-    /// Where `m` rows of `columns` are gathered: what is added to the residual stream in `delta`, or in `acts` if it is
-    /// rounded; inputs in `acts`.
+    /// Place of `m` gathered rows of `columns`: addends to the residual stream are in `delta`, or in `acts`
+    /// if they are rounded; inputs in `acts`.
     pub(super) fn gathered<'a>(
         &'a self,
         (columns, m): (Columns, usize),
@@ -277,7 +277,8 @@ impl Team {
         SpreadRows { bytes: &mut bytes[..m * row_bytes], row_bytes, parts, to: To::All }
     }
 
-    /// Puts what this node adds to the residual stream of `m` rows, the first of `part`, where it is gathered.
+    /// Puts this node's addend to the residual stream of `m` rows, the first of `part`, into the place where
+    /// it is gathered.
     pub(super) fn put_added(&self, m: usize, part: &[f32], delta: &mut [f32], acts: &mut [f32]) {
         let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
         if self.wire == Precision::F32 {
@@ -302,8 +303,8 @@ impl Team {
         }
     }
 
-    /// Puts this node's part of `m` rows of a projection's inputs, the first of `part`, where they are gathered:
-    /// quantised, where a node can do so with its own part alone.
+    /// Puts this node's part of `m` rows of a projection's inputs, the first of `part`, into the place where
+    /// they are gathered: quantised, if a node can do so with its own part alone.
     pub(super) fn put_inputs(
         &self,
         (columns, m): (Columns, usize),
@@ -351,8 +352,8 @@ impl Team {
     }
 }
 
-/// Cuts `0..n`, of which each is `width` values that weights of `kind` are multiplied by, at multiples of `unit`:
-/// where groups of activations begin, if no node has much more to do for that, and these groups.
+/// Cuts `0..n`, of which each is `width` inputs of weights of `kind`, at multiples of `unit`. They
+/// begin at groups of activations, whose length is returned too, if the nodes' work stays nearly equal then.
 fn cut_in_groups(
     header: &Header,
     shares: &[u16],

@@ -1,4 +1,4 @@
-//! The forward pass of a node of a team: four times a layer it brings together what all nodes have computed.
+//! The forward pass of a node of a team: four times a layer all nodes exchange their results.
 //!
 //! A long batch goes in two halves, by turns: while the rows of one travel, the other's are computed.
 
@@ -68,8 +68,9 @@ pub(super) fn layers_in_team(
     Ok(())
 }
 
-/// Cuts a batch of `m` rows in pairs of halves, of up to `half_max` rows, that go through the layers one pair after the
-/// other; all nodes cut alike. A short batch stays whole, and so does any if halves would be short.
+/// Cuts a batch of `m` rows into pairs of halves, of up to `half_max` rows, that go through the layers one
+/// pair after the other; all nodes cut alike. A short batch stays whole, and so does one whose halves would
+/// be short.
 fn cut(m: usize, half_max: usize, n_nodes: usize) -> impl Iterator<Item = [usize; 2]> {
     let is_cut = n_nodes > 1 && half_max >= HALF_MIN && m >= CUT_MIN;
     let n_pairs = if is_cut { m.div_ceil(half_max.saturating_mul(2)) } else { 1 };
@@ -152,8 +153,8 @@ impl Halves<'_> {
         *gathered = Some((columns, m));
     }
 
-    /// Gives away this node's part of what is gathered of a half, unless that is the whole: then nothing is computed
-    /// while it travels.
+    /// Starts the gather of a half with this node's part, unless the half is the whole: then nothing is
+    /// computed meanwhile.
     fn start(
         &self,
         index: usize,

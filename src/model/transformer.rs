@@ -221,8 +221,8 @@ impl Transformer {
         Some(buffers.kv.into_bytes(range))
     }
 
-    /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can go on from `pos`:
-    /// what `pos` looks back to is still there, and no later position took its place.
+    /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can
+    /// continue from `pos`: all positions in the window of `pos` are still there.
     pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
         self.kv.holds_before(reached, pos)
     }

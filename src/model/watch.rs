@@ -5,8 +5,8 @@ use crate::format::model::{TensorId, TensorKind};
 use crate::kernels::MatrixDims;
 use crate::pool::{Chunks, Pool};
 
-/// Is told the matrix, the expert whose it is, 0 where there are none, the rows `[m, k]` that it is
-/// about to be multiplied by, and `k`; of matrices that have the same rows only the first.
+/// Called with the matrix, its expert (0 if there are none), the rows `[m, k]` that it is about to be
+/// multiplied by, and `k`; for matrices with the same rows only for the first.
 pub type Watch = dyn Fn(TensorId, usize, &[f32], usize) + Send + Sync;
 
 /// Observer of one layer's inputs, if there is one.
@@ -17,8 +17,8 @@ pub(super) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Tells of the inputs of `expert`'s matrix of `kind`, the first rows of `x`, which `fill` writes
-    /// if there is one. Returns what is left to be written.
+    /// Shows the inputs of `expert`'s matrix of `kind`, the first rows of `x`, which `fill` writes if there
+    /// is one. Returns the `fill` if it still has to be called.
     pub(super) fn tell<'f>(
         &self,
         (kind, expert): (TensorKind, usize),

@@ -41,8 +41,8 @@ impl CacheFile {
         Ok(CacheFile { map, entries })
     }
 
-    /// Maps the cache at `path`. If it is not there, does not match or lacks some of `wanted`, another
-    /// is built in its place: `build` takes over what there is, and packs the rest.
+    /// Maps the cache at `path`. If it is not there, does not match or lacks some of `wanted`, another is
+    /// built in its place: `build` takes over tensors of the old file, and packs the rest.
     ///
     /// Processes that want the same file wait for the first to build it. Says whether this
     /// one did.
@@ -140,8 +140,8 @@ impl CacheBuilder {
         })
     }
 
-    /// Makes sure that `wanted` will fit on the disk. Returns what else the file before holds and may
-    /// be taken over: nothing if the disk has no room for it.
+    /// Makes sure that `wanted` will fit on the disk. Returns the other tensors of the old file that may be
+    /// taken over: none if the disk has no room for them.
     ///
     /// # Errors
     /// If what is wanted does not fit.
@@ -167,8 +167,8 @@ impl CacheBuilder {
         }
     }
 
-    /// Stores what the file before holds under the key of `wanted`, if it does, of that length and with
-    /// the bytes that were packed; says whether.
+    /// Stores the old file's tensor under the key of `wanted`, if it has one of that length with intact
+    /// bytes; returns whether it did.
     ///
     /// # Errors
     /// If it cannot be written.

@@ -18,7 +18,7 @@ pub(super) struct Calls {
     state: AtomicU64,
     /// The current job: a pointer to a [`PieceJob`] on the caller's stack.
     job: AtomicPtr<()>,
-    /// Pieces that are left, by the thread that takes them if no other has less to do: the caller, then the workers.
+    /// Pieces that are left, by the thread that takes them first: the caller, then the workers.
     sections: Vec<Section>,
     /// Workers that have started: what a thread allocates at first is behind them.
     started: AtomicUsize,

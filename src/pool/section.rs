@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Consecutive pieces: the first in the upper half, the one after the last in the lower. In lines of its own, which its
-/// thread mostly has in its cache.
+/// Consecutive pieces: the first in the upper half, the one after the last in the lower. In cache lines of
+/// its own, which its thread mostly has in its cache.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Section(AtomicU64);

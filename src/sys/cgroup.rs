@@ -32,8 +32,8 @@ const VERSIONS: [Version; 2] = [
     },
 ];
 
-/// Memory that the process may still use, in bytes: what the tightest group above it leaves; `None`
-/// if none has a limit.
+/// Memory that the process may still use, in bytes, under the tightest limit of its groups; `None` if none
+/// has a limit.
 pub(super) fn available_bytes(tree: &Tree) -> Option<u64> {
     let groups = tree.text("proc/self/cgroup")?;
     let of_version = VERSIONS.iter().filter_map(|version| {
@@ -43,7 +43,7 @@ pub(super) fn available_bytes(tree: &Tree) -> Option<u64> {
     of_version.min()
 }
 
-/// Whole CPUs that the process may keep busy, at least 1: what the tightest quota of time above it allows; `None` if
+/// Whole CPUs that the process may keep busy, at least 1, under the tightest quota of its groups; `None` if
 /// none has a quota.
 pub(super) fn cpus(tree: &Tree) -> Option<usize> {
     let groups = tree.text("proc/self/cgroup")?;
@@ -61,8 +61,8 @@ pub(super) fn cpus(tree: &Tree) -> Option<usize> {
 /// Whole CPUs of a quota and a period in microseconds, at least 1. `None` if there is no quota (`max`, or -1), or
 /// the text is none.
 ///
-/// A thread that waits for others spins. One more than the quota pays for would use up the time of all, and they would stand
-/// still until the next period begins: parts of a CPU do not count.
+/// Threads that wait for others spin. One thread more than the quota allows would use up the time of all, and
+/// they would stand still until the next period begins: parts of a CPU do not count.
 fn whole_cpus(text: &str) -> Option<usize> {
     let mut fields = text.split_whitespace().map(str::parse::<u64>);
     let (quota, period) = (fields.next()?.ok()?, fields.next()?.ok()?);

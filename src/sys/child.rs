@@ -9,9 +9,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::memory::virtual_bytes;
 
-/// Whether a copy of this process comes to the end of `work`, if it may take `bytes` more memory than
-/// this one has and `seconds` seconds. Nothing that `work` does is seen here, nor what it writes to the
-/// terminal.
+/// Whether a copy of this process completes `work` with `bytes` more memory than this one has, and within
+/// `seconds` seconds. Effects of `work`, and its output on the terminal, are not seen here.
 ///
 /// # Errors
 /// If there is no such copy.

@@ -1,7 +1,7 @@
 //! Date and time where the machine stands.
 
-/// Year, month and day, both from 1, in the machine's time zone; `None` if its clock says nothing
-/// that a calendar has.
+/// Year, month and day, both from 1, in the machine's time zone; `None` if its clock has no date of the
+/// calendar.
 pub fn today() -> Option<(u16, u8, u8)> {
     date_of(&now()?)
 }

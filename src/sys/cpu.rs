@@ -16,8 +16,8 @@ use super::tree::Tree;
 pub struct Core {
     /// The kernel's number of the core.
     pub cpu: usize,
-    /// Speed next to the other cores, as the kernel's `cpu_capacity` gives it; the fastest
-    /// has 1024 on most boards, and all are equal where the kernel says nothing.
+    /// Speed next to the other cores, as the kernel's `cpu_capacity` gives it; the fastest has 1024 on most
+    /// boards, and all are equal if the kernel does not say.
     pub capacity: u32,
 }
 
@@ -42,14 +42,14 @@ pub fn cores_worth_using() -> Vec<usize> {
     bounded(fast_cores(&cores()), quota(&Tree::new(Path::new("/"))))
 }
 
-/// How many threads that compute make sense on this machine: one for each core, as far as control groups leave time
-/// for them.
+/// Number of computing threads that make sense on this machine: one for each core, within the control groups'
+/// quota.
 pub fn n_useful_threads() -> usize {
     bounded(cores(), quota(&Tree::new(Path::new("/")))).len()
 }
 
-/// How many whole CPUs' time the control groups of the process leave it, of the machine that `tree` tells of; `None` if they
-/// set no quota.
+/// Whole CPUs within the quota of the process's control groups, on the machine of `tree`; `None` if they set
+/// no quota.
 pub fn quota(tree: &Tree) -> Option<usize> {
     cgroup::cpus(tree)
 }
@@ -120,8 +120,8 @@ fn sort_fastest_first(cores: &mut [Core]) {
 
 /// CPU time that all of this machine has spent on anything but idling, since it started.
 ///
-/// It is what idling leaves: idle time is measured, while the rest is sampled by a tick, which
-/// misses work that is over before the next one.
+/// Time that is not idle: idle time is measured, while the rest is sampled by a tick, which misses work that
+/// is over before the next one.
 pub fn busy_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;

@@ -12,8 +12,7 @@ pub const HEAD_BYTES: usize = 28;
 /// Copies `from` to the front of `to`. Returns the CRC32 of `head`'s first [`HEAD_BYTES`] in
 /// little-endian order, and of what was copied.
 ///
-/// The head comes in registers: what has just been written is slow to read back otherwise than it was
-/// written.
+/// The head is passed in registers: bytes that were just written are slow to read back in another width.
 ///
 /// # Panics
 /// If `to` is shorter than `from`.

@@ -15,8 +15,8 @@ use nix::unistd::{AccessFlags, access, linkat};
 /// Names that are tried for a temporary file before giving up.
 const ATTEMPTS: u32 = 100;
 
-/// A file that has no name until [`commit`](Self::commit), or a temporary one where the file
-/// system knows no files without.
+/// A file that has no name until [`commit`](Self::commit), or a temporary one if the file system has no files
+/// without.
 ///
 /// Dropped before that, it is gone and nothing has changed. A process that is killed leaves
 /// nothing of a file without a name.

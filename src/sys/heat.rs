@@ -67,7 +67,8 @@ pub fn slowed_cores(tree: &Tree) -> Option<(String, i64, i64)> {
 pub struct Thermometer(Arc<AtomicU16>);
 
 impl Thermometer {
-    /// Looks from now on, for as long as the process lives; `None` if the machine does not say how warm it is.
+    /// Starts to measure, for as long as the process lives; `None` if the machine does not tell its
+    /// temperature.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -88,8 +89,8 @@ impl Thermometer {
         Ok(Some(thermometer))
     }
 
-    /// Whole degrees Celsius of the warmest zone, 0 if it is colder than that, and whether heat slows the machine down;
-    /// `None` if that is not known any more.
+    /// Whole degrees Celsius of the warmest zone, 0 if it is colder than that, and whether heat slows the
+    /// machine down; `None` if that is no longer known.
     pub fn read(&self) -> Option<(u8, bool)> {
         let shown = self.0.load(Ordering::Relaxed);
         (shown != UNKNOWN).then_some((shown as u8, shown & SLOWED != 0))

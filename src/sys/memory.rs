@@ -22,7 +22,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// From now on only what is resident from here on counts for [`peak_resident_bytes`], where the kernel can do that.
+/// Starts again with [`peak_resident_bytes`] from the present size, if the kernel can do that.
 pub fn forget_peak() {
     if let Err(e) = fs::write("/proc/self/clear_refs", "5") {
         log::debug!("the peak of memory goes on to count: {e}");
@@ -69,17 +69,17 @@ pub fn page_bytes() -> u64 {
     u64::try_from(bytes).unwrap_or(4096)
 }
 
-/// Whether a call failed because the system has no memory, files or threads left for this process:
-/// nothing is wrong with what the call was about.
+/// Whether a call failed because the system has no memory, files or threads left for this process, and not
+/// because of its arguments.
 pub fn is_shortage(error: &io::Error) -> bool {
     let codes = [libc::ENOMEM, libc::EMFILE, libc::ENFILE, libc::EAGAIN];
     error.kind() == io::ErrorKind::OutOfMemory
         || error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Makes sure that the main thread, which calls, has a stack to work with: raises its limit if that
-/// is low, and takes what is needed now if memory is limited, as a stack that cannot grow later ends
-/// the program by a signal.
+/// Makes sure that the main thread, which calls, has a stack to work with: raises its limit if that is low,
+/// and takes the stack now if memory is limited, as a stack that cannot grow later ends the program by a
+/// signal.
 ///
 /// # Errors
 /// The limit in bytes, if it is too low and cannot be raised.

@@ -197,8 +197,8 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends datagrams as [`DatagramSocket::send`] does, but each by itself: what filters messages on
-    /// their way may judge several that were handed over as one by their length together.
+    /// Sends datagrams as [`DatagramSocket::send`] does, but each by itself: filters on the way may judge
+    /// several that were handed over as one by their length together.
     ///
     /// # Panics
     /// If `datagram_bytes` is 0.
@@ -213,8 +213,8 @@ impl DatagramSocket {
         Sending::Gone
     }
 
-    /// Lets the kernel split what is longer than `bytes`, or nothing if they are 0. It keeps that for
-    /// the messages to come: to say it beside each of them takes longer.
+    /// Lets the kernel split messages longer than `bytes`, or none if that is 0. The setting stays for later
+    /// messages: sending it with each of them takes longer.
     fn splits_at(&self, bytes: usize) -> bool {
         if self.splits.get() && self.segment_bytes.get() != bytes {
             self.segment_bytes.set(bytes);
@@ -258,8 +258,9 @@ impl DatagramSocket {
     }
 }
 
-/// Has what is lost on the way of a stream sent again soon, and not at ever longer intervals: on a radio that loses many
-/// packets in a row a stream would stand still for minutes. A system that cannot do that goes on as it does.
+/// Has lost packets of a stream retransmitted soon, and not at ever longer intervals: on a radio that loses
+/// many packets in a row a stream would stand still for minutes. A system that cannot do that goes on as it
+/// does.
 pub fn repeat_soon(stream: &TcpStream) {
     /// Longest pause before something is sent again, in milliseconds; systems from 2025 on know it.
     const TCP_RTO_MAX_MS: i32 = 44;

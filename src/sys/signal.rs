@@ -18,11 +18,11 @@ static READER: AtomicUsize = AtomicUsize::new(0);
 /// The words and the exit code of [`explain_bus_errors`].
 static BUS_ERROR: OnceLock<(&str, i32)> = OnceLock::new();
 
-/// From now on SIGINT, SIGTERM and SIGHUP are counted instead of ending the process, and a
-/// file-size limit is an error of the write instead of a signal.
+/// Counts SIGINT, SIGTERM and SIGHUP from now on, instead of ending the process, and makes a file-size limit
+/// an error of the write instead of a signal.
 ///
-/// A SIGHUP that is ignored already (`nohup`) stays ignored. System calls that wait are
-/// interrupted, so that a program asking for input can look at [`interrupted`].
+/// A SIGHUP that is ignored already (`nohup`) stays ignored. Signals interrupt system calls that wait, so
+/// that a program asking for input can look at [`interrupted`].
 ///
 /// # Errors
 /// The system's.
@@ -38,14 +38,14 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// How many signals asked the program to stop what it does: SIGINTs since [`install`] or
-/// [`count_one`], and one for all others.
+/// Number of signals that asked the program to stop its work: SIGINTs since [`install`] or [`count_one`], and
+/// one for all others.
 pub fn interrupted() -> u32 {
     INTERRUPTS.load(Ordering::Relaxed) + u32::from(is_final())
 }
 
-/// Whether a signal asked for the program's end, and not for that of its present work alone: any
-/// but SIGINT, which a person sends.
+/// Whether a signal asked for the program's end, and not only for that of its present work: any but SIGINT,
+/// which a person sends.
 pub fn is_final() -> bool {
     ENDED_BY.load(Ordering::Relaxed) != 0
 }
@@ -59,8 +59,8 @@ pub fn interrupted_by() -> Option<i32> {
     }
 }
 
-/// Forgets the SIGINTs so far, and from now on counts only the next SIGINT or SIGTERM: the
-/// one after it ends the process, wherever that is.
+/// Forgets the SIGINTs so far, and counts only the next SIGINT or SIGTERM: the one after it ends the process,
+/// wherever that is.
 ///
 /// # Errors
 /// The system's.
@@ -90,9 +90,9 @@ impl Drop for Reading {
     }
 }
 
-/// From now on reading a mapped file that its disk no longer gives, or that is shorter than
-/// when it was mapped, ends the process with `message` on stderr and `exit_code` instead of by
-/// SIGBUS. The first call decides what is said.
+/// Has the process end with `message` on stderr and `exit_code`, instead of by SIGBUS, when it reads a mapped
+/// file that its disk no longer gives, or that is shorter than when it was mapped. The first call decides on
+/// the message.
 ///
 /// # Errors
 /// The system's.

@@ -90,8 +90,8 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     }
 }
 
-/// Has the system end this process when the one that began it dies, however that does. Where it cannot, the end
-/// of their pipe does as soon as something is printed.
+/// Has the system end this process when its parent dies in any way. If that is not possible, the end of their
+/// pipe does, at the next output.
 fn end_with_parent() -> io::Result<()> {
     // SAFETY: it takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

@@ -100,7 +100,7 @@ impl Meter {
         }
     }
 
-    /// Tells whether this process computes: what is stated follows that, where others compute in between.
+    /// Notes whether this process computes: stated power follows that, if other processes compute in between.
     /// Returns the energy so far, without waiting for the sensor; `None` if it does not answer.
     pub fn compute(&self, is_computing: bool) -> Option<f64> {
         let reading = match &self.kind {

@@ -68,8 +68,8 @@ impl Shared {
         drop(ended);
     }
 
-    /// Waits until a sample is wanted, or `period` (of work, without work) is over since `last`; tells
-    /// how many are wanted, or `None` at the end.
+    /// Waits until a sample is wanted, or `period` (of work, without work) is over since `last`; returns the
+    /// number of wanted samples, or `None` at the end.
     pub(super) fn wait(&self, last: Instant, period: (Duration, Duration)) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -87,7 +87,8 @@ impl Shared {
         }
     }
 
-    /// Adds a sample, or that there was none, of the sensor called `name`. All up to `wanted` are there then.
+    /// Adds a sample of the sensor called `name`, or notes that there was none. All up to `wanted` count as
+    /// taken then.
     pub(super) fn add(&self, sample: Option<Sample>, wanted: u64, name: &str) {
         let mut state = self.lock();
         match sample {
