@@ -2,7 +2,7 @@
 # Counts the AArch64 instructions of a token and predicts the cycles of the hot loops, without a board:
 # [LEAP_COST_ISAS="neondot neoni8mm"] arm-cost.sh [SHAPE], by default tinyllama. Prints four tables.
 #
-# QEMU's user emulation counts what the release build of benches/decode.rs executes, with the plugin
+# QEMU's user emulation counts what the build of benches/decode.rs as it is shipped executes, with the plugin
 # benches/tcg-count.c. Layers cost the same each, so models of one layer and of two tell the cost of
 # any. Loops are those around the blocks that the plugin saw most, taken from the program's disassembly;
 # llvm-mca says how many cycles they take on a core whose data are all in its first-level cache.
@@ -43,7 +43,7 @@ cores_of() {
 
 build() {
 	# Benches unwind whatever the profile says; the standard library has to be built for that.
-	CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_PANIC=unwind musl aarch64 build --locked --release --no-default-features --bench decode \
+	CARGO_PROFILE_DIST_STRIP=none CARGO_PROFILE_DIST_PANIC=unwind musl aarch64 build --locked --profile dist --no-default-features --bench decode \
 		--message-format json-render-diagnostics >"$OUT/build.json"
 	BENCH=$(sed -n 's/.*"name":"decode".*"executable":"\([^"]*\)".*/\1/p' "$OUT/build.json" | tail -n1)
 	[ -x "$BENCH" ] || die "cargo named no program for benches/decode.rs"

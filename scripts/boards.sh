@@ -37,9 +37,9 @@ build_program() {
 	local triple=$1 arguments=(--no-default-features)
 	[ -z "$2" ] || arguments+=(--features "$2")
 	[ -z "$3" ] || arguments+=(--config "target.$triple.rustflags=['-C','target-cpu=$3']")
-	PROGRAM=$TARGET_DIR/$triple/release/leap
+	PROGRAM=$TARGET_DIR/$triple/dist/leap
 	if [ -n "${LEAP_CROSS:-}" ]; then
-		cross build --target "$triple" --release --locked --bin leap "${arguments[@]}"
+		cross build --target "$triple" --profile dist --locked --bin leap "${arguments[@]}"
 	else
 		need_musl "${triple%%-*}"
 		musl_program "${triple%%-*}" "${arguments[@]}"

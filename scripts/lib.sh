@@ -275,9 +275,9 @@ musl_program() {
 	shift
 	export "$flags=-C force-unwind-tables=no"
 	if has_target "$target"; then
-		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --release --bin leap "$@"
+		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --profile dist --bin leap "$@"
 	else
-		build_std "$target" zigbuild --locked --release --bin leap -Z build-std-features=optimize_for_size "$@"
+		build_std "$target" zigbuild --locked --profile dist --bin leap -Z build-std-features=optimize_for_size "$@"
 	fi
 	unset "$flags"
 }

@@ -79,9 +79,9 @@ add_rust() {
 
 # build TRIPLE: builds, and checks what came out.
 build() {
-	local program=$LAB/$1/$1/release/leap kind
+	local program=$LAB/$1/$1/dist/leap kind
 	# Each target has build scripts of its own container's making.
-	CARGO_TARGET_DIR=$LAB/$1 cross build --release --locked --target "$1"
+	CARGO_TARGET_DIR=$LAB/$1 cross build --profile dist --locked --target "$1"
 	kind=$(file -b "$program")
 	say "$1: $(stat -c %s "$program") bytes, $kind"
 	case $1:$kind in

@@ -17,14 +17,14 @@ esac
 # it is to be 3 MiB at most: build-static.sh says what a build takes.
 BOARD_FEATURES=forms
 BOARD_MAX_BYTES=$((5376 * 1024))
-RELEASE_AARCH64=$TARGET_DIR/aarch64-unknown-linux-musl/release/leap
-RELEASE_X86_64=$TARGET_DIR/x86_64-unknown-linux-musl/release/leap
+STATIC_AARCH64=$TARGET_DIR/aarch64-unknown-linux-musl/dist/leap
+STATIC_X86_64=$TARGET_DIR/x86_64-unknown-linux-musl/dist/leap
 
 check_board_size() {
 	local bytes
-	bytes=$(stat -c %s "$RELEASE_AARCH64")
+	bytes=$(stat -c %s "$STATIC_AARCH64")
 	say "board build: $bytes of $BOARD_MAX_BYTES bytes"
-	[ "$bytes" -le "$BOARD_MAX_BYTES" ] || die "$RELEASE_AARCH64 is larger than the board budget"
+	[ "$bytes" -le "$BOARD_MAX_BYTES" ] || die "$STATIC_AARCH64 is larger than the board budget"
 }
 
 # tells_a_story COMMAND...: `leap run` prints text.
@@ -45,18 +45,18 @@ emulated_boards() {
 		return
 	fi
 	scripts/test-boot.sh kernel
-	LEAP_PROGRAM=$RELEASE_AARCH64 scripts/test-kmod.sh --quick bookworm-arm64
+	LEAP_PROGRAM=$STATIC_AARCH64 scripts/test-kmod.sh --quick bookworm-arm64
 }
 
 static_binaries() {
 	scripts/build-static.sh aarch64 --no-default-features --features "$BOARD_FEATURES"
 	check_board_size
-	tells_a_story qemu-aarch64-static -cpu cortex-a53 "$RELEASE_AARCH64" run models/demo.bin
+	tells_a_story qemu-aarch64-static -cpu cortex-a53 "$STATIC_AARCH64" run models/demo.bin
 	emulated_boards
 	# How well it is optimised the other one shows.
-	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+	CARGO_PROFILE_DIST_LTO=off CARGO_PROFILE_DIST_CODEGEN_UNITS=16 CARGO_PROFILE_DIST_OPT_LEVEL=1 \
 		scripts/build-static.sh x86_64
-	[ "$(uname -m)" != x86_64 ] || tells_a_story "$RELEASE_X86_64" run
+	[ "$(uname -m)" != x86_64 ] || tells_a_story "$STATIC_X86_64" run
 }
 
 # With the program that the tests of this machine have built.

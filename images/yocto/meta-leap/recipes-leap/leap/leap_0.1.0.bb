@@ -13,6 +13,9 @@ inherit cargo
 
 # Desk-side commands and the demo model stay on the desk.
 CARGO_BUILD_FLAGS += "--no-default-features --features forms --bin leap"
+# As the profile `dist` of Cargo.toml has it; the class builds `release`.
+export CARGO_PROFILE_RELEASE_LTO = "fat"
+export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = "1"
 
 do_install:append() {
     leap_install_files
