@@ -11,9 +11,9 @@
 # models.
 SAME_EVERYWHERE=(--skip judging:: --skip quantised_families --skip export:: --skip tokenizer:: --skip plan:: --skip pages::
 	--skip forms:: --skip responses:: --skip prefixes:: --skip floods_of_greetings)
-ALL=(--lib --bins --test cli --test golden --test process --test ring --test serve -- "${SAME_EVERYWHERE[@]}")
+ALL=(--lib --bins --test program --test bits -- "${SAME_EVERYWHERE[@]}")
 MODULES=(--lib -- kernels:: model:: "${SAME_EVERYWHERE[@]}")
-MODELS=(--test golden -- "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
+MODELS=(--test bits -- golden:: "${SAME_EVERYWHERE[@]}" --skip as_the_reference --skip a_stream_behind_its_window
 	--skip do_not_depend_on_batches)
 
 run_on() {

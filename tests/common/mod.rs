@@ -15,8 +15,9 @@ pub(crate) mod rings;
 pub(crate) mod terminal;
 
 use std::env;
+use std::net::Ipv4Addr;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 
 /// A command that runs the `leap` binary built with these tests.
@@ -30,6 +31,14 @@ pub(crate) fn leap() -> Command {
 #[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
 pub(crate) fn quick() -> bool {
     env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
+}
+
+/// An address of the loopback network that no other test has, of this process or another: all its ports are free.
+#[allow(dead_code, reason = "every test crate compiles this module; not all need hosts")]
+pub(crate) fn own_host() -> Ipv4Addr {
+    static HOSTS: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, HOSTS.fetch_add(1, Ordering::Relaxed), high, low)
 }
 
 /// Has `each` run for all of these, four at a time: for work that mostly waits, as rings do that begin and end.

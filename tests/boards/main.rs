@@ -1,0 +1,24 @@
+//! Boards that compute together: rings, teams and places, and what may happen to them.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+mod draft_node;
+#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[path = "../common/http.rs"]
+mod http;
+#[cfg(target_os = "linux")]
+mod idle;
+#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+mod live;
+mod places;
+mod resplit;
+mod ring_pages;
+mod ring_prefixes;
+#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+mod rows;
+#[cfg(feature = "demo")]
+mod strangers;
+#[cfg(all(feature = "tools", feature = "demo"))]
+mod strays;
+mod team;

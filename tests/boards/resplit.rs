@@ -1,0 +1,96 @@
+//! Layers that move while batches are in flight: nothing is computed twice, and no wait is for work that is
+//! not needed.
+
+use std::sync::mpsc::channel;
+
+use crate::common::jobs::{Ear, Heard};
+use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
+use leap::engine::ring::Setbacks;
+use leap::engine::team::OtherTeam;
+use leap::engine::{Engine, Job, JobId, Scheduler};
+use leap::internals::team::Mesh;
+
+fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
+    let teams = teams.iter().map(|shares| shares.to_vec()).collect();
+    Recipe { batch: 9, n_streams: 4, max_logits: 9, teams, ..Recipe::demo(cuts) }
+}
+
+/// Answers to prompts of several lengths; `each_step` may do something to the engine.
+fn answers(engine: &mut Engine, mut each_step: impl FnMut(&mut Engine, usize)) -> Vec<Heard> {
+    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+    let job = |n: u32| {
+        let ids: Vec<u32> = (0..n).map(|i| i * 53 % 700 + 3).collect();
+        Job { n_predict: 16, ..Job::new(ids) }
+    };
+    let jobs = [31, 4, 23, 12, 40, 7].map(|n| scheduler.submit(job(n)));
+    let mut ear = Ear::default();
+    let mut n_steps = 0;
+    while !scheduler.is_idle() {
+        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        n_steps += 1;
+        each_step(engine, n_steps);
+    }
+    jobs.iter().map(|job: &JobId| ear.0.remove(job).unwrap()).collect()
+}
+
+#[test]
+fn a_split_amid_batches_of_many_streams_keeps_every_result() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let one: &[u16] = &[1];
+    let rings: [&[&[u16]]; 2] = [&[], &[one, one, &[1, 1]]];
+    for teams in rings {
+        let ring = recipe(&[2, 4], teams);
+        let (mut engine, _workers) = ring.ring();
+        let mut n_moves = 0;
+        let found = answers(&mut engine, |engine, n_steps| {
+            if n_steps % 3 == 0 {
+                // Layers of a place that is a team stay.
+                let cut = 1 + n_steps / 3 % 3;
+                engine.resplit(&[0..cut, cut..4, 4..6], &ring.place(0)).unwrap();
+                n_moves += 1;
+            }
+        });
+        for (found, alone) in found.iter().zip(&alone) {
+            assert!(found.ids == alone.ids, "{teams:?}");
+            let [found, alone] = [found, alone].map(|heard| heard.figures.unwrap().prompt_tokens);
+            assert_eq!(found, alone, "{teams:?}");
+        }
+        assert!(n_moves > 5, "{n_moves}");
+        assert_nothing_lost(&engine);
+    }
+}
+
+#[test]
+fn a_team_without_a_ring_loses_nothing_while_nothing_fails() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let mut engine = recipe(&[], &[&[2, 1]]).team_alone();
+    let found = answers(&mut engine, |_, _| {});
+    assert!(found.iter().zip(&alone).all(|(found, alone)| found.ids == alone.ids));
+    assert_no_setbacks(&engine);
+}
+
+#[test]
+fn a_team_that_changes_amid_many_streams_keeps_every_result() {
+    let alone = answers(&mut recipe(&[], &[]).alone(), |_, _| {});
+    let (mut engine, changes) = recipe(&[], &[&[1, 1]]).changing_team();
+    let (done, is_done) = channel();
+    let mut other = Some(OtherTeam {
+        shares: vec![1],
+        tell: Box::new(|| Ok(())),
+        link: Box::new(|| Ok(Mesh::alone())),
+        notices: Box::new(|_| {}),
+        done,
+    });
+    let found = answers(&mut engine, |engine, n_steps| {
+        if let Some(other) = other.take_if(|_| n_steps == 5) {
+            changes.send(other).unwrap();
+        }
+        // After each step, whether or not a result waits to be collected.
+        engine.look_for_changes().unwrap();
+    });
+    assert_eq!(is_done.try_recv(), Ok(Ok(())));
+    assert!(found.iter().zip(&alone).all(|(found, alone)| found.ids == alone.ids));
+    // Other boards have other rows of what streams have stored, which is computed once more.
+    let setbacks = engine.team().unwrap().setbacks();
+    assert_eq!(*setbacks, Setbacks { streams_lost: 1, ..Setbacks::default() });
+}

@@ -1,0 +1,295 @@
+//! Checkpoints given where a model file is wanted.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::folder::Folder;
+use crate::common::leap;
+use crate::common::models::package;
+use crate::common::ran::Ran;
+use serde_json::Value;
+
+/// A model without a tokenizer.
+const GGUF: &str = "tests/golden/gguf/model.gguf";
+const FOLDER: &str = "tests/golden/llama3-tiny";
+
+/// A person with a cache folder of their own.
+struct Person {
+    cache: Folder,
+}
+
+impl Person {
+    fn new() -> Person {
+        Person { cache: Folder::new() }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = leap();
+        command.args(args).env("XDG_CACHE_HOME", self.cache.path());
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Ran::new(self.command(args).output().unwrap())
+    }
+
+    /// Has the model at `path` generate; the answer and what was said beside it.
+    #[track_caller]
+    fn tell(&self, path: &str, more: &[&str]) -> (Value, String) {
+        let args = ["run", path, "-p", "The fox", "-n", "8", "--temp", "0", "--json"];
+        let ran = self.run(&[&args[..], more].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        (serde_json::from_str(&ran.out).unwrap(), ran.err)
+    }
+
+    /// Names of what is kept.
+    fn kept(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.cache.join("leap")).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn copy(from: &str, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(package(from)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// A field or tensor's name, or a text.
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+/// The fields of a GGUF file, how many there are, and the length of its vocabulary.
+fn gguf_fields(file: &[u8]) -> (&[u8], u64, u64) {
+    fn number(file: &[u8], at: &mut usize, bytes: usize) -> u64 {
+        let mut number = [0; 8];
+        number[..bytes].copy_from_slice(&file[*at..*at + bytes]);
+        *at += bytes;
+        u64::from_le_bytes(number)
+    }
+    fn skip(file: &[u8], at: &mut usize, kind: u64) {
+        *at += match kind {
+            0 | 1 | 7 => 1,
+            2 | 3 => 2,
+            4..=6 => 4,
+            8 => number(file, at, 8) as usize,
+            _ => 8,
+        }
+    }
+    let (mut at, mut n_tokens) = (16, 0);
+    let n_fields = number(file, &mut at, 8);
+    let start = at;
+    for _ in 0..n_fields {
+        let len = number(file, &mut at, 8) as usize;
+        let name = &file[at..at + len];
+        at += len;
+        let kind = number(file, &mut at, 4);
+        if kind != 9 {
+            skip(file, &mut at, kind);
+            continue;
+        }
+        let (kind, n) = (number(file, &mut at, 4), number(file, &mut at, 8));
+        if name == b"tokenizer.ggml.tokens" {
+            n_tokens = n;
+        }
+        (0..n).for_each(|_| skip(file, &mut at, kind));
+    }
+    (&file[start..at], n_fields, n_tokens)
+}
+
+/// A GGUF file of a small model with the tokenizer of `spm.gguf`.
+fn whole_gguf() -> Vec<u8> {
+    const DIM: u64 = 64;
+    let spm = fs::read(package("tests/golden/gguf/spm.gguf")).unwrap();
+    let (tokenizer, n_tokenizer, n_tokens) = gguf_fields(&spm);
+    let fields = [
+        ("block_count", 1),
+        ("context_length", 256),
+        ("embedding_length", DIM as u32),
+        ("feed_forward_length", DIM as u32),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 2),
+    ];
+    let matrices = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
+    let matrices = matrices.map(|name| (format!("blk.0.{name}.weight"), vec![DIM, DIM]));
+    let norms = ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"];
+    let norms = norms.map(|name| (name.to_owned(), vec![DIM]));
+    let embedding = ("token_embd.weight".to_owned(), vec![DIM, n_tokens]);
+    let tensors: Vec<_> = [embedding].into_iter().chain(norms).chain(matrices).collect();
+
+    let mut file = b"GGUF".to_vec();
+    file.extend(3u32.to_le_bytes());
+    file.extend((tensors.len() as u64).to_le_bytes());
+    file.extend((n_tokenizer + fields.len() as u64 + 1).to_le_bytes());
+    file.extend(tokenizer);
+    for (name, value) in fields {
+        file.extend(string(&format!("llama.{name}")));
+        file.extend([4u32.to_le_bytes(), value.to_le_bytes()].concat());
+    }
+    file.extend(string("llama.attention.layer_norm_rms_epsilon"));
+    file.extend([6u32.to_le_bytes(), 1e-5f32.to_le_bytes()].concat());
+    let mut values = Vec::new();
+    for (name, dimensions) in &tensors {
+        file.extend(string(name));
+        file.extend((dimensions.len() as u32).to_le_bytes());
+        file.extend(dimensions.iter().flat_map(|size| size.to_le_bytes()));
+        file.extend(0u32.to_le_bytes());
+        file.extend((values.len() as u64).to_le_bytes());
+        for i in 0..dimensions.iter().product() {
+            let value = (i * 7919 + values.len() as u64) % 1009;
+            values.extend((value as f32 / 1009.0 - 0.5).to_le_bytes());
+        }
+    }
+    file.resize(file.len().next_multiple_of(32), 0);
+    file.extend(values);
+    file
+}
+
+#[test]
+fn gguf_file_is_converted_once() {
+    let person = Person::new();
+    let folder = Folder::new();
+    let path = folder.write("model.gguf", whole_gguf());
+    let path = path.to_str().unwrap();
+    let (first, err) = person.tell(path, &[]);
+    assert!(err.contains(&format!("converting {path} once, to ")), "{err}");
+    let kept = person.kept();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(kept[0].starts_with("model-") && kept[0].ends_with(".v2.bin"), "{kept:?}");
+    assert!(kept[1].ends_with(".v2.tokenizer.bin"), "{kept:?}");
+    let (again, err) = person.tell(path, &[]);
+    assert_eq!((&again["text"], &*err), (&first["text"], ""));
+    assert_eq!(person.kept(), kept);
+
+    // It says what the exported file does, and holds the same bytes.
+    let exported = folder.join("m.bin");
+    let ran = person.run(&["export", exported.to_str().unwrap(), "--gguf", path]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let model = person.cache.join("leap").join(&kept[0]);
+    assert_eq!(fs::read(model).unwrap(), fs::read(&exported).unwrap());
+    assert_eq!(person.tell(exported.to_str().unwrap(), &[]).0["text"], first["text"]);
+    let ran = person.run(&["run", path, "-c", "--chat-template", "llama2", "-p", "Hi", "-n", "3"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn folder_and_its_files_are_one_checkpoint() {
+    let person = Person::new();
+    let (first, err) = person.tell(FOLDER, &["-q"]);
+    assert_eq!(err, "", "--quiet says nothing");
+    let kept = person.kept();
+    let whole = package(FOLDER).to_str().unwrap().to_owned();
+    let parts = ["/", "/../llama3-tiny", "/config.json", "/model-00001-of-00004.safetensors"];
+    for name in parts.map(|part| format!("{FOLDER}{part}")).into_iter().chain([whole]) {
+        let (again, err) = person.tell(&name, &[]);
+        assert_eq!((&again["text"], &*err), (&first["text"], ""), "{name}");
+    }
+    assert_eq!(person.kept(), kept);
+    // Another version is another file.
+    let (_, err) = person.tell(FOLDER, &["--version", "1"]);
+    assert!(err.contains(".v1.bin"), "{err}");
+    assert_eq!(person.kept().len(), 4);
+    let [eight, six] = ["8", "6"].map(|bits| {
+        let (_, err) = person.tell(FOLDER, &["--version", "4", "--embedding-bits", bits]);
+        err
+    });
+    assert!(eight.contains(".v4.bin") && six.contains(".v4-6.bin"), "{eight} {six}");
+    let ran = person.run(&["run", FOLDER, "--chat", "-p", "Hello", "-n", "3"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[test]
+fn changed_checkpoint_is_converted_again() {
+    let person = Person::new();
+    let checkpoint = Folder::new();
+    copy(FOLDER, checkpoint.path());
+    let path = checkpoint.path().to_str().unwrap();
+    person.tell(path, &[]);
+    let before = person.kept();
+    let leftover = format!(".{}.1-0.tmp", before[0]);
+    fs::write(person.cache.join("leap").join(leftover), "of one that was killed").unwrap();
+    fs::write(person.cache.join("leap").join("another-model.bin"), "").unwrap();
+
+    let config = checkpoint.join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text + "\n").unwrap();
+    let (_, err) = person.tell(path, &[]);
+    assert!(err.contains("converting "), "{err}");
+    let after = person.kept();
+    // Files made of the former state are gone, and no others.
+    assert_eq!(after.len(), 3, "{after:?}");
+    assert!(after.iter().all(|name| !before.contains(name)), "{after:?}");
+    assert!(after.contains(&"another-model.bin".to_owned()));
+}
+
+#[test]
+fn conversion_that_fails_leaves_nothing_and_names_a_way() {
+    let person = Person::new();
+    // A disk on which the model has no room.
+    let full = person.command(&["run", FOLDER, "-p", "a"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 64; exec \"$@\"", "sh"]).arg(full.get_program());
+    shell.args(full.get_args()).env("XDG_CACHE_HOME", person.cache.path());
+    let output = shell.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).output();
+    let ran = Ran::new(output.unwrap());
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let last = ran.err.lines().last().unwrap();
+    assert!(
+        last.contains("cannot write") && last.contains("leap export llama3-tiny.bin"),
+        "{ran:?}"
+    );
+    assert_eq!(person.kept(), [""; 0]);
+
+    let without = Person::new();
+    without.cache.write("leap", "a file where the folder should be");
+    let ran = without.run(&["run", FOLDER, "-p", "a", "-n", "1", "--temp", "0"]).succeeds();
+    assert!(ran.err.contains("the converted model is not kept"), "{ran:?}");
+    person.run(&["run", GGUF, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
+
+    let mistral = "tests/golden/mistral-tiny";
+    person.run(&["run", mistral, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
+    assert_eq!(person.kept(), [""; 0]);
+
+    // Damaged in what comes last.
+    let damaged = Folder::new();
+    copy("tests/golden/llama3-tiny", damaged.path());
+    fs::remove_file(damaged.join("model-00004-of-00004.safetensors")).unwrap();
+    let path = damaged.path().to_str().unwrap();
+    person.run(&["run", path, "-p", "a"]).fails(3, "model-00004-of-00004");
+    assert_eq!(person.kept(), [""; 0]);
+}
+
+#[test]
+fn commands_that_do_not_convert_name_the_one_that_does() {
+    let person = Person::new();
+    for (path, command) in [
+        (GGUF, "leap export model.bin --gguf tests/golden/gguf/model.gguf"),
+        (FOLDER, "leap export llama3-tiny.bin --meta-llama tests/golden/llama3-tiny"),
+        (
+            "tests/golden/mistral-tiny/pytorch_model.bin",
+            "leap export mistral-tiny.bin --meta-llama tests/golden/mistral-tiny",
+        ),
+    ] {
+        for first in ["info", "doctor", "bench", "pack"] {
+            person.run(&[first, path]).fails(3, command);
+        }
+        let ids = "tests/golden/demo-validation-ids.json";
+        person.run(&["eval", path, "--ids", ids]).fails(3, command);
+    }
+    assert_eq!(person.kept(), [""; 0]);
+    let demo = "models/demo.bin";
+    person.run(&["run", demo, "-p", "a", "--version", "3"]).fails(2, "--version is for");
+    person.run(&["run", FOLDER, "-p", "a", "--version", "7"]).fails(2, "--version is 7");
+    person
+        .run(&["run", demo, "-p", "a", "--embedding-bits", "6"])
+        .fails(2, "--embedding-bits is for");
+    person.run(&["run", FOLDER, "-p", "a", "--embedding-bits", "6"]).fails(2, "for --version 4");
+}

@@ -1,0 +1,272 @@
+//! Other families than Llama's: what LEAP does not compute or is impossible is named. The reference's
+//! outputs are in `tests/bits/golden.rs`, GGUF files in `gguf_families`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use leap::export::{ExportOptions, ExportPlan};
+use leap::format::model::{HEADER_LEN, LongRope, RopeScaling, TensorKind};
+use serde_json::{Value, json};
+
+use crate::common::folder::Folder;
+use crate::common::models::package;
+use crate::export::checkpoint::options;
+
+fn golden(name: &str) -> PathBuf {
+    package("tests/golden").join(format!("{name}-tiny"))
+}
+
+pub(crate) fn config(name: &str) -> Value {
+    serde_json::from_slice(&fs::read(golden(name).join("config.json")).unwrap()).unwrap()
+}
+
+/// The tensors of a folder: shapes and bf16 values.
+pub(crate) fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(golden(name)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "safetensors") {
+            continue;
+        }
+        let bytes = fs::read(path).unwrap();
+        for (name, view) in safetensors::SafeTensors::deserialize(&bytes).unwrap().iter() {
+            all.insert(name.to_owned(), (view.shape().to_vec(), view.data().to_vec()));
+        }
+    }
+    all
+}
+
+/// Result of opening a folder with some fields of its config.json changed.
+pub(crate) fn opened(
+    name: &str,
+    changes: &Value,
+    ctx: Option<usize>,
+) -> Result<ExportPlan, String> {
+    let folder = Folder::new();
+    let mut config = config(name);
+    for (field, value) in changes.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    folder.write("config.json", config.to_string());
+    for entry in fs::read_dir(golden(name)).unwrap() {
+        let entry = entry.unwrap();
+        let file = entry.file_name().into_string().unwrap();
+        if file.contains("model") && !file.contains("tokenizer") {
+            fs::copy(entry.path(), folder.join(&file)).unwrap();
+        }
+    }
+    let options = ExportOptions { ctx, ..options(1) };
+    ExportPlan::open(folder.path(), &options).map_err(|e| {
+        let source = std::error::Error::source(&e).map(ToString::to_string);
+        format!("{e}: {}", source.unwrap_or_default())
+    })
+}
+
+#[test]
+fn internlm_is_llama_with_biases_of_attention() {
+    let changes = json!({
+        "model_type": "internlm", "architectures": ["InternLMForCausalLM"], "bias": true,
+        "attention_bias": null
+    });
+    let [found, wanted] = [changes, json!({})]
+        .map(|changes| opened("llama-bias", &changes, None).unwrap().header().clone());
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn impossible_settings_of_families_are_named() {
+    let layers = |label: &str| Value::from(vec![label; 7]);
+    for (name, changes, word) in [
+        ("qwen3", json!({ "use_sliding_window": "yes" }), "use_sliding_window"),
+        ("qwen3", json!({ "head_dim": 31 }), "head_dim"),
+        ("qwen3", json!({ "attention_bias": true }), "q_proj.bias is missing"),
+        ("qwen3", json!({ "num_experts": 8 }), "num_experts"),
+        ("smollm3", json!({ "no_rope_layers": [1, 0] }), "no_rope_layers lists 2 layers"),
+        ("smollm3", json!({ "no_rope_layers": 3 }), "no_rope_layers"),
+        ("smollm3", json!({ "no_rope_layers": null, "no_rope_layer_interval": 0 }), "interval"),
+        ("granite", json!({ "logits_scaling": 0 }), "logits_scaling"),
+        ("granite", json!({ "embedding_multiplier": -1.0 }), "embedding_multiplier"),
+        ("granite", json!({ "residual_multiplier": 1e39 }), "residual_multiplier"),
+        ("granite", json!({ "attention_multiplier": "x" }), "attention_multiplier"),
+        ("gemma3", json!({ "hidden_activation": "gelu" }), "hidden_activation"),
+        ("gemma3", json!({ "final_logit_softcapping": 30.0 }), "final_logit_softcapping"),
+        ("gemma3", json!({ "use_bidirectional_attention": true }), "bidirectional"),
+        ("gemma3", json!({ "layer_types": layers("chunked_attention") }), "chunked_attention"),
+        ("gemma3", json!({ "layer_types": ["full_attention"] }), "layer_types lists 1 layers"),
+        ("gemma3", json!({ "sliding_window_pattern": 0 }), "sliding_window_pattern"),
+        ("qwen3", json!({ "num_attention_heads": null }), "num_attention_heads is missing"),
+        // Those of the class, which are not this model's.
+        ("gemma3", json!({ "num_attention_heads": null }), "q_proj"),
+        ("gemma3", json!({ "vocab_size": null }), "wanted [262208"),
+        ("gemma3", json!({ "query_pre_attn_scalar": 0 }), "attention_scale"),
+        ("gemma3", json!({ "rope_local_base_freq": 0.5 }), "local_theta"),
+        ("phi3", json!({ "partial_rotary_factor": 1.5 }), "partial_rotary_factor"),
+        ("phi3", json!({ "partial_rotary_factor": 0.01 }), "partial_rotary_factor"),
+        ("phi3", json!({ "num_key_value_heads": 4 }), "qkv_proj"),
+        ("phi3", json!({ "num_key_value_heads": 1 }), "qkv_proj"),
+        ("phi3", json!({ "intermediate_size": 96 }), "gate_up_proj"),
+        ("qwen3moe", json!({ "num_experts": null }), "num_local_experts is missing"),
+        ("qwen3moe", json!({ "num_experts_per_tok": 9 }), "n_active_experts"),
+        ("qwen3moe", json!({ "num_experts": 9 }), "experts.8.gate_proj.weight is missing"),
+        ("qwen3moe", json!({ "num_experts": 7 }), "mlp.gate.weight"),
+        ("qwen3moe", json!({ "num_experts": 1 << 30 }), "n_experts"),
+        ("qwen3moe", json!({ "decoder_sparse_step": 2 }), "0.mlp.gate_proj.weight is missing"),
+        ("qwen3moe", json!({ "mlp_only_layers": [1] }), "1.mlp.gate_proj.weight is missing"),
+        ("qwen3moe", json!({ "mlp_only_layers": 1 }), "mlp_only_layers"),
+        ("qwen3moe", json!({ "decoder_sparse_step": 0 }), "decoder_sparse_step"),
+        (
+            "qwen3moe-dense",
+            json!({ "mlp_only_layers": [] }),
+            "3.mlp.experts.0.gate_proj.weight is missing",
+        ),
+        ("llama-bias", json!({ "mlp_bias": false }), "has no place"),
+        ("gptoss", json!({ "swiglu_limit": -1 }), "activation limit"),
+        ("gptoss", json!({ "num_local_experts": 5 }), "gate_up_proj"),
+        ("gptoss", json!({ "attention_bias": false }), "attention_bias"),
+        (
+            "gptoss",
+            json!({ "rope_scaling": { "rope_type": "yarn", "factor": -1.0 } }),
+            "yarn by -1",
+        ),
+        (
+            "gptoss",
+            json!({ "rope_scaling": { "rope_type": "yarn", "factor": 2, "beta_fast": 0.5 } }),
+            "beta_fast 0.5",
+        ),
+        ("gptoss-mxfp4", json!({ "intermediate_size": 96 }), "gate_up_proj_blocks"),
+        ("gptoss-mxfp4", json!({ "quantization_config": { "quant_method": "fp8" } }), "fp8"),
+    ] {
+        let error =
+            opened(name, &changes, None).err().unwrap_or_else(|| panic!("{name} {changes}"));
+        assert!(error.contains(word), "{name} {changes}: {error}");
+    }
+}
+
+#[test]
+fn windows_count_where_the_configuration_says_so() {
+    let windows = |name: &str, changes: Value| -> Vec<bool> {
+        let plan = opened(name, &changes, None).unwrap();
+        plan.header().layers().map(|layer| layer.window.is_some()).collect()
+    };
+    assert_eq!(windows("qwen2", json!({})), [false; 5]);
+    let used = json!({ "use_sliding_window": true });
+    assert_eq!(windows("qwen2", used), [false, false, false, true, true]);
+    let by_rule = json!({ "layer_types": null });
+    assert_eq!(windows("gemma3", by_rule), [true, true, true, true, true, false, true]);
+    let by_rule = json!({ "layer_types": null, "_sliding_window_pattern": 2 });
+    assert_eq!(windows("gemma3", by_rule), [true, false, true, false, true, false, true]);
+    assert_eq!(windows("gptoss", json!({ "layer_types": null })), [true, false, true, false]);
+    let rope = |name: &str, changes: Value| -> Vec<bool> {
+        let plan = opened(name, &changes, None).unwrap();
+        plan.header().layers().map(|layer| layer.rope.is_some()).collect()
+    };
+    let wanted = [true, true, true, false, true, true, true, false];
+    assert_eq!(rope("smollm3", json!({ "no_rope_layers": null })), wanted);
+}
+
+/// Gemma 3 that also sees has the language model's configuration inside its own, and tensors beside it.
+#[test]
+fn of_a_model_that_also_sees_the_language_model_is_exported() {
+    let folder = Folder::new();
+    let [plain, wrapped] = ["plain", "wrapped"].map(|name| folder.join(name));
+    for path in [&plain, &wrapped] {
+        fs::create_dir(path).unwrap();
+    }
+    let mut text = config("gemma3");
+    text.as_object_mut().unwrap().remove("architectures");
+    fs::write(plain.join("config.json"), text.to_string()).unwrap();
+    fs::copy(golden("gemma3").join("model.safetensors"), plain.join("model.safetensors")).unwrap();
+    let whole = json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "text_config": text, "vision_config": { "hidden_size": 8 }, "eos_token_id": [1, 106]
+    });
+    fs::write(wrapped.join("config.json"), whole.to_string()).unwrap();
+    let wanted = header_and_bytes(&plain).1;
+    for prefix in ["language_model.", "model.language_model."] {
+        let mut all: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+        for (name, (shape, bytes)) in tensors("gemma3") {
+            let own = if prefix.starts_with("model") { &name["model.".len()..] } else { &name };
+            all.push((format!("{prefix}{own}"), shape, bytes));
+        }
+        let seeing = ["vision_tower.patch.weight", "multi_modal_projector.norm.weight"];
+        let before = prefix.trim_end_matches("language_model.");
+        all.extend(seeing.map(|name| (format!("{before}{name}"), vec![2], vec![0; 4])));
+        let views = all.iter().map(|(name, shape, bytes)| {
+            let dtype = safetensors::Dtype::BF16;
+            (name, safetensors::tensor::TensorView::new(dtype, shape.clone(), bytes).unwrap())
+        });
+        let bytes = safetensors::serialize(views, None).unwrap();
+        fs::write(wrapped.join("model.safetensors"), bytes).unwrap();
+        let (plan, found) = header_and_bytes(&wrapped);
+        assert!(
+            plan.notes().iter().any(|note| note.starts_with("2 tensors")),
+            "{:?}",
+            plan.notes()
+        );
+        assert_eq!(plan.header().stop_ids, [1, 106]);
+        assert!(found == wanted, "{prefix}");
+    }
+    let lacking = json!({ "model_type": "gemma3" });
+    fs::write(wrapped.join("config.json"), lacking.to_string()).unwrap();
+    let error = ExportPlan::open(&wrapped, &options(1)).err().unwrap().to_string();
+    assert!(error.contains("text_config"), "{error}");
+}
+
+/// The plan of a folder, and what it writes behind the header.
+fn header_and_bytes(folder: &std::path::Path) -> (ExportPlan, Vec<u8>) {
+    let plan = ExportPlan::open(folder, &options(1)).unwrap();
+    let out = Folder::new();
+    let path = out.join("model.bin");
+    plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+    let bytes = fs::read(path).unwrap();
+    (plan, bytes[HEADER_LEN..].to_vec())
+}
+
+#[test]
+fn long_rope_keeps_the_factors_of_both_ranges() {
+    let rope = json!({
+        "type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1], "long_factor": [2, 3, 4, 5, 6, 7]
+    });
+    let changes = json!({
+        "rope_parameters": null, "rope_scaling": rope,
+        "original_max_position_embeddings": 1024, "max_position_embeddings": 4096
+    });
+    let of = |ctx| opened("phi3", &changes, ctx).unwrap();
+    let magnitude = (1.0 + 4f64.ln() / 1024f64.ln()).sqrt() as f32;
+    let long = LongRope { original_ctx: 1024, divisors: vec![2.0, 3.0, 4.0, 5.0, 6.0, 7.0] };
+    for (ctx, longest, long) in [
+        (None, 4096, Some(long.clone())),
+        (Some(512), 512, None),
+        (Some(1024), 1024, None),
+        (Some(2048), 2048, Some(long)),
+    ] {
+        let plan = of(ctx);
+        let header = plan.header();
+        assert_eq!((header.max_seq_len, header.rotary_dim()), (longest, 12));
+        assert_eq!(header.rope_scaling, Some(RopeScaling::Divisors));
+        assert_eq!(header.features.rope_divisors, [1.0; 6]);
+        assert_eq!(header.features.long_rope, long);
+        assert_eq!(header.features.rope_magnitude, magnitude);
+    }
+    let mut wrong = changes.clone();
+    wrong["rope_scaling"]["long_factor"] = json!([1, 2]);
+    let error = opened("phi3", &wrong, None).err().unwrap();
+    assert!(error.contains("long_factor has 2 numbers, wanted 6"), "{error}");
+    wrong["rope_scaling"]["long_factor"] = json!([1, 2, 3, 4, 5, 0]);
+    assert!(opened("phi3", &wrong, Some(2048)).err().unwrap().contains("rope_divisor"));
+}
+
+#[test]
+fn a_mixture_counts_the_experts_that_a_token_uses() {
+    let plan = opened("qwen3moe", &json!({}), None).unwrap();
+    let header = plan.header();
+    assert_eq!(header.shape(TensorKind::W1), (8 * 32, 64));
+    let sum = |active: bool| -> u64 {
+        let bytes = |t| if active { header.active_bytes(&t) } else { t.bytes };
+        header.tensors().map(bytes).sum()
+    };
+    // Six experts of each layer, three matrices of 32 by 64 each, are not used.
+    assert_eq!(sum(false) - sum(true), 4 * 3 * 6 * 32 * 64 * 4);
+}

@@ -1,0 +1,20 @@
+//! Checkpoints to model files: exact bytes, refusals, and the command.
+
+mod calibrated;
+mod checkpoint;
+mod command;
+mod configs;
+mod damaged;
+mod every_field;
+mod exact;
+mod expected;
+mod families;
+mod four_bits;
+mod gguf;
+mod gguf_families;
+mod hostile;
+mod layers;
+mod packed;
+mod pytorch;
+mod refusals;
+mod torch_file;

@@ -1,0 +1,17 @@
+//! The engine by its library, and files: checkpoints, vocabularies, conversions.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(all(feature = "tools", feature = "demo"))]
+mod convert;
+mod drafts;
+#[cfg(feature = "tools")]
+mod export;
+mod hostile;
+mod kv_quality;
+#[cfg(feature = "tools")]
+mod long_text;
+mod prefixes;
+mod scheduler;
+#[cfg(feature = "tools")]
+mod tokenizer;

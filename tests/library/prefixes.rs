@@ -1,0 +1,265 @@
+//! Beginnings of prompts in files: another process goes on from them, and says what it would have said.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::folder::Folder;
+use crate::common::jobs::{Ear, finish};
+use crate::common::models::package;
+use leap::engine::{Engine, Job, JobId, KvKind, KvMemory, Options, Scheduler};
+use leap::internals::model::Model;
+use leap::sampler::Sampling;
+
+const PLENTY: u64 = 1 << 30;
+
+/// A model, and how its keys and values are kept.
+type Setup = (Arc<Model>, Option<KvKind>);
+
+fn demo() -> Setup {
+    (Arc::new(Model::open(&package("models/demo.bin")).unwrap()), None)
+}
+
+/// An engine with memory for `kv_tokens` that keeps up to `limit` bytes in `folder`, if there is one.
+fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -> Engine {
+    let options = Options {
+        n_streams: Some(3),
+        batch: Some(100),
+        ctx_len: Some(512),
+        kv_memory: KvMemory::Tokens(kv_tokens),
+        kv: *kv,
+        threads: Some(1),
+        ..Options::default()
+    };
+    let mut engine = Engine::new(Arc::clone(model), &options).unwrap();
+    if let Some((folder, limit)) = folder {
+        engine.keep_prefixes(folder, limit).unwrap();
+    }
+    engine
+}
+
+/// The answers to jobs at the same time, and how many ids of their prompts were computed.
+fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
+    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+    let mut ear = Ear::default();
+    finish(&mut scheduler, engine, &mut ear);
+    assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
+    let figures = |id| ear.0[id].figures.unwrap().prompt_tokens;
+    ids.iter().map(|id| (ear.0[id].ids.clone(), figures(id))).collect()
+}
+
+fn job(prompt: &[u32]) -> Job {
+    let sampling = Sampling { temperature: 0.8, seed: 5, ..Sampling::GREEDY };
+    Job { n_predict: 12, sampling, ..Job::new(prompt.to_vec()) }
+}
+
+/// A prompt of `n` ids, the last ones being `kind`.
+fn prompt(n: u32, n_common: u32, kind: u32) -> Vec<u32> {
+    (0..n).map(|i| if i < n_common { i * 5 % 97 } else { kind }).collect()
+}
+
+fn files(folder: &Folder) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The answers of engines that have computed nothing, each with its own.
+fn fresh(model: &Setup, jobs: &[Job]) -> Vec<Vec<u32>> {
+    let one =
+        |job: &Job| run(&mut engine(model, 512, None), std::slice::from_ref(job))[0].0.clone();
+    jobs.iter().map(one).collect()
+}
+
+/// Each engine is one after a restart. Dropping an engine ends its writing.
+fn goes_on_after_restarts(model: &Setup) {
+    let folder = Folder::new();
+    let place = Some((folder.path(), PLENTY));
+    let prompts = [prompt(420, 300, 7), prompt(400, 300, 8), prompt(300, 300, 0)];
+    let jobs = prompts.map(|ids| job(&ids));
+    let wanted = fresh(model, &jobs);
+    let answer = |job: usize| run(&mut engine(model, 512, place), &jobs[job..=job])[0].clone();
+    assert_eq!(answer(0), (wanted[0].clone(), 420));
+    assert_eq!(answer(0), (wanted[0].clone(), 1), "but for the last id all is in files");
+    // Another text after the same beginning, which ends inside of a page.
+    assert_eq!(answer(1), (wanted[1].clone(), 100));
+    assert_eq!(answer(2), (wanted[2].clone(), 1));
+    // Too little was missing to be worth a file.
+    assert_eq!(answer(1), (wanted[1].clone(), 100));
+    // With two contexts and another process that has the same at the same time.
+    let mut other = engine(model, 1024, place);
+    let found = run(&mut engine(model, 1024, place), &jobs);
+    assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
+    let found = run(&mut other, &jobs);
+    assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
+    assert!(other.page_figures().read >= 420);
+}
+
+#[test]
+fn a_prompt_goes_on_from_files() {
+    let (model, _) = demo();
+    for kv in KvKind::ALL {
+        goes_on_after_restarts(&(Arc::clone(&model), Some(kv)));
+    }
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn windows_are_in_files_too() {
+    for checkpoint in ["gemma3-tiny", "gptoss-tiny", "mistral-tiny"] {
+        let model = crate::common::models::export(checkpoint, leap::format::model::Weights::F32);
+        assert!(model.header().sliding_window.is_some_and(|window| window < 60));
+        for kv in [KvKind::F32, KvKind::Int8] {
+            goes_on_after_restarts(&(Arc::clone(&model), Some(kv)));
+        }
+    }
+}
+
+#[test]
+fn files_that_are_not_what_they_should_be_are_removed() {
+    let (model, folder) = (demo(), Folder::new());
+    let place = Some((folder.path(), PLENTY));
+    let jobs = [job(&prompt(420, 300, 7))];
+    let wanted = fresh(&model, &jobs);
+    run(&mut engine(&model, 512, place), &jobs);
+    let names = files(&folder);
+    // Six full pages and the rest.
+    assert_eq!(names.len(), 7);
+    folder.write("notes.txt", "mine");
+    let whole: Vec<Vec<u8>> = names.iter().map(|name| fs::read(name).unwrap()).collect();
+    let shorter = |bytes: &[u8]| bytes[..bytes.len() - 1].to_vec();
+    let flipped = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes[1000] ^= 1;
+        bytes
+    };
+    for at in if crate::common::quick() { vec![6] } else { vec![0, 4, 6] } {
+        for bad in [shorter(&whole[at]), flipped(&whole[at]), whole[(at + 1) % 7].clone(), vec![]] {
+            fs::write(&names[at], &bad).unwrap();
+            let mut engine = engine(&model, 512, place);
+            let found = run(&mut engine, &jobs);
+            assert_eq!(found[0].0, wanted[0]);
+            assert!(found[0].1 > 1, "a bad file was used");
+            drop(engine);
+            assert_ne!(fs::read(&names[at]).ok(), Some(bad), "it is there still");
+            fs::write(&names[at], &whole[at]).unwrap();
+        }
+    }
+    assert_eq!(run(&mut engine(&model, 512, place), &jobs)[0], (wanted[0].clone(), 1));
+    assert_eq!(fs::read(folder.join("notes.txt")).unwrap(), b"mine");
+}
+
+/// A pseudo-random number below `n` (Xorshift).
+fn below(n: u32, state: &mut u32) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    *state % n
+}
+
+/// Texts of common beginnings, little memory, few files, and many restarts.
+fn any_texts(model: &Setup, state: &mut u32) {
+    let (folder, sizing) = (Folder::new(), Folder::new());
+    let jobs: Vec<Job> = (0..16)
+        .map(|_| {
+            let (n_common, kind) = (below(400, state), 1 + below(3, state));
+            let n_new = [1, 1, 30, 90][below(4, state) as usize];
+            job(&prompt(n_common + n_new, n_common, kind))
+        })
+        .collect();
+    let wanted = fresh(model, &jobs);
+    run(&mut engine(model, 512, Some((sizing.path(), PLENTY))), &[job(&prompt(400, 400, 0))]);
+    let bytes: u64 = files(&sizing).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
+    let (mut read, mut n) = (0, 0);
+    while n < jobs.len() {
+        let end = jobs.len().min(n + 1 + below(3, state) as usize);
+        let limit = [bytes, 2 * bytes, PLENTY][below(3, state) as usize];
+        let mut engine =
+            engine(model, [512, 640, 1024][below(3, state) as usize], Some((folder.path(), limit)));
+        let found = run(&mut engine, &jobs[n..end]);
+        assert!(found.iter().map(|(ids, _)| ids).eq(&wanted[n..end]), "jobs {n}..{end}");
+        read += engine.page_figures().read;
+        n = end;
+    }
+    assert!(read > 500, "{read}");
+}
+
+#[test]
+fn any_texts_go_on_from_files() {
+    any_texts(&demo(), &mut 11);
+}
+
+#[cfg(feature = "tools")]
+#[test]
+fn any_texts_with_windows_go_on_from_files() {
+    for (checkpoint, seed) in [("gemma3-tiny", 3), ("mistral-tiny", 4)] {
+        let model = crate::common::models::export(checkpoint, leap::format::model::Weights::F32);
+        any_texts(&(Arc::clone(&model), None), &mut { seed });
+        any_texts(&(model, Some(KvKind::Int8)), &mut { seed });
+    }
+}
+
+/// Another way to keep keys and values, another model: other pages, in the same folder.
+#[test]
+fn pages_of_other_models_are_let_alone() {
+    let (model, folder) = (demo(), Folder::new());
+    let jobs = [job(&prompt(420, 300, 7))];
+    run(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
+    for (kv, n_files) in [(KvKind::F32, 14), (KvKind::Int8, 21)] {
+        let other = (Arc::clone(&model.0), Some(kv));
+        let wanted = run(&mut engine(&other, 512, None), &jobs);
+        for computed in [420, 1] {
+            let mut other = engine(&other, 512, Some((folder.path(), PLENTY)));
+            assert_eq!(run(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
+        }
+        assert_eq!(files(&folder).len(), n_files);
+    }
+}
+
+/// A file holds its own text alone, whatever else was in memory.
+#[test]
+fn a_file_holds_its_own_text_alone() {
+    let model = demo();
+    let [old, new] = [prompt(500, 0, 9), prompt(300, 0, 8)].map(|ids| job(&ids));
+    let [after, alone] = [(); 2].map(|()| Folder::new());
+    run(&mut engine(&model, 512, Some((alone.path(), PLENTY))), std::slice::from_ref(&new));
+    let mut engine = engine(&model, 512, Some((after.path(), PLENTY)));
+    run(&mut engine, &[old]);
+    run(&mut engine, &[new]);
+    drop(engine);
+    assert_eq!(files(&alone).len(), 5);
+    for file in files(&alone) {
+        let same = after.join(file.file_name().unwrap().to_str().unwrap());
+        assert!(fs::read(same).unwrap() == fs::read(&file).unwrap(), "{}", file.display());
+    }
+}
+
+#[test]
+fn all_files_have_no_more_than_may_be() {
+    let (model, folder) = (demo(), Folder::new());
+    let jobs: Vec<Job> = (1..6).map(|kind| job(&prompt(420, 130, kind))).collect();
+    let wanted = fresh(&model, &jobs);
+    run(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs[..1]);
+    let of_page = fs::metadata(&files(&folder)[0]).unwrap().len();
+    let place = Some((folder.path(), 10 * of_page));
+    for _ in 0..2 {
+        for (job, wanted) in jobs.iter().zip(&wanted) {
+            let mut engine = engine(&model, 512, place);
+            let (found, computed) = run(&mut engine, std::slice::from_ref(job)).remove(0);
+            assert_eq!(&found, wanted);
+            // Pages of their common start are used by all, and stay.
+            assert!(computed <= 420 - 128, "{computed}");
+            drop(engine);
+            assert!(files(&folder).len() <= 10);
+        }
+    }
+    // No page fits.
+    let none = Folder::new();
+    for _ in 0..2 {
+        let found = run(&mut engine(&model, 512, Some((none.path(), 100))), &jobs[..1]);
+        assert_eq!(found[0], (wanted[0].clone(), 420));
+    }
+    assert!(files(&none).is_empty());
+}

@@ -1,0 +1,182 @@
+//! The `leap tokenizer` command.
+
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+
+use crate::common::folder::Folder;
+use crate::tokenizer::{cases, chat_cases, file, golden};
+
+/// Runs `leap tokenizer`.
+fn leap(args: &[&str], stdin: &str) -> Output {
+    let mut command = crate::common::leap();
+    command.arg("tokenizer").args(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The command may end before it has read everything.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn command_converts_encodes_and_decodes() {
+    let folder = Folder::new();
+    let input = folder.join("tokenizer.model");
+    std::fs::copy(golden("llama2-meta-tiny/tokenizer.model"), &input).unwrap();
+    let done = leap(&[folder.path().to_str().unwrap()], "");
+    assert!(done.status.success() && done.stdout.is_empty(), "{done:?}");
+    let written = folder.join("tokenizer.bin");
+    let bytes = std::fs::read(&written).unwrap();
+    assert_eq!(bytes, file("llama2-meta-tiny/tokenizer.model", None).to_bytes());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+
+    let written = written.to_str().unwrap();
+    let (mut texts, mut ids) = (String::new(), String::new());
+    for case in cases("llama2-meta-tiny") {
+        texts += &format!("{}\n", case["text"]);
+        ids += &format!("{}\n", case["ids"]);
+    }
+    let encoded = leap(&[written, "--encode"], &texts);
+    assert_eq!(String::from_utf8(encoded.stdout).unwrap(), ids);
+    let decoded = leap(&[written, "--decode"], &ids);
+    assert_eq!(String::from_utf8(decoded.stdout).unwrap(), texts);
+    let special = leap(&[written, "--encode", "--special"], "\"<s>\"\n");
+    assert_eq!(special.stdout, b"[1]\n");
+}
+
+#[test]
+fn decoding_leaves_special_and_reserved_tokens_out_unless_they_are_asked_for() {
+    for name in ["llama3-tiny/tokenizer.json", "llama3-tiny/tokenizer.model"] {
+        let input = golden(name);
+        let input = input.to_str().unwrap();
+        let encoded = leap(&[input, "--encode"], "\"a fox\"\n").stdout;
+        let ids: Vec<u32> = serde_json::from_slice(&encoded).unwrap();
+        let first = first_reserved(name);
+        let line = serde_json::to_string(&[&[first], ids.as_slice(), &[first + 1]].concat());
+        let line = format!("{}\n", line.unwrap());
+        let decoded = leap(&[input, "--decode"], &line).stdout;
+        assert_eq!(String::from_utf8(decoded).unwrap(), "\"a fox\"\n", "{name}");
+        let shown = leap(&[input, "--decode", "--special"], &line).stdout;
+        let wanted = "\"<|reserved_special_token_0|>a fox<|reserved_special_token_1|>\"\n";
+        assert_eq!(String::from_utf8(shown).unwrap(), wanted, "{name}");
+    }
+}
+
+/// The id of the first reserved token of a golden tokenizer.
+fn first_reserved(name: &str) -> u32 {
+    file(name, None).vocab.find(b"<|reserved_special_token_0|>").unwrap()
+}
+
+#[test]
+fn command_names_the_line_it_cannot_read() {
+    let input = golden("llama3-tiny/tokenizer.model");
+    let input = input.to_str().unwrap();
+    for (mode, lines) in [
+        ("--encode", "\"a\"\nno json\n"),
+        ("--encode", "\"a\"\n[1]\n"),
+        ("--decode", "[1]\n[-1]\n"),
+        ("--decode", "[1]\n[99999]\n"),
+    ] {
+        let done = leap(&[input, mode], lines);
+        assert_eq!(done.status.code(), Some(3), "{lines:?}");
+        assert_eq!(done.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        let message = String::from_utf8(done.stderr).unwrap();
+        assert!(message.contains("line 2"), "{message}");
+    }
+}
+
+#[test]
+fn command_refuses_what_makes_no_sense() {
+    let input = golden("llama3-tiny/tokenizer.model");
+    let input = input.to_str().unwrap();
+    let folder = Folder::new();
+    let own = folder.join("tokenizer.bin");
+    let own = own.to_str().unwrap();
+    assert!(leap(&[input, "-o", own], "").status.success());
+    for usage in [&[input, "--encode", "--decode"][..], &[input, "--special"], &[own], &[]] {
+        assert_eq!(leap(usage, "").status.code(), Some(2), "{usage:?}");
+    }
+    std::fs::write(folder.join("cut.bin"), &std::fs::read(own).unwrap()[..5000]).unwrap();
+    let cut = folder.join("cut.bin");
+    for bad in [
+        cut.to_str().unwrap(),
+        "/no/such/file",
+        "/no/such/folder/",
+        folder.join("leap-no-tokenizer").to_str().unwrap(),
+    ] {
+        let done = leap(&[bad, "--encode"], "");
+        assert_eq!(done.status.code(), Some(3), "{bad}: {done:?}");
+    }
+    let done = leap(&[input, "-o", "/no/such/folder/out.bin"], "");
+    assert_eq!(done.status.code(), Some(1));
+}
+
+#[test]
+fn command_encodes_conversations() {
+    for folder in ["qwen3-tiny", "smollm3-tiny", "gemma3-tiny", "phi3-tiny", "gptoss-tiny"] {
+        let input = golden(folder);
+        let (mut lines, mut wanted) = (String::new(), String::new());
+        for case in chat_cases(folder).iter().filter(|case| case["lookalike"] != true) {
+            let mut line = case["options"].as_object().cloned().unwrap_or_default();
+            line.insert("messages".to_owned(), case["messages"].clone());
+            line.insert("now".to_owned(), "2026-03-09T12:00:00".into());
+            lines += &format!("{}\n", Value::Object(line));
+            wanted += &format!("{}\n", case["ids"]);
+        }
+        let done = leap(&[input.to_str().unwrap(), "--chat"], &lines);
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), wanted, "{folder}");
+    }
+}
+
+#[test]
+fn command_names_what_is_wrong_with_a_conversation() {
+    let input = golden("qwen3-tiny");
+    let input = input.to_str().unwrap();
+    let good = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+    for (line, word) in [
+        ("[]", "not a JSON object"),
+        ("{}", "the last one must be the user's"),
+        (r#"{"messages": 1}"#, "messages: wanted a list"),
+        (r#"{"messages": ["a"]}"#, "message 1: role is missing"),
+        (r#"{"messages": [{"role": "user"}]}"#, "message 1: content is missing"),
+        (r#"{"messages": [{"role": "tool", "content": ""}]}"#, "role \"tool\""),
+        (r#"{"messages": [{"role": "assistant", "content": ""}]}"#, "must take turns"),
+        (r#"{"enable_thinking": 1}"#, "enable_thinking: wanted true or false"),
+        (r#"{"reasoning_effort": "<|end|>"}"#, "reasoning_effort: wanted low"),
+        (r#"{"now": "2026-02-30"}"#, "now: wanted a date"),
+        (r#"{"tools": []}"#, "\"tools\" is no option"),
+    ] {
+        let done = leap(&[input, "--chat"], &format!("{good}\n{line}\n"));
+        assert_eq!(done.status.code(), Some(3), "{line}");
+        assert_eq!(done.stdout.iter().filter(|&&byte| byte == b'\n').count(), 1);
+        let message = String::from_utf8(done.stderr).unwrap();
+        assert!(message.contains("line 2") && message.contains(word), "{message}");
+    }
+    let usages =
+        [&["--chat", "--encode"][..], &["--chat", "--special"], &["--chat-template", "gemma"]];
+    for usage in usages {
+        assert_eq!(leap(&[&[input], usage].concat(), "").status.code(), Some(2), "{usage:?}");
+    }
+    for (template, word) in [("gemma", "<start_of_turn>"), ("smollm3", "--chat-template")] {
+        let done = leap(&[input, "--chat", "--chat-template", template], "");
+        let message = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(3), "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn unknown_template_is_refused_by_name_of_the_option() {
+    let folder = Folder::new();
+    std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    folder.write("chat_template.jinja", "{{ '<|im_start|>' }}");
+    let input = folder.path().to_str().unwrap();
+    let done = leap(&[input, "--chat"], "");
+    assert_eq!(done.status.code(), Some(3), "{done:?}");
+    let message = String::from_utf8(done.stderr).unwrap();
+    assert!(message.lines().last().unwrap().contains("--chat-template"), "{message}");
+    let line = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n";
+    let done = leap(&[input, "--chat", "--chat-template", "chatml"], line);
+    assert!(done.status.success() && done.stdout.starts_with(b"["), "{done:?}");
+}

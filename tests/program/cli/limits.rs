@@ -1,0 +1,99 @@
+//! Limits that a shell has set: memory, stack, open files.
+
+use std::process::{Command, Stdio};
+
+use super::{DEMO, PROMPT, run};
+use crate::common::ran::Ran;
+
+/// Runs the program in a shell that has set these limits; `None` where an emulator, not the program,
+/// would meet them.
+fn limited(limits: &str, args: &[&str]) -> Option<Ran> {
+    if std::env::var_os("LEAP_TEST_RUNNER").is_some_and(|runner| !runner.is_empty()) {
+        return None;
+    }
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -c 0; {limits}; exec \"$0\" \"$@\"");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_leap")]).args(args).stdin(Stdio::null());
+    let output = shell.env("RUST_BACKTRACE", "0").output().unwrap();
+    Some(Ran::new(output))
+}
+
+/// With the first of these the program is not loaded, with the last it runs. Until it has said a word
+/// of its own, what ends it is the loader or Rust's own start.
+#[test]
+fn little_memory_gives_text_or_one_line() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q", "--ctx", "512"];
+    let free = run(&args).succeeds().out;
+    let (mut answered, mut is_loaded) = (0, false);
+    let small = (10_000..14_000).step_by(70);
+    for kib in small.chain((14_000..40_000).step_by(700)).chain([60_000, 2_000_000]) {
+        for cache in [&["--cache", "off"][..], &[]] {
+            let limits = format!("ulimit -v {kib}");
+            let Some(ran) = limited(&limits, &[&args, cache].concat()) else { return };
+            match ran.code {
+                Some(0) => {
+                    assert_eq!(ran.out, free, "{kib} KiB");
+                    answered += 1;
+                }
+                Some(1) => {
+                    ran.fails(1, "");
+                    is_loaded = true;
+                }
+                _ => assert!(!is_loaded, "{kib} KiB: {ran:?}"),
+            }
+        }
+    }
+    assert!(is_loaded && answered > 1, "{answered}");
+}
+
+#[test]
+fn a_link_server_that_gets_no_thread_says_so() {
+    let mut is_loaded = false;
+    for kib in (10_000..30_000).step_by(1000) {
+        let args = ["bench", "--link", "self"];
+        let Some(ran) = limited(&format!("ulimit -v {kib}"), &args) else { return };
+        match ran.code {
+            // The loader or the C library had no memory, which then ends the program.
+            None if !is_loaded || ran.err.starts_with("Fatal glibc error") => {}
+            Some(127) => {}
+            // There was enough of it.
+            Some(0) => is_loaded = true,
+            _ => {
+                // A new thread that has no memory for its own stack of signals says so before.
+                let last = ran.err.lines().last().unwrap_or_default();
+                assert!(ran.code == Some(1) && last.starts_with("leap: "), "{ran:?}");
+                is_loaded = true;
+            }
+        }
+    }
+    assert!(is_loaded);
+}
+
+#[test]
+fn small_stacks_give_text_or_one_line() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q"];
+    let free = run(&args).succeeds().out;
+    for kib in [64, 128, 256, 512] {
+        let Some(ran) = limited(&format!("ulimit -s {kib}"), &args) else { return };
+        match ran.code {
+            Some(0) => assert_eq!(ran.out, free, "{kib} KiB"),
+            _ => ran.fails(1, "ulimit -s"),
+        }
+    }
+}
+
+#[test]
+fn too_few_open_files_are_no_fault_of_the_model() {
+    let args = ["run", DEMO, "-p", PROMPT, "-n", "4"];
+    for n in [3, 4, 5, 6] {
+        let Some(ran) = limited(&format!("ulimit -n {n}"), &args) else { return };
+        assert!(matches!(ran.code, Some(0 | 1 | 127)), "{n} files: {ran:?}");
+    }
+    let context = ["--ctx", "1024", "--streams", "60000", "-q"];
+    let ran = limited(
+        "ulimit -v 500000",
+        &["run", DEMO].iter().chain(&context).copied().collect::<Vec<_>>(),
+    );
+    let Some(ran) = ran else { return };
+    ran.fails(1, "lower --ctx");
+}

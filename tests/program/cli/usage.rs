@@ -1,0 +1,267 @@
+//! Command lines: what they mean, and what is wrong with them.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use super::{ANSWER, DEMO, PROMPT, command, run};
+use crate::common::folder::Folder;
+use crate::common::leap;
+use crate::common::ran::Ran;
+
+#[test]
+fn bad_usage_is_one_line_and_code_2() {
+    for (args, what) in [
+        (&["run", DEMO, "-p", "a", "--temp", "-1"][..], "--temp"),
+        (&["run", DEMO, "-p", "a", "--temp", "nan"], "--temp"),
+        (&["run", DEMO, "-p", "a", "--top-p", "1.5"], "--top-p"),
+        (&["run", DEMO, "-p", "a", "-n", "0"], "-n"),
+        (&["run", DEMO, "-p", "a", "-n", "many"], "-n"),
+        (&["run", DEMO, "-p", "a", "--ctx", "0"], "context of 0"),
+        (&["run", DEMO, "-p", "a", "--ctx", "5000"], "1024"),
+        (&["run", DEMO, "-p", "a", "--prompt-file", "b"], "not both"),
+        (&["run", DEMO, "-p", "a", "-s", "b"], "--chat"),
+        (&["run", DEMO, "-p", "a", "--kv", "f8"], "f16"),
+        (&["run", DEMO, "-p", "a", "--cores", "x"], "core"),
+        (&["run", DEMO, "-p", "a", "--cores", "4095"], "no core 4095 here; there are "),
+        (&["run", DEMO, "-p"], "--prompt needs a value"),
+        (&["run", DEMO, "--chat=yes"], "--chat takes no value"),
+        (&["run", DEMO, "--tmep", "0"], "did you mean --temp?"),
+        (&["benhc", DEMO], "did you mean bench?"),
+        (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
+        (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
+        (&["bench", "--layers", "2"], "--layers goes with --shape"),
+        (&["bench", "--shape", "qwen3-4b", "--layers", "37"], "qwen3-4b has 36 layers"),
+        (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
+        (&["run", DEMO, "-p", "a", "--role", "worker"], "--role"),
+        (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),
+        (&["run", DEMO, "more"], "more"),
+        (&["models/demo.bin"], "leap run"),
+        (&["eval", DEMO], "--cases"),
+        (&["master", DEMO, "--team", "t", "--rebalance-after", "9"], "--rebalance-after is for"),
+        (&["run", DEMO, "-p", "a", "--watts", "9,3"], "as in 3.5,9"),
+        (&["run", DEMO, "-p", "a", "--watts", "3,9", "--power-cmd", "echo 9"], "not both"),
+        (&["bench", DEMO, "--watts", "3,9"], "go with --energy"),
+        (&["bench", DEMO, "--sweep"], "--sweep goes with --energy"),
+        (&["bench", DEMO, "--min-tokens-per-s", "2"], "goes with --sweep"),
+        (&["bench", DEMO, "--energy", "--sweep", "--min-tokens-per-s", "x"], "tokens a second"),
+        (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
+        (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
+    ] {
+        run(args).fails(2, what);
+    }
+    let mut forced = command(&["run", "-p", "a"]);
+    Ran::new(forced.env("LEAP_ISA", "mmx").output().unwrap()).fails(2, "LEAP_ISA");
+    let mut log = command(&["run", "-p", "a"]);
+    Ran::new(log.env("LEAP_LOG", "foo").output().unwrap()).fails(2, "LEAP_LOG");
+    for n in ["0", "16", "", "many"] {
+        let mut drafts = command(&["run", "-p", "a"]);
+        Ran::new(drafts.env("LEAP_DRAFTS", n).output().unwrap()).fails(2, "LEAP_DRAFTS");
+    }
+    let long = "word ".repeat(200);
+    run(&["run", DEMO, "-p", &long, "--ctx", "64"]).fails(2, "64; shorten it or raise --ctx");
+    let longest = "word ".repeat(1200);
+    run(&["run", DEMO, "-p", &longest]).fails(2, "1024; shorten it: the model allows no more");
+}
+
+#[test]
+fn mistakes_in_a_ring_are_one_line() {
+    let folder = Folder::new();
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let ring = &*write("ring", "desk 127.0.0.1:21701 0..2\npi 127.0.0.1:21702 2..6\n");
+    let gap = &*write("gap", "desk a 0..2\npi b 3..6\n");
+    let short = &*write("short", "desk a 0..2\npi b 2..5\n");
+    let key = &*write("key", "too short");
+    let hex = &*write("hex", &"5a".repeat(32));
+    let zeros = &*write("zeros", &"\0".repeat(32));
+    let words = &*write("words", "correct horse battery staple 123");
+    for (args, code, what) in [
+        (&["worker", DEMO][..], 2, "--ring"),
+        (&["worker", DEMO, "--split", "2"], 2, "--next-host"),
+        (&["worker", DEMO, "--split", "9", "--next-host", "x"], 2, "0..6"),
+        (&["worker", DEMO, "--ring", ring], 2, "--node"),
+        (&["worker", DEMO, "--ring", ring, "--node", "desk"], 2, "is the master"),
+        (&["master", DEMO, "--ring", ring, "--node", "pi"], 2, "is the master"),
+        (&["master", DEMO, "--ring", ring, "--split", "2"], 2, "--split"),
+        (&["master", DEMO, "--split", "2", "--end", "4"], 2, "--end"),
+        (&["run", DEMO, "-p", "a", "--key", key], 2, "--role"),
+        (&["run", DEMO, "-p", "a", "--busy-poll", "9"], 2, "--role"),
+        (&["run", DEMO, "-p", "a", "--streams", "2"], 2, "--streams"),
+        (&["worker", DEMO, "--wire", "f8"], 2, "f16"),
+        (&["worker", DEMO, "--temp", "0"], 2, "it is for --role single and --role master"),
+        (&["worker", DEMO, "--json"], 2, "it is for --role single and --role master"),
+        (&["worker", DEMO, "--ring-timeout", "1"], 2, "it is for --role master"),
+        (&["master", DEMO, "--prefix-cache", "x"], 2, "it is for --role worker"),
+        (&["worker", DEMO, "--prefix-cache-size", "1G"], 2, "--prefix-cache DIR"),
+        (&["worker", DEMO, "--team", "x", "--prefix-cache", "x"], 2, "no board has whole pages"),
+        (&["worker", "--draft-model", DEMO, "--prefix-cache", "x"], 2, "this one guesses"),
+        (&["plan", DEMO], 2, "--boards"),
+        (&["plan", "--boards", ring], 2, "name a model file, or a --shape"),
+        (&["plan", DEMO, "--boards", ring], 3, "line 1: "),
+        (&["plan", DEMO, "--boards", "/no/boards"], 3, "/no/boards"),
+        (&["plan", DEMO, "--boards", ring, "--min-tokens-per-s", "0"], 2, "above 0"),
+        (&["run", DEMO, "--give", "auto"], 2, "it is for --role master"),
+        (&["master", DEMO, "--ring", ring, "--give", "auto"], 2, "--give needs --key"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "give no model"),
+        (&["worker", "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "--fetch needs --key"),
+        (&["worker", "--split", "1", "--fetch", ":"], 2, "no port"),
+        (&["worker", "--join", "auto"], 2, "needs --key"),
+        (&["worker", DEMO, "--join", "auto"], 2, "give no model"),
+        (&["worker", "--join", "auto", "--ring", ring], 2, "--join"),
+        (&["worker", "--boards", "pi"], 2, "it is for --role master"),
+        (&["worker", "--key", words], 3, "holds text"),
+        (&["master", DEMO, "--boards", "pi"], 2, "--boards needs --key"),
+        (&["master", "--boards", "pi", "--key", hex], 2, "name its file"),
+        (&["master", DEMO, "--boards", "pi,pi", "--key", hex], 2, "twice"),
+        (&["master", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "no --ring"),
+        (&["serve", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "--ring"),
+        (&["master", DEMO, "--boards", "pi", "--objective", "energy"], 2, "needs --"),
+        (&["master", DEMO, "--boards", "pi", "--rebalance-after", "soon"], 2, "1 to 86400"),
+        (&["serve", DEMO, "--node", "pi"], 2, "is for a ring"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", zeros], 3, "urandom"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", words], 3, "urandom"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", "/dev/zero"], 3, "64"),
+        (&["bench", "--link", "self", "--key", "/dev/zero"], 3, "64 hexadecimal digits"),
+        (&["bench", "--link", "self", "--key", words], 3, "holds text"),
+        (&["worker", DEMO, "--transport", "pigeon"], 2, "udp"),
+        (&["worker", DEMO, "--ring", "no.txt", "--node", "a"], 3, "no.txt"),
+        (&["worker", DEMO, "--ring", gap, "--node", "pi"], 3, "no node has layers 2..3"),
+        (&["worker", DEMO, "--ring", short, "--node", "pi"], 3, "no node has layers 5..6"),
+        (&["worker", DEMO, "--ring", ring, "--node", "fig"], 3, "desk, pi"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", key], 3, "32 bytes"),
+        (&["worker", DEMO, "--ring", ring, "--node", "pi", "--transport", "kernel"], 1, "kernel"),
+        (
+            &["master", DEMO, "-q", "--ring", ring, "-p", "a", "--ring-timeout", "1"],
+            4,
+            "no progress for 1 s; waiting for pi (127.0.0.1:21702)",
+        ),
+    ] {
+        run(args).fails(code, what);
+    }
+}
+
+#[test]
+fn values_that_look_like_options_are_values() {
+    for prompt in ["--a=--json", "--help", "-h", "-5 degrees", "--", "--threads=99"] {
+        let ran = run(&["run", DEMO, "-p", prompt, "-n", "1", "--temp=0", "-q"]).succeeds();
+        assert!(ran.out.starts_with(prompt), "{ran:?}");
+        let assigned = format!("--prompt={prompt}");
+        let again = run(&["run", DEMO, &assigned, "-n", "1", "--temp=0", "-q"]).succeeds();
+        assert_eq!(again.out, ran.out);
+    }
+}
+
+#[test]
+fn help_is_there_for_every_command() {
+    let all = run(&["--help"]).succeeds().out;
+    for name in ["run", "master", "worker", "export", "info", "bench", "pack", "doctor", "eval"] {
+        assert!(all.contains(&format!("\n  {name} ")), "{name}: {all}");
+        let wanted = run(&["help", name]).succeeds().out;
+        assert!(wanted.starts_with(&format!("Usage: leap {name} ")), "{wanted}");
+        for args in [[name, "-h"], [name, "--help"], [name, "help"]] {
+            assert_eq!(run(&args).succeeds().out, wanted);
+        }
+    }
+    assert_eq!(run(&["help"]).succeeds().out, all);
+    assert_eq!(run(&["-h"]).succeeds().out, all);
+    assert_eq!(run(&["-V"]).succeeds().out, run(&["--version"]).succeeds().out);
+}
+
+#[test]
+fn the_rest_of_the_options_is_one_word_away() {
+    for name in ["run", "master", "worker", "serve"] {
+        if cfg!(not(feature = "serve")) && name == "serve" {
+            continue;
+        }
+        let short = run(&[name, "--help"]).succeeds().out;
+        assert!(short.lines().count() <= 40, "{name}: {short}");
+        let all = run(&[name, "--help-all"]).succeeds().out;
+        assert!(all.contains("--transport TRANSPORT") && !all.contains("--ring RING"), "{all}");
+    }
+    let older = run(&["help", "compatibility"]).succeeds().out;
+    for option in [
+        "--ring ",
+        "--split ",
+        "--next-host ",
+        "--role ",
+        "--give ",
+        "--busy-poll, LEAP_BUSY_POLL ",
+    ] {
+        assert!(older.contains(&format!("\n  {option}")), "{option}: {older}");
+    }
+}
+
+/// A file of boards is what the option for such a file would have made of it.
+#[test]
+fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
+    let layers = file("layers.txt", "desk 127.0.0.1:21701 0..3\npi 127.0.0.1:21702 3..6\n");
+    let shares = file("shares.txt", "desk 127.0.0.1:21701 3\npi 127.0.0.1:21721 1\n");
+    let names = file("names.txt", "desk 127.0.0.1:21701\npi 127.0.0.1:21702\n");
+    let mixed = file("mixed.txt", "desk 127.0.0.1\n127.0.0.2\n");
+    for (file, option) in [(&layers, "--ring"), (&shares, "--team")] {
+        for command in ["master", "worker", "run"] {
+            let node = ["--node", "orange"];
+            let new = run(&[&[command, DEMO, "--boards", file][..], &node].concat());
+            let role = if command == "run" { "master" } else { command };
+            let old = run(&[&[role, DEMO, option, file][..], &node].concat());
+            assert_eq!((new.code, &new.err), (old.code, &old.err), "{command} {option}");
+            assert!(new.err.contains("orange"), "{new:?}");
+        }
+    }
+    run(&["master", DEMO, "--boards", &names]).fails(2, "--boards needs --key");
+    run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for --role master");
+    // The file names the master, if the command line does not.
+    run(&["master", DEMO, "--boards", &names, "--node", "oak"]).fails(2, "--boards needs --key");
+    run(&["master", DEMO, "--boards", &mixed]).fails(3, "some lines have a name");
+    run(&["master", DEMO, "--boards", "/no/boards"]).fails(3, "/no/boards");
+}
+
+#[test]
+fn a_setting_of_the_machine_counts_where_the_command_line_says_nothing() {
+    let with = |variable: &str, value: &str, args: &[&str]| {
+        let mut command = leap();
+        command.args(["run", DEMO, "-p", PROMPT, "-n", "1", "--temp=0", "-q"]).args(args);
+        Ran::new(command.env(variable, value).stdin(Stdio::null()).output().unwrap())
+    };
+    with("LEAP_HUGE", "perhaps", &[]).fails(2, "perhaps");
+    with("LEAP_HUGE", "perhaps", &["--huge", "off"]).succeeds();
+    with("LEAP_WATTS", "9,3", &[]).fails(2, "9,3");
+    with("LEAP_WATTS", "3,9", &["--power-cmd", "echo 5"]).succeeds();
+    // Options of rings alone have no meaning here.
+    with("LEAP_BUSY_POLL", "soon", &[]).succeeds();
+}
+
+#[test]
+fn name_of_the_program_picks_the_applet() {
+    // An emulator is told the program's file, and gives it that name.
+    if std::env::var("LEAP_TEST_RUNNER").is_err() {
+        let program = leap().get_program().to_owned();
+        for (name, args, what) in [
+            ("inference", &["-p", PROMPT, "--temp", "0", "-n", "20", "-q"][..], ANSWER),
+            ("export", &["--help"], "--meta-llama"),
+            ("tokenizer", &["--help"], "--encode"),
+        ] {
+            let output = Command::new(&program).arg0(name).args(args).output().unwrap();
+            let ran = Ran::new(output).succeeds();
+            assert!(ran.out.contains(what), "{name}: {ran:?}");
+        }
+    }
+    let folder = Folder::new();
+    let link = folder.join("inference");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_leap"), &link).unwrap();
+    let mut command = leap();
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+    let (_, runner) = words.split_last().unwrap();
+    let words = runner.iter().copied().chain([link.as_os_str()]).collect::<Vec<_>>();
+    let mut linked = Command::new(words[0]);
+    linked.args(&words[1..]).args(["-p", PROMPT, "--temp=0", "-n", "20", "-q"]);
+    command = linked;
+    let ran = Ran::new(command.stdin(Stdio::null()).output().unwrap()).succeeds();
+    assert_eq!(ran.out, format!("{PROMPT}{ANSWER}\n"));
+}

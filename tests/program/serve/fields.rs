@@ -1,0 +1,150 @@
+//! Requests that carry more than a question: loading, fields of other servers, neutral values.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{FOX, chat, text_of};
+use crate::http::{Served, ask};
+
+/// `body` with the fields of `more`.
+fn with(body: &Value, more: &Value) -> Value {
+    let mut body = body.clone();
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+#[test]
+fn ollamas_clients_load_and_unload_without_an_answer() {
+    let served = Served::start(&[]);
+    let messages: Value = json!([]);
+    for (path, body, reason) in [
+        ("/api/generate", json!({}), "load"),
+        ("/api/generate", json!({"prompt": "", "stream": false, "system": "x"}), "load"),
+        ("/api/generate", json!({"keep_alive": "5m", "options": {"num_ctx": 1}}), "load"),
+        ("/api/generate", json!({"keep_alive": -1}), "load"),
+        ("/api/generate", json!({"keep_alive": 0}), "unload"),
+        ("/api/generate", json!({"keep_alive": "0s"}), "unload"),
+        ("/api/chat", json!({}), "load"),
+        ("/api/chat", json!({"messages": messages, "keep_alive": "10m"}), "load"),
+        ("/api/chat", json!({"messages": messages, "keep_alive": "0"}), "unload"),
+    ] {
+        let answer = served.post(path, &with(&json!({"model": "demo"}), &body));
+        assert_eq!((text_of(&answer), &answer["done_reason"]), ("", &json!(reason)), "{body}");
+        assert_eq!((&answer["done"], &answer["model"]), (&json!(true), &json!("demo")), "{body}");
+    }
+    let figures = ask(&served.address, "GET", "/metrics", "").1;
+    assert!(figures.contains("\nleap_generated_tokens_total 0\n"), "{figures}");
+    let (head, _) = ask(&served.address, "POST", "/api/generate", r#"{"model": "other"}"#);
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+}
+
+#[test]
+fn editors_find_the_version_and_the_context_that_they_look_for() {
+    let served = Served::start(&["--ctx", "200"]);
+    let (_, text) = ask(&served.address, "GET", "/api/version", "");
+    let version: Value = serde_json::from_str(&text).unwrap();
+    let parts = version["version"].as_str().unwrap().split('.').map(|part| part.parse().unwrap());
+    assert!(parts.collect::<Vec<u32>>() >= vec![0, 6, 4], "{version}");
+    let info = served.post("/api/show", &json!({"model": "demo"}))["model_info"].clone();
+    let family = info["general.architecture"].as_str().unwrap();
+    assert_eq!(info[format!("{family}.context_length")], 200, "{info}");
+}
+
+#[test]
+fn fields_that_change_nothing_do_not_fail() {
+    let served = Served::start(&[]);
+    let body =
+        json!({"model": "demo", "messages": chat(FOX), "temperature": 0.0, "max_tokens": 12});
+    let wanted = served.post("/v1/chat/completions", &body);
+    for more in [
+        json!({"cache_prompt": true, "timings_per_token": true, "id_slot": -1, "num_ctx": 8192}),
+        json!({"grammar": "", "ignore_eos": false, "mirostat": 0, "mirostat_tau": 5, "min_p": 0}),
+        json!({"repeat_penalty": 1.0, "repeat_last_n": 64, "repetition_penalty": 1, "n_probs": 0}),
+        json!({"prediction": {"type": "content", "content": "x"}, "verbosity": "low"}),
+        json!({"web_search_options": null, "guided_json": null, "stop": null, "logit_bias": []}),
+        json!({"stop": "", "max_output_tokens": 4, "truncate": true, "shift": true, "seed": null}),
+        json!({"chat_template_kwargs": {"enable_thinking": true, "custom": 1}, "tools": []}),
+        json!({"reasoning_effort": "xhigh", "reasoning": {"effort": "low"}, "best_of": 1}),
+        json!({"unheard_of": {"a": [1]}, "stream_options": null, "response_format": null}),
+    ] {
+        let answer = served.post("/v1/chat/completions", &with(&body, &more));
+        assert_eq!(text_of(&answer), text_of(&wanted), "{more}");
+    }
+    let text = json!({"prompt": "Once", "temperature": 0, "max_tokens": 4});
+    let wanted_text = served.post("/v1/completions", &text);
+    let more = json!({"logprobs": false, "echo": false, "best_of": 1, "suffix": null, "user": "x"});
+    let answer = served.post("/v1/completions", &with(&text, &more));
+    assert_eq!(text_of(&answer), text_of(&wanted_text));
+
+    let options = json!({"temperature": 0, "num_predict": 12, "repeat_last_n": 64, "mirostat": 0,
+        "repeat_penalty": 1.0, "penalize_newline": true, "num_ctx": 4096, "unheard_of": 1});
+    let body = json!({"messages": chat(FOX), "stream": false, "options": options, "truncate": true,
+        "shift": true, "max_output_tokens": 4, "think": null, "keep_alive": "5m", "tools": null});
+    assert_eq!(text_of(&served.post("/api/chat", &body)), text_of(&wanted));
+    for think in [json!("low"), json!("none"), json!(false)] {
+        let answer = served.post("/api/chat", &with(&body, &json!({"think": think})));
+        assert_eq!(text_of(&answer), text_of(&wanted), "{think}");
+    }
+    let body = json!({"prompt": FOX, "stream": false, "options": options, "tools": [], "context": [],
+        "images": [], "template": "", "suffix": ""});
+    assert_eq!(text_of(&served.post("/api/generate", &body)), text_of(&wanted));
+
+    let body = json!({"input": FOX, "temperature": 0, "max_output_tokens": 12, "truncation": "auto",
+        "include": ["message.output_text.logprobs"], "top_logprobs": 0, "max_tool_calls": 3, "verbosity": "low",
+        "text": {"verbosity": "low"}, "reasoning": {"effort": "minimal", "summary": null},
+        "previous_response_id": null, "prompt_cache_key": "x"});
+    let answer = served.post("/v1/responses", &body);
+    assert_eq!(answer["output"][0]["content"][0]["text"], text_of(&wanted));
+}
+
+#[test]
+fn a_length_below_zero_is_no_limit() {
+    let served = Served::start(&["--ctx", "96"]);
+    let chat_body = json!({"messages": chat(FOX), "temperature": 0});
+    let wanted = served.post("/v1/chat/completions", &chat_body);
+    for field in ["max_tokens", "max_completion_tokens", "n_predict"] {
+        let answer = served.post("/v1/chat/completions", &with(&chat_body, &json!({field: -1})));
+        assert_eq!(text_of(&answer), text_of(&wanted), "{field}");
+    }
+    let body = json!({"prompt": "Once", "temperature": 0, "max_tokens": -1});
+    let n = served.post("/v1/completions", &body)["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!(n > 16, "{n}");
+    let body = json!({"input": FOX, "temperature": 0, "max_output_tokens": -1});
+    let answer = served.post("/v1/responses", &body);
+    assert_eq!(answer["output"][0]["content"][0]["text"], text_of(&wanted));
+    let options = json!({"temperature": 0, "num_predict": 0});
+    let body = json!({"messages": chat(FOX), "stream": false, "options": options});
+    assert_eq!(text_of(&served.post("/api/chat", &body)), text_of(&wanted));
+}
+
+#[test]
+fn a_repeat_penalty_gives_the_same_text_alone_in_company_and_with_drafts() {
+    let served = Served::start(&["--streams", "3", "--draft", "off"]);
+    let drafting = Served::start(&["--streams", "3"]);
+    let plain = json!({"messages": chat(FOX), "temperature": 0.7, "seed": 5, "max_tokens": 40});
+    let body = with(&plain, &json!({"repeat_penalty": 1.8, "repeat_last_n": 256}));
+    let wanted = served.post("/v1/chat/completions", &body);
+    assert_ne!(text_of(&wanted), text_of(&served.post("/v1/chat/completions", &plain)));
+    // None of the window's ids counts with a window of none.
+    let off = with(&plain, &json!({"repeat_penalty": 1.8, "repeat_last_n": 0}));
+    let unchanged = served.post("/v1/chat/completions", &off);
+    assert_eq!(text_of(&unchanged), text_of(&served.post("/v1/chat/completions", &plain)));
+    // The whole text is what the other name is about, and Ollama's protocol has the first one.
+    let whole = with(&plain, &json!({"repetition_penalty": 1.8}));
+    assert_eq!(text_of(&served.post("/v1/chat/completions", &whole)), text_of(&wanted));
+    let options = json!({"temperature": 0.7, "seed": 5, "num_predict": 40, "top_k": 0, "top_p": 1,
+        "repeat_penalty": 1.8, "repeat_last_n": -1});
+    let ollama = json!({"messages": chat(FOX), "stream": false, "options": options});
+    thread::scope(|scope| {
+        for server in [&served, &drafting, &drafting, &drafting] {
+            let (body, ollama, plain, wanted) = (&body, &ollama, &plain, &wanted);
+            scope.spawn(move || {
+                let answer = server.post("/v1/chat/completions", body);
+                assert_eq!(text_of(&answer), text_of(wanted));
+                server.post("/v1/chat/completions", plain);
+                assert_eq!(text_of(&server.post("/api/chat", ollama)), text_of(wanted));
+            });
+        }
+    });
+}

@@ -1,0 +1,133 @@
+//! A ring that serves, and a board of it that dies meanwhile.
+
+use std::io::Read;
+use std::net::UdpSocket;
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{FOX, chat, run_alone};
+use crate::common::folder::Folder;
+use crate::common::leap;
+use crate::http::{Served, ask};
+
+/// A worker of a ring, which ends with this.
+pub(super) struct Worker(Child);
+
+impl Worker {
+    fn start(ring: &str, node: &str) -> Worker {
+        Worker::start_with(ring, node, &[])
+    }
+
+    pub(super) fn start_with(ring: &str, node: &str, options: &[&str]) -> Worker {
+        let mut command = leap();
+        command.args([
+            "worker",
+            "-q",
+            "--ring",
+            ring,
+            "--node",
+            node,
+            "--transport",
+            "udp",
+            "--threads",
+            "1",
+            "--watts",
+            "2,8",
+        ]);
+        command.args(options);
+        Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Kills it, like a loss of power.
+    pub(super) fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The ring file of three boards with these layers, on ports that are free.
+pub(super) fn ring_file(layers: [&str; 3]) -> String {
+    let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let ports = ports.map(|socket| socket.local_addr().unwrap().port());
+    let nodes = ["desk", "pi", "orange"].iter().zip(layers).zip(ports);
+    nodes.map(|((name, layers), port)| format!("{name} 127.0.0.1:{port} {layers}\n")).collect()
+}
+
+#[test]
+fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
+    let folder = Folder::new();
+    let path = folder.write("ring.txt", ring_file(["0..2", "2..4", "4..6"]));
+    let ring = path.to_str().unwrap();
+    let _orange = Worker::start(ring, "orange");
+    let pi = Worker::start(ring, "pi");
+    let mut command = leap();
+    command.env("LEAP_SYSFS", folder.path()).args(["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--ring", ring, "--transport", "udp", "--streams", "3", "--ctx", "256"]);
+    let served = Served::by(command);
+    let wanted: Vec<String> = (1..4)
+        .map(|seed| {
+            let seed = seed.to_string();
+            run_alone(
+                &["--chat", "--temp", "0.9", "--top-p", "0.95", "--seed", &seed, "-n", "120"],
+                &format!("{FOX}\n"),
+            )
+        })
+        .collect();
+    let (began, begun) = mpsc::channel();
+    // Dropped when all answers are there.
+    let mut second_pi = None;
+    thread::scope(|scope| {
+        for (seed, wanted) in (1..).zip(&wanted) {
+            let (served, began) = (&served, began.clone());
+            scope.spawn(move || {
+                let body = json!({"messages": chat(FOX), "temperature": 0.9, "top_p": 0.95, "seed": seed, "max_tokens": 120, "stream": true});
+                served.begin_and_leave("/v1/chat/completions", &body);
+                let (mut stream, mut answer) = served.begin_text("/v1/chat/completions", &body);
+                began.send(()).unwrap();
+                stream.read_to_string(&mut answer).unwrap();
+                let events = answer.lines().filter_map(|line| line.strip_prefix("data: "));
+                let events = events.filter_map(|event| serde_json::from_str::<Value>(event).ok());
+                let text: String = events
+                    .filter_map(|event| Some(event.pointer("/choices/0/delta/content")?.as_str()?.to_owned()))
+                    .collect();
+                assert_eq!(&text, wanted, "{seed}");
+            });
+        }
+        begun.iter().take(3).for_each(drop);
+        drop(pi);
+        second_pi = Some(Worker::start(ring, "pi"));
+        let body = json!({"prompt": "Once", "max_tokens": 2});
+        assert_eq!(served.post("/v1/completions", &body)["usage"]["completion_tokens"], 2);
+    });
+    // Each node is told of by its name.
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let text = ask(&served.address, "GET", "/metrics", "").1;
+        if text.contains("\nleap_node_layers{node=\"orange\"} 2\n") {
+            assert!(text.contains("\nleap_node_compute_seconds_total{node=\"pi\"} "), "{text}");
+            // The master has no sensor here.
+            let tells =
+                |node| text.contains(&format!("\nleap_node_energy_joules_total{{node={node:?}}} "));
+            assert!(tells("pi") && tells("orange") && !tells("desk"), "{text}");
+            // A context for each stream.
+            assert!(text.contains("\nleap_kv_pages 12\n"), "{text}");
+            assert!(!text.contains("\nleap_prefix_tokens_total 0\n"), "{text}");
+            let is_free = text.contains("\nleap_kv_pages_used 0\n");
+            if is_free && !text.contains("\nleap_kv_pages_idle 0\n") {
+                break;
+            }
+        }
+        assert!(Instant::now() < end, "{text}");
+    }
+    drop(second_pi);
+}
