@@ -60,7 +60,7 @@ class Values(dict):
 
 def read(path, values, shell):
     """Applies the assignments of a file; `shell` gathers the bodies of functions."""
-    assignment = re.compile(r'^([\w.:+\[\]$\{\}-]+)\s*(\?\?=|\?=|:=|\+=|\.=|=)\s*"(.*)"$')
+    assignment = re.compile(r'^(?:export )?([\w.:+\[\]$\{\}-]+)\s*(\?\?=|\?=|:=|\+=|\.=|=)\s*"(.*)"$')
     shell.append(open(path).read())
     for line in logical_lines(path):
         if found := re.match(r"^require (\S+)$", line):
