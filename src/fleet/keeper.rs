@@ -58,7 +58,7 @@ pub(super) trait Parts: Send + 'static {
     /// Why not, in words.
     fn take(&mut self, plan: Self::Plan) -> Result<(), String>;
 
-    /// Why the board of this name did not serve at the last look, though it answered.
+    /// Why the board of this name did not serve when it answered last.
     fn idle(&self, name: &str) -> Option<String>;
 
     /// The board of this name has no part any more.

@@ -89,12 +89,19 @@ impl Fleet {
         let answers = places.into_iter().zip(answers);
         let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
         let mut is_there = self.take(answers);
-        self.idle.clear();
+        let before = std::mem::take(&mut self.idle);
         let others = self.boards.iter().zip(&mut is_there).skip(1).zip(&self.called);
         for ((Board { name, .. }, is_there), place) in others {
             let is_node = self.nodes.contains(name);
             let may_serve = self.left_out.see(place, *is_there, is_node);
-            let why = if is_node && *is_there { self.why_idle(name, desk) } else { None };
+            let why = match (is_node, *is_there) {
+                (true, true) => self.why_idle(name, desk),
+                // A call that came too late does not undo the reason.
+                (true, false) => {
+                    before.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
+                }
+                (false, _) => None,
+            };
             *is_there &= may_serve && why.is_none();
             self.idle.extend(why.map(|why| (name.clone(), why)));
         }
@@ -107,7 +114,7 @@ impl Fleet {
         self.holds.why_unfit(name).or_else(missing)
     }
 
-    /// Why the node of this name did not serve at the last look, though it answered.
+    /// Why the node of this name did not serve when it answered last.
     pub(super) fn idle(&self, name: &str) -> Option<String> {
         self.idle.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
     }
