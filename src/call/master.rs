@@ -121,7 +121,7 @@ impl<'a> Called<'a> {
     pub(crate) fn new(
         address: SocketAddr,
         key: &Key,
-        is_interrupted: &'a dyn Fn() -> bool,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Called<'a>, CallError> {
         Called::by(introduce("", false), address, key, is_interrupted)
     }
@@ -134,7 +134,7 @@ impl<'a> Called<'a> {
         master: &Identity,
         address: SocketAddr,
         key: &Key,
-        is_interrupted: &'a dyn Fn() -> bool,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Called<'a>, CallError> {
         let channel = Channel::connect(address, Purpose::Orders, key, is_interrupted)?;
         Called::over(master, channel)

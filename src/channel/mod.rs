@@ -82,9 +82,9 @@ impl From<io::Error> for ChannelError {
 pub(crate) struct Channel<'a> {
     stream: TcpStream,
     talk: Talk,
-    is_interrupted: &'a dyn Fn() -> bool,
+    is_interrupted: &'a (dyn Fn() -> bool + Sync),
     /// Called once the other end has proved the key; a replayed greeting does not count.
-    on_proof: Option<&'a dyn Fn()>,
+    on_proof: Option<&'a (dyn Fn() + Sync)>,
     /// A length and a sealed message.
     sealed: Box<[u8; 2 + MESSAGE_MAX + SEAL_BYTES]>,
 }
@@ -95,7 +95,7 @@ impl<'a> Channel<'a> {
         address: SocketAddr,
         purpose: Purpose,
         key: &Key,
-        is_interrupted: &'a dyn Fn() -> bool,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Channel<'a>, ChannelError> {
         Channel::connect_as(address, address, purpose, key, is_interrupted)
     }
@@ -106,7 +106,7 @@ impl<'a> Channel<'a> {
         destination: SocketAddr,
         purpose: Purpose,
         key: &Key,
-        is_interrupted: &'a dyn Fn() -> bool,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Channel<'a>, ChannelError> {
         let mut stream = TcpStream::connect_timeout(&address, CONNECT)?;
         set_up(&stream)?;
@@ -133,8 +133,8 @@ impl<'a> Channel<'a> {
         mut stream: TcpStream,
         purpose: Purpose,
         key: &Key,
-        is_interrupted: &'a dyn Fn() -> bool,
-        on_proof: &'a dyn Fn(),
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
+        on_proof: &'a (dyn Fn() + Sync),
     ) -> Result<Channel<'a>, ChannelError> {
         set_up(&stream)?;
         let mut prologue = [0; PROLOGUE_LEN];
@@ -165,7 +165,11 @@ impl<'a> Channel<'a> {
         Ok(Channel { on_proof: Some(on_proof), ..channel })
     }
 
-    fn new(stream: TcpStream, talk: Talk, is_interrupted: &'a dyn Fn() -> bool) -> Channel<'a> {
+    fn new(
+        stream: TcpStream,
+        talk: Talk,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
+    ) -> Channel<'a> {
         let sealed = Box::new([0; 2 + MESSAGE_MAX + SEAL_BYTES]);
         Channel { stream, talk, is_interrupted, on_proof: None, sealed }
     }

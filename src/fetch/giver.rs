@@ -58,7 +58,7 @@ pub(crate) fn start(
 impl Service for Giver {
     /// Answers what a board asks, until it goes.
     fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
-        let Question::Want { start, end, rows, name } = question(&mut channel)? else {
+        let Question::Want { start, end, rows, name, is_further } = question(&mut channel)? else {
             return Err(ChannelError::Broken("it asks for pieces of nothing"));
         };
         let end = if end == 0 { self.content.n_layers() } else { end as usize };
@@ -68,7 +68,9 @@ impl Service for Giver {
             Ok(part) => part,
             Err(why) => {
                 channel.send(&give::emit_reason(&why))?;
-                (self.tell)(&Gift::Refused { name, from, why });
+                if !is_further {
+                    (self.tell)(&Gift::Refused { name, from, why });
+                }
                 return Ok(());
             }
         };
@@ -77,7 +79,7 @@ impl Service for Giver {
         let (bytes, has_all_rows) = (part.len(), rows.is_none());
         let offer = Offer { layers: layers.clone(), bytes, fingerprint, rows: part.rows() };
         channel.send(&offer.emit())?;
-        let (mut bytes, mut is_told) = (Vec::with_capacity(PIECE_BYTES as usize), false);
+        let (mut bytes, mut is_told) = (Vec::with_capacity(PIECE_BYTES as usize), is_further);
         loop {
             let (index, is_hash) = match question(&mut channel)? {
                 Question::Hash(index) => (index, true),
@@ -86,7 +88,9 @@ impl Service for Giver {
             };
             // The board asks again, and hears why.
             if let Err(why) = self.content.check_unchanged() {
-                (self.tell)(&Gift::Refused { name, from, why });
+                if !is_further {
+                    (self.tell)(&Gift::Refused { name, from, why });
+                }
                 return Ok(());
             }
             part.piece(index, &mut bytes)?.ok_or(ChannelError::Broken("it asks beyond the end"))?;

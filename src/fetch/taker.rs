@@ -1,31 +1,25 @@
 //! Gets the layers of a board from one that gives them.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::fs::{self, File};
-use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread::{self, Scope, ScopedJoinHandle};
-
-use sha2::{Digest, Sha256};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use super::content::Cut;
+use super::download::Download;
+pub(crate) use super::error::FetchError;
+use super::error::broken;
+use super::here::Here;
 use super::kept::Kept;
+use super::lane::Target;
 use super::partial;
-use crate::channel::{Channel, ChannelError};
+use crate::channel::Channel;
 use crate::sys::file::free_bytes;
-use crate::wire::give::{self, HASH_LEN, Offer, PIECE_BYTES, Question, REASON_MAX, Rows};
+use crate::wire::give::{self, Offer, Question, REASON_MAX, Rows};
 use crate::wire::hello;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
-
-/// Most pieces that are requested and not yet safe on the disk, a MiB: a power cut may lose these.
-const AHEAD: usize = 4;
-/// Fewest pieces that are made safe at once, while the others come.
-const SAFE_AT_ONCE: usize = AHEAD / 2;
 
 /// A board's request for layers.
 pub(crate) struct Order<'a> {
@@ -42,7 +36,7 @@ pub(crate) struct Order<'a> {
     /// Where it keeps the file. The folder is there.
     pub(crate) folder: &'a Path,
     /// Asked again and again whether to end the work.
-    pub(crate) is_interrupted: &'a dyn Fn() -> bool,
+    pub(crate) is_interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// A file with the layers.
@@ -60,62 +54,6 @@ pub(crate) struct Fetched {
     pub(crate) sent: u64,
 }
 
-/// Why a board does not get its layers.
-#[derive(Debug)]
-pub(crate) enum FetchError {
-    /// The connection ended, or never was.
-    Channel(ChannelError),
-    /// The other board does not have these layers, in its own words.
-    Refused(String),
-    /// The file cannot be written.
-    File(PathBuf, io::Error),
-    /// The disk has no room for the rest of it: bytes that are missing.
-    Full(PathBuf, u64),
-}
-
-impl fmt::Display for FetchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FetchError::Channel(ChannelError::Key) => {
-                write!(f, "{}, or gives nothing", ChannelError::Key)
-            }
-            FetchError::Channel(e) => write!(f, "{e}"),
-            FetchError::Refused(why) => f.write_str(why),
-            FetchError::File(path, e) => write!(f, "cannot write {}: {e}", path.display()),
-            FetchError::Full(folder, bytes) => write!(
-                f,
-                "{} has too little room: {:.1} MB are missing",
-                folder.display(),
-                *bytes as f64 / 1e6
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FetchError {}
-
-impl From<ChannelError> for FetchError {
-    fn from(error: ChannelError) -> FetchError {
-        FetchError::Channel(error)
-    }
-}
-
-impl FetchError {
-    /// Whether the same call may work later without a change by the user.
-    pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, FetchError::Channel(ChannelError::Io(_)))
-    }
-
-    /// Whether the user ended it.
-    pub(crate) fn is_interruption(&self) -> bool {
-        matches!(self, FetchError::Channel(ChannelError::Interrupted))
-    }
-}
-
-fn broken(what: &'static str) -> FetchError {
-    FetchError::Channel(ChannelError::Broken(what))
-}
-
 /// Gets the layers of `order` from the board at `address`; `progress` gets the bytes so far, and those of
 /// all. A file that is there already stays, and the bytes of an interrupted call are used.
 ///
@@ -126,8 +64,12 @@ pub(crate) fn fetch(
     address: SocketAddr,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fetched, FetchError> {
-    let mut channel = Channel::connect(address, Purpose::Layers, order.key, order.is_interrupted)?;
-    let offer = ask(&mut channel, order)?;
+    let is_over = AtomicBool::new(false);
+    let is_interrupted = || is_over.load(Ordering::Relaxed) || (order.is_interrupted)();
+    let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_interrupted;
+    let connect = || Channel::connect(address, Purpose::Layers, order.key, is_interrupted);
+    let mut channel = connect()?;
+    let offer = ask(&mut channel, order, false)?;
     let Offer { layers, bytes, fingerprint, rows } = offer.clone();
     let has_all_rows = order.rows.is_none();
     let rows = if has_all_rows { String::new() } else { format!("-{rows:016x}") };
@@ -149,26 +91,34 @@ pub(crate) fn fetch(
         return Ok(fetched(0));
     }
     let kept = Kept::find(order.folder, &offer, order.rows, order.cut);
-    let mut download = Download { channel, file, offer, kept, partial: partial.clone() };
-    let n_there = download.there(progress)?;
-    let there = (n_there * PIECE_BYTES).min(bytes);
-    let missing = bytes - there;
-    let free = || free_bytes(order.folder).unwrap_or(u64::MAX);
-    if free() < missing {
-        partial::remove_others(order.folder, &partial);
-    }
-    let free = free();
-    if free < missing {
-        return Err(FetchError::Full(order.folder.to_owned(), missing - free));
-    }
-    let sent = download.rest(n_there, progress)?;
-    let Download { file, .. } = download;
+    let here = Here::new(&file, &offer, kept).map_err(failed)?;
+    check_room(order.folder, &partial, here.missing().map_err(failed)?)?;
+    let open = || {
+        let mut channel = connect()?;
+        let is_same = ask(&mut channel, order, true)? == offer;
+        if is_same { Ok(channel) } else { Err(broken("an offer of another file")) }
+    };
+    let target = Target { file: &file, path: partial.clone(), offer: &offer, here };
+    let download = Download { target, open: &open, is_interrupted, is_over: &is_over };
+    let sent = download.run(channel, progress)?;
     file.sync_all().map_err(failed)?;
     fs::rename(&partial, &path).map_err(failed)?;
     // The name is on the disk once the folder is; some file systems refuse.
     let _ = File::open(order.folder).and_then(|folder| folder.sync_all());
     partial::remove_others(order.folder, &partial);
     Ok(fetched(sent))
+}
+
+/// Says so if `folder` has no room for so many bytes, even without what other fetches have left.
+fn check_room(folder: &Path, partial: &Path, missing: u64) -> Result<(), FetchError> {
+    let free = || free_bytes(folder).unwrap_or(u64::MAX);
+    if free() < missing {
+        partial::remove_others(folder, partial);
+    }
+    match missing.saturating_sub(free()) {
+        0 => Ok(()),
+        lacking => Err(FetchError::Full(folder.to_owned(), lacking)),
+    }
 }
 
 /// The smallest file in `folder` that holds these layers of the model with this fingerprint, if there is one.
@@ -189,12 +139,17 @@ fn is_whole(path: &Path, bytes: u64) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == bytes)
 }
 
-fn ask(channel: &mut Channel<'_>, order: &Order<'_>) -> Result<Offer, FetchError> {
+/// Asks for what `order` says; `is_further` says whether another connection is there for it already.
+fn ask(
+    channel: &mut Channel<'_>,
+    order: &Order<'_>,
+    is_further: bool,
+) -> Result<Offer, FetchError> {
     let (start, end) = order.layers;
     let name = hello::name(order.name);
     let end = end.map_or(0, |end| end as u32);
     let rows = order.rows.cloned();
-    channel.send(&Question::Want { start: start as u32, end, rows, name }.emit())?;
+    channel.send(&Question::Want { start: start as u32, end, rows, name, is_further }.emit())?;
     let mut bytes = [0; 4 + REASON_MAX];
     let len = channel.receive(&mut bytes)?;
     let answer = give::parse_answer(&bytes[..len]);
@@ -204,142 +159,4 @@ fn ask(channel: &mut Channel<'_>, order: &Order<'_>) -> Result<Offer, FetchError
         && (end == 0 || offer.layers.end == end)
         && (offer.rows == 0) == order.rows.is_none();
     if is_asked { Ok(offer) } else { Err(broken("an offer of other layers")) }
-}
-
-/// A file that is being sent.
-struct Download<'a> {
-    channel: Channel<'a>,
-    file: File,
-    offer: Offer,
-    /// Its pieces in other files.
-    kept: Option<Kept>,
-    partial: PathBuf,
-}
-
-/// A piece that is asked for, or the hash of one that another file has.
-struct Asked {
-    index: u64,
-    kept: Option<Vec<u8>>,
-}
-
-impl Download<'_> {
-    /// Number of correct pieces at the file's start. The rest of the file is cut off.
-    fn there(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<u64, FetchError> {
-        let failed = |e| FetchError::File(self.partial.clone(), e);
-        let len = self.file.metadata().map_err(failed)?.len().min(self.offer.bytes);
-        let mut bytes = vec![0; PIECE_BYTES as usize];
-        let (mut n, mut hash) = (0, [0; HASH_LEN]);
-        while let Some(piece) = self.piece_len(n).filter(|piece| n * PIECE_BYTES + piece <= len) {
-            let bytes = &mut bytes[..piece as usize];
-            self.file.read_exact_at(bytes, n * PIECE_BYTES).map_err(failed)?;
-            self.channel.send(&Question::Hash(n as u32).emit())?;
-            self.channel.receive_all(&mut hash)?;
-            if Sha256::digest(bytes)[..] != hash {
-                break;
-            }
-            n += 1;
-            progress(n * PIECE_BYTES, self.offer.bytes);
-        }
-        self.file.set_len((n * PIECE_BYTES).min(self.offer.bytes)).map_err(failed)?;
-        Ok(n)
-    }
-
-    /// Bytes of a piece, if there is such a piece.
-    fn piece_len(&self, index: u64) -> Option<u64> {
-        let rest = self.offer.bytes.checked_sub(index * PIECE_BYTES)?;
-        (rest > 0).then(|| rest.min(PIECE_BYTES))
-    }
-
-    /// Gets all pieces behind the first `n_there`, and returns the bytes that were sent. They are made safe
-    /// while others come.
-    fn rest(
-        &mut self,
-        n_there: u64,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<u64, FetchError> {
-        let path = self.partial.clone();
-        let failed = |e| FetchError::File(path.clone(), e);
-        let file = self.file.try_clone().map_err(failed)?;
-        thread::scope(|scope| {
-            let mut keeper = Keeper { scope, file: &file, at_work: None, n_unsafe: 0 };
-            let mut wanted = n_there..self.offer.n_pieces();
-            let mut asked = VecDeque::with_capacity(AHEAD);
-            let (mut done, mut sent) = (n_there * PIECE_BYTES, 0);
-            while !(asked.is_empty() && wanted.is_empty()) {
-                keeper.turn(asked.is_empty() && keeper.n_unsafe == AHEAD).map_err(failed)?;
-                while asked.len() + keeper.n_unsafe < AHEAD
-                    && let Some(index) = wanted.next()
-                {
-                    asked.push_back(self.ask(index)?);
-                }
-                let Some(Asked { index, kept }) = asked.pop_front() else { continue };
-                let len = self.piece_len(index).unwrap_or_default();
-                let is_kept = kept.is_some();
-                let Some(piece) = self.answer(kept, len)? else {
-                    asked.push_back(self.ask_for_bytes(index)?);
-                    continue;
-                };
-                self.file.write_all_at(&piece, index * PIECE_BYTES).map_err(failed)?;
-                keeper.n_unsafe += 1;
-                (done, sent) = (done + len, sent + if is_kept { 0 } else { len });
-                progress(done, self.offer.bytes);
-            }
-            Ok(sent)
-        })
-    }
-
-    /// Asks for a piece, or for its hash if it may be here.
-    fn ask(&mut self, index: u64) -> Result<Asked, FetchError> {
-        let Some(bytes) = self.kept.as_ref().and_then(|kept| kept.piece(index)) else {
-            return self.ask_for_bytes(index);
-        };
-        self.channel.send(&Question::Hash(index as u32).emit())?;
-        Ok(Asked { index, kept: Some(bytes) })
-    }
-
-    fn ask_for_bytes(&mut self, index: u64) -> Result<Asked, FetchError> {
-        self.channel.send(&Question::Piece(index as u32).emit())?;
-        Ok(Asked { index, kept: None })
-    }
-
-    /// The oldest requested piece, of `len` bytes; `None` if the `kept` one has another hash.
-    fn answer(&mut self, kept: Option<Vec<u8>>, len: u64) -> Result<Option<Vec<u8>>, FetchError> {
-        let Some(bytes) = kept else {
-            let mut bytes = vec![0; len as usize];
-            self.channel.receive_all(&mut bytes)?;
-            return Ok(Some(bytes));
-        };
-        let mut hash = [0; HASH_LEN];
-        self.channel.receive_all(&mut hash)?;
-        Ok((Sha256::digest(&bytes)[..] == hash).then_some(bytes))
-    }
-}
-
-/// Makes what is written safe on the disk.
-struct Keeper<'scope, 'env> {
-    scope: &'scope Scope<'scope, 'env>,
-    file: &'env File,
-    /// The thread that writes, and how many pieces it writes.
-    at_work: Option<(ScopedJoinHandle<'scope, io::Result<()>>, usize)>,
-    /// Pieces that are written and not safe.
-    n_unsafe: usize,
-}
-
-impl Keeper<'_, '_> {
-    /// Hears that some are safe, or waits for it, and goes on with those that follow.
-    fn turn(&mut self, is_waiting: bool) -> io::Result<()> {
-        if let Some((thread, n)) =
-            self.at_work.take_if(|(thread, _)| is_waiting || thread.is_finished())
-        {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread is gone")))?;
-            self.n_unsafe -= n;
-        }
-        if self.at_work.is_none() && self.n_unsafe >= SAFE_AT_ONCE {
-            let file = self.file;
-            let thread = thread::Builder::new().name("leap-keep".to_owned());
-            let thread = thread.spawn_scoped(self.scope, || file.sync_data())?;
-            self.at_work = Some((thread, self.n_unsafe));
-        }
-        Ok(())
-    }
 }

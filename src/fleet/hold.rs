@@ -202,7 +202,7 @@ impl Shared {
         let Ok(at) = HostPort::new(&place.host, place.port).resolve(|_: &SocketAddr| true) else {
             return Ok(());
         };
-        let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
+        let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_interrupted;
         let tell = || {
             let file = self.state().file.clone();
             let call = Call::Ring { port: self.port, file: &file };

@@ -10,7 +10,7 @@
 //!  4 u32 first layer; piece             4 u32 0
 //!  8 u32 layer behind the last, or      8 u32 × 2 layers
 //!        0 for all that follow         16 u64 bytes of the file
-//! 12 u32 0                             24 u64 fingerprint of the model
+//! 12 u32 1 on a further connection     24 u64 fingerprint of the model
 //! 16 [32] name, UTF-8, zeros           32 u64 stands for the rows; 0 if these are all
 //! 48 u16 nodes of its team, or 0
 //! 50 u16 which of them it is
@@ -18,10 +18,10 @@
 //! ```
 //!
 //! WANT comes first: all rows of these layers, or those that a team's node has. It is answered by an offer,
-//! or by `u32` 0 and a text with the reason. HASH is answered by the SHA-256 of a piece, PIECE by its bytes
-//! in messages of [`MESSAGE_MAX`], the last of which may be shorter. The offer is a file of these layers
-//! ([`crate::format`]); pieces are its [`PIECE_BYTES`] one after the other, the last as long as there are
-//! bytes. Questions may be asked ahead.
+//! or by `u32` 0 and a text with the reason. HASH is answered by the SHA-256 of a piece, PIECE by its bytes,
+//! in one message each. The offer is a file of these layers ([`crate::format`]); pieces are its
+//! [`PIECE_BYTES`] one after the other, the last as long as there are bytes. Questions may be asked ahead, and a
+//! board may open further connections for pieces of the same file.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ const ROWS_AT: usize = 16 + NAME_MAX;
 /// Bytes of an offer.
 pub const OFFER_LEN: usize = 40;
 /// Bytes of a piece, but for the last one.
-pub const PIECE_BYTES: u64 = 1 << 18;
+pub const PIECE_BYTES: u64 = MESSAGE_MAX as u64;
 /// Most bytes of a message.
 pub const MESSAGE_MAX: usize = 1 << 15;
 /// Bytes of the hash of a piece.
@@ -89,6 +89,8 @@ pub enum Question {
         rows: Option<Rows>,
         /// Name of the board.
         name: Name,
+        /// Whether the board has a connection for them already.
+        is_further: bool,
     },
     /// The hash of a piece.
     Hash(u32),
@@ -111,6 +113,7 @@ impl Question {
                 end: u32_at(bytes, 8),
                 rows: Rows::parse(&bytes[ROWS_AT..])?,
                 name: text(&bytes[16..ROWS_AT]),
+                is_further: u32_at(bytes, 12) == 1,
             }),
             1 => Ok(Question::Hash(u32_at(bytes, 4))),
             2 => Ok(Question::Piece(u32_at(bytes, 4))),
@@ -122,15 +125,15 @@ impl Question {
     pub fn emit(&self) -> [u8; QUESTION_LEN] {
         let mut bytes = [0; QUESTION_LEN];
         let fields = match self {
-            Question::Want { start, end, rows, name } => {
+            Question::Want { start, end, rows, name, is_further } => {
                 put_text(&mut bytes[16..ROWS_AT], name);
                 rows.iter().for_each(|rows| rows.emit(&mut bytes[ROWS_AT..]));
-                (0, *start, *end)
+                (0, *start, *end, u32::from(*is_further))
             }
-            Question::Hash(piece) => (1, *piece, 0),
-            Question::Piece(piece) => (2, *piece, 0),
+            Question::Hash(piece) => (1, *piece, 0, 0),
+            Question::Piece(piece) => (2, *piece, 0, 0),
         };
-        Writer::new(&mut bytes).u32(fields.0).u32(fields.1).u32(fields.2);
+        Writer::new(&mut bytes).u32(fields.0).u32(fields.1).u32(fields.2).u32(fields.3);
         bytes
     }
 }
@@ -205,8 +208,13 @@ mod tests {
 
     #[test]
     fn questions_are_read_as_they_were_asked() {
-        let want =
-            |rows| Question::Want { start: 3, end: 0, rows, name: crate::wire::hello::name("pi") };
+        let want = |rows: Option<Rows>| Question::Want {
+            is_further: rows.is_some(),
+            start: 3,
+            end: 0,
+            rows,
+            name: crate::wire::hello::name("pi"),
+        };
         let rows =
             |shares: &[u16], own| Some(Rows { shares: shares.iter().copied().collect(), own });
         let of_team = [want(rows(&[40, 20, 1], 2)), want(rows(&[u16::MAX; NODES_MAX], 15))];

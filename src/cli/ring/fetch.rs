@@ -40,7 +40,7 @@ pub(in crate::cli) fn fetch(
     let key = key::read(key)?;
     let Wanted { name, layers, rows, from } = place::wanted(flags, origin)?;
     let folder = folder(cache)?;
-    let is_interrupted: &dyn Fn() -> bool = &is_interrupted;
+    let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_interrupted;
     let rows = rows.as_ref();
     let (key, folder) = (&key, &*folder);
     let order = Order { name: &name, layers, rows, cut, key, folder, is_interrupted };

@@ -127,7 +127,7 @@ fn broken(what: &'static str) -> DraftNodeError {
 pub fn check(
     place: &DraftPlace,
     tokenizer: &Tokenizer,
-    is_interrupted: &dyn Fn() -> bool,
+    is_interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<(), DraftNodeError> {
     let mut line = Line::connect(place, is_interrupted)?;
     let (node, own) = (line.hello(0)?, Vocabulary::new(tokenizer));
@@ -161,7 +161,7 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn connect(
         place: &DraftPlace,
-        is_interrupted: &'a dyn Fn() -> bool,
+        is_interrupted: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Line<'a>, DraftNodeError> {
         let address = place.at.resolve(|_| true).map_err(DraftNodeError::Place)?;
         let channel = Channel::connect(address, Purpose::Guesses, &place.key, is_interrupted)?;
@@ -353,7 +353,8 @@ impl Caller {
     }
 
     fn talk(&self) -> Result<Infallible, DraftNodeError> {
-        let is_over = || self.desk.is_over();
+        let desk = &*self.desk;
+        let is_over = || desk.is_over();
         let mut line = Line::connect(&self.place, &is_over)?;
         let node = line.hello(self.desk.len())?;
         if (Vocabulary { len: node.vocab_len, hash: node.hash }) != self.vocabulary {

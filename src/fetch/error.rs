@@ -1,0 +1,64 @@
+//! Why a board does not get its layers.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::channel::ChannelError;
+
+/// Why a board does not get its layers.
+#[derive(Debug)]
+pub(crate) enum FetchError {
+    /// The connection ended, or never was.
+    Channel(ChannelError),
+    /// The other board does not have these layers, in its own words.
+    Refused(String),
+    /// The file cannot be written.
+    File(PathBuf, io::Error),
+    /// The disk has no room for the rest of it: bytes that are missing.
+    Full(PathBuf, u64),
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FetchError::Channel(ChannelError::Key) => {
+                write!(f, "{}, or gives nothing", ChannelError::Key)
+            }
+            FetchError::Channel(e) => write!(f, "{e}"),
+            FetchError::Refused(why) => f.write_str(why),
+            FetchError::File(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            FetchError::Full(folder, bytes) => write!(
+                f,
+                "{} has too little room: {:.1} MB are missing",
+                folder.display(),
+                *bytes as f64 / 1e6
+            ),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+impl From<ChannelError> for FetchError {
+    fn from(error: ChannelError) -> FetchError {
+        FetchError::Channel(error)
+    }
+}
+
+impl FetchError {
+    /// Whether the same call may work later without a change by the user.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, FetchError::Channel(ChannelError::Io(_)))
+    }
+
+    /// Whether the user ended it.
+    pub(crate) fn is_interruption(&self) -> bool {
+        matches!(self, FetchError::Channel(ChannelError::Interrupted))
+    }
+}
+
+/// The other end says what has no meaning.
+pub(super) fn broken(what: &'static str) -> FetchError {
+    FetchError::Channel(ChannelError::Broken(what))
+}
