@@ -21,10 +21,10 @@ const PROMPT: &str = "Once upon a time there was a";
 const NOTICE: &str = "texts go on without it, and it is tried again";
 
 /// Keys of boards, and what they keep.
-struct Place(Folder);
+pub(crate) struct Place(Folder);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         let folder = Folder::new();
         for (name, first) in [("key", 130), ("other", 131)] {
             let key: Vec<u8> = (0..32usize).map(|i| (i * i * 7 + first) as u8).collect();
@@ -35,7 +35,7 @@ impl Place {
         Place(folder)
     }
 
-    fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().unwrap().to_owned()
     }
 
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// A draft node with this model on `port`, or on any if it is 0.
-    fn node(&self, model: &str, port: u16) -> Node {
+    pub(crate) fn node(&self, model: &str, port: u16) -> Node {
         let (port, key) = (port.to_string(), self.path("key"));
         let mut command = self.leap(&["worker", "--draft-model", model, "--key", &key]);
         command.args(["--host", "127.0.0.1", "--port", &port, "--threads", "1", "--ctx", "512"]);
@@ -61,9 +61,9 @@ impl Place {
 }
 
 /// A draft node that is killed with this.
-struct Node {
-    child: Child,
-    port: u16,
+pub(crate) struct Node {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
     said: Arc<Mutex<String>>,
 }
 

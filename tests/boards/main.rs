@@ -22,3 +22,5 @@ mod strangers;
 #[cfg(all(feature = "tools", feature = "demo"))]
 mod strays;
 mod team;
+#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+mod undisturbed;

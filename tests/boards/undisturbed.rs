@@ -1,0 +1,180 @@
+//! Streams whose neighbours end or wait in mid-answer, or whose draft node goes: their texts stay the same, nothing is
+//! computed twice, and nothing is waited for that nobody needs.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::common::jobs::{Ear, Heard};
+use crate::common::models::package;
+use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
+use crate::draft_node::Place;
+use leap::engine::{DRAFTS_MAX, DraftMode, Engine, Job, JobId, Scheduler, StopReason};
+use leap::internals::draft_node::master::{DraftPlace, NodeDrafter};
+use leap::internals::transport::place::HostPort;
+use leap::internals::wire::seal::Key;
+use leap::tokenizer::Tokenizer;
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
+    let teams = teams.iter().map(|shares| shares.to_vec()).collect();
+    let max_logits = 4 + DRAFTS_MAX;
+    Recipe { batch: 9, n_streams: 4, max_logits, teams, ..Recipe::demo(cuts) }
+}
+
+/// Has `test` use a ring, a ring with a team in it, and a team without a ring, of which none may lose anything.
+fn each_group(of: fn(&[usize], &[&[u16]]) -> Recipe, test: impl Fn(&mut Engine, &str)) {
+    let one: &[u16] = &[1];
+    let rings: [(&str, &[&[u16]]); 2] =
+        [("a ring", &[]), ("a ring with a team", &[one, one, &[1, 1]])];
+    for (what, teams) in rings {
+        let (mut engine, _workers) = of(&[2, 4], teams).ring();
+        test(&mut engine, what);
+        assert_nothing_lost(&engine);
+    }
+    let mut engine = of(&[], &[&[2, 1]]).team_alone();
+    test(&mut engine, "a team");
+    assert_no_setbacks(&engine);
+}
+
+/// Jobs whose prompts have these lengths. No two begin alike, in whatever round, and share what is stored.
+fn jobs(lens: &[u32], n_predict: usize, round: u32) -> Vec<Job> {
+    let ids = |n: u32| (0..n).map(|i| (i * 53 + n * 17 + round * 31) % 700 + 3).collect();
+    lens.iter().map(|n| Job { n_predict, ..Job::new(ids(*n)) }).collect()
+}
+
+/// What comes of jobs; `each_step` may do something before each step but the first.
+fn answers(
+    engine: &mut Engine,
+    scheduler: &mut Scheduler<'_>,
+    jobs: &[Job],
+    mut each_step: impl FnMut(&mut Scheduler<'_>, &[JobId], usize),
+) -> Vec<Heard> {
+    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+    let mut ear = Ear::default();
+    let mut n_steps = 0;
+    while !scheduler.is_idle() {
+        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        n_steps += 1;
+        each_step(scheduler, &ids, n_steps);
+    }
+    ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
+}
+
+/// What comes of jobs on a board alone, with memory for all.
+fn alone(jobs: &[Job]) -> Vec<Heard> {
+    let mut engine = recipe(&[], &[]).alone();
+    let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();
+    answers(&mut engine, &mut scheduler, jobs, |_, _, _| {})
+}
+
+/// Tokens of the prompt that were computed.
+fn computed(heard: &Heard) -> usize {
+    heard.figures.unwrap().prompt_tokens
+}
+
+const LENS: [u32; 6] = [31, 4, 23, 12, 40, 7];
+
+#[test]
+fn clients_that_leave_in_mid_answer_cost_the_others_nothing() {
+    each_group(recipe, |engine, what| {
+        let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+        // In the midst of prompts, of answers, and before it has a stream.
+        for (round, (leaver, at)) in
+            [(0, 1), (0, 3), (1, 6), (2, 15), (4, 2), (3, 30)].iter().enumerate()
+        {
+            let jobs = jobs(&LENS, 40, round as u32);
+            let wanted = alone(&jobs);
+            let found = answers(engine, &mut scheduler, &jobs, |scheduler, ids, n_steps| {
+                if n_steps == *at {
+                    scheduler.cancel(ids[*leaver]);
+                }
+            });
+            for (index, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                if index == *leaver && found.end == Some(Ok(StopReason::Interrupted)) {
+                    assert!(wanted.ids.starts_with(&found.ids), "{what}: {index} of round {round}");
+                    continue;
+                }
+                assert_eq!(found.ids, wanted.ids, "{what}: {index} of round {round}");
+                assert_eq!(computed(found), computed(wanted), "{what}: {index} of round {round}");
+            }
+            assert_eq!(found[*leaver].end, Some(Ok(StopReason::Interrupted)), "{what}: {round}");
+        }
+    });
+}
+
+#[test]
+fn those_who_come_after_all_have_left_find_nothing_lost() {
+    each_group(recipe, |engine, what| {
+        let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+        for (round, at) in [2, 7, 20].into_iter().enumerate() {
+            let round = 2 * round as u32;
+            let left =
+                answers(engine, &mut scheduler, &jobs(&LENS, 16, round), |scheduler, _, n| {
+                    if n == at {
+                        scheduler.cancel_all();
+                    }
+                });
+            assert!(left.iter().any(|heard| heard.end == Some(Ok(StopReason::Interrupted))));
+            let jobs = jobs(&LENS, 16, round + 1);
+            let found = answers(engine, &mut scheduler, &jobs, |_, _, _| {});
+            for (found, wanted) in found.iter().zip(&alone(&jobs)) {
+                assert_eq!(found.ids, wanted.ids, "{what}: {round}");
+                assert_eq!(computed(found), computed(wanted), "{what}: {round}");
+            }
+        }
+    });
+}
+
+#[test]
+fn streams_that_wait_for_memory_and_go_on_lose_no_batch_of_others() {
+    let small =
+        |cuts: &[usize], teams: &[&[u16]]| Recipe { kv_tokens: Some(256), ..recipe(cuts, teams) };
+    each_group(small, |engine, what| {
+        let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+        // Each answer has room, and all of them together have not.
+        let jobs = jobs(&[70, 64, 75, 80, 66], 60, 0);
+        let found = answers(engine, &mut scheduler, &jobs, |_, _, _| {});
+        for (found, wanted) in found.iter().zip(&alone(&jobs)) {
+            assert_eq!(found.ids, wanted.ids, "{what}");
+        }
+    });
+}
+
+/// Sends a signal to a program.
+fn signal(program: &Child, name: &str) {
+    let pid = program.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
+#[test]
+fn a_draft_node_that_goes_in_mid_answer_costs_no_batch() {
+    let bytes = fs::read(package("models/demo.tokenizer.bin")).unwrap();
+    let tokenizer = Tokenizer::from_bytes(&bytes, None).unwrap();
+    let boards = Place::new();
+    let key = fs::read(boards.path("key")).unwrap().try_into().unwrap();
+    each_group(recipe, |engine, what| {
+        for (round, name) in ["KILL", "STOP"].into_iter().enumerate() {
+            let node = boards.node("models/demo-draft.bin", 0);
+            let place =
+                DraftPlace { at: HostPort::new("127.0.0.1", node.port), key: Key::new(key) };
+            let told = (Box::new(|_: &_| {}) as Box<_>, false);
+            let drafter = NodeDrafter::start(place, &tokenizer, (4, 256), told).unwrap();
+            drafter.wait(PATIENCE);
+            let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+            scheduler.draft(Box::new(drafter), DraftMode::Fixed(4));
+            let jobs = jobs(&LENS, 60, round as u32);
+            let found = answers(engine, &mut scheduler, &jobs, |_, _, n_steps| {
+                if n_steps == 40 {
+                    signal(&node.child, name);
+                }
+            });
+            for (found, wanted) in found.iter().zip(&alone(&jobs)) {
+                assert_eq!(found.ids, wanted.ids, "{what}: {name}");
+                assert_eq!(computed(found), computed(wanted), "{what}: {name}");
+            }
+        }
+    });
+}
