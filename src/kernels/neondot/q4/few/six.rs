@@ -23,7 +23,7 @@ registers! {
     // Sums of products, at the end of a block.
     low_dot = 14, high_dot = 15,
     // Sums of activations since the group's begin: of four rows, then of two, with a sixteenth in the last
-    // lane; 128; zero of sums; what leaves low codes.
+    // lane; 128; zero of sums; mask of low codes.
     running = 16, running_last = 17, c128 = 18, zero = 19, mask = 20,
     // Low codes of four columns, bytes of four columns each.
     code = 21, byte0 = 22, byte1 = 23, byte2 = 24, byte3 = 25,

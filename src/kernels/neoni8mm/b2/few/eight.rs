@@ -15,7 +15,7 @@ registers! {
     // Totals of the same.
     low_total0 = 8, low_total1 = 9, low_total2 = 10, low_total3 = 11,
     high_total0 = 12, high_total1 = 13, high_total2 = 14, high_total3 = 15,
-    // Low codes of two vectors of bytes; scales, each twice, of even blocks and of odd ones; what leaves low codes.
+    // Low codes of two vectors of bytes; scales, each twice, of even blocks and of odd ones; mask of low codes.
     code0 = 16, code1 = 17, even = 18, odd = 19, mask = 20,
     // Bytes of the strip, which become high codes; activations.
     byte0 = 24, byte1 = 25, byte2 = 26, byte3 = 27, x0 = 28, x1 = 29, x2 = 30, x3 = 31,

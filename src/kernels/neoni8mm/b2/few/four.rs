@@ -15,7 +15,7 @@ registers! {
     low0 = 0, low1 = 1, low2 = 2, low3 = 3, high0 = 4, high1 = 5, high2 = 6, high3 = 7,
     // Totals of the two rows of each of these; of a row without another the second is not used.
     total0 = 12, total1 = 13, total2 = 14, total3 = 15, total4 = 16, total5 = 17, total6 = 18, total7 = 19,
-    // Each row's sum of activations; scales of even blocks and of odd ones; what leaves low codes.
+    // Each row's sum of activations; scales of even blocks and of odd ones; mask of low codes.
     x_sums = 8, even = 9, odd = 10, mask = 11,
     // Bytes of a strip, which become high codes, and low codes; activations.
     byte0 = 24, byte1 = 25, byte2 = 26, byte3 = 27, code0 = 20, code1 = 21, code2 = 22, code3 = 23,

@@ -12,7 +12,7 @@ registers! {
     // Sums of each strip, each twice: of its first two rows, of the others; their totals.
     low0 = 0, low1 = 1, low2 = 2, low3 = 3, high0 = 4, high1 = 5, high2 = 6, high3 = 7,
     total0 = 16, total1 = 17, total2 = 18, total3 = 19,
-    // Scales of even blocks and of odd ones; what leaves low codes; 32 activations, eight twice each; their sum.
+    // Scales of even blocks and of odd ones; mask of low codes; 32 activations, eight twice each; their sum.
     even = 8, odd = 9, mask = 10, eight0 = 11, eight1 = 12, eight2 = 13, eight3 = 14, x_sum = 15,
     // Bytes of a strip, which become high codes, and low codes.
     byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23, code0 = 24, code1 = 25, code2 = 26, code3 = 27,
