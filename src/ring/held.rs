@@ -46,7 +46,7 @@ struct Aside {
 ///
 /// Once all batches of an epoch have been round, every node has stored the same positions of the texts. When
 /// layers move then, KV stays on its node unless the layer becomes another node's: that part travels there
-/// ([`Held::give`], [`Held::take`]). The copies made for that are dropped with the next batch.
+/// (`Held::give`, `Held::take`). The copies made for that are dropped with the next batch.
 #[derive(Default)]
 pub struct Held {
     /// The epoch whose batches have been through the node's layers, and its sizes; `None` if the stored

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16
-//! [32] its name. It comes first on each connection, and is answered by `u32` 4 and a text if the board works
+//! its name in 32 bytes. It comes first on each connection, and is answered by `u32` 4 and a text if the board works
 //! for another master. HOLD is repeated for as long as the board is to work for this master alone, and
 //! answered by `u32` 5, `u32` 1 if its links are open for that and else 0, a `u64` that stands for the
 //! board's ring file, and a `u64` that grows while the board gets ready for it; or by `u32` 0 and a text with

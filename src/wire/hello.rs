@@ -77,7 +77,7 @@ pub type Tag = [u8; 16];
 /// A node's identity, and the settings that neighbours must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingInfo {
-    /// Number of the rules that decide bits, see [`NUMERICS`].
+    /// Number of the rules that decide bits, see `NUMERICS`.
     pub numerics: u8,
     /// Fingerprint of the model.
     pub model: u64,

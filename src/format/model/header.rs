@@ -168,7 +168,7 @@ pub struct Header {
     pub stop_ids: Vec<u32>,
     /// How conversations are written.
     pub chat_template: ChatTemplate,
-    /// [`super::tokenizer::fingerprint`] of the tokenizer file; 0 if unknown.
+    /// [`crate::format::tokenizer::fingerprint`] of the tokenizer file; 0 if unknown.
     pub tokenizer_hash: u64,
     /// Whether the extension is, or will be, in the file.
     pub has_extension: bool,
