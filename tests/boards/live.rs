@@ -663,7 +663,8 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
     let model = folder.join("demo.bin");
     let served = boards.serve_model(&model, folder.path(), &[0, 1], &["--rebalance-after", "1"]);
     boards.wait_for(&["desk", "pi"]);
-    // The ring may be open before the master has heard why orange is not in it.
+    // The ring may be open before the master has heard why orange is not in it; on a busy machine orange may be away for a
+    // while, and be tried again.
     let start = Instant::now();
     let left_out = loop {
         let left_out = boards.ring.status()["left_out"].clone();
@@ -672,7 +673,7 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
             break left_out;
         }
         let told = || served.said("");
-        assert!(start.elapsed() < Duration::from_secs(60), "{left_out}, {}", told());
+        assert!(start.elapsed() < Duration::from_secs(300), "{left_out}, {}", told());
         thread::sleep(Duration::from_millis(50));
     };
     let [orange] = &left_out.as_array().unwrap()[..] else { panic!("{left_out}") };
