@@ -178,7 +178,7 @@ mod tests {
         assert!(!desk.has_more());
         desk.give_back(1);
         assert_eq!(desk.take(true), Some(1));
-        // What was there already is not asked for again.
+        // Pieces that are there already are not requested again.
         desk.give_back(0);
         assert!(desk.put(1));
         assert_eq!(desk.take(true), None);

@@ -45,7 +45,7 @@ fn jobs(lens: &[u32], n_predict: usize, round: u32) -> Vec<Job> {
     lens.iter().map(|n| Job { n_predict, ..Job::new(ids(*n)) }).collect()
 }
 
-/// What comes of jobs; `each_step` may do something before each step but the first.
+/// Results of jobs; `each_step` may do something before each step but the first.
 fn answers(
     engine: &mut Engine,
     scheduler: &mut Scheduler<'_>,
@@ -63,7 +63,7 @@ fn answers(
     ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
 }
 
-/// What comes of jobs on a board alone, with memory for all.
+/// Results of jobs on a board alone, with memory for all.
 fn alone(jobs: &[Job]) -> Vec<Heard> {
     let mut engine = recipe(&[], &[]).alone();
     let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();

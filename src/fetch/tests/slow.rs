@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// What a connection does to a question for a piece: it is the n-th connection, of so many that were opened so far, and
+/// Treatment of a request for a piece by a connection: it is the n-th connection, of so many that were opened so far, and
 /// the m-th such question on it.
 type Manner = fn(n: usize, n_opened: usize, m: usize) -> Next;
 
