@@ -14,6 +14,9 @@ use serde_json::Value;
 
 use super::common::leap;
 
+/// Longest wait for a line of a server. Boards that come and go beside busy programs take most of a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A server of the demo model, which ends with this.
 pub(crate) struct Served {
     child: Child,
@@ -55,7 +58,7 @@ impl Served {
 
     /// Output of the server since it listens, once `part` is in it.
     pub(crate) fn said(&self, part: &str) -> String {
-        let end = Instant::now() + Duration::from_secs(30);
+        let end = Instant::now() + PATIENCE;
         loop {
             let said = self.said.lock().unwrap().clone();
             if said.contains(part) {
