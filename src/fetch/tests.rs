@@ -180,7 +180,7 @@ fn an_interrupted_board_goes_on_where_it_was() {
     let folder = Folder::new("again");
     interrupted(from, &folder, 2 * PIECE_BYTES);
     let there = fs::metadata(folder.0.join(&folder.names()[0])).unwrap().len();
-    assert!(there >= 2 * PIECE_BYTES && there % PIECE_BYTES == 0, "{there}");
+    assert!(there >= 2 * PIECE_BYTES && there.is_multiple_of(PIECE_BYTES), "{there}");
     let fetched = fetch(from, &folder, 0).unwrap();
     assert_eq!(fetched.sent, fetched.bytes - there);
     assert_eq!(fs::read(fetched.path).unwrap(), fs::read(MODEL).unwrap());
