@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::jobs::{Ear, finish};
+use common::jobs::{Listener, finish};
 use common::models::package;
 use common::rings::{LIMITS, Recipe, Telling};
 use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
@@ -243,9 +243,9 @@ fn run(engine: &mut Engine, job: &Job, drafter: Option<Forced>) -> (Vec<u32>, f6
         scheduler.draft(Box::new(drafter), DraftMode::Auto);
     }
     let id = scheduler.submit(job.clone());
-    let mut ear = Ear::default();
-    finish(&mut scheduler, engine, &mut ear);
-    let heard = ear.0.remove(&id).unwrap();
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
+    let heard = listener.0.remove(&id).unwrap();
     (heard.ids, heard.figures.unwrap().generated_tokens_per_s())
 }
 

@@ -8,9 +8,9 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
-use super::desk::{AHEAD, Desk};
 use super::error::FetchError;
 use super::lane::{Lane, News, Target};
+use super::pieces::{AHEAD, Pieces};
 use crate::channel::{Channel, ChannelError};
 
 /// Most connections at the same time.
@@ -45,12 +45,12 @@ impl<'a> Download<'a> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<u64, FetchError> {
         let (tell, told) = mpsc::channel();
-        let desk = Desk::new(self.target.offer.n_pieces());
+        let pieces = Pieces::new(self.target.offer.n_pieces());
         thread::scope(|scope| {
             let mut crew = Crew {
                 download: self,
                 scope,
-                desk: &desk,
+                pieces: &pieces,
                 tell,
                 n_lanes: 0,
                 n_opening: 0,
@@ -60,7 +60,7 @@ impl<'a> Download<'a> {
             };
             let result = crew.begin(Some(first)).and_then(|()| crew.work(&told, progress));
             self.is_over.store(true, Ordering::Relaxed);
-            desk.close();
+            pieces.close();
             result
         })
     }
@@ -70,7 +70,7 @@ impl<'a> Download<'a> {
 struct Crew<'scope, 'env, 'a> {
     download: &'env Download<'a>,
     scope: &'scope Scope<'scope, 'env>,
-    desk: &'env Desk,
+    pieces: &'env Pieces,
     tell: Sender<News>,
     /// Connections, with those that are being opened.
     n_lanes: usize,
@@ -109,7 +109,7 @@ impl<'a> Crew<'_, '_, 'a> {
                 Ok(News::Safe(done, end)) => {
                     done.map_err(|e| self.download.target.failed(e))?;
                     self.is_keeping = false;
-                    self.desk.keep(end);
+                    self.pieces.keep(end);
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -119,7 +119,7 @@ impl<'a> Crew<'_, '_, 'a> {
                 (looked, n_before) = (Instant::now(), n_there);
                 // The first piece of some rows takes long to compute.
                 let may_help = n_there > 0 || self.download.target.offer.rows == 0;
-                while is_slow && may_help && self.has_place() && self.desk.has_more() {
+                while is_slow && may_help && self.has_place() && self.pieces.has_more() {
                     self.begin(None)?;
                 }
             }
@@ -135,7 +135,7 @@ impl<'a> Crew<'_, '_, 'a> {
     fn begin(&mut self, channel: Option<Channel<'a>>) -> Result<(), FetchError> {
         self.n_lanes += 1;
         self.n_opening += usize::from(channel.is_none());
-        let (tell, desk, download) = (self.tell.clone(), self.desk, self.download);
+        let (tell, pieces, download) = (self.tell.clone(), self.pieces, self.download);
         let work = move || {
             let mut was_open = channel.is_some();
             let opened = channel.map_or_else(download.open, Ok);
@@ -143,7 +143,7 @@ impl<'a> Crew<'_, '_, 'a> {
                 // The receiver may have ended.
                 let _ = if was_open { Ok(()) } else { tell.send(News::Open) };
                 was_open = true;
-                let mut lane = Lane::new(channel, &download.target, desk, &tell);
+                let mut lane = Lane::new(channel, &download.target, pieces, &tell);
                 lane.run()
             });
             if let Err(error) = result {
@@ -168,12 +168,12 @@ impl<'a> Crew<'_, '_, 'a> {
 
     /// Has what is written made safe, if it is enough and nobody is at it.
     fn keep(&mut self) -> Result<(), FetchError> {
-        let pieces = self.desk.unsafe_pieces();
+        let pieces = self.pieces.unsafe_pieces();
         if self.is_keeping || pieces.end - pieces.start < SAFE_AT_ONCE {
             return Ok(());
         }
         if std::mem::take(&mut self.n_written) == 0 {
-            self.desk.keep(pieces.end);
+            self.pieces.keep(pieces.end);
             return Ok(());
         }
         let (file, tell) = (self.download.target.file, self.tell.clone());

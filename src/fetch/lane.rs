@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::desk::{AHEAD, Desk};
 use super::error::FetchError;
 use super::here::{Found, Here};
+use super::pieces::{AHEAD, Pieces};
 use crate::channel::Channel;
 use crate::wire::give::{HASH_LEN, Offer, PIECE_BYTES, Question};
 
@@ -52,7 +52,7 @@ pub(super) enum News {
 pub(super) struct Lane<'a, 'd> {
     channel: Channel<'a>,
     target: &'d Target<'a>,
-    desk: &'d Desk,
+    pieces: &'d Pieces,
     tell: &'d Sender<News>,
     /// Requests on this connection, in the order of their answers.
     asked: VecDeque<Asked>,
@@ -70,23 +70,23 @@ impl<'a, 'd> Lane<'a, 'd> {
     pub(super) fn new(
         channel: Channel<'a>,
         target: &'d Target<'a>,
-        desk: &'d Desk,
+        pieces: &'d Pieces,
         tell: &'d Sender<News>,
     ) -> Lane<'a, 'd> {
-        Lane { channel, target, desk, tell, asked: VecDeque::new(), came: VecDeque::new() }
+        Lane { channel, target, pieces, tell, asked: VecDeque::new(), came: VecDeque::new() }
     }
 
     /// Gets pieces until there are no more.
     pub(super) fn run(&mut self) -> Result<(), FetchError> {
         let result = self.get();
-        self.asked.drain(..).for_each(|asked| self.desk.give_back(asked.index));
+        self.asked.drain(..).for_each(|asked| self.pieces.give_back(asked.index));
         result
     }
 
     fn get(&mut self) -> Result<(), FetchError> {
         loop {
             while self.asked.len() < self.ahead()
-                && let Some(index) = self.desk.take(self.asked.is_empty())
+                && let Some(index) = self.pieces.take(self.asked.is_empty())
             {
                 self.ask(index, self.target.here.find(index))?;
             }
@@ -139,7 +139,7 @@ impl<'a, 'd> Lane<'a, 'd> {
         }
         self.asked.pop_front();
         self.came.push_back(Instant::now());
-        if self.desk.put(index) {
+        if self.pieces.put(index) {
             let len = bytes.len() as u64;
             // The receiver may have ended.
             let _ = self.tell.send(News::There { len, is_sent, is_written: !is_in_place });

@@ -81,7 +81,7 @@ pub(super) fn deliver<P: Protocol>(
     for job in &jobs {
         job.check(service.ctx_len, service.vocab_size)?;
     }
-    let mut ticket = service.desk.submit(jobs)?;
+    let mut ticket = service.queue.submit(jobs)?;
     let sent = match is_streamed {
         true => stream((connection, request), &mut ticket, &mut dividers, protocol),
         false => collect(connection, &mut ticket, &mut dividers, protocol).map(Sent::Reply),

@@ -16,7 +16,7 @@ use super::access::AccessLog;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars};
 use super::http::{Budget, HttpLimits, Socket};
-use super::jobs::{Command, Desk, TokenOdds};
+use super::jobs::{Command, JobQueue, TokenOdds};
 use super::keys::ApiKeys;
 use super::lobby::Lobby;
 use super::plain;
@@ -97,7 +97,7 @@ static VOCAB_SIZE: LazyLock<usize> =
     LazyLock::new(|| (0..).take_while(|id| TOKENIZER.token_kind(*id).is_some()).count());
 
 fn server(chat_template: ChatTemplate) -> Server {
-    let (desk, commands) = Desk::new(64);
+    let (queue, commands) = JobQueue::new(64);
     thread::spawn(move || answer(&commands));
     Server {
         service: Service {
@@ -108,7 +108,7 @@ fn server(chat_template: ChatTemplate) -> Server {
             ctx_len: 1024,
             vocab_size: *VOCAB_SIZE,
             grammars: OnceLock::new(),
-            desk,
+            queue,
             metrics: Arc::default(),
             meter: None,
             started: 0,
@@ -135,13 +135,13 @@ fn server(chat_template: ChatTemplate) -> Server {
 /// Answers in the engine's place.
 fn answer(commands: &Receiver<Command>) {
     for command in commands {
-        let Command::Submit(job, seat, index) = command else { continue };
+        let Command::Submit(job, answers, index) = command else { continue };
         if job.n_likeliest.is_some() {
             let likeliest = (0..3).map(|id| (id, -1.0)).collect();
-            seat.put_token(index, TokenOdds { id: 5, logprob: -0.5, likeliest });
+            answers.put_token(index, TokenOdds { id: 5, logprob: -0.5, likeliest });
         }
-        seat.put(index, TEXT);
-        seat.end(index, Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
+        answers.put(index, TEXT);
+        answers.end(index, Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Between the connections, which want answers, and the one thread that has the engine.
 //!
-//! A connection submits jobs with [`Desk::submit`] and reads answers from its [`Ticket`]; the engine's thread
-//! takes [`Command`]s and writes text into the ticket's [`Seat`]. A reader that is slow, or gone, never stops
-//! the engine: text waits in the seat, and a dropped ticket cancels its jobs.
+//! A connection submits jobs with [`JobQueue::submit`] and reads answers from its [`Ticket`]; the engine's thread
+//! takes [`Command`]s and writes text into the ticket's [`Answers`]. A reader that is slow, or gone, never stops
+//! the engine: text waits there, and a dropped ticket cancels its jobs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,15 +16,15 @@ pub(super) static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Commands from connections to the engine's thread.
 pub(super) enum Command {
-    /// Answer this job, the answer of that number of the seat.
-    Submit(Box<Job>, Arc<Seat>, usize),
-    /// The client of the seat is gone: its answers are cancelled.
-    Cancel(Arc<Seat>),
+    /// Answer this job at this index of the answers.
+    Submit(Box<Job>, Arc<Answers>, usize),
+    /// The client has gone: its answers are cancelled.
+    Cancel(Arc<Answers>),
 }
 
 /// Where connections hand in jobs.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct JobQueue {
     commands: Sender<Command>,
     /// Jobs that were submitted and have not ended.
     open: Arc<AtomicUsize>,
@@ -42,7 +42,7 @@ pub(super) enum Refusal {
 
 /// State of the answers of one request.
 #[derive(Default)]
-pub(super) struct Seat {
+pub(super) struct Answers {
     answers: Mutex<Vec<Answered>>,
     has_news: Condvar,
 }
@@ -69,17 +69,17 @@ pub(super) struct TokenOdds {
 
 /// The answers of one request. To drop it cancels those that have not ended.
 pub(super) struct Ticket {
-    desk: Desk,
-    seat: Arc<Seat>,
+    queue: JobQueue,
+    answers: Arc<Answers>,
     n_open: usize,
 }
 
-impl Desk {
-    /// A desk where up to `open_max` jobs may run and wait, and the end of it that the engine's thread
+impl JobQueue {
+    /// A queue where up to `open_max` jobs may run and wait, and the end of it that the engine's thread
     /// has.
-    pub(super) fn new(open_max: usize) -> (Desk, Receiver<Command>) {
+    pub(super) fn new(open_max: usize) -> (JobQueue, Receiver<Command>) {
         let (commands, receiver) = channel();
-        (Desk { commands, open: Arc::default(), open_max }, receiver)
+        (JobQueue { commands, open: Arc::default(), open_max }, receiver)
     }
 
     /// Has `jobs` answered.
@@ -88,18 +88,18 @@ impl Desk {
         let room = |open: usize| open.checked_add(n).filter(|&open| open <= self.open_max);
         let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         taken.map_err(|_| Refusal::Full)?;
-        let seat = Arc::new(Seat::default());
-        seat.lock().resize_with(n, Answered::default);
-        let ticket = Ticket { desk: self.clone(), seat: Arc::clone(&seat), n_open: n };
+        let answers = Arc::new(Answers::default());
+        answers.lock().resize_with(n, Answered::default);
+        let ticket = Ticket { queue: self.clone(), answers: Arc::clone(&answers), n_open: n };
         for (index, job) in jobs.into_iter().enumerate() {
-            let command = Command::Submit(Box::new(job), Arc::clone(&seat), index);
+            let command = Command::Submit(Box::new(job), Arc::clone(&answers), index);
             self.commands.send(command).map_err(|_| Refusal::Ending)?;
         }
         Ok(ticket)
     }
 }
 
-impl Seat {
+impl Answers {
     fn lock(&self) -> MutexGuard<'_, Vec<Answered>> {
         // No holder of the lock can fail half way.
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -129,7 +129,8 @@ impl Ticket {
         let is_quiet = |answers: &mut Vec<Answered>| {
             answers.iter().all(|answer| answer.text.is_empty() && answer.end.is_none())
         };
-        let answers = self.seat.has_news.wait_timeout_while(self.seat.lock(), patience, is_quiet);
+        let answers =
+            self.answers.has_news.wait_timeout_while(self.answers.lock(), patience, is_quiet);
         let (mut answers, wait) = answers.unwrap_or_else(PoisonError::into_inner);
         if wait.timed_out() {
             // Tokens wait for the text that they complete.
@@ -138,7 +139,7 @@ impl Ticket {
         let news: Vec<Answered> = answers.iter_mut().map(std::mem::take).collect();
         let n_ended = news.iter().filter(|answer| answer.end.is_some()).count();
         self.n_open -= n_ended;
-        self.desk.open.fetch_sub(n_ended, Ordering::Relaxed);
+        self.queue.open.fetch_sub(n_ended, Ordering::Relaxed);
         news
     }
 
@@ -151,13 +152,13 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.n_open > 0 {
-            let before = self.desk.open.fetch_sub(self.n_open, Ordering::Relaxed);
+            let before = self.queue.open.fetch_sub(self.n_open, Ordering::Relaxed);
             // Others in the same batch would have to wait for it twice.
             if before == self.n_open {
                 IS_ABANDONED.store(true, Ordering::Relaxed);
             }
             // Without an engine there is nothing to cancel.
-            let _ = self.desk.commands.send(Command::Cancel(Arc::clone(&self.seat)));
+            let _ = self.queue.commands.send(Command::Cancel(Arc::clone(&self.answers)));
         }
     }
 }
@@ -171,30 +172,30 @@ mod tests {
     }
 
     #[test]
-    fn a_full_desk_refuses_until_answers_end() {
-        let (desk, _commands) = Desk::new(3);
-        let mut two = desk.submit(jobs(2)).ok().unwrap();
-        assert_eq!(desk.submit(jobs(2)).err(), Some(Refusal::Full));
-        let one = desk.submit(jobs(1)).ok().unwrap();
-        two.seat.end(1, Ok(Outcome::INTERRUPTED));
+    fn a_full_queue_refuses_until_answers_end() {
+        let (queue, _commands) = JobQueue::new(3);
+        let mut two = queue.submit(jobs(2)).ok().unwrap();
+        assert_eq!(queue.submit(jobs(2)).err(), Some(Refusal::Full));
+        let one = queue.submit(jobs(1)).ok().unwrap();
+        two.answers.end(1, Ok(Outcome::INTERRUPTED));
         assert!(two.news(Duration::ZERO)[1].end.is_some() && !two.is_over());
-        assert_eq!(desk.open.load(Ordering::Relaxed), 2);
+        assert_eq!(queue.open.load(Ordering::Relaxed), 2);
         drop((one, two));
-        assert_eq!(desk.open.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.open.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn text_is_given_once_and_a_dropped_ticket_cancels() {
-        let (desk, commands) = Desk::new(1);
-        let mut ticket = desk.submit(jobs(1)).ok().unwrap();
-        ticket.seat.put(0, "a");
-        ticket.seat.put(0, "b");
+        let (queue, commands) = JobQueue::new(1);
+        let mut ticket = queue.submit(jobs(1)).ok().unwrap();
+        ticket.answers.put(0, "a");
+        ticket.answers.put(0, "b");
         assert_eq!(ticket.news(Duration::from_secs(9))[0].text, "ab");
         // A token that completes no text yet is told with the one that does.
-        ticket.seat.put_token(0, TokenOdds { id: 1, logprob: 0.0, likeliest: Vec::new() });
+        ticket.answers.put_token(0, TokenOdds { id: 1, logprob: 0.0, likeliest: Vec::new() });
         let quiet = &ticket.news(Duration::ZERO)[0];
         assert!(quiet.text.is_empty() && quiet.tokens.is_empty());
-        ticket.seat.put(0, "c");
+        ticket.answers.put(0, "c");
         assert_eq!(ticket.news(Duration::from_secs(9))[0].tokens.len(), 1);
         drop(ticket);
         assert!(matches!(commands.recv(), Ok(Command::Submit(..))));
@@ -202,10 +203,10 @@ mod tests {
     }
 
     #[test]
-    fn a_desk_without_an_engine_refuses() {
-        let (desk, commands) = Desk::new(1);
+    fn a_queue_without_an_engine_refuses() {
+        let (queue, commands) = JobQueue::new(1);
         drop(commands);
-        assert_eq!(desk.submit(jobs(1)).err(), Some(Refusal::Ending));
-        assert_eq!(desk.open.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.submit(jobs(1)).err(), Some(Refusal::Ending));
+        assert_eq!(queue.open.load(Ordering::Relaxed), 0);
     }
 }

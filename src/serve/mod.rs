@@ -2,7 +2,7 @@
 //!
 //! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which reads
 //! requests ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers
-//! ([`answer`]). Between them is a desk ([`jobs`]). As the text of a job does not depend on the rest of its
+//! ([`answer`]). Between them is a queue ([`jobs`]). As the text of a job does not depend on the rest of its
 //! batch, a client gets the text that `leap run` gives alone, with any number of other clients.
 
 mod access;
@@ -52,7 +52,7 @@ use crate::sys::power::Meter;
 use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
-use jobs::Desk;
+use jobs::JobQueue;
 use lobby::Lobby;
 use lost::{GivenUp, Lost};
 use runner::{Runner, Visit};
@@ -116,7 +116,7 @@ pub(crate) fn serve(
     scheduler: Scheduler<'_>,
     options: ServeOptions,
 ) -> Result<(), StepError> {
-    let (desk, commands) = Desk::new(scheduler.n_streams().saturating_add(options.queue));
+    let (queue, commands) = JobQueue::new(scheduler.n_streams().saturating_add(options.queue));
     let service = Service {
         about: options.about,
         tokenizer: options.tokenizer,
@@ -125,7 +125,7 @@ pub(crate) fn serve(
         ctx_len: engine.ctx_len(),
         vocab_size: engine.header().vocab_size,
         grammars: OnceLock::new(),
-        desk,
+        queue,
         metrics: Arc::default(),
         meter: options.meter,
         started: service::now(),

@@ -1,4 +1,4 @@
-//! The thread that has the engine: takes jobs from the desk, and steps the scheduler.
+//! The thread that has the engine: takes jobs from the queue, and steps the scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::ending;
-use super::jobs::{Command, IS_ABANDONED, Seat, TokenOdds};
+use super::jobs::{Answers, Command, IS_ABANDONED, TokenOdds};
 use super::lost::GivenUp;
 use super::metrics::{Metrics, Totals};
 use crate::engine::{
@@ -39,7 +39,7 @@ pub(crate) type Visit = Box<dyn FnMut(&mut Engine)>;
 /// A job that runs or waits, and where its answer goes.
 struct Running {
     id: JobId,
-    seat: Arc<Seat>,
+    answers: Arc<Answers>,
     index: usize,
 }
 
@@ -159,15 +159,15 @@ impl<'e, 't> Runner<'e, 't> {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit(_, seat, index) if self.is_ending => {
-                seat.end(index, Ok(Outcome::INTERRUPTED));
+            Command::Submit(_, answers, index) if self.is_ending => {
+                answers.end(index, Ok(Outcome::INTERRUPTED));
             }
-            Command::Submit(job, seat, index) => {
+            Command::Submit(job, answers, index) => {
                 let id = self.scheduler.submit(*job);
-                self.running.push(Running { id, seat, index });
+                self.running.push(Running { id, answers, index });
             }
-            Command::Cancel(seat) => {
-                let meant = self.running.iter().filter(|one| Arc::ptr_eq(&one.seat, &seat));
+            Command::Cancel(answers) => {
+                let meant = self.running.iter().filter(|one| Arc::ptr_eq(&one.answers, &answers));
                 meant.for_each(|one| self.scheduler.cancel(one.id));
             }
         }
@@ -178,12 +178,12 @@ impl<'e, 't> Runner<'e, 't> {
         let mut failure = None;
         self.scheduler.step(self.engine, &mut |id, event| {
             let Some(at) = running.iter().position(|one| one.id == id) else { return };
-            let Running { seat, index, .. } = &running[at];
+            let Running { answers, index, .. } = &running[at];
             let end = match event {
-                JobEvent::Text(text) => return seat.put(*index, text),
+                JobEvent::Text(text) => return answers.put(*index, text),
                 JobEvent::Token { id, odds: Odds { logprob, likeliest } } => {
                     let likeliest = likeliest.to_vec();
-                    return seat.put_token(*index, TokenOdds { id, logprob, likeliest });
+                    return answers.put_token(*index, TokenOdds { id, logprob, likeliest });
                 }
                 JobEvent::Logits { .. } => return,
                 JobEvent::Done { outcome, .. } => {
@@ -198,7 +198,7 @@ impl<'e, 't> Runner<'e, 't> {
                     Err(error)
                 }
             };
-            seat.end(*index, end);
+            answers.end(*index, end);
             running.swap_remove(at);
         });
         let n_queued = self.scheduler.n_queued();

@@ -10,7 +10,7 @@ use super::divide::Divider;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars};
-use super::jobs::Desk;
+use super::jobs::JobQueue;
 use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
 use super::schema;
@@ -39,7 +39,7 @@ pub(super) struct Service {
     pub(super) vocab_size: usize,
     /// Compiles forms of texts; made when the first is asked for.
     pub(super) grammars: OnceLock<Result<Grammars, String>>,
-    pub(super) desk: Desk,
+    pub(super) queue: JobQueue,
     pub(super) metrics: Arc<Metrics>,
     /// Adds up what the machine takes.
     pub(super) meter: Option<Arc<Meter>>,

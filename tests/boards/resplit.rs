@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::channel;
 
-use crate::common::jobs::{Ear, Heard};
+use crate::common::jobs::{Heard, Listener};
 use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
 use leap::engine::ring::Setbacks;
 use leap::engine::team::OtherTeam;
@@ -23,14 +23,14 @@ fn answers(engine: &mut Engine, mut each_step: impl FnMut(&mut Engine, usize)) -
         Job { n_predict: 16, ..Job::new(ids) }
     };
     let jobs = [31, 4, 23, 12, 40, 7].map(|n| scheduler.submit(job(n)));
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let mut n_steps = 0;
     while !scheduler.is_idle() {
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
         n_steps += 1;
         each_step(engine, n_steps);
     }
-    jobs.iter().map(|job: &JobId| ear.0.remove(job).unwrap()).collect()
+    jobs.iter().map(|job: &JobId| listener.0.remove(job).unwrap()).collect()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::distant::Distant;
-use crate::common::jobs::{Ear, Heard, alone, assert_same, mixed, run};
+use crate::common::jobs::{Heard, Listener, alone, assert_same, mixed, run};
 use crate::common::models::package;
 use crate::common::rings::{LIMITS, Recipe, Telling};
 use leap::engine::ring::{Held, MachineReading, WorkerOptions, run_worker};
@@ -56,13 +56,13 @@ fn answers(
 ) -> (Vec<Vec<u32>>, usize) {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     while !scheduler.is_idle() {
         change(engine);
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
     }
-    let computed = ids.iter().map(|id| ear.0[id].figures.unwrap().prompt_tokens).sum();
-    (ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect(), computed)
+    let computed = ids.iter().map(|id| listener.0[id].figures.unwrap().prompt_tokens).sum();
+    (ids.iter().map(|id| listener.0.remove(id).unwrap().ids).collect(), computed)
 }
 
 /// Their texts on one board alone.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Ear, finish};
+use crate::common::jobs::{Listener, finish};
 use crate::common::rings::Recipe;
 use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
 use leap::sampler::Sampling;
@@ -22,11 +22,11 @@ fn recipe(folder: &Folder) -> Recipe {
 fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
-    finish(&mut scheduler, engine, &mut ear);
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
     assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
-    let figures = |id| ear.0[id].figures.unwrap().prompt_tokens;
-    ids.iter().map(|id| (ear.0[id].ids.clone(), figures(id))).collect()
+    let figures = |id| listener.0[id].figures.unwrap().prompt_tokens;
+    ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
 }
 
 /// Answers `jobs` on a ring that has just been started. When the ring is dropped, all prefixes are
@@ -191,7 +191,7 @@ fn any_texts_go_on_from_files_of_all_nodes() {
         let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();
         let ids: Vec<JobId> =
             jobs[n..end].iter().map(|job| scheduler.submit(job.clone())).collect();
-        let (mut ear, moves) = (Ear::default(), below(2, &mut state) == 0);
+        let (mut listener, moves) = (Listener::default(), below(2, &mut state) == 0);
         let mut n_steps = 0;
         while !scheduler.is_idle() {
             n_steps += 1;
@@ -199,9 +199,9 @@ fn any_texts_go_on_from_files_of_all_nodes() {
                 let cut = 1 + below(2, &mut state) as usize;
                 mover.ask(&[0..cut, cut..cut + 2, cut + 2..6]);
             }
-            scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+            scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
         }
-        let found = ids.iter().map(|id| &ear.0[id].ids);
+        let found = ids.iter().map(|id| &listener.0[id].ids);
         assert!(found.eq(&wanted[n..end]), "jobs {n}..{end}");
         let figures = engine.page_figures();
         assert_eq!(figures.n_used, 0);

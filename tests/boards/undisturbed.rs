@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use crate::common::jobs::{Ear, Heard};
+use crate::common::jobs::{Heard, Listener};
 use crate::common::models::package;
 use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
 use crate::draft_node::Place;
@@ -53,14 +53,14 @@ fn answers(
     mut each_step: impl FnMut(&mut Scheduler<'_>, &[JobId], usize),
 ) -> Vec<Heard> {
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let mut n_steps = 0;
     while !scheduler.is_idle() {
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
         n_steps += 1;
         each_step(scheduler, &ids, n_steps);
     }
-    ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
+    ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
 /// Results of jobs on a board alone, with memory for all.

@@ -20,9 +20,9 @@ pub(crate) struct Heard {
 
 /// Everything that is heard.
 #[derive(Default)]
-pub(crate) struct Ear(pub(crate) BTreeMap<JobId, Heard>);
+pub(crate) struct Listener(pub(crate) BTreeMap<JobId, Heard>);
 
-impl Ear {
+impl Listener {
     pub(crate) fn hear(&mut self, id: JobId, event: JobEvent<'_>) {
         let heard = self.0.entry(id).or_default();
         assert!(heard.end.is_none(), "{id:?} has ended, and says {event:?}");
@@ -50,9 +50,9 @@ impl Ear {
 }
 
 /// Steps until all jobs have ended.
-pub(crate) fn finish(scheduler: &mut Scheduler<'_>, engine: &mut Engine, ear: &mut Ear) {
+pub(crate) fn finish(scheduler: &mut Scheduler<'_>, engine: &mut Engine, listener: &mut Listener) {
     while !scheduler.is_idle() {
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
     }
 }
 
@@ -60,9 +60,9 @@ pub(crate) fn finish(scheduler: &mut Scheduler<'_>, engine: &mut Engine, ear: &m
 pub(crate) fn run(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> Vec<Heard> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, Some(tokenizer)).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
-    finish(&mut scheduler, engine, &mut ear);
-    ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
+    ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
 /// Runs `jobs` one after the other; what is heard of each.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt};
+use crate::common::jobs::{Heard, Listener, alone, assert_same, finish, mixed, prompt};
 use crate::common::models::package;
 use crate::common::rings::Recipe;
 use leap::engine::{
@@ -85,9 +85,9 @@ fn drafted(
     let mut scheduler = Scheduler::new(engine, usize::MAX, tokenizer).unwrap();
     scheduler.draft(drafter, mode);
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
-    finish(&mut scheduler, engine, &mut ear);
-    ids.iter().map(|id| ear.0.remove(id).unwrap()).collect()
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
+    ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
 /// Tokens of drafts that were tried, and of those that were the text's.
@@ -188,13 +188,13 @@ fn a_ring_is_full_of_drafts() {
     let sure = Sure { text, known: Arc::clone(&known) };
     scheduler.draft(Box::new(sure), DraftMode::Fixed(4));
     let id = scheduler.submit(job.clone());
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     while !scheduler.is_idle() {
         let n_told = scheduler.running().map(|figures| figures.generated_tokens).sum::<usize>();
         known[0].store(job.prompt.len() + n_told, Relaxed);
-        scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
     }
-    assert_same(&[ear.0.remove(&id).unwrap()], &wanted, "a ring full of drafts");
+    assert_same(&[listener.0.remove(&id).unwrap()], &wanted, "a ring full of drafts");
     // Two nodes have these while the third gets more.
     assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Ear, Heard, finish};
+use crate::common::jobs::{Heard, Listener, finish};
 use crate::common::models::{bits, package};
 use crate::common::rings::{Recipe, assert_nothing_lost};
 use leap::engine::{
@@ -125,15 +125,15 @@ fn answers(
     scheduler.draft(Box::new(drafter), DraftMode::Fixed(4));
     let jobs = PROMPTS.map(|n| Job { n_predict: 14, wants_logits: n == 29, ..Job::new(ids(n)) });
     let jobs: Vec<JobId> = jobs.map(|job| scheduler.submit(job)).into();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let mut n_steps = 0;
     while !scheduler.is_idle() {
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
         n_steps += 1;
         each_step(engine, n_steps);
     }
-    finish(&mut scheduler, engine, &mut ear);
-    jobs.iter().map(|job| ear.0.remove(job).unwrap()).collect()
+    finish(&mut scheduler, engine, &mut listener);
+    jobs.iter().map(|job| listener.0.remove(job).unwrap()).collect()
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn files_have_pages_of_long_texts_and_others() {
         let mut engine = new(kept);
         let mut scheduler = Scheduler::new(&mut engine, 1, None).unwrap();
         let job = scheduler.submit(Job { n_predict: 12, ..Job::new(ids(n)) });
-        let mut ear = Ear::default();
-        finish(&mut scheduler, &mut engine, &mut ear);
-        let heard = ear.0.remove(&job).unwrap();
+        let mut listener = Listener::default();
+        finish(&mut scheduler, &mut engine, &mut listener);
+        let heard = listener.0.remove(&job).unwrap();
         (heard.ids, heard.figures.unwrap().prompt_tokens)
     };
     for (n, computed) in [(295, 295), (310, 310), (295, 1), (300, 5), (310, 1), (330, 20)] {

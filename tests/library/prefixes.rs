@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Ear, finish};
+use crate::common::jobs::{Listener, finish};
 use crate::common::models::package;
 use leap::engine::{Engine, Job, JobId, KvKind, KvMemory, Options, Scheduler};
 use leap::internals::model::Model;
@@ -42,11 +42,11 @@ fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -
 fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
-    finish(&mut scheduler, engine, &mut ear);
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
     assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
-    let figures = |id| ear.0[id].figures.unwrap().prompt_tokens;
-    ids.iter().map(|id| (ear.0[id].ids.clone(), figures(id))).collect()
+    let figures = |id| listener.0[id].figures.unwrap().prompt_tokens;
+    ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
 }
 
 fn job(prompt: &[u32]) -> Job {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::common::jobs::{Ear, Heard, alone, assert_same, finish, mixed, prompt, run};
+use crate::common::jobs::{Heard, Listener, alone, assert_same, finish, mixed, prompt, run};
 use crate::common::models::{bits, package};
 use crate::common::rings::Recipe;
 use leap::engine::{
@@ -62,7 +62,7 @@ fn crowd(engine: &mut Engine, tokenizer: &Tokenizer, seed: u64) {
     // How prompts are cut beside streams that decode is no matter of what they say.
     let fixed = StallLimit::Fixed(Duration::from_micros(seed));
     scheduler.limit_stalls([StallLimit::None, StallLimit::Doubled, fixed][seed as usize % 3]);
-    let (mut state, mut ear) = (seed, Ear::default());
+    let (mut state, mut listener) = (seed, Listener::default());
     let mut submitted: Vec<(JobId, usize)> = Vec::new();
     let mut bad = Vec::new();
     while submitted.len() < 40 {
@@ -78,16 +78,16 @@ fn crowd(engine: &mut Engine, tokenizer: &Tokenizer, seed: u64) {
             3 if !submitted.is_empty() => {
                 scheduler.cancel(submitted[below(submitted.len(), &mut state)].0);
             }
-            _ => scheduler.step(engine, &mut |id, event| ear.hear(id, event)),
+            _ => scheduler.step(engine, &mut |id, event| listener.hear(id, event)),
         }
     }
-    finish(&mut scheduler, engine, &mut ear);
+    finish(&mut scheduler, engine, &mut listener);
     for id in bad {
-        assert!(matches!(&ear.0[&id].end, Some(Err(_))), "seed {seed}: {:?}", ear.0[&id]);
+        assert!(matches!(&listener.0[&id].end, Some(Err(_))), "seed {seed}: {:?}", listener.0[&id]);
     }
     let mut n_cancelled = 0;
     for (id, which) in submitted {
-        let (heard, wanted) = (&ear.0[&id], &wanted[which]);
+        let (heard, wanted) = (&listener.0[&id], &wanted[which]);
         if heard.end == Some(Ok(StopReason::Interrupted)) {
             n_cancelled += 1;
             assert!(wanted.ids.starts_with(&heard.ids), "seed {seed}: job {which}");
@@ -147,16 +147,16 @@ fn jobs_go_on_while_layers_move() {
     said.for_each(|(job, wanted)| drafter.end(0, &[&job.prompt[..], &wanted.ids].concat()));
     scheduler.draft(Box::new(drafter), DraftMode::Fixed(3));
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let (mut ear, mut state) = (Ear::default(), 0x5eed);
+    let (mut listener, mut state) = (Listener::default(), 0x5eed);
     while !scheduler.is_idle() {
         if below(3, &mut state) == 0 {
             let first = 1 + below(4, &mut state);
             let second = first + 1 + below(5 - first, &mut state);
             mover.ask(&[0..first, first..second, second..6]);
         }
-        scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
     }
-    let found: Vec<Heard> = ids.iter().map(|id| ear.0.remove(id).unwrap()).collect();
+    let found: Vec<Heard> = ids.iter().map(|id| listener.0.remove(id).unwrap()).collect();
     assert_same(&found, &wanted, &format!("{} moves", mover.n_moves));
     assert!(mover.n_moves > 10, "{}", mover.n_moves);
 }
@@ -187,7 +187,7 @@ fn interrupted(
     }
     scheduler.draft(Box::new(drafter), DraftMode::Fixed(6));
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let (mut n_steps, mut n_interrupts) = (0, 0);
     // Calls during the last whole step: a ring is asked while it waits, too, more often on a slow machine.
     let mut n_asked = 1;
@@ -197,7 +197,7 @@ fn interrupted(
         let is_whole = n_steps % every != 0;
         let left = if is_whole { u32::MAX } else { n_steps * 7 % n_asked };
         LEFT.store(left, Ordering::Relaxed);
-        scheduler.step(engine, &mut |id, event| ear.hear(id, event));
+        scheduler.step(engine, &mut |id, event| listener.hear(id, event));
         let after = LEFT.load(Ordering::Relaxed);
         match is_whole {
             true => n_asked = (u32::MAX - after).max(1),
@@ -207,7 +207,7 @@ fn interrupted(
     }
     LEFT.store(u32::MAX, Ordering::Relaxed);
     assert!(n_interrupts > 3, "{n_interrupts} of {n_steps} steps were interrupted");
-    ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect()
+    ids.iter().map(|id| listener.0.remove(id).unwrap().ids).collect()
 }
 
 fn ids(heard: Vec<Heard>) -> Vec<Vec<u32>> {
@@ -255,9 +255,9 @@ fn sliding_windows_keep_what_interrupted_batches_need() {
     let wanted = jobs.iter().map(|job| {
         let mut scheduler = Scheduler::new(&mut alone, 1, None).unwrap();
         let id = scheduler.submit(job.clone());
-        let mut ear = Ear::default();
-        finish(&mut scheduler, &mut alone, &mut ear);
-        ear.0.remove(&id).unwrap().ids
+        let mut listener = Listener::default();
+        finish(&mut scheduler, &mut alone, &mut listener);
+        listener.0.remove(&id).unwrap().ids
     });
     let wanted: Vec<_> = wanted.collect();
     let mut engine = Engine::new(model, &options(2, 9)).unwrap();
@@ -269,15 +269,15 @@ fn a_prompt_goes_on_from_the_stream_that_holds_most_of_it() {
     let tokenizer = tokenizer();
     let mut engine = recipe(3, 16, 3).alone();
     let mut scheduler = Scheduler::new(&mut engine, 3, Some(&tokenizer)).unwrap();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let texts = ["The old fox went home", "Once upon a time, there was", "The old fox"];
     let computed: Vec<usize> = texts
         .iter()
         .map(|text| {
             let ids = prompt(&tokenizer, text);
             let id = scheduler.submit(Job { n_predict: 3, ..Job::new(ids) });
-            finish(&mut scheduler, &mut engine, &mut ear);
-            ear.0[&id].figures.unwrap().prompt_tokens
+            finish(&mut scheduler, &mut engine, &mut listener);
+            listener.0[&id].figures.unwrap().prompt_tokens
         })
         .collect();
     let lengths: Vec<usize> = texts.iter().map(|text| prompt(&tokenizer, text).len()).collect();
@@ -341,10 +341,10 @@ fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
     let run = |engine: &mut Engine, jobs: &[Job]| -> (Vec<Vec<u32>>, usize) {
         let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
         let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-        let mut ear = Ear::default();
-        finish(&mut scheduler, engine, &mut ear);
-        let computed = ids.iter().map(|id| ear.0[id].figures.unwrap().prompt_tokens).sum();
-        (ids.iter().map(|id| ear.0.remove(id).unwrap().ids).collect(), computed)
+        let mut listener = Listener::default();
+        finish(&mut scheduler, engine, &mut listener);
+        let computed = ids.iter().map(|id| listener.0[id].figures.unwrap().prompt_tokens).sum();
+        (ids.iter().map(|id| listener.0.remove(id).unwrap().ids).collect(), computed)
     };
     let wanted: Vec<Vec<u32>> = jobs
         .iter()
@@ -395,13 +395,13 @@ fn a_prompt_of_many_is_computed_once() {
     let mut engine = sharing(5, 32, 1024);
     let prompt: Vec<u32> = (0..150).map(|i| i * 53 % 4000).collect();
     let mut scheduler = Scheduler::new(&mut engine, 5, None).unwrap();
-    let mut ear = Ear::default();
+    let mut listener = Listener::default();
     let jobs =
         [(); 4].map(|()| scheduler.submit(Job { n_predict: 20, ..Job::new(prompt.clone()) }));
-    finish(&mut scheduler, &mut engine, &mut ear);
-    let computed = jobs.map(|id| ear.0[&id].figures.unwrap().prompt_tokens);
+    finish(&mut scheduler, &mut engine, &mut listener);
+    let computed = jobs.map(|id| listener.0[&id].figures.unwrap().prompt_tokens);
     assert_eq!(computed, [150, 22, 22, 22]);
-    assert!(jobs.iter().all(|id| ear.0[id].ids == ear.0[&jobs[0]].ids));
+    assert!(jobs.iter().all(|id| listener.0[id].ids == listener.0[&jobs[0]].ids));
 }
 
 #[test]
@@ -410,23 +410,26 @@ fn a_prompt_and_decoding_streams_both_go_on() {
     for (n_decoding, batch) in [(2, 16), (4, 2), (1, 1)] {
         let mut engine = recipe(n_decoding + 1, batch, n_decoding + 1).alone();
         let mut scheduler = Scheduler::new(&mut engine, usize::MAX, Some(&tokenizer)).unwrap();
-        let mut ear = Ear::default();
+        let mut listener = Listener::default();
         let ids = prompt(&tokenizer, "Once upon a time");
         let sampling = Sampling { temperature: 1.0, ..Sampling::GREEDY };
         let job = Job { n_predict: 200, sampling, ..Job::new(ids) };
         let decoding: Vec<JobId> = (0..n_decoding).map(|_| scheduler.submit(job.clone())).collect();
-        let texts = |ear: &Ear| -> Vec<usize> {
-            decoding.iter().map(|id| ear.0.get(id).map_or(0, |heard| heard.text.len())).collect()
+        let texts = |listener: &Listener| -> Vec<usize> {
+            decoding
+                .iter()
+                .map(|id| listener.0.get(id).map_or(0, |heard| heard.text.len()))
+                .collect()
         };
-        while texts(&ear).contains(&0) {
-            scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+        while texts(&listener).contains(&0) {
+            scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
         }
-        let before = texts(&ear);
+        let before = texts(&listener);
         let long: Vec<u32> = (0..40).map(|i| i * 53 % 4000).collect();
         let long = scheduler.submit(Job { n_predict: 1, ..Job::new(long) });
         let mut n_steps = 0;
-        while !ear.has_ended(long) {
-            scheduler.step(&mut engine, &mut |id, event| ear.hear(id, event));
+        while !listener.has_ended(long) {
+            scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
             n_steps += 1;
         }
         // A step is a batch here. Each has a row of the prompt, or all that is left when others have
@@ -434,9 +437,12 @@ fn a_prompt_and_decoding_streams_both_go_on() {
         let wanted =
             if batch > n_decoding { 40_usize.div_ceil(batch - n_decoding) } else { 40 * 3 };
         assert!(n_steps <= wanted + 2, "{n_steps} steps beside {n_decoding}, batches of {batch}");
-        let after = texts(&ear);
+        let after = texts(&listener);
         assert!(before.iter().zip(&after).all(|(b, a)| a > b), "{before:?} became {after:?}");
-        assert!(decoding.iter().all(|id| !ear.has_ended(*id)), "they have not ended before it");
+        assert!(
+            decoding.iter().all(|id| !listener.has_ended(*id)),
+            "they have not ended before it"
+        );
     }
 }
 
@@ -465,10 +471,10 @@ fn another_engines_streams_are_refused() {
     let (mut one, mut other) = (recipe(1, 16, 1).alone(), recipe(1, 16, 1).alone());
     let mut scheduler = Scheduler::new(&mut one, 1, Some(&tokenizer)).unwrap();
     let id = scheduler.submit(Job { n_predict: 2, ..Job::new(vec![1, 2, 3]) });
-    let mut ear = Ear::default();
-    finish(&mut scheduler, &mut other, &mut ear);
-    assert_eq!(ear.0[&id].end, Some(Err("the stream belongs to another engine".to_owned())));
+    let mut listener = Listener::default();
+    finish(&mut scheduler, &mut other, &mut listener);
+    assert_eq!(listener.0[&id].end, Some(Err("the stream belongs to another engine".to_owned())));
     let id = scheduler.submit(Job { n_predict: 2, ..Job::new(vec![1, 2, 3]) });
-    finish(&mut scheduler, &mut one, &mut ear);
-    assert_eq!(ear.0[&id].end, Some(Ok(StopReason::Length)));
+    finish(&mut scheduler, &mut one, &mut listener);
+    assert_eq!(listener.0[&id].end, Some(Ok(StopReason::Length)));
 }

@@ -53,11 +53,11 @@ impl Writer {
         let (pages, full) = channel();
         let (give_back, empty) = channel::<Vec<u8>>();
         let written = give_back.clone();
-        let mut desk = Desk { folder, shelf, limit, failed: None, said: None, n_written: 0 };
+        let mut files = PageFiles { folder, shelf, limit, failed: None, said: None, n_written: 0 };
         let thread = thread::Builder::new().name("leap-prefixes".to_owned()).spawn(move || {
             cpu::unpin_current_thread();
             for FullPage { name, mut file } in full {
-                desk.take(&name, &mut file);
+                files.take(&name, &mut file);
                 // At the end the receiver is gone.
                 let _ = written.send(file);
             }
@@ -112,8 +112,8 @@ impl Drop for Writer {
     }
 }
 
-/// State that the engine shares with the writing thread.
-struct Desk {
+/// The folder of page files, as the writing thread has it.
+struct PageFiles {
     folder: PathBuf,
     shelf: Arc<Mutex<Shelf>>,
     limit: u64,
@@ -124,7 +124,7 @@ struct Desk {
     n_written: u32,
 }
 
-impl Desk {
+impl PageFiles {
     fn take(&mut self, name: &PageName, file: &mut [u8]) {
         if self.failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return self.with_shelf(|shelf| shelf.remove(name));

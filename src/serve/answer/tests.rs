@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use super::super::http::{Budget, HttpLimits, Socket};
-use super::super::jobs::{Command, Desk, Seat};
+use super::super::jobs::{Answers, Command, JobQueue};
 use super::*;
 
 /// Longest a test waits for what has to come.
@@ -63,11 +63,11 @@ fn tcp() -> (TcpStream, Socket) {
 }
 
 /// Hands in a job; where its answer is written, in the engine's place.
-fn job() -> (Ticket, Arc<Seat>, Receiver<Command>) {
-    let (desk, commands) = Desk::new(1);
-    let ticket = desk.submit(vec![Job::new(vec![1])]).ok().unwrap();
-    let Ok(Command::Submit(_, seat, 0)) = commands.recv() else { panic!("no job") };
-    (ticket, seat, commands)
+fn job() -> (Ticket, Arc<Answers>, Receiver<Command>) {
+    let (queue, commands) = JobQueue::new(1);
+    let ticket = queue.submit(vec![Job::new(vec![1])]).ok().unwrap();
+    let Ok(Command::Submit(_, answers, 0)) = commands.recv() else { panic!("no job") };
+    (ticket, answers, commands)
 }
 
 /// Sends the result of `work`, unless it takes too long.
@@ -121,15 +121,15 @@ pub(in crate::serve) fn first_line_while_waiting(
 fn a_stream_begins_when_it_is_accepted_speaks_while_it_waits_and_tells_of_a_failure() {
     let (mut client, socket) = UnixStream::pair().unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
-    let (ticket, seat, _commands) = job();
+    let (ticket, answers, _commands) = job();
     let sent = streamed(connection(Socket::Unix(socket), Duration::ZERO), ticket);
     // There is no answer yet.
     let head = read_until(&mut client, "begun;");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert_eq!(read_until(&mut client, "\n\n"), ": waiting\n\n");
-    seat.put(0, "text");
+    answers.put(0, "text");
     read_until(&mut client, "text");
-    seat.end(0, Err(JobError::NotANumber));
+    answers.end(0, Err(JobError::NotANumber));
     read_until(&mut client, ";failed with 500");
     assert!(matches!(sent.recv_timeout(PATIENCE), Ok(Ok(Sent::Failed(500)))));
 }
@@ -163,11 +163,11 @@ fn a_client_that_ends_its_side_still_gets_its_answer() {
     let mut begun = connection(socket, PATIENCE);
     // The request ends too soon; whatever is answered, its reader is there.
     assert!(begun.request().is_ok_and(|request| request.is_none()));
-    let (ticket, seat, _commands) = job();
+    let (ticket, answers, _commands) = job();
     let reply = collected(begun, ticket);
     assert_eq!(read_until(&mut client, " "), "HTTP/1.1 ");
-    seat.put(0, "text");
-    seat.end(0, Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
+    answers.put(0, "text");
+    answers.end(0, Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
     let (reply, mut connection) = reply.recv_timeout(PATIENCE).unwrap();
     let reply = reply.unwrap_or_else(|_| panic!("the client was given up"));
     connection.send(&reply, &Request::default()).unwrap();

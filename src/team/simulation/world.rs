@@ -72,7 +72,8 @@ impl World {
     /// Moves time to the next thread's turn, and lets it run. Of two at the same time, the first to ask.
     fn hand_over(&self, state: &mut State) {
         let wake = |actor: &ActorState| {
-            let arrivals = actor.ears.iter().filter_map(|ear| self.network.next_arrival(*ear));
+            let arrivals =
+                actor.ears.iter().filter_map(|listener| self.network.next_arrival(*listener));
             actor.wake.min(arrivals.min().unwrap_or(Micros::MAX))
         };
         let alive = state.actors.iter().enumerate().filter(|(_, actor)| !actor.is_gone);
@@ -94,9 +95,9 @@ impl Actor {
         self.world.network.now()
     }
 
-    /// Has the next arrival at endpoint `ear` end the next sleep.
-    fn listen(&self, ear: usize) {
-        self.world.lock().actors[self.id].ears.push(ear);
+    /// Has the next arrival at endpoint `listener` end the next sleep.
+    fn listen(&self, listener: usize) {
+        self.world.lock().actors[self.id].ears.push(listener);
     }
 
     /// Lets time go by until `until`, or until something comes that it listens to.

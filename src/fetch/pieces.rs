@@ -11,7 +11,7 @@ pub(super) const AHEAD: u64 = 32;
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 /// Assigns pieces to connections, none of them far beyond those that are safe: a power cut loses little.
-pub(super) struct Desk {
+pub(super) struct Pieces {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -30,11 +30,11 @@ struct State {
     is_over: bool,
 }
 
-impl Desk {
-    pub(super) fn new(n_pieces: u64) -> Desk {
+impl Pieces {
+    pub(super) fn new(n_pieces: u64) -> Pieces {
         let (asked, returned, there) = (Vec::new(), Vec::new(), BTreeSet::new());
         let state = State { untaken: 0..n_pieces, returned, asked, safe: 0, there, is_over: false };
-        Desk { state: Mutex::new(state), changed: Condvar::new() }
+        Pieces { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// A piece to request. A connection that `may_wait`, as it has nothing else to do, gets the slowest piece of another
@@ -148,52 +148,52 @@ mod tests {
 
     #[test]
     fn pieces_are_handed_out_once_and_none_far_ahead_of_those_that_are_safe() {
-        let desk = Desk::new(40);
-        let taken: Vec<u64> = std::iter::from_fn(|| desk.take(false)).collect();
+        let pieces = Pieces::new(40);
+        let taken: Vec<u64> = std::iter::from_fn(|| pieces.take(false)).collect();
         assert_eq!(taken, (0..AHEAD).collect::<Vec<_>>());
-        assert!(!desk.has_more());
+        assert!(!pieces.has_more());
         for piece in [0, 1, 3, 4] {
-            assert!(desk.put(piece));
+            assert!(pieces.put(piece));
         }
-        assert_eq!(desk.unsafe_pieces(), 0..2);
-        desk.keep(2);
-        assert!(desk.has_more());
+        assert_eq!(pieces.unsafe_pieces(), 0..2);
+        pieces.keep(2);
+        assert!(pieces.has_more());
         assert_eq!(
-            [desk.take(false), desk.take(false), desk.take(false)],
+            [pieces.take(false), pieces.take(false), pieces.take(false)],
             [Some(32), Some(33), None]
         );
-        desk.put(2);
-        assert_eq!(desk.unsafe_pieces(), 2..5);
+        pieces.put(2);
+        assert_eq!(pieces.unsafe_pieces(), 2..5);
     }
 
     #[test]
     fn a_connection_with_nothing_to_do_takes_over_what_is_slow() {
-        let desk = Desk::new(2);
-        assert_eq!([desk.take(true), desk.take(true)], [Some(0), Some(1)]);
+        let pieces = Pieces::new(2);
+        assert_eq!([pieces.take(true), pieces.take(true)], [Some(0), Some(1)]);
         // The other connection asks for them too, once.
-        assert_eq!([desk.take(true), desk.take(true)], [Some(0), Some(1)]);
-        assert!(desk.put(0) && !desk.put(0));
+        assert_eq!([pieces.take(true), pieces.take(true)], [Some(0), Some(1)]);
+        assert!(pieces.put(0) && !pieces.put(0));
         // One of two connections is lost: the other one still brings it.
-        desk.give_back(1);
-        assert!(!desk.has_more());
-        desk.give_back(1);
-        assert_eq!(desk.take(true), Some(1));
+        pieces.give_back(1);
+        assert!(!pieces.has_more());
+        pieces.give_back(1);
+        assert_eq!(pieces.take(true), Some(1));
         // Pieces that are there already are not requested again.
-        desk.give_back(0);
-        assert!(desk.put(1));
-        assert_eq!(desk.take(true), None);
+        pieces.give_back(0);
+        assert!(pieces.put(1));
+        assert_eq!(pieces.take(true), None);
     }
 
     #[test]
     fn nobody_waits_for_a_piece_once_the_work_is_over() {
-        let desk = Desk::new(AHEAD + 1);
-        while desk.take(false).is_some() {}
+        let pieces = Pieces::new(AHEAD + 1);
+        while pieces.take(false).is_some() {}
         std::thread::scope(|scope| {
             for piece in 0..AHEAD {
-                assert_eq!(desk.take(true), Some(piece));
+                assert_eq!(pieces.take(true), Some(piece));
             }
-            let waiting = scope.spawn(|| desk.take(true));
-            desk.close();
+            let waiting = scope.spawn(|| pieces.take(true));
+            pieces.close();
             assert_eq!(waiting.join().unwrap(), None);
         });
     }
