@@ -131,7 +131,7 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| format!("{text:?} is no number of tokens a second"))
 }
 
-/// The context that measuring all of it takes; `None` if there is nothing to measure.
+/// Context length that all measurements of `workload` need; `None` if there is nothing to measure.
 fn ctx_len(workload: &[What], header: &Header, has_energy: bool) -> Option<usize> {
     let most = header.max_seq_len;
     let energy = |what: &What| match what {
@@ -204,7 +204,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Refuses options that have no meaning here.
+    /// Refuses options without the one that they belong to.
     fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.sweep && !self.energy {
@@ -238,7 +238,7 @@ impl Bench {
         table.best(&best)
     }
 
-    /// The power meter, and the power before anything is measured.
+    /// The power meter, and the power of the idle machine in watts.
     fn meter(&self) -> Result<Option<(Arc<Meter>, f64)>, Failure> {
         if !self.energy {
             return match self.power_cmd.is_some() || self.watts.is_some() {
@@ -280,7 +280,7 @@ impl Bench {
         }
     }
 
-    /// How many of its layers the made-up model has, if not all.
+    /// Layers of the made-up model, and of the whole shape, if the model has fewer.
     fn part(&self) -> Option<(usize, usize)> {
         let all = self.shape?.n_layers();
         self.layers.filter(|layers| *layers != all).map(|layers| (layers, all))
@@ -302,7 +302,7 @@ impl Bench {
         Ok(Some(Arc::new(model)))
     }
 
-    /// Measurements to make, and those that are too long for the model's context.
+    /// Measurements to make, and those left out because they are too long for the model's context.
     fn workload(&self, header: &Header) -> (Vec<What>, Vec<What>) {
         let depths = || self.depth.0.iter().copied();
         let prompts = self.prompt.0.iter().map(|&len| What::Prefill(len));
@@ -341,7 +341,7 @@ impl Bench {
         Ok(engine)
     }
 
-    /// A made-up model has no file to pack beside: its packed weights stay in memory.
+    /// Packs the weights. A made-up model has no file to keep them beside: they stay in memory.
     fn pack(&self, engine: &mut Engine) -> Result<(), Failure> {
         let cache = if self.shape.is_some() { Cache::Auto } else { self.cache.clone() };
         let place = WeightsPlace { model: self.model.clone(), cache, huge: self.huge };

@@ -1,4 +1,4 @@
-//! `--boards FILE`: what its lines have says which of the older options the file stands for.
+//! `--boards FILE`: the columns of its lines say which of the older options the file stands for.
 
 use std::fs;
 use std::path::Path;
@@ -13,17 +13,17 @@ pub(super) enum Lines {
     Layers,
     /// Shares: it is a team file.
     Shares,
-    /// Neither: these boards are called, in the form of `--boards LIST`, by a master of this name if the file says it.
+    /// Neither: a master calls these boards, as with `--boards LIST`, under the name that the file may give it.
     Called { list: String, master: Option<String> },
 }
 
-/// Whether a value of `--boards` names a file. A path has a `/`, which no address has; a name without one but
-/// with a dot is a file if that exists.
+/// True if a value of `--boards` names a file. A path has a `/`, which no address has; a name without a `/` but with a
+/// dot is a file if it exists.
 pub(super) fn is_file(value: &str) -> bool {
     value.contains('/') || (value.contains('.') && Path::new(value).is_file())
 }
 
-/// Reads the file as far as that takes.
+/// Reads the file's columns.
 pub(super) fn read(path: &str) -> Result<Lines, Failure> {
     let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path.as_ref(), &e))?;
     lines(text_without_mark(&text)).map_err(|what| Failure::Input(format!("{path}: {what}")))

@@ -20,8 +20,8 @@ pub(super) enum CheckpointPath {
 const CONFIGS: [&str; 2] = ["config.json", "params.json"];
 
 impl CheckpointPath {
-    /// The checkpoint at `path`, or that the file `path` belongs to, judged by content; `None` if
-    /// there is none.
+    /// The checkpoint at `path`, or the checkpoint that the file `path` belongs to, judged by content; `None` if there
+    /// is none.
     pub(super) fn at(path: &Path) -> Option<CheckpointPath> {
         let has_config = |folder: &Path| CONFIGS.iter().any(|name| folder.join(name).is_file());
         if path.is_dir() {
@@ -53,13 +53,13 @@ impl CheckpointPath {
         (is_part && has_config(folder)).then(|| CheckpointPath::Folder(folder.to_owned()))
     }
 
-    /// Its path.
+    /// Path of the file or folder.
     pub(super) fn path(&self) -> &Path {
         let (CheckpointPath::Gguf(path) | CheckpointPath::Folder(path)) = self;
         path
     }
 
-    /// The command that makes a model file of it.
+    /// The command that converts the checkpoint to a model file.
     pub(super) fn command(&self) -> String {
         let option = match self {
             CheckpointPath::Gguf(_) => "--gguf",
@@ -69,7 +69,7 @@ impl CheckpointPath {
         format!("leap export {} {option} {}", quoted(Path::new(&out)), quoted(self.path()))
     }
 
-    /// A name for a model made of it: the name of the file or folder without its end.
+    /// A name for the converted model: that of the file or folder, without its ending.
     pub(super) fn name(&self) -> String {
         let name = match self {
             CheckpointPath::Gguf(path) => path.file_stem().map(ToOwned::to_owned),
@@ -89,7 +89,7 @@ impl CheckpointPath {
             CheckpointPath::Folder(folder) if folder == path => "the folder of a checkpoint",
             CheckpointPath::Folder(_) => "a file of a checkpoint",
         };
-        // Where commands that convert are left out, so is what `run` would do.
+        // A program without `tools` has no command that converts, and `run` does not convert either.
         let (by_itself, elsewhere) = match cfg!(feature = "tools") {
             true => ("; `leap run` does so by itself", ""),
             false => ("", " on a computer, as this program does not convert"),
@@ -101,7 +101,7 @@ impl CheckpointPath {
     }
 }
 
-/// A model file that could not be opened; if that is because it is a checkpoint, with what to do.
+/// The failure for a model file that could not be opened. If it is a checkpoint, the message says what to do.
 pub(super) fn load_failure(error: &LoadError) -> Failure {
     let (LoadError::Io { path, .. } | LoadError::Format { path, .. }) = error;
     match CheckpointPath::at(path) {
@@ -111,7 +111,7 @@ pub(super) fn load_failure(error: &LoadError) -> Failure {
     }
 }
 
-/// The GGUF file that `path` stands for: itself, or the model of a folder.
+/// The GGUF file that `path` stands for: `path` itself, or the only model of a folder.
 #[cfg(feature = "tools")]
 pub(super) fn gguf_at(path: &Path) -> Result<PathBuf, Failure> {
     if path.is_dir() {
@@ -124,12 +124,12 @@ pub(super) fn gguf_at(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Which of several files of a model one is, by its name: `STEM-00002-of-00003.gguf`.
+/// A file of a model in several files, by its name: `STEM-00002-of-00003.gguf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shard<'a> {
     stem: &'a str,
     index: usize,
-    /// How many there are, as it is written.
+    /// Number of files, as the name spells it.
     count: &'a str,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Shard<'a> {
         Some(Shard { stem, index: index.parse().ok()?, count })
     }
 
-    /// The first of its model's files, which lies beside `path`.
+    /// Path of the model's first file, beside `path`.
     fn first(self, path: &Path) -> PathBuf {
         path.with_file_name(format!("{}-00001-of-{}.gguf", self.stem, self.count))
     }
@@ -151,9 +151,9 @@ impl<'a> Shard<'a> {
 
 /// The GGUF files of a folder.
 struct GgufFolder {
-    /// Files of one model each, or the first of several.
+    /// Whole models, and the first files of models in several.
     models: Vec<PathBuf>,
-    /// Another file of a model whose first file is missing.
+    /// A later file of a model whose first file is missing.
     headless: Option<PathBuf>,
 }
 
@@ -177,7 +177,7 @@ impl GgufFolder {
         GgufFolder { models, headless }
     }
 
-    /// The model, if there is one alone.
+    /// The model, if the folder has exactly one.
     fn only(&self) -> Option<PathBuf> {
         match &self.models[..] {
             [model] if self.headless.is_none() => Some(model.clone()),
@@ -213,7 +213,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `path` as a shell takes it for one word.
+/// `path`, quoted as one word for a shell.
 pub(super) fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,=".contains(c);

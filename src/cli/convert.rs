@@ -19,10 +19,10 @@ use crate::quant::GROUP_DEFAULT;
 use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
 
-/// Changes when the same checkpoint becomes another model file.
+/// Version of the conversion; it changes when the same checkpoint becomes another model file.
 const VERSION: u32 = 2;
 
-/// Longest part of a kept file's name that is the checkpoint's.
+/// Longest part of a kept file's name that comes from the checkpoint's name.
 const NAME_BYTES: usize = 100;
 
 /// Reads `checkpoint`.
@@ -37,8 +37,7 @@ pub(super) fn open(
     .map_err(failure)
 }
 
-/// Takes over what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it
-/// has none.
+/// Copies into `plan` what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it has none.
 pub(super) fn tokenizer(
     plan: &mut ExportPlan,
     source: &Path,
@@ -63,7 +62,7 @@ pub(super) fn tokenizer(
     Ok(Some(bytes))
 }
 
-/// Writes the model file, and shows how far it is unless `is_quiet`.
+/// Writes the model file; shows progress unless `is_quiet`.
 pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Result<u64, Failure> {
     let mut shown = progress::ProgressLine::new("converting", is_quiet);
     let result = plan.write(out, |ExportProgress { done_bytes, total_bytes }| {
@@ -86,7 +85,7 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     result.map_err(|e| Failure::Runtime(format!("cannot write {}: {e}", path.display())))
 }
 
-/// Sorts what ended a conversion under its exit code.
+/// The failure, with its exit code, for an error of a conversion.
 pub(super) fn failure(error: ExportError) -> Failure {
     match error.blame() {
         Blame::Input => Failure::input(&error),
@@ -100,9 +99,9 @@ pub(super) fn failure(error: ExportError) -> Failure {
 struct Conversion {
     /// Version of the model file.
     version: u32,
-    /// How the embedding and the classifier are stored, if that is asked for.
+    /// Storage of the embedding and the classifier, if asked for.
     ends: Option<Ends>,
-    /// Whether the model is of no use without a tokenizer, and none is given.
+    /// True if the model needs a tokenizer and none is given.
     needs_tokenizer: bool,
     is_quiet: bool,
 }
@@ -112,13 +111,13 @@ struct Conversion {
 pub(super) struct Wanted {
     /// Version of the model file, if one is asked for.
     pub(super) version: Option<u32>,
-    /// How its embedding and classifier are stored, if that is.
+    /// Storage of the embedding and the classifier, if asked for.
     pub(super) ends: Option<Ends>,
     pub(super) needs_tokenizer: bool,
     pub(super) is_quiet: bool,
 }
 
-/// The model file for `model`: the same, or what a checkpoint became that was given instead.
+/// The model file for `model`: `model` itself, or the converted file if it is a checkpoint.
 pub(super) fn model_file(
     model: Option<PathBuf>,
     Wanted { version, ends, needs_tokenizer, is_quiet }: Wanted,
@@ -138,10 +137,10 @@ pub(super) fn model_file(
     }
 }
 
-/// The model file of `checkpoint` in the user's cache folder, which is made unless it is there and the
-/// checkpoint is unchanged. If no file can be kept, a file that lasts as long as this process.
+/// The model file of `checkpoint` in the user's cache folder; converts the checkpoint if the file is missing or
+/// outdated. If no file can be kept, converts to a file that lasts as long as this process.
 fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Failure> {
-    // A folder that cannot be written may hold the file.
+    // Even a folder that cannot be written may hold the file.
     let there =
         folders::cache().map(|folder| Kept::new(checkpoint, &folder, wanted)).transpose()?;
     if let Some(kept) = there.filter(|kept| kept.model.is_file()) {
@@ -161,8 +160,7 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
     Ok(kept.model)
 }
 
-/// The model file of `checkpoint` in a folder that is removed when this process ends; `why` is the reason why
-/// it cannot be kept.
+/// Converts `checkpoint` to a folder that is removed when this process ends; `why` says why the file cannot be kept.
 fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result<PathBuf, Failure> {
     let lacks = |failure| {
         let failure = match failure {
@@ -185,8 +183,8 @@ fn passing(checkpoint: &CheckpointPath, why: &str, wanted: Conversion) -> Result
     Ok(kept.model)
 }
 
-/// The lock of the cache folder, so that two processes do not convert or pack the same model. A file system
-/// without locks costs double work at worst.
+/// Locks the cache folder, so that two processes do not convert or pack the same model. On a file system without locks
+/// the worst case is double work.
 fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
     let Ok(folder) = File::open(folder) else { return Ok(None) };
     if let Err(TryLockError::WouldBlock) = folder.try_lock() {
@@ -207,7 +205,7 @@ struct Kept {
     tokenizer: PathBuf,
     /// Start of the names of all files that were made of the checkpoint at this path.
     prefix: String,
-    /// Rest of the names; it stays the same as long as the checkpoint does.
+    /// Rest of the names; it changes with the checkpoint.
     state: String,
 }
 
@@ -262,8 +260,8 @@ impl Kept {
         Ok(())
     }
 
-    /// Removes files made of other states of this checkpoint, and those of a killed conversion: the lock is
-    /// ours, so no conversion is under way.
+    /// Removes files of other states of this checkpoint, and those of a killed conversion. This process holds the lock,
+    /// so no conversion is running.
     fn remove_others(&self) {
         let entries = self.model.parent().and_then(|folder| fs::read_dir(folder).ok());
         for entry in entries.into_iter().flatten().flatten() {
@@ -299,20 +297,20 @@ fn state(checkpoint: &CheckpointPath) -> std::io::Result<u64> {
     for path in &files {
         let Ok(metadata) = fs::metadata(path) else { continue };
         let time = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-        // The folder's own name may be relative, or a link. Writing to a string cannot fail.
+        // Only the last name counts: the path may be relative, or a link. Writing to a string cannot fail.
         let name = path.file_name().unwrap_or_default();
         let _ = writeln!(text, "{name:?} {} {}", metadata.len(), time.as_nanos());
     }
     Ok(fingerprint(text.as_bytes()))
 }
 
-/// Whether a file of a checkpoint's folder may be read for a conversion.
+/// True if a conversion may read this file of the checkpoint's folder.
 fn is_read(path: &Path) -> bool {
     const ENDS: [&str; 6] = ["json", "safetensors", "bin", "pt", "pth", "model"];
     path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDS.contains(&end))
 }
 
-/// The other files of a GGUF model in several: `NAME-00002-of-00003.gguf`, …
+/// The other files of a GGUF model in several files: `NAME-00002-of-00003.gguf`, …
 fn split(first: &Path) -> Vec<PathBuf> {
     let parts = || {
         let name = first.file_name()?.to_str()?;
@@ -326,7 +324,7 @@ fn split(first: &Path) -> Vec<PathBuf> {
     parts().unwrap_or_default()
 }
 
-/// A conversion that could not be written, with what helps and the command that puts it elsewhere.
+/// The failure of a conversion that could not be written, with advice and the command that writes elsewhere.
 fn with_advice(failure: Failure, advice: &str, checkpoint: &CheckpointPath) -> Failure {
     match failure {
         Failure::Runtime(problem) if signal::interrupted() == 0 => {

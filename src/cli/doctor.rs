@@ -25,7 +25,7 @@ use crate::sys::cpu;
 use crate::sys::tree::Tree;
 use finding::{Finding, FindingState};
 
-/// Memory read to measure bandwidth: more than caches hold, and quick on a slow board.
+/// Bytes read to measure bandwidth: more than caches hold, yet quick on a slow board.
 const PROBE_BYTES: u64 = 256 << 20;
 
 /// Looks for what keeps LEAP from working or slows it down, and names the command that mends it.
@@ -126,7 +126,7 @@ impl Doctor {
         Ok(findings)
     }
 
-    /// Size and speed of memory, and the packed weights that are read from it.
+    /// Judges size and speed of memory, and the packed weights.
     fn memory(
         &self,
         tree: &Tree,

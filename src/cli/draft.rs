@@ -1,4 +1,4 @@
-//! `--draft`: the source of drafts. Texts are the same with it and without.
+//! `--draft`: the source of drafts. It does not change texts.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(super) enum Draft {
     Ngrams,
     /// N-grams, and the smaller model in this file.
     Model(PathBuf),
-    /// Nothing.
+    /// No drafts.
     Off,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Beside<'a> {
     pub(super) cache: &'a Cache,
     pub(super) huge: Huge,
     pub(super) is_quiet: bool,
-    /// The board that guesses, if one does.
+    /// The board that drafts, if there is one.
     pub(super) node: Option<DraftNode<'a>>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn parse(value: &str) -> Result<Draft, String> {
 }
 
 impl Draft {
-    /// Rows of a batch whose logits may be wanted, if `n_streams` answers are written at the same time.
+    /// Most rows of a batch that may want logits, if `n_streams` answers are written at the same time.
     pub(super) fn max_logits(&self, n_streams: usize) -> usize {
         match self {
             Draft::Off => n_streams,
@@ -56,7 +56,7 @@ impl Draft {
         }
     }
 
-    /// Refuses what contradicts a board that guesses, if there is one.
+    /// Refuses options that contradict a draft node, if there is one.
     pub(super) fn check(&self, node: Option<&Address>, key: Option<&Path>) -> Result<(), Failure> {
         let what = match (self, node, key) {
             (_, None, _) | (Draft::Ngrams, Some(_), Some(_)) => return Ok(()),
@@ -68,7 +68,7 @@ impl Draft {
         Err(Failure::Usage(what.to_owned()))
     }
 
-    /// Has `scheduler`, one of `engine`, draft.
+    /// Gives `scheduler`, which belongs to `engine`, its drafter.
     pub(super) fn begin(
         &self,
         scheduler: &mut Scheduler<'_>,
@@ -90,7 +90,7 @@ impl Draft {
     }
 }
 
-/// How many drafts are tried: as many as are worth it, or what `LEAP_DRAFTS` forces.
+/// Drafts per pass: as many as pay off, or the number that `LEAP_DRAFTS` forces.
 fn mode_from_environment() -> Result<DraftMode, Failure> {
     let Some(n) = std::env::var_os("LEAP_DRAFTS") else { return Ok(DraftMode::Auto) };
     let known = n.to_str().and_then(|n| n.parse().ok()).filter(|n| (1..=DRAFTS_MAX).contains(n));
@@ -98,7 +98,7 @@ fn mode_from_environment() -> Result<DraftMode, Failure> {
     known.map(DraftMode::Fixed).ok_or_else(usage)
 }
 
-/// The drafter with the smaller model at `path`, for `n_streams` texts of `engine`, whose threads it uses.
+/// A drafter with the smaller model at `path`, for `n_streams` texts. It uses the threads of `engine`.
 fn model(
     path: &Path,
     (n_streams, engine): (usize, &mut Engine),
@@ -128,7 +128,7 @@ fn model(
     ModelDrafter::new(own, wants_threads).map_err(|e| Failure::runtime(&e))
 }
 
-/// The model file at `path`, or the one that the checkpoint there is converted to.
+/// The model file at `path`; a checkpoint there is converted.
 #[cfg(feature = "tools")]
 pub(super) fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
     let wanted = convert::Wanted { version: None, ends: None, needs_tokenizer: true, is_quiet };
@@ -142,7 +142,7 @@ pub(super) fn model_file(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failur
     Ok(path.to_owned())
 }
 
-/// A model whose tokens mean something else only costs time.
+/// Refuses a draft model with another vocabulary: its drafts would only cost time.
 fn check_vocabulary(path: &Path, of_draft: &Tokenizer, wanted: &Tokenizer) -> Result<(), Failure> {
     let shown = path.display();
     let (n_draft, n_wanted) = (of_draft.vocab_len(), wanted.vocab_len());

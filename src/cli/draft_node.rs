@@ -1,4 +1,4 @@
-//! `--draft-node`: another board guesses how texts go on.
+//! `--draft-node`: another board drafts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
 use crate::transport::place::HostPort;
 
-/// How long a board that was there may take to be there again.
+/// Longest time to connect again to a board that was there before.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// Where the board is, and how it is known.
+/// Address and key of the board that drafts.
 #[derive(Clone, Copy)]
 pub(super) struct DraftNode<'a> {
     pub(super) at: &'a Address,
     pub(super) key: Option<&'a Path>,
-    /// The ring, of which it may be a board.
+    /// The ring's options; the board may be one of the ring.
     pub(super) ring: &'a RingFlags,
 }
 
@@ -29,8 +29,8 @@ pub(super) fn parse(value: &str) -> Result<Address, String> {
     Address::parse(value, PORT_DEFAULT)
 }
 
-/// The drafter on that board, for texts of `tokenizer`, `n_lanes` of them at a time, of up to
-/// `ctx_len` ids. The board may come later.
+/// A drafter on that board for `n_lanes` texts at a time, of up to `ctx_len` ids of `tokenizer`. The board may start
+/// later.
 pub(super) fn drafter(
     node: DraftNode<'_>,
     tokenizer: &Tokenizer,

@@ -1,4 +1,4 @@
-//! `leap eval`: how near a model's logits are to a reference's.
+//! `leap eval`: how close a model's logits are to a reference's.
 
 mod cases;
 mod flags;

@@ -103,7 +103,7 @@ impl Export {
         Ok(())
     }
 
-    /// Has `plan` encode weights for what the model makes of `text`.
+    /// Sets up `plan` to encode weights for the activations that `text` causes.
     fn calibrate(
         &self,
         text: &Text,
@@ -121,7 +121,7 @@ impl Export {
         Ok(())
     }
 
-    /// The one checkpoint that is named.
+    /// The one checkpoint that the options name.
     fn checkpoint(&self) -> Result<CheckpointPath, Failure> {
         match (&self.meta_llama, &self.gguf) {
             (Some(dir), None) => Ok(CheckpointPath::Folder(dir.clone())),
@@ -133,8 +133,8 @@ impl Export {
         }
     }
 
-    /// Where the tokenizer goes: to `tokenizer.bin` beside the model, or under the model's name if
-    /// that is another model's.
+    /// Path for the tokenizer: `tokenizer.bin` beside the model, or under the model's name if that file belongs to
+    /// another model.
     fn tokenizer_path(&self, bytes: &[u8]) -> PathBuf {
         let [own, common] = model_files::beside(&self.out);
         let is_free = fs::read(&common).map_or(true, |there| there == bytes);
@@ -171,7 +171,7 @@ impl Export {
     }
 }
 
-/// `a..b`.
+/// Parses `a..b`.
 fn layers(value: &str) -> Result<Range<usize>, String> {
     let range = || {
         let (first, end) = value.split_once("..")?;

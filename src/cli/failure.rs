@@ -1,4 +1,4 @@
-//! Why a command ended early, and the exit code that says so.
+//! The reason why a command ended early, and its exit code.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -9,19 +9,19 @@ use crate::format::printable;
 use crate::sys::memory::is_shortage;
 use crate::sys::signal;
 
-/// A shell reports a program that a signal ended as this plus the signal's number.
+/// A shell reports a program that a signal ended as this number plus the signal's.
 const SIGNAL_BASE: u8 = 128;
 
-/// Longer messages are cut.
+/// Longest message in characters; the rest is cut off.
 const MESSAGE_CHARS: usize = 2000;
 
-/// A failure, by the exit code it leads to.
+/// A failure. Each kind has its exit code.
 pub(super) enum Failure {
     /// A failure while running: exit code 1; or a signal asked to stop: 128 and its number.
     Runtime(String),
-    /// A signal cut the answer short, which needs no words: 128 and its number.
+    /// A signal cut the answer short, and no message is needed: exit code 128 and its number.
     Interrupted,
-    /// The command line cannot be followed: exit code 2.
+    /// The command line is wrong: exit code 2.
     Usage(String),
     /// A file given as input is bad: exit code 3.
     Input(String),
@@ -30,7 +30,8 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// A bad input file, with the error and all its sources; or a machine without the means to read it.
+    /// A bad input file, described by the error and its sources; or `Runtime` if the machine lacks the means to read
+    /// it.
     pub(super) fn input(error: &(dyn Error + 'static)) -> Failure {
         let sources = std::iter::successors(Some(error), |error| (*error).source());
         let mut io = sources.filter_map(|error| error.downcast_ref::<io::Error>());
@@ -40,7 +41,7 @@ impl Failure {
         }
     }
 
-    /// An input file at `path` that cannot be read, or that the machine cannot read now.
+    /// An input file at `path` that cannot be read; `Runtime` if the machine lacks the means.
     pub(super) fn unreadable(path: &Path, error: &io::Error) -> Failure {
         let what = format!("cannot read {}: {error}", path.display());
         match is_shortage(error) {
@@ -49,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// A failure at run time, told by the error and all its sources.
+    /// A failure at run time, described by the error and its sources.
     pub(super) fn runtime(error: &dyn Error) -> Failure {
         Failure::Runtime(chain(error))
     }
@@ -78,7 +79,7 @@ impl Failure {
         };
         let end = message.char_indices().nth(MESSAGE_CHARS).map_or(message.len(), |(end, _)| end);
         let message = printable(&message[..end]);
-        // With stderr closed the message is lost.
+        // If stderr is closed, the message is lost.
         let _ = writeln!(std::io::stderr(), "leap: {message}");
         ExitCode::from(code)
     }

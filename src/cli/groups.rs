@@ -1,11 +1,11 @@
-//! The options that `--help` shows of the commands that run a model, in groups of a line each. `--help-all` has all.
+//! Short help of the commands that run a model: their main options in groups, one line each. `--help-all` shows all.
 
 use super::run::Role;
 
 /// Options of one kind.
 pub(super) struct Group {
     pub(super) title: &'static str,
-    /// Each option's name and what it is, in a few words.
+    /// Each option's name and a few words about it.
     pub(super) options: &'static [(&'static str, &'static str)],
 }
 
@@ -105,7 +105,7 @@ const RUN: &[Group] = &[PROMPT, SAMPLING, MACHINE, BOARDS];
 const RUN_WORKER: &[Group] = &[MACHINE, WORKER];
 const SERVE: &[Group] = &[CLIENTS, ANSWERS, MACHINE, BOARDS];
 
-/// The groups of the command of this name, in this role; none of those that have few options.
+/// The groups of a command in a role; none for a command with few options.
 pub(super) fn of(name: &str, role: Option<Role>) -> &'static [Group] {
     match (name, role) {
         ("run", Some(Role::Worker)) => RUN_WORKER,

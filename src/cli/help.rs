@@ -8,9 +8,9 @@ use super::run::{Role, roles};
 use super::words::Command;
 
 const WIDTH: usize = 100;
-/// Where descriptions begin.
+/// Column in which descriptions begin.
 const COLUMN: usize = 26;
-/// Where they begin that are a line each, behind longer names.
+/// Column in which one-line descriptions begin, behind longer names.
 const COLUMN_OF_GROUPS: usize = 36;
 
 /// Last lines of commands' help, in the words of docs/run.md.
@@ -40,7 +40,7 @@ pub(super) fn overview(commands: &[CommandInfoWithArgs]) -> String {
     text
 }
 
-/// Usage of one command, and the options that are wanted most; all of them if there are few.
+/// Usage of one command and its main options, or all of them if they are few.
 pub(super) fn of(command: Command, commands: &[CommandInfoWithArgs]) -> String {
     let Some(info) = info(command, commands) else { return String::new() };
     match groups::of(command.name, command.role) {
@@ -49,7 +49,7 @@ pub(super) fn of(command: Command, commands: &[CommandInfoWithArgs]) -> String {
     }
 }
 
-/// Usage of one command, and every option that does not stand under `leap help compatibility`.
+/// Usage of one command and all its options except those under `leap help compatibility`.
 pub(super) fn all_of(command: Command, commands: &[CommandInfoWithArgs]) -> String {
     info(command, commands).map_or(String::new(), |info| all(command, info))
 }
@@ -82,12 +82,12 @@ fn grouped(command: Command, info: &CommandInfoWithArgs, groups: &[Group]) -> St
     text
 }
 
-/// A name, and what it is, in one line.
+/// Adds a name and its description in one line.
 fn brief_entry(out: &mut String, name: &str, brief: &str) {
     out.push_str(&format!("  {name:width$}{brief}\n", width = COLUMN_OF_GROUPS - 2));
 }
 
-/// Successors of older options, and variables that stand for options.
+/// Older options with their successors, and variables that stand for options.
 pub(super) fn older() -> String {
     let mut text = String::from("Options of earlier versions, which work as they did:\n");
     for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
@@ -124,7 +124,7 @@ fn all(command: Command, info: &CommandInfoWithArgs) -> String {
     text
 }
 
-/// Every command as users call it, `master` and `worker` too, and what the table says of it.
+/// Every command as users call it, `master` and `worker` too, with its entry in the table.
 pub(super) fn typed(commands: &[CommandInfoWithArgs]) -> Vec<(Command, &CommandInfoWithArgs)> {
     let mut typed = Vec::new();
     for info in commands {
@@ -137,7 +137,7 @@ pub(super) fn typed(commands: &[CommandInfoWithArgs]) -> Vec<(Command, &CommandI
     typed
 }
 
-/// Purpose of the command by this name.
+/// Purpose of a command.
 pub(super) fn about(command: Command, info: &CommandInfoWithArgs) -> &'static str {
     match command.role {
         None => info.description,
@@ -146,7 +146,7 @@ pub(super) fn about(command: Command, info: &CommandInfoWithArgs) -> &'static st
     }
 }
 
-/// Options of the command by this name. `leap run` shows the options of all roles.
+/// Options of a command. `leap run` has the options of all roles.
 pub(super) fn flags(
     command: Command,
     info: &CommandInfoWithArgs,
@@ -157,7 +157,7 @@ pub(super) fn flags(
     })
 }
 
-/// Options of the command that do not stand under `leap help compatibility`.
+/// Options of the command without those under `leap help compatibility`.
 pub(super) fn current(
     command: Command,
     info: &CommandInfoWithArgs,
@@ -166,7 +166,7 @@ pub(super) fn current(
     flags(command, info).filter(move |flag| !older::is_older(name, flag.long))
 }
 
-/// The letter that stands for an option too.
+/// The option's one-letter form.
 pub(super) fn short(flag: &FlagInfo<'_>) -> Option<char> {
     flag.short.or_else(|| (flag.long == "--help").then_some('h'))
 }
@@ -199,7 +199,7 @@ pub(super) fn first_sentence(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// A name, and what it is from [`COLUMN`] on.
+/// Adds a name, and its description from [`COLUMN`] on.
 fn entry(out: &mut String, name: &str, description: &str) {
     out.push_str("  ");
     out.push_str(name);
@@ -212,7 +212,7 @@ fn entry(out: &mut String, name: &str, description: &str) {
     }
 }
 
-/// Words in lines of up to [`WIDTH`]: `first` spaces before the first line, `others` before others.
+/// Adds words in lines of up to [`WIDTH`], with `first` spaces before the first line and `others` before the rest.
 fn wrap(out: &mut String, first: usize, others: usize, text: &str) {
     out.push_str(&" ".repeat(first));
     let mut at = others;
@@ -301,7 +301,7 @@ mod tests {
             let Some(info) = commands.iter().find(|info| info.name == name) else { continue };
             for (long, _) in groups::of(name, role).iter().flat_map(|group| group.options) {
                 let is_known = info.flags.iter().any(|flag| flag.long == *long);
-                // Options of the converter and of programs' output are not in every build and command.
+                // The converter's options and `--json` are not in every build and command.
                 assert!(is_known || ["--version", "--json"].contains(long), "{name} {long}");
             }
         }

@@ -1,4 +1,4 @@
-//! `leap info`: what a file holds.
+//! `leap info`: the contents of a file.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -128,7 +128,7 @@ impl Info {
     }
 }
 
-/// Steps applied to a text before it is cut or merged.
+/// Steps applied to a text before it is split or merged, in words.
 fn normaliser(file: &TokenizerFile) -> String {
     let flags = &file.flags;
     let steps = [
@@ -140,19 +140,19 @@ fn normaliser(file: &TokenizerFile) -> String {
     named(&steps)
 }
 
-/// Stand-in for a missing system text.
+/// System text that stands in for a missing one.
 fn default_system(file: &TokenizerFile) -> &str {
     let texts = &file.chat_texts.thinking;
     texts.default.as_deref().map_or("none", |text| if text.is_empty() { "empty" } else { text })
 }
 
-/// The names of what is there.
+/// Names whose flag is set, in one line.
 fn named(names: &[(bool, &str)]) -> String {
     let present: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
     if present.is_empty() { "none".to_owned() } else { present.join(", ") }
 }
 
-/// A name and what stands behind it.
+/// A name and its value.
 struct Row {
     name: String,
     value: Value,
@@ -250,7 +250,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
     ]
 }
 
-/// Operations of the layers that Llama's lack.
+/// Operations of the model's layers that Llama's layers lack.
 fn features(header: &Header) -> String {
     let features = &header.features;
     let activation = match features.activation {
@@ -272,7 +272,7 @@ fn features(header: &Header) -> String {
     named(&names)
 }
 
-/// The kernels that want the file's order of weights.
+/// The kernels that this order of weights is for.
 fn packed_for(header: &Header) -> String {
     let Some(Packed { layout, panel_rows, .. }) = header.packed else { return "any".to_owned() };
     let isa = Isa::from_layout(layout).map_or("kernels this version does not have", Isa::name);
@@ -292,7 +292,7 @@ fn layers_held(header: &Header) -> String {
     format!("{rows}{}..{}{ends}", layers.start, layers.end)
 }
 
-/// The layers of which `is_one` says so, as ranges.
+/// The layers for which `is_one` is true, as ranges.
 fn layer_list(header: &Header, is_one: impl Fn(&LayerSpec) -> bool) -> String {
     let are: Vec<bool> = header.layers().map(|layer| is_one(&layer)).collect();
     let mut start = 0;
@@ -311,7 +311,7 @@ fn layer_list(header: &Header, is_one: impl Fn(&LayerSpec) -> bool) -> String {
     }
 }
 
-/// How many there are, or how many of them a token uses: of the experts some.
+/// Number of parameters; with `are_active`, only those that a token uses (some of the experts).
 fn parameters(header: &Header, are_active: bool) -> f64 {
     let share = |kind: TensorKind| match header.features.experts {
         Some(experts) if are_active && kind.is_per_expert() => {
@@ -319,7 +319,7 @@ fn parameters(header: &Header, are_active: bool) -> f64 {
         }
         _ => 1.0,
     };
-    // A packed copy of the embedding adds none.
+    // A packed copy of the embedding is no further parameter.
     let is_copy = |kind| header.shared_classifier && kind == TensorKind::Classifier;
     let tensors = header.tensors().filter(|tensor| !is_copy(tensor.id.kind));
     tensors.map(|t| t.rows as f64 * t.cols as f64 * share(t.id.kind)).sum()

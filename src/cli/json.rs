@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::Failure;
 use crate::format::{excerpt, json};
 
-/// A hundred cases with the logits of a vocabulary of 128,000 take less.
+/// Most bytes of a file: more than a hundred cases with the logits of a vocabulary of 128,000 take.
 const FILE_BYTES_MAX: u64 = 1 << 28;
-/// Values of a file: 32 cases of such logits, or as many token ids.
+/// Most values of a file: 32 cases of logits for such a vocabulary, or as many token ids.
 const VALUES_MAX: usize = 1 << 22;
 
 /// Reads a JSON file. `NaN` and infinities, which Python writes, are read as null.

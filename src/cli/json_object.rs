@@ -18,7 +18,7 @@ impl JsonObject {
         self
     }
 
-    /// A number; left out if it is not finite, which JSON cannot say.
+    /// Adds a number, unless it is not finite: JSON has no such numbers.
     pub(super) fn number(mut self, key: &str, value: f64) -> JsonObject {
         if value.is_finite() {
             self.key(key);
@@ -28,14 +28,14 @@ impl JsonObject {
         self
     }
 
-    /// A whole number with all its digits.
+    /// Adds a whole number with all its digits.
     pub(super) fn integer(mut self, key: &str, value: u64) -> JsonObject {
         self.key(key);
         self.text.push_str(&value.to_string());
         self
     }
 
-    /// `true` or `false`; left out if that is not known.
+    /// Adds `true` or `false`, if it is known.
     pub(super) fn boolean(mut self, key: &str, value: Option<bool>) -> JsonObject {
         if let Some(value) = value {
             self.key(key);
@@ -44,7 +44,7 @@ impl JsonObject {
         self
     }
 
-    /// An array of objects.
+    /// Adds an array of objects.
     pub(super) fn objects(
         mut self,
         key: &str,

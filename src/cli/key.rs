@@ -1,4 +1,4 @@
-//! The key that all boards of a ring share, as `--key` names it.
+//! The key that all boards of a ring share (`--key`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,9 +9,9 @@ use std::path::Path;
 use super::{Failure, warn};
 use crate::wire::seal::{KEY_BYTES, Key};
 
-/// 64 hexadecimal digits and a line break: the longest form of a key.
+/// Longest form of a key: 64 hexadecimal digits and a line break.
 const FILE_BYTES_MAX: usize = 2 * KEY_BYTES + 2;
-/// Fewer different bytes than random ones ever have: less than one key in 10^14 has so few.
+/// Fewest different bytes of a key: less than one random key in 10^14 has fewer.
 const DISTINCT_MIN: usize = 16;
 
 /// Reads the key in the file at `path`: 32 random bytes, or 64 hexadecimal digits. Warns if other users can

@@ -10,7 +10,7 @@ struct Stderr;
 
 /// Shows log lines of `level` and worse from now on.
 pub(super) fn start(level: LevelFilter) {
-    // A logger that is there already belongs to a program around this library.
+    // If there is a logger, it belongs to a program around this library.
     if log::set_logger(&Stderr).is_ok() {
         log::set_max_level(level);
     }
@@ -23,7 +23,7 @@ impl Log for Stderr {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            // With stderr closed the message is lost.
+            // If stderr is closed, the line is lost.
             let _ = writeln!(std::io::stderr(), "{}", line(record));
         }
     }
@@ -31,7 +31,7 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// The record in one printable line: it may contain text of strangers, and ends up on a terminal.
+/// The record in one printable line: it may contain strangers' text, and goes to a terminal.
 fn line(record: &Record<'_>) -> String {
     let message = record.args().to_string();
     format!("{:<5} [{}] {}", record.level(), record.target(), printable(&message))

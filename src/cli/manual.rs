@@ -69,7 +69,7 @@ packed weights; may be deleted at any time
 .I /usr/share/doc/leap/README.md
 "#;
 
-/// The page, in the language of man(7).
+/// The page in the format of man(7).
 pub(super) fn page(commands: &[CommandInfoWithArgs]) -> String {
     let mut text = format!(".TH LEAP 1 \"\" \"leap {}\"\n.SH NAME\n", env!("CARGO_PKG_VERSION"));
     text.push_str(BEGIN);
@@ -94,7 +94,7 @@ fn section(text: &mut String, command: Command, info: &CommandInfoWithArgs) {
     }
     match command.role {
         None => help::current(command, info).for_each(|flag| option(text, flag)),
-        // A part in a ring has some of the options of `run`, where they are explained.
+        // A role has some of the options of `run`, where they are explained.
         Some(_) => {
             let names: Vec<String> =
                 help::current(command, info).map(|flag| bold(flag.long)).collect();
@@ -103,7 +103,7 @@ fn section(text: &mut String, command: Command, info: &CommandInfoWithArgs) {
     }
 }
 
-/// Options that have another way by now, and the variables that stand for options.
+/// Adds older options, and the variables that stand for options.
 fn older(text: &mut String) {
     let about = prose(older::BOARDS_FILE);
     text.push_str(&format!(
@@ -138,7 +138,7 @@ fn bold(text: &str) -> String {
     format!("\\fB{}\\fR", prose(text))
 }
 
-/// `text` as one line that begins no request; what it has in backquotes is bold.
+/// `text` as one line that begins no request, with backquoted parts in bold.
 fn prose(text: &str) -> String {
     let mut out = String::new();
     if text.starts_with(['.', '\'']) {
@@ -203,7 +203,7 @@ mod tests {
             .stdin(Stdio::null())
             .output();
         std::fs::remove_file(&path).unwrap();
-        // Where groff is not installed, the other tests have to do.
+        // If groff is not installed, the other tests must do.
         if let Ok(output) = groff {
             assert!(output.status.success(), "{output:?}");
             assert_eq!(String::from_utf8_lossy(&output.stderr), "");

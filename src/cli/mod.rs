@@ -119,7 +119,7 @@ impl AnyCommand {
 const UNREADABLE_FILE: &str =
     "leap: a file in use could not be read: its disk failed, or another program shortened it\n";
 
-/// Message for the moment in which the system refuses memory that nothing can go on without.
+/// Message when the system refuses memory that the program cannot go on without.
 pub const OUT_OF_MEMORY: &str = "leap: out of memory, or of what `ulimit -v` allows: a smaller --ctx, \
      --batch or --streams needs less\n";
 
@@ -132,7 +132,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         let what = format!("the stack is limited to {kib} KiB: `ulimit -s 1024` gives enough");
         return Failure::Runtime(what).report();
     }
-    // If it is refused, such a file ends the program all the same, but without a word.
+    // If the system refuses the handler, an unreadable mapped file still ends the program, but without a message.
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),

@@ -25,13 +25,13 @@ pub(super) fn load(path: Option<&Path>, tokenizer: Option<&Path>) -> Result<Load
     load_with(path, tokenizer, whole)
 }
 
-/// The model, if its file holds all of its layers.
+/// Refuses a model whose file lacks layers.
 pub(super) fn whole(model: Model) -> Result<Model, Failure> {
     model.check_whole().map_err(|e| Failure::input(&e))?;
     Ok(model)
 }
 
-/// Loads a model like [`load`]; `narrow` may leave a share of it.
+/// Loads a model like [`load`]; `narrow` may reduce it to a part.
 pub(super) fn load_with(
     path: Option<&Path>,
     tokenizer: Option<&Path>,
@@ -48,7 +48,7 @@ pub(super) fn load_with(
     Ok(Loaded { model: Arc::new(narrow(model)?), tokenizer, name })
 }
 
-/// The model at `path`, whichever layers the file holds, or the built-in one, without a tokenizer.
+/// The model at `path`, with any range of layers, or the built-in one; without a tokenizer.
 pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
     match path {
         Some(path) => Model::open_part(path).map_err(|e| load_failure(&e)),
@@ -56,12 +56,12 @@ pub(super) fn model(path: Option<&Path>) -> Result<Model, Failure> {
     }
 }
 
-/// The model at `path`, which must not be a part of one.
+/// The model at `path`, which must have all its layers.
 pub(super) fn open_whole(path: &Path) -> Result<Model, Failure> {
     Model::open(path).map_err(|e| load_failure(&e))
 }
 
-/// The tokenizer of the model at `model`: the one given, else the one beside it.
+/// The tokenizer of the model at `model`: the given one, else the one beside the model.
 pub(super) fn tokenizer(
     model: &Path,
     header: &Header,
@@ -91,7 +91,7 @@ pub(super) fn tokenizer(
     )))
 }
 
-/// Where the tokenizer of the model at `model` may lie: under its own name, or the common one.
+/// Paths where the tokenizer of the model at `model` may lie: under the model's name, or the common one.
 pub(super) fn beside(model: &Path) -> [PathBuf; 2] {
     [model.with_extension("tokenizer.bin"), model.with_file_name("tokenizer.bin")]
 }

@@ -11,13 +11,13 @@ use crate::model::{KvKind, Shape, StartError};
 use crate::ring::plan::Objective;
 use crate::sys::{clock, cpu};
 
-/// How keys and values are kept: `f16`, `f32` or `int8`.
+/// Parses the format of keys and values: `f16`, `f32` or `int8`.
 pub(super) fn kv_type(value: &str) -> Result<KvKind, String> {
     let kind = KvKind::from_name(value);
     kind.ok_or_else(|| format!("{value:?} is none of f16, f32 and int8"))
 }
 
-/// A number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.
+/// Parses a number of bytes: `500M`, `2G` or `2GiB`, in steps of 1024.
 pub(super) fn bytes(value: &str) -> Result<u64, String> {
     let text = value.strip_suffix("iB").unwrap_or(value);
     let (number, shift) = match text.as_bytes().last() {
@@ -30,7 +30,7 @@ pub(super) fn bytes(value: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{value:?} is no size; write it as 500M or 2G"))
 }
 
-/// The chat template that is called `name`.
+/// The chat template of this name.
 pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
     ChatTemplate::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
@@ -78,7 +78,7 @@ pub(super) fn useful_threads(wanted: usize) -> usize {
     wanted.min(cores)
 }
 
-/// An engine's options for what a command says of threads and cores, and `LEAP_ISA`.
+/// Engine options for the threads and cores that a command names, and for `LEAP_ISA`.
 pub(super) fn of_cores(threads: Option<usize>, cores: Option<&Cores>) -> Result<Options, Failure> {
     Ok(Options {
         threads: threads.map(useful_threads),
@@ -91,7 +91,7 @@ pub(super) fn of_cores(threads: Option<usize>, cores: Option<&Cores>) -> Result<
 /// Cores named on the command line.
 pub(super) struct Cores(pub Vec<usize>);
 
-/// Cores that this process may use: `4-7`, `0,2` or both.
+/// Parses cores that this process may use: `4-7`, `0,2` or both.
 pub(super) fn cores(value: &str) -> Result<Cores, String> {
     let cores = core_numbers(value)?;
     let mut usable: Vec<usize> = cpu::cores().iter().map(|core| core.cpu).collect();
@@ -118,7 +118,7 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores)
 }
 
-/// Sorts an engine that did not start under its exit code.
+/// The failure, with its exit code, of an engine that did not start.
 pub(super) fn engine_failure(error: EngineError) -> Failure {
     match &error {
         EngineError::Load(e) => load_failure(e),
@@ -136,7 +136,7 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
     }
 }
 
-/// A well-known model's.
+/// The shape of a well-known model.
 pub(super) fn shape(name: &str) -> Result<Shape, String> {
     Shape::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Shape::ALL.iter().map(|shape| shape.name).collect();
@@ -144,7 +144,7 @@ pub(super) fn shape(name: &str) -> Result<Shape, String> {
     })
 }
 
-/// How many bits a weight of the embedding and the classifier has.
+/// Parses the bits of a weight of the embedding and the classifier.
 pub(super) fn embedding_bits(value: &str) -> Result<Ends, String> {
     match value {
         "8" => Ok(Ends::Int8),
@@ -153,7 +153,7 @@ pub(super) fn embedding_bits(value: &str) -> Result<Ends, String> {
     }
 }
 
-/// The weights of a model of this version, where `ends` were asked for.
+/// Weights of a model of this version, with `ends` if asked for.
 pub(super) fn weights(version: u32, group: usize, ends: Option<Ends>) -> Result<Weights, Failure> {
     if ends.is_some() && version != 4 {
         return Err(Failure::Usage("--embedding-bits is for --version 4".to_owned()));

@@ -5,10 +5,10 @@ use std::io::Write;
 use super::failure::Failure;
 use crate::format::printable;
 
-/// Tells the user something on stderr that is not part of the text.
+/// Shows the user a message on stderr that is not part of the text.
 pub(super) fn note(text: &str) {
     let lines: Vec<String> = text.split('\n').map(printable).collect();
-    // With stderr closed the lines are lost.
+    // If stderr is closed, the lines are lost.
     let _ = writeln!(std::io::stderr(), "{}", lines.join("\n"));
 }
 
@@ -30,7 +30,7 @@ pub(super) fn stdout_failure(error: &std::io::Error) -> Failure {
     Failure::Runtime(format!("cannot write to stdout: {error}"))
 }
 
-/// `1 token`, `2 tokens`.
+/// A number with its noun: `1 token`, `2 tokens`.
 pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,5 +1,5 @@
-//! Detects changes to a model file in use. Its weights are mapped: results after a change may be wrong, and
-//! nothing else would show it.
+//! Detects changes to a model file in use. Its weights are mapped: results after a change may be wrong, and nothing
+//! else would show it.
 
 use std::path::Path;
 use std::thread;
@@ -10,11 +10,11 @@ use crate::fetch::giver::Content;
 use crate::model::Model;
 use crate::sys::notify;
 
-/// How often it is looked whether the file has changed.
+/// Interval between checks of the file.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
 
-/// Warns, once, if the file at `path` is no longer the one that `model` was read from. It is read again only
-/// if its length or the time of its last change differs.
+/// Warns once if the file at `path` is no longer the one that `model` was read from. The file is read again only if its
+/// length or the time of its last change differs.
 pub(super) fn watch(path: Option<&Path>, model: &Model) {
     let Some(path) = path else { return };
     let file = model.file();

@@ -1,4 +1,4 @@
-//! Where watts come from: a sensor of the machine, `--power-cmd` or `--watts`.
+//! Sources of power figures: a sensor of the machine, `--power-cmd` or `--watts`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct StatedWatts {
     pub(super) busy: f64,
 }
 
-/// `IDLE,BUSY`.
+/// Parses `IDLE,BUSY`.
 pub(super) fn stated(value: &str) -> Result<StatedWatts, String> {
     let watts = |text: &str| {
         text.trim().parse::<f64>().ok().filter(|watts| (0.0..=WATTS_MAX).contains(watts))
@@ -26,7 +26,7 @@ pub(super) fn stated(value: &str) -> Result<StatedWatts, String> {
     }
 }
 
-/// The machine's files, or those below `LEAP_SYSFS`, by which any board can be played back.
+/// The machine's files, or those below `LEAP_SYSFS`, which can imitate any board.
 pub(super) fn board() -> Result<Tree, Failure> {
     let Some(root) = std::env::var_os("LEAP_SYSFS").filter(|root| !root.is_empty()) else {
         return Ok(Tree::new(Path::new("/")));
@@ -37,7 +37,7 @@ pub(super) fn board() -> Result<Tree, Failure> {
     }
 }
 
-/// Begins to add up what the machine takes; `None` if nothing says that.
+/// Starts to add up the machine's energy; `None` if nothing measures its power.
 pub(super) fn meter(
     command: Option<&str>,
     stated: Option<StatedWatts>,

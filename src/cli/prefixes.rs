@@ -1,12 +1,11 @@
-//! `--prefix-cache`: beginnings of prompts in files.
+//! `--prefix-cache`: keys and values of prompts' beginnings, kept in files.
 
 use std::path::Path;
 
 use super::{Failure, warn};
 use crate::engine::Engine;
 
-/// Default limit of files that keep prefixes: boards have that much storage to spare, and prompts of several
-/// programs fit.
+/// Default limit of the files in bytes: boards have this much storage to spare, and prompts of several programs fit.
 const BYTES: u64 = 2 << 30;
 
 /// Refuses a size without a folder.
@@ -17,8 +16,8 @@ pub(super) fn check(folder: Option<&Path>, size: Option<u64>) -> Result<(), Fail
     }
 }
 
-/// Has an engine keep prefixes in `folder`, if there is one. A folder that fails for now does not keep the
-/// engine from answering; one that can never work is an error.
+/// Has `engine` keep prefixes in `folder`, if there is one. A folder that fails for now does not stop answers; one that
+/// can never work is an error.
 pub(super) fn keep(
     engine: &mut Engine,
     folder: Option<&Path>,

@@ -1,18 +1,18 @@
-//! Progress of long work: a bar with rate and time left on a terminal, a line at its start elsewhere. Quick
-//! work is reported when it is done, if at all.
+//! Progress of long work: a bar with rate and time left on a terminal, elsewhere a line at its start. Quick work is at
+//! most reported when it is done.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use super::note;
 
-/// Work that takes less is quick.
+/// Longest quick work.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How often a line follows on a terminal where there is no bar.
+/// Interval between lines on a terminal without a bar.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Some work, until it is dropped.
+/// Progress of one piece of work; it ends when this is dropped.
 pub(super) struct ProgressLine {
     /// The work in words: "packing weights".
     what: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Begins with work of which nothing is said if `is_quiet`.
+    /// Begins; shows nothing if `is_quiet`.
     pub(super) fn new(what: &'static str, is_quiet: bool) -> ProgressLine {
         ProgressLine {
             what,
@@ -36,7 +36,7 @@ impl ProgressLine {
         }
     }
 
-    /// Says that `done_bytes` of `total_bytes` are done.
+    /// Notes that `done_bytes` of `total_bytes` are done.
     pub(super) fn update(&mut self, done_bytes: u64, total_bytes: u64) {
         if self.is_quiet {
             return;
@@ -70,7 +70,7 @@ impl ProgressLine {
         note(&format!("leap: {}, {:.1} MB", self.what, total_bytes as f64 / 1e6));
     }
 
-    /// A journal needs no more than start and end.
+    /// Repeats the line on a terminal only: a journal needs no more than start and end.
     fn again(&self, done_bytes: u64, total_bytes: u64) {
         if self.is_terminal && cfg!(not(feature = "tools")) {
             let percent = done_bytes as f64 / total_bytes as f64 * 100.0;
@@ -102,7 +102,7 @@ fn bar(what: &'static str, start: Instant) -> indicatif::ProgressBar {
     bar
 }
 
-/// When something is to be said.
+/// Times at which to say something.
 struct Pace {
     start: Instant,
     told: Option<Instant>,

@@ -1,4 +1,4 @@
-//! The report of a board to the master that holds it: whether its part is at work, and if not, why.
+//! A board's report to the master that holds it: whether its part runs, and if not, why.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use crate::sys::memory;
 
-/// For how long a board may wait for something before its master hears of it.
+/// Time that a board may wait for something before its master hears of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How far this board is with its order.
+/// State of this board's order.
 static STATE: Mutex<State> = Mutex::new(State { is_ready: false, waits: None, failure: None });
 
-/// Steps of the work that makes it ready: bytes that came, weights that are packed.
+/// Steps of the work that makes the board ready: pieces that came, weights that were packed.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 struct State {
     is_ready: bool,
-    /// The thing that it waits for, and since when it waits.
+    /// What the board waits for, and since when.
     waits: Option<(Instant, String)>,
-    /// Why it cannot do it.
+    /// Why the board cannot carry out its order.
     failure: Option<String>,
 }
 
@@ -33,7 +33,7 @@ pub(in crate::cli) fn begin() {
     *lock() = State { is_ready: false, waits: None, failure: None };
 }
 
-/// Its links are open.
+/// Notes that the board's links are open: it is ready.
 pub(in crate::cli) fn ready() {
     let mut state = lock();
     (state.is_ready, state.waits) = (true, None);
@@ -44,13 +44,13 @@ pub(in crate::cli) fn advance() {
     PROGRESS.fetch_add(1, Relaxed);
 }
 
-/// A number that grows with each step of the work that makes the board ready. For weights that are compared
-/// or copied, blocks read from the disk count.
+/// Grows with each step of the work that makes the board ready. While weights are compared or copied, blocks read from
+/// the disk count as steps.
 pub(in crate::cli) fn progress() -> u64 {
     PROGRESS.load(Relaxed).wrapping_add(memory::blocks_read())
 }
 
-/// Notes that the board waits, and for what.
+/// Notes what the board waits for.
 pub(in crate::cli) fn wait(what: &str) {
     let mut state = lock();
     let since = state.waits.as_ref().map_or_else(Instant::now, |(since, _)| *since);
@@ -63,12 +63,12 @@ pub(in crate::cli) fn go_on() {
     lock().waits = None;
 }
 
-/// Notes that the board cannot do its order, and why.
+/// Notes why the board cannot carry out its order.
 pub(in crate::cli) fn fail(why: &str) {
     *lock() = State { is_ready: false, waits: None, failure: Some(why.to_owned()) };
 }
 
-/// Whether its part is at work; or why it is not, and will not be soon.
+/// True if the board's part runs. The error says why it does not, and will not soon.
 pub(in crate::cli) fn state() -> Result<bool, String> {
     let state = lock();
     match (&state.failure, &state.waits) {

@@ -76,7 +76,7 @@ impl Run {
             Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
             None => weights::prepare(&mut engine, &self.place(), self.words())?,
         }
-        // A signal ends an answer at once, not after the prompt that is being read.
+        // Lets a signal end an answer at once, not after the prompt that is being read.
         engine.interrupt_by(is_interrupted);
         let nodes = (team.as_ref(), board.as_ref());
         let control = team::begin(&mut engine, nodes, &self.place(), meter.clone(), &announce)?;
@@ -95,7 +95,7 @@ impl Run {
         }
     }
 
-    /// Has a checkpoint converted that is given instead of a model file, and goes on with that.
+    /// Converts a checkpoint that is given instead of a model file, and uses the result.
     #[cfg(feature = "tools")]
     fn convert(&mut self) -> Result<(), Failure> {
         let wanted = convert::Wanted {
@@ -108,7 +108,7 @@ impl Run {
         Ok(())
     }
 
-    /// Divides the model among the boards that wait for it, if there are.
+    /// Divides the model among the boards that wait for it, if there are any.
     fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,

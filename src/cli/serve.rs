@@ -39,9 +39,9 @@ use crate::sys::{activation, clock, notify, random, signal};
 use crate::tokenizer::Tokenizer;
 use crate::wire::Dtype;
 
-/// Answers that are written at the same time.
+/// Answers that are written at the same time by default.
 const STREAMS: usize = 4;
-/// Longest body of a request: a long conversation has a hundredth of it.
+/// Most bytes of a request's body: a hundred times a long conversation.
 const BODY_MAX: usize = 4 << 20;
 
 /// Answers programs over HTTP, as OpenAI's and Ollama's servers do.
@@ -274,7 +274,7 @@ impl Serve {
         ended
     }
 
-    /// Refuses options that have no meaning.
+    /// Refuses options that have no effect.
     fn check(&self) -> Result<(), Failure> {
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         let counts = [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)];
@@ -327,7 +327,7 @@ impl Serve {
         self.ring.is_some() || self.boards.is_some() || self.team.is_some()
     }
 
-    /// The boards that are called, if there are.
+    /// The boards to call, if there are any.
     fn called(&self) -> Option<Boards> {
         let team = self.team.as_ref();
         team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
@@ -338,7 +338,7 @@ impl Serve {
         self.team.as_ref().and_then(TeamOrigin::file)
     }
 
-    /// Divides the model among the boards that wait for it, if there are.
+    /// Divides the model among the boards that wait for it, if there are any.
     fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,
@@ -351,7 +351,7 @@ impl Serve {
         boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))
     }
 
-    /// Has a checkpoint converted that is given instead of a model file. It keeps the checkpoint's name.
+    /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
     #[cfg(feature = "tools")]
     fn convert(&mut self) -> Result<(), Failure> {
         if self.name.is_none() {
@@ -384,7 +384,7 @@ impl Serve {
             chat_template: self.chat_template.unwrap_or(header.chat_template),
             tokenizer: Arc::clone(tokenizer),
             stop_ids,
-            // Short enough that a client can name it again.
+            // Short enough for a client to repeat it.
             seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
             listeners,
             keys,
@@ -431,7 +431,7 @@ impl Serve {
         }
     }
 
-    /// The model, and this board's part if there is a ring.
+    /// The model, and this board's part in a ring if there is one.
     fn load<'a>(
         &self,
         flags: &'a RingFlags,
@@ -492,7 +492,7 @@ impl Serve {
         })
     }
 
-    /// Bytes of the model's file; of the built-in model those of the weights.
+    /// Bytes of the model's file, or of the built-in model's weights.
     fn file_bytes(&self, model: &crate::model::Model) -> u64 {
         let file = self.model.as_deref().and_then(|path| fs::metadata(path).ok());
         file.map_or_else(|| model.bytes_per_token(), |file| file.len())
@@ -514,7 +514,7 @@ impl Serve {
     }
 
     fn access_log(&self) -> AccessLog {
-        // The journal has the time of each line.
+        // A journal adds the time to each line.
         let write: fn(&str) = match std::env::var_os("JOURNAL_STREAM") {
             Some(_) => |line| note(&format!("leap: {line}")),
             None => |line| {
@@ -524,7 +524,7 @@ impl Serve {
         AccessLog { write: (!self.quiet).then_some(write), with_prompts: self.log_prompts }
     }
 
-    /// The addresses that are asked for.
+    /// The addresses to listen on.
     fn places(&self) -> Vec<String> {
         match self.listen.is_empty() {
             true => vec!["127.0.0.1:8080".to_owned()],
@@ -561,7 +561,7 @@ impl Serve {
         Ok((listeners, files))
     }
 
-    /// Refuses to be open to all clients, unless that is meant.
+    /// Refuses an address that is open to other machines without keys, unless `--no-auth` is given.
     fn check_open(&self, on: &ListenSocket, place: &str, keys: &ApiKeys) -> Result<(), Failure> {
         match on.is_local() || !keys.is_empty() || self.no_auth {
             true => Ok(()),
@@ -573,7 +573,7 @@ impl Serve {
     }
 }
 
-/// The file of a Unix socket, which goes with the server.
+/// The file of a Unix socket; it is removed with the server.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -583,7 +583,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// A socket at `path`. One that a server left behind makes way.
+/// A socket at `path`. It replaces one that an earlier server left behind.
 fn unix_socket(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {

@@ -1,7 +1,6 @@
 //! A folder for files of this process alone, removed when it ends.
 //!
-//! A process that is killed leaves its folder behind. The next process that makes a folder removes all
-//! folders without a locked lock.
+//! A killed process leaves its folder behind. The next process that makes a folder removes all whose lock is free.
 
 use std::env;
 use std::fs::{self, DirBuilder, File};
@@ -11,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-/// Prefix of the names of all such folders.
+/// Prefix of the folders' names.
 const PREFIX: &str = "leap-once-";
 
-/// The folder of this process, and the lock that says that it is in use.
+/// The folder of this process, and the lock that marks it as used.
 static OWN: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
 
 /// The folder of this process in `$TMPDIR`, or `/tmp`.
@@ -44,7 +43,7 @@ pub(super) fn remove() {
     }
 }
 
-/// Removes folders of this user's processes that ended without doing so.
+/// Removes folders of this user that killed processes left behind.
 fn remove_abandoned(base: &Path) {
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
@@ -55,7 +54,7 @@ fn remove_abandoned(base: &Path) {
     }
 }
 
-/// Whether `path` is a folder of this user's without a lock held.
+/// True if `path` is a folder of this user whose lock is free.
 fn is_abandoned(path: &Path) -> bool {
     let Ok(found) = fs::symlink_metadata(path) else { return false };
     let is_own = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == found.uid());

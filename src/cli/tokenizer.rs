@@ -85,7 +85,7 @@ impl Tokenizer {
             let message = format!("{} is the input; name another file with -o", output.display());
             return Err(Failure::Usage(message));
         }
-        // A tokenizer that could not be used is not worth writing.
+        // A tokenizer that cannot be used is not worth writing.
         let tokenizer = use_file(&self.input, file.clone())?;
         let failed =
             |e: io::Error| Failure::Runtime(format!("cannot write {}: {e}", output.display()));
@@ -106,7 +106,7 @@ impl Tokenizer {
         let tokenizer = use_file(&self.input, file)?;
         let today = options::today()?;
         if self.chat {
-            // One that cannot be used is no fault of the first line.
+            // Reports a template that cannot be used before the first line, which is not at fault.
             let options = text::ChatOptions::new(today);
             text::ChatFormat::new(self.template(&tokenizer), &tokenizer, options)
                 .map_err(|e| Failure::Input(format!("{}: {e}", self.input.display())))?;
@@ -122,7 +122,7 @@ impl Tokenizer {
                 .answer(&tokenizer, today, line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
             match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
-                // The reader has gone, so there is nothing more to do.
+                // The reader has gone: there is nothing more to do.
                 Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 Err(e) => return Err(Failure::Runtime(format!("cannot write to stdout: {e}"))),
                 Ok(()) => {}
@@ -166,7 +166,7 @@ impl Tokenizer {
     }
 }
 
-/// JSON without the characters that some readers end a line at.
+/// JSON without characters that some readers take for a line's end.
 fn on_one_line(value: &Value) -> String {
     let mut line = value.to_string();
     for (c, escape) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
@@ -177,12 +177,12 @@ fn on_one_line(value: &Value) -> String {
     line
 }
 
-/// tokenizer.bin in the folder that the input is, or is in.
+/// Path of tokenizer.bin in the folder that `input` is, or lies in.
 fn beside(input: &Path) -> PathBuf {
     if input.is_dir() { input.join("tokenizer.bin") } else { input.with_file_name("tokenizer.bin") }
 }
 
-/// Reads our own format, or converts another. A folder may hold nothing but a tokenizer.bin.
+/// Reads tokenizer.bin, or converts another format. A folder may hold nothing but a tokenizer.bin.
 fn read(input: &Path) -> Result<TokenizerFile, Failure> {
     let own = input.join("tokenizer.bin");
     if input.extension().is_some_and(|extension| extension == "bin") {
@@ -208,7 +208,7 @@ fn use_file(path: &Path, file: TokenizerFile) -> Result<text::Tokenizer, Failure
     text::Tokenizer::new(file).map_err(|e| Failure::Input(format!("{}: {e}", path.display())))
 }
 
-/// Says something that is not the command's result.
+/// Shows a message that is not the command's result.
 fn tell(message: &str) {
     note(&format!("leap: {message}"));
 }

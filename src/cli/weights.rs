@@ -1,4 +1,4 @@
-//! Weights made ready, as the user is told of it.
+//! Preparation of weights, as shown to the user.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::engine::{Cache, Engine, Huge, LargerThanMemory, Listener, Preparing, 
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
 
-/// `off`, `auto`, a file or a folder.
+/// Parses `off`, `auto`, a file or a folder.
 pub(super) fn cache(value: &str) -> Result<Cache, String> {
     match value {
         "" => Err("wants a file, a folder, auto or off".to_owned()),
@@ -20,7 +20,7 @@ pub(super) fn cache(value: &str) -> Result<Cache, String> {
     }
 }
 
-/// `auto`, `on` or `off`.
+/// Parses `auto`, `on` or `off`.
 pub(super) fn huge(value: &str) -> Result<Huge, String> {
     match value {
         "auto" => Ok(Huge::Auto),
@@ -30,14 +30,14 @@ pub(super) fn huge(value: &str) -> Result<Huge, String> {
     }
 }
 
-/// How much the user wants to know of the weights' preparation.
+/// Messages about the weights' preparation that the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Words {
-    /// The result, and the progress if it takes long.
+    /// The result, and the progress of long work.
     All,
-    /// How far it is.
+    /// The progress.
     Progress,
-    /// Nothing but problems.
+    /// Problems only.
     None,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn prepare(
     prepare_part(engine, place, 1.0, words)
 }
 
-/// Prepares the weights of which only this part is read, and tells the user.
+/// Prepares the weights, of which only this part is read, and tells the user.
 pub(super) fn prepare_part(
     engine: &mut Engine,
     place: &WeightsPlace,
@@ -78,16 +78,16 @@ pub(super) fn pack_into(
     packed.map_err(|e| failure(place.model.as_deref(), &e))
 }
 
-/// Tells, until a signal ends the work.
+/// A listener that calls `tell`, and that a signal interrupts.
 pub(super) fn listener<'a>(tell: &'a dyn Fn(Preparing<'_>)) -> Listener<'a> {
     Listener { tell, is_interrupted: &|| signal::interrupted() != 0 }
 }
 
-/// Says how the weights' preparation goes.
+/// Tells the user how the weights' preparation goes.
 struct Teller {
     start: Instant,
     words: Words,
-    /// Until the work is done.
+    /// The progress; `None` when the work is done.
     progress: RefCell<Option<ProgressLine>>,
 }
 
@@ -97,7 +97,7 @@ impl Teller {
         Teller { start: Instant::now(), words, progress: RefCell::new(Some(progress)) }
     }
 
-    /// Tells, unless the user does not want to know.
+    /// Tells the user, if they want to know.
     fn tell(&self, what: Preparing<'_>) {
         match what {
             Preparing::Packing(done) => {

@@ -1,4 +1,4 @@
-//! The words of a command line: which command and options they name, and which are values.
+//! The words of a command line: which are commands and options, and which are values.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::boards_file::{self, Lines};
 use super::older::SETTINGS;
 use super::run::{Role, roles};
 
-/// Request of a command line.
+/// What a command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The version of the program.
@@ -24,27 +24,27 @@ pub(super) enum Asked {
     /// The manual page, for packages of the program and for systems without one.
     #[cfg(feature = "manual")]
     Manual,
-    /// Words that `argh` understands: a command, options and their values, each a word of its own.
+    /// Words for `argh`: a command, options and their values, each a word of its own.
     Run(Vec<String>),
 }
 
 /// A command as the user calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// The name by which `argh` knows it.
+    /// Name by which `argh` knows the command.
     pub(super) name: &'static str,
-    /// The part in a ring that its name stands for.
+    /// Role in a ring that the typed name stands for.
     pub(super) role: Option<Role>,
 }
 
 impl Command {
-    /// The name that was typed, or would have been.
+    /// The name that was typed, or could have been.
     pub(super) fn shown(self) -> &'static str {
         self.role.map_or(self.name, Role::name)
     }
 }
 
-/// Reads `argv`, program name first.
+/// Parses `argv`, the program's name first.
 pub(super) fn read(argv: Vec<String>, commands: &[CommandInfoWithArgs]) -> Result<Asked, Failure> {
     let mut argv = argv.into_iter();
     let program = argv.next().unwrap_or_default();
@@ -99,22 +99,22 @@ fn command<'c>(
     Err(Failure::Usage(format!("{word:?} is no command; {hint} (leap --help lists all)")))
 }
 
-/// The words of a command line, as they are read.
+/// A command line while it is parsed.
 struct Line {
     command: Command,
     words: Vec<String>,
     role: Option<Role>,
-    /// Options that are given.
+    /// Options given so far.
     given: Vec<&'static str>,
     has_model: bool,
-    /// Whether the lines of the file of boards have layers.
+    /// True if the lines of the file of boards have layers.
     layers: bool,
-    /// Name of the master, in a file of boards that calls the others.
+    /// Name of the master that a file of boards gives.
     master: Option<String>,
 }
 
-/// Tells options from values. The word after an option that takes a value is its value, whatever it looks
-/// like.
+/// Separates options from values. The word after an option that takes a value is its value, even if it looks like an
+/// option.
 fn options(
     command: Command,
     info: &CommandInfoWithArgs,
@@ -180,7 +180,7 @@ impl Line {
         self.words.extend(value);
     }
 
-    /// Says what a file of boards says.
+    /// Adds the options that a file of boards stands for.
     fn boards(&mut self, path: &str) -> Result<(), Failure> {
         match boards_file::read(path)? {
             Lines::Layers => {
@@ -200,7 +200,7 @@ impl Line {
         Ok(())
     }
 
-    /// Adds what is known without being said, and refuses options that this part in a ring does not have.
+    /// Adds options that follow from others, and refuses those that this role in a ring does not have.
     fn complete(&mut self, info: &CommandInfoWithArgs) -> Result<(), Failure> {
         let has = |line: &Line, long| line.given.contains(&long);
         let has_boards = self.layers || has(self, "--team") || has(self, "--boards");
@@ -229,13 +229,13 @@ impl Line {
         }
     }
 
-    /// Adds an option before all others: behind them there may be a `--`.
+    /// Adds an option before all others, because a `--` may precede the last ones.
     fn before(&mut self, long: &'static str, value: &str) {
         self.given.push(long);
         self.words.splice(1..1, [long, value].map(str::to_owned));
     }
 
-    /// Adds what the environment says, where the command line does not.
+    /// Adds options that the environment sets and the command line does not.
     fn settings(&mut self, info: &CommandInfoWithArgs) {
         let name = self.command.name;
         let role = self.role.unwrap_or(Role::Single);
@@ -300,7 +300,7 @@ fn take_value(
     }
 }
 
-/// Refuses options of `leap run` that this part in a ring does not have.
+/// Refuses options of `leap run` that this role in a ring does not have.
 fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
     let Some(option) = given.iter().find(|option| !roles(option).contains(&role)) else {
         return Ok(());
@@ -314,7 +314,7 @@ fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
     )))
 }
 
-/// The name that `word` was probably meant to be.
+/// The name most similar to `word`, if one is similar enough.
 fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let bare = |name: &'n str| name.trim_start_matches('-');
     let word = word.trim_start_matches('-');
@@ -330,7 +330,7 @@ fn nearest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n s
     rated.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// Letters to add, drop, change or swap with the next one, to turn `a` into `b`.
+/// Edit distance: letters to add, drop, change or swap with the next one to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > b.len() {

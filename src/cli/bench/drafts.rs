@@ -1,5 +1,5 @@
-//! Cost and gain of drafts: passes of few rows of a stream, after each of which a token is chosen, and texts
-//! written with drafts that are as often right as they should be.
+//! Cost and gain of drafts: passes of few rows, after each of which a token is chosen, and texts with drafts of a set
+//! acceptance rate.
 
 use std::time::Instant;
 
@@ -13,27 +13,27 @@ use crate::engine::{
 /// Most rows of a pass: a token and its drafts.
 pub(super) const ROWS_MAX: usize = 1 + DRAFTS_MAX;
 
-/// Passes of each number of rows, in turn; the best counts, as others are slowed by something else.
+/// Passes for each number of rows, in turn. The fastest counts, because other work slows the rest.
 const ROUNDS: usize = 5;
 
-/// Tokens of a text.
+/// Tokens generated per text.
 const WRITTEN: usize = 96;
 
-/// Parts of the drafts that are right.
+/// Acceptance rates of drafts to measure.
 const HITS: [f64; 3] = [0.5, 0.7, 0.9];
 
-/// With this seed the parts of right drafts are exact within 0.02, and a pass without a bound gives
-/// the expected number of tokens within 3 %.
+/// Seed with which the acceptance rates are exact within 0.02, and the tokens of a pass without a bound within 3 % of
+/// the expected number.
 const SEED: u64 = 136_000;
 
-/// The context that measuring takes after `depth` tokens.
+/// Context length that measuring after `depth` tokens takes.
 pub(super) fn ctx_len(depth: usize) -> usize {
     depth.max(1).saturating_add(WRITTEN)
 }
 
 /// Cost of passes of few rows.
 pub(super) struct RowsFigure {
-    /// The context before them.
+    /// Tokens of context before the passes.
     pub(super) depth: usize,
     /// Seconds of a pass of `index + 1` rows.
     pub(super) seconds: [f64; ROWS_MAX],
@@ -41,13 +41,13 @@ pub(super) struct RowsFigure {
 
 /// Gain of drafts that cost nothing to make.
 pub(super) struct DraftsFigure {
-    /// The context before the text.
+    /// Tokens of context before the text.
     pub(super) depth: usize,
-    /// Part of the drafts that are right.
+    /// Acceptance rate of the drafts.
     pub(super) hits: f64,
     pub(super) tokens_per_s: f64,
     pub(super) tokens_per_pass: f64,
-    /// Without drafts.
+    /// Speed without drafts.
     pub(super) plain_tokens_per_s: f64,
 }
 
@@ -69,8 +69,8 @@ pub(super) fn rows(engine: &mut Engine, depth: usize) -> Result<RowsFigure, Fail
     Ok(RowsFigure { depth, seconds })
 }
 
-/// Measures a text after a context of `depth` tokens without drafts, and with drafts that are often, more
-/// often and mostly right, in turn.
+/// Measures texts after a context of `depth` tokens: without drafts, and with each acceptance rate of [`HITS`], in
+/// turn.
 pub(super) fn texts(engine: &mut Engine, depth: usize) -> Result<Vec<DraftsFigure>, Failure> {
     let mut scheduler = Scheduler::new(engine, 1, None).map_err(|e| Failure::runtime(&e))?;
     let prompt = ids(engine, 0..depth.max(1));
@@ -93,7 +93,7 @@ pub(super) fn texts(engine: &mut Engine, depth: usize) -> Result<Vec<DraftsFigur
     Ok(figures.collect())
 }
 
-/// Has `job` done.
+/// Runs `job` to its end.
 fn write(
     scheduler: &mut Scheduler<'_>,
     engine: &mut Engine,
@@ -111,9 +111,8 @@ fn write(
     end.unwrap_or_else(|| Err(Failure::Runtime("a text has no end".to_owned())))
 }
 
-/// A drafter that knows the continuation of an earlier text, and is wrong at some places. Of texts that begin
-/// one after the other it drafts nothing for the first, and for the others right tokens at each rate of
-/// [`HITS`].
+/// A drafter that knows the text from an earlier run, and drafts wrong tokens at chosen positions. It drafts nothing
+/// for the first text and right tokens at one rate of [`HITS`] for each of the next; then again from the start.
 struct Knowing {
     prompt_len: usize,
     text: Vec<u32>,
@@ -154,7 +153,7 @@ impl Drafter for Knowing {
     }
 }
 
-/// A number from 0 to 1 for the token at `place` (SplitMix64).
+/// Pseudorandom number from 0 to 1 for the token at `place` (SplitMix64).
 fn chance(place: usize) -> f64 {
     let x = SEED.wrapping_add(place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! Energy of tokens, beyond the power of the machine without work.
+//! Energy per token, in all and beyond the power of the idle machine.
 
 use std::thread;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use crate::engine::Engine;
 use crate::sys::power::{Meter, PowerReading, Spent};
 use crate::sys::signal;
 
-/// Seconds of a measurement: sensors answer ten times a second, and some say means of a second.
+/// Seconds of a measurement: sensors answer ten times a second, and some give means over a second.
 pub(super) const SECONDS: f64 = 5.0;
-/// How often a machine without work is looked at.
+/// Interval between readings of the idle machine's power.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
-/// Tokens between two looks at the meter, if there is room for them.
+/// Tokens between two readings of the meter, if the context has room for them.
 const STRETCH: usize = 256;
 
-/// Energy at a context of so many tokens.
+/// Energy of decoding after `depth` tokens of context.
 pub(super) struct EnergyFigure {
     pub(super) depth: usize,
     pub(super) tokens: usize,
     pub(super) spent: Spent,
-    /// Power of the machine without work.
+    /// Power of the idle machine.
     pub(super) idle_watts: f64,
 }
 
@@ -30,7 +30,7 @@ impl EnergyFigure {
         self.spent.joules / self.tokens as f64
     }
 
-    /// Without what the machine would have taken anyway.
+    /// Energy per token beyond what the idle machine would have taken.
     pub(super) fn added_joules_per_token(&self) -> f64 {
         (self.spent.joules - self.idle_watts * self.spent.seconds) / self.tokens as f64
     }
@@ -40,12 +40,12 @@ impl EnergyFigure {
     }
 }
 
-/// The context that measuring takes after `depth` tokens.
+/// Context length that measuring after `depth` tokens takes.
 pub(super) fn ctx_len(depth: usize) -> usize {
     depth.saturating_add(STRETCH)
 }
 
-/// Power of the machine while nothing is done for `seconds`.
+/// Mean power of the machine over `seconds` without work.
 pub(in crate::cli) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Failure> {
     let begin = read(meter)?;
     loop {
@@ -57,7 +57,7 @@ pub(in crate::cli) fn idle_watts(meter: &Meter, seconds: f64) -> Result<f64, Fai
     }
 }
 
-/// Energy of tokens that are decoded for `seconds` after a context of `depth` tokens.
+/// Measures the energy of decoding for `seconds` after a context of `depth` tokens.
 pub(super) fn decode(
     engine: &mut Engine,
     (meter, idle_watts): (&Meter, f64),

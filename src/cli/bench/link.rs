@@ -1,7 +1,7 @@
-//! `leap bench --link`: frames to another node and back, over each carrier, beside the same bytes over bare
-//! sockets: UDP in one datagram, which is the least cost of a round trip if packets may be so long, and in
-//! datagrams as long as a link's chunks, which fit Ethernet's packets. Either end of every carrier writes all
-//! the bytes that it sends each time, as real programs do.
+//! `leap bench --link`: frames to another node and back over each carrier, beside the same bytes over bare sockets.
+//! Bare UDP sends them in one datagram, the lowest cost of a round trip where packets may be that long, and in
+//! datagrams as long as a link's chunks, which fit Ethernet's packets. Both ends of every carrier write all the bytes
+//! that they send each time, as real programs do.
 
 mod bare;
 mod ends;
@@ -70,14 +70,14 @@ pub(super) fn measure(
     told.collect()
 }
 
-/// A link that is being measured. It is open in its turns only, as a node has one carrier: the kernel looks
-/// up a socket with joined datagrams whenever one comes.
+/// A link that is being measured. It is open only in its turns, because a node has one carrier: another open socket
+/// that receives joined datagrams (GRO) makes the kernel look up a socket for each datagram.
 struct LinkRun<'a> {
     carrier: &'static str,
     to: SocketAddr,
     key: Option<&'a Key>,
     samples: Vec<f64>,
-    /// CPU time of this machine so far; none if it cannot be known.
+    /// CPU time of this machine so far; `None` if it is unknown.
     busy: Option<Duration>,
     n_rounds: u32,
     gathers: [GatherRun; 4],
@@ -99,7 +99,7 @@ impl LinkRun<'_> {
         Ok(node)
     }
 
-    /// Round trips, the first of which are not told, and gathers.
+    /// Measures round trips, after some for warm-up, and gathers.
     fn turn(&mut self) -> Result<(), Failure> {
         let mut node = self.open()?;
         let turns = TURNS as usize;
@@ -139,7 +139,7 @@ impl LinkRun<'_> {
     }
 }
 
-/// Services `node` until `done` gives something.
+/// Services `node` until `done` returns a result.
 fn until<T>(
     node: &mut dyn Endpoint,
     mut done: impl FnMut(&mut LinkOut, &mut LinkIn) -> Option<Result<T, Failure>>,
@@ -156,17 +156,17 @@ fn until<T>(
             return Err(Failure::Runtime("the server does not answer".to_owned()));
         }
         node.service(Duration::from_millis(100)).map_err(failed("the carrier failed"))?;
-        // Not before: frames wait to be sent.
+        // The clock starts here because waiting frames are sent only by the first call.
         waiting_since.get_or_insert_with(Instant::now);
     }
 }
 
-/// Opens both directions: the server is told where to send back to.
+/// Opens both directions: tells the server where to send answers.
 fn connect(node: &mut dyn Endpoint) -> Result<(), Failure> {
     let port = node.local_address().port().to_le_bytes();
     until(node, |next, _| match next.next_event()? {
         LinkEvent::Up { .. } => Some(Ok(())),
-        // The server still forgets the peer before this one.
+        // The server has not yet forgotten the previous peer.
         LinkEvent::Refused(refused) if matches!(refused.refusal, Refusal::Busy { .. }) => None,
         LinkEvent::Unheard(unheard) => Some(Err(Failure::Runtime(unheard.to_string()))),
         LinkEvent::Refused(refused) => Some(Err(Failure::Runtime(refused.to_string()))),
@@ -196,7 +196,7 @@ fn echo(node: &mut dyn Endpoint) -> Result<(), Failure> {
 /// Takes a frame that has come back.
 fn receive(node: &mut dyn Endpoint, bytes: usize) -> Result<(), Failure> {
     until(node, |next, prev| {
-        // A link may seem lost while the machine stands still.
+        // Events are dropped: a link may seem lost while the machine stands still.
         while next.next_event().is_some() || prev.next_event().is_some() {}
         let is_whole = prev.front()?.len() == bytes;
         prev.release();
@@ -205,7 +205,7 @@ fn receive(node: &mut dyn Endpoint, bytes: usize) -> Result<(), Failure> {
     })
 }
 
-/// Bytes a second of the longest frames, all of them acknowledged.
+/// Throughput with the longest frames, in bytes a second, all of them acknowledged.
 fn throughput(node: &mut dyn Endpoint) -> Result<f64, Failure> {
     let start = Instant::now();
     let mut bytes = 0;

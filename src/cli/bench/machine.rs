@@ -9,24 +9,23 @@ use crate::kernels::peak::OPS_PER_ROUND;
 use crate::pool::Pool;
 use crate::sys::{huge::HugeMemory, memory};
 
-/// Memory that is read: far more than any cache holds.
+/// Bytes of memory to read: far more than any cache holds.
 const READ_BYTES: u64 = 1 << 30;
-/// Bytes that are read beside a model, which leaves less memory.
+/// Bytes to read beside a model, which leaves less memory.
 const READ_BESIDE_BYTES: u64 = READ_BYTES / 4;
-/// Seconds that reading them again and again should take, as some tokens do: for a moment a shared
-/// machine is quicker.
+/// Seconds of repeated reading that one measurement takes, about as long as some tokens: a shared machine is faster for
+/// a moment.
 const READ_SECONDS: f64 = 0.3;
-/// Runs of each measurement; the best counts, as others are slowed by something else.
+/// Runs of each measurement. The best counts, because other work slows the rest.
 pub(super) const RUNS: usize = 3;
-/// Seconds of a measurement that is needed at once: long enough to use up a quota of processor
-/// time.
+/// Seconds of a quick measurement: long enough to use up a quota of processor time.
 pub(in crate::cli) const SECONDS_QUICK: f64 = 0.1;
-/// Seconds that a run of multiplications should take, as a long prompt does: for a moment a shared
-/// or cool machine is quicker.
+/// Seconds that a run of multiplications takes, about as long as a long prompt: a shared or cool machine is faster for
+/// a moment.
 const SPIN_SECONDS: f64 = 1.0;
-/// Seconds after which it is known how many that will be.
+/// Seconds of a trial run, from which the length of a full run follows.
 const TRIAL_SECONDS: f64 = 0.02;
-/// Pieces for each thread, so that all finish at about the same time.
+/// Pieces for each thread: small ones let all threads finish at about the same time.
 const PIECES: usize = 16;
 
 /// The machine's limits with some number of threads.
@@ -36,12 +35,12 @@ pub(super) struct MachineLimits {
     pub(super) int8_ops_per_s: f64,
 }
 
-/// Some threads, what they can do, and the means to see again what they can do at the moment.
+/// A pool of threads with its measured limits, and the means to measure them again.
 pub(super) struct MeasuredMachine {
     kernels: Kernels,
     pool: Pool,
     limits: MachineLimits,
-    /// Number of multiplications that take [`SPIN_SECONDS`].
+    /// Rounds of multiplications that take [`SPIN_SECONDS`].
     rounds: usize,
 }
 
@@ -60,8 +59,8 @@ impl MeasuredMachine {
         self.limits
     }
 
-    /// The limits with the bandwidth in turn with the runs of `work`, as a machine that others use too
-    /// changes within seconds.
+    /// The limits, with the bandwidth measured in turn with runs of `work`: a machine that others use too changes
+    /// within seconds.
     pub(super) fn reading_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
@@ -75,7 +74,7 @@ impl MeasuredMachine {
         Ok(MachineLimits { read_bytes_per_s, ..self.limits })
     }
 
-    /// Measures the int8 peak in turn with the runs of `work`.
+    /// The limits, with the int8 peak measured in turn with runs of `work`.
     pub(super) fn multiplying_beside(
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
@@ -96,7 +95,7 @@ pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<f64, Fa
     Ok(best(|| reader.bytes_per_s(SECONDS_QUICK)))
 }
 
-/// Bytes a second that `pool` reads from `bytes` of memory, less if they are not free.
+/// Bytes a second that `pool` reads from `bytes` of memory, or from a quarter of the free memory if that is less.
 pub(in crate::cli) fn read_bandwidth(
     kernels: &Kernels,
     pool: &Pool,
@@ -106,7 +105,7 @@ pub(in crate::cli) fn read_bandwidth(
     Ok(best(|| reader.bytes_per_s(0.0)))
 }
 
-/// Threads with memory to read.
+/// A pool of threads, and the memory that it reads.
 struct Reader<'a> {
     kernels: &'a Kernels,
     pool: &'a Pool,
@@ -123,7 +122,7 @@ impl Reader<'_> {
         Ok(Reader { kernels, pool, memory })
     }
 
-    /// Reads all of it, again and again if that takes less than `seconds`.
+    /// Bytes a second of reading all the memory, repeated until `seconds` have passed.
     fn bytes_per_s(&self, seconds: f64) -> f64 {
         let memory = self.memory.as_slice();
         let pieces = PIECES * self.pool.threads();

@@ -8,13 +8,13 @@ use crate::model::{KvKind, Model, Shape};
 use crate::sys::huge::Pages;
 use crate::sys::memory;
 
-/// Memory left to the rest of the program and of the system, at most.
+/// Most memory left to the rest of the program and of the system, in bytes.
 const SPARE_BYTES: u64 = 256 << 20;
-/// The part of what is free that is left where that is less.
+/// This part of the free memory is left (1/8), if that is less than [`SPARE_BYTES`].
 const SPARE_PART: u64 = 8;
 
-/// Makes up a model of `shape` with so many `layers`, or its own number, packed for `kernels`, if there is
-/// memory for it and for a context of so many tokens. In `pages`.
+/// Makes up a model of `shape` in `pages`, packed for `kernels`, with `layers` layers or all of the shape's. Fails if
+/// there is no memory for it and for a context of `context.0` tokens.
 pub(in crate::cli) fn model(
     shape: Shape,
     layers: Option<usize>,
@@ -57,7 +57,7 @@ fn packed(header: Header, kernels: &Kernels) -> Header {
     Header { packed, ..header }
 }
 
-/// Memory that the model takes, and its buffers.
+/// Bytes of the model and of its buffers.
 fn bytes(header: &Header, (ctx_len, kv): (usize, Option<KvKind>)) -> u64 {
     let buffers = buffer_bytes(header, ctx_len, kv).unwrap_or(u64::MAX);
     header.tensors_end().saturating_add(buffers)

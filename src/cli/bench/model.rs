@@ -14,10 +14,10 @@ use crate::format::model::{Header, TensorKind};
 /// Tokens decoded in one run.
 const DECODED: usize = 16;
 
-/// Prompts of so many tokens are passes of few rows, as those of several streams and of drafts.
+/// Prompt lengths that are passes of few rows, as several streams or drafts make them.
 const FEW_ROWS: RangeInclusive<usize> = 2..=16;
 
-/// Tokens of the long prompt that they are compared with.
+/// Tokens of the long prompt that prompts of few rows are compared with.
 const LONG_PROMPT: usize = 128;
 
 /// One measurement.
@@ -35,26 +35,26 @@ pub(super) struct ModelFigure {
     pub(super) bytes_per_s: f64,
     /// Multiplications and additions of the projections per second.
     pub(super) ops_per_s: f64,
-    /// Limits of the machine, measured in turn with it.
+    /// Limits of the machine, measured in turn with the model.
     pub(super) limits: MachineLimits,
-    /// Time of a pass of few rows, over one row's pass or as many rows of a long prompt, whichever
-    /// is longer.
+    /// Time of a pass of few rows, over that of one row's pass or of as many rows of a long prompt, whichever is
+    /// longer.
     pub(super) of_rows_bound: Option<f64>,
 }
 
 /// A measurement of the model.
 #[derive(Clone, Copy)]
 pub(super) enum What {
-    /// Tokens one by one after a context of that many.
+    /// Decoding one token at a time after a context of this many tokens.
     Decode(usize),
-    /// A prompt of that many tokens.
+    /// A prompt of this many tokens.
     Prefill(usize),
-    /// Passes of a token and its drafts, and texts with drafts, after a context of that many.
+    /// Passes of a token and its drafts, and texts with drafts, after a context of this many tokens.
     Draft(usize),
 }
 
 impl What {
-    /// Its name and its number of tokens.
+    /// Name and number of tokens.
     pub(super) fn parts(&self) -> (&'static str, usize) {
         match *self {
             What::Decode(depth) => ("decode", depth),
@@ -63,7 +63,7 @@ impl What {
         }
     }
 
-    /// The context it takes, in tokens.
+    /// Context length that the measurement takes, in tokens.
     pub(super) fn ctx_len(&self) -> usize {
         match *self {
             What::Decode(depth) => depth.saturating_add(DECODED * RUNS),
@@ -72,7 +72,7 @@ impl What {
         }
     }
 
-    /// The context that comparing it takes too, at most `max_len` tokens.
+    /// Context length with the long prompt that few rows are compared with, at most `max_len` tokens.
     pub(super) fn compared_ctx_len(&self, max_len: usize) -> usize {
         match *self {
             What::Prefill(len) if FEW_ROWS.contains(&len) => LONG_PROMPT.min(max_len).max(len),
@@ -172,7 +172,7 @@ fn prefill(
     })
 }
 
-/// Seconds of a row of a long prompt, or of the longest that there is room for.
+/// Seconds per row of a long prompt, or of the longest prompt that the context holds.
 fn long_row(engine: &mut Engine) -> Result<f64, Failure> {
     let mut stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
     let len = LONG_PROMPT.min(engine.ctx_len());
@@ -202,7 +202,7 @@ fn ops(engine: &Engine, n: usize) -> f64 {
     2.0 * (macs(true) * n as f64 + macs(false))
 }
 
-/// How much of tensors of `kind` a token is multiplied by: of experts those that it uses.
+/// Part of the weights of `kind` that a token is multiplied by: of experts, the active ones.
 fn active_part(header: &Header, kind: TensorKind) -> f64 {
     let experts = header.features.experts.filter(|_| kind.is_per_expert());
     experts.map_or(1.0, |experts| experts.n_active as f64 / experts.n as f64)

@@ -1,4 +1,4 @@
-//! Time from nothing to the first token.
+//! Time from opening a model to its first token.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::kernels::Isa;
 use crate::sys::{file, memory};
 
-/// Warm starts; the best counts, as others are slowed by something else.
+/// Warm starts. The fastest counts, because other work slows the rest.
 const RUNS: usize = 3;
 
 /// Figures of a start with a prompt of one token.
@@ -22,11 +22,12 @@ pub(super) struct StartFigures {
     pub(super) token_ms: f64,
     /// Memory of the process after a start, mapped files left out.
     pub(super) anonymous_bytes: u64,
-    /// Buffers and KV cache, of which only a part is in use yet.
+    /// Bytes of buffers and KV cache; a short text uses only a part of them.
     pub(super) arena_bytes: u64,
 }
 
-/// Starts the model at `path` several times. Weights are packed beforehand, if at all.
+/// Measures starts of the model at `path`. Weights that are packed at all are packed by a first start, which does not
+/// count.
 pub(super) fn measure(
     path: &Path,
     cache: &Cache,

@@ -7,7 +7,7 @@ use crate::sys::clocks::Clocks;
 use crate::sys::power::Meter;
 use crate::sys::signal;
 
-/// One way to decode, and what came of it.
+/// One setting and its measured energy.
 pub(super) struct SweepFigure {
     pub(super) threads: usize,
     /// Highest clock of the cores, if it was chosen.
@@ -18,11 +18,11 @@ pub(super) struct SweepFigure {
 /// Settings to try.
 pub(super) struct Sweep<'a> {
     pub(super) threads: &'a [usize],
-    /// Cores that so many threads run on.
+    /// Cores that this number of threads runs on.
     pub(super) cpus: &'a dyn Fn(usize) -> Vec<usize>,
-    /// An engine on these cores.
+    /// Makes an engine on these cores.
     pub(super) engine: &'a dyn Fn(&[usize]) -> Result<Engine, Failure>,
-    /// Tokens before those that are measured.
+    /// Tokens of context before those that are measured.
     pub(super) depth: usize,
     /// The least speed that counts.
     pub(super) min_tokens_per_s: Option<f64>,
@@ -64,7 +64,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Clocks to try, the fastest first; one that is not chosen where there is no choice.
+/// Clocks to try, the fastest first; a single `None` if there is no choice.
 fn steps(clocks: Option<&Clocks>) -> Vec<Option<u64>> {
     clocks.map_or(vec![None], |clocks| clocks.steps().iter().rev().copied().map(Some).collect())
 }

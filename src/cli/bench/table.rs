@@ -15,7 +15,7 @@ use crate::sys::memory;
 /// Prints each figure as soon as it is known.
 pub(super) struct BenchTable {
     is_json: bool,
-    /// How many layers the model has, of how many, if not all.
+    /// Layers of the model and of its whole shape, if the model has fewer.
     part: Option<(usize, usize)>,
 }
 
@@ -24,7 +24,7 @@ impl BenchTable {
         BenchTable { is_json, part }
     }
 
-    /// How long the model takes to its first token.
+    /// Shows the time to the first token.
     pub(super) fn start(&mut self, start: &StartFigures) -> Result<(), Failure> {
         if self.is_json {
             let object = JsonObject::new()
@@ -94,8 +94,8 @@ impl BenchTable {
         }
     }
 
-    /// Adds the figures that a board's line for `leap plan` needs, in its words: latency is that of a team's
-    /// short gathers, there and back.
+    /// Adds the figures of a board's line for `leap plan`, in its words. Latency is that of a team's short gathers,
+    /// both ways.
     pub(super) fn links_of_a_board(&mut self, links: &[link::LinkFigures]) -> Result<(), Failure> {
         let words = |carrier: &str| {
             let link = links.iter().find(|link| link.carrier.starts_with(carrier))?;
@@ -132,7 +132,7 @@ impl BenchTable {
         ))
     }
 
-    /// One measurement of a model.
+    /// Adds a measurement of a model.
     pub(super) fn figure(&mut self, threads: usize, figure: &Figure) -> Result<(), Failure> {
         match figure {
             Figure::Speed(figure) => self.speed(threads, figure),
@@ -175,7 +175,7 @@ impl BenchTable {
         ))
     }
 
-    /// Passes of few rows.
+    /// Adds passes of few rows.
     fn rows(&mut self, threads: usize, figure: &RowsFigure) -> Result<(), Failure> {
         let RowsFigure { depth, seconds } = figure;
         let times = seconds.map(|pass| pass / seconds[0]);
@@ -202,7 +202,7 @@ impl BenchTable {
         ))
     }
 
-    /// A text with drafts.
+    /// Adds a text with drafts.
     fn drafts(&mut self, threads: usize, figure: &DraftsFigure) -> Result<(), Failure> {
         let gain = figure.tokens_per_s / figure.plain_tokens_per_s;
         if self.is_json {
@@ -229,7 +229,7 @@ impl BenchTable {
         ))
     }
 
-    /// Adds the energy of tokens.
+    /// Adds the energy of decoding.
     pub(super) fn energy(&mut self, threads: usize, figure: &EnergyFigure) -> Result<(), Failure> {
         let (whole, added) = (figure.joules_per_token(), figure.added_joules_per_token());
         if self.is_json {
@@ -248,7 +248,7 @@ impl BenchTable {
         ))
     }
 
-    /// Adds the energy of tokens with so many threads at such a clock.
+    /// Adds the energy of decoding with one number of threads, at one clock.
     pub(super) fn sweep(&mut self, figure: &SweepFigure) -> Result<(), Failure> {
         if self.is_json {
             return print(&self.with_part(sweep_object("sweep", figure)).finish());
@@ -267,7 +267,7 @@ impl BenchTable {
         ))
     }
 
-    /// The least that a token costs, and what to type for it.
+    /// Adds the setting with the lowest energy per token, and what to type for it.
     pub(super) fn best(&mut self, figure: &SweepFigure) -> Result<(), Failure> {
         if self.is_json {
             return print(&self.with_part(sweep_object("best", figure)).finish());
@@ -286,7 +286,7 @@ impl BenchTable {
         print(&format!("to have that: {clocks}--threads {threads}\n"))
     }
 
-    /// `object` with what part of a model was measured, if not all.
+    /// `object` with the number of measured layers, if these are not all.
     fn with_part(&self, object: JsonObject) -> JsonObject {
         match self.part {
             Some((layers, _)) => object.number("layers", layers as f64),
@@ -294,7 +294,7 @@ impl BenchTable {
         }
     }
 
-    /// The measured part of a model, in words.
+    /// The measured part of the model in words; empty if all of it was measured.
     fn part(&self) -> String {
         self.part.map_or(String::new(), |(n, all)| format!(", {n} of {all} layers"))
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
 
-/// Made-up ids for `places` of a text: they exist, and are far apart.
+/// Made-up ids for these positions of a text: valid, and far apart.
 pub(super) fn ids(engine: &Engine, places: Range<usize>) -> Vec<u32> {
     let vocab_size = engine.header().vocab_size;
     places.map(|place| (place * 7919 % vocab_size) as u32).collect()

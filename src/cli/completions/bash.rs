@@ -7,7 +7,7 @@ use argh::{CommandInfoWithArgs, FlagInfo};
 use super::super::help;
 use super::values::{choices, explained, summaries, takes_value};
 
-/// Without an answer, `-o default` completes names of files.
+/// If the script has no answer, `-o default` completes names of files.
 const BEGIN: &str = r#"# bash completion for leap: source <(leap completions bash)
 _leap() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words= IFS=$' \t\n'
@@ -56,7 +56,7 @@ pub(super) fn script(commands: &[CommandInfoWithArgs]) -> String {
     text + END
 }
 
-/// Words that may follow each option that takes a value: one of a list, or a file.
+/// Adds the words that may follow each option that takes a value: those of a list, or files.
 fn values(text: &mut String, flags: &[&FlagInfo<'_>]) {
     let mut free = Vec::new();
     for flag in flags.iter().filter(|flag| takes_value(flag)) {
@@ -74,7 +74,7 @@ fn values(text: &mut String, flags: &[&FlagInfo<'_>]) {
     }
 }
 
-/// Options where a word begins with `-`, otherwise `words`.
+/// Adds a choice: options if a word begins with `-`, otherwise `words`.
 fn otherwise(text: &mut String, indent: usize, options: &str, words: &str) {
     line(text, indent, "if [[ $cur == -* ]]; then");
     line(text, indent + 4, &format!("words='{options}'"));

@@ -7,7 +7,7 @@ use super::super::{Leap, commands};
 use super::values::choices;
 use super::*;
 
-/// Output of a shell with `input`; `None` if it is not installed.
+/// Output of a shell that runs `input`; `None` if the shell is not installed.
 fn told(shell: &str, args: &[&str], input: &str) -> Option<String> {
     let path = std::env::temp_dir().join(format!(
         "leap-completions-{}-{shell}-{:?}",
@@ -84,7 +84,7 @@ fn choices_are_understood() {
     assert_eq!(choices("--transport", carriers), ["auto", "kernel", "udp", "tcp"]);
 }
 
-/// Completions by bash of the last word of `line`, one a line.
+/// What bash completes the last word of `line` to.
 fn completed(line: &[&str]) -> Vec<String> {
     let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
     let script = format!(
@@ -111,7 +111,7 @@ fn bash_completes() {
     assert_eq!(completed(&["leap", "worker", "--wire", "="]), ["f16", "f32"]);
     assert_eq!(completed(&["leap", "help", "wo"]), ["worker"]);
     assert_eq!(completed(&["leap", "completions", ""]), ["bash", "zsh", "fish"]);
-    // Nothing of its own: bash completes names of files.
+    // The script offers no words: bash completes names of files.
     assert_eq!(completed(&["leap", "run", "mod"]), [""; 0]);
     assert_eq!(completed(&["leap", "run", "--prompt-file", ""]), [""; 0]);
     // A worker has no prompts.
@@ -124,7 +124,7 @@ fn fish_completes() {
         [("ru", "run\t"), ("run --tem", "--temp\t"), ("run --transport k", "kernel")]
     {
         let script = format!("{}\ncomplete -C 'leap {line}'\n", script(Shell::Fish, &commands()));
-        // Where fish is not installed, the other tests have to do.
+        // If fish is not installed, the other tests must do.
         if let Some(said) = told("fish", &["--no-config"], &script) {
             assert!(said.starts_with(wanted) && said.lines().count() == 1, "{line}: {said}");
         }

@@ -27,7 +27,7 @@ impl Shell {
     }
 }
 
-/// The words that the value of an option or positional may be, taken from its description: an option may
+/// Words that the value of an option or positional may be. They are looked up in its description because an option may
 /// allow other words in another command.
 pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
     let known = match name {
@@ -63,7 +63,7 @@ pub(super) fn takes_value(flag: &FlagInfo<'_>) -> bool {
     matches!(flag.kind, FlagInfoKind::Option { .. })
 }
 
-/// Every command by its name, and its first sentence.
+/// Every command's name and first sentence.
 pub(super) fn summaries(commands: &[CommandInfoWithArgs]) -> Vec<(&'static str, &'static str)> {
     let typed = help::typed(commands)
         .into_iter()

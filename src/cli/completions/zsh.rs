@@ -107,7 +107,7 @@ fn values(choices: &[&str], or_files: bool) -> String {
     }
 }
 
-/// `text` where `_arguments` looks for brackets and colons.
+/// `text` with backslashes where `_arguments` gives brackets and colons a meaning.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Cores, their clocks, and the pages they read through.
+//! Cores, their clocks, and the pages of memory.
 
 use super::finding::Finding;
 use crate::kernels::{Isa, Kernels};
@@ -8,7 +8,7 @@ use crate::sys::tree::Tree;
 
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// Tiers of cores, kernels, page size; cores that are switched off.
+/// Reports tiers of cores, kernels and page size, and cores that are switched off.
 pub(super) fn cores(tree: &Tree, cores: &[Core], kernels: &Kernels) -> Vec<Finding> {
     let text = format!(
         "{}, {} kernels, pages of {} KiB",
@@ -30,7 +30,7 @@ pub(super) fn cores(tree: &Tree, cores: &[Core], kernels: &Kernels) -> Vec<Findi
     findings
 }
 
-/// Whether control groups leave the process less time than its cores have.
+/// Reports a control group that leaves the process less time than its cores have.
 fn quota(tree: &Tree, n_cores: usize) -> Option<Finding> {
     let cpus = cpu::quota(tree).filter(|cpus| *cpus < n_cores)?;
     let text = format!(
@@ -77,7 +77,7 @@ fn switched_off(tree: &Tree) -> Option<Finding> {
     ))
 }
 
-/// The numbers of a list such as `0-3,6`; what is none is left out.
+/// The numbers of a list such as `0-3,6`, without the parts that are no numbers.
 fn numbers(list: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -86,7 +86,7 @@ fn numbers(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Whether cores, and the memory of boards that scale it, run at full clock.
+/// Judges whether cores, and the memory of boards that scale its clock, run at full clock.
 pub(super) fn governors(tree: &Tree) -> Vec<Finding> {
     let policies = tree.names(&format!("{CPUS}/cpufreq")).into_iter();
     let policies = policies
@@ -121,9 +121,9 @@ pub(super) fn governors(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the clock is quick to read, and roughly right.
+/// Judges whether the clock is quick to read, and roughly right.
 pub(super) fn clock(tree: &Tree, seconds_since_1970: u64) -> Vec<Finding> {
-    /// 1 January 2025: no board with LEAP was switched on before.
+    /// 1 January 2025: no clock of a board with LEAP can be earlier.
     const EARLIEST: u64 = 1_735_689_600;
     let source = tree.text("sys/devices/system/clocksource/clocksource0/current_clocksource");
     let source = source.unwrap_or_else(|| "unknown".to_owned());
@@ -145,7 +145,7 @@ pub(super) fn clock(tree: &Tree, seconds_since_1970: u64) -> Vec<Finding> {
     findings
 }
 
-/// Whether memory can be read through huge pages.
+/// Judges whether memory can be read through huge pages.
 pub(super) fn huge_pages(tree: &Tree) -> Finding {
     const FILE: &str = "sys/kernel/mm/transparent_hugepage/enabled";
     match tree.text(FILE) {

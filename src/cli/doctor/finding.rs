@@ -23,14 +23,14 @@ impl FindingState {
     }
 }
 
-/// One thing about this machine.
+/// A fact about this machine, and how much it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     /// Subject of the finding: a word or two.
     pub(super) what: &'static str,
     pub(super) state: FindingState,
     pub(super) text: String,
-    /// The command that mends it.
+    /// The command that mends the fault.
     pub(super) mend: Option<String>,
 }
 

@@ -10,16 +10,16 @@ const MODULE: &str = "leap_transport";
 const DEVICE: &str = "dev/leap_tensor";
 /// The package that brings the module, as a file: no repository has it.
 const PACKAGE: &str = concat!("leap-dkms_", env!("CARGO_PKG_VERSION"), "_all.deb");
-/// Bits of `CapEff` in `/proc/PID/status`.
+/// Bit of `CapEff` in `/proc/PID/status`.
 const CAP_NET_ADMIN: u32 = 12;
-/// Socket buffers that hold a ring's frames in flight.
+/// Bytes of a socket buffer that holds a ring's frames in flight.
 const BUFFER_BYTES: i64 = 4 << 20;
-/// An IPv6 packet with the largest datagram of a link: 40 + 8 + 32 + 1400 bytes.
+/// Bytes of an IPv6 packet with the largest datagram of a link: 40 + 8 + 32 + 1400.
 const MTU_WHOLE: i64 = 1480;
-/// A driver that waits longer than this for more packets is felt at every hop.
+/// Microseconds that a driver may wait for more packets; longer waits are felt at every hop.
 const COALESCE_MAX_US: u32 = 50;
 
-/// Whether the module is loaded and this user may use it.
+/// Judges whether the module is loaded and this user may use it.
 pub(super) fn module(tree: &Tree) -> Finding {
     if !tree.has(&format!("sys/module/{MODULE}")) {
         let text = "the kernel module is not loaded: boards talk through UDP sockets instead";
@@ -49,7 +49,7 @@ pub(super) fn module(tree: &Tree) -> Finding {
             format!("/{DEVICE} opens, but naming neighbours needs the capability NET_ADMIN"),
             "start LEAP as a service, or: sudo setcap cap_net_admin+ep \"$(command -v leap)\"",
         ),
-        // The device has its most openers.
+        // EBUSY: the device is open as often as it allows.
         Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
             Finding::good("module", format!("loaded, /{DEVICE} is in use"))
         }
@@ -66,10 +66,10 @@ pub(super) fn module(tree: &Tree) -> Finding {
     }
 }
 
-/// Whether `modprobe` would find the module for the running kernel.
+/// True if `modprobe` would find the module for the running kernel.
 fn is_installed(tree: &Tree) -> bool {
     let Some(release) = tree.text("proc/sys/kernel/osrelease") else { return false };
-    // A release never has a slash; a tree that says otherwise is not followed elsewhere.
+    // A release never has a slash; one in a made-up tree must not lead elsewhere.
     let folder = format!("lib/modules/{}", release.replace('/', "_"));
     ["updates/dkms", "updates", "extra", "kernel/net"].iter().any(|place| {
         ["ko", "ko.xz", "ko.zst", "ko.gz"]
@@ -85,7 +85,7 @@ fn has_capability(tree: &Tree, bit: u32) -> bool {
     mask.is_some_and(|mask| mask >> bit & 1 == 1)
 }
 
-/// Whether `port` is free, or a ring's node has it already.
+/// Judges whether `port` is free, or used by a ring's node.
 pub(super) fn port(tree: &Tree, port: u16) -> Finding {
     match nic::try_port(port) {
         Ok(()) => Finding::good("port", format!("{port} is free (UDP and TCP)")),
@@ -111,7 +111,7 @@ pub(super) fn port(tree: &Tree, port: u16) -> Finding {
     }
 }
 
-/// The name of the program that listens on `port`, if it may be known.
+/// Name of the program that listens on `port`, if this user may know it.
 pub(super) fn owner(tree: &Tree, port: u16) -> Option<String> {
     let mut sockets = Vec::new();
     for table in ["udp", "udp6", "tcp", "tcp6"] {
@@ -131,7 +131,7 @@ pub(super) fn owner(tree: &Tree, port: u16) -> Option<String> {
     tree.text(&format!("proc/{owner}/comm"))
 }
 
-/// The socket of a line of `/proc/net/udp` or `tcp` whose local port is `port`.
+/// Inode of the socket in a line of `/proc/net/udp` or `tcp`, if its local port is `port`.
 fn inode(line: &str, port: u16) -> Option<&str> {
     let mut fields = line.split_ascii_whitespace();
     let (_, local) = fields.nth(1)?.rsplit_once(':')?;
@@ -140,7 +140,7 @@ fn inode(line: &str, port: u16) -> Option<&str> {
     fields.nth(7).filter(|inode| is_it && *inode != "0")
 }
 
-/// Whether the system lets a ring ask for the socket buffers it wants.
+/// Judges whether the system allows socket buffers as large as a ring wants.
 pub(super) fn buffers(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in ["rmem_max", "wmem_max"] {
@@ -159,7 +159,7 @@ pub(super) fn buffers(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The wired and wireless devices that are up, and what in their settings costs latency.
+/// Judges the wired and wireless devices that are up, and settings that cost latency.
 pub(super) fn devices(tree: &Tree) -> Vec<Finding> {
     let names = tree.names("sys/class/net");
     // Only hardware has a `device`: not lo, bridges and tunnels.
@@ -199,8 +199,7 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let speed = speed.map_or(String::new(), |speed| format!(" at {speed} Mbit/s"));
-        // A lowered MTU has a reason (a tunnel, a cloud, a provider): raising it would break what
-        // works.
+        // A lowered MTU has a reason (a tunnel, a cloud, a provider); raising it would break what works.
         let mtu = tree.number(&format!("{folder}/mtu")).filter(|mtu| *mtu < MTU_WHOLE);
         let mtu = mtu.map_or(String::new(), |mtu| format!(", in packets of {mtu} bytes"));
         findings.push(Finding::good("network", format!("{name} is up{speed}{mtu}")));
@@ -208,10 +207,10 @@ fn device(tree: &Tree, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// Findings that only the device's driver knows.
+/// Findings that only the device's driver can tell.
 fn driver(tree: &Tree, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // Sockets copy in any case.
+    // Only the module's frames matter: sockets copy in any case.
     if tree.has(&format!("sys/module/{MODULE}")) && nic::can_gather(name) == Some(false) {
         findings.push(Finding::slow(
             "network",

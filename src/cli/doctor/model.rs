@@ -14,20 +14,20 @@ use crate::sys::map::Map;
 use crate::sys::memory::available_bytes_of;
 use crate::sys::tree::Tree;
 
-/// Memory left to the rest of the system.
+/// Bytes of memory left to the rest of the system.
 const SPARE_BYTES: u64 = 128 << 20;
 /// Shortest context that is worth suggesting.
 const CTX_MIN: usize = 256;
 
-/// A model that shall run.
+/// A model that is to run.
 pub(super) struct WantedModel<'a> {
     pub(super) model: &'a Model,
-    /// Bytes of its file, nearly all of them weights.
+    /// Bytes of the model file, nearly all of them weights.
     pub(super) file_bytes: u64,
     pub(super) ctx_len: usize,
 }
 
-/// Memory of the machine, and what a model takes of it.
+/// Judges the machine's memory, and what a model takes of it.
 pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     let field = |name| tree.kib_field("proc/meminfo", name);
     let (Some(total), Some(of_machine)) = (field("MemTotal:"), field("MemAvailable:")) else {
@@ -58,7 +58,7 @@ pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
     Finding::bad("memory", text, smaller(header, weights, ctx_len, free))
 }
 
-/// Weights that a token of a mixture uses.
+/// Experts and bytes that a token of a mixture of experts uses, in words.
 fn active(model: &Model) -> String {
     match model.header().features.experts {
         Some(experts) => {
@@ -69,7 +69,7 @@ fn active(model: &Model) -> String {
     }
 }
 
-/// Changes by which the model fits into `free` bytes.
+/// Advice by which the model fits into `free` bytes.
 fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     let fits = |ctx: &usize| {
         let buffers = buffer_bytes(header, *ctx, None).unwrap_or(u64::MAX);
@@ -85,8 +85,8 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     }
 }
 
-/// Memory for a context of so many tokens and one stream, in the usual format for the model's weights unless
-/// `kv` says otherwise; `None` if the model does not allow it.
+/// Bytes for a context of `ctx_len` tokens and one stream, with keys and values in the usual format for the model's
+/// weights unless `kv` says otherwise; `None` if the model does not allow this context.
 pub(in crate::cli) fn buffer_bytes(
     header: &Header,
     ctx_len: usize,
@@ -103,7 +103,7 @@ pub(in crate::cli) fn buffer_bytes(
     plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
 
-/// How fast the machine reads memory, and the tokens a second that allows at best.
+/// Reports how fast the machine reads memory, and the tokens a second that this allows at best.
 pub(super) fn bandwidth(bytes_per_s: f64, threads: usize, model: Option<&Model>) -> Finding {
     let verb = if threads == 1 { "reads" } else { "read" };
     let threads = counted(threads, "thread");
@@ -115,8 +115,8 @@ pub(super) fn bandwidth(bytes_per_s: f64, threads: usize, model: Option<&Model>)
     Finding::good("bandwidth", text)
 }
 
-/// Whether the packed weights of `engine`'s model, whose file is `model`, lie ready at `path`
-/// or can be written there; without a path they are packed in memory.
+/// Judges whether the packed weights of `engine`'s model, whose file is `model`, lie ready at `path` or can be written
+/// there. Without a path, weights are packed in memory.
 pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Finding {
     let Some(path) = path else {
         return Finding::good("cache", "none needed: weights are packed in memory at each start");
@@ -148,7 +148,7 @@ pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Findi
     }
 }
 
-/// Length of the packed weights at `path`, if all of those of `engine` are among them.
+/// Bytes of the packed weights at `path`, if the file has all that `engine` needs.
 fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
     let map = Map::open(path).map_err(|e| e.to_string())?;
     let summary = pack::summary(map.as_bytes()).map_err(|what| format!("damaged {what}"))?;

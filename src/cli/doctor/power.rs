@@ -9,10 +9,10 @@ use crate::sys::power::{self, Meter, PowerSource, Sensor};
 use crate::sys::tree::Tree;
 
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
-/// How long power is looked at.
+/// Time over which power is measured.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Source of the figures of energy.
+/// Reports the sensor of power that figures of energy come from.
 pub(super) fn sensor(tree: &Tree) -> Finding {
     if let Some(sensor) = Sensor::find(tree) {
         let name = sensor.name().to_owned();
@@ -22,7 +22,7 @@ pub(super) fn sensor(tree: &Tree) -> Finding {
         };
     }
     match power::locked(tree) {
-        // Without it LEAP lacks nothing but a figure.
+        // A locked sensor is no fault: LEAP lacks only a figure.
         Some(locked) => Finding::good("power", format!("{}: {}", locked.text, locked.mend)),
         None => Finding::good(
             "power",
@@ -39,7 +39,7 @@ fn watts(sensor: Sensor) -> Option<f64> {
     Some(meter.read()?.since(&begin)?.watts())
 }
 
-/// How warm the machine is, and what slows its cores down.
+/// Judges how warm the machine is, and what slows its cores down.
 pub(super) fn heat(tree: &Tree) -> Vec<Finding> {
     let mut findings: Vec<Finding> = zones(tree).into_iter().collect();
     findings.extend(cooling(tree));
@@ -47,7 +47,7 @@ pub(super) fn heat(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The warmest zone, and the first that is as warm as where the system begins to slow down.
+/// Reports the warmest zone, or the first that is as warm as where the system begins to slow down.
 fn zones(tree: &Tree) -> Option<Finding> {
     let known: Vec<(String, i64, Option<i64>)> = heat::zones(tree)
         .into_iter()
@@ -67,14 +67,14 @@ fn zones(tree: &Tree) -> Option<Finding> {
     Some(Finding::good("heat", format!("{} at most ({name})", shown(*degrees))))
 }
 
-/// Cores that the system slows down at the moment.
+/// Reports cores that the system slows down at the moment.
 fn cooling(tree: &Tree) -> Option<Finding> {
     let (name, step, last) = heat::slowed_cores(tree)?;
     let text = format!("{name} is slowed down, step {step} of {last}");
     Some(Finding::slow("heat", text, "# a heat sink, a fan, or fewer --threads"))
 }
 
-/// Cores whose clock may not be what they can.
+/// Reports cores whose clock is limited below their maximum.
 fn caps(tree: &Tree) -> Vec<Finding> {
     let policies = tree.names(CPUFREQ).into_iter().filter(|name| name.starts_with("policy"));
     let capped = policies.filter_map(|policy| {

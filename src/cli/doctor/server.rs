@@ -11,7 +11,7 @@ use super::finding::Finding;
 use super::link;
 use crate::sys::tree::Tree;
 
-/// Whether `place`, HOST:PORT or the path of a Unix socket, is free, or LEAP's already.
+/// Judges whether `place`, HOST:PORT or the path of a Unix socket, is free or used by LEAP.
 pub(super) fn address(tree: &Tree, place: &str) -> Finding {
     if place.contains('/') {
         return socket_file(Path::new(place));
@@ -54,7 +54,7 @@ fn socket_file(path: &Path) -> Finding {
     }
 }
 
-/// Whether the file of clients' keys is there, for its owner alone.
+/// Judges whether the file of clients' keys exists, and only its owner can read it.
 pub(super) fn key_file(path: &Path) -> Finding {
     let shown = path.display();
     let mode = match fs::metadata(path) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::sys::cpu::Core;
 
-/// A made-up machine: its files, and nothing else.
+/// A made-up machine that has only these files.
 struct Machine(PathBuf);
 
 impl Machine {
@@ -321,7 +321,7 @@ fn a_servers_address_is_free_or_leaps() {
     let found = server::address(&machine.tree(), &place);
     assert_eq!(found.state, FindingState::Bad);
     assert!(found.text.contains("is used by another program"), "{}", found.text);
-    // Whose it is, /proc says.
+    // /proc tells the program's name.
     let name = fs::read_to_string("/proc/self/comm").unwrap();
     let found = server::address(&Tree::new(Path::new("/")), &place);
     assert!(found.text.ends_with(&format!("is used by {}", name.trim())), "{}", found.text);

@@ -1,4 +1,4 @@
-//! `--fix` and `--undo`: what `leap-tune` does, which the program has with it.
+//! `--fix` and `--undo`: runs the script `leap-tune`, which is part of the program.
 
 use std::process::{Command, Stdio};
 

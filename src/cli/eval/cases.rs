@@ -95,7 +95,7 @@ impl Case {
         self.prompt_ids.len() + self.greedy_ids.as_ref().map_or(0, Vec::len)
     }
 
-    /// Adds how well the logits after the id at `pos` predict the next, and whether they agree.
+    /// Adds how well the logits after the id at `pos` predict the next id, and whether the most likely one agrees.
     fn compare(&self, pos: usize, logits: &[f32], nll: &mut Mean, top1: &mut Mean) {
         if let Some(&next) = self.prompt_ids.get(pos + 1) {
             nll.add(score::nll(logits, next));

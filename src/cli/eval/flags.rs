@@ -11,7 +11,7 @@ use crate::cli::{Failure, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::model::{KvKind, Model};
 
-/// Rows of logits computed at once.
+/// Rows of logits computed in one batch.
 const BATCH: usize = 64;
 
 /// Compares a model with reference outputs, or measures its perplexity.

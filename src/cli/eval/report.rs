@@ -1,15 +1,15 @@
-//! The figures of `leap eval`, for people and for machines, and whether they suffice.
+//! The figures of `leap eval`, for people and for programs, and whether they suffice.
 
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
 
-/// Sums over all positions that were compared.
+/// Sums over all compared positions.
 #[derive(Default)]
 pub(super) struct Report {
-    /// Cases or windows.
+    /// Number of cases or windows.
     pub n_parts: usize,
-    /// Unit that the text is cut into, for people: "case" or "window".
+    /// Word for a part: "case" or "window".
     pub part: &'static str,
     /// Positions that count.
     pub n_positions: usize,
@@ -23,7 +23,7 @@ pub(super) struct Report {
     pub top1: Mean,
     /// Largest drift of any position.
     pub drift: Option<f64>,
-    /// Greedy tokens that agree up to the first that does not, and all of them.
+    /// Greedy tokens before the first that differs, and all greedy tokens.
     pub greedy: Option<(usize, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl Mean {
     }
 }
 
-/// Values that are kept, for what lies between the extremes.
+/// Values kept for percentiles, with their mean.
 #[derive(Clone, Default)]
 pub(super) struct Spread {
     mean: Mean,
@@ -62,8 +62,8 @@ impl Spread {
         self.values.push(value);
     }
 
-    /// For each of `percents` the least value that so many percent of the values do not exceed.
-    /// One that is not a number counts as the largest.
+    /// For each of `percents`, the least value that this percentage of the values does not exceed. NaN counts as the
+    /// largest.
     fn percentiles<const N: usize>(&self, percents: [usize; N]) -> [Option<f64>; N] {
         let mut sorted = self.values.clone();
         sorted.sort_unstable_by(|a, b| a.is_nan().cmp(&b.is_nan()).then(a.total_cmp(b)));
@@ -73,13 +73,13 @@ impl Spread {
 }
 
 impl Report {
-    /// Takes a drift into account; one that is not a number stays.
+    /// Keeps the larger drift; NaN stays.
     pub(super) fn add_drift(&mut self, drift: f64) {
         let worst = self.drift.unwrap_or(0.0);
         self.drift = Some(if worst.is_nan() || drift <= worst { worst } else { drift });
     }
 
-    /// How many times the reference's the perplexity is.
+    /// Perplexity divided by the reference's.
     fn perplexity_ratio(&self) -> Option<f64> {
         Some((self.nll.value()? - self.reference_nll.value()?).exp())
     }
@@ -149,7 +149,7 @@ impl Report {
         greedy: bool,
     ) -> Result<(), Failure> {
         let mut worse = Vec::new();
-        // A drift that is not a number is worse than any.
+        // NaN is worse than any drift.
         if let Some(max) = max_drift
             && !self.drift.is_some_and(|drift| drift <= max)
         {

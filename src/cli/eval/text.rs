@@ -12,7 +12,7 @@ use crate::engine::{Engine, Job, JobEvent, Scheduler, score};
 use crate::format::text_without_mark;
 use crate::sampler::argmax;
 
-/// Measures the text or ids that `eval` names, in windows that know nothing of each other.
+/// Measures the text or ids that `eval` names, in independent windows.
 pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     if eval.window == 0 {
         return Err(Failure::Usage("--window must be at least 1".to_owned()));
@@ -31,7 +31,7 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     }
     let mut report = Report { part: "window", ..Report::default() };
     for window in texts.iter().flat_map(|ids| windows(ids, eval.window)) {
-        // The end of a short text may have nothing that counts.
+        // The last window of a short text may have no position that counts.
         if window.inputs.len() > eval.skip {
             report.n_parts += 1;
             measure(&mut model, against.as_mut(), &window, eval.skip, &mut report)?;
@@ -43,13 +43,13 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     }
 }
 
-/// Ids, and the one that follows each.
+/// Ids, and the id that follows each.
 struct Window<'a> {
     inputs: &'a [u32],
     targets: &'a [u32],
 }
 
-/// The windows of a text: each id of one predicts the id after it, the last one the next window's first.
+/// The windows of a text. Each id predicts the next one; the last id of a window predicts the first of the next window.
 /// Windows weigh the same, so an incomplete one at the end counts only if it is the only one.
 fn windows(ids: &[u32], len: usize) -> impl Iterator<Item = Window<'_>> {
     let n_pairs = ids.len().saturating_sub(1);
@@ -59,11 +59,11 @@ fn windows(ids: &[u32], len: usize) -> impl Iterator<Item = Window<'_>> {
     pairs.map(|(inputs, targets)| Window { inputs, targets })
 }
 
-/// One model, and what it makes of the current window.
+/// A model, and its logits in the current window.
 struct Runner {
     engine: Engine,
     scheduler: Scheduler<'static>,
-    /// Logits of the last rows, `[rows, vocab_size]`.
+    /// Logits of the latest rows, `[rows, vocab_size]`.
     logits: Vec<f32>,
 }
 
@@ -83,7 +83,7 @@ impl Runner {
         self.scheduler.submit(Job { wants_logits: true, n_predict: 0, ..Job::new(ids.to_vec()) });
     }
 
-    /// The logits of the window's next rows; none at its end.
+    /// Logits of the window's next rows; empty at its end.
     fn next(&mut self) -> Result<&[f32], Failure> {
         let (logits, mut problem) = (&mut self.logits, None);
         logits.clear();
@@ -101,7 +101,7 @@ impl Runner {
     }
 }
 
-/// Adds to `report` what the models make of a window from its position `first` on.
+/// Adds to `report` the figures of a window from its position `first` on.
 fn measure(
     model: &mut Runner,
     mut against: Option<&mut Runner>,
@@ -124,7 +124,7 @@ fn measure(
         report.n_positions += rows.len();
         rows.clone().for_each(|(logits, &next)| nll.add(score::nll(logits, next)));
         let Some(other) = against.as_deref_mut() else { continue };
-        // Batches of both have one size.
+        // Both models run in batches of the same size.
         let references = other.next()?.chunks_exact(vocab_size).skip(n_skipped);
         for ((logits, &next), reference) in rows.zip(references) {
             other_nll.add(score::nll(reference, next));
@@ -138,7 +138,7 @@ fn measure(
     Ok(())
 }
 
-/// The texts' ids; those of a file of ids may be several texts'.
+/// The texts' ids; a file of ids may hold several texts.
 fn read_texts(eval: &Eval) -> Result<Vec<Vec<u32>>, Failure> {
     if let Some(path) = &eval.ids {
         let value = json::read(path)?;

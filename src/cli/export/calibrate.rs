@@ -1,4 +1,4 @@
-//! `leap export --calibrate`: what the model's matrices are multiplied by when it reads a text.
+//! `leap export --calibrate`: statistics of the matrices' inputs while the model reads a text.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use crate::quant::GROUP_DEFAULT;
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
 
-/// Tokens of a text that the model reads at a time, unless its context is shorter.
+/// Tokens that the model reads at a time, unless its context is shorter.
 const WINDOW: usize = 512;
 
-/// Most tokens of a text that are read: more gains little, and takes memory.
+/// Most tokens of a text that are read: more would gain little, and take memory.
 const TOKENS_MAX: usize = 32 * WINDOW;
 
 /// The text of `--calibrate default`: prose of a few languages, code, lists and conversations, written for
@@ -30,13 +30,13 @@ static TEXT: &str = include_str!("text.txt");
 
 /// A text to calibrate with.
 pub(super) struct Text {
-    /// Its file, if it has one.
+    /// File of the text; `None` if it is built in.
     path: Option<PathBuf>,
     text: String,
 }
 
 impl Text {
-    /// Reads `file`; `default` is the text that is built in.
+    /// Reads `file`; `default` is the built-in text.
     pub(super) fn read(file: &Path) -> Result<Text, Failure> {
         if file == Path::new("default") {
             return Ok(Text { path: None, text: TEXT.to_owned() });
@@ -51,8 +51,8 @@ impl Text {
         }
     }
 
-    /// The text in windows, each after a BOS if the model has one. The rest at the end counts if it fills a
-    /// quarter of a window.
+    /// Cuts the text into windows, each after a BOS if the model has one. The last one counts if it fills a quarter of
+    /// a window.
     fn windows(&self, header: &Header, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, Failure> {
         let window = WINDOW.min(header.max_seq_len);
         let bos = header.bos.as_slice();
@@ -78,9 +78,9 @@ impl Text {
     }
 }
 
-/// Has the model of `checkpoint` read `text` with int8 weights, which are kept in a file in the folder of
-/// `out` meanwhile: the effect of int8 on activations is small against chance in a text, and every machine
-/// gets the same result. `header` is that of the file to be, `tokenizer` its `tokenizer.bin`.
+/// Runs the model of `checkpoint` over `text` with int8 weights, which lie in a file in the folder of `out` meanwhile.
+/// Int8 changes activations little compared with the choice of the text, and gives every machine the same result.
+/// `header` is that of the file to be written, `tokenizer` its `tokenizer.bin`.
 pub(super) fn run(
     text: &Text,
     (checkpoint, header, tokenizer): (&CheckpointPath, &Header, &[u8]),
@@ -91,7 +91,7 @@ pub(super) fn run(
     let windows = text.windows(header, &tokenizer.map_err(|e| Failure::input(&e))?)?;
     let unwritable = |e| Failure::Runtime(format!("cannot write {}: {e}", out.display()));
     let mut calibration = Calibration::create(out).map_err(unwritable)?;
-    // Before anything is converted for it.
+    // Checks this before a long conversion.
     let kernels = Engine::kernels(None, options::isa_from_environment()?);
     let isa = kernels.map_err(options::engine_failure)?.isa();
     let model = in_int8(checkpoint, ctx, isa, out)?;
@@ -118,7 +118,8 @@ pub(super) fn run(
     Ok(calibration)
 }
 
-/// The model in int8, packed for this machine, in a file that is gone when it is dropped.
+/// The model in int8, packed for this machine, in a file that is removed at once: the mapping keeps it until the model
+/// is dropped.
 fn in_int8(
     checkpoint: &CheckpointPath,
     ctx: Option<usize>,
@@ -133,7 +134,7 @@ fn in_int8(
     let path = out.with_file_name(format!(".{name}.{}.int8", std::process::id()));
     convert::write_model(&plan, &path, false)?;
     let model = Model::open(&path);
-    // The mapping keeps the bytes.
+    // The mapping keeps the bytes of the removed file.
     let removed = fs::remove_file(&path);
     let model = model.map_err(|e| Failure::runtime(&e))?;
     removed.map_err(|e| Failure::Runtime(format!("cannot remove {}: {e}", path.display())))?;

@@ -4,7 +4,7 @@ use crate::cli::{Failure, convert};
 use crate::export::{ExportPlan, Packing, QuantisedRows};
 use crate::kernels::{Isa, PACKED_GROUP_MAX};
 
-/// An instruction set whose kernels want weights in an order of their own.
+/// Parses an instruction set whose kernels want weights in an order of their own.
 pub(super) fn packable_isa(name: &str) -> Result<Isa, String> {
     let is_packable = |isa: &Isa| isa.layout().is_some();
     Isa::from_name(name).filter(is_packable).ok_or_else(|| {
@@ -14,7 +14,7 @@ pub(super) fn packable_isa(name: &str) -> Result<Isa, String> {
     })
 }
 
-/// Has `plan` pack matrices for the kernels of `isa`, which this CPU need not have.
+/// Sets up `plan` to pack matrices for the kernels of `isa`, which this CPU need not have.
 pub(super) fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
     let Some(layout) = isa.layout() else { return Ok(()) };
     let group = plan.header().weights.group().unwrap_or(0);

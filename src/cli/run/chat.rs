@@ -1,4 +1,4 @@
-//! Holds a conversation: an answer to each message.
+//! Holds a conversation: answers each message.
 
 use super::figures;
 use super::messages::{ChatCommand, HELP, Messages, Wish};
@@ -10,7 +10,7 @@ use crate::engine::{Job, StopReason};
 use crate::sys::signal;
 use crate::tokenizer::{ChatFormat, ChatOptions, ThoughtFilter, Thoughts};
 
-/// A part of the context kept free for an answer of unknown length.
+/// Divisor: a quarter of the context is kept free for an answer of unknown length.
 const RESERVED_PART: usize = 4;
 
 /// Answers messages until the input ends.
@@ -70,7 +70,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does what the user asks of LEAP itself; not for [`ChatCommand::Exit`].
+/// Obeys a command to LEAP itself, except [`ChatCommand::Exit`].
 fn obey(command: &ChatCommand, conversation: &mut Conversation<'_>) {
     match command {
         ChatCommand::Exit => {}
@@ -93,7 +93,7 @@ fn obey(command: &ChatCommand, conversation: &mut Conversation<'_>) {
     }
 }
 
-/// Adds the message; `None`, with a word to the user, if it is too long.
+/// Adds the message; `None`, after telling the user, if it is too long.
 fn ask(
     session: &Session<'_>,
     conversation: &mut Conversation<'_>,

@@ -1,4 +1,4 @@
-//! Goes on from a prompt.
+//! Continues a prompt.
 
 use super::session::{Screen, Session};
 use super::thinking::Shown;
@@ -7,7 +7,7 @@ use crate::cli::{Failure, note, print, warn};
 use crate::engine::{Job, Outcome, StopReason};
 use crate::sys::signal;
 
-/// Prints the prompt and what the model makes of it.
+/// Prints the prompt and its continuation.
 pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let flags = session.flags;
     let prompt = input::prompt(flags)?;
@@ -50,7 +50,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     ended(&outcome)
 }
 
-/// An answer that a signal cut short is no success.
+/// Fails if a signal cut the answer short.
 fn ended(outcome: &Outcome) -> Result<(), Failure> {
     match outcome.reason {
         StopReason::Interrupted if signal::interrupted() > 0 => Err(Failure::Interrupted),

@@ -1,4 +1,4 @@
-//! `leap worker --draft-model`: guesses how the texts of other boards go on.
+//! `leap worker --draft-model`: drafts for the texts of other boards.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::sys::notify;
 use crate::transport::place::HostPort;
 use crate::wire::draft::TEXTS_MAX;
 
-/// Ids of a text that are read at once: while they are, it may become another.
+/// Ids of a text that are read at once: its master may send another text meanwhile.
 const BATCH: usize = 64;
-/// How often it is looked whether to end.
+/// Interval between checks whether to end.
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
-/// Guesses with the model at `path` until a signal ends it.
+/// Drafts with the model at `path` until a signal ends it.
 pub(super) fn work(flags: &Run, path: &Path) -> Result<(), Failure> {
     let Some(key) = &flags.key else {
         return Err(Failure::Usage(

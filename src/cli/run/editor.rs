@@ -1,4 +1,4 @@
-//! Edits a line on the terminal, and recalls what was written before.
+//! Edits a line on the terminal, and recalls earlier ones.
 
 use std::env;
 use std::fs;
@@ -14,29 +14,29 @@ use super::input::Typed;
 use crate::cli::{Failure, warn};
 use crate::sys::{folders, notify, signal};
 
-/// Texts that are kept, and the longest of them: the file stays below 4 MiB.
+/// Most texts that are kept, and bytes of the longest: the file stays below 4 MiB.
 const HISTORY_LEN: usize = 1000;
 const HISTORY_TEXT_BYTES: usize = 4096;
 
-/// Terminals that show what they get and no more.
+/// Terminals that cannot move their cursor.
 const PLAIN_TERMINALS: [&str; 3] = ["dumb", "emacs", "cons25"];
 
 /// A line editor.
 pub(super) struct Editor {
     editor: LineEditor<(), FileHistory>,
-    /// Where texts are kept; `None` if they are not.
+    /// File of the history; `None` if none is kept.
     history: Option<PathBuf>,
 }
 
 impl Editor {
-    /// `None` if the terminal cannot move its cursor, or a service manager expects signs of life, which an
-    /// editor does not send.
+    /// `None` if the terminal cannot move its cursor, or if a service manager expects signs of life, which an editor
+    /// does not send.
     pub(super) fn new(has_history: bool) -> Option<Editor> {
         let is_plain = env::var("TERM").is_ok_and(|term| PLAIN_TERMINALS.contains(&&*term));
         if is_plain || notify::period().is_some() {
             return None;
         }
-        // The prompt is no part of the text: if that goes to a file, the prompt does not.
+        // The prompt is no part of the text: if stdout is a file, the prompt is not written to it.
         let is_seen = io::stdout().is_terminal();
         let config = Config::builder()
             .max_history_size(HISTORY_LEN)
@@ -55,8 +55,7 @@ impl Editor {
         Some(editor)
     }
 
-    /// Reads the history of earlier conversations. If that is not possible, this one has a history of its
-    /// own.
+    /// Reads the history of earlier conversations. If that fails, this conversation has a history of its own.
     fn recall(&mut self) {
         let Some(path) = folders::state().map(|folder| folder.join("chat-history")) else { return };
         match self.editor.load_history(&path) {
@@ -70,7 +69,7 @@ impl Editor {
         self.history = Some(path);
     }
 
-    /// The next line, behind `prompt`.
+    /// Reads the next line, behind `prompt`.
     pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         let reading = signal::interrupt_reading();
         let result = self.editor.readline(prompt);
@@ -90,7 +89,7 @@ impl Editor {
         }
     }
 
-    /// Lets `text` be recalled, in later conversations too.
+    /// Adds `text` to the history, for later conversations too.
     pub(super) fn remember(&mut self, text: &str) {
         let is_kept = text.len() <= HISTORY_TEXT_BYTES && !text.trim().is_empty();
         if !is_kept || !self.editor.add_history_entry(text).is_ok_and(|is_new| is_new) {

@@ -3,22 +3,22 @@
 use crate::cli::json_object::JsonObject;
 use crate::sys::power::{Meter, PowerReading, Spent};
 
-/// Looks at the meter while answers are computed.
+/// Reads the meter while answers are computed.
 pub(super) struct EnergyWatch<'a> {
     meter: &'a Meter,
     begin: Option<PowerReading>,
-    /// When the first tokens were there, and how many.
+    /// The reading when the first tokens appeared, and their number.
     first: Option<(Option<PowerReading>, usize)>,
 }
 
-/// Energy of answers, as far as it is known.
+/// Energy of answers; `None` where it is unknown.
 #[derive(Clone, Copy, Default)]
 pub(super) struct AnswerEnergy {
-    /// Prompts and answers.
+    /// Energy of prompts and answers.
     pub(super) all: Option<Spent>,
-    /// Up to the first token.
+    /// Energy up to the first token.
     prompt: Option<Spent>,
-    /// From then on, and the tokens of the answer until then.
+    /// Energy after the first tokens, and the number of these.
     generated: Option<(Spent, usize)>,
 }
 
@@ -28,12 +28,12 @@ impl<'a> EnergyWatch<'a> {
         EnergyWatch { meter, begin: meter.read(), first: None }
     }
 
-    /// Whether no token has been seen yet.
+    /// True until a token has been seen.
     pub(super) fn awaits_tokens(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Tells how many tokens there are: the first ones end the prompt's part.
+    /// Notes the number of tokens so far; the first ones end the prompt's part.
     pub(super) fn see(&mut self, n_tokens: usize) {
         if n_tokens > 0 {
             self.first = Some((self.meter.read(), n_tokens));
@@ -55,14 +55,14 @@ impl<'a> EnergyWatch<'a> {
 }
 
 impl AnswerEnergy {
-    /// Energy of a token after the first ones, of `n` tokens.
+    /// Energy of each of an answer's `n` tokens, the first ones left out.
     fn joules_per_token(&self, n: usize) -> Option<f64> {
         let (spent, n_first) = self.generated?;
         let n = n.checked_sub(n_first).filter(|&n| n > 0)?;
         Some(spent.joules / n as f64)
     }
 
-    /// For the line of figures of an answer of `n` tokens: `; 4.9 W, 0.310 J a token`.
+    /// Words for the line of figures of an answer of `n` tokens: `; 4.9 W, 0.310 J a token`.
     pub(super) fn words(&self, n: usize) -> String {
         let Some(spent) = self.generated.map(|(spent, _)| spent).or(self.all) else {
             return String::new();
@@ -73,7 +73,7 @@ impl AnswerEnergy {
         format!("; {:.1} W{joules}", spent.watts())
     }
 
-    /// Adds the same to the figures of an answer of `n` tokens, with what `sensor` is called.
+    /// Adds the energy to the figures of an answer of `n` tokens, with the name of the `sensor`.
     pub(super) fn add_to(&self, object: JsonObject, n: usize, sensor: &str) -> JsonObject {
         let Some(all) = self.all else { return object };
         let object = object.string("power_sensor", sensor).number("watts", all.watts());
@@ -86,7 +86,7 @@ impl AnswerEnergy {
     }
 }
 
-/// Three digits that matter, of a token's energy.
+/// A token's energy with about three significant digits.
 pub(super) fn shown(joules: f64) -> String {
     match joules {
         10.0.. => format!("{joules:.1}"),

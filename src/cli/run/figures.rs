@@ -12,12 +12,12 @@ use crate::sys::{huge, memory};
 use crate::team::TeamLine;
 use crate::wire::frame::NodeLine;
 
-/// The start of the random numbers, if there are any.
+/// The seed of the random numbers, if any are drawn.
 pub(super) fn seed(session: &Session<'_>) -> Option<u64> {
     (session.flags.temp > 0.0).then_some(session.seed)
 }
 
-/// One line for people.
+/// Figures in one line for people.
 pub(super) fn line(outcome: &Outcome, session: &Session<'_>) -> String {
     let about = session.engine.about();
     let figures = &outcome.figures;
@@ -54,7 +54,7 @@ fn drafts(figures: &JobFigures) -> String {
     )
 }
 
-/// Where the weights are read from.
+/// Location of the packed weights, in words.
 fn weights(place: WeightsIn) -> &'static str {
     match place {
         WeightsIn::Unpacked => "as in the model file",
@@ -64,7 +64,7 @@ fn weights(place: WeightsIn) -> &'static str {
     }
 }
 
-/// One object for machines.
+/// Figures in one object for programs.
 pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text: &str) -> String {
     let figures = &outcome.figures;
     let about = session.engine.about();
@@ -108,15 +108,15 @@ pub(super) fn json(outcome: &Outcome, session: &Session<'_>, prompt: &str, text:
     }
 }
 
-/// Where the time of a ring's token went, in milliseconds.
+/// Times of a ring's token, in milliseconds.
 struct RingFigures<'a> {
     lines: &'a [NodeLine],
     token_ms: f64,
-    /// Computing, by node.
+    /// Computing time of each node.
     compute_ms: Vec<f64>,
     /// Half the round trips of all links.
     link_ms: f64,
-    /// Power and energy of a token, by node, as far as nodes tell it.
+    /// Watts, and joules per token, of each node; `None` for nodes that do not tell.
     energy: Vec<Option<(f64, f64)>>,
 }
 
@@ -133,7 +133,7 @@ impl RingFigures<'_> {
         let compute_ms: Vec<f64> = compute_us.map(|&us| per_batch(us)).collect();
         let token_ms = per_batch(times.lap_us);
         let links_ms = lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3;
-        // Round trips are measured when the ring opens; what the nodes computed is certain.
+        // Round trips are measured when the ring opens; computing times are exact, and limit them.
         let link_ms = links_ms.min(token_ms - compute_ms.iter().sum::<f64>()).max(0.0);
         let per_token =
             |(joules, seconds): (f64, f64)| (joules / seconds, joules / times.tokens as f64);
@@ -195,29 +195,29 @@ impl RingFigures<'_> {
     }
 }
 
-/// One line for people about the ring or the team, if there is one.
+/// Figures of the ring or the team in one line for people, if there is one.
 pub(super) fn ring_line(engine: &Engine) -> Option<String> {
     RingFigures::new(engine)
         .map(|ring| ring.line())
         .or_else(|| TeamFigures::new(engine).map(|team| team.line()))
 }
 
-/// Where the time of a team's pass went.
+/// Times of a team's pass.
 struct TeamFigures<'a>(&'a TeamLead);
 
 impl<'a> TeamFigures<'a> {
-    /// `None` without a team, before it has run anything, or where it is a place of a ring.
+    /// `None` without a team, before its first pass, or if the team is a place of a ring.
     fn new(engine: &'a Engine) -> Option<TeamFigures<'a>> {
         let team = engine.team().filter(|_| engine.ring().is_none());
         team.filter(|team| team.times().passes > 0).map(TeamFigures)
     }
 
-    /// The time of a pass, in milliseconds.
+    /// `time` per pass, in milliseconds.
     fn ms(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e3 / f64::from(self.0.times().passes)
     }
 
-    /// The nodes, and how long each computed and waited.
+    /// The nodes, with the milliseconds that each computed and waited.
     fn nodes(&self) -> impl Iterator<Item = (&'a TeamLine, f64, f64)> {
         let times = self.0.times();
         let ms =

@@ -233,7 +233,7 @@ pub(in crate::cli) struct Run {
     pub(super) busy_poll: Option<u16>,
 }
 
-/// A number of tokens, or -1 for as many as there are.
+/// Parses a number of tokens; -1 stands for no limit.
 fn n_predict(value: &str) -> Result<usize, String> {
     match value {
         "-1" => Ok(usize::MAX),
@@ -242,7 +242,7 @@ fn n_predict(value: &str) -> Result<usize, String> {
 }
 
 impl Run {
-    /// Refuses options that contradict each other, or have no meaning.
+    /// Refuses options that contradict each other or have no effect.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.boards.is_some() && self.role == Role::Worker {
@@ -290,7 +290,7 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses options of rings and teams that contradict each other, or have no meaning.
+    /// Refuses options of rings and teams that contradict each other or have no effect.
     fn check_place(&self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
@@ -378,7 +378,7 @@ impl Run {
         }
     }
 
-    /// The boards that are called, if this is a master that calls some.
+    /// The boards to call, if this is a master that calls some.
     fn called(&self) -> Option<Boards> {
         let team = self.team.as_ref();
         team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
@@ -389,23 +389,23 @@ impl Run {
         self.team.as_ref().and_then(TeamOrigin::file)
     }
 
-    /// Where the weights are kept.
+    /// Location of the packed weights.
     pub(super) fn place(&self) -> WeightsPlace {
         WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge }
     }
 
-    /// How much is said while they are packed.
+    /// How much to say while weights are packed.
     pub(super) fn words(&self) -> Words {
         if self.quiet { Words::None } else { Words::All }
     }
 
-    /// The seed that is given, or one that is drawn.
+    /// The given seed, or a random one.
     pub(super) fn seed(&self) -> u64 {
         if self.seed == 0 { random_seed() } else { self.seed }
     }
 }
 
-/// A number that is another one each time, short enough to be typed, and never 0.
+/// A number that differs each time, short enough to be typed, and never 0.
 fn random_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let nanos = since_epoch.map_or(1, |time| time.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! Where the prompt comes from.
+//! Sources of the prompt.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -12,14 +12,14 @@ use crate::sys::{notify, poll, signal};
 /// Prompt of the built-in model when none is given.
 const DEMO_PROMPT: &str = "Once upon a time";
 
-/// How long the built-in model waits for a pipe's first bytes: a user who pipes a prompt has it ready, while
-/// a service's idle pipe never says anything.
+/// How long the built-in model waits for a pipe's first bytes. A user who pipes a prompt has it ready; a service's idle
+/// pipe never sends any.
 const PIPE_WAIT_MS: u16 = 300;
 
-/// How long a signal may go unseen that came just before stdin was asked.
+/// Longest time before a signal is seen that came just before the wait for stdin.
 const SIGNAL_WAIT_MS: u16 = 1000;
 
-/// Outcome of asking a person for a line.
+/// Result of asking a person for a line.
 pub(super) enum Typed {
     /// A line, or a pasted paragraph.
     Text(String),
@@ -30,7 +30,7 @@ pub(super) enum Typed {
     End,
 }
 
-/// The text to go on from.
+/// The text to continue.
 pub(super) fn prompt(run: &Run) -> Result<String, Failure> {
     match (&run.prompt, &run.prompt_file) {
         (Some(prompt), _) if prompt == "-" => read_stdin(),
@@ -61,8 +61,8 @@ fn read_stdin() -> Result<String, Failure> {
     }
 }
 
-/// The text without the line break that editors and `echo` put at its end, and without the byte order mark that some
-/// editors put before it.
+/// The text without the line break that editors and `echo` append, and without the byte order mark that some editors
+/// prepend.
 fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
     if is_utf16(&bytes) {
         return Err(Failure::Input(format!("{from} is UTF-16; save it as UTF-8")));
@@ -81,11 +81,11 @@ fn utf8(bytes: Vec<u8>, from: &str) -> Result<String, Failure> {
     }
 }
 
-/// Whether a line read before left more in stdin's buffer, where waiting does not see it.
+/// True if a line read before left more in stdin's buffer, which a wait does not see.
 static HAS_MORE: AtomicBool = AtomicBool::new(false);
 
-/// Waits for stdin, and sends signs of life to a service manager. Returns whether to read; false if a signal
-/// asks to stop, even one from before the wait.
+/// Waits for stdin, and sends signs of life to a service manager. Returns whether to read; false if a signal asked to
+/// stop, even before the wait.
 fn wait_watched() -> bool {
     let period = notify::period().map_or(u128::from(SIGNAL_WAIT_MS), |period| period.as_millis());
     let timeout_ms = u16::try_from(period).unwrap_or(u16::MAX).min(SIGNAL_WAIT_MS);
@@ -98,7 +98,7 @@ fn wait_watched() -> bool {
     true
 }
 
-/// The next line of stdin without its end; `None` at the end, or when a signal asks to stop.
+/// Reads the next line of stdin without its end; `None` at the end, or when a signal asks to stop.
 pub(super) fn line() -> Result<Option<String>, Failure> {
     let mut stdin = io::stdin().lock();
     let mut line = Vec::new();

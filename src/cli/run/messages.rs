@@ -1,4 +1,4 @@
-//! The messages of a conversation: where they come from, and which of them LEAP answers itself.
+//! Messages of a conversation: their sources, and the commands that LEAP answers itself.
 
 use std::io::{self, IsTerminal};
 
@@ -7,13 +7,13 @@ use super::session::Session;
 use super::terminal::Terminal;
 use crate::cli::{Failure, note};
 
-/// How to leave, said at the start of a conversation on a terminal.
+/// How to leave; shown at the start of a conversation on a terminal.
 const GREETING: &str = "Ctrl-D or /exit leaves, Ctrl-C ends an answer, /help says more";
 
 /// The user's next input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// An answer to this.
+    /// A message to answer.
     Message(String),
     /// A command to LEAP itself.
     Command(ChatCommand),
@@ -26,9 +26,9 @@ pub(super) enum ChatCommand {
     Exit,
     /// Start again.
     Clear,
-    /// Start again with these instructions; `None` asks for those there are.
+    /// Start again with these instructions; `None` shows the current ones.
     System(Option<String>),
-    /// No command there is.
+    /// An unknown command.
     Unknown(String),
 }
 
@@ -42,8 +42,7 @@ pub(super) const HELP: &str = "\
 A line that ends in \\ goes on in the next, and so does all between \"\"\" and \"\"\".
 Ctrl-C ends an answer, or drops the line that is being typed.";
 
-/// The user's messages: the one on the command line, then those of a terminal, or the lines of
-/// stdin.
+/// The user's messages: the one on the command line, then those of a terminal, or the lines of stdin.
 pub(super) struct Messages {
     first: Option<String>,
     source: MessageSource,
@@ -62,7 +61,7 @@ impl Messages {
         let flags = session.flags;
         let is_given = flags.prompt.is_some() || flags.prompt_file.is_some();
         let first = if is_given { Some(input::prompt(flags)?) } else { None };
-        // With a message given, a script wants its answer; a person wants to go on.
+        // A script that gives a message wants only its answer; a person wants to go on.
         let source = match (io::stdin().is_terminal(), is_given) {
             (true, _) => MessageSource::Terminal(Box::new(Terminal::new(!flags.no_history))),
             (false, true) => MessageSource::None,
@@ -114,7 +113,7 @@ fn written(terminal: &mut Terminal) -> Result<Option<String>, Failure> {
     }
 }
 
-/// Interprets a text: a slash and letters alone are a command, so that paths are none.
+/// Interprets a text. A slash followed by letters alone is a command, so paths are none.
 fn wish(text: String) -> Wish {
     let Some(rest) = text.strip_prefix('/') else { return Wish::Message(text) };
     if rest.starts_with('/') {
@@ -137,14 +136,14 @@ fn wish(text: String) -> Wish {
 #[derive(Default)]
 struct LineParts {
     text: String,
-    /// Whether more lines belong to it.
+    /// True if more lines belong to the text.
     is_open: bool,
-    /// Whether it goes on to the closing `"""`.
+    /// True if the text goes on to the closing `"""`.
     is_quoted: bool,
 }
 
 impl LineParts {
-    /// Adds a line; the text, if that was its last.
+    /// Adds a line; returns the text if this was its last line.
     fn push(&mut self, line: &str) -> Option<String> {
         let mut line = line;
         if let (false, Some(rest)) = (self.is_open, line.strip_prefix(QUOTES)) {
@@ -165,7 +164,7 @@ impl LineParts {
     }
 }
 
-/// Stands around a text of several lines.
+/// Mark around a text of several lines.
 const QUOTES: &str = "\"\"\"";
 
 #[cfg(test)]
@@ -185,7 +184,7 @@ mod tests {
         assert_eq!(texts(&["\"\"\"", "a", "\"\"\""]), ["a"]);
         assert_eq!(texts(&["\"\"\"a\"\"\"", "say \"\"\"", "b"]), ["a", "say \"\"\"", "b"]);
         assert_eq!(texts(&["\"\"\"\"\"\""]), [""]);
-        // A pasted paragraph is one line; what ends its inner lines is its own.
+        // A pasted paragraph is one line; backslashes within it are text.
         assert_eq!(texts(&["make \\\n  all\n"]), ["make \\\n  all"]);
     }
 

@@ -1,9 +1,9 @@
-//! The parts that a board can have in a ring, and the options of each.
+//! Roles of a board in a ring, and the options of each.
 
-/// Which part a board has.
+/// Role of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Role {
-    /// The only one, without a ring.
+    /// The only board: there is no ring.
     Single,
     /// Takes prompts and shows text.
     Master,
@@ -27,7 +27,7 @@ impl Role {
     }
 }
 
-/// `single`, `master` or `worker`.
+/// Parses `single`, `master` or `worker`.
 pub(super) fn parse(value: &str) -> Result<Role, String> {
     let problem = || format!("{value:?} is none of single, master and worker");
     Role::from_name(value).ok_or_else(problem)

@@ -1,4 +1,4 @@
-//! A model that is ready, and its answers as they are shown.
+//! A model that is ready, and its answers.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -16,20 +16,20 @@ use crate::sampler::Sampling;
 use crate::sys::power::Meter;
 use crate::sys::signal;
 
-/// Tokens generated without -n.
+/// Most tokens of an answer without -n.
 const N_PREDICT: usize = 256;
 
-/// A model that is ready, and what the flags say about using it.
+/// A model that is ready, with the flags for its use.
 pub(super) struct Session<'a> {
     pub(super) flags: &'a Run,
     pub(super) loaded: &'a Loaded,
     pub(super) engine: Engine,
     pub(super) scheduler: Scheduler<'a>,
-    /// By what it may be asked about its ring.
+    /// Socket for questions about the model's ring.
     pub(super) control: Option<Control>,
-    /// Which random numbers are drawn.
+    /// Seed of the random numbers.
     pub(super) seed: u64,
-    /// Adds up what the machine takes, if something says so.
+    /// Adds up the machine's energy, if its power is known.
     pub(super) meter: Option<Arc<Meter>>,
     /// Energy of the last answers.
     pub(super) energy: AnswerEnergy,
@@ -37,14 +37,14 @@ pub(super) struct Session<'a> {
 
 /// Result of a prompt.
 pub(super) struct Reply {
-    /// Without thoughts.
+    /// The answer without thoughts.
     pub(super) text: String,
     pub(super) ids: Vec<u32>,
     pub(super) outcome: Outcome,
 }
 
 impl Session<'_> {
-    /// Goes on from `prompt` as the flags say.
+    /// The job that continues `prompt` with the flags' settings.
     pub(super) fn job(&self, prompt: Vec<u32>) -> Job {
         let flags = self.flags;
         let (temperature, top_p, top_k) = (flags.temp, flags.top_p, flags.top_k);
@@ -79,8 +79,8 @@ impl Session<'_> {
         Ok(Reply { text: shown.text, ids, outcome })
     }
 
-    /// Answers `jobs`, and reports each by its number. A signal, or a text that cannot be shown, ends them;
-    /// so does an engine that cannot go on.
+    /// Answers `jobs`, and reports each by its number. Stops at a signal, when text cannot be shown, or when the engine
+    /// cannot go on.
     pub(super) fn run(
         &mut self,
         jobs: &mut dyn Iterator<Item = Job>,
@@ -127,7 +127,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sorts what ended an answer under its exit code.
+    /// The failure, with its exit code, for the error that ended an answer.
     pub(super) fn failure(&self, error: JobError) -> Failure {
         match &error {
             JobError::Step(e) => ring::step_failure(e),
@@ -152,7 +152,7 @@ fn stop_ids(loaded: &Loaded) -> Vec<u32> {
     stop_ids
 }
 
-/// Shows text as it comes. If that fails, the answer is stopped.
+/// Shows text as it comes. If showing fails, the answer is stopped.
 pub(super) struct Screen {
     problem: RefCell<Option<io::Error>>,
 }
@@ -174,7 +174,7 @@ impl Screen {
         self.problem.borrow().is_none()
     }
 
-    /// Fails if the text could not be written, because a disk is full. A reader that went away is no failure.
+    /// Fails if the text could not be written, for example to a full disk. A reader that went away is no failure.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match &*self.problem.borrow() {
             Some(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(stdout_failure(e)),
@@ -182,7 +182,7 @@ impl Screen {
         }
     }
 
-    /// Whether the answer should end here: a signal asked for it, or it cannot be shown.
+    /// True if the answer should end: a signal asked for it, or it cannot be shown.
     pub(super) fn is_interrupted(&self) -> bool {
         signal::interrupted() > 0 || !self.is_open()
     }

@@ -10,14 +10,14 @@ use crate::engine::{Job, JobError, JobEvent, Outcome, StopReason};
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
 
-/// A prompt, and what has become of it.
+/// A prompt and its answer so far.
 struct StreamEntry<'a> {
     prompt: &'a str,
     text: String,
     end: Option<Result<Outcome, JobError>>,
 }
 
-/// Answers a prompt a line, as many at the same time as there are streams.
+/// Answers one prompt per line, as many at a time as there are streams.
 pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let (flags, tokenizer) = (session.flags, &session.loaded.tokenizer);
     let input = input::prompt(flags)?;
@@ -63,7 +63,7 @@ fn ids(tokenizer: &Tokenizer, prompt: &str) -> Vec<u32> {
     ids
 }
 
-/// The object of an answer, or of a prompt that got none; nothing if it was not begun.
+/// The object of an answer, or of a prompt without one; empty if the prompt was not begun.
 fn object(session: &Session<'_>, entry: &StreamEntry<'_>) -> String {
     match &entry.end {
         Some(Ok(outcome)) => figures::json(outcome, session, entry.prompt, &entry.text),
@@ -89,7 +89,7 @@ fn summary(session: &Session<'_>, entries: &[StreamEntry<'_>], seconds: f64) {
     figures::ring_line(&session.engine).iter().for_each(|line| note(line));
 }
 
-/// Names the prompts that have no answer, and judges by the worst that happened.
+/// Names the prompts without an answer, and returns the worst result.
 fn verdict(session: &Session<'_>, entries: Vec<StreamEntry<'_>>) -> Result<(), Failure> {
     let (mut n_failed, n_all) = (0, entries.len());
     let mut is_cut = false;

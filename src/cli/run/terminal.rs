@@ -1,4 +1,4 @@
-//! Lines that a person writes on a terminal: edited where the program has an editor.
+//! Lines that a person types on a terminal, with an editor if the program has one.
 
 use std::io::{self, Write};
 
@@ -17,12 +17,12 @@ pub(super) struct Terminal {
 
 #[cfg(feature = "tools")]
 impl Terminal {
-    /// With `has_history`, what was written in earlier conversations can be recalled.
+    /// With `has_history`, lines of earlier conversations can be recalled.
     pub(super) fn new(has_history: bool) -> Terminal {
         Terminal { editor: Editor::new(has_history) }
     }
 
-    /// The next line, behind `prompt`.
+    /// Reads the next line, behind `prompt`.
     pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         match &mut self.editor {
             Some(editor) => editor.line(prompt),
@@ -30,7 +30,7 @@ impl Terminal {
         }
     }
 
-    /// Lets `text` be recalled.
+    /// Adds `text` to the history.
     pub(super) fn remember(&mut self, text: &str) {
         if let Some(editor) = &mut self.editor {
             editor.remember(text);
@@ -40,12 +40,12 @@ impl Terminal {
 
 #[cfg(not(feature = "tools"))]
 impl Terminal {
-    /// Nothing is recalled: this program has no editor.
+    /// This program has no editor, and no history.
     pub(super) fn new(_has_history: bool) -> Terminal {
         Terminal {}
     }
 
-    /// The next line, behind `prompt`.
+    /// Reads the next line, behind `prompt`.
     pub(super) fn line(&mut self, prompt: &str) -> Result<Typed, Failure> {
         plain(prompt)
     }

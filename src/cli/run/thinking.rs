@@ -1,4 +1,4 @@
-//! A model's thoughts: whether it has them, and whether they are shown (`--think`).
+//! A model's thoughts (`--think`): whether it has any, and whether they are shown.
 
 use std::io::{self, IsTerminal};
 
@@ -28,8 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
 
 /// The meaning of `wanted` for a model with this template.
 ///
-/// # Errors
-/// If the model cannot do that.
+/// # Errors If the model cannot do that.
 pub(super) fn choose(wanted: Option<Think>, template: ChatTemplate) -> Result<Think, Failure> {
     let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
     match (Thoughts::of(template), wanted) {
@@ -43,7 +42,7 @@ pub(super) fn choose(wanted: Option<Think>, template: ChatTemplate) -> Result<Th
     }
 }
 
-/// Shows an answer as it comes, and keeps it without its thoughts.
+/// Shows an answer as it comes, and keeps it without thoughts.
 pub(super) struct Shown {
     filter: Option<ThoughtFilter>,
     shows_thoughts: bool,
@@ -54,8 +53,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Shows the answer of a model without thoughts. `is_silent` shows nothing: the answer becomes
-    /// a part of an object.
+    /// Shows the answer of a model without thoughts; nothing if `is_silent`, where the answer goes into an object.
     pub(super) fn new(is_silent: bool) -> Shown {
         Shown {
             filter: None,
@@ -66,12 +64,12 @@ impl Shown {
         }
     }
 
-    /// Tells thoughts from the answer.
+    /// Separates thoughts from the answer.
     pub(super) fn with_thoughts(self, filter: Option<ThoughtFilter>, think: Think) -> Shown {
         Shown { filter, shows_thoughts: think == Think::On, ..self }
     }
 
-    /// Takes more of the text.
+    /// Adds text.
     pub(super) fn push(&mut self, text: &str, show: &dyn Fn(&str)) {
         let mut filter = self.filter.take();
         match &mut filter {
@@ -81,7 +79,7 @@ impl Shown {
         self.filter = filter;
     }
 
-    /// Takes the end of the text.
+    /// Ends the text.
     pub(super) fn end(&mut self, show: &dyn Fn(&str)) {
         if let Some(mut filter) = self.filter.take() {
             filter.flush(&mut |part, text| self.take(part, text, show));

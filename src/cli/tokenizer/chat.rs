@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 use crate::format::{ChatTemplate, Date, excerpt};
 use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, Tokenizer};
 
-/// The ids of the conversation in `line`, up to where the answer begins.
+/// The ids of the conversation in `line`, up to the start of the answer.
 ///
-/// `today` is the date where the line says no `now`.
+/// `today` is the date if the line has no `now`.
 pub(super) fn ids(
     tokenizer: &Tokenizer,
     template: ChatTemplate,
@@ -65,7 +65,7 @@ fn message((number, message): (usize, &Value)) -> Result<(ChatRole, &str), Strin
     Ok((role, text("content")?))
 }
 
-/// The system may speak first; then user and assistant take turns, the user last.
+/// Checks the order: perhaps a system message first, then user and assistant in turns, the user last.
 fn check_order(messages: &[(ChatRole, &str)]) -> Result<(), String> {
     let has_system = messages.first().is_some_and(|(role, _)| *role == ChatRole::System);
     let turns = &messages[usize::from(has_system)..];

@@ -13,7 +13,7 @@ use super::ends::{
 use crate::cli::Failure;
 use crate::sys::net;
 
-/// Tries `io` until it has something: for a while at once, then as the socket wakes this thread.
+/// Retries `io` until it has a result: spins for a while, then waits for the socket.
 pub(super) fn spin<T>(
     mut io: impl FnMut() -> std::io::Result<T>,
     socket: &impl AsFd,
@@ -33,8 +33,8 @@ pub(super) fn spin<T>(
     }
 }
 
-/// In datagrams of at most `datagram_bytes`. One that does not fit the network's packets is cut by
-/// the kernel, and lost if a piece is.
+/// Measures round trips in datagrams of at most `datagram_bytes`. The kernel fragments a datagram that exceeds the
+/// network's packets, and loses it if a fragment is lost.
 pub(super) fn bare_udp(
     carrier: &str,
     to: SocketAddr,
@@ -68,7 +68,7 @@ pub(super) fn bare_tcp(to: SocketAddr) -> Result<LinkFigures, Failure> {
     round_trips("bare tcp", || exchange(&stream, &mut bytes, true))
 }
 
-/// Sends as many bytes as there are in `bytes` and reads as many, or the other way round.
+/// Sends `bytes`, then reads as many; or reads first, then sends.
 pub(super) fn exchange(
     stream: &TcpStream,
     bytes: &mut [u8],
@@ -103,7 +103,7 @@ pub(super) fn write_all(mut stream: &TcpStream, mut bytes: &[u8]) -> std::io::Re
     Ok(())
 }
 
-/// Makes a stream as quick as the links' own.
+/// Sets the options of the links' own streams: no delay, non-blocking.
 pub(super) fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)

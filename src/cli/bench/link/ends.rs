@@ -1,4 +1,4 @@
-//! Shared by both ends of the bench of links: their places, frames, and the figures.
+//! Shared by both ends of the link bench: addresses, frames, and figures.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,45 +15,45 @@ use crate::transport::udp::Udp;
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
 
-/// Port of the server's links if none is given; its bare sockets have the next one, its link by
-/// the kernel module the one after that.
+/// Default port of the server's links. Its bare sockets use the next port, its kernel module's link the one after that.
 pub(super) const PORT: u16 = 9999;
-/// Bytes that go there and back.
+/// Bytes of a round trip, each way.
 pub(super) const PING_BYTES: usize = 16 << 10;
 pub(super) const WARM_UP: usize = 300;
 pub(super) const ROUNDS: usize = 3000;
-/// Turns of each link at its round trips, so that disturbances of the machine affect all links alike.
+/// Turns of each link's round trips: links alternate, so that disturbances of the machine affect all alike.
 pub(super) const TURNS: u32 = 5;
-/// A carrier gets no more time than this for its round trips, or for its throughput.
+/// Longest time for a carrier's round trips, and for its throughput.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
-/// How long an endpoint looks for datagrams before it sleeps.
+/// How long an endpoint polls for datagrams before it sleeps.
 pub(super) const SPIN: Duration = Duration::from_micros(50);
 
-/// First byte of a frame: the port to send back to, an echo is wanted, nothing is, or gathers of a team follow.
+/// First byte of a frame. In order: the port to answer to follows; an echo is wanted; no answer is; gathers of a team
+/// follow.
 pub(super) const PORT_FRAME: u8 = 0;
 pub(super) const ECHO_FRAME: u8 = 1;
 pub(super) const SINK_FRAME: u8 = 2;
 pub(super) const TEAM_FRAME: u8 = 3;
 
-/// Start of a bare datagram that wants an answer, and of one that is an answer. A server answers nothing
-/// else, so that two of them never answer each other.
+/// First bytes of a bare datagram that wants an answer, and of the answer. A server answers only requests, so two
+/// servers never answer each other.
 pub(super) const REQUEST: &[u8; 8] = b"LEAPping";
 pub(super) const ANSWER: &[u8; 8] = b"LEAPpong";
-/// Bare streams that a server answers at the same time.
+/// Most bare streams that a server answers at a time.
 pub(super) const STREAMS_MAX: usize = 16;
 
 /// Figures of one carrier.
 pub(in crate::cli::bench) struct LinkFigures {
     pub(in crate::cli::bench) carrier: String,
-    /// Round trips of [`PING_BYTES`], half and 99 of 100 are faster, in microseconds.
+    /// Median and 99th percentile of round trips of [`PING_BYTES`], in microseconds.
     pub(in crate::cli::bench) p50_us: f64,
     pub(in crate::cli::bench) p99_us: f64,
-    /// One way, in the longest frames; bare UDP has none, as nothing says what arrived.
+    /// Throughput one way, in the longest frames; `None` for bare UDP, where nothing says what arrived.
     pub(in crate::cli::bench) bytes_per_s: Option<f64>,
-    /// CPU time of this whole machine for a round trip.
+    /// CPU time of this whole machine per round trip.
     pub(in crate::cli::bench) cpu_us: Option<f64>,
-    /// Bytes of the longest datagram that the path there takes, if frames travel in datagrams.
+    /// Bytes of the longest datagram that the path carries, if frames travel in datagrams.
     pub(in crate::cli::bench) datagram_bytes: Option<u32>,
     /// Gathers of a team of both ends.
     pub(in crate::cli::bench) gathers: Vec<GatherFigures>,
@@ -65,21 +65,21 @@ pub(in crate::cli::bench) struct LinkFigures {
 pub(in crate::cli::bench) struct GatherFigures {
     /// Bytes that each of the two nodes sends to the other.
     pub(in crate::cli::bench) bytes: usize,
-    /// How long that takes, half and 99 of 100 times, in microseconds.
+    /// Median and 99th percentile of a gather's time, in microseconds.
     pub(in crate::cli::bench) p50_us: f64,
     pub(in crate::cli::bench) p99_us: f64,
-    /// CPU time of this whole machine for one, as far as that can be known: what starts a pass counts too.
+    /// CPU time of this whole machine per gather, with the start of the pass; `None` if it is unknown.
     pub(in crate::cli::bench) cpu_us: Option<f64>,
 }
 
-/// Where a server's sockets are.
+/// Addresses of a server's sockets.
 #[derive(Clone, Copy)]
 pub(super) struct Ports {
     pub(super) udp: SocketAddr,
     pub(super) tcp: SocketAddr,
     pub(super) bare_udp: SocketAddr,
     pub(super) bare_tcp: SocketAddr,
-    /// Where the server's module is; whether it has one is not known.
+    /// Address of the kernel module's link; the server may lack the module.
     pub(super) kernel: Option<SocketAddr>,
 }
 
@@ -107,7 +107,7 @@ pub(in crate::cli::bench) fn place(text: &str) -> Result<HostPort, String> {
     }
 }
 
-/// Which end of the bench this node is. The client is the ring's master.
+/// Settings of one end of the bench. The client is the ring's master.
 pub(super) fn config(is_client: bool, key: Option<&Key>) -> Result<LinkConfig, Failure> {
     let wish = Some(if is_client { 0..1 } else { 1..2 });
     let node = RingInfo {
@@ -139,7 +139,7 @@ pub(super) fn open(carrier: &str, options: CarrierOptions) -> Result<Box<dyn End
     }
 }
 
-/// Writes a frame of this kind, as either end does before it sends over any carrier.
+/// Writes all bytes of a frame, as either end does before it sends over any carrier.
 pub(super) fn write(frame: &mut [u8], kind: u8) {
     frame.fill(kind);
 }
@@ -156,7 +156,7 @@ pub(super) fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
     move |e| Failure::Runtime(format!("{what}: {e}"))
 }
 
-/// The values that half and 99 of 100 samples are below.
+/// Median and 99th percentile.
 pub(super) fn quantiles(mut samples: Vec<f64>) -> [f64; 2] {
     samples.sort_by(f64::total_cmp);
     [0.5, 0.99].map(|share| {

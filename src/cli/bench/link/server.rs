@@ -19,8 +19,8 @@ use crate::transport::link::{LinkIn, LinkOut};
 use crate::transport::place::HostPort;
 use crate::wire::seal::Key;
 
-/// Starts the threads that answer clients, which run as long as the process. Returns the places that they
-/// listen at, and notices for the user.
+/// Starts the threads that answer clients and run as long as the process. Returns the addresses that they listen at,
+/// and notices for the user.
 fn start_server(listen: &HostPort, key: Option<&Key>) -> Result<(Ports, Vec<String>), Failure> {
     let any = |address: SocketAddr| match listen.port {
         0 => Ok(SocketAddr::new(address.ip(), 0)),
@@ -58,16 +58,16 @@ fn start_server(listen: &HostPort, key: Option<&Key>) -> Result<(Ports, Vec<Stri
     Ok((ports, notices))
 }
 
-/// A thread that runs as long as it likes.
+/// Starts a thread that nobody joins.
 fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let started = thread::Builder::new().spawn(work).map_err(failed("cannot start a thread"))?;
-    // It goes on by itself.
+    // The thread is detached.
     drop(started);
     Ok(())
 }
 
-/// A server in this process. Client and server have a core each: on one core, each would spin while the other
-/// has work. Threads inherit the core of the one that starts them.
+/// Starts a server in this process, on another core: on one core, client and server would each spin while the other has
+/// work. Threads inherit the core of the thread that starts them.
 pub(super) fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure> {
     thread::scope(|scope| {
         let serve = || {
@@ -81,7 +81,7 @@ pub(super) fn start_on_another_core(key: Option<&Key>) -> Result<Ports, Failure>
     })
 }
 
-/// Keeps this thread on the core with this index, the fastest first, if there is one.
+/// Pins this thread to the core at `index`, the fastest first, if there is one.
 pub(super) fn pin(index: usize) {
     if let Some(core) = cpu::cores().get(index) {
         cpu::pin_current_thread(core.cpu);
@@ -125,13 +125,13 @@ fn serve_links(mut node: Box<dyn Endpoint>) {
 
 /// A request of a client, besides answers.
 enum Wish {
-    /// Answers there from now on.
+    /// Send answers to this address.
     Answers(SocketAddr),
-    /// Gathers.
+    /// Take part in gathers of a team.
     Gathers,
 }
 
-/// Answers frames with as long ones while there is room. Returns what else a client wants.
+/// Echoes frames at their length while there is room. Returns what else a client wants.
 fn answer(mut next: Option<&mut LinkOut>, prev: Option<&mut LinkIn>) -> Option<Wish> {
     let prev = prev?;
     while let Some(frame) = prev.front() {
@@ -163,13 +163,13 @@ fn echo_datagrams(socket: &UdpSocket) {
     if socket.set_nonblocking(true).is_err() {
         return;
     }
-    // A longer datagram is cut here, and then is no request.
+    // A datagram too long for a request is cut to one byte more than `PING_BYTES`, and ignored.
     let (mut answer, mut received) = (vec![0; PING_BYTES], vec![0; PING_BYTES + 1]);
     loop {
         match spin(|| socket.recv_from(&mut received), socket) {
             Ok((n, from)) if n <= PING_BYTES && received[..n].starts_with(REQUEST) => {
                 write_datagram(&mut answer[..n], ANSWER);
-                // A lost answer is the client's to notice.
+                // The client notices a lost answer.
                 let _ = socket.send_to(&answer[..n], from);
             }
             _ => {}
@@ -184,7 +184,7 @@ fn echo_streams(listener: &TcpListener) {
             continue;
         }
         let client = Arc::clone(&clients);
-        // A client that no thread is left for finds its stream closed.
+        // If no thread can start, the client finds its stream closed.
         let _ = start(move || {
             let _client = client;
             let mut bytes = vec![0; PING_BYTES];

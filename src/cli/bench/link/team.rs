@@ -1,4 +1,4 @@
-//! Gathers of a team of two, the client its lead, over the links that are measured.
+//! Gathers of a team of two over the measured links; the client is the lead.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::transport::Endpoint;
 use crate::wire::hello::name;
 use crate::wire::{Dtype, KvType};
 
-/// Bytes of a node's part that are measured.
+/// Sizes of a node's part to measure, in bytes.
 const SIZES: [usize; 4] = [2 << 10, 4 << 10, 8 << 10, 16 << 10];
-/// Gathers of a pass, after the first, which waits until the member has heard of the pass.
+/// Gathers of a pass after the first, which also waits until the member has heard of the pass.
 const PASS: usize = 90;
-/// Turns of all sizes.
+/// Turns over all sizes.
 const N_TURNS: usize = TURNS as usize * SIZES.len();
 
-/// Both nodes' rows, of which they have a half each.
+/// Rows of both nodes: each has half of them.
 struct Rows {
     bytes: Box<[u8]>,
     parts: [Part; 2],
@@ -33,7 +33,7 @@ impl Rows {
         Rows { bytes: vec![0; 2 * part_bytes].into_boxed_slice(), parts }
     }
 
-    /// The input of a gather, with all that node `own` has in it written again.
+    /// The input of a gather, after node `own` has written its part again.
     fn written(&mut self, own: usize) -> Gathered<'_> {
         self.bytes[self.parts[own][0].clone()].fill(own as u8);
         let row_bytes = self.bytes.len();
@@ -45,13 +45,13 @@ impl Rows {
 pub(super) struct GatherRun {
     bytes: usize,
     samples: Vec<f64>,
-    /// CPU time of this machine; none if it cannot be known.
+    /// CPU time of this machine; `None` if it is unknown.
     busy: Option<Duration>,
     n_gathers: u32,
 }
 
 impl GatherRun {
-    /// The gathers of all sizes.
+    /// One run for each size.
     pub(super) fn all() -> [GatherRun; SIZES.len()] {
         let busy = Some(Duration::ZERO);
         SIZES.map(|bytes| GatherRun { bytes, samples: Vec::new(), busy, n_gathers: 0 })
@@ -61,7 +61,7 @@ impl GatherRun {
         let mut rows = Rows::new(self.bytes);
         pass(lead, &mut rows, WARM_UP / N_TURNS, &mut Vec::new())?;
         let (start, busy, mut n) = (Instant::now(), cpu::busy_time(), 0);
-        // All of the time, as CPU time is known to some hundredths of a second.
+        // Uses the whole time, because CPU time is known only to some hundredths of a second.
         while start.elapsed() < PATIENCE / N_TURNS as u32 {
             pass(lead, &mut rows, PASS, &mut self.samples)?;
             n += PASS + 1;
@@ -79,7 +79,7 @@ impl GatherRun {
     }
 }
 
-/// A turn of all sizes with the server at the other end, which was told that gathers follow. Returns the endpoint.
+/// Runs a turn of all sizes with the server, which was told that gathers follow. Returns the endpoint.
 pub(super) fn turn(
     node: Box<dyn Endpoint>,
     runs: &mut [GatherRun],
@@ -93,9 +93,9 @@ pub(super) fn turn(
     peer(lead.into_mesh())
 }
 
-/// One gather, and `n` that follow, whose times are noted.
+/// Runs one gather and `n` more; notes the times of the `n`.
 fn pass(lead: &mut Lead, rows: &mut Rows, n: usize, samples: &mut Vec<f64>) -> Result<(), Failure> {
-    // A batch's ids say how long the parts are.
+    // Each id of the batch is the length of a part.
     let (n_gathers, part_bytes) = (1 + n as u16, rows.bytes.len() as u32 / 2);
     let span =
         FrameSpan { stream: 0, wants: FrameWants::None, pos: 0, n_rows: n_gathers, is_long: false };
@@ -111,7 +111,7 @@ fn pass(lead: &mut Lead, rows: &mut Rows, n: usize, samples: &mut Vec<f64>) -> R
     Ok(())
 }
 
-/// Gathers what the client wants until it closes, or says nothing for a while.
+/// Takes part in gathers until the client closes or is silent for `GIVE_UP`.
 pub(super) fn serve(node: Box<dyn Endpoint>) -> Option<Box<dyn Endpoint>> {
     let mut member = Member::new(Mesh::new(vec![Some(node), None]).ok()?, "bench");
     let mut heard = Instant::now();
@@ -130,7 +130,7 @@ fn take_part(member: &mut Member) {
     let part_bytes = member.tokens().first().map_or(0, |bytes| (*bytes).min(longest));
     let mut rows = Rows::new(part_bytes as usize);
     for _ in 0..member.tokens().len() {
-        // If it ends early, what is next tells.
+        // If the pass ends early, the next order tells.
         if member.gather(rows.written(1)).is_err() {
             return;
         }
