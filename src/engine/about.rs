@@ -1,4 +1,4 @@
-//! An engine's description of itself: model, kernels, memory, threads.
+//! An engine's description: model, kernels, memory, threads.
 
 use crate::kernels::Isa;
 use crate::model::KvKind;
@@ -10,7 +10,7 @@ pub struct EngineInfo {
     pub isa: Isa,
     /// Threads that compute.
     pub threads: usize,
-    /// How keys and values are kept.
+    /// Format of stored keys and values.
     pub kv: KvKind,
     /// Bytes of buffers and KV cache.
     pub arena_bytes: usize,
@@ -21,9 +21,9 @@ pub struct EngineInfo {
 /// Where weights are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightsIn {
-    /// The model's file, as they are.
+    /// The model's file, not packed.
     Unpacked,
-    /// A file that has them packed for the kernels.
+    /// A mapped file that holds the weights packed for the kernels.
     Mapped,
     /// Memory of this process, packed; in huge pages if there are any.
     Memory,

@@ -1,4 +1,4 @@
-//! An answer as it comes: its text, and when it ends.
+//! An answer while it is generated: its text, and when it ends.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use super::job::{Job, JobFigures, Outcome, StopReason};
 use super::stop::StopStrings;
 use crate::tokenizer::{Decoder, Tokenizer};
 
-/// State of a job's answer besides the model and a stream. Allocates only when made.
+/// State of a job's answer, without the model and the stream. Allocates only in [`Answer::new`].
 pub(super) struct Answer<'t> {
     /// `None` if no text is wanted.
     decoder: Option<Decoder<'t>>,
@@ -19,7 +19,7 @@ pub(super) struct Answer<'t> {
 }
 
 impl<'t> Answer<'t> {
-    /// The answer of `job`, of whose prompt `n_computed` ids go through the model from now on.
+    /// The answer of `job`. The model computes `n_computed` ids of the prompt; the stream holds the others.
     pub(super) fn new(tokenizer: Option<&'t Tokenizer>, job: Job, n_computed: usize) -> Answer<'t> {
         let decoder = tokenizer.map(|tokenizer| match job.starts_text {
             true => Decoder::new(tokenizer, job.names_special),
@@ -36,23 +36,23 @@ impl<'t> Answer<'t> {
         }
     }
 
-    /// A pass gives tokens, and tries `n_drafted` that were guessed.
+    /// Counts a pass that gives tokens and tests `n_drafted` draft tokens.
     pub(super) fn count_pass(&mut self, n_drafted: usize) {
         self.figures.passes += 1;
         self.figures.drafted += n_drafted;
     }
 
-    /// `n_drafted` that were guessed turned out wrong before they were through.
+    /// Counts `n_drafted` draft tokens that were known to be wrong before their pass had ended.
     pub(super) fn count_wasted(&mut self, n_drafted: usize) {
         self.figures.drafted += n_drafted;
     }
 
-    /// Guessing how it goes on took some time.
+    /// Adds the time that drafting took.
     pub(super) fn count_drafting(&mut self, seconds: f32) {
         self.figures.drafting += Duration::from_secs_f32(seconds);
     }
 
-    /// Tokens that may come still.
+    /// Number of tokens that may still be generated.
     pub(super) fn n_left(&self) -> usize {
         self.n_predict - self.figures.generated_tokens
     }
@@ -99,7 +99,7 @@ impl<'t> Answer<'t> {
         JobFigures { decode, ..self.figures }
     }
 
-    /// Shows what was held back for a stop string or a character that never came, and sums up.
+    /// Shows the text held back for a stop string or an incomplete character, and returns the outcome.
     pub(super) fn end(
         mut self,
         reason: StopReason,

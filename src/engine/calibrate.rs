@@ -1,7 +1,7 @@
-//! Runs a text through a model to find out what its matrices are multiplied by.
+//! Runs a text through a model and measures the inputs of its matrices.
 //!
-//! Layer by layer, all windows of the text through each, so that little more than a layer's weights,
-//! its moments and the activations of the text are in memory.
+//! All windows of the text go through one layer before the next layer begins. So memory holds little more
+//! than one layer's weights, its moments and the text's activations.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::model::{
 };
 use crate::pool::Pool;
 
-/// Why a calibration came to nothing.
+/// Why a calibration failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CalibrateError {
@@ -62,7 +62,7 @@ impl From<ForwardError> for CalibrateError {
     }
 }
 
-/// Moments of the matrices of a layer.
+/// Moments of the matrices of one layer.
 type Found = Arc<Mutex<HashMap<MatrixId, Moments>>>;
 
 /// A text on its way through a model.
@@ -70,7 +70,7 @@ struct Run<'a> {
     transformer: Transformer,
     plan: Plan,
     windows: &'a [Vec<u32>],
-    /// Whether they are long texts to the model.
+    /// Whether the windows are long texts to the model.
     is_long: bool,
     /// Activations of all windows, as bytes.
     rows: Vec<u8>,
@@ -78,8 +78,8 @@ struct Run<'a> {
 }
 
 /// Runs `windows`, which are separate texts, through `model` and adds the inputs of its matrices to
-/// `calibration`. `progress` gets the number of windows' layers that are done, and of all. Returns the number
-/// of matrices with too few inputs.
+/// `calibration`. `progress` gets the number of finished steps and the number of all. A step is one window in
+/// one layer, or writing a layer's moments. Returns the number of matrices with too few inputs.
 ///
 /// # Errors
 /// If the model cannot be run, the disk is full, or `progress` ends the work.
@@ -146,8 +146,8 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    /// Matrices to calibrate in a layer: the inputs of q, k and v, of what follows attention, of gate and up,
-    /// and of down; the last two of each expert.
+    /// Number of matrix inputs to calibrate in a layer: of q, k and v, of attention's output projection, of
+    /// gate and up, and of down. Each expert has its own last two.
     fn n_matrices(&self, layer: usize) -> usize {
         let header = self.transformer.model().header();
         2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() }

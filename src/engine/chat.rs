@@ -1,4 +1,4 @@
-//! A conversation: what of it is in the context, and what has to go when that is full.
+//! A conversation: which turns are in the context, and which are dropped when it is full.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +18,11 @@ struct Turn {
     answer: Option<Given>,
 }
 
-/// An answer that the model gave.
+/// An answer of the model.
 enum Given {
-    /// With its end token.
+    /// Its ids, with the end token.
     Ids(Vec<u32>),
-    /// Without its thoughts.
+    /// Its text, without thoughts.
     Text(String),
 }
 
@@ -41,7 +41,7 @@ impl Turn {
 pub struct MessageTooLong {
     /// Tokens of the message with the system prompt.
     pub tokens: usize,
-    /// Tokens there is room for.
+    /// Tokens that the context has room for.
     pub max: usize,
 }
 
@@ -55,7 +55,7 @@ impl std::error::Error for MessageTooLong {}
 
 /// The context for the next answer.
 pub struct Context {
-    /// All its ids.
+    /// All ids of the context.
     pub ids: Vec<u32>,
     /// Turns that were dropped to make room.
     pub dropped: usize,
@@ -93,7 +93,7 @@ impl<'t> Conversation<'t> {
     /// turns one by one would recompute nearly all of it each time. The system prompt stays.
     ///
     /// # Errors
-    /// If the message alone is too long; the conversation is as before then.
+    /// If the message alone is too long. The conversation is then unchanged.
     pub fn ask(
         &mut self,
         user: &str,
@@ -142,7 +142,7 @@ impl<'t> Conversation<'t> {
         self.system.as_deref()
     }
 
-    /// Changes the instructions, those of earlier turns too.
+    /// Changes the instructions, for earlier turns too.
     pub fn set_system(&mut self, system: Option<String>) {
         self.system = system;
     }

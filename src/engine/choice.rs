@@ -1,4 +1,4 @@
-//! The choice of a job's next token: the logits with its rules and its filter, and their report.
+//! The choice of a job's next token: logits, rules, filter and the report of odds.
 
 use super::job::{Job, JobError};
 use super::recent::Recent;
@@ -10,11 +10,11 @@ pub(super) struct Chooser {
     sampling: Sampling,
     rules: LogitRules,
     filter: Option<Box<dyn TokenFilter>>,
-    /// How many likely tokens are told of; `None` if nothing is.
+    /// Number of likely tokens to report; `None` for no report.
     n_likeliest: Option<usize>,
-    /// The ids that have been chosen and how often, if that matters.
+    /// Chosen ids with their counts; empty if no rule needs counts.
     counts: Vec<(u32, u32)>,
-    /// The latest ids, if they matter.
+    /// The latest ids; `None` if no rule needs them.
     recent: Option<Recent>,
     likeliest: Vec<(u32, f32)>,
 }
@@ -22,21 +22,21 @@ pub(super) struct Chooser {
 /// Buffers that all choosers share, one after the other.
 pub(super) struct ChoiceScratch {
     sampler: Sampler,
-    /// The model's logits, where others are chosen from.
+    /// Copy of the model's logits before rules and filter change them; for the report of odds.
     logits: Vec<f32>,
 }
 
 /// A token that was chosen.
 pub(super) struct Chosen<'c> {
     pub(super) id: u32,
-    /// Whether nothing may follow.
+    /// Whether the answer must end after this token.
     pub(super) is_complete: bool,
     /// Odds of the choice to report, if asked for.
     pub(super) odds: Option<Odds<'c>>,
 }
 
 impl ChoiceScratch {
-    /// For vocabularies of up to `vocab_size` tokens.
+    /// Scratch for vocabularies of up to `vocab_size` tokens.
     pub(super) fn new(vocab_size: usize) -> ChoiceScratch {
         ChoiceScratch { sampler: Sampler::new(vocab_size), logits: Vec::new() }
     }
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(likeliest[usize::from(chosen.id == 0)].1, logprob);
             ids.push(chosen.id);
         }
-        // 2.0 and 1.5, then 1.25 and 1.5, 1.25 and 0.75, 0.75 and 0.75, 0.25 and 0.75.
+        // Logits of ids 0 and 1: 2.0 and 1.5, then 1.25 and 1.5, 1.25 and 0.75, 0.75 and 0.75, 0.25 and 0.75.
         assert_eq!(ids, [0, 1, 0, 0, 1]);
     }
 
@@ -177,14 +177,14 @@ mod tests {
             chosen.push(chooser.choose(pos, &mut logits, &mut scratch).unwrap().id);
             seen.push(logits);
         }
-        // The prompt's 1 is too long ago; what is below zero is multiplied.
+        // The prompt's 1 is too long ago. A logit below zero is multiplied by the penalty.
         assert_eq!(seen[0], [0.5, 1.5, 0.75, -1.0]);
         assert_eq!(seen[1], [0.5, 0.75, 0.75, -0.5]);
         assert_eq!(seen[2], [1.0, 0.75, 0.75, -0.5]);
         assert_eq!(chosen, [1, 1, 0, 1]);
     }
 
-    /// Allows even ids, three of them.
+    /// Allows only even ids; complete after three.
     #[derive(Clone, Debug)]
     struct Even(usize);
 

@@ -9,22 +9,22 @@ use crate::sampler::argmax;
 /// Most ids of one text that the draft model reads per token, so that other texts are not delayed for long.
 const READ_MAX: usize = 32;
 
-/// Drafts by n-grams that are many ids long, else by a smaller model of the same vocabulary.
+/// Drafts by long n-grams, or else by a smaller model with the same vocabulary.
 pub struct ModelDrafter {
     engine: Engine,
-    /// Whether it uses the threads of the larger one.
+    /// Whether the small model uses the threads of the large one.
     wants_threads: bool,
-    /// By lane.
+    /// Streams of the small model, by lane.
     streams: Vec<Stream>,
     ngrams: NgramDrafter,
-    /// Scratch: what the model says.
+    /// Scratch: ids that the small model chose.
     said: Vec<u32>,
 }
 
 impl ModelDrafter {
-    /// A drafter for as many texts at the same time as `engine`, that of the smaller model, has streams;
-    /// texts longer than its context are drafted by n-grams alone. With `wants_threads` it uses the threads
-    /// of the larger model, and needs only one of its own.
+    /// A drafter with `engine`, which runs the smaller model. It drafts for as many texts at a time as
+    /// `engine` has streams; texts longer than its context are drafted by n-grams alone. With `wants_threads`
+    /// it uses the threads of the larger model, and needs only one of its own.
     ///
     /// # Errors
     /// If there is no stream.
@@ -38,7 +38,7 @@ impl ModelDrafter {
         Ok(ModelDrafter { engine, wants_threads, streams, ngrams, said })
     }
 
-    /// Has the model say up to `n` ids after `ids`; none if it has not read all of them yet.
+    /// Drafts up to `n` ids after `ids`; none while the model has not read all of `ids`.
     fn say(&mut self, lane: usize, ids: &[u32], n: usize) -> Result<(), StepError> {
         self.said.clear();
         let stream = &mut self.streams[lane];

@@ -1,6 +1,5 @@
-//! Drafts: guesses of the next tokens, which go through the model together with the text's last token. Drafts
-//! that equal the tokens that would have been chosen anyway are accepted; the text is the same with drafts
-//! and without.
+//! Drafts: guessed next tokens, which go through the model together with the text's last token. A draft is
+//! accepted if it equals the token that would have been chosen anyway, so drafts never change the text.
 //!
 //! The best number of drafts depends on the cost of a batch by its rows and on the acceptance rate. Both are
 //! measured.
@@ -10,14 +9,14 @@ use std::time::Instant;
 
 use super::{Engine, StepError};
 
-/// Most ids of a draft: with the token before them a tile of 16 rows.
+/// Most ids of a draft. With the token before them they fill a tile of 16 rows.
 pub const DRAFTS_MAX: usize = 15;
 
-/// Rows of a batch whose time is known; more take as long as the last.
+/// Batch sizes, in rows, whose time is measured. Larger batches are taken to last as long as the last one.
 const ROWS_KNOWN: usize = 64;
 /// Rows that a batch may have at the cost of one more, assumed until times are known.
 const ROWS_ASSUMED: f32 = 8.0;
-/// How fast times follow new ones: up, as others may have been at work, and down.
+/// Smoothing factors of batch times: upwards, because other work may have slowed the batch, and downwards.
 const SLOWER_WEIGHT: f32 = 0.1;
 const QUICKER_WEIGHT: f32 = 0.5;
 /// Smoothing factor of the acceptance rate.
@@ -30,7 +29,7 @@ const MODEL_HIT_WEIGHT: f32 = 1.0 / 24.0;
 const N_FIRST: f32 = 4.0;
 /// Tokens after which a draft model that brought nothing is tried again. The pause doubles at each failure.
 const IDLE_FIRST: usize = 128;
-/// Drafts of such a trial.
+/// Number of drafts when a draft model is tried again.
 const N_TRIED_AGAIN: usize = 4;
 /// Minimum gain of drafts: tokens per second with drafts, divided by those without.
 const GAIN_MIN: f32 = 1.05;
@@ -40,18 +39,18 @@ const IN_THE_WAY: f32 = 0.1;
 /// Minimum acceptance rate of a speculative batch that may delay other batches.
 const CHANCE_IN_THE_WAY: f32 = 0.5;
 
-/// Guesses how texts go on, each in its lane. It may be wrong.
+/// Drafts the next tokens of texts, each in its lane. Drafts may be wrong.
 pub trait Drafter: Send {
-    /// Takes the threads of `engine`, which runs the model, if the drafter can use them; gives them back at
-    /// the next call. Only drafts are asked for between the two calls.
+    /// Takes the threads of `engine`, which runs the large model, if the drafter can use them; the next call
+    /// gives them back. Between the two calls only drafts are asked for.
     fn trade_threads(&mut self, _engine: &mut Engine) {}
 
-    /// Another text begins in `lane`, with these ids.
+    /// A new text begins in `lane`, with the ids of `prompt`.
     fn begin(&mut self, lane: usize, prompt: &[u32]);
 
-    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. Its last ids
-    /// may be drafts themselves, and are replaced if they turn out wrong. If drafting takes time, `worth`
-    /// gives the number of drafts of a kind that pay off.
+    /// Writes up to [`DRAFTS_MAX`] ids to `drafts` that may follow `ids`, the text of `lane`. The last of
+    /// `ids` may be drafts themselves; later calls replace them if they were wrong. If drafting takes time,
+    /// `worth` gives the number of drafts of a kind that pay off.
     fn draft(
         &mut self,
         lane: usize,
@@ -63,14 +62,14 @@ pub trait Drafter: Send {
     /// The text of `lane` has ended, and is `ids`.
     fn end(&mut self, lane: usize, ids: &[u32]);
 
-    /// Whether drafts that were asked for are being made elsewhere, and are not there yet.
+    /// Whether requested drafts are still being made on another node.
     fn is_waiting(&self) -> bool {
         false
     }
 }
 
-/// Waits for drafts from elsewhere while nodes of a ring are idle, but no longer than for the oldest results.
-/// True if drafts have come.
+/// Waits for drafts of another node while nodes of a ring are idle, but at most until the oldest results
+/// arrive. True if drafts have come.
 pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result<bool, StepError> {
     let is_waiting = || drafter.is_some_and(Drafter::is_waiting);
     if !engine.has_room() || !is_waiting() {
@@ -80,15 +79,15 @@ pub(super) fn wait(drafter: Option<&dyn Drafter>, engine: &mut Engine) -> Result
     Ok(!is_waiting())
 }
 
-/// How a draft is made. Those of a kind are equally often right.
+/// How a draft is made. Each kind has its own acceptance rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DraftKind {
-    /// Tokens that followed the last few ids before.
+    /// Tokens that followed an earlier occurrence of the last few ids.
     #[default]
     Ngram,
-    /// Tokens that followed many of the last ids before.
+    /// Tokens that followed an earlier occurrence of many of the last ids.
     LongNgram,
-    /// A smaller model says it, which takes time.
+    /// Tokens that a smaller model chose, which takes time.
     Model,
 }
 
@@ -98,16 +97,16 @@ pub enum DraftMode {
     /// The number with the highest expected tokens per second.
     #[default]
     Auto,
-    /// Up to this number, whatever it costs.
+    /// Up to this number, at any cost.
     Fixed(usize),
 }
 
 /// Learns the cost of a batch by its rows, and decides how many drafts are worth it.
 pub(super) struct DraftControl {
     mode: DraftMode,
-    /// Seconds of a batch of `index + 1` rows; 0 if unknown.
+    /// Seconds of a batch with `index + 1` rows; 0 if unknown.
     seconds: [f32; ROWS_KNOWN],
-    /// Seconds that a model takes for a draft; 0 if unknown.
+    /// Seconds that a draft model takes for one draft; 0 if unknown.
     seconds_each: f32,
 }
 
@@ -115,16 +114,16 @@ pub(super) struct DraftControl {
 pub(super) struct LaneDrafts {
     /// Draft tokens of the next step.
     pub(super) ids: Vec<u32>,
-    /// How many of them go through the model.
+    /// How many of `ids` go through the model.
     pub(super) n_sent: usize,
-    /// Draft tokens after those.
+    /// Scratch: drafts to add after `ids`.
     next: Vec<u32>,
     kind: DraftKind,
-    /// Part of the drafts that were right, by their kind.
+    /// Acceptance rate of each kind of draft.
     hits: [f32; 3],
-    /// Drafts of a model that tell that, since it was tried first or again.
+    /// Number of a model's drafts that were tested since the model was first tried, or tried again.
     n_tested: f32,
-    /// Tokens since a model drafted, and after how many it is tried again.
+    /// Tokens since a model last drafted; and the number after which it is tried again.
     idle: usize,
     idle_max: usize,
 }
@@ -132,18 +131,18 @@ pub(super) struct LaneDrafts {
 /// The rest of a batch that a draft would be part of.
 #[derive(Clone, Copy)]
 pub(super) struct Beside {
-    /// Its rows.
+    /// Rows of the other work.
     pub(super) rows: usize,
-    /// Tokens that come of them.
+    /// Tokens that these rows yield.
     pub(super) tokens: usize,
-    /// Seconds that their drafts took.
+    /// Seconds that drafting for these rows took.
     pub(super) seconds: f32,
-    /// Nodes that a text has: more drafts can follow before the first are through all of them.
+    /// Nodes per text. With several, more drafts can follow before the first ones have passed all of them.
     pub(super) n_nodes: f32,
 }
 
 impl Beside {
-    /// No other work, for a text that has so many nodes.
+    /// No other work, for a text that has `n_nodes` nodes.
     pub(super) fn none(n_nodes: usize) -> Beside {
         Beside { rows: 0, tokens: 0, seconds: 0.0, n_nodes: n_nodes as f32 }
     }
@@ -154,7 +153,7 @@ impl DraftControl {
         DraftControl { mode, seconds: [0.0; ROWS_KNOWN], seconds_each: 0.0 }
     }
 
-    /// A batch of `rows` rows, none of them of a prompt, took so long.
+    /// Notes the time of a batch with `rows` rows, none of them of a prompt.
     pub(super) fn saw(&mut self, rows: usize, seconds: f32) {
         follow(&mut self.seconds[rows.clamp(1, ROWS_KNOWN) - 1], seconds);
     }
@@ -164,7 +163,7 @@ impl DraftControl {
         let at = rows.clamp(1, ROWS_KNOWN) - 1;
         let known = |range: Range<usize>| range.filter(|index| self.seconds[*index] > 0.0);
         let mut below = known(0..at + 1).rev();
-        // No batch takes longer than a larger one: one that seems to has been disturbed.
+        // No batch takes longer than a larger one. A time that says otherwise was disturbed.
         let above = known(at + 1..ROWS_KNOWN);
         let above = above.min_by(|a, b| self.seconds[*a].total_cmp(&self.seconds[*b]));
         let Some(last) = below.next() else { return above.map(|above| self.seconds[above]) };
@@ -180,8 +179,8 @@ impl DraftControl {
         Some((begin + part * (end - begin)).min(end))
     }
 
-    /// Number of drafts to try, up to `n_max`, with acceptance rate `hits` and `each` seconds to make one, in
-    /// a batch that has `beside` too.
+    /// Number of drafts to try, up to `n_max`, in a batch with `beside`. `hits` is the acceptance rate;
+    /// `each` are the seconds to make one draft.
     fn worth(&self, (hits, each): (f32, f32), beside: Beside, n_max: usize) -> usize {
         if let DraftMode::Fixed(n) = self.mode {
             return n.min(n_max);
@@ -194,7 +193,8 @@ impl DraftControl {
         let (mut best, mut best_rate) = (0, 0.0);
         for n in 0..=n_max {
             let seconds = self.seconds(rows + 1 + n).unwrap_or(f32::INFINITY);
-            // If all are right, and the token after them too, as many more come a node's time later.
+            // If all drafts and the token after them are right, the same number follows one node's time
+            // later.
             chance *= hits;
             let more = if n_nodes > 1.0 { chance } else { 0.0 };
             let own_seconds = seconds + more * (seconds / n_nodes + (n + 1) as f32 * each);
@@ -211,8 +211,8 @@ impl DraftControl {
     /// Number of drafts to send behind drafts that are in flight and all accepted with probability `alive`.
     ///
     /// `n_nodes` is the length of the pipeline; `is_free` says whether the first node would be idle. Gain if
-    /// accepted: one lap minus one stage. Loss if rejected: [`IN_THE_WAY`] of a stage, or a whole stage if the first
-    /// node is busy.
+    /// accepted: one lap minus one stage. Loss if rejected: [`IN_THE_WAY`] of a stage, or a whole stage if
+    /// the first node is busy.
     fn worth_ahead(
         &self,
         (alive, hits, each): (f32, f32, f32),
@@ -234,7 +234,7 @@ impl DraftControl {
     }
 }
 
-/// Moves what is known of a time, 0 if nothing, towards a new one.
+/// Moves the smoothed time `known` towards a new one; 0 means unknown.
 fn follow(known: &mut f32, seconds: f32) {
     let weight = match *known {
         0.0 => 1.0,
@@ -244,14 +244,14 @@ fn follow(known: &mut f32, seconds: f32) {
     *known += weight * (seconds - *known);
 }
 
-/// Drops ids that the vocabulary does not have, what follows them, and what is too much.
+/// Truncates a draft at the first id outside the vocabulary, and to [`DRAFTS_MAX`] ids.
 fn cut(ids: &mut Vec<u32>, vocab_size: usize) {
     let unknown = ids.iter().position(|id| *id as usize >= vocab_size);
     ids.truncate(unknown.unwrap_or(DRAFTS_MAX).min(DRAFTS_MAX));
 }
 
 impl LaneDrafts {
-    /// Up to `n_max` of them go through the model at the same time.
+    /// Drafts of a lane; up to `n_max` of them go through the model at the same time.
     pub(super) fn new(n_max: usize) -> LaneDrafts {
         LaneDrafts {
             ids: Vec::with_capacity(n_max + DRAFTS_MAX),
@@ -271,15 +271,15 @@ impl LaneDrafts {
         self.n_sent = 0;
     }
 
-    /// Another text begins, of which nothing is known.
+    /// Resets all statistics for a new text.
     pub(super) fn begin(&mut self) {
         self.clear();
         (self.hits, self.n_tested) = (HITS_FIRST, 0.0);
         (self.idle, self.idle_max) = (0, IDLE_FIRST);
     }
 
-    /// Asks `drafter` for ids after `ids`, the text of `lane`, keeps those of the vocabulary, and chooses up
-    /// to `n_max` for a batch that has `beside` too. Returns the seconds that it took.
+    /// Asks `drafter` for ids after `ids`, the text of `lane`, keeps those in the vocabulary, and chooses up
+    /// to `n_max` of them for a batch with `beside`. Returns the seconds of drafting.
     pub(super) fn ask(
         &mut self,
         drafter: &mut dyn Drafter,
@@ -314,8 +314,8 @@ impl LaneDrafts {
         seconds
     }
 
-    /// Asks `drafter` for ids after `ids`, the text of `lane` with the drafts under way, and chooses up to
-    /// `n_max` for another batch. Returns their number, and the seconds that it took.
+    /// Asks `drafter` for ids after `ids`, which is the text of `lane` and its drafts in flight. Chooses up
+    /// to `n_max` of them for another batch. Returns their number and the seconds of drafting.
     pub(super) fn ask_ahead(
         &mut self,
         drafter: &mut dyn Drafter,
@@ -343,15 +343,15 @@ impl LaneDrafts {
         (n, seconds)
     }
 
-    /// The first `n` have turned out right, and those after them are under way.
+    /// Removes the first `n` drafts, which were accepted; those after them are in flight.
     pub(super) fn go_on(&mut self, n: usize) {
         self.ids.drain(..n);
         self.n_sent -= n;
     }
 
-    /// Compares the draft at `index` with the chosen token `id`; true if the draft went through the model
-    /// with that id, so that the next token is known or under way. A draft that did not go through is
-    /// compared too, which costs nothing.
+    /// Compares the draft at `index` with the chosen token `id`. True if they are equal and the draft went
+    /// through the model: then the next token is known or in flight. Drafts that were not sent are compared
+    /// too, which costs nothing.
     pub(super) fn test(&mut self, index: usize, id: u32) -> bool {
         let Some(&draft) = self.ids.get(index) else { return false };
         let is_hit = draft == id;
@@ -370,13 +370,13 @@ impl LaneDrafts {
 mod tests {
     use super::*;
 
-    /// A board where rows beyond the fourth of a batch take a sixteenth of a pass each.
+    /// A board where each row beyond a batch's fourth takes a sixteenth of a pass.
     fn seconds(rows: usize) -> f32 {
         0.1 * (1.0 + rows.saturating_sub(4) as f32 / 16.0)
     }
 
-    /// Draws drafts of which about 10 `tenths` in a hundred are right; returns their time relative to that
-    /// without drafts.
+    /// Tries drafts of which about `tenths` in ten are right; returns the speed relative to that without
+    /// drafts.
     fn gain(tenths: usize, disturbance: impl Fn(usize) -> f32) -> f32 {
         let mut control = DraftControl::new(DraftMode::Auto);
         let mut drafts = LaneDrafts::new(DRAFTS_MAX);
@@ -404,7 +404,7 @@ mod tests {
         assert!(gain(0, |_| 1.0) > 0.97, "{}", gain(0, |_| 1.0));
         assert!(gain(5, |_| 1.0) > 1.5, "{}", gain(5, |_| 1.0));
         assert!(gain(10, |_| 1.0) > 7.0, "{}", gain(10, |_| 1.0));
-        // A batch that takes three times as long now and then changes little.
+        // A batch that now and then takes three times as long changes little.
         let disturbed = |step: usize| if step.is_multiple_of(9) { 3.0 } else { 1.0 };
         assert!(gain(10, disturbed) > 5.0, "{}", gain(10, disturbed));
     }
@@ -413,7 +413,7 @@ mod tests {
     fn drafts_make_way_for_texts_that_have_to_go_through_the_model() {
         let mut control = DraftControl::new(DraftMode::Auto);
         assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 15), 0, "nothing is known yet");
-        // A board that computes for longer from eight rows on.
+        // A board whose batches take longer from eight rows on.
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * (rows as f32 / 8.0).max(1.0)));
         assert!(control.worth((0.7, 0.0), Beside::none(1), 15) >= 7);
         assert_eq!(control.worth((0.7, 0.0), Beside::none(1), 4), 4);
@@ -427,7 +427,7 @@ mod tests {
     fn a_ring_goes_on_after_drafts_that_may_be_right() {
         let mut control = DraftControl::new(DraftMode::Auto);
         (1..=40).for_each(|rows| control.saw(rows, 0.1 * rows as f32));
-        // Rows that cost as much as the first: one at a time.
+        // Every row costs as much as the first, so one draft at a time is best.
         let worth =
             |alive, hits, nodes, n_max| control.worth_ahead((alive, hits, 0.0), nodes, n_max);
         assert_eq!(worth(1.0, 0.7, (4, true), 15), 1);
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(worth(0.1, 0.7, (4, true), 15), 1);
         assert_eq!(worth(0.02, 0.7, (4, true), 15), 0);
         assert_eq!(worth(1.0, 1.0, (4, true), 0), 0);
-        // In the way of what comes instead.
+        // The first node is busy: a rejected draft delays other work.
         assert_eq!(worth(0.7, 0.7, (4, false), 15), 0);
         assert_eq!(worth(1.0, 0.9, (4, false), 15), 1);
         let mut control = DraftControl::new(DraftMode::Auto);
@@ -453,7 +453,7 @@ mod tests {
         assert!(of_each[1] >= 3 && of_each[3] == 0, "{of_each:?}");
     }
 
-    /// Always says the same, if that is worth a thing.
+    /// Always drafts the same id, as often as it pays off.
     struct Stubborn(usize);
 
     impl Drafter for Stubborn {
@@ -496,7 +496,7 @@ mod tests {
             *asked = std::mem::take(&mut drafter.0);
             assert!(*asked > 0 && *asked <= 40 - 30 * half, "{asked}");
         }
-        // A text of another kind.
+        // A text that the model drafts well.
         let mut n_right = 0;
         for _ in 0..3000 {
             control.seconds_each = 0.02;

@@ -52,7 +52,7 @@ impl std::error::Error for EngineError {
 }
 
 impl StepError {
-    /// Whether boards are lost that may come back.
+    /// Whether a lost board, which may come back, caused the error.
     #[cfg(feature = "serve")]
     pub(crate) fn is_lost(&self) -> bool {
         match self {
@@ -63,7 +63,7 @@ impl StepError {
     }
 }
 
-/// Why a batch was not run.
+/// Why a batch was not computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StepError {
@@ -71,15 +71,15 @@ pub enum StepError {
     Forward(ForwardError),
     /// The ring cannot go on.
     Ring(RingError),
-    /// The team cannot.
+    /// The team cannot go on.
     Team(TeamError),
-    /// The stream is another engine's.
+    /// The stream belongs to another engine.
     Stranger,
-    /// Other streams have the memory for keys and values.
+    /// Other streams hold all KV pages.
     NoPage,
     /// The nodes lost their KV, and the batches in flight.
     Lost,
-    /// Its user ended the work.
+    /// The user ended the work.
     Interrupted,
 }
 
@@ -133,7 +133,7 @@ impl std::error::Error for JoinError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LeadError {
-    /// This node cannot be its lead.
+    /// This node cannot lead a team.
     Start(TeamStartError),
     /// The team cannot be completed.
     Step(StepError),

@@ -7,10 +7,10 @@ use super::StepError;
 use super::rules::{LogitRules, Odds, TokenFilter};
 use crate::sampler::Sampling;
 
-/// A text to go on from, and how.
+/// A text to continue, and how.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Ids to go on from; at least one.
+    /// Ids to continue from; at least one.
     pub prompt: Vec<u32>,
     /// How tokens are chosen.
     pub sampling: Sampling,
@@ -26,16 +26,16 @@ pub struct Job {
     pub stop_ids: Vec<u32>,
     /// Texts that end the answer and do not belong to it.
     pub stop_strings: Vec<String>,
-    /// Whether the answer's first token begins a text, rather than going on with the prompt's.
+    /// Whether the answer's first token begins a text, rather than continuing the prompt's.
     pub starts_text: bool,
-    /// Whether the text names control tokens, which otherwise give none.
+    /// Whether control tokens appear in the text by name; otherwise they add no text.
     pub names_special: bool,
-    /// Whether the logits after every id of the prompt are wanted; all of it is computed then.
+    /// Whether the logits after every id of the prompt are wanted. All of the prompt is then computed.
     pub wants_logits: bool,
 }
 
 impl Job {
-    /// Goes on from `prompt` with the most likely tokens, to the end of the context.
+    /// Continues `prompt` with the most likely tokens, to the end of the context.
     pub fn new(prompt: Vec<u32>) -> Job {
         Job {
             prompt,
@@ -52,11 +52,11 @@ impl Job {
         }
     }
 
-    /// Checks that an engine with a context of `ctx_len` tokens, and with ids below `vocab_size`, can answer
-    /// it.
+    /// Checks that an engine with a context of `ctx_len` tokens and a vocabulary of `vocab_size` ids can
+    /// answer the job.
     ///
     /// # Errors
-    /// If its prompt is empty, is longer than the context, or holds an unknown id.
+    /// If the prompt is empty or longer than the context, or if it or the logit bias holds an unknown id.
     pub fn check(&self, ctx_len: usize, vocab_size: usize) -> Result<(), JobError> {
         match self.prompt.len() {
             0 => return Err(JobError::EmptyPrompt),
@@ -71,34 +71,34 @@ impl Job {
     }
 }
 
-/// Which job. No other of its scheduler is called the same.
+/// Identifies a job; unique within its scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub(super) u64);
 
 /// An event of a job.
 #[derive(Debug)]
 pub enum JobEvent<'a> {
-    /// A token was chosen, of which [`Job::n_likeliest`] wants to know.
+    /// A token was chosen, and [`Job::n_likeliest`] asks for a report.
     Token {
-        /// Its id.
+        /// Id of the token.
         id: u32,
-        /// How likely it was.
+        /// Likelihood of the token and of others.
         odds: Odds<'a>,
     },
-    /// More of its text is complete.
+    /// A further part of the answer's text.
     Text(&'a str),
-    /// Logits after ids of the prompt, as [`Job::wants_logits`] asks.
+    /// Logits after ids of the prompt, requested by [`Job::wants_logits`].
     Logits {
         /// Position of the first of these ids.
         pos: usize,
-        /// A row of the vocabulary's size for each of them.
+        /// One row of the vocabulary's size for each of these ids.
         logits: &'a [f32],
     },
     /// The job has ended; no more events follow.
     Done {
-        /// Why, with counts and times.
+        /// Reason of the end, with counts and times.
         outcome: Outcome,
-        /// Ids of the answer, with the stop id that ended it.
+        /// Ids of the answer, including the stop id that ended it.
         ids: &'a [u32],
     },
     /// The job has failed; no more events follow.
@@ -112,7 +112,7 @@ pub enum StopReason {
     StopId(u32),
     /// The text reached a stop string.
     StopString,
-    /// The text has the form that it has to have, and nothing may follow.
+    /// The text has the required form, and nothing may follow.
     Complete,
     /// The answer reached the requested number of tokens.
     Length,
@@ -143,7 +143,7 @@ pub struct JobFigures {
     pub prompt_tokens: usize,
     /// Time from when the job got a stream to the first chosen token.
     pub ttft: Duration,
-    /// Tokens chosen, the one that stopped the answer included.
+    /// Tokens chosen, including the one that stopped the answer.
     pub generated_tokens: usize,
     /// Time from the first chosen token to the last.
     pub decode: Duration,
@@ -167,12 +167,12 @@ impl JobFigures {
         drafting: Duration::ZERO,
     };
 
-    /// Tokens of drafts that are the text's: all but one of each pass.
+    /// Draft tokens that were accepted: all tokens of a pass but one.
     pub fn accepted(&self) -> usize {
         self.generated_tokens.saturating_sub(self.passes)
     }
 
-    /// Tokens that a pass gave.
+    /// Mean number of tokens per pass.
     pub fn tokens_per_pass(&self) -> f64 {
         self.generated_tokens as f64 / self.passes.max(1) as f64
     }
@@ -223,7 +223,7 @@ pub enum JobError {
         /// Length of the context.
         ctx_len: usize,
     },
-    /// The prompt holds an id that is not in the vocabulary.
+    /// The prompt or the logit bias holds an id that is not in the vocabulary.
     UnknownId {
         /// The id.
         id: u32,
@@ -232,7 +232,7 @@ pub enum JobError {
     },
     /// The model's logits are not numbers: its weights are damaged.
     NotANumber,
-    /// The form that the text has to have cannot be followed.
+    /// The required form cannot be followed.
     Filter(String),
     /// The engine cannot go on.
     Step(StepError),
@@ -263,11 +263,11 @@ impl std::error::Error for JobError {}
 pub(super) struct Queued {
     pub(super) id: JobId,
     pub(super) job: Job,
-    /// Why it waits no more.
+    /// Why the job left the queue without a stream; `None` while it waits.
     pub(super) end: Option<QueueEnd>,
 }
 
-/// Why a job waits no more without having got a stream.
+/// Why a job left the queue without a stream.
 pub(super) enum QueueEnd {
     Cancelled,
     Refused(JobError),

@@ -1,4 +1,4 @@
-//! A stream of a scheduler, and the job that it works for.
+//! A stream of a scheduler, and the job that it runs.
 
 use std::time::Instant;
 
@@ -14,43 +14,43 @@ use crate::model::{Batch, KV_PAGE, Span, Wants};
 /// A stream of a scheduler, with its job.
 pub(super) struct Lane<'t> {
     pub(super) stream: Stream,
-    /// The ids that the stream shall hold: those stored and those not yet submitted, up to `[ctx_len + 1]`.
+    /// Ids that the stream shall hold, stored or not yet submitted, up to `[ctx_len + 1]`.
     pub(super) ids: Vec<u32>,
-    /// Draft tokens that may follow them.
+    /// Draft tokens that may follow `ids`.
     pub(super) drafts: LaneDrafts,
     /// `None` if the lane has nothing to do.
     pub(super) work: Option<RunningJob<'t>>,
     /// Position of the first row whose results have not been seen.
     since: usize,
-    /// Batches under way whose results it gets.
+    /// Batches in flight whose results this lane takes.
     pub(super) n_under_way: usize,
-    /// Number of the first of these that are wasted: they began with rejected drafts, or their job has ended.
+    /// How many of these batches, the oldest ones, are wasted: they began with rejected drafts, or their job
+    /// has ended.
     n_wasted: usize,
-    /// Its job waits for memory for keys and values: it has given up what it had.
+    /// Whether the job waits for KV pages: it was preempted and has given up its own.
     pub(super) is_parked: bool,
-    /// Positions that its stream has memory for.
+    /// Positions that the stream has memory for.
     pub(super) room: usize,
-    /// Ids of the prompt of its job, or of its last one.
+    /// Ids of the prompt of the current or last job.
     prompt_len: usize,
-    /// How much of that prompt is in files.
+    /// How much of that prompt the prefix files hold.
     kept: Kept,
-    /// Whether its job has ended, and others may have its pages.
+    /// Whether the job has ended and its pages are to be freed.
     pub(super) is_over: bool,
-    /// When it got its last job, in jobs.
+    /// When the lane got its last job: the number of jobs begun by then.
     pub(super) used: u64,
-    /// Time of its last token, and rows of prompts that had been submitted by then; `None` before a job's
-    /// first.
+    /// Time of the last token, and prompt rows submitted by then; `None` before a job's first token.
     pub(super) last_token: Option<(Instant, usize)>,
 }
 
-/// A job that has a stream.
+/// A job that runs in a lane.
 pub(super) struct RunningJob<'t> {
     pub(super) id: JobId,
     pub(super) chooser: Chooser,
     pub(super) prompt_len: usize,
     /// Whether the logits of the prompt are wanted.
     pub(super) wants_logits: bool,
-    /// Ids of the prompt whose logits have been told.
+    /// Ids of the prompt whose logits have been reported.
     pub(super) n_told: usize,
     pub(super) is_cancelled: bool,
     pub(super) answer: Answer<'t>,
@@ -66,14 +66,14 @@ pub(super) struct BatchRoom {
     pub(super) prompt_rows: usize,
 }
 
-/// A batch under way.
+/// A batch in flight.
 #[derive(Default)]
 pub(super) struct UnderWay {
     pub(super) n_rows: usize,
-    /// Time of its submission, if that batch shows the cost of rows: without rows of a prompt, or drafts
+    /// Time of submission. `None` if the batch does not show the cost of rows: it has prompt rows, or drafts
     /// after drafts.
     pub(super) begun: Option<Instant>,
-    /// The lane that it is of alone.
+    /// The lane, if the batch has rows of only this one.
     pub(super) lane: Option<usize>,
 }
 
@@ -99,35 +99,35 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// Whether it can take a job: nothing of the last one is under way.
+    /// Whether the lane can take a job: the last one has ended, and none of its batches is in flight.
     pub(super) fn is_free(&self) -> bool {
         self.work.is_none() && self.n_under_way == 0 && !self.is_over
     }
 
-    /// Whether it has something to submit.
+    /// Whether the lane has rows to submit.
     pub(super) fn is_ready(&self) -> bool {
         self.work.is_some() && self.n_under_way == self.n_wasted && !self.is_parked
     }
 
-    /// Whether that is a single token.
+    /// Whether the lane is ready and has only one token to submit.
     pub(super) fn is_decoding(&self) -> bool {
         self.is_ready() && self.stream.pos() + 1 == self.ids.len()
     }
 
-    /// Whether its job has a token and waits for more.
+    /// Whether the job has got a token and waits for more.
     pub(super) fn is_answering(&self) -> bool {
         self.work.is_some() && self.last_token.is_some()
     }
 
-    /// Notes a token, after `prompt_rows` submitted rows of prompts. Returns the time since the last token,
-    /// and the rows of prompts submitted meanwhile.
+    /// Notes a token, after `prompt_rows` submitted prompt rows in all. Returns the seconds since the last
+    /// token, and the prompt rows submitted in between.
     pub(super) fn token_came(&mut self, prompt_rows: usize) -> Option<(f32, usize)> {
         let now = Instant::now();
         let (then, before) = self.last_token.replace((now, prompt_rows))?;
         Some(((now - then).as_secs_f32(), prompt_rows - before))
     }
 
-    /// Begins a job.
+    /// Begins a job with `prompt`; `used` is the number of jobs begun.
     pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
         self.ids.clear();
         self.ids.extend_from_slice(prompt);
@@ -139,25 +139,25 @@ impl<'t> Lane<'t> {
         self.go_on();
     }
 
-    /// Goes on from what its stream holds.
+    /// Continues from the positions that the stream holds.
     pub(super) fn go_on(&mut self) {
         self.since = self.stream.pos();
         self.is_parked = false;
     }
 
-    /// Gives up the memory of its stream. Later use recomputes the same values.
+    /// Preempts the job: gives up the stream's memory. Recomputing yields the same values.
     pub(super) fn park(&mut self) {
         self.stream.clear();
         self.since = 0;
         self.is_parked = true;
-        // No prompt makes this stream wait.
+        // This pause is not caused by a prompt, so it is no gap between tokens.
         self.last_token = None;
     }
 
-    /// Forgets what its stream held, and what is in flight: the ring has lost both.
+    /// Forgets the stream's KV and its batches in flight: the ring has lost both.
     pub(super) fn forget_kv(&mut self) {
         self.take_back();
-        // Nodes that are new know nothing of what was told.
+        // New nodes may lack the prefix files that others have written.
         self.kept = Kept::default();
         match self.work {
             Some(_) => self.park(),
@@ -165,19 +165,19 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// Tells the stream that its text may have become a long one: all of it is then recomputed.
+    /// Tells the stream its new length. If that makes it a long text, all of it is recomputed.
     pub(super) fn grow(&mut self) {
         if let Some(work) = &mut self.work
             && self.stream.grow_to(self.ids.len())
             && self.ids.len() > work.prompt_len
         {
-            // But those logits were told.
+            // The logits were reported already.
             work.wants_logits = false;
         }
     }
 
-    /// Takes memory for positions up to `end`, or for as many as there is. Its stream's positions so far have been
-    /// computed.
+    /// Takes memory for positions up to `end`, or for as many as there is. All positions of the stream so far
+    /// must have been computed.
     pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
         self.since = self.stream.pos();
         self.room = engine.reserve(&mut self.stream, end);
@@ -194,7 +194,7 @@ impl<'t> Lane<'t> {
         }
     }
 
-    /// Whether a lane that wants `ids` had better wait, because this one computes more of their beginning.
+    /// Whether a lane that wants `ids` should wait because this lane computes more of their beginning.
     pub(super) fn computes_for(&self, ids: &[u32]) -> bool {
         let Some(work) = self.work.as_ref().filter(|_| !self.is_parked) else { return false };
         let pairs = self.ids[..work.prompt_len].iter().zip(&ids[..ids.len() - 1]);
@@ -202,7 +202,7 @@ impl<'t> Lane<'t> {
         self.stream.serves(ids.len()) && common / KV_PAGE * KV_PAGE > self.stream.shared_len()
     }
 
-    /// Ids that may be guessed to follow, as far as there is `room`.
+    /// Most draft tokens that the batch's `room`, the context and the answer allow.
     pub(super) fn n_drafts_max(&self, room: &BatchRoom, ctx_len: usize) -> usize {
         let n_left = self.work.as_ref().map_or(0, |work| work.answer.n_left());
         let len_max = self.room.min(ctx_len).min(self.stream.len_max());
@@ -210,7 +210,7 @@ impl<'t> Lane<'t> {
         of_batch.min(len_max.saturating_sub(self.ids.len())).min(n_left.saturating_sub(1))
     }
 
-    /// The rows that it submits next, as far as there is `room`; `None` if there is not enough.
+    /// The rows to submit next, limited by `room`; `None` if there is not enough.
     fn next_rows(&self, room: &BatchRoom) -> Option<(usize, Wants)> {
         let work = self.work.as_ref().filter(|_| self.is_ready())?;
         let (pos, left) = (self.stream.pos(), self.ids.len() - self.stream.pos());
@@ -219,10 +219,10 @@ impl<'t> Lane<'t> {
             let n_drafts = self.drafts.n_sent;
             return Some((1 + n_drafts, if n_drafts == 0 { Wants::Last } else { Wants::All }));
         }
-        // A prompt leaves a row to each stream that decodes, and always gets at least one itself.
+        // A prompt leaves one row to each decoding stream, but always gets at least one itself.
         let n_rows = left.min(room.rows.saturating_sub(room.n_decoding).max(1)).min(room.rows);
         let n_rows = n_rows.min(room.prompt_rows).min(free);
-        // Tokens that were reported before the lane was preempted are not reported again.
+        // Logits that were reported before the lane was preempted are not reported again.
         let n_rows = if pos < work.n_told { n_rows.min(work.n_told - pos) } else { n_rows };
         let is_told = (work.n_told..work.prompt_len).contains(&pos);
         let (n_rows, wants) = match (work.wants_logits && is_told, room.logits) {
@@ -234,7 +234,7 @@ impl<'t> Lane<'t> {
         (n_rows > 0).then_some((n_rows, wants))
     }
 
-    /// Adds its next rows to a batch, as far as there is `room`; `false` if that is too little.
+    /// Adds the lane's next rows to a batch, limited by `room`; `false` if there is not enough.
     pub(super) fn submit(&mut self, room: &mut BatchRoom, batch: &mut Batch) -> bool {
         let Some((n_rows, wants)) = self.next_rows(room) else { return false };
         if !self.is_decoding() {
@@ -254,8 +254,8 @@ impl<'t> Lane<'t> {
         true
     }
 
-    /// Number of ids that may be drafted after those under way, in batches of up to `rows` rows. All rows of
-    /// a batch may be rejected: layers with a window still keep the positions needed then.
+    /// Most ids that may be drafted after those in flight, in batches of up to `rows` rows. If all rows of a
+    /// batch are rejected, layers with a window must still hold the positions that are needed then.
     pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
         let is_under_way = self.is_answering() && self.n_under_way > self.n_wasted;
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
@@ -264,7 +264,7 @@ impl<'t> Lane<'t> {
         pos_max.saturating_sub(self.stream.pos()).min(n_left).min(DRAFTS_MAX)
     }
 
-    /// Has `ask` draft ids after those under way, and puts the chosen ones into a batch of their own; `false`
+    /// Has `ask` draft ids after those in flight, and puts the chosen ones into a batch of their own; `false`
     /// if there are none.
     pub(super) fn go_ahead(
         &mut self,
@@ -286,14 +286,14 @@ impl<'t> Lane<'t> {
         true
     }
 
-    /// Making its drafts took so long.
+    /// Adds the time that drafting took.
     pub(super) fn count_drafting(&mut self, seconds: f32) {
         if let Some(work) = &mut self.work {
             work.answer.count_drafting(seconds);
         }
     }
 
-    /// The results of a batch that had `span` of it are there. Whether they are of use.
+    /// Notes that the results of a batch with the lane's `span` have arrived. Returns whether they are valid.
     pub(super) fn collected(&mut self, span: &Span) -> bool {
         let is_of_use = !self.skipped(span.n_rows);
         if is_of_use {
@@ -303,7 +303,8 @@ impl<'t> Lane<'t> {
         is_of_use
     }
 
-    /// Notes that a batch with `n_rows` rows of it is wasted; true if the oldest one under way is.
+    /// If the oldest batch in flight is wasted, notes its end and returns true. `n_rows` is the lane's number
+    /// of rows in it.
     pub(super) fn skipped(&mut self, n_rows: usize) -> bool {
         let is_wasted = self.n_wasted > 0;
         if is_wasted {
@@ -316,12 +317,12 @@ impl<'t> Lane<'t> {
         is_wasted
     }
 
-    /// The oldest batch under way comes to nothing.
+    /// Whether the oldest batch in flight is wasted.
     pub(super) fn is_wasted(&self) -> bool {
         self.n_wasted > 0
     }
 
-    /// Forgets the drafts that came to nothing: what its stream holds is the text.
+    /// Drops the rejected drafts; the stream then holds only the text.
     pub(super) fn settle(&mut self) {
         self.stream.ids.truncate(self.ids.len() - 1);
         self.since = self.stream.pos();
@@ -329,7 +330,7 @@ impl<'t> Lane<'t> {
         self.drafts.clear();
     }
 
-    /// Its job ends. Returns that.
+    /// Ends the job and returns it.
     pub(super) fn finish(&mut self) -> Option<RunningJob<'t>> {
         let work = self.work.take()?;
         self.is_over = true;
@@ -337,13 +338,14 @@ impl<'t> Lane<'t> {
         Some(work)
     }
 
-    /// Forgets the batches under way, whose results are dropped.
+    /// Forgets the batches in flight, whose results are dropped.
     pub(super) fn forget(&mut self) {
         (self.n_under_way, self.n_wasted) = (0, 0);
         self.drafts.clear();
     }
 
-    /// Forgets the last submission, which may not have been run and brings no results: it is submitted again.
+    /// Takes back the last submission, which may not have been computed and brings no results. It is
+    /// submitted again.
     pub(super) fn take_back(&mut self) {
         self.forget();
         self.stream.ids.truncate(self.since);

@@ -2,41 +2,41 @@
 
 use super::drafts::{DRAFTS_MAX, DraftKind, Drafter};
 
-/// Ids that have to be the same.
+/// Number of equal ids that make a match.
 const N: usize = 3;
-/// Equal ids of a long n-gram. More are not counted.
+/// Number of equal ids that make a long n-gram. Further ones are not counted.
 const N_LONG: usize = 8;
-/// Ids of texts that have ended that are kept: some tens of pages.
+/// Ids kept of texts that have ended: some tens of pages.
 const ARCHIVE_LEN: usize = 1 << 16;
 
-/// Looks for a text's last ids in the earlier text, and in texts that have ended. Takes constant time for
-/// each token, however long texts are, and allocates only when made.
+/// Looks for a text's last ids in the earlier text, and in texts that have ended. Takes constant time per
+/// token, however long texts are, and allocates only in [`NgramDrafter::new`].
 pub struct NgramDrafter {
     texts: Vec<Text>,
     archive: Archive,
 }
 
-/// A running text, whose ids the caller has.
+/// A running text; the caller holds its ids.
 struct Text {
     index: Index,
-    /// Ids that have been looked at.
+    /// Number of ids that are in the index.
     len: usize,
 }
 
-/// Texts that have ended, one after the other. Later ones take the places of the first.
+/// Texts that have ended, one after the other, in a ring buffer.
 struct Archive {
     ids: Vec<u32>,
     index: Index,
-    /// Ids that came so far.
+    /// Number of ids pushed so far.
     end: usize,
 }
 
-/// Positions behind the latest occurrences of N ids, by their hash. Hashes may collide, so a position is a
-/// hint.
+/// Positions after the latest occurrences of [`N`] ids, by the hash of these. Hashes may collide, so a
+/// position is only a hint.
 struct Index(Vec<u32>);
 
 impl NgramDrafter {
-    /// For `n_lanes` texts of up to `ctx_len` ids at the same time.
+    /// A drafter for `n_lanes` texts at a time, of up to `ctx_len` ids each.
     pub fn new(n_lanes: usize, ctx_len: usize) -> NgramDrafter {
         let text = |_| Text { index: Index::new(ctx_len), len: 0 };
         let index = Index::new(ARCHIVE_LEN);
@@ -68,7 +68,7 @@ impl Drafter for NgramDrafter {
         let old = archive.find(ids);
         let old =
             old.map(|end| (n_same(ids, |back| archive.id((end - 1).checked_sub(back)?)), end));
-        // At equal length a match in the text itself is likelier to be right.
+        // At equal length a match in the text itself is more likely to be right.
         let n_same = match (own, old) {
             (own, Some((n, end))) if n >= N && own.is_none_or(|(n_own, _)| n_own < n) => {
                 drafts.extend((end..archive.end).map_while(|at| archive.id(at)).take(DRAFTS_MAX));
@@ -92,15 +92,16 @@ impl Drafter for NgramDrafter {
     }
 }
 
-/// Length of the common end of `ids` and the text in `other`, which counts from its end.
+/// Number of equal ids at the end of `ids` and of another text, at most [`N_LONG`]. `other` gives that text's
+/// ids by distance from its end.
 fn n_same(ids: &[u32], other: impl Fn(usize) -> Option<u32>) -> usize {
     let pairs = ids.iter().rev().take(N_LONG).enumerate();
     pairs.take_while(|(back, id)| other(*back) == Some(**id)).count()
 }
 
 impl Text {
-    /// Position behind an earlier occurrence of the last of `ids`, if there is one. All but the last few ids
-    /// are those of the previous call.
+    /// Position after an earlier occurrence of the last of `ids`, if there is one. All but the last few ids
+    /// must equal those of the previous call.
     fn find(&mut self, ids: &[u32]) -> Option<usize> {
         for end in self.len.max(N)..ids.len() {
             self.index.set(&ids[..end], end);
@@ -111,7 +112,7 @@ impl Text {
 }
 
 impl Archive {
-    /// The id at a place, if it is there still.
+    /// The id at position `at`, unless it was overwritten.
     fn id(&self, at: usize) -> Option<u32> {
         let is_there = at < self.end && self.end - at <= self.ids.len();
         is_there.then(|| self.ids[at % self.ids.len()])
@@ -128,7 +129,7 @@ impl Archive {
         }
     }
 
-    /// Where the last of `ids` went to, if they are there.
+    /// Position after an occurrence of the last of `ids`, if there is one.
     fn find(&self, ids: &[u32]) -> Option<usize> {
         let back = (self.end as u32).wrapping_sub(self.index.get(ids)? as u32) as usize;
         self.end.checked_sub(back).filter(|end| *end > 0)
@@ -136,12 +137,12 @@ impl Archive {
 }
 
 impl Index {
-    /// For `n` ids, or the last of more.
+    /// An index for `n` ids, or for the last [`ARCHIVE_LEN`] of more.
     fn new(n: usize) -> Index {
         Index(vec![0; 2 * n.clamp(128, ARCHIVE_LEN).next_power_of_two()])
     }
 
-    /// Notes that the last of `ids` went up to `end`.
+    /// Notes that an occurrence of the last of `ids` ends before position `end`.
     fn set(&mut self, ids: &[u32], end: usize) {
         if let Some(place) = self.place(ids) {
             // Texts are shorter than 2^32 ids; the reader knows how far back a position can be.
@@ -158,7 +159,7 @@ impl Index {
         let hash = last.iter().fold(0u64, |hash, id| {
             (hash.rotate_left(5) ^ u64::from(*id)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });
-        // A product's upper bits depend on all of its factors'.
+        // The upper bits of a product depend on all bits of its factors.
         Some((hash >> (u64::BITS - self.0.len().ilog2())) as usize)
     }
 }
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn texts_that_have_ended_are_found_until_others_take_their_places() {
         let mut drafter = NgramDrafter::new(2, 100);
-        // Long enough for places that are counted modulo 2^16 to come again.
+        // Long enough that positions modulo 2^16 repeat.
         for round in 0..3 {
             let text: Vec<u32> = (0..50_000).map(|id| id * 3 + round).collect();
             drafter.end(0, &text);
@@ -209,7 +210,7 @@ mod tests {
                 n_found += usize::from(is_right);
                 drafter.begin(1, &[]);
             }
-            // Others may have the same hash.
+            // Other n-grams may have replaced one with an equal hash.
             assert!(n_found > 60, "{n_found}");
             assert!(drafts(&mut drafter, 1, &[7, 8, 9]).0.is_empty());
             if round > 1 {

@@ -1,4 +1,4 @@
-//! How a model is run.
+//! Options for running a model.
 
 use super::weights::{Cache, Huge};
 use crate::format::model::Header;
@@ -6,42 +6,42 @@ use crate::kernels::Isa;
 use crate::model::{KV_PAGE, KvKind, Model, Plan};
 use crate::sys::{cpu, memory};
 
-/// Context used when none is asked for, if the model allows that much.
+/// Context length if none is asked for and the model allows it.
 pub const CTX_LEN_DEFAULT: usize = 4096;
 
-/// Rows of a prompt that go through a model at once.
+/// Rows of a prompt in one pass.
 const BATCH_DEFAULT: usize = 256;
 
-/// Default number of prompt rows in one pass. It is twice as large for a mixture of experts: each expert gets
-/// only a few rows, and its weights have to be read for these.
+/// Default number of prompt rows in one pass. It is doubled for a mixture of experts, where each expert gets
+/// only some of the rows, and its weights have to be read for them.
 pub fn batch_default(header: &Header) -> usize {
     if header.features.experts.is_some() { 2 * BATCH_DEFAULT } else { BATCH_DEFAULT }
 }
 
-/// Weights of a step from which on several threads are used by default: one thread reads fewer from its cache
-/// in the 10 to 20 microseconds for which threads wait at a step.
+/// Minimum weights of a step, in bytes, for several threads by default. Fewer bytes than this are read by one
+/// thread from its cache in the 10 to 20 microseconds that threads wait for each other at a step.
 pub const STEP_BYTES_MIN: u64 = 256 << 10;
 
-/// Projections of a layer that threads share: queries to values, attention's output, gate and up, and down.
+/// Projections of a layer that threads share: q, k and v, attention's output, gate and up, and down.
 const PROJECTIONS: usize = 4;
 
-/// Memory for keys and values, which streams share.
+/// Memory for keys and values, shared by the streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvMemory {
-    /// Whole contexts of all streams.
+    /// Full contexts of all streams.
     #[default]
     Whole,
-    /// Half of the memory that is free beside the weights, but no more than two contexts for each stream, and
-    /// no less than one in all: pages that streams do not need keep earlier texts.
+    /// Half of the memory that is free beside the weights; at most two contexts for each stream, and at least
+    /// one in all. Pages that streams do not need keep earlier texts.
     Free,
-    /// For so many tokens, a context at least.
+    /// Room for this many tokens, and at least for one context.
     Tokens(usize),
-    /// At most so many bytes, and at least a context; in a ring, those of all nodes together.
+    /// At most this many bytes, and at least one context. In a ring, bytes of all nodes together.
     Bytes(u64),
 }
 
 impl KvMemory {
-    /// The pages of `plan` for `model`.
+    /// Number of KV pages of `plan` for `model`; `None` for full contexts of all streams.
     pub(super) fn pages(self, plan: &Plan, model: &Model) -> Option<usize> {
         let header = model.header();
         let ctx_pages = plan.kv_plan(header).ctx_pages;
@@ -66,14 +66,14 @@ pub struct Options {
     pub ctx_len: Option<usize>,
     /// Rows of one forward pass, [`batch_default`] by default.
     pub batch: Option<usize>,
-    /// Most rows of a forward pass that may want logits, by default one for each stream,
-    /// as far as a batch has room for them.
+    /// Most rows of a forward pass that may want logits; by default one for each stream, if a batch has that
+    /// many rows.
     pub max_logits: Option<usize>,
     /// Streams with a KV cache of their own, 1 by default.
     pub n_streams: Option<usize>,
     /// How much memory streams share for keys and values.
     pub kv_memory: KvMemory,
-    /// How keys and values are kept; see [`KvKind::for_weights`].
+    /// Format of stored keys and values; see [`KvKind::for_weights`].
     pub kv: Option<KvKind>,
     /// Number of threads; by default one for each fast core within the control groups' quota, or only one if
     /// a token's work is too short for several: see [`Options::cpus_for`].
@@ -89,7 +89,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The cores to run on: those asked for, else the fastest, as many as threads are wanted.
+    /// The cores to run on, one for each thread: those asked for, or else the fastest.
     pub fn cpus(&self) -> Vec<usize> {
         let all: Vec<usize> = match &self.cores {
             Some(cores) => cores.clone(),
@@ -100,9 +100,9 @@ impl Options {
         all.iter().copied().cycle().take(threads).collect()
     }
 
-    /// CPUs to run `model` on. If neither threads nor cores are asked for, one thread runs a model of which a
-    /// step of a token reads less than [`STEP_BYTES_MIN`]: several threads would wait for each other after
-    /// every step, for as long as one thread takes for the whole step.
+    /// CPUs to run `model` on. If neither threads nor cores are asked for, a model whose step reads less than
+    /// [`STEP_BYTES_MIN`] per token gets one thread: several would wait for each other after every step, for
+    /// as long as one thread takes for the whole step.
     pub fn cpus_for(&self, model: &Model) -> Vec<usize> {
         let mut cpus = self.cpus();
         let is_asked_for = self.threads.is_some() || self.cores.is_some();
@@ -113,7 +113,7 @@ impl Options {
     }
 }
 
-/// Whether a step of a token is not worth waiting for other threads.
+/// Whether a step is so short that several threads are not worth their waiting for each other.
 pub fn is_small(model: &Model) -> bool {
     step_bytes(model) < STEP_BYTES_MIN
 }

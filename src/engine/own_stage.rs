@@ -1,4 +1,4 @@
-//! The compute of this node, alone or as a place of a ring: its own processors, or a team that it leads.
+//! The compute of this node, alone or as a node of a ring: its own processors, or a team that it leads.
 
 use super::error::StepError;
 use super::prefix::Store;
@@ -8,22 +8,22 @@ use crate::model::{
     Span, Stage, StageInfo, StartError, Transformer,
 };
 
-/// This node's stage: its transformer, which has part of each row where it leads a team.
+/// This node's stage. If the node leads a team, its transformer has only a part of each matrix's rows.
 pub(in crate::engine) struct OwnStage {
     pub(in crate::engine) transformer: Transformer,
-    /// The team, which has the transformer's layers.
+    /// The team that shares the transformer's layers; `None` if this node computes alone.
     pub(in crate::engine) team: Option<Box<TeamLead>>,
-    /// Where it keeps beginnings of prompts.
+    /// Files of prompt beginnings, if they are kept.
     pub(in crate::engine) prefixes: Option<Store>,
 }
 
 impl OwnStage {
-    /// The processors of this machine with the layers of `transformer`.
+    /// A stage that computes the layers of `transformer` on this machine alone.
     pub(in crate::engine) fn new(transformer: Transformer) -> OwnStage {
         OwnStage { transformer, team: None, prefixes: None }
     }
 
-    /// Sees to it that prefix files are those of this stage's layers, as it keeps them now.
+    /// Makes the prefix files fit the current layers of this stage and their KV format.
     pub(in crate::engine) fn fit_prefixes(&mut self) {
         if let Some(mut prefixes) = self.prefixes.take() {
             prefixes.fit(self);
@@ -31,7 +31,7 @@ impl OwnStage {
         }
     }
 
-    /// Assembles the place's team, see [`Stage::assemble`].
+    /// Assembles the node's team, see [`Stage::assemble`].
     ///
     /// # Errors
     /// The team's error.

@@ -1,49 +1,50 @@
-//! Number of prompt rows in batches with decoding streams, so that these are not delayed too long.
+//! Number of prompt rows in batches with decoding streams, limited so that these are not delayed too long.
 //!
-//! The cost of a row is not known beforehand: it depends on the board, its other work, and the length of the
-//! texts. So the time between two tokens of a stream is watched, and the number of rows follows.
+//! The cost of a row is unknown beforehand: it depends on the board, its other work, and the length of the
+//! texts. So the time between two tokens of a stream is measured, and the number of rows follows it.
 
 use std::time::Duration;
 
-/// How long a stream that decodes may wait for its next token while prompts are computed.
+/// Longest wait of a decoding stream for its next token while prompts are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StallLimit {
     /// No limit: prompts get whole batches, which gives the highest total throughput.
     #[default]
     None,
-    /// Twice as long as without a prompt.
+    /// Twice the time of a step without prompts.
     Doubled,
-    /// This long, or as long as a batch with one row of a prompt takes.
+    /// This long, or the time of a batch with one prompt row if that is longer.
     Fixed(Duration),
 }
 
-/// Rows that the first batch of a prompt has beside streams that decode.
+/// Prompt rows of the first batch beside decoding streams.
 const ROWS_FIRST: f32 = 16.0;
-/// Safety margin between target and limit, in mean deviations of a step's time: with 3, 99 % of steps stay below the limit.
+/// Safety margin between target and limit, in mean deviations of a step's time. With 3, 99 % of steps stay
+/// below the limit.
 const DISTANCES: f32 = 3.0;
-/// Smallest mean deviation that is assumed, relative to the step: one row more or less changes a step by about this.
+/// Smallest mean deviation that is assumed, relative to the step: the effect of one row more or less.
 const DISTANCE_MIN: f32 = 0.02;
 /// Minimum fraction of the limit's slack that prompts get, however noisy steps are.
 const PART_MIN: f32 = 0.4;
 /// Smoothing factor of step times.
 const STEP_WEIGHT: f32 = 0.25;
-/// How many times as many rows as the last batch one has, at most.
+/// Maximum growth of the number of prompt rows from one batch to the next.
 const GROWTH_MAX: f32 = 1.25;
-/// Number of batches with prompt rows after which one has none, to measure steps again: texts have become
-/// longer.
+/// Number of batches with prompt rows after which one has none, to measure plain steps again: texts have
+/// become longer.
 const BATCHES_MAX: u32 = 64;
 
 /// Observed times between two tokens of a stream.
 pub(super) struct Pace {
     limit: StallLimit,
-    /// Seconds without prompts, by the number of streams that decode; 0 if unknown.
+    /// Smoothed seconds of a step without prompts, by number of decoding streams; 0 if unknown.
     steps: Vec<f32>,
     rows: f32,
-    /// Seconds of steps with prompts; 0 if unknown.
+    /// Smoothed seconds of a step with prompts; 0 if unknown.
     with_prompts: f32,
-    /// How far those are from that, usually, as a part of it.
+    /// Mean deviation of steps with prompts, relative to `with_prompts`.
     distance: f32,
-    /// Batches with prompts since one without.
+    /// Batches with prompts since the last one without.
     n_batches: u32,
 }
 
@@ -51,14 +52,14 @@ pub(super) struct Pace {
 #[derive(Clone, Copy)]
 pub(super) struct Gap {
     pub(super) seconds: f32,
-    /// Streams that decoded.
+    /// Number of streams that decoded.
     pub(super) n_decoding: usize,
-    /// Rows of prompts that were submitted meanwhile.
+    /// Prompt rows that were submitted in between.
     pub(super) prompt_rows: usize,
 }
 
 impl Pace {
-    /// For up to `n_streams` streams.
+    /// A pace for up to `n_streams` streams.
     pub(super) fn new(limit: StallLimit, n_streams: usize) -> Pace {
         Pace {
             limit,
@@ -70,8 +71,8 @@ impl Pace {
         }
     }
 
-    /// Rows of prompts for the next batch while `n_decoding` streams decode. 0 if a step without prompts has
-    /// to be measured first.
+    /// Prompt rows that the next batch may have while `n_decoding` streams decode. 0 if a step without
+    /// prompts has to be measured first.
     pub(super) fn prompt_rows(&self, n_decoding: usize) -> usize {
         match (n_decoding, self.limit) {
             (0, _) | (_, StallLimit::None) => usize::MAX,
@@ -80,7 +81,7 @@ impl Pace {
         }
     }
 
-    /// Takes note of `gap`.
+    /// Adapts to the measured `gap`.
     pub(super) fn saw(&mut self, gap: Gap) {
         let step = &mut self.steps[gap.n_decoding];
         if gap.prompt_rows == 0 {
@@ -99,7 +100,7 @@ impl Pace {
             return;
         }
         self.n_batches += 1;
-        // The end of a prompt says little of what a whole slice takes.
+        // The end of a prompt says little about the time of a whole slice.
         let is_whole = gap.prompt_rows as f32 >= self.rows / 2.0;
         if is_whole {
             let is_first = self.with_prompts == 0.0;
@@ -109,13 +110,13 @@ impl Pace {
             self.with_prompts = expected + STEP_WEIGHT * (gap.seconds - expected);
         }
         let aim = limit / (1.0 + DISTANCES * self.distance.max(DISTANCE_MIN));
-        // Limit of the time that prompts add, as a multiple of what they added.
+        // Seconds that prompts may add to a step, and the ratio to those that they added.
         let may_add = (aim - step).max(PART_MIN * (limit - step)).max(0.0);
         let ratio = may_add / (gap.seconds - step).max(f32::MIN_POSITIVE);
-        // One step says little, unless it was too long.
+        // A single step counts little, unless it exceeded the limit.
         let ratio = if gap.seconds > limit { ratio } else { ratio.powf(STEP_WEIGHT) };
         let growth_max = if is_whole { GROWTH_MAX } else { 1.0 };
-        // No number of rows is worth more than a usize can hold.
+        // The upper bound fits a usize.
         self.rows = (self.rows * ratio.clamp(0.5, growth_max)).clamp(1.0, 1e6);
     }
 }
@@ -124,7 +125,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// A board where 7 streams take 80 ms, and rows beyond the 20th of a batch 3 ms each.
+    /// A board where a step of 7 streams takes 80 ms, and each row of a batch beyond the 20th adds 3 ms.
     fn seconds(prompt_rows: usize) -> f32 {
         0.08 + 0.003 * (7 + prompt_rows).saturating_sub(20) as f32
     }
@@ -133,7 +134,7 @@ mod tests {
         Gap { seconds: slowness * seconds(prompt_rows), n_decoding: 7, prompt_rows }
     }
 
-    /// The gaps of `n` batches with as many rows of prompts as may be.
+    /// The gaps of `n` batches, each with as many prompt rows as allowed.
     fn gaps(pace: &mut Pace, n: usize, slowness: f32) -> Vec<Gap> {
         let batch = |_| {
             let gap = gap(pace.prompt_rows(7).min(256), slowness);
@@ -152,7 +153,7 @@ mod tests {
             pace.saw(gap(0, 1.0));
             for (n, slowness) in [(0, 1.0), (40, 1.0), (60, 1.3)] {
                 let gaps = gaps(&mut pace, n, slowness);
-                // Steps take longer on a slower board, once one without prompts has been seen.
+                // On a slower board steps take longer, as a step without prompts shows.
                 let max = if limit == fixed { 0.16 } else { 0.16 * slowness };
                 for late in gaps.iter().skip(20).filter(|gap| gap.prompt_rows > 0) {
                     assert!(late.seconds <= max, "{} s with {limit:?}", late.seconds);
@@ -168,7 +169,7 @@ mod tests {
         pace.saw(gap(0, 1.0));
         let all = gaps(&mut pace, 500, 3.0);
         assert!(all.iter().filter(|gap| gap.prompt_rows == 0).count() >= 500 / 66);
-        // Else nothing would be left to prompts.
+        // With the old measurement nothing would be left for prompts.
         assert!(all.last().unwrap().prompt_rows > 30, "{} rows", all.last().unwrap().prompt_rows);
     }
 
@@ -180,7 +181,7 @@ mod tests {
             let (mut late, mut rows) = (0, 0);
             for step in 0..1000 {
                 let n = pace.prompt_rows(7);
-                // Evenly from -1 to 1, in an order without a pattern.
+                // Values spread evenly from -1 to 1, in an order without a pattern.
                 let random = 2.0 * (step as f32 * 0.618_034).fract() - 1.0;
                 let gap = gap(n, 1.0 + slower * random);
                 pace.saw(gap);

@@ -1,13 +1,13 @@
-//! Which stream holds which pages of the KV cache, and which texts idle pages hold.
+//! The pages of the KV cache: which streams hold them, and which texts idle pages hold.
 //!
-//! A full page is found again by its ids and all before them: pages are the nodes of a tree, whose root is
-//! the beginning of every text. A stream holds a path of the tree, and below that pages of its own. A page
-//! without a holder stays in the tree until its room is needed; the least recently used one is evicted first.
-//! The last page of an ended text is in the tree too, with as many ids as it has; a text that continues there
+//! A full page is found by its ids and all ids before them: pages are the nodes of a tree, whose root is the
+//! beginning of every text. A stream holds a path of the tree, followed by pages of its own. A page without a
+//! holder stays in the tree until its memory is needed; the least recently used one is evicted first. The
+//! last page of an ended text is in the tree too, with the ids that it has. A text that continues from there
 //! takes or copies it.
 //!
-//! For layers with a window a node has a second page, as long as there is room. A stream holds those inside
-//! its window; a text can be continued where all of these exist.
+//! For layers with a window a node has a second page, its window page, while there is room. A stream holds
+//! the window pages inside its window. A text can be continued where all of these exist.
 
 mod load;
 
@@ -15,29 +15,29 @@ use crate::model::{KV_PAGE, KvPlan, PagePair, WindowPlan};
 
 pub(super) use load::WindowNeeded;
 
-/// No page, or no other node.
+/// No page, or no such node.
 const NONE: u32 = u32::MAX;
 
-/// Parent of a text's first page, and of a long text's, whose keys differ.
+/// Parent of a text's first page; and of a long text's first page, whose keys differ.
 const BEGINNING: u32 = NONE - 1;
 const LONG_BEGINNING: u32 = NONE - 2;
 
-/// All pages. Nodes are numbered as their pages of the layers that see everything.
+/// All pages. A node's number is that of its page for layers without a window.
 #[derive(Debug)]
 pub(super) struct Pages {
     window: Option<WindowPlan>,
     nodes: Vec<Node>,
     /// Ids of each node, `[n_pages, KV_PAGE]`.
     ids: Vec<u32>,
-    /// The first of the nodes that begin a text, and of those that begin a long one.
+    /// First of the nodes that begin a text, and of those that begin a long text.
     roots: [u32; 2],
     free: Vec<u32>,
     free_windows: Vec<u32>,
     n_used: usize,
     n_used_windows: usize,
-    /// Counts what becomes idle.
+    /// Logical clock that orders pages by when they became idle.
     now: u64,
-    /// Ids that streams went on from, added up.
+    /// Total number of ids that streams continued from.
     hits: u64,
 }
 
@@ -46,15 +46,15 @@ struct Node {
     parent: u32,
     child: u32,
     next: u32,
-    /// Ids in the tree; 0 if it is not part of it.
+    /// Ids in the tree; 0 if the node is not in the tree.
     len: usize,
-    /// Streams that hold it.
+    /// Number of streams that hold the node.
     users: u32,
-    /// When it became idle.
+    /// When the node became idle.
     since: u64,
-    /// Its page of layers with a window.
+    /// The node's page for layers with a window, or [`NONE`].
     window: u32,
-    /// Streams that hold that.
+    /// Number of streams that hold the window page.
     window_users: u32,
     window_since: u64,
 }
@@ -77,27 +77,27 @@ struct NoPage;
 /// The pages of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// From its first position on.
+    /// The stream's nodes, from its first position on.
     nodes: Vec<u32>,
-    /// How many of them are part of the tree.
+    /// How many of `nodes`, from the first on, are in the tree.
     n_shared: usize,
-    /// The first whose page of layers with a window is held.
+    /// Index of the first node whose window page is held.
     window_from: usize,
-    /// Whether they are those of a long text, and of no use to others.
+    /// Whether the pages are those of a long text, which only other long texts can use.
     pub(super) is_long: bool,
 }
 
-/// A page that a stream goes on in, as far as another one's beginning is the same.
+/// A copy of a page that begins like a stream's text; the stream continues in the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PageCopy {
     pub(super) from: PagePair,
     pub(super) to: PagePair,
 }
 
-/// How many pages there are, and what they hold.
+/// Number of pages, and what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageFigures {
-    /// In all.
+    /// All pages.
     pub n_pages: usize,
     /// Pages that streams hold.
     pub n_used: usize,
@@ -110,28 +110,28 @@ pub struct PageFigures {
 }
 
 impl Held {
-    /// Room for whole contexts.
+    /// Holds nothing, with capacity for `ctx_pages` nodes.
     pub(super) fn with_capacity(ctx_pages: usize) -> Held {
         Held { nodes: Vec::with_capacity(ctx_pages), ..Held::default() }
     }
 
-    /// Forgets all that is held, as the pages have forgotten their holders.
+    /// Forgets all held pages, after [`Pages::forget`].
     pub(super) fn forget(&mut self) {
         self.nodes.clear();
         (self.n_shared, self.window_from) = (0, 0);
     }
 
-    /// Positions that there is room for.
+    /// Positions that the held pages have room for.
     pub(super) fn room(&self) -> usize {
         self.nodes.len() * KV_PAGE
     }
 
-    /// How many of them are part of the tree.
+    /// Number of held pages that are in the tree.
     pub(super) fn n_shared(&self) -> usize {
         self.n_shared
     }
 
-    /// Positions whose keys and values others can find.
+    /// Positions whose keys and values other streams can find.
     pub(super) fn shared_len(&self) -> usize {
         self.n_shared * KV_PAGE
     }
@@ -174,7 +174,7 @@ impl Pages {
         PageFigures { n_pages, n_used, n_idle, hits: self.hits, read: 0 }
     }
 
-    /// The pages of a stream from number `first` on, without those behind the window.
+    /// The pages of a stream from number `first` on, without window pages that lie behind the window.
     pub(super) fn pairs<'a>(
         &'a self,
         held: &'a Held,
@@ -188,7 +188,7 @@ impl Pages {
         })
     }
 
-    /// Page `index` of a stream, with its page of the layers with a window unless that was evicted.
+    /// Page `index` of a stream, with its window page unless that was evicted.
     pub(super) fn pair(&self, held: &Held, index: usize) -> Option<PagePair> {
         held.nodes.get(index).map(|node| self.pair_of(*node))
     }
@@ -198,8 +198,8 @@ impl Pages {
         PagePair { page: node, window: (window != NONE).then_some(window) }
     }
 
-    /// Whether a text of `len` ids that begins with `ids`, a long one or not, has room beside what streams
-    /// hold.
+    /// Whether there is room, beside the pages that streams hold, for a text of `len` ids that begins with
+    /// `ids`. `is_long` tells whether it is a long text.
     pub(super) fn has_room_for(&self, (ids, is_long): (&[u32], bool), len: usize) -> bool {
         let (mut parent, mut n_shared) = (beginning(is_long), 0);
         for page in ids.chunks_exact(KV_PAGE) {
@@ -216,8 +216,8 @@ impl Pages {
         has_windows && n - n_shared.min(n) <= self.nodes.len() - self.n_used
     }
 
-    /// Gives a stream that holds the keys and values of `ids` pages for positions up to `end`, or as many as
-    /// there are. Returns the first page that has changed.
+    /// Gives a stream, whose first keys and values are those of `ids`, pages for positions up to `end`, or as
+    /// many as there are. Returns the index of its first page that has changed.
     pub(super) fn extend(&mut self, held: &mut Held, ids: &[u32], end: usize) -> usize {
         let mut first = self.share(held, ids);
         self.leave_window(held, ids.len());
@@ -230,8 +230,8 @@ impl Pages {
         first
     }
 
-    /// Makes the full pages of a stream part of the tree. Equal pages of the tree replace the stream's own.
-    /// Returns the first replaced one.
+    /// Adds the full pages of a stream to the tree. Equal pages of the tree replace the stream's own. Returns
+    /// the index of the first replaced page.
     fn share(&mut self, held: &mut Held, ids: &[u32]) -> usize {
         let mut first = held.nodes.len();
         while (held.n_shared + 1) * KV_PAGE <= ids.len() {
@@ -247,7 +247,7 @@ impl Pages {
         first
     }
 
-    /// The node of the tree that is the same takes the place of a stream's own.
+    /// Replaces a stream's own page at `index` with `node`, an equal one of the tree.
     fn replace(&mut self, held: &mut Held, index: usize, node: u32) {
         let own = std::mem::replace(&mut held.nodes[index], node);
         self.hold(node);
@@ -267,7 +267,7 @@ impl Pages {
         self.drop_page(own);
     }
 
-    /// Makes `node` the child of `parent` with `ids`, or returns the child that has these already.
+    /// Makes `node` the child of `parent` with `ids`. Returns it, or the child that has these ids already.
     fn link(&mut self, parent: u32, node: u32, ids: &[u32]) -> u32 {
         let mut child = self.first_child(parent);
         while child != NONE {
@@ -289,7 +289,7 @@ impl Pages {
         node
     }
 
-    /// Pages that are wholly behind the window of the token at `pos` are idle.
+    /// Releases window pages that lie wholly behind the window of the token at `pos`.
     fn leave_window(&mut self, held: &mut Held, pos: usize) {
         let Some(WindowPlan { window, .. }) = self.window else { return };
         let from = ((pos + 1).saturating_sub(window) / KV_PAGE).min(held.nodes.len());
@@ -299,7 +299,7 @@ impl Pages {
         }
     }
 
-    /// Releases the keys and values of `ids`, held by a stream. Other streams can still continue from them.
+    /// Releases a stream's pages, which hold the KV of `ids`. Other streams can still continue from them.
     pub(super) fn release(&mut self, held: &mut Held, ids: &[u32]) {
         self.share(held, ids);
         let tail = &ids[(held.n_shared * KV_PAGE).min(ids.len())..];
@@ -321,8 +321,8 @@ impl Pages {
         (held.n_shared, held.window_from) = (0, 0);
     }
 
-    /// Gives an empty stream the longest stored beginning of `ids`, without the last of them. Returns its
-    /// number of ids, and a page to copy, if any.
+    /// Gives an empty stream the longest stored beginning of `ids`, without the last of them. Returns the
+    /// number of its ids, and a page to copy, if any.
     pub(super) fn adopt(&mut self, held: &mut Held, ids: &[u32]) -> (usize, Option<PageCopy>) {
         let ids = &ids[..ids.len().saturating_sub(1)];
         self.descend(held, ids);
@@ -362,7 +362,7 @@ impl Pages {
         }
     }
 
-    /// Lists the full pages of `ids` for an empty stream, which does not hold them yet.
+    /// Adds the full pages of `ids` to an empty stream's list; does not hold them yet.
     fn descend(&self, held: &mut Held, ids: &[u32]) {
         for page in ids.chunks_exact(KV_PAGE) {
             match self.best_child(held.parent(), page) {
@@ -373,8 +373,8 @@ impl Pages {
         }
     }
 
-    /// Gives a stream a page that begins with `common` ids of `node`: a new page to copy to, or `node` itself
-    /// if there is none or it has no other ids.
+    /// Gives a stream a page that begins with `common` ids of `node`. That is a new page to copy to, or
+    /// `node` itself if it has no other ids or no page is free.
     fn take_tail(
         &mut self,
         held: &mut Held,
@@ -382,8 +382,8 @@ impl Pages {
         common: usize,
     ) -> Result<Option<PageCopy>, NoPage> {
         let len = self.nodes[node as usize].len;
-        // The page to copy to could replace one from when the stream was longer, which may be needed again if
-        // the stream is shortened further.
+        // Taking a page would evict an idle window page. It may be one that the stream has left, and needs
+        // again if it is shortened further.
         let is_short = len < KV_PAGE && self.window.is_some() && self.free_windows.is_empty();
         self.hold(node);
         self.hold_window_if_any(node);
@@ -399,7 +399,7 @@ impl Pages {
             self.unuse_both(node);
             return Err(NoPage);
         }
-        // No other stream holds this page, so none holds a page that follows it.
+        // No other stream holds this page, so no stream holds a page after it.
         self.drop_children(node);
         self.unlink(node);
         held.nodes.push(node);
@@ -413,7 +413,7 @@ impl Pages {
         self.unuse(node);
     }
 
-    /// The child of `parent` that has most of the beginning of `ids`, and how much.
+    /// The child of `parent` with the longest common beginning with `ids`, and that length.
     fn best_child(&self, parent: u32, ids: &[u32]) -> Option<(u32, usize)> {
         let mut child = self.first_child(parent);
         let mut best = None;
@@ -427,25 +427,25 @@ impl Pages {
         best
     }
 
-    /// How many ids of a node are the first of `ids`.
+    /// Number of ids at a node's beginning that equal those of `ids`.
     fn common(&self, node: u32, ids: &[u32]) -> usize {
         let len = self.nodes[node as usize].len;
         let own = &self.ids[node as usize * KV_PAGE..][..len];
         own.iter().zip(ids).take_while(|(a, b)| a == b).count()
     }
 
-    /// The first page that the token at `pos` looks back to in layers with a window.
+    /// The first page that the token at `pos` attends to in layers with a window.
     fn window_start(&self, pos: usize) -> usize {
         self.window.map_or(0, |window| (pos + 1).saturating_sub(window.window) / KV_PAGE)
     }
 
-    /// Whether the token at `pos` finds all that it looks back to.
+    /// Whether all window pages exist that the token at `pos` attends to. `tail` follows the held nodes.
     fn has_windows(&self, held: &Held, pos: usize, tail: Option<u32>) -> bool {
         let nodes = held.nodes.iter().chain(&tail).skip(self.window_start(pos));
         self.window.is_none() || { nodes }.all(|node| self.nodes[*node as usize].window != NONE)
     }
 
-    /// A page for a stream alone, and one for layers with a window; `None` if there are not both.
+    /// A page for one stream, with a window page if the model needs one; `None` if either is missing.
     fn take(&mut self) -> Option<u32> {
         let window = if self.window.is_some() { self.free_window()? } else { NONE };
         let Some(node) = self.take_page() else {
@@ -484,7 +484,7 @@ impl Pages {
         node.users += 1;
     }
 
-    /// Counts one user of the page less.
+    /// Counts one user of the page less, and notes when it became idle.
     fn unuse(&mut self, node: u32) {
         let node = &mut self.nodes[node as usize];
         node.users -= 1;
@@ -498,7 +498,7 @@ impl Pages {
         node.window_users += 1;
     }
 
-    /// Counts one user less of the page in layers with a window.
+    /// Counts one user of the window page less, and notes when it became idle.
     fn unuse_window(&mut self, node: u32) {
         if self.window.is_none() {
             return;
@@ -527,7 +527,7 @@ impl Pages {
 
     fn drop_children(&mut self, node: u32) {
         let mut last = node;
-        // From below, without a call for each of a long text's pages.
+        // Drops leaves first: recursion over a long text's pages would be deep.
         while self.nodes[node as usize].child != NONE {
             while self.nodes[last as usize].child != NONE {
                 last = self.nodes[last as usize].child;
@@ -574,13 +574,13 @@ impl Pages {
 }
 
 impl Held {
-    /// The last node that is part of the tree, which its next one follows.
+    /// Parent of the next page that joins the tree: the last shared node, or the root.
     fn parent(&self) -> u32 {
         self.n_shared.checked_sub(1).map_or(beginning(self.is_long), |last| self.nodes[last])
     }
 }
 
-/// Parent of a text's first page.
+/// Parent of a text's first page: the root of long texts or of others.
 fn beginning(is_long: bool) -> u32 {
     if is_long { LONG_BEGINNING } else { BEGINNING }
 }

@@ -1,4 +1,4 @@
-//! A model ready to run.
+//! A model ready to run, with its streams.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,21 +21,21 @@ use crate::model::{
 };
 use crate::pool::Pool;
 
-/// A model ready to run, here or as the master of a ring, and its streams.
+/// A model ready to run, on this node or in a group that it leads, and its streams.
 pub struct Engine {
     /// The compute of this node.
     pub(super) stage: OwnStage,
     /// Runs batches: this node alone, or a group of which it is the first node.
     pub(super) backend: Box<dyn Backend>,
-    /// Streams' places and pages of the KV cache.
+    /// The streams' slots, and their pages of the KV cache.
     pub(super) places: Arc<Places>,
     /// Scratch for [`Engine::push_batch`].
     batch: Batch,
 }
 
 impl Engine {
-    /// Opens the model file at `path` and makes it ready to run, which takes as long as packing its weights
-    /// the first time; see [`Engine::prepare`].
+    /// Opens the model file at `path` and makes it ready to run. The first time, this includes packing the
+    /// weights; see [`Engine::prepare`].
     ///
     /// # Errors
     /// If the file is not a model, is damaged, or does not fit `options` or the machine.
@@ -51,8 +51,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Plans to run `model`, and starts threads. Its weights are used unpacked and unchecked until
-    /// [`Engine::prepare`] has packed and compared them.
+    /// Plans to run `model`, and starts threads. The weights are used unpacked and unchecked until
+    /// [`Engine::prepare`] has packed and checked them.
     ///
     /// # Errors
     /// If `options` do not fit the model or the machine.
@@ -85,11 +85,11 @@ impl Engine {
         })
     }
 
-    /// Makes the weights ready, like [`Engine::open`]: packs those that no earlier start or other share has
-    /// packed, and compares those with their checksums that were never compared.
+    /// Makes the weights ready, like [`Engine::open`]: packs those that no earlier start and no other share
+    /// has packed, and compares weights with their checksums unless that was done before.
     ///
-    /// A cache that cannot be written is reported, and done without. Returns the result of packing, if
-    /// weights were packed.
+    /// If a cache cannot be written, a warning is logged and the weights are packed in memory. Returns the
+    /// result of packing, if weights were packed.
     ///
     /// # Errors
     /// If the weights are damaged, there is no memory for them, or the listener ends the work.
@@ -101,7 +101,7 @@ impl Engine {
         place.prepare(&mut self.stage.transformer, listener)
     }
 
-    /// Packs the weights into the cache file at `path`, unless they are there.
+    /// Packs the weights into the cache file at `path`, unless the file has them.
     ///
     /// # Errors
     /// If the weights are damaged, the file cannot be written, or the listener ends the work.
@@ -114,8 +114,7 @@ impl Engine {
         place.pack_into(&mut self.stage.transformer, path, listener)
     }
 
-    /// The cache file that [`Engine::prepare`] uses; `None` if weights are packed in memory, or not at
-    /// all.
+    /// The cache file that [`Engine::prepare`] uses; `None` if weights are packed in memory or not packed.
     pub fn cache_file(&self, place: &WeightsPlace) -> Option<PathBuf> {
         place.cache_file(&self.stage.transformer)
     }
@@ -133,10 +132,10 @@ impl Engine {
         self.stage.transformer.lacks(path)
     }
 
-    /// Keeps keys and values of long prompts in files in `folder` from now on, up to `limit` bytes of all
-    /// models together, and finds them there again. A thread of its own writes files; a file that cannot be
-    /// used is reported, and done without. On a ring all nodes have to call it, each for its own layers; the
-    /// master does once it has joined. Has no effect on a team.
+    /// Keeps keys and values of long prompts in files in `folder`, and reads them from there. All models
+    /// together get up to `limit` bytes. A separate thread writes the files. A file that cannot be used is
+    /// reported and ignored. On a ring every node has to call this, each for its own layers; the master calls
+    /// it after joining. Has no effect on a team.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
@@ -146,13 +145,13 @@ impl Engine {
     }
 
     /// Has all threads poll `is_interrupted` before each piece of a batch's work and during waits for a
-    /// ring's results; true ends these with [`StepError::Interrupted`].
+    /// ring's results. When it returns true, the work ends with [`StepError::Interrupted`].
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.stage.interrupt_by(is_interrupted);
         self.backend.interrupt_by(is_interrupted);
     }
 
-    /// Waits again until the ring is complete that was given up, for as long as before.
+    /// Waits again for a ring that was given up to become complete, for as long as before.
     ///
     /// # Errors
     /// [`StepError::Ring`] if the ring is given up again, or the caller withdraws.
@@ -162,13 +161,13 @@ impl Engine {
         self.backend.reopen(&mut self.stage)
     }
 
-    /// Each gets the other's threads.
+    /// Exchanges the threads of two engines.
     pub fn trade_threads(&mut self, other: &mut Engine) {
         self.stage.transformer.trade_threads(&mut other.stage.transformer);
     }
 
-    /// The kernels for `model`: `isa` if it is given, else those that the model's file is packed for, else
-    /// the best of this CPU.
+    /// The kernels for `model`: `isa` if it is given; otherwise those that the model's file is packed for;
+    /// otherwise the best of this CPU.
     ///
     /// # Errors
     /// If this CPU cannot run them.
@@ -187,7 +186,7 @@ impl Engine {
         self.stage.transformer.model().header()
     }
 
-    /// The model, or the share of it that is run here.
+    /// The model, or the share of it that runs here.
     pub fn model(&self) -> &Model {
         self.stage.transformer.model()
     }
@@ -210,18 +209,18 @@ impl Engine {
         self.stage.transformer.kernels().isa()
     }
 
-    /// Waits until weights have been copied to huge pages, which takes memory bandwidth until then.
+    /// Waits until weights have been copied to huge pages; copying takes memory bandwidth.
     pub fn await_huge_pages(&mut self) {
         self.stage.transformer.await_huge_pages();
     }
 
-    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have no packed
-    /// form, or the model's file holds it.
+    /// Bytes of the weights packed for the kernels, in addition to the model's own. `None` if they have no
+    /// packed form, or if the model's file is packed.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.stage.transformer.packed_bytes()
     }
 
-    /// The sizes that it runs with.
+    /// The sizes that the engine runs with.
     pub(crate) fn plan(&self) -> &Plan {
         self.stage.transformer.about().plan
     }
@@ -241,7 +240,7 @@ impl Engine {
         self.plan().max_logits
     }
 
-    /// A new, empty stream. Its place is free again when it is dropped.
+    /// A new, empty stream. Dropping it frees its slot.
     ///
     /// # Errors
     /// If all planned streams are in use.
@@ -249,12 +248,11 @@ impl Engine {
         Stream::new(&self.places, self.header(), self.ctx_len()).ok_or(EngineError::NoStream)
     }
 
-    /// Appends `ids` to the stream, in batches, and returns the logits after the last one;
-    /// nothing if `ids` is empty.
+    /// Appends `ids` to the stream, in batches, and returns the logits after the last one; no logits if `ids`
+    /// is empty.
     ///
-    /// # Errors
-    /// If the context would overflow or an id does not exist. The stream then holds the
-    /// batches before the failing one.
+    /// If the context would overflow or an id does not exist. The stream then holds the batches before the
+    /// failing one.
     pub fn push(&mut self, stream: &mut Stream, ids: &[u32]) -> Result<&mut [f32], StepError> {
         if ids.is_empty() {
             return Ok(&mut []);
@@ -268,12 +266,10 @@ impl Engine {
         self.push_batch(stream, last, Wants::Last)
     }
 
-    /// Appends one batch to the stream and returns the logits that are wanted,
-    /// `[wanted, vocab_size]`.
+    /// Appends one batch to the stream and returns the wanted logits, `[wanted, vocab_size]`.
     ///
-    /// # Errors
-    /// If the batch or the logits are more than planned, the context would overflow, an id
-    /// does not exist, or the stream is another engine's; the stream is unchanged then.
+    /// If the batch or the logits are more than planned, the context would overflow, an id does not exist, or
+    /// the stream belongs to another engine. The stream is then unchanged.
     pub fn push_batch(
         &mut self,
         stream: &mut Stream,
@@ -289,7 +285,7 @@ impl Engine {
         let wants = if ids.is_empty() { Wants::None } else { wants };
         loop {
             match self.try_push(stream, ids, wants) {
-                // All that the nodes hold is computed again.
+                // The stream's KV is computed again in the next round.
                 Err(StepError::Lost) => {}
                 pushed => break pushed?,
             }
@@ -302,7 +298,7 @@ impl Engine {
         Ok(logits)
     }
 
-    /// Runs the batch that is next in a stream, and waits for the logits that are wanted.
+    /// Runs the stream's next batch, and waits for the wanted logits.
     fn try_push(
         &mut self,
         stream: &mut Stream,
@@ -327,7 +323,7 @@ impl Engine {
         }
     }
 
-    /// Computes again what the stream holds, if that is lost.
+    /// Recomputes the stream's KV if it was lost.
     fn restore(&mut self, stream: &mut Stream) -> Result<(), StepError> {
         if stream.is_lost() {
             let ids = stream.ids.clone();
@@ -340,7 +336,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Computes what the stream holds again if `n` more ids make its text a long one.
+    /// Recomputes the stream's KV if `n` more ids make its text a long one.
     fn make_long(&mut self, stream: &mut Stream, n: usize) -> Result<(), StepError> {
         let n_ids = stream.pos() + n;
         if stream.crosses(n_ids) {
@@ -353,12 +349,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a batch can be submitted without waiting for another one's result.
+    /// Whether a batch can be submitted without waiting for the result of another.
     pub(super) fn has_room(&self) -> bool {
         self.backend.has_room()
     }
 
-    /// Nodes that can compute at the same time.
+    /// Number of nodes that compute at the same time.
     pub(super) fn n_nodes(&self) -> usize {
         self.backend.n_nodes()
     }
@@ -368,10 +364,10 @@ impl Engine {
         self.backend.depth()
     }
 
-    /// Starts a batch. Those that want logits are collected in the same order.
+    /// Submits a batch. Batches that want logits are collected in the order of submission.
     ///
     /// # Errors
-    /// If it does not fit the model or the plan, or could not be run.
+    /// If the batch does not fit the model or the plan, or could not be computed.
     pub(super) fn submit(&mut self, batch: &Batch) -> Result<(), StepError> {
         self.stage.transformer.about().check(batch)?;
         let submitted = self.backend.submit(&mut self.stage, batch);
@@ -386,20 +382,20 @@ impl Engine {
         result
     }
 
-    /// Waits until the oldest batch submitted that wants logits is there.
+    /// Waits for the results of the oldest submitted batch that wants logits.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// If the batch could not be computed.
     pub(super) fn wait(&mut self) -> Result<(), StepError> {
         let waited = self.backend.wait(&mut self.stage, None);
         self.heard(waited)
     }
 
-    /// Waits for the oldest submitted batch that wants logits: its spans, and its logits, `[wanted,
+    /// Waits for the oldest submitted batch that wants logits. Returns its spans and logits, `[wanted,
     /// vocab_size]`.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// If the batch could not be computed.
     pub(super) fn collect(&mut self) -> Result<Logits<'_>, StepError> {
         let Engine { stage, backend, places, .. } = self;
         backend.collect(stage).inspect_err(|error| {
@@ -412,7 +408,7 @@ impl Engine {
     /// On a ring, waits for the oldest submitted batch that wants logits while `is_waiting` returns true.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// If the batch could not be computed.
     pub(super) fn wait_while(&mut self, is_waiting: &dyn Fn() -> bool) -> Result<(), StepError> {
         let waited = self.backend.wait(&mut self.stage, Some(is_waiting));
         self.heard(waited)
@@ -421,7 +417,7 @@ impl Engine {
     /// Waits for the oldest submitted batch that wants logits, and drops its result.
     ///
     /// # Errors
-    /// If it could not be run.
+    /// If the batch could not be computed.
     pub(super) fn skip(&mut self) -> Result<(), StepError> {
         let skipped = self.backend.skip(&mut self.stage);
         self.heard(skipped)
@@ -432,7 +428,7 @@ impl Engine {
         self.backend.forget();
     }
 
-    /// Makes room for positions of the stream up to `end`, and returns up to where there is.
+    /// Makes room for positions of the stream up to `end`. Returns the end of the room that there is.
     pub(super) fn reserve(&mut self, stream: &mut Stream, end: usize) -> usize {
         if stream.room() < end || stream.has_new_page() {
             let Engine { stage, backend, .. } = self;
@@ -451,10 +447,10 @@ impl Engine {
         stream.pos()
     }
 
-    /// Rewinds like [`Engine::rewind`], but quicker if only the last few ids of the stream differ from `ids`.
+    /// Rewinds like [`Engine::rewind`]; faster if only the last few ids of the stream differ from `ids`.
     pub(super) fn go_back(&mut self, stream: &mut Stream, ids: &[u32]) {
         let keep = self.n_shared(stream, ids);
-        // Others may hold a page that was full.
+        // Other streams may hold a full page, so the stream may not write to it.
         if keep > 0 && keep >= stream.shared_len() {
             stream.ids.truncate(keep);
         } else {
@@ -471,7 +467,7 @@ impl Engine {
         stream.adopt(ids, &mut |change| backend.change_page(stage, change));
     }
 
-    /// Fills pages with what files have of the beginning of a text.
+    /// Fills pages with the beginning of a text that files hold.
     fn load(&mut self, text: prefix::Text<'_>) {
         let Engine { stage, backend, places, .. } = self;
         if backend.can_read(stage) {
@@ -491,7 +487,7 @@ impl Engine {
         stage.prefixes.as_ref().is_some_and(|store| prefix::has_more(store, places, text))
     }
 
-    /// Has the pages of `prompt` that its stream has filled written to files, if prefixes are kept.
+    /// Has the pages of `prompt` that its stream has computed written to files, if prefixes are kept.
     pub(super) fn keep(&mut self, stream: &Stream, kept: &mut Kept, prompt: &[u32]) {
         let Engine { stage, backend, .. } = self;
         if stage.prefixes.is_none() {
@@ -509,13 +505,13 @@ impl Engine {
         self.backend.rest(&mut self.stage);
     }
 
-    /// The pages of the KV cache.
+    /// Number and use of the pages of the KV cache.
     pub fn page_figures(&self) -> PageFigures {
         let read = self.stage.prefixes.as_ref().map_or(0, Store::n_read);
         PageFigures { read, ..self.places.figures() }
     }
 
-    /// How many of `ids` the stream would keep if its pages were its own.
+    /// How many of `ids` the stream could keep, if it shared no page with other streams.
     pub(super) fn n_shared(&self, stream: &Stream, ids: &[u32]) -> usize {
         let common = stream.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         let keep = common.min(ids.len().saturating_sub(1));
@@ -524,13 +520,13 @@ impl Engine {
         if can_keep { keep } else { 0 }
     }
 
-    /// Whether the stream is one of this engine's.
+    /// Whether the stream belongs to this engine.
     pub(super) fn is_own(&self, stream: &Stream) -> bool {
         stream.is_of(&self.places)
     }
 }
 
-/// The files of an engine's nodes.
+/// The page files of an engine's nodes.
 struct Files<'a> {
     stage: &'a mut OwnStage,
     backend: &'a mut dyn Backend,

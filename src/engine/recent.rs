@@ -1,20 +1,20 @@
-//! The latest ids of a text, and how often each of them is there.
+//! The latest ids of a text, with their counts.
 
 use std::collections::VecDeque;
 
-/// The last ids of a text, up to a number of them. Allocates only when made.
+/// The last ids of a text, up to a maximum number. Allocates only in [`Recent::new`].
 pub(super) struct Recent {
-    /// The oldest first.
+    /// The ids, the oldest first.
     ids: VecDeque<u32>,
-    /// Most of them.
+    /// Maximum number of ids.
     last_n: usize,
-    /// Each id once, with how often it is among them; in the order of ids.
+    /// Each id once, with its count; in the order of ids.
     counts: Vec<(u32, u32)>,
 }
 
 impl Recent {
-    /// The last `last_n` ids of `prompt` and of what follows: up to `n_max` ids of a vocabulary of
-    /// `vocab_size`.
+    /// The last `last_n` ids of `prompt` and the answer, which has up to `n_max` ids. `vocab_size` limits the
+    /// number of different ids.
     pub(super) fn new(
         prompt: &[u32],
         last_n: usize,
@@ -31,7 +31,7 @@ impl Recent {
         recent
     }
 
-    /// Text goes on with `id`.
+    /// Appends `id` to the text.
     pub(super) fn push(&mut self, id: u32) {
         if self.ids.len() == self.last_n {
             let Some(oldest) = self.ids.pop_front() else { return };
@@ -52,7 +52,7 @@ impl Recent {
         }
     }
 
-    /// Each id once, with how often it is there.
+    /// Each id once, with its count.
     pub(super) fn counts(&self) -> &[(u32, u32)] {
         &self.counts
     }

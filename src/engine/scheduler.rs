@@ -1,8 +1,8 @@
-//! Many texts at the same time, a batch a step.
+//! Computes many texts at the same time, one batch per step.
 //!
-//! A batch holds the next tokens of decoding streams, and as many rows of prompts as there is room for. On a
-//! ring several batches are in flight, each with the share of the streams that keeps all nodes busy. As a
-//! row's results do not depend on its batch, each job's text is what it would be alone.
+//! A batch holds the next tokens of decoding streams, and as many prompt rows as there is room for. On a ring
+//! several batches are in flight, each with the share of the streams that keeps all nodes busy. A row's
+//! results do not depend on its batch, so each job's text is the same as if it ran alone.
 
 mod memory;
 
@@ -22,52 +22,52 @@ use super::{Engine, EngineError, StepError};
 use crate::model::{Batch, Span};
 use crate::tokenizer::Tokenizer;
 
-/// Told what happens to jobs.
+/// Callback for the events of jobs.
 pub type TellJob<'a> = &'a mut dyn FnMut(JobId, JobEvent<'_>);
 
-/// Answers jobs on some of an engine's streams, and keeps more of them waiting in a queue.
+/// Answers jobs on some of an engine's streams, and keeps further jobs in a queue.
 ///
-/// A waiting job costs its prompt, its stop ids and strings, and less than a kilobyte: all else belongs to
-/// the streams or is shared. A running job allocates nothing.
+/// A waiting job costs its prompt, its stop ids and strings, and less than a kilobyte; the rest of the memory
+/// belongs to the streams or is shared. A running job allocates nothing.
 ///
-/// While jobs run, batches are in flight, and no other use of the engine may come between them.
+/// While jobs run, batches are in flight: the engine must not be used for anything else then.
 pub struct Scheduler<'t> {
     tokenizer: Option<&'t Tokenizer>,
-    /// In the order of their streams' places.
+    /// Lanes in the order of their streams' indices.
     lanes: Vec<Lane<'t>>,
     queue: VecDeque<Queued>,
-    /// The lane that is served first.
+    /// Index of the lane that is served first.
     turn: usize,
-    /// Jobs submitted so far.
+    /// Number of jobs submitted so far.
     submitted: u64,
-    /// Jobs that got a stream so far.
+    /// Number of jobs that got a stream so far.
     begun: u64,
     pace: Pace,
     drafter: Option<Box<dyn Drafter>>,
     drafts: DraftControl,
-    /// Batches under way whose logits are wanted.
+    /// Batches in flight whose logits are wanted.
     under_way: VecDeque<UnderWay>,
-    /// Whether nothing is submitted until no batch is in flight: files have more of a text, which is then
-    /// loaded.
+    /// Whether nothing is submitted until no batch is in flight, because files hold more of a text, which can
+    /// only be loaded then.
     is_held: bool,
-    /// Rows of prompts submitted so far.
+    /// Number of prompt rows submitted so far.
     prompt_rows: usize,
     ctx_len: usize,
     vocab_size: usize,
-    /// Scratch: for choosing tokens, text of one token, and the next batch.
+    /// Scratch: for choosing tokens, for the text of one token, and for the next batch.
     choice: ChoiceScratch,
     text: String,
     batch: Batch,
-    /// Jobs that run, the oldest first, and their lanes.
+    /// Scratch: running jobs, the oldest first, with their lanes.
     order: Vec<(JobId, usize)>,
 }
 
 impl<'t> Scheduler<'t> {
-    /// A scheduler of up to `n` streams, as many as `engine` has left. Without `tokenizer` jobs give ids
-    /// alone.
+    /// A scheduler for up to `n` streams, or as many as `engine` has left. Without `tokenizer` jobs yield ids
+    /// but no text.
     ///
     /// # Errors
-    /// If there is no stream.
+    /// If the engine has no stream left.
     pub fn new(
         engine: &mut Engine,
         n: usize,
@@ -110,14 +110,14 @@ impl<'t> Scheduler<'t> {
         self.pace = Pace::new(limit, self.lanes.len());
     }
 
-    /// Sets the drafter; `mode` says how many drafts are tried. Texts stay the same. Streams are numbered
-    /// from 0 on, up to [`Scheduler::n_streams`].
+    /// Sets the drafter; `mode` says how many drafts are tried. Texts stay the same. The drafter's lanes are
+    /// numbered from 0 on, up to [`Scheduler::n_streams`].
     pub fn draft(&mut self, drafter: Box<dyn Drafter>, mode: DraftMode) {
         self.drafter = Some(drafter);
         self.drafts = DraftControl::new(mode);
     }
 
-    /// Puts `job` into the queue. One that [`Scheduler::check`] refuses fails with the next step.
+    /// Puts `job` into the queue. A job that [`Scheduler::check`] refuses fails with the next step.
     pub fn submit(&mut self, job: Job) -> JobId {
         let id = JobId(self.submitted);
         self.submitted += 1;
@@ -126,21 +126,21 @@ impl<'t> Scheduler<'t> {
         id
     }
 
-    /// Whether `job` could be answered.
+    /// Checks whether `job` can be answered.
     ///
     /// # Errors
-    /// If its prompt is empty, is longer than the context, or holds an unknown id.
+    /// If the prompt is empty or longer than the context, or if it or the logit bias holds an unknown id.
     pub fn check(&self, job: &Job) -> Result<(), JobError> {
         job.check(self.ctx_len, self.vocab_size)
     }
 
-    /// Ends a job: the next step reports it done, with its figures. Results still in flight are dropped when
-    /// they come, and its stream is free then. Does nothing if it has ended.
+    /// Ends a job: the next step reports it done, with its figures. Its results in flight are dropped when
+    /// they arrive, and its stream is free then. Does nothing if the job has ended.
     pub fn cancel(&mut self, id: JobId) {
         self.cancel_if(|other| other == id);
     }
 
-    /// Ends all jobs, as [`Scheduler::cancel`] does.
+    /// Ends all jobs, like [`Scheduler::cancel`].
     pub fn cancel_all(&mut self) {
         self.cancel_if(|_| true);
     }
@@ -157,26 +157,26 @@ impl<'t> Scheduler<'t> {
         self.queue.is_empty() && self.lanes.iter().all(|lane| lane.work.is_none())
     }
 
-    /// Jobs that can run at the same time.
+    /// Number of jobs that can run at the same time.
     pub fn n_streams(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Jobs that wait for a stream; the caller limits their number.
+    /// Number of jobs that wait for a stream; the caller limits it.
     pub fn n_queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Token counts and times so far of the jobs that run.
+    /// Token counts and times so far of the running jobs.
     pub fn running(&self) -> impl Iterator<Item = JobFigures> {
         self.lanes.iter().filter_map(|lane| lane.work.as_ref()).map(|work| work.answer.figures())
     }
 
-    /// Gives free streams to jobs, then submits a batch if there is room for one, or waits for the oldest
-    /// results, and reports their tokens.
+    /// Gives free streams to jobs. Then submits a batch if there is room for one; otherwise waits for the
+    /// oldest results and reports their tokens.
     ///
-    /// A batch that the engine's user interrupts is submitted again by the next step: to end its jobs, cancel
-    /// them. If the engine cannot go on, all jobs that run fail.
+    /// If the engine's user interrupts a batch, the next step submits it again; to end its jobs, cancel them.
+    /// If the engine cannot go on, all running jobs fail.
     pub fn step(&mut self, engine: &mut Engine, tell: TellJob<'_>) {
         self.end_unwanted(tell);
         self.lanes.iter_mut().for_each(|lane| lane.free_pages(engine));
@@ -194,7 +194,7 @@ impl<'t> Scheduler<'t> {
         self.rest(engine);
     }
 
-    /// Drops the batches in flight once no job runs.
+    /// Once no job runs, drops the batches in flight and lets the engine rest.
     fn rest(&mut self, engine: &mut Engine) {
         if self.lanes.iter().any(|lane| lane.work.is_some()) {
             return;
@@ -211,7 +211,7 @@ impl<'t> Scheduler<'t> {
         if !self.lanes.iter().all(|lane| engine.is_own(&lane.stream)) {
             return Err(StepError::Stranger);
         }
-        // Without results to wait for, submitting waits for room.
+        // If no results are in flight, nothing else would make room, so submitting waits for it.
         let may_submit = !self.is_held && engine.has_room();
         if may_submit || self.under_way.is_empty() {
             self.make_room(engine);
@@ -226,7 +226,7 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Submits the next batch, if there is one.
+    /// Submits the next batch; `false` if there is none.
     fn submit_next(&mut self, engine: &mut Engine) -> Result<bool, StepError> {
         let prompt_rows = self.prompt_rows;
         self.trade_threads(engine);
@@ -250,14 +250,14 @@ impl<'t> Scheduler<'t> {
         Ok(true)
     }
 
-    /// Lends the engine's threads to the drafter, or takes them back.
+    /// Lends the engine's threads to the drafter, or takes them back; the calls alternate.
     fn trade_threads(&mut self, engine: &mut Engine) {
         if let Some(drafter) = &mut self.drafter {
             drafter.trade_threads(engine);
         }
     }
 
-    /// The lane whose rows `span` has.
+    /// Index of the lane that `span` belongs to.
     fn lane_of(&self, span: &Span) -> Option<usize> {
         self.lanes.binary_search_by_key(&span.stream, |lane| lane.stream.index()).ok()
     }
@@ -280,8 +280,8 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Gives free lanes to the jobs that have waited longest, once there are pages for the prompt; jobs that
-    /// have begun come first.
+    /// Gives free lanes to the jobs that have waited longest, once there are pages for their prompts.
+    /// Preempted jobs come first.
     fn assign(&mut self, engine: &mut Engine) {
         self.is_held = false;
         if !self.resume(engine) {
@@ -293,7 +293,7 @@ impl<'t> Scheduler<'t> {
                 return;
             }
             let free = self.lanes.iter_mut().filter(|lane| lane.is_free());
-            // The one that has been free longest.
+            // The lane that has been unused longest.
             let Some(lane) = free.max_by_key(|lane| Reverse(lane.used)) else { return };
             self.is_held = !self.under_way.is_empty() && engine.has_to_read(&lane.stream, prompt);
             if self.is_held {
@@ -326,7 +326,7 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// Puts the next batch together, from the lanes in turn; `false` if there is nothing to submit.
+    /// Assembles the next batch from the lanes in turn; `false` if there is nothing to submit.
     fn gather(&mut self, engine: &Engine) -> bool {
         self.batch.clear();
         let n = self.lanes.len();
@@ -348,7 +348,7 @@ impl<'t> Scheduler<'t> {
         for index in (self.turn..n).chain(0..self.turn) {
             n_decoding -= usize::from(self.lanes[index].is_decoding());
             room.n_decoding = n_decoding.min(share - self.batch.spans().len() - 1);
-            // Rows of prompts are worth more.
+            // Prompt rows are worth more than drafts, so nothing is drafted beside prompts.
             let n_nodes = engine.n_nodes() as f32 / n_active as f32;
             let before = (draft_seconds, n_nodes);
             draft_seconds += self.draft_for(index, (&room, before), has_prompts);
@@ -364,8 +364,8 @@ impl<'t> Scheduler<'t> {
         !self.batch.spans().is_empty()
     }
 
-    /// Drafts the next tokens of a lane, for a batch with `room` whose drafts took `before` seconds so far,
-    /// with `n_nodes` nodes for each text. Returns the seconds that it took.
+    /// Drafts the next tokens of a lane, for a batch with `room` whose drafts took `before` seconds so far.
+    /// `n_nodes` is the number of nodes per text. Returns the seconds of drafting.
     fn draft_for(
         &mut self,
         index: usize,
@@ -389,8 +389,8 @@ impl<'t> Scheduler<'t> {
         seconds
     }
 
-    /// Puts together a batch of drafts after drafts in flight, for idle nodes of a ring; `false` if no text
-    /// has drafts that are worth it.
+    /// Assembles a batch of drafts after drafts in flight, for idle nodes of a ring; `false` if no such
+    /// drafts are worth it.
     fn gather_ahead(&mut self, engine: &Engine) -> bool {
         let (n, under_way) = (self.lanes.len(), self.under_way.len());
         let nodes = (engine.n_nodes(), under_way < engine.batches_in_a_lap());
@@ -412,7 +412,7 @@ impl<'t> Scheduler<'t> {
         false
     }
 
-    /// Waits for the oldest results and chooses the next tokens.
+    /// Waits for the oldest results, and chooses the next tokens.
     fn collect(&mut self, engine: &mut Engine, tell: TellJob<'_>) -> Result<(), StepError> {
         let n_decoding = self.lanes.iter().filter(|lane| lane.is_answering()).count();
         let mut longest: Option<(f32, usize)> = None;
@@ -441,7 +441,7 @@ impl<'t> Scheduler<'t> {
         Ok(())
     }
 
-    /// Takes the rows of logits that lane `index` wanted of `span`. Returns the value of
+    /// Takes the rows of logits that lane `index` wanted with `span`. Returns the value of
     /// [`Lane::token_came`].
     fn take(
         &mut self,
@@ -466,7 +466,7 @@ impl<'t> Scheduler<'t> {
             self.end(index, StopReason::Length, tell);
             return None;
         }
-        // The tokens after the last one are drafts.
+        // The tokens after the text's last one are drafts.
         let n_drafts = end - lane.ids.len();
         work.answer.count_pass(n_drafts);
         let first = rows.len() - (1 + n_drafts) * self.vocab_size;
@@ -486,7 +486,7 @@ impl<'t> Scheduler<'t> {
         lane.token_came(self.prompt_rows)
     }
 
-    /// Chooses a lane's next token by its logits. `None` if the job has ended.
+    /// Chooses a lane's next token from its logits; `None` if the job has ended.
     fn take_token(&mut self, index: usize, logits: &mut [f32], tell: TellJob<'_>) -> Option<u32> {
         let lane = &mut self.lanes[index];
         let (work, pos) = (lane.work.as_mut()?, lane.ids.len());
@@ -530,7 +530,7 @@ impl<'t> Scheduler<'t> {
         }
     }
 
-    /// The engine cannot go on, and nothing more comes of what is under way.
+    /// Fails all running jobs: the engine cannot go on, and the batches in flight bring no results.
     fn fail_all(&mut self, error: &StepError, tell: TellJob<'_>) {
         self.under_way.clear();
         for index in 0..self.lanes.len() {

@@ -1,4 +1,4 @@
-//! How well logits predict a text, and how far two sets of them are apart. In f64.
+//! Measures how well logits predict a text, and how far two sets of logits differ; in f64.
 
 /// Natural logarithm of the sum of `exp(logit)`.
 fn log_sum_exp(logits: &[f32]) -> f64 {
@@ -7,7 +7,7 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     f64::from(max) + sum.ln()
 }
 
-/// Negative log-likelihood of `id`, in nats; infinite if the vocabulary lacks it.
+/// Negative log-likelihood of `id`, in nats; infinite if the logits have no such id.
 pub fn nll(logits: &[f32], id: u32) -> f64 {
     match logits.get(id as usize) {
         Some(&logit) => log_sum_exp(logits) - f64::from(logit),
@@ -29,7 +29,7 @@ pub fn kl_divergence(reference: &[f32], other: &[f32]) -> f64 {
     terms.sum::<f64>().max(0.0)
 }
 
-/// Largest difference between two sets of logits, as a part of the largest reference logit.
+/// Largest difference between two sets of logits, relative to the largest reference logit.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -38,7 +38,7 @@ pub fn drift(reference: &[f32], other: &[f32]) -> f64 {
     let largest = reference.iter().fold(0.0, |max: f32, x| max.max(x.abs()));
     let pairs = reference.iter().zip(other);
     let worst = pairs.map(|(a, b)| f64::from(a - b).abs()).fold(0.0, |max, d| {
-        // `f64::max` would lose a difference that is not a number.
+        // `f64::max` would drop NaN.
         if d > max || d.is_nan() { d } else { max }
     });
     worst / f64::from(largest).max(f64::MIN_POSITIVE)

@@ -1,16 +1,16 @@
-//! Stop strings: ends an answer at a text, wherever tokens cut it.
+//! Stop strings end an answer at a text, wherever token boundaries cut it.
 
-/// Text that comes at once, but for rare tokens.
+/// Bytes of text per call for which memory is reserved; few tokens are longer.
 const TOKEN_BYTES: usize = 512;
 
 /// Watches a text for stop strings and holds back what could be the start of one.
 pub(super) struct StopStrings {
     strings: Vec<String>,
-    /// Text not given out yet.
+    /// Text that has not been shown yet.
     held: String,
 }
 
-/// Text that may be shown after a piece of text.
+/// Result of [`StopStrings::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     /// Bytes at the start of [`StopStrings::held`] that may be shown.
@@ -27,7 +27,7 @@ impl StopStrings {
         StopStrings { strings, held: String::with_capacity(longest + TOKEN_BYTES) }
     }
 
-    /// Takes more text and tells how much of [`StopStrings::held`] may be shown.
+    /// Appends text, and tells how much of [`StopStrings::held`] may be shown.
     pub(super) fn push(&mut self, text: &str) -> Shown {
         self.held.push_str(text);
         let first = self.strings.iter().filter_map(|s| self.held.find(s.as_str())).min();
@@ -47,7 +47,7 @@ impl StopStrings {
         self.held.drain(..len);
     }
 
-    /// Length of the longest end of the held text that begins a stop string.
+    /// Length of the longest end of the held text with which a stop string begins.
     fn longest_start(&self) -> usize {
         let starts = self.strings.iter().map(|s| {
             let longest = s.len().min(self.held.len());
@@ -64,7 +64,8 @@ impl StopStrings {
 mod tests {
     use super::*;
 
-    /// Feeds `text` in pieces of `size` bytes; returns what was shown and whether it stopped.
+    /// Feeds `text` in pieces of `size` characters. Returns the shown text, and whether a stop string was
+    /// found.
     fn run(stops: &[&str], text: &str, size: usize) -> (String, bool) {
         let mut stop = StopStrings::new(stops.iter().map(|s| s.to_string()).collect());
         let mut shown = String::new();

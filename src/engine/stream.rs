@@ -1,4 +1,4 @@
-//! Sequences of tokens, and the places of the KV cache that they hold.
+//! Sequences of tokens, and the slots and KV pages that they hold.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,28 +6,27 @@ use super::pages::{Held, PageCopy, PageFigures, Pages};
 use crate::format::model::Header;
 use crate::model::{KV_PAGE, KvPlan, PageChange, PagePair, Span, Wants};
 
-/// A sequence of tokens with its KV cache. Belongs to the engine that made it, and gives its place back when
-/// it is dropped.
+/// A sequence of tokens with its KV cache. Belongs to the engine that made it. Dropping it frees its slot.
 #[derive(Debug)]
 pub struct Stream {
     index: usize,
     places: Arc<Places>,
     /// The ids whose keys and values are stored.
     pub(super) ids: Vec<u32>,
-    /// Most positions stored at once since it was empty: with a sliding window, later ones overwrite earlier
-    /// ones.
+    /// Most positions stored at once since the stream was empty. With a sliding window, later positions
+    /// overwrite earlier ones.
     pub(super) reached: usize,
-    /// The pages that have them.
+    /// Pages that hold the keys and values of `ids`.
     held: Held,
-    /// How often pages had been lost when it got them.
+    /// Value of [`PlacesState::n_losses`] when the stream was last empty.
     n_losses: u64,
-    /// Ids of the longest text that is not a long one.
+    /// Number of ids from which on, exclusively, a text is a long one.
     long_from: usize,
 }
 
 impl Stream {
-    /// An empty stream in one of `places` for the model of `header`, with room for `ctx_len` ids; `None`
-    /// if all are taken.
+    /// An empty stream in a free slot of `places`, for the model of `header`, with capacity for `ctx_len`
+    /// ids. `None` if no slot is free.
     pub(super) fn new(places: &Arc<Places>, header: &Header, ctx_len: usize) -> Option<Stream> {
         let (index, n_losses) = {
             let mut state = places.lock();
@@ -41,7 +40,7 @@ impl Stream {
         Some(Stream { index, places, ids, reached: 0, held, n_losses, long_from })
     }
 
-    /// The ids that have been through the model.
+    /// Ids of the stream's tokens.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
@@ -61,22 +60,22 @@ impl Stream {
         self.held.is_long = false;
     }
 
-    /// Whether what is stored of its ids has been lost.
+    /// Whether the stored KV of its ids was lost.
     pub(super) fn is_lost(&self) -> bool {
         self.n_losses != self.places.lock().n_losses
     }
 
-    /// Whether what is stored can be part of a text of `n_ids` ids.
+    /// Whether the stored KV can be part of a text of `n_ids` ids.
     pub(super) fn serves(&self, n_ids: usize) -> bool {
         self.held.is_long == self.is_long(n_ids)
     }
 
-    /// Whether `n_ids` ids make its text a long one, which it is not.
+    /// Whether `n_ids` ids turn the text, so far not a long one, into a long one.
     pub(super) fn crosses(&self, n_ids: usize) -> bool {
         self.is_long(n_ids) && !self.held.is_long
     }
 
-    /// Ids that the text may have before all of it has to be computed again.
+    /// Most ids that the text may have before all of it has to be recomputed.
     pub(super) fn len_max(&self) -> usize {
         if self.held.is_long { usize::MAX } else { self.long_from }
     }
@@ -87,7 +86,7 @@ impl Stream {
     }
 
     /// Notes that the text will have `n_ids` ids. True if that makes it a long one, for which the stored KV
-    /// is invalid: the stream is empty then.
+    /// is invalid: the stream is then empty.
     pub(super) fn grow_to(&mut self, n_ids: usize) -> bool {
         let crosses = self.crosses(n_ids);
         if crosses {
@@ -102,29 +101,29 @@ impl Stream {
         self.ids.len()
     }
 
-    /// Its place.
+    /// Index of the stream's slot.
     pub(super) fn index(&self) -> usize {
         self.index
     }
 
-    /// Whether its place is one of `places`.
+    /// Whether the stream's slot is one of `places`.
     pub(super) fn is_of(&self, places: &Arc<Places>) -> bool {
         Arc::ptr_eq(&self.places, places)
     }
 
-    /// The next `n_rows` rows. From now on they may be stored.
+    /// The span of the next `n_rows` rows, whose positions count as stored.
     pub(super) fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
         self.reached = self.reached.max(self.pos() + n_rows);
         let (stream, pos, is_long) = (self.index(), self.pos(), self.held.is_long);
         Span { stream, pos, n_rows, wants, is_long }
     }
 
-    /// Positions that its pages have room for.
+    /// Positions that the stream's pages have room for.
     pub(super) fn room(&self) -> usize {
         self.held.room()
     }
 
-    /// Takes pages for positions up to `end`, or as many as there are, and tells which have changed.
+    /// Takes pages for positions up to `end`, or as many as there are. Reports changed pages to `tell`.
     pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(&PageChange)) {
         let mut state = self.places.lock();
         if self.n_losses == state.n_losses {
@@ -134,8 +133,8 @@ impl Stream {
         }
     }
 
-    /// Empties the stream, then takes the pages with the longest stored beginning of `ids`, and tells which
-    /// these are.
+    /// Empties the stream, then takes the pages with the longest stored beginning of `ids`. Reports them to
+    /// `tell`.
     pub(super) fn adopt(&mut self, ids: &[u32], tell: &mut dyn FnMut(&PageChange)) {
         self.clear();
         self.held.is_long = self.is_long(ids.len());
@@ -154,28 +153,28 @@ impl Stream {
         PageChange { stream: self.index, index, to, from }
     }
 
-    /// Whether a text of `len` ids that begins with `ids` has room beside what other streams hold.
+    /// Whether there is room, beside what other streams hold, for a text of `len` ids that begins with `ids`.
     pub(super) fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
         let is_long = self.is_long(ids.len());
         self.places.lock().pages.has_room_for((ids, is_long), len)
     }
 
-    /// Positions whose keys and values other streams can take over.
+    /// Positions whose keys and values other streams can share.
     pub(super) fn shared_len(&self) -> usize {
         self.held.shared_len()
     }
 
-    /// Page `index` of the stream.
+    /// Page `index` of the stream, if it has that many.
     pub(super) fn page(&self, index: usize) -> Option<PagePair> {
         self.places.lock().pages.pair(&self.held, index)
     }
 
-    /// Whether what it holds is a long text's.
+    /// Whether the stored KV is that of a long text.
     pub(super) fn is_of_long(&self) -> bool {
         self.held.is_long
     }
 
-    /// Whether a page has been filled since pages were looked at last.
+    /// Whether a page has become full since the last [`Stream::extend`].
     pub(super) fn has_new_page(&self) -> bool {
         self.held.room() > 0 && self.held.shared_len() + KV_PAGE <= self.ids.len()
     }
@@ -199,12 +198,12 @@ pub(super) struct Places {
 struct PlacesState {
     free: Vec<usize>,
     pages: Pages,
-    /// How often all was lost that pages held.
+    /// How often the contents of all pages were lost.
     n_losses: u64,
 }
 
 impl Places {
-    /// `n` free places for streams that share pages.
+    /// `n` free slots for streams that share pages.
     pub(super) fn new(n: usize, plan: &KvPlan) -> Arc<Places> {
         let (free, pages) = ((0..n).rev().collect(), Pages::new(plan));
         let state = PlacesState { free, pages, n_losses: 0 };
@@ -218,17 +217,17 @@ impl Places {
         state.pages.forget();
     }
 
-    /// How many pages there are, and what they hold.
+    /// Number and use of the pages.
     pub(super) fn figures(&self) -> PageFigures {
         self.lock().pages.figures()
     }
 
-    /// Has `use_them` change the pages.
+    /// Calls `use_them` with the pages.
     pub(super) fn with_pages<R>(&self, use_them: impl FnOnce(&mut Pages) -> R) -> R {
         use_them(&mut self.lock().pages)
     }
 
-    /// Locks the state, which is valid even if a thread panicked with it.
+    /// Locks the state, which is valid even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, PlacesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

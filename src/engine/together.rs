@@ -1,4 +1,4 @@
-//! An engine among others: the master or a worker of a ring, the lead or a member of a team.
+//! An engine in a group: the master or a worker of a ring, the lead or a member of a team.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -20,12 +20,12 @@ use crate::ring::Notice;
 use crate::team::Mesh;
 use crate::transport::Endpoint;
 
-/// Another file of the model with these layers, and where it is.
+/// Finds another file of the model that holds these layers, with its path.
 type OtherFile<'a> = &'a dyn Fn(&Range<usize>) -> Option<(Model, PathBuf)>;
 
 impl Engine {
-    /// Becomes the master of a ring over `endpoint`, and waits until it is complete. The model
-    /// is the share with ends. Streams are empty from then on.
+    /// Becomes the master of a ring over `endpoint`, and waits until the ring is complete. The model must be
+    /// the share with embedding and output. All streams are then empty.
     ///
     /// # Errors
     /// If the weights do not match their checksums, or the ring cannot be completed.
@@ -47,13 +47,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the nodes of the ring that this engine is master of other layers, in the ring's order, this one's first, and
-    /// waits until the ring is open with them. Streams continue; measured times are reset. Returns what this node packed;
-    /// `place` says where the weights of other layers are kept.
+    /// Gives the nodes of the ring that this engine leads other layers, and waits until the ring is open
+    /// again. `layers` are in the ring's order, this node's first. Streams continue; measured times are
+    /// reset. Returns what this node packed. `place` says where the weights of other layers are kept.
     ///
-    /// # Errors
-    /// If there is no ring, the split is none of it, or a node cannot take its part: the ring is opened as it was before
-    /// then. Or if the ring is lost.
+    /// If there is no ring, `layers` is not a valid split, or a node cannot take its part: the ring is then
+    /// open as before. Or if the ring is lost.
     pub fn resplit(
         &mut self,
         layers: &[Range<usize>],
@@ -70,16 +69,16 @@ impl Engine {
     /// Applies a requested change to the ring or team that this engine leads, if there is one, and opens it again.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If the ring or team cannot be opened.
     pub fn look_for_changes(&mut self) -> Result<(), StepError> {
         self.backend.change(&mut self.stage)
     }
 
-    /// Becomes the lead of a team over `mesh`, for the layers of this node: its place in a ring that it joins
-    /// or works for from then on, or the whole model ([`Engine::lead_alone`]).
+    /// Becomes the lead of a team over `mesh`. The team computes the layers of this node: its range in a ring
+    /// that it joins or works for afterwards, or the whole model ([`Engine::lead_alone`]).
     ///
     /// # Errors
-    /// If the weights do not match their checksums, or the model cannot be shared so.
+    /// If the weights do not match their checksums, or the model cannot be shared by a team of this size.
     pub fn lead(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         let start = |e| LeadError::Start(TeamStartError::Node(e));
         let max_batch = self.max_batch();
@@ -93,10 +92,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Leads a team that has the whole model, without a ring; waits until all nodes are ready. All streams are then empty.
+    /// Leads a team that has the whole model, without a ring; waits until all members are ready. All streams
+    /// are then empty.
     ///
     /// # Errors
-    /// If this node cannot take its rows, or another node is not ready.
+    /// If this node cannot take its rows, or a member is not ready.
     pub fn lead_alone(&mut self, mesh: Mesh, options: TeamOptions) -> Result<(), LeadError> {
         self.lead(mesh, options)?;
         self.assemble().map_err(LeadError::Step)?;
@@ -104,20 +104,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until all nodes of the team are ready, on the lead of a place whose ring is not joined yet.
+    /// Waits until all members of the team are ready. For a lead that has not joined a ring yet.
     ///
     /// # Errors
-    /// If a node is refused, or the wait is interrupted.
+    /// If a member is refused, or the wait is interrupted.
     pub fn assemble(&mut self) -> Result<(), StepError> {
         self.backend.assemble(&mut self.stage)
     }
 
-    /// The team, to reset its times.
+    /// Mutable access to the team, to reset its times.
     pub fn team_mut(&mut self) -> Option<&mut TeamLead> {
         self.stage.team.as_deref_mut()
     }
 
-    /// Works for any lead of a team over `mesh` until it is interrupted.
+    /// Works as a member for any lead of a team over `mesh` until it is interrupted.
     ///
     /// # Errors
     /// If the weights do not match their checksums.
@@ -130,15 +130,15 @@ impl Engine {
         run_member(&mut self.stage.transformer, mesh, options, tell)
     }
 
-    /// The team, if this is its lead.
+    /// The team, if this engine leads one.
     pub fn team(&self) -> Option<&TeamLead> {
         self.stage.team.as_deref()
     }
 
     /// Works for any master of a ring over `endpoint` until `is_interrupted` returns true. The model is the
-    /// share of the node called `name`, unless the master gives it other layers; layers that its file lacks
-    /// may be in another one. `place` says where the weights are kept, `meter` measures the machine's energy.
-    /// `held` is the KV from the node's last work, and in the end the present one.
+    /// share of the node called `name`, unless the master gives it other layers; if its file lacks them,
+    /// `other_file` may find them in another one. `place` says where the weights are kept; `meter` measures
+    /// the machine's energy. `held` is the KV from the node's last work, and afterwards that of this work.
     ///
     /// # Errors
     /// If weights do not match their checksums, or the system refuses a thread.
@@ -181,7 +181,7 @@ impl Engine {
         run_worker(&mut self.stage, endpoint, &options, held, tell)
     }
 
-    /// The ring, if this is its master.
+    /// The ring, if this engine is its master.
     pub fn ring(&self) -> Option<&RingMaster> {
         self.backend.ring()
     }

@@ -1,5 +1,5 @@
-//! Weights made ready: packed for the kernels, kept in a file that later starts map, compared with their
-//! checksums once, and copied to huge pages.
+//! Prepares weights: packs them for the kernels, keeps the result in a file that later starts map, compares
+//! them with their checksums once, and copies them to huge pages.
 
 use std::path::{Path, PathBuf};
 
@@ -7,32 +7,32 @@ use crate::model::{Model, PackError, PackProgress, PackReport, PackWatch, Stage,
 use crate::pack::Receipt;
 use crate::sys::{file, folders, huge, memory};
 
-/// Weights that pack in a few milliseconds are packed, and compared with their checksums, at every
-/// start: a file saves nothing.
+/// Minimum size of packed weights for a cache file. Smaller ones are packed in a few milliseconds, and
+/// compared with their checksums, at every start: a file would save nothing.
 const FILE_FROM_BYTES: u64 = 32 << 20;
 
-/// Memory left free, at least, when weights are copied to huge pages.
+/// Minimum memory left free when weights are copied to huge pages.
 const SPARE_BYTES: u64 = 512 << 20;
 
 /// Where packed weights are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// Beside the model, else in the user's cache folder; those of small models in memory.
+    /// Beside the model, or else in the user's cache folder; small models are packed in memory.
     #[default]
     Auto,
     /// In this file, or a file in this folder.
     At(PathBuf),
-    /// Nowhere: weights are used as they are, which is slower but gives the same bits.
+    /// Nowhere: weights are used unpacked, which is slower but gives the same bits.
     Off,
 }
 
-/// Whether weights are copied to huge pages, which are quicker to read.
+/// Whether packed weights are copied to huge pages, from which they are read faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Huge {
     /// If the system has huge pages and memory to spare.
     #[default]
     Auto,
-    /// Packed whatever the memory.
+    /// Always, however little memory is free.
     On,
     /// Never.
     Off,
@@ -51,7 +51,7 @@ pub enum Preparing<'a> {
     Larger(LargerThanMemory),
 }
 
-/// Weights that do not fit into memory: those that a token needs and memory lacks are read from their file,
+/// Weights that do not fit into memory. Those that a token needs and memory lacks are read from their file,
 /// and evict others. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargerThanMemory {
@@ -63,12 +63,12 @@ pub struct LargerThanMemory {
     pub per_token: u64,
 }
 
-/// Hears what [`Engine::prepare`](super::Engine::prepare) tells, and may end its work.
+/// Callbacks of [`Engine::prepare`](super::Engine::prepare).
 #[derive(Clone, Copy)]
 pub struct Listener<'a> {
-    /// Told how the work goes.
+    /// Gets the progress of the work.
     pub tell: &'a dyn Fn(Preparing<'_>),
-    /// Asked now and then whether to end it.
+    /// Polled during the work; true ends it.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -80,11 +80,11 @@ impl Listener<'_> {
 /// Where a model's weights are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightsPlace {
-    /// The model's file; `None` if it has none.
+    /// The model's file; `None` if the model is not in a file.
     pub model: Option<PathBuf>,
-    /// The packed ones.
+    /// Where its packed weights are kept.
     pub cache: Cache,
-    /// Kind of memory that they are in.
+    /// Whether its packed weights are copied to huge pages.
     pub huge: Huge,
 }
 
@@ -170,7 +170,7 @@ impl WeightsPlace {
         }
     }
 
-    /// Reads the receipt of an earlier start for the file of `model`, if the file is unchanged.
+    /// Reads the receipt that an earlier start left for the file of `model`, if the file is unchanged.
     pub fn recall(&self, model: &Model) {
         let receipt = self.receipt_folder(model);
         let receipt = receipt.and_then(|folder| Receipt::read(&folder, model.stamp()?));
@@ -179,14 +179,14 @@ impl WeightsPlace {
         }
     }
 
-    /// Leaves a receipt of the weights' comparison for later starts. Without one they compare again.
+    /// Writes a receipt of the weights' comparison with their checksums, so that later starts skip it.
     fn remember(&self, model: &Model) {
         let Some(folder) = self.receipt_folder(model) else { return };
         let file = model.file();
         let (Some(stamp), Some(fingerprint)) = (file.stamp(), file.known_fingerprint()) else {
             return;
         };
-        // Comparisons made by another process meanwhile are kept.
+        // Keeps comparisons that another process has made in the meantime.
         let written = Receipt::read(&folder, stamp);
         if let Some(Receipt { fingerprint, checked, .. }) = &written {
             file.believe(*fingerprint, checked);
@@ -199,8 +199,8 @@ impl WeightsPlace {
         }
     }
 
-    /// Where the receipt of `model`'s comparison is kept: where its cache is, or in the user's cache
-    /// folder. `None` if a model is not worth one.
+    /// Folder for the receipt of `model`'s comparison: the folder of its cache, or the user's cache folder.
+    /// `None` if the model is too small.
     fn receipt_folder(&self, model: &Model) -> Option<PathBuf> {
         model.stamp().filter(|stamp| stamp.bytes >= FILE_FROM_BYTES)?;
         match &self.cache {
@@ -222,7 +222,7 @@ impl WeightsPlace {
     }
 }
 
-/// Whether the weights, which are in files, are more than the `free` memory.
+/// The sizes to report, if the weights are in files and larger than the `free` memory.
 fn larger_than_memory(transformer: &Transformer, free: Option<u64>) -> Option<LargerThanMemory> {
     let free = free.filter(|_| !transformer.is_in_memory())?;
     let model = transformer.model();
@@ -244,8 +244,8 @@ fn build_or_reuse(
     Ok(report)
 }
 
-/// The cache file beside `model` if that folder can be written, or has it already; else in the
-/// user's cache folder.
+/// The cache file beside `model` if it exists or its folder can be written; otherwise the file in the user's
+/// cache folder.
 fn cache_file_beside(transformer: &Transformer, model: &Path) -> PathBuf {
     let name = cache_name(transformer, model);
     let beside = model.with_file_name(&name);
@@ -254,13 +254,13 @@ fn cache_file_beside(transformer: &Transformer, model: &Path) -> PathBuf {
         return beside;
     }
     match folders::cache().zip(transformer.model().fingerprint().ok()) {
-        // Models of different folders may have one name.
+        // Models in different folders may have the same name.
         Some((folder, fingerprint)) => folder.join(format!("{fingerprint:016x}-{name}")),
         None => beside,
     }
 }
 
-/// `MODEL.TIER.leapw`, whichever of the model's layers are in it.
+/// `MODEL.TIER.leapw`, whichever of the model's layers the file holds.
 fn cache_name(transformer: &Transformer, model: &Path) -> String {
     let stem = model.file_stem().unwrap_or_default().to_string_lossy();
     format!("{stem}.{}.leapw", transformer.kernels().isa().name())
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(larger_than_memory(&transformer, Some(weights)), None);
         assert_eq!(larger_than_memory(&transformer, None), None);
         transformer.pack_in_memory(&|| false).unwrap();
-        // No kernels but the scalar ones want them as they are.
+        // The scalar kernels use weights unpacked, so these stay in the file.
         assert_eq!(larger_than_memory(&transformer, Some(0)).is_none(), transformer.is_in_memory());
     }
 }

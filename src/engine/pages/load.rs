@@ -1,19 +1,19 @@
-//! Pages that are filled from elsewhere, for texts that go on from them.
+//! Pages whose content comes from files, for texts that continue from them.
 
 use super::{Held, NONE, Pages};
 use crate::model::{KV_PAGE, PagePair};
 
-/// A page of layers with a window that a path needs.
+/// A window page that a path needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum WindowNeeded {
-    /// The page of that number in the path has it.
+    /// The node at this index of the path has its window page.
     There(usize),
-    /// This page is to be filled.
+    /// The node at this index lacked one; the page with this number is to be filled.
     Empty(usize, u32),
 }
 
 impl Pages {
-    /// Holds the full and computed pages of `ids`, which are the beginning of a long text or not.
+    /// Holds the full and computed pages of `ids`. `is_long` tells whether they begin a long text.
     pub(in crate::engine) fn hold_path(&mut self, ids: &[u32], is_long: bool) -> Held {
         let mut path = Held { is_long, ..Held::default() };
         self.descend(&mut path, ids);
@@ -22,19 +22,19 @@ impl Pages {
         path
     }
 
-    /// How many full pages of `ids`, a long text or not, there are.
+    /// Number of full pages of `ids` in the tree. `is_long` tells whether they begin a long text.
     pub(in crate::engine) fn n_whole(&self, ids: &[u32], is_long: bool) -> usize {
         let mut path = Held { is_long, ..Held::default() };
         self.descend(&mut path, ids);
         path.n_shared
     }
 
-    /// How many of `ids`, which follow a path, there are.
+    /// How many of `ids`, which follow `path`, a next page in the tree holds.
     pub(in crate::engine) fn n_after(&self, path: &Held, ids: &[u32]) -> usize {
         self.best_child(path.parent(), ids).map_or(0, |(_, common)| common)
     }
 
-    /// An empty page at the end of a path, if there is one.
+    /// Adds an empty page at the end of a path; `None` if no page is free.
     pub(in crate::engine) fn add_page(&mut self, path: &mut Held) -> Option<u32> {
         let node = self.take_page()?;
         self.hold(node);
@@ -42,8 +42,8 @@ impl Pages {
         Some(node)
     }
 
-    /// Adds the last page of a path, with a page for layers with a window if the model has such layers. No
-    /// full page may be added after it.
+    /// Adds the last page of a path, with a window page if the model has layers with a window. No full page
+    /// may be added after it. `None` if no page is free.
     pub(in crate::engine) fn add_last(&mut self, path: &mut Held) -> Option<PagePair> {
         let node = self.take()?;
         path.window_from = path.nodes.len();
@@ -51,7 +51,7 @@ impl Pages {
         Some(self.pair_of(node))
     }
 
-    /// The page that was added last could not be filled.
+    /// Removes the last page of a path, which could not be filled.
     pub(in crate::engine) fn drop_last(&mut self, path: &mut Held) {
         let Some(node) = path.nodes.pop() else { return };
         if path.window_from == path.nodes.len() {
@@ -62,13 +62,13 @@ impl Pages {
         self.drop_page(node);
     }
 
-    /// The page that was added last is full: with it the path has `ids`.
+    /// Notes that the page added last is full. The path then has `ids`.
     pub(in crate::engine) fn end_page(&mut self, path: &mut Held, ids: &[u32]) {
         self.share(path, ids);
     }
 
-    /// The next page backwards in the window of a path's end. It is held from then on. `None` if there are no
-    /// more, or none is free.
+    /// Takes and holds the next window page of a path, from its end backwards. `None` if the window has no
+    /// more, or no page is free.
     pub(in crate::engine) fn next_window(&mut self, path: &mut Held) -> Option<WindowNeeded> {
         self.window?;
         let index = path.window_from.min(path.nodes.len()).checked_sub(1)?;
@@ -88,8 +88,8 @@ impl Pages {
         })
     }
 
-    /// Drops the page that [`Pages::next_window`] gave last: it could not be filled if it `is_empty`, or one
-    /// behind it could not.
+    /// Releases the window page that [`Pages::next_window`] gave last, because it or a later page could not be
+    /// filled. With `is_empty` the page has no content and is freed.
     pub(in crate::engine) fn drop_window(&mut self, path: &mut Held, is_empty: bool) {
         let node = path.nodes[path.window_from];
         path.window_from += 1;

@@ -1,13 +1,13 @@
-//! Streams that write down what each position follows, in pages as they are given them.
+//! A model of a board whose streams store, for each position, the ids up to it.
 
 use super::*;
 
-/// Stand-in for the stored keys of a position: all ids up to there.
+/// Stands for the stored keys of a position: all ids up to it.
 type Stored = Vec<u32>;
 
 struct Board {
     pages: Pages,
-    /// `[page, position]`, and the same of pages of layers with a window.
+    /// Stored keys, `[page, position]`, of ordinary pages and of window pages.
     stored: [Vec<Vec<Stored>>; 2],
     streams: Vec<TestStream>,
     max_batch: usize,
@@ -38,7 +38,8 @@ impl Board {
         }
     }
 
-    /// Gives a stream another text as far as there is room, and checks what it goes on from.
+    /// Gives a stream another text, up to the room there is, and checks what it continues from. Returns the
+    /// number of ids that were stored already.
     fn tell(&mut self, index: usize, ids: &[u32]) -> usize {
         let TestStream { held, ids: own } = &mut self.streams[index];
         self.pages.release(held, own);
@@ -73,14 +74,14 @@ impl Board {
             }
             self.check();
         }
-        // Others find what is full.
+        // Other streams can then find the full pages.
         let TestStream { held, ids: own } = &mut self.streams[index];
         self.pages.extend(held, own, own.len());
         self.check();
         n
     }
 
-    /// Every stream finds what it looks at; no page is lost, and none held twice.
+    /// Checks that every stream finds all that it attends to, and that no page is lost or held twice.
     fn check(&self) {
         let mut users = vec![0; self.pages.nodes.len()];
         for TestStream { held, ids } in &self.streams {

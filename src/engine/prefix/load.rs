@@ -1,4 +1,4 @@
-//! Pages of the KV cache that are filled from files when a prompt begins like theirs.
+//! Fills pages of the KV cache from files when a prompt begins like theirs.
 
 use super::page_file::PageName;
 use super::store::{PageToRead, Store, Text};
@@ -6,19 +6,19 @@ use crate::engine::pages::{Held, Pages, WindowNeeded};
 use crate::engine::stream::Places;
 use crate::model::{KV_PAGE, PagePair};
 
-/// Pages of a text that nodes of a ring can be asked for at once, whatever follows them.
+/// Number of a text's first pages that one request to the nodes of a ring can name, however long the text is.
 const AT_ONCE: usize = 400;
 
-/// The files of all nodes that compute a text together.
+/// The page files of all nodes that compute a text together.
 pub(in crate::engine) trait Files {
-    /// This node's; `None` if it has none.
+    /// Page files of this node; `None` if it has none.
     fn own(&mut self) -> Option<&mut Store>;
 
-    /// Has all nodes read pages of a text; returns how many, the first, all have read.
+    /// Has all nodes read pages of a text. Returns how many, from the first on, all nodes have read.
     fn read(&mut self, text: Text<'_>, pages: &[PageToRead]) -> usize;
 }
 
-/// Whether files have a full page of `ids` that no page of the KV cache has.
+/// Whether files have a full page of `ids` that the KV cache lacks.
 pub(in crate::engine) fn has_more(
     store: &Store,
     places: &Places,
@@ -31,7 +31,7 @@ pub(in crate::engine) fn has_more(
     is_in_reach && names.get(n_there).is_some_and(|name| store.has(name))
 }
 
-/// Fills free pages with the beginning of `ids`, of a long text or not, from files.
+/// Fills free pages with the beginning of `ids` from files. `is_long` tells whether the text is a long one.
 pub(in crate::engine) fn load(files: &mut dyn Files, places: &Places, (ids, is_long): Text<'_>) {
     let Some(store) = files.own() else { return };
     store.begin_text();
@@ -59,12 +59,12 @@ impl Loading<'_> {
         self.places.with_pages(|pages| use_them(pages, path))
     }
 
-    /// Has pages of a text read, if there are any.
+    /// Has pages of a text read; returns how many were.
     fn read(&mut self, ids: &[u32], pages: &[PageToRead]) -> usize {
         if pages.is_empty() { 0 } else { self.files.read((ids, self.is_long), pages) }
     }
 
-    /// Adds full pages of `ids` to the path.
+    /// Adds full pages of `ids` from files to the path.
     fn whole_pages(&mut self, ids: &[u32]) {
         let n_there = self.path.n_shared();
         let whole = &ids[..ids.len() / KV_PAGE * KV_PAGE];
@@ -91,8 +91,8 @@ impl Loading<'_> {
         store.n_read += (n_read * KV_PAGE) as u64;
     }
 
-    /// Adds a page to the path that has more of `ids` than the path, if only a part of the page; also adds
-    /// its ids to `text`, those of the path.
+    /// Adds a last page to the path that continues `ids` further, if only for a part of the page. Also
+    /// appends the page's ids to `text`, which holds those of the path.
     fn tail(&mut self, ids: &[u32], text: &mut Vec<u32>) {
         let rest = &ids[text.len()..];
         let n_there = self.with_pages(|pages, path| pages.n_after(path, rest));
@@ -119,7 +119,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Fills the pages in the window of the path's end, the last ones first.
+    /// Fills the window pages of the path's end, the last ones first.
     fn windows(&mut self, text: &[u32]) {
         let mut all = Vec::new();
         self.with_pages(|pages, path| all.extend(std::iter::from_fn(|| pages.next_window(path))));
@@ -131,7 +131,7 @@ impl Loading<'_> {
         let whole = self.path.shared_len().min(text.len());
         let n_read = self.read(&text[..whole], &wanted);
         let Some(missing) = wanted.get(n_read) else { return };
-        // Nor are those of use that are before it.
+        // Window pages before the missing one are of no use either.
         for needed in all.iter().rev() {
             let is_empty = empty(needed).is_some();
             self.with_pages(|pages, path| pages.drop_window(path, is_empty));

@@ -1,9 +1,10 @@
-//! Beginnings of prompts in files, so that they need not be computed after a restart.
+//! Stores beginnings of prompts in files, so that they need not be computed after a restart.
 //!
-//! A file holds a page of a node's layers ([`page_file`]); its name holds the keys of the texts before and
-//! after it, so that a list of a folder's files ([`shelf`]) shows the stored texts. Pages of a prompt go to a
-//! thread that writes them ([`writer`]), and become pages of the KV cache again when a prompt has the same
+//! A file holds one page of a node's layers ([`page_file`]). Its name holds the keys of the texts that end
+//! before and after the page, so a list of a folder's files ([`shelf`]) shows the stored texts. A thread
+//! writes pages of prompts ([`writer`]); they become pages of the KV cache again when a prompt has the same
 //! beginning ([`load`]). On a ring each node has a folder of its own ([`store`]), and only pages that all
+//! nodes have are used.
 //! nodes have are used.
 
 mod load;
@@ -20,14 +21,14 @@ pub(super) use store::{PAGES_MIN, PageToRead, PromptPage, Text};
 
 pub use store::Store;
 
-/// How much of a prompt has been told of.
+/// Number of a prompt's pages that were handed to the files.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     n_pages: usize,
 }
 
 impl Kept {
-    /// The next page of `prompt` that its stream has computed, if there is one.
+    /// The next page of `prompt`, if its stream has computed it.
     pub(super) fn next<'a>(&self, stream: &Stream, prompt: &'a [u32]) -> Option<PromptPage<'a>> {
         let (index, n_whole) = (self.n_pages, prompt.len() / KV_PAGE);
         let ids = prompt.get(index * KV_PAGE..).filter(|rest| !rest.is_empty())?;
@@ -41,7 +42,7 @@ impl Kept {
         Some(PromptPage { stream, is_long, index, n_whole, ids, at })
     }
 
-    /// Counts the page of [`Kept::next`], which has been sent to the files.
+    /// Counts the page that [`Kept::next`] returned, once it was handed to the files.
     pub(super) fn told(&mut self) {
         self.n_pages += 1;
     }

@@ -1,4 +1,4 @@
-//! A page of the KV cache in a file.
+//! A page of the KV cache as a file.
 //!
 //! | bytes | hold |
 //! |---|---|
@@ -33,19 +33,19 @@ pub(super) const HEAD_BYTES: usize = IDS_AT + 4 * KV_PAGE;
 const IDS_AT: usize = 64;
 const CRC_AT: usize = 56;
 
-/// Stands for a text.
+/// Identifies a text by a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key(u128);
 
 impl Key {
-    /// The first in order.
+    /// The lowest key in order.
     pub(super) const FIRST: Key = Key(0);
 
-    /// Key of the empty text. `parts` identify the KV format: pages of other formats get other keys.
+    /// Key of the empty text. `parts` identify the model and its KV format: other pages get other keys.
     pub(super) fn root(parts: &[u64]) -> Key {
         let mut hash = Sha256::new();
         hash.update(MAGIC);
-        // Other rules give other bits.
+        // Other numerics give other keys and values.
         hash.update([NUMERICS]);
         hash.update(1_u16.to_ne_bytes());
         parts.iter().for_each(|part| hash.update(part.to_le_bytes()));
@@ -65,32 +65,32 @@ impl Key {
     }
 }
 
-/// Which page a file holds; its name says so.
+/// Identifies the page of a file; the file's name spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageName {
-    /// The text that the page follows.
+    /// Key of the text that the page follows.
     pub(super) parent: Key,
-    /// The text that ends with the page.
+    /// Key of the text that ends with the page.
     pub(super) own: Key,
     /// Whether it is a page of layers with a window.
     pub(super) is_windowed: bool,
-    /// Pages before it.
+    /// Number of the text's pages before this one.
     pub(super) index: u32,
 }
 
 impl PageName {
-    /// Name of the page that holds `ids`, behind `index` other pages.
+    /// Name of the page that holds `ids`, after `index` other pages.
     pub(super) fn new(parent: Key, index: usize, ids: &[u32]) -> PageName {
         let index = u32::try_from(index).unwrap_or(u32::MAX);
         PageName { parent, own: parent.then(ids), is_windowed: false, index }
     }
 
-    /// The page of layers with a window beside it.
+    /// Name of the same ids' page of layers with a window.
     pub(super) fn windowed(self) -> PageName {
         PageName { is_windowed: true, ..self }
     }
 
-    /// `None` if `name` is no page's.
+    /// The page that a file's `name` spells; `None` if it is not a page's name.
     pub(super) fn parse(name: &str) -> Option<PageName> {
         let (text, is_windowed) = match name.strip_suffix(".kvw") {
             Some(text) => (text, true),
@@ -101,7 +101,7 @@ impl PageName {
         let (parent, own) = (key()?, key()?);
         let index = parts.next()?.parse().ok()?;
         let parsed = PageName { parent, own, is_windowed, index };
-        // A number can be written in other ways than ours.
+        // A number can be spelled in other ways, which are refused.
         (parsed.to_string() == name).then_some(parsed)
     }
 }
@@ -118,9 +118,9 @@ impl fmt::Display for PageName {
 pub(super) enum Fault {
     /// Another program has removed the file.
     Gone,
-    /// The system's.
+    /// The system refused the read.
     Io(io::Error),
-    /// The file is not what its name says.
+    /// The file does not hold what its name says.
     Damaged(&'static str),
 }
 
@@ -134,8 +134,9 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Fills `file` with the page `name` of `ids`: its head without the checksum, and `kv`, whose layers have
-/// `part` each. Unused positions of a partial page are zeros, as their memory may hold another text.
+/// Fills `file` with the page `name` of `ids`: the head, still without the checksum, and `kv`, which has one
+/// `part` per layer. Unused positions of a partial page become zeros, because their memory may hold another
+/// text.
 pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], (kv, part): (&[u8], &KvPart)) {
     let mut head = [0; HEAD_BYTES];
     head[..8].copy_from_slice(&MAGIC);
@@ -153,13 +154,13 @@ pub(super) fn fill(file: &mut Vec<u8>, name: &PageName, ids: &[u32], (kv, part):
     part.clear(&mut file[HEAD_BYTES..], ids.len());
 }
 
-/// Completes what [`fill`] has begun.
+/// Adds the checksum to a file that [`fill`] has filled.
 pub(super) fn seal(file: &mut [u8]) {
     let crc = crc32fast::hash(file);
     file[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// A page's file whose head has been read.
+/// A page's file whose head has been read and checked.
 pub(super) struct PageFile {
     file: File,
     head: [u8; HEAD_BYTES],
@@ -167,7 +168,7 @@ pub(super) struct PageFile {
 }
 
 impl PageFile {
-    /// The file of that name in `folder`.
+    /// Opens the file `name` in `folder`.
     pub(super) fn open(folder: &Path, name: &PageName) -> Result<PageFile, Fault> {
         let mut file = File::open(folder.join(name.to_string()))?;
         let mut head = [0; HEAD_BYTES];
@@ -198,7 +199,8 @@ impl PageFile {
         ids[..self.n_ids].iter().map(|id| u32::from_le_bytes(*id))
     }
 
-    /// Reads keys and values, as many as `kv` has room for. After an error `kv` has undefined contents.
+    /// Reads the keys and values into `kv`, which must have their size. After an error `kv` has undefined
+    /// contents.
     pub(super) fn read(mut self, kv: &mut [u8]) -> Result<(), Fault> {
         let claimed = self.head[48..].first_chunk().map(|len| u64::from_le_bytes(*len));
         if claimed != Some(kv.len() as u64) {

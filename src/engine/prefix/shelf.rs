@@ -1,4 +1,4 @@
-//! Which pages are in a folder, and which of them make way for others.
+//! The pages in a folder, and the order of their eviction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
@@ -8,24 +8,24 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::page_file::{Key, PageName};
 
-/// Age after which an unfinished file is taken for left over by a writer that died.
+/// Age after which an unfinished file counts as left over by a writer that died.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
-/// The pages in a folder, whatever model they are of.
+/// The pages in a folder, of all models.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     entries: BTreeMap<PageName, Entry>,
     bytes: u64,
-    /// Counts prompts, from the seconds in the youngest file's time on.
+    /// Logical clock: counts prompts, beginning with the time of the youngest file in Unix seconds.
     now: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bytes: u64,
-    /// When it was used.
+    /// Time of the last use, on the shelf's clock.
     used: u64,
-    /// Whether it has still to be written.
+    /// Whether the file is still to be written.
     is_pending: bool,
 }
 
@@ -43,7 +43,8 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Gives each page the latest use of the pages that follow it: a prompt uses all pages before its last.
+    /// Gives each page the latest use of the pages that follow it, because a prompt uses all pages before its
+    /// last one.
     fn use_beginnings(&mut self) {
         let mut names: Vec<PageName> = self.entries.keys().copied().collect();
         names.sort_unstable_by_key(|name| std::cmp::Reverse(name.index));
@@ -57,7 +58,7 @@ impl Shelf {
         }
     }
 
-    /// Sees what others have done to `folder`.
+    /// Lists `folder` again, because other processes may have added or removed files.
     pub(super) fn look_again(&mut self, folder: &Path) -> io::Result<()> {
         let found: BTreeMap<PageName, Metadata> = files(folder)?.into_iter().collect();
         let is_gone =
@@ -73,18 +74,18 @@ impl Shelf {
         Ok(())
     }
 
-    /// A prompt comes: what it uses is used later than all before.
+    /// Advances the clock: what a new prompt uses counts as used later than all before.
     pub(super) fn begin_prompt(&mut self) {
         self.now += 1;
     }
 
-    /// Whether a page is there, or will be. It is used.
+    /// Whether a page is in the folder or will be written. Counts as a use.
     pub(super) fn has(&mut self, name: &PageName) -> bool {
         let entry = self.entries.get_mut(name);
         entry.map(|entry| entry.used = self.now).is_some()
     }
 
-    /// Whether it can be read. It is used.
+    /// Whether a page can be read. Counts as a use.
     pub(super) fn has_written(&mut self, name: &PageName) -> bool {
         self.has(name) && !self.entries[name].is_pending
     }
@@ -97,7 +98,7 @@ impl Shelf {
         written.map(|(name, _)| *name).take(n).collect()
     }
 
-    /// A page of `bytes` is going to be written.
+    /// Notes a page of `bytes` that is going to be written.
     pub(super) fn promise(&mut self, name: PageName, bytes: u64) {
         self.put(name, Entry { bytes, used: self.now, is_pending: true });
     }
@@ -121,8 +122,8 @@ impl Shelf {
         }
     }
 
-    /// Takes out the least recently used page, the last of its text, if all pages together have more than
-    /// `limit` bytes.
+    /// If all pages together have more than `limit` bytes, removes the least recently used one from the list
+    /// and returns it. Of equally old pages, the last one of a text goes first.
     pub(super) fn make_way(&mut self, limit: u64) -> Option<PageName> {
         if self.bytes <= limit {
             return None;
@@ -135,7 +136,7 @@ impl Shelf {
     }
 }
 
-/// Removes unfinished files of killed processes, on file systems where files have names from the start.
+/// Removes unfinished files of killed processes. Some file systems have no files without a name.
 pub(super) fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -146,14 +147,14 @@ pub(super) fn remove_leftovers(folder: &Path) -> io::Result<()> {
         let is_ours = entry.file_name().to_str().and_then(page).is_some();
         let time = entry.metadata().and_then(|file| file.modified());
         if is_ours && time.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > LEFT_OVER)) {
-            // Another server may have done so.
+            // Another server may have removed the file.
             let _ = fs::remove_file(entry.path());
         }
     }
     Ok(())
 }
 
-/// The pages' files.
+/// The page files in `folder`.
 fn files(folder: &Path) -> io::Result<Vec<(PageName, Metadata)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {

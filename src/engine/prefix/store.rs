@@ -1,4 +1,4 @@
-//! The pages that a node keeps in files: its own layers' part of them.
+//! The page files of one node, which hold its own layers' part of the pages.
 
 use std::fs;
 use std::io;
@@ -11,56 +11,56 @@ use super::shelf::{self, Shelf};
 use super::writer::Writer;
 use crate::model::{KV_PAGE, KvKind, KvPart, KvPlace, PagePair, Plan, Share, Stage, StageInfo};
 
-/// Fewest missing pages of a prompt for which files are written: recomputing fewer takes little time, and
-/// boards' storage wears out.
+/// Minimum number of missing pages of a prompt for which files are written. Recomputing fewer takes little
+/// time, and boards' storage wears out.
 pub(in crate::engine) const PAGES_MIN: usize = 4;
 
-/// Most files behind the same text that are searched for the longest common beginning with a prompt.
+/// Most files after the same text that are searched for the longest common beginning with a prompt.
 const TAILS_MAX: usize = 16;
 
 /// A text, and whether it is a long one.
 pub(in crate::engine) type Text<'a> = (&'a [u32], bool);
 
-/// A page of a stream's prompt that is computed. A prompt's are told in order.
+/// A computed page of a stream's prompt. The pages of a prompt come in order.
 pub(in crate::engine) struct PromptPage<'a> {
     pub(in crate::engine) stream: usize,
     pub(in crate::engine) is_long: bool,
-    /// Which of its pages.
+    /// Index of the page in the prompt.
     pub(in crate::engine) index: usize,
-    /// Full pages of the prompt.
+    /// Number of full pages of the prompt.
     pub(in crate::engine) n_whole: usize,
     pub(in crate::engine) ids: &'a [u32],
-    /// Where it is.
+    /// Pages of the KV cache that hold it.
     pub(in crate::engine) at: PagePair,
 }
 
-/// A page of a text that is to be read.
+/// A page of a text, to be read from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct PageToRead {
-    /// Which of the text.
+    /// Index of the page in the text.
     pub(in crate::engine) index: usize,
-    /// Whether it is that of layers with a window.
+    /// Whether it is a page for layers with a window.
     pub(in crate::engine) is_windowed: bool,
-    /// Where it goes.
+    /// Page of the KV cache to fill.
     pub(in crate::engine) page: u32,
 }
 
-/// Pages of the beginnings of prompts in files of a folder: this node's layers' part.
+/// Page files of prompt beginnings in a folder: this node's layers' part of the pages.
 pub struct Store {
     folder: PathBuf,
     shelf: Arc<Mutex<Shelf>>,
     writer: Writer,
-    /// Most bytes of all files.
+    /// Most bytes of all files together.
     limit: u64,
-    /// Fingerprint of the whole model, the same on nodes that have some of its layers.
+    /// Fingerprint of the whole model, equal on all nodes that have some of its layers.
     fingerprint: u64,
     /// Shape of the KV cache that files were last matched with.
     shape: Option<Shape>,
-    /// How much of its prompt each stream has told of.
+    /// State of each stream's prompt.
     prompts: Vec<Prompt>,
-    /// Bytes of a page.
+    /// Buffer for the keys and values of a page.
     scratch: Vec<u8>,
-    /// Ids of pages that were read.
+    /// Number of ids in pages that were read.
     pub(super) n_read: u64,
 }
 
@@ -68,29 +68,29 @@ pub struct Store {
 struct Shape {
     share: Share,
     plan: Plan,
-    /// Keys of the empty text, and of the empty one that is to be a long one.
+    /// Keys of the empty text: for ordinary texts, and for long ones.
     roots: [Key; 2],
-    /// The layers that see all positions, and those with a window.
+    /// Layers without a window, and those with one.
     layers: [Vec<usize>; 2],
-    /// Bytes of a layer's part.
+    /// Bytes of a layer's part of a page.
     part_bytes: usize,
     part: KvPart,
 }
 
-/// How much of a prompt is in files, or on its way there.
+/// How much of a prompt is in files, or in the queue for them.
 #[derive(Clone, Debug, Default)]
 struct Prompt {
     n_pages: usize,
-    /// Key of the text up to there, and whether the text is a long one.
+    /// Key of the text up to there; and whether the text is a long one.
     key: Option<(Key, bool)>,
-    /// Whether enough is missing.
+    /// Whether enough pages were missing to write files.
     is_worth_it: bool,
     is_done: bool,
 }
 
 impl Store {
-    /// Pages of the model with this fingerprint in `folder`, which may hold other models' pages, of up to
-    /// `limit` bytes together.
+    /// Opens `folder` for pages of the model with this `fingerprint`. All models' pages in it share `limit`
+    /// bytes.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses a thread.
@@ -105,12 +105,13 @@ impl Store {
         Ok(Store { folder, shelf, writer, limit, fingerprint, shape, prompts, scratch, n_read: 0 })
     }
 
-    /// Ids of pages that were read.
+    /// Number of ids in pages that were read.
     pub(in crate::engine) fn n_read(&self) -> u64 {
         self.n_read
     }
 
-    /// Selects pages of `stage`'s layers in their present format. Others have other names.
+    /// Selects the pages of `stage`'s layers in their present format. Pages of other formats have other
+    /// names.
     pub(in crate::engine) fn fit<S: Stage + ?Sized>(&mut self, stage: &S) {
         let StageInfo { share, plan, .. } = stage.about();
         if self.shape.as_ref().is_some_and(|own| own.share == *share && own.plan == *plan) {
@@ -130,13 +131,13 @@ impl Store {
         self.shape.as_ref().expect("it is made fit first")
     }
 
-    /// A text begins: what it uses is used later than all before.
+    /// Begins a text: what it uses counts as used later than all before.
     pub(in crate::engine) fn begin_text(&self) {
         self.shelf().begin_prompt();
     }
 
-    /// Hands a new page to the writer; `false` if that should be tried later, as too much waits for the disk.
-    /// A page may also stay unwritten.
+    /// Hands a new page to the writer. `false` if the caller should try again later because the queue for the
+    /// disk is full. `true` does not promise that the page is written.
     pub(in crate::engine) fn keep<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -152,7 +153,8 @@ impl Store {
         }
         let root = self.shape().roots[usize::from(is_long)];
         let (parent, was_long) = prompt.key.unwrap_or((root, is_long));
-        // A text that becomes long is computed again. After a missed page the names of the pages behind it are unknown.
+        // A text that becomes long is computed again. After a missed page the names of later pages are
+        // unknown.
         prompt.is_done |= was_long != is_long || prompt.n_pages != index;
         let name = PageName::new(parent, index, ids);
         let mut is_taken = true;
@@ -174,7 +176,8 @@ impl Store {
         is_taken
     }
 
-    /// Keeps a page without a retry: if the disk is too slow, the page is written when such a prompt comes next.
+    /// Keeps a page without a retry: if the disk is too slow, the page is written when a prompt like this
+    /// comes again.
     pub(in crate::engine) fn keep_or_miss<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -193,7 +196,7 @@ impl Store {
         }
     }
 
-    /// Whether the page will be written, or never can be.
+    /// Queues a page for writing. `false` if the queue is full; `true` also if the page can never be written.
     fn write<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -217,7 +220,7 @@ impl Store {
         if !layers.zip(parts).all(|(layer, out)| stage.read_kv(place(layer), out)) {
             return true;
         }
-        // The thread may be done with it before anything else happens here.
+        // Promise first, because the thread may have written the page before the next line here.
         self.shelf().promise(name, bytes);
         if !self.writer.offer(name, ids, (&self.scratch, &shape.part)) {
             self.shelf().remove(&name);
@@ -225,7 +228,7 @@ impl Store {
         true
     }
 
-    /// The names of a text's pages, the last of which may have fewer ids.
+    /// Names of a text's pages. The last page may have fewer ids.
     pub(super) fn names(&self, (ids, is_long): Text<'_>) -> Vec<PageName> {
         let mut parent = self.root(is_long);
         let name = |(index, page): (usize, &[u32])| {
@@ -236,22 +239,22 @@ impl Store {
         ids.chunks(KV_PAGE).enumerate().map(name).collect()
     }
 
-    /// The key of the empty text.
+    /// Key of the empty text, for long texts or for others.
     pub(super) fn root(&self, is_long: bool) -> Key {
         self.shape().roots[usize::from(is_long)]
     }
 
-    /// Whether a page could be read. It is used.
+    /// Whether a page can be read. Counts as a use.
     pub(super) fn has(&self, name: &PageName) -> bool {
         self.shelf().has_written(name)
     }
 
-    /// A page is there, and not in all nodes' files: until it is written again it is of no use.
+    /// Forgets a page that not all nodes have: it is of no use until it is written again.
     pub(super) fn doubt(&self, name: &PageName) {
         self.shelf().remove(name);
     }
 
-    /// Ids of the stored page behind the text `parent` that has the longest common beginning with `rest`, if
+    /// Ids of the stored page after the text `parent` that has the longest common beginning with `rest`, if
     /// that is longer than `n_there`.
     pub(super) fn best_tail(&self, parent: Key, rest: &[u32], n_there: usize) -> Option<Vec<u32>> {
         let names = self.shelf().after(parent, TAILS_MAX);
@@ -261,7 +264,7 @@ impl Store {
         (common(&best) > n_there).then_some(best)
     }
 
-    /// Reads pages of a text, as far as they are there. Returns how many, the first, these are.
+    /// Reads pages of a text up to the first missing one. Returns the number of pages read.
     pub(in crate::engine) fn read<S: Stage + ?Sized>(
         &mut self,
         stage: &mut S,
@@ -280,7 +283,7 @@ impl Store {
 }
 
 impl Store {
-    /// Reads the page `name`; `false` if there is none that is whole.
+    /// Reads the page `name`; `false` if no intact one exists.
     fn read_page<S: Stage + ?Sized>(&mut self, stage: &mut S, name: &PageName, page: u32) -> bool {
         let mut kv = std::mem::take(&mut self.scratch);
         let shape = self.shape();
@@ -300,7 +303,7 @@ impl Store {
         self.judge(name, PageFile::open(&self.folder, name))
     }
 
-    /// A file that is not what it should be is told of, and removed.
+    /// Returns what was found. Reports and removes a file that is damaged.
     fn judge<T>(&self, name: &PageName, found: Result<T, Fault>) -> Option<T> {
         let fault = match found {
             Ok(found) => return Some(found),
@@ -313,7 +316,7 @@ impl Store {
             Fault::Io(e) => log::warn!("cannot read {}: {e}", path.display()),
             Fault::Damaged(what) => {
                 log::warn!("{} is not used, and removed: {what}", path.display());
-                // Where that cannot be it is found again after the next start.
+                // If the file cannot be removed, it is found again after the next start.
                 let _ = fs::remove_file(path);
             }
         }
@@ -344,13 +347,13 @@ impl Shape {
         Shape { share: share.clone(), plan: *plan, roots, layers, part_bytes, part }
     }
 
-    /// Bytes of a page.
+    /// Bytes of a page's keys and values.
     fn bytes(&self, is_windowed: bool) -> usize {
         self.layers[usize::from(is_windowed)].len() * self.part_bytes
     }
 }
 
-/// Stands for how keys and values are kept in keys of texts.
+/// The code of a KV format in the keys of texts.
 fn kv_code(kind: KvKind) -> usize {
     match kind {
         KvKind::F16 => 2,

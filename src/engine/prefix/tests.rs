@@ -15,10 +15,10 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Bytes of a page: a key and a value of a byte pair for each position.
+/// Bytes of a page: for each position one key and one value of two bytes each.
 const PAGE: usize = 4 * KV_PAGE;
 
-/// A page of three ids in `folder`, and what is in the file.
+/// A page of three ids in `folder`, with the bytes of its file.
 fn page(folder: &Path) -> (PageName, Vec<u8>) {
     let name = PageName::new(Key::root(&ROOT), 5, &[1, 2, 3]);
     let mut file = Vec::new();
@@ -54,7 +54,7 @@ fn a_page_comes_back_and_no_other_does() {
     }
     fs::write(&path, [&file[..], b"!"].concat()).unwrap();
     assert!(matches!(read(&folder, &name), Err(Fault::Damaged(_))));
-    // Other names than its own.
+    // The file under names that are not its own.
     fs::write(folder.join(name.windowed().to_string()), &file).unwrap();
     assert!(matches!(read(&folder, &name.windowed()), Err(Fault::Damaged(_))));
     let stranger = PageName::new(Key::root(&[7, 8]), 5, &[1, 2, 3]);
@@ -107,7 +107,7 @@ fn the_end_of_the_text_that_was_unused_longest_makes_way() {
     assert!(new.iter().all(|name| shelf.has(name)));
     assert_eq!(shelf.make_way(50), None);
     let gone: Vec<PageName> = std::iter::from_fn(|| shelf.make_way(0)).collect();
-    // A file that is not written yet cannot be removed.
+    // A file that is not written yet cannot be evicted.
     assert_eq!(gone, [old[1], old[0], new[1], new[0]]);
     assert!(!shelf.has_written(&pending));
     shelf.keep_promise(&pending);

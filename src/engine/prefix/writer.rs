@@ -14,26 +14,26 @@ use crate::model::KvPart;
 use crate::sys::cpu;
 use crate::sys::file::AtomicFile;
 
-/// Memory for pages that wait for the disk; there is room for two, however large they are.
+/// Memory for pages that wait for the disk. There is room for two pages, however large they are.
 const QUEUE_BYTES: usize = 32 << 20;
 const QUEUE_PAGES: std::ops::RangeInclusive<usize> = 2..=16;
 
-/// How long a disk is left alone that took nothing.
+/// Pause after an error of the disk.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Files written until the folder is looked at again: other servers may use it.
+/// Number of written files after which the folder is listed again: other servers may use it.
 const LOOK_PERIOD: u32 = 64;
 
-/// Hands pages to the thread. When it is dropped, those are written still.
+/// Hands pages to the writing thread. Dropping it waits until all pages are written.
 pub(super) struct Writer {
-    /// `None` once there are no more.
+    /// `None` once no more pages follow.
     pages: Option<Sender<FullPage>>,
     empty: Receiver<Vec<u8>>,
     give_back: Sender<Vec<u8>>,
-    /// How many pages may wait, and the buffers there are for that.
+    /// Number of pages that may wait, and number of buffers for them.
     n_max: usize,
     n_buffers: usize,
-    /// One of them.
+    /// An empty buffer, taken from the channel.
     spare: Option<Vec<u8>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,7 +44,7 @@ struct FullPage {
 }
 
 impl Writer {
-    /// Writes to `folder`, whose pages are on `shelf`, up to `limit` bytes.
+    /// Starts the thread, which writes to `folder` up to `limit` bytes. `shelf` lists the pages there.
     pub(super) fn start(
         folder: PathBuf,
         shelf: Arc<Mutex<Shelf>>,
@@ -58,7 +58,7 @@ impl Writer {
             cpu::unpin_current_thread();
             for FullPage { name, mut file } in full {
                 files.take(&name, &mut file);
-                // At the end the receiver is gone.
+                // When the writer is dropped, the receiver is gone.
                 let _ = written.send(file);
             }
         })?;
@@ -66,18 +66,18 @@ impl Writer {
         Ok(Writer { pages, empty, give_back, n_max: 0, n_buffers: 0, spare: None, thread })
     }
 
-    /// Files have up to so many bytes from now on.
+    /// Provides buffers for files of up to `file_bytes` bytes.
     pub(super) fn make_room(&mut self, file_bytes: usize) {
         let n = QUEUE_BYTES / file_bytes;
         self.n_max = n.clamp(*QUEUE_PAGES.start(), *QUEUE_PAGES.end());
         while self.n_buffers < self.n_max {
-            // The receiver is there.
+            // The receiver exists.
             let _ = self.give_back.send(Vec::with_capacity(file_bytes));
             self.n_buffers += 1;
         }
     }
 
-    /// Whether a page more may wait.
+    /// Whether another page may wait.
     pub(super) fn has_room(&mut self) -> bool {
         while self.n_buffers > self.n_max && self.empty.try_recv().is_ok() {
             self.n_buffers -= 1;
@@ -86,8 +86,8 @@ impl Writer {
         self.spare.is_some()
     }
 
-    /// Has the page `name` of `ids` with `kv`, of which layers have `part` each, written; `false` if the
-    /// queue is full.
+    /// Queues the page `name` of `ids` for writing; `false` if the queue is full. `kv` has one `part` per
+    /// layer.
     pub(super) fn offer(
         &mut self,
         name: PageName,
@@ -106,20 +106,20 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.pages = None;
         if let Some(thread) = self.thread.take() {
-            // If it has panicked, so has the program.
+            // A panic of the thread has ended the program.
             let _ = thread.join();
         }
     }
 }
 
-/// The folder of page files, as the writing thread has it.
+/// The folder of page files, from the writing thread's side.
 struct PageFiles {
     folder: PathBuf,
     shelf: Arc<Mutex<Shelf>>,
     limit: u64,
-    /// When the disk last took nothing.
+    /// When writing last failed.
     failed: Option<Instant>,
-    /// Why, as was said then.
+    /// Reason of the failure that was reported last.
     said: Option<String>,
     n_written: u32,
 }
@@ -152,10 +152,10 @@ impl PageFiles {
         }
     }
 
-    /// Evicts the least recently used files until all have room.
+    /// Evicts the least recently used files until the rest fits the limit.
     fn make_way(&self) {
         while let Some(name) = self.with_shelf(|shelf| shelf.make_way(self.limit)) {
-            // Another server may have removed it.
+            // Another server may have removed the file.
             let _ = fs::remove_file(self.folder.join(name.to_string()));
         }
     }
@@ -163,7 +163,7 @@ impl PageFiles {
     fn look_again(&mut self) {
         self.n_written += 1;
         if self.n_written.is_multiple_of(LOOK_PERIOD) {
-            // A folder that cannot be read is told of when something is written to it.
+            // An unreadable folder is reported when a file is written to it.
             let _ = self.with_shelf(|shelf| shelf.look_again(&self.folder));
         }
     }
@@ -175,7 +175,7 @@ impl PageFiles {
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = AtomicFile::create(path)?;
-    // A full disk shows before it is fuller still.
+    // Reserving first makes a full disk show before anything is written.
     file.reserve(bytes.len() as u64)?;
     file.write_all(bytes)?;
     file.commit()

@@ -1,4 +1,4 @@
-//! Which lanes have memory for keys and values, where streams share it.
+//! Distribution of KV memory, which streams share, to the lanes.
 
 use super::Scheduler;
 use crate::engine::Engine;
@@ -7,7 +7,7 @@ use crate::engine::lane::Lane;
 use crate::model::KV_PAGE;
 
 impl Scheduler<'_> {
-    /// Has lanes go on that gave up their memory, as far as there is some. Whether all do.
+    /// Lets preempted lanes continue while there is memory for them. True if all do.
     pub(super) fn resume(&mut self, engine: &mut Engine) -> bool {
         self.sort_by_age(|lane| lane.is_parked);
         for at in 0..self.order.len() {
@@ -29,20 +29,20 @@ impl Scheduler<'_> {
         true
     }
 
-    /// Whether a job with a prompt of `len` ids, which may continue stored pages of `ids`, has room, and no
-    /// other lane is about to compute a beginning that it could share.
+    /// Whether there is room for a job with a prompt of `len` ids, which may continue stored pages of `ids`.
+    /// False also while another lane is computing a beginning that the job could share.
     pub(super) fn may_begin(&self, ids: &[u32], len: usize) -> bool {
         let is_computed = !ids.is_empty() && self.lanes.iter().any(|lane| lane.computes_for(ids));
         !is_computed && self.has_room_for(ids, len)
     }
 
-    /// Whether a text of `len` ids and a page more have room. Alone every text has.
+    /// Whether there is room for a text of `len` ids and one page more. A text alone always has room.
     fn has_room_for(&self, ids: &[u32], len: usize) -> bool {
         let len = (len + KV_PAGE).min(self.ctx_len);
         self.lanes.first().is_some_and(|lane| lane.stream.has_room_for(ids, len))
     }
 
-    /// Lines up the lanes with work that `is_meant`, the oldest job first.
+    /// Lists in `order` the lanes with work for which `is_meant` is true, the oldest job first.
     fn sort_by_age(&mut self, is_meant: impl Fn(&Lane<'_>) -> bool) {
         self.order.clear();
         for (index, lane) in self.lanes.iter().enumerate() {
@@ -54,7 +54,7 @@ impl Scheduler<'_> {
     }
 
     /// Gives each lane memory for its next row, and for more if there is some. If memory is short, the
-    /// youngest jobs give up theirs, so that the oldest can always finish.
+    /// youngest jobs are preempted, so that the oldest can always finish.
     pub(super) fn make_room(&mut self, engine: &mut Engine) {
         self.sort_by_age(|lane| lane.is_ready());
         let mut at = 0;
@@ -78,8 +78,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Recomputes everything that streams held, and the batches in flight, after their loss: the oldest jobs
-    /// first.
+    /// After the loss of all KV and of the batches in flight, makes every job recompute its own, the oldest
+    /// jobs first.
     pub(super) fn recompute_all(&mut self) {
         self.lanes.iter_mut().for_each(Lane::forget_kv);
         self.under_way.clear();
