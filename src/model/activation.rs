@@ -1,23 +1,24 @@
-//! From the gate and up projections to the input of the down projection.
+//! Turns gate and up projections into the input of the down projection.
 //!
-//! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by
-//! tanh is `x · sigmoid(2u)` for its `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where
-//! `2u / x` is finite. So the tiers' SwiGLU kernels do the part that needs care, and before them are
-//! only operations that are rounded alike everywhere.
+//! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by tanh is `x ·
+//! sigmoid(2u)` with `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where `2u / x` is finite.
+//! So the tiers' SwiGLU kernels do the delicate part, and the operations before them are rounded alike
+//! everywhere.
 
 use crate::format::model::Activation;
 use crate::kernels::Kernels;
 
-/// Values that are prepared at a time.
+/// Number of values that are prepared at a time.
 const PIECE: usize = 256;
 
-/// Factor of a gate in gpt-oss's sigmoid.
+/// Factor of the gate in gpt-oss's sigmoid.
 const CLAMPED_SLOPE: f32 = 1.702;
 
 /// `2 * sqrt(2 / pi)`.
 const GELU_SLOPE: f32 = 1.595_769;
 
-/// Beyond this only the sign of a gate counts for its sigmoid, and squares stay finite.
+/// Largest magnitude of a gate in its slope: beyond it the sigmoid depends only on the sign. Squares stay
+/// finite.
 const GELU_MOST: f32 = 1e6;
 
 /// Writes the activation of a row to `out`.
@@ -35,14 +36,14 @@ pub(super) fn activate(
             (gate * slope, up / slope)
         }),
         Activation::ClampedSilu { limit } => by_swish(kernels, (gate, up), out, |gate, up| {
-            // A NaN passes, unlike with `min`.
+            // Unlike `min`, this lets a NaN pass.
             let gate = if gate > limit { limit } else { gate };
             (CLAMPED_SLOPE * gate, (up.clamp(-limit, limit) + 1.0) / CLAMPED_SLOPE)
         }),
     }
 }
 
-/// SwiGLU of what `prepare` makes of each gate and up.
+/// SwiGLU of the values that `prepare` returns for each gate and up.
 fn by_swish(
     kernels: &Kernels,
     (gate, up): (&[f32], &[f32]),

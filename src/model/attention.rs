@@ -1,4 +1,4 @@
-//! Attention of a batch: each row against what its stream has stored.
+//! Attention of a batch: each row attends to the stored positions of its stream.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::format::model::{HEAD_DIM_MAX, LayerSpec};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
 use crate::pool::{Chunks, ColumnChunks, Pool, TILE_ROWS};
 
-/// Most rows that share keys and values.
+/// Maximum number of rows in a piece of work, which share keys and values.
 const BLOCK_ROWS: usize = if ATTEND_QUERIES < TILE_ROWS { ATTEND_QUERIES } else { TILE_ROWS };
 
 /// The attention of one batch in one layer: its rows, shapes and tools.
@@ -30,32 +30,32 @@ pub(super) struct Attention<'a> {
     pub(super) interrupt: &'a Interrupt,
     /// Spans of the batch.
     pub(super) spans: &'a [Span],
-    /// Which of its rows these are: the first of them, and how many.
+    /// First row of the batch to compute, and number of rows.
     pub(super) first: usize,
     pub(super) m: usize,
 }
 
-/// Norms, rotation and places of a layer's heads, before they attend.
+/// Norms, rotation and numbers of a layer's heads.
 #[derive(Clone, Copy)]
 pub(super) struct HeadSpec<'a> {
     pub(super) n_heads: usize,
     pub(super) n_kv_heads: usize,
-    /// Query heads of the model that look at the same KV head.
+    /// Number of the model's query heads per KV head.
     pub(super) group: usize,
-    /// Where in the model the first query head and the first KV head stand.
+    /// Index in the model of this node's first query head and first KV head.
     pub(super) first: (usize, usize),
     pub(super) head_dim: usize,
     /// Whether queries and keys are rotated.
     pub(super) is_rotated: bool,
-    /// How many values of a head are, its first.
+    /// How many values of a head are rotated, from the first on.
     pub(super) rotary_dim: usize,
-    /// Added to the mean square in norms.
+    /// Epsilon: added to the mean square in norms.
     pub(super) norm_eps: f32,
-    /// Added to queries, keys and values.
+    /// Biases of queries, keys and values.
     pub(super) biases: Option<[&'a [f32]; 3]>,
     /// Weights of the norms of each query and key, `[head_dim]`.
     pub(super) norms: Option<[&'a [f32]; 2]>,
-    /// One more score for each head.
+    /// Attention sinks: one more score for each head.
     pub(super) sinks: Option<&'a [f32]>,
 }
 
@@ -129,8 +129,9 @@ impl Attention<'_> {
         self.kv.n_kv_heads * self.kv.head_dim
     }
 
-    /// Rotates the queries and keys in `buffers.qkv` if the layer does, stores keys and values, and writes the
-    /// attention's result to `buffers.inputs.f32`, or to `buffers.part` of a team's node; `[m, q_dim]`.
+    /// Rotates the queries and keys in `buffers.qkv` if the layer has RoPE, and stores keys and values.
+    /// Writes attention's result to `buffers.inputs.f32`, or to `buffers.part` on a team's node; `[m,
+    /// q_dim]`.
     pub(super) fn run(&self, pool: &Pool, layer: usize, buffers: &mut Buffers<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
         if q_dim == 0 {
@@ -159,8 +160,9 @@ impl Attention<'_> {
         });
     }
 
-    /// Attention of few rows, fused with quantising its result as the input of `wo`: the thread that finishes the query
-    /// heads of a KV head quantises them. Returns `None`, with nothing computed, if the rows or weights do not allow that.
+    /// Attention of few rows, fused with quantising its result as the input of `wo`: the thread that computes the
+    /// query heads of a KV head also quantises them. Returns `None`, with nothing computed, if the rows or weights
+    /// do not allow that.
     pub(super) fn run_few<'i>(
         &self,
         layer: usize,
@@ -218,18 +220,20 @@ impl Attention<'_> {
         }
     }
 
-    /// Query heads in one piece of work: those of one KV head are neighbours and share its keys and values.
+    /// Number of query heads in one piece of work: neighbours with one KV head, so that they share its keys
+    /// and values.
     fn heads_step(&self) -> usize {
         let HeadSpec { n_heads, group, first: (first, _), .. } = self.heads;
         gcd(gcd(group, first), n_heads)
     }
 
-    /// Rows in one piece of work, for heads with so many columns: successive rows share keys and values, too.
+    /// Number of rows in one piece of work, if its heads have `columns` columns: successive rows share keys
+    /// and values, too.
     fn rows_step(&self, columns: usize) -> usize {
         (ATTEND_QUERIES * self.kv.head_dim / columns).clamp(1, BLOCK_ROWS)
     }
 
-    /// Attention of some query heads of one KV head, `columns` of the rows of `block`.
+    /// Attention of some query heads of one KV head: `columns` of the rows in `block`.
     fn attend<'q>(
         &self,
         layer: usize,

@@ -8,43 +8,43 @@ use super::plan::Plan;
 /// Which rows of a span want logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {
-    /// None of them.
+    /// No row.
     None,
-    /// The last.
+    /// The last row.
     Last,
-    /// All of them.
+    /// All rows.
     All,
 }
 
 /// Rows of a batch that are consecutive positions of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Whose KV cache they read and extend.
+    /// Stream whose KV cache the rows read and extend.
     pub stream: usize,
-    /// Position of the first; all earlier ones have been through a pass, or come before it in
-    /// the same batch.
+    /// Position of the first row. All earlier positions have been through a pass, or come before it in the
+    /// same batch.
     pub pos: usize,
-    /// How many they are.
+    /// Number of rows.
     pub n_rows: usize,
-    /// Whose logits are wanted.
+    /// Rows whose logits are wanted.
     pub wants: Wants,
-    /// Whether their text is a long one, which has other RoPE divisors
+    /// Whether the text is a long one, which has other RoPE divisors
     /// ([`Features::long_rope`](crate::format::model::Features::long_rope)).
     pub is_long: bool,
 }
 
 impl Span {
-    /// How many rows want logits.
+    /// Number of rows that want logits.
     pub fn n_wanted(&self) -> usize {
         self.wanted().len()
     }
 
-    /// The positions of its rows.
+    /// Positions of the rows.
     pub(super) fn positions(&self) -> Range<usize> {
         self.pos..self.pos + self.n_rows
     }
 
-    /// Which rows want logits, counted from its first.
+    /// Rows that want logits, counted from the span's first.
     fn wanted(&self) -> Range<usize> {
         let start = match self.wants {
             Wants::None => self.n_rows,
@@ -55,7 +55,7 @@ impl Span {
     }
 }
 
-/// The tokens of a pass, and the spans that they are in, in the same order.
+/// Tokens of a pass, and their spans in the same order.
 #[derive(Debug, Default)]
 pub struct Batch {
     spans: Vec<Span>,
@@ -77,27 +77,27 @@ impl Batch {
     /// Appends the rows of `span`, whose ids are `tokens`.
     ///
     /// # Panics
-    /// If they are not as many as its rows.
+    /// If the number of tokens is not that of the span's rows.
     pub fn push(&mut self, span: Span, tokens: &[u32]) {
         assert_eq!(span.n_rows, tokens.len());
         self.spans.push(span);
         self.tokens.extend_from_slice(tokens);
     }
 
-    /// The spans.
+    /// The spans, in the order of their rows.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The ids of all rows.
+    /// Ids of all rows.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// Whether a model with a vocabulary of `vocab_size` can run it as `plan` says.
+    /// Checks whether a model with a vocabulary of `vocab_size` ids can compute the batch with `plan`.
     ///
     /// # Errors
-    /// Says what does not fit.
+    /// The first limit that is exceeded.
     pub fn check(&self, plan: &Plan, vocab_size: usize) -> Result<(), ForwardError> {
         check_spans(&self.spans, plan)?;
         match self.tokens.iter().find(|id| **id as usize >= vocab_size) {
@@ -106,13 +106,13 @@ impl Batch {
         }
     }
 
-    /// How many rows want logits.
+    /// Number of rows that want logits.
     pub fn n_wanted(&self) -> usize {
         self.spans.iter().map(Span::n_wanted).sum()
     }
 }
 
-/// Why a batch was not run.
+/// Why a batch was not computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -123,7 +123,7 @@ pub enum ForwardError {
         /// Ids below this exist.
         vocab_size: usize,
     },
-    /// The position lies outside the context.
+    /// A position lies outside the context.
     ContextFull {
         /// Length of the context.
         ctx_len: usize,
@@ -132,7 +132,7 @@ pub enum ForwardError {
     Plan,
     /// The user ended the work.
     Interrupted,
-    /// The other nodes of the team did not bring their parts.
+    /// Parts of other nodes of the team did not arrive.
     Gather(GatherError),
 }
 
@@ -154,15 +154,15 @@ impl fmt::Display for ForwardError {
 
 impl std::error::Error for ForwardError {}
 
-/// Why a team's pass came to nothing.
+/// Why a team's pass failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatherError {
     /// This node of the team is lost.
     Lost {
-        /// Counted from the lead, 0.
+        /// Index of the node; the lead is 0.
         node: usize,
     },
-    /// The lead has started again.
+    /// The lead has started a new team.
     Superseded,
 }
 
@@ -177,10 +177,10 @@ impl fmt::Display for GatherError {
 
 impl std::error::Error for GatherError {}
 
-/// Whether the rows of `spans` fit `plan`.
+/// Checks whether the rows of `spans` fit `plan`.
 ///
 /// # Errors
-/// Says what does not fit.
+/// The first limit that is exceeded.
 pub fn check_spans(spans: &[Span], plan: &Plan) -> Result<(), ForwardError> {
     let sum = |count: fn(&Span) -> usize| spans.iter().map(count).fold(0, usize::saturating_add);
     let (n_rows, n_wanted) = (sum(|span| span.n_rows), sum(Span::n_wanted));
@@ -205,7 +205,7 @@ pub(super) fn wanted_rows(spans: &[Span]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The parts of `spans` that rows `rows` of their batch are.
+/// The parts of `spans` that contain rows `rows` of their batch.
 pub(super) fn part(spans: &[Span], rows: Range<usize>) -> impl Iterator<Item = Span> {
     let mut end = 0;
     let cut = move |span: &Span| {

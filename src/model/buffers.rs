@@ -12,8 +12,8 @@ use crate::arena::{Carver, Exhausted};
 use crate::format::model::Header;
 use crate::kernels::KvLine;
 
-/// Keys and values, in pages: `[page, layer, K or V, kv_head, page_len, head_dim]`, or blocks of int8 in place of
-/// the last two; first those of layers that see all positions, then the same for layers with a window.
+/// Keys and values in pages, `[page, layer, K or V, kv_head, page_len, head_dim]`, or int8 blocks in place of
+/// the last two dimensions. Pages of layers without a window come first, then those of layers with a window.
 pub(super) enum KvValues<'a> {
     F16(&'a mut [f16]),
     F32(&'a mut [f32]),
@@ -26,9 +26,10 @@ pub(super) struct Buffers<'a> {
     pub(super) x: &'a mut [f32],
     /// Queries, keys and values of each row side by side, `[batch, q_dim + 2 * kv_dim]`.
     pub(super) qkv: &'a mut [f32],
-    /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`; a row of each expert's at least.
+    /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`, with room for at least one row of each
+    /// active expert.
     pub(super) gate_up: &'a mut [f32],
-    /// Output of a layer's half, which is added to `x`, `[batch, dim]`.
+    /// Output of attention or of the feed-forward layer, to be added to `x`, `[batch, dim]`.
     pub(super) delta: &'a mut [f32],
     pub(super) inputs: Inputs<'a>,
     pub(super) routes: Routes<'a>,
@@ -38,10 +39,10 @@ pub(super) struct Buffers<'a> {
     pub(super) sin: &'a mut [f32],
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
-    /// This node's part of the rows to gather, in its columns; empty if there is no team.
+    /// This node's columns of the rows to gather; empty if there is no team.
     pub(super) part: &'a mut [f32],
-    /// Gathered inputs of output and down projections, or the addend of rows in f16; empty if there is no
-    /// team.
+    /// Gathered inputs of output and down projections, or gathered rows in f16 to add to `x`; empty if there
+    /// is no team.
     pub(super) acts: &'a mut [f32],
     pub(super) kv: KvValues<'a>,
 }
@@ -55,7 +56,7 @@ impl Plan {
         self.team_bytes(header, share, None)
     }
 
-    /// Bytes of the buffers of a team's node.
+    /// Bytes of the buffers of a team's node; of a node without a team if `team` is `None`.
     pub(super) fn team_bytes(
         &self,
         header: &Header,
@@ -71,7 +72,7 @@ impl Plan {
     }
 }
 
-/// Values of [`Buffers::part`] and [`Buffers::acts`].
+/// Number of values in [`Buffers::part`] and [`Buffers::acts`].
 fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usize; 2] {
     let active = header.features.experts.map_or(0, |experts| experts.n_active);
     let width = |columns| team.width(columns);
@@ -81,7 +82,7 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
         width(Columns::Ffn).saturating_mul(active.max(1)),
         width(Columns::DenseFfn),
     ];
-    // Never empty, as that is how a node without a team is told.
+    // At least 1, because an empty buffer means that there is no team.
     let widest = of_rows.into_iter().max().unwrap_or(0).max(1);
     let part = plan.max_batch.saturating_mul(widest);
     let part = part.max(logits.saturating_mul(width(Columns::Vocab)));
@@ -92,8 +93,8 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
 }
 
 impl<'a> Buffers<'a> {
-    /// Takes every buffer that `plan` asks for, always in the same order, so that the KV
-    /// cache is found again at the next call.
+    /// Takes every buffer that `plan` asks for, always in the same order: the next call finds the KV cache at
+    /// the same place.
     pub(super) fn carve(
         (header, share, team): (&Header, &Share, Option<&Team>),
         plan: &Plan,
@@ -101,7 +102,7 @@ impl<'a> Buffers<'a> {
     ) -> Result<Buffers<'a>, Exhausted> {
         let rows = |width: usize| plan.max_batch.saturating_mul(width);
         let own = team.map_or(header, Team::narrow);
-        // One row has all of its experts' at once.
+        // A batch of one row uses all of its experts at once.
         let n_active = header.features.experts.map_or(0, |experts| experts.n_active);
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
@@ -128,8 +129,8 @@ impl<'a> Buffers<'a> {
         })
     }
 
-    /// The buffers from row `first` of the batch on; `max_batch` is their number of rows. The experts chosen for rows from
-    /// `first` on are kept apart from those of rows before it.
+    /// The buffers from row `first` of the batch on; `max_batch` is their number of rows. Experts chosen for
+    /// rows from `first` on are kept apart from those of earlier rows.
     pub(super) fn after(&mut self, first: usize, max_batch: usize) -> Buffers<'_> {
         fn rest<T>(all: &mut [T], first: usize, n: usize) -> &mut [T] {
             let width = all.len() / n;

@@ -1,4 +1,5 @@
-//! Whether the weights are those that were exported: each tensor's bytes against its checksum.
+//! Compares each tensor's bytes with its checksum, to find out whether the weights are those that were
+//! exported.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,16 +8,16 @@ use super::view::Model;
 use crate::format::model::TensorId;
 use crate::pool::Pool;
 
-/// Tensors for each thread between two questions whether the user interrupts.
+/// Number of tensors per thread between two polls for an interrupt.
 const TENSORS_PER_THREAD: usize = 4;
 
 /// Why the weights of a model cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The bytes are not those that were exported.
+    /// A tensor's bytes are not those that were exported.
     Damaged {
-        /// Whose.
+        /// The damaged tensor.
         tensor: TensorId,
     },
     /// The caller ended the work.
@@ -37,8 +38,8 @@ impl fmt::Display for CheckError {
 impl std::error::Error for CheckError {}
 
 impl Model {
-    /// Compares the share's tensors with their checksums, on all threads of `pool`, except those in `known`
-    /// and those compared before; polls `is_interrupted`. Afterwards all of the share counts as compared.
+    /// Compares the share's tensors with their checksums, on all threads of `pool`. Skips those in `known`
+    /// and those compared before. Polls `is_interrupted`. Afterwards the whole share counts as compared.
     pub(super) fn check(
         &self,
         known: &[TensorId],
@@ -66,7 +67,7 @@ impl Model {
         Ok(())
     }
 
-    /// The checksum of a tensor's bytes, which is the stored one if there is one.
+    /// Checksum of a tensor's bytes, which equals the stored one if there is one.
     pub(super) fn check_tensor(&self, tensor: TensorId) -> Result<u32, CheckError> {
         let crc = crc32fast::hash(self.tensor_bytes(tensor));
         match self.file().checksum(tensor) {

@@ -1,4 +1,4 @@
-//! A model's file, open for as long as some of its weights are used.
+//! A model's file, which stays open while some of its weights are in use.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,17 +14,17 @@ use crate::kernels::{Isa, Layout, PACKED_GROUP_MAX};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{OpenFile, Stamp};
 
-/// A model's file: what it is, and what is known of it. Its weights are mapped by its users
-/// ([`Model`](super::Model)); it stays the same file even if it is renamed.
+/// A model's file: its header, and what is known about its content. Each user ([`Model`](super::Model)) maps
+/// its own weights. Renaming the file does not matter.
 pub struct ModelFile {
     pub(super) source: Source,
     header: Header,
     fingerprint: OnceLock<u64>,
     /// The stored checksums of the file's tensors, if it has any.
     checksums: HashMap<TensorId, u32>,
-    /// How the file's matrices are packed, and for which kernels; `None` if they are not.
+    /// The kernels that the file's matrices are packed for, and the layout; `None` if they are not packed.
     packed_for: Option<(Isa, Layout)>,
-    /// Whose tensors match their checksums: each layer's, and those of the ends.
+    /// Whether tensors match their checksums: a flag for each layer, then one for embedding and classifier.
     checked: Mutex<Vec<bool>>,
 }
 
@@ -65,10 +65,10 @@ impl std::error::Error for LoadError {
 }
 
 impl ModelFile {
-    /// Opens the model file at `path`, whichever layers it holds, and checks its header.
+    /// Opens the model file at `path`, with all of the model's layers or some, and checks its header.
     ///
     /// # Errors
-    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    /// If the file cannot be mapped, or is not a model with every tensor inside the file.
     pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
         let io_error = |source| LoadError::Io { path: path.to_owned(), source };
         let source = Source::File(OpenFile::open(path).map_err(io_error)?);
@@ -87,7 +87,7 @@ impl ModelFile {
         ModelFile::in_memory(Source::Static(bytes))
     }
 
-    /// A file of made-up weights in memory. It has no checksums to compare.
+    /// A file of synthetic weights in memory. It has no checksums to compare.
     pub(super) fn made_up(memory: HugeMemory) -> Result<ModelFile, FormatError> {
         let file = ModelFile::in_memory(Source::Memory(Arc::new(memory)))?;
         Ok(ModelFile { checksums: HashMap::new(), ..file })
@@ -125,7 +125,7 @@ impl ModelFile {
         &self.header
     }
 
-    /// Which part of the model the file holds.
+    /// The part of the model that the file holds.
     pub fn share(&self) -> Share {
         Share::of_file(&self.header)
     }
@@ -135,11 +135,11 @@ impl ModelFile {
         self.packed_for
     }
 
-    /// Fingerprint of the model's content: see [`Header::fingerprint`]. The first call reads a file without
-    /// checksums as a whole.
+    /// Fingerprint of the model's content, see [`Header::fingerprint`]. If the file has no checksums, the
+    /// first call reads all of it.
     ///
     /// # Errors
-    /// If it has to be, and cannot be mapped or was written to.
+    /// If the file has to be read, and cannot be mapped or was written to.
     pub fn fingerprint(&self) -> io::Result<u64> {
         if let Some(fingerprint) = self.known_fingerprint() {
             return Ok(fingerprint);
@@ -148,12 +148,12 @@ impl ModelFile {
         Ok(*self.fingerprint.get_or_init(|| self.header.fingerprint(whole.as_slice())))
     }
 
-    /// Fingerprint of the file, if it is known without reading the file.
+    /// Fingerprint of the model, if it is known without reading the file.
     pub fn known_fingerprint(&self) -> Option<u64> {
         self.fingerprint.get().copied()
     }
 
-    /// The file as it was when it was opened; `None` for a model in memory.
+    /// Stamp of the file from when it was opened; `None` for a model in memory.
     pub fn stamp(&self) -> Option<&Stamp> {
         match &self.source {
             Source::File(file) => Some(file.stamp()),
@@ -161,13 +161,13 @@ impl ModelFile {
         }
     }
 
-    /// Flags of the parts whose tensors match their checksums: each layer, then the ends.
+    /// Whether tensors match their checksums: a flag for each layer, then one for embedding and classifier.
     pub fn checked(&self) -> Vec<bool> {
         self.lock_checked().clone()
     }
 
-    /// Takes the results of an earlier process for this very file: its fingerprint, and the parts whose
-    /// tensors match their checksums.
+    /// Takes over the results of an earlier process for the same file: its fingerprint, and flags like those
+    /// of [`ModelFile::checked`].
     pub fn believe(&self, fingerprint: u64, checked: &[bool]) {
         self.fingerprint.get_or_init(|| fingerprint);
         for (own, other) in self.lock_checked().iter_mut().zip(checked) {
@@ -175,12 +175,12 @@ impl ModelFile {
         }
     }
 
-    /// The stored checksum of tensor `id`, if the file has any.
+    /// Stored checksum of tensor `id`, if the file has one.
     pub(super) fn checksum(&self, id: TensorId) -> Option<u32> {
         self.checksums.get(&id).copied()
     }
 
-    /// Whether nothing is known yet of tensor `id`, which has a checksum.
+    /// Whether tensor `id` has a checksum and has not been compared with it.
     pub(super) fn is_unchecked(&self, id: TensorId) -> bool {
         self.checksums.contains_key(&id) && !self.lock_checked()[self.part_of(id)]
     }
@@ -197,7 +197,7 @@ impl ModelFile {
     }
 
     fn lock_checked(&self) -> MutexGuard<'_, Vec<bool>> {
-        // A list of flags stays valid when a thread panics while it holds the lock.
+        // A thread that panicked with the lock leaves a valid list of flags.
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

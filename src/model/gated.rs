@@ -1,4 +1,4 @@
-//! Gate and up of few rows, and what the down projection is multiplied by.
+//! Fuses gate and up projections of few rows with quantising the inputs of the down projection.
 
 use super::activation::activate;
 use super::inputs::{Inputs, Prepared};
@@ -9,15 +9,15 @@ use crate::format::model::Activation;
 use crate::kernels::PACKED_GROUP_MAX;
 use crate::pool::{Pairs, UNITS_MAX};
 
-/// Columns of gate and up that a thread makes inputs of the down projection of.
+/// Columns of gate and up that a thread turns into inputs of the down projection at a time.
 const UNIT: usize = PACKED_GROUP_MAX;
 
 const _: () = assert!(UNIT.is_multiple_of(PIECE_ROWS));
 
-/// Fewest rows that profit: for fewer, the pause in reading weights costs more than it saves.
+/// Minimum number of rows. For fewer, the pause in reading weights costs more than the fusion saves.
 const FEWEST: usize = 4;
 
-/// How gates and ups of few rows become the inputs of the down projection.
+/// The fused computation from gate and up of few rows to the inputs of the down projection.
 pub(super) struct Gating {
     units: Units,
     pairs: Pairs,
@@ -25,8 +25,8 @@ pub(super) struct Gating {
 }
 
 impl Gating {
-    /// The fused layer for `m` rows of inputs of `down`, `k` long; `None` if these are too few or many, or do
-    /// not divide into units.
+    /// The fused computation for `m` rows of inputs of `down`, `k` long. `None` if the rows are too few or
+    /// too many, or do not divide into units.
     pub(super) fn new(
         projector: Projector<'_>,
         (down, k): (&Matrix<'_>, usize),
@@ -38,7 +38,7 @@ impl Gating {
         fits.then_some(Gating { units, pairs, m })
     }
 
-    /// Computes gates and ups of `inputs`, side by side in `gate_up`, and from them the inputs of the down
+    /// Computes gate and up of `inputs`, side by side in `gate_up`, and from them the inputs of the down
     /// projection, in `room`.
     pub(super) fn run<'i>(
         &self,

@@ -1,4 +1,4 @@
-//! Input rows of a projection, as its weights want them.
+//! Input rows of a projection, in the form that its weights need.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ pub(super) struct Inputs<'a> {
     pub(super) f32: &'a mut [f32],
     /// Quantised inputs; empty if the weights are f32. `[batch, k]`.
     pub(super) q: &'a mut [i8],
-    /// Scales of `q`, `[batch, k / group]` at most: as many as its groups are.
+    /// Scales of `q`, one for each group; at most `[batch, k / group]`.
     pub(super) scales: &'a mut [f32],
-    /// Zero points of packed int8 weights, `[batch, k / group]`.
+    /// Zero points of packed int8 weights, one for each group; at most `[batch, k / group]`.
     pub(super) zeros: &'a mut [f32],
     /// Sums of each 32 values of `q` for weights of 4 or 4.5 bits, `[batch, k / 32]`.
     pub(super) sums: &'a mut [i32],
@@ -25,7 +25,7 @@ pub(super) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// `n` parts of the room, each for as many rows as the others.
+    /// Splits the buffers into `n` equal parts.
     pub(super) fn split(&mut self, n: usize) -> heapless::Vec<Inputs<'_>, EXPERTS_ACTIVE_MAX> {
         let mut f32 = parts(self.f32, n);
         let mut q = parts(self.q, n);
@@ -44,19 +44,19 @@ impl<'a> Inputs<'a> {
         all.collect()
     }
 
-    /// All of it.
+    /// The whole buffers, borrowed for a shorter time.
     pub(super) fn whole(&mut self) -> Inputs<'_> {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = self;
         Inputs { f32, q, scales, zeros, sums, tile_sums }
     }
 
-    /// Its room for f32, and all other.
+    /// The f32 buffer, and the other buffers.
     pub(super) fn split_f32(&mut self) -> (&mut [f32], Inputs<'_>) {
         let Inputs { f32, q, scales, zeros, sums, tile_sums } = self;
         (f32, Inputs { f32: &mut [], q, scales, zeros, sums, tile_sums })
     }
 
-    /// Takes room for `rows` rows.
+    /// Takes buffers for `rows` rows.
     pub(super) fn carve(
         header: &Header,
         rows: usize,
@@ -93,7 +93,7 @@ fn parts<'s, T>(slice: &'s mut [T], n: usize) -> impl FnMut() -> &'s mut [T] {
     }
 }
 
-/// Number of activations that share a scale for weights with this encoding: that of the weights. `None` if
+/// Number of activations that share a scale, for weights with this encoding: that of the weights. `None` if
 /// activations stay f32.
 pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
     match encoding {
@@ -103,18 +103,18 @@ pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
     }
 }
 
-/// Rows of inputs that the nodes of a team have brought together.
+/// Rows of inputs that the nodes of a team have gathered.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
-    /// f32, `[m, k]`; or of each row `k` bytes of int8, then its scales.
+    /// `[m, k]` in f32; or for each row `k` bytes of int8, then its scales.
     pub(super) rows: &'a [f32],
     pub(super) k: usize,
-    /// Values that share a scale; `None` if they are f32.
+    /// Number of values that share a scale; `None` if the values are f32.
     pub(super) group: Option<usize>,
 }
 
 impl<'a> Given<'a> {
-    /// How long a row is, in f32.
+    /// Length of a row, in f32.
     pub(super) fn row_len(k: usize, group: Option<usize>) -> usize {
         group.map_or(k, |group| k / size_of::<f32>() + k / group)
     }
@@ -132,13 +132,13 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Its rows from `index` on.
+    /// The rows from `index` on.
     pub(super) fn from(&self, index: usize) -> Given<'a> {
         Given { rows: &self.rows[index * Given::row_len(self.k, self.group)..], ..*self }
     }
 }
 
-/// `m` rows of inputs for one kind of weights.
+/// `m` rows of inputs, in the form for one kind of weights.
 #[derive(Clone, Copy)]
 pub(super) enum Prepared<'a> {
     F32 {
@@ -163,7 +163,7 @@ pub(super) enum Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    /// How many rows there are.
+    /// Number of rows.
     pub(super) fn m(&self) -> usize {
         match self {
             Prepared::F32 { x, k } => x.len() / k,
@@ -172,7 +172,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// The rows of `range`: whole tiles of those for packed weights, or their end.
+    /// The rows of `range`. For packed weights it must begin at a tile's first row, and end at a tile's last
+    /// row or the last of all.
     pub(super) fn slice_rows(&self, range: Range<usize>) -> Prepared<'a> {
         match self {
             Prepared::F32 { x, k } => {

@@ -1,21 +1,21 @@
-//! Whether a forward pass is to end before it is done.
+//! Interrupts a forward pass.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Polled by every thread before each piece of work. A piece that was left out makes the pass worthless, so
-/// once it has returned true it always does.
+/// Every thread polls it before each piece of work. A skipped piece makes the pass worthless, so it returns
+/// true for good after the first time.
 pub(super) struct Interrupt {
     is_interrupted: Option<fn() -> bool>,
     was_interrupted: AtomicBool,
 }
 
 impl Interrupt {
-    /// Comes when `is_interrupted` first says so; never without one.
+    /// Polls `is_interrupted`; without it nothing interrupts.
     pub(super) fn new(is_interrupted: Option<fn() -> bool>) -> Interrupt {
         Interrupt { is_interrupted, was_interrupted: AtomicBool::new(false) }
     }
 
-    /// Asks, and says whether the work is to be left out.
+    /// Polls. True if the caller must skip its work.
     pub(super) fn ask(&self) -> bool {
         let Some(is_interrupted) = self.is_interrupted else { return false };
         if !self.was_interrupted.load(Ordering::Relaxed) && is_interrupted() {

@@ -1,9 +1,9 @@
-//! The KV cache: where the keys and values of each position lie.
+//! The KV cache: the layout of the keys and values of each position.
 //!
-//! They lie in pages of [`KV_PAGE`] positions. A table lists a stream's pages, which the caller may change:
-//! streams may share equal beginnings. Layers with a window that is shorter than the context have pages and a
-//! table of their own, in which later positions overwrite earlier ones: it is just large enough that a batch
-//! never overwrites positions in its own rows' windows.
+//! They lie in pages of [`KV_PAGE`] positions. A table lists a stream's pages, and the caller may change it:
+//! streams can share equal beginnings. Layers with a window that is shorter than the context have pages and a
+//! table of their own, in which later positions overwrite earlier ones. That table is just large enough that
+//! a batch never overwrites positions in the windows of its own rows.
 
 use std::ops::Range;
 
@@ -21,47 +21,47 @@ pub(super) struct KvShape {
     part: KvPart,
     /// Layers of the share, from its first.
     layers: Vec<KvLayer>,
-    /// Pages of layers that see all positions.
+    /// Pages of layers without a window.
     whole: PageGroup,
     /// Pages of layers with a window.
     windowed: PageGroup,
-    /// The model's window, where it has pages of its own.
+    /// The model's window, if layers with a window have pages of their own.
     window: Option<WindowPlan>,
 }
 
-/// Where a layer's part lies.
+/// Position of a layer's part within a page.
 #[derive(Clone, Copy)]
 struct KvLayer {
-    /// Whether its pages are those of layers with a window.
+    /// Whether the layer has pages of the group for windows.
     is_windowed: bool,
-    /// Where it begins in a page.
+    /// Unit at which the part begins in a page.
     start: usize,
 }
 
-/// Pages of some layers, and their streams.
+/// Pages of the layers with a window or of the others, with the streams' tables.
 struct PageGroup {
-    /// Where the first page begins.
+    /// Unit at which the first page begins.
     start: usize,
-    /// From a page to the next.
+    /// Units of a page.
     page: usize,
-    /// Pages of a stream's table.
+    /// Number of pages in a stream's table.
     n: usize,
-    /// Pages in all.
+    /// Number of pages in all.
     n_pages: usize,
-    /// `[n_streams, n]`.
+    /// Page tables, `[n_streams, n]`.
     tables: Vec<u32>,
 }
 
-/// Keys and values of a stream in a layer.
+/// One stream in one layer.
 #[derive(Clone, Copy)]
 pub(super) struct KvLane {
     pub(super) stream: usize,
-    /// Counted from the share's first.
+    /// Index of the layer in the share.
     pub(super) layer: usize,
 }
 
 impl KvShape {
-    /// Shape of the KV cache of `layers`, by the sizes in `plan`. If there are enough pages, each stream's
+    /// Layout of the KV cache of `layers`, with the sizes of `plan`. If there are enough pages, each stream's
     /// table begins with pages of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
         let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
@@ -92,8 +92,8 @@ impl KvShape {
         }
     }
 
-    /// Whether all positions in the window before `pos` are stored still, once `reached` positions have been,
-    /// if each stream has its own pages. Layers without a window hold all.
+    /// Whether all positions in the window before `pos` are still stored, after `reached` positions were, if
+    /// each stream has its own pages. Layers without a window hold all positions.
     pub(super) fn holds_before(&self, reached: usize, pos: usize) -> bool {
         self.window.is_none_or(|WindowPlan { window, ring_pages, .. }| {
             let oldest = reached.div_ceil(KV_PAGE).saturating_sub(ring_pages) * KV_PAGE;
@@ -101,8 +101,8 @@ impl KvShape {
         })
     }
 
-    /// Puts positions `index * KV_PAGE` and following of a stream into `page`, and those of layers with a
-    /// window into `window`, if that is given.
+    /// Assigns `page` to a stream's positions from `index * KV_PAGE` on, and `window`, if there is one, to
+    /// the same positions in layers with a window.
     pub(super) fn set_page(&mut self, stream: usize, index: usize, page: u32, window: Option<u32>) {
         let PageGroup { n, tables, .. } = &mut self.whole;
         tables[stream * *n + index] = page;
@@ -112,14 +112,14 @@ impl KvShape {
         }
     }
 
-    /// Where the values of a page lie.
+    /// Range of a page, in units.
     pub(super) fn page_range(&self, page: u32, is_windowed: bool) -> Range<usize> {
         let group = if is_windowed { &self.windowed } else { &self.whole };
         let start = group.start + page as usize * group.page;
         start..start + group.page
     }
 
-    /// Whether there are the stream, the index and the pages of `change`.
+    /// Whether the stream, the index and the pages of `change` exist.
     pub(super) fn has(&self, change: &PageChange) -> bool {
         let PageChange { stream, index, to, from } = *change;
         let is_page = |PagePair { page, window }: PagePair| {
@@ -132,17 +132,17 @@ impl KvShape {
             && from.is_none_or(is_page)
     }
 
-    /// Whether a layer's pages are those of layers with a window.
+    /// Whether a layer has pages of the group for windows.
     pub(super) fn is_windowed(&self, layer: usize) -> bool {
         self.layers[layer].is_windowed
     }
 
-    /// Units that a layer has in a page.
+    /// Units of a layer's part of a page.
     pub(super) fn part_units(&self) -> usize {
         self.part.of_layer()
     }
 
-    /// Where a layer's part of a page lies; `None` if there is none.
+    /// Range of a layer's part of a page, in units; `None` if it does not exist.
     pub(super) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
         let is_there = layer < self.layers.len() && page < self.group(layer).n_pages;
         is_there.then(|| {
@@ -156,14 +156,14 @@ impl KvShape {
         if self.layers[layer].is_windowed { &self.windowed } else { &self.whole }
     }
 
-    /// Where a layer's part of the page of `pos` begins.
+    /// Unit at which a layer's part of the page of `pos` begins.
     fn place(&self, lane: KvLane, pos: usize) -> usize {
         let group = self.group(lane.layer);
         let page = group.table(lane.stream)[pos / KV_PAGE % group.n] as usize;
         group.start + page * group.page + self.layers[lane.layer].start
     }
 
-    /// Range of each head in a part, all heads' keys before all heads' values.
+    /// Range of each head in a layer's part. All heads' keys come before all heads' values.
     fn heads(&self) -> impl Iterator<Item = Range<usize>> {
         let [of_key, of_value] = self.part.of_head();
         let keys = (0..self.n_kv_heads).map(move |head| (head * of_key, of_key));
@@ -175,7 +175,7 @@ impl KvShape {
 
 impl PageGroup {
     fn new(start: usize, page: usize, (n_streams, n, n_pages): (usize, usize, usize)) -> PageGroup {
-        // Any page will do until the tables are set.
+        // Until the tables are set, any page will do.
         let tables = (0..n_streams * n).map(|index| (index % n_pages.max(1)) as u32).collect();
         PageGroup { start, page, n, n_pages, tables }
     }
@@ -191,7 +191,7 @@ pub(super) fn first_visible(pos: usize, window: usize) -> usize {
 }
 
 impl<'a> KvValues<'a> {
-    /// The bytes of what lies at `range`.
+    /// The units of `range` as bytes.
     pub(super) fn into_bytes(self, range: Range<usize>) -> &'a mut [u8] {
         match self {
             KvValues::F16(kv) => bytemuck::cast_slice_mut(&mut kv[range]),
@@ -226,7 +226,7 @@ impl KvValues<'_> {
         }
     }
 
-    /// Copies what lies at `from` to where `to` begins.
+    /// Copies the units of `from` to where `to` begins.
     pub(super) fn copy(&mut self, from: Range<usize>, to: Range<usize>) {
         match self {
             KvValues::F16(kv) => kv.copy_within(from, to.start),
@@ -235,7 +235,7 @@ impl KvValues<'_> {
         }
     }
 
-    /// The keys and values of `head`.
+    /// Keys and values of `head` in the stream and layer of `lane`.
     pub(super) fn pages<'a>(
         &'a self,
         shape: &'a KvShape,
@@ -276,7 +276,7 @@ mod tests {
         kv_pages: None,
     };
 
-    /// Three heads of 4 in three layers, of which the middle one sees all.
+    /// Three heads of 4 values in three layers; only the middle layer has no window.
     fn header() -> Header {
         let full_layers = LayerSet::new(1..2).unwrap();
         Header {
@@ -298,11 +298,11 @@ mod tests {
 
     #[test]
     fn what_later_positions_took_the_place_of_is_gone() {
-        // Wherever the layers with windows are.
+        // The result does not depend on which layers have windows.
         for layers in [0..3, 1..2] {
             let shape = KvShape::new(&header(), layers, &PLAN);
             assert!((0..=192).all(|pos| shape.holds_before(192, pos)));
-            // The first of four pages is gone; the token at 123 looks back to 64.
+            // The first of four pages is overwritten; the token at 123 attends back to 64.
             assert!(shape.holds_before(193, 123));
             assert!(!shape.holds_before(193, 122));
             assert!(shape.holds_before(256, 123));
@@ -311,7 +311,7 @@ mod tests {
         assert!(KvShape::new(&whole, 0..3, &PLAN).holds_before(1000, 1));
     }
 
-    /// A layer with a window has three pages of a stream, one without sixteen. All places are different.
+    /// In a layer with a window a stream has three pages, in one without it has sixteen. No places overlap.
     #[test]
     fn layers_have_what_their_windows_need_and_do_not_overlap() {
         for (layers, kv) in [(0..3, KvKind::F32), (1..3, KvKind::F16), (0..3, KvKind::Int8)] {
@@ -338,7 +338,7 @@ mod tests {
     fn a_short_context_has_a_page_of_its_length() {
         let plan = Plan { ctx_len: 5, ..PLAN };
         assert_eq!(plan.kv_units(&header(), 0..3), 2 * 3 * 5 * 24);
-        // A block, of which each key has 9 lines and each value, too.
+        // One block, with 9 lines for each key and 9 for each value.
         let plan = Plan { kv: KvKind::Int8, ..plan };
         assert_eq!(plan.kv_units(&header(), 0..3), 2 * 3 * 3 * 18);
     }

@@ -1,9 +1,9 @@
-//! How keys and values are kept, and what a head's take in a page.
+//! Formats of stored keys and values, and their sizes in a page.
 
 use crate::format::model::{Header, Weights};
 use crate::kernels::{KV_BLOCK, KvLine, clear_kv_block, kv_block_lines};
 
-/// How keys and values are kept.
+/// Format of stored keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvKind {
     /// Half precision.
@@ -15,10 +15,10 @@ pub enum KvKind {
 }
 
 impl KvKind {
-    /// All of them.
+    /// All formats.
     pub const ALL: [KvKind; 3] = [KvKind::F16, KvKind::F32, KvKind::Int8];
 
-    /// The kind for a model with these weights: f32 weights are run for exactness, others for speed.
+    /// The format for a model with these weights: f32 weights are run for exactness, others for speed.
     pub fn for_weights(weights: Weights) -> KvKind {
         match weights {
             Weights::F32 => KvKind::F32,
@@ -35,12 +35,12 @@ impl KvKind {
         }
     }
 
-    /// The kind that is called `name`.
+    /// The format that is called `name`.
     pub fn from_name(name: &str) -> Option<KvKind> {
         KvKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Bytes of what the cache is made of: values, or lines of int8.
+    /// Bytes of a unit of the cache: a value, or a line of int8.
     pub(super) fn unit_bytes(self) -> usize {
         match self {
             KvKind::F16 => 2,
@@ -50,18 +50,18 @@ impl KvKind {
     }
 }
 
-/// Shape of a layer's part of a page: all keys, head by head, then all values.
+/// Shape of a layer's part of a page: all keys, head by head, then all values, head by head.
 #[derive(Clone, Copy, Debug)]
 pub struct KvPart {
     kind: KvKind,
     n_kv_heads: usize,
     head_dim: usize,
-    /// Positions.
+    /// Number of positions.
     len: usize,
 }
 
 impl KvPart {
-    /// The part of pages that hold `len` positions each; int8 is stored in whole blocks.
+    /// The part of a page with `len` positions. Int8 is stored in whole blocks.
     pub fn new(kind: KvKind, header: &Header, len: usize) -> KvPart {
         let len = match kind {
             KvKind::F16 | KvKind::F32 => len,
@@ -70,7 +70,7 @@ impl KvPart {
         KvPart { kind, n_kv_heads: header.n_kv_heads, head_dim: header.head_dim, len }
     }
 
-    /// Units ([`KvKind::unit_bytes`]) of a head's keys and of its values.
+    /// Units ([`KvKind::unit_bytes`]) of one head's keys, and of its values.
     pub(super) fn of_head(&self) -> [usize; 2] {
         match self.kind {
             KvKind::F16 | KvKind::F32 => [self.len.saturating_mul(self.head_dim); 2],
@@ -85,12 +85,12 @@ impl KvPart {
         self.n_kv_heads.saturating_mul(self.of_head()[0])
     }
 
-    /// Units of all of it.
+    /// Units of the whole part.
     pub(super) fn of_layer(&self) -> usize {
         self.of_keys().saturating_add(self.n_kv_heads.saturating_mul(self.of_head()[1]))
     }
 
-    /// Makes zeros of the positions from `n` on of a page, given as bytes.
+    /// Zeroes the positions from `n` on in a page, given as bytes.
     pub fn clear(&self, page: &mut [u8], n: usize) {
         let unit = self.kind.unit_bytes();
         let [of_key, of_value] = self.of_head().map(|units| units * unit);

@@ -1,4 +1,4 @@
-//! A weight matrix, however its numbers are stored.
+//! A weight matrix in any of its encodings.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub enum Matrix<'a> {
     F32 {
         /// `[rows, k]`.
         w: &'a [f32],
-        /// Columns.
+        /// Number of columns.
         k: usize,
     },
     /// int8 with group scales, row-major.
@@ -35,7 +35,7 @@ pub enum Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Number of rows: outputs of a projection.
+    /// Number of rows, which is the number of a projection's outputs.
     pub fn rows(&self) -> usize {
         match self {
             Matrix::F32 { w, k } => w.len() / k,
@@ -50,7 +50,8 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// The matrix of rows `range` alone: whole panels of a packed one, or its end.
+    /// The rows `range`. For a packed matrix it must begin at a panel's first row, and end at a panel's last
+    /// row or the last of all.
     pub fn slice_rows(&self, range: Range<usize>) -> Matrix<'a> {
         match self {
             Matrix::F32 { w, k } => Matrix::F32 { w: &w[range.start * k..range.end * k], k: *k },
@@ -65,10 +66,10 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// `bytes` as the quantised matrix of `kind` that was packed in `layout`.
+    /// The quantised matrix of `kind`, packed in `layout`, in `bytes`.
     ///
     /// # Panics
-    /// If it has not that many bytes, or cannot be packed.
+    /// If `bytes` has another length than the layout gives, or the matrix cannot be packed.
     pub(super) fn packed(
         bytes: &'a [u8],
         header: &Header,

@@ -1,8 +1,8 @@
-//! Feed-forward layers that are mixtures: a router gives each row some of the experts.
+//! Feed-forward layers that are mixtures of experts: a router gives each row some of the experts.
 //!
-//! Rows are grouped by expert, so that the weights of each are read once for a batch, and those of experts
-//! without rows are not touched. A row's sum over its experts is in the order of the experts' numbers, in any
-//! batch.
+//! Rows are grouped by expert, so that each expert's weights are read once per batch, and weights of experts
+//! without rows are not read. A row's sum over its experts is always in the order of the experts' numbers,
+//! whatever the batch.
 
 use std::ops::Range;
 
@@ -18,20 +18,20 @@ use crate::format::model::{EXPERTS_ACTIVE_MAX, Experts, LayerSpec, Slice, Tensor
 use crate::kernels::{Kernels, MatrixDims};
 use crate::pool::Chunks;
 
-/// The mixture of one layer for one batch.
+/// The mixture of experts of one layer, for one batch.
 pub(super) struct Mixture<'a> {
     pub(super) projector: Projector<'a>,
-    /// Observer of the experts' inputs, for calibration; unused where the batch is one row.
+    /// Observer of the experts' inputs, for calibration; unused in a batch of one row.
     pub(super) watcher: Watcher<'a>,
     pub(super) experts: Experts,
     pub(super) rows: RowWork<'a>,
-    /// Rows of the batch.
+    /// Number of rows of the batch.
     pub(super) m: usize,
-    /// Which rows of each expert's matrices this node computes.
+    /// Rows of each expert's matrices that this node computes.
     pub(super) slice: &'a Slice,
-    /// Whether the matrices have these rows alone.
+    /// Whether the matrices hold only these rows.
     pub(super) is_cut: bool,
-    /// Whether what it gives is a node's part, in a team.
+    /// Whether the output is this node's part, in a team.
     pub(super) is_part: bool,
     /// `[experts, dim]`.
     pub(super) router: &'a [f32],
@@ -47,22 +47,22 @@ pub(super) struct Mixture<'a> {
     pub(super) down_bias: Option<&'a [f32]>,
 }
 
-/// Work on a row between the products.
+/// Row-wise work between the matrix products.
 #[derive(Clone, Copy)]
 pub(super) struct RowWork<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) spec: LayerSpec,
     pub(super) dim: usize,
-    /// Width of an expert.
+    /// FFN width of an expert.
     pub(super) ffn_dim: usize,
-    /// Weights of the norm before the layer, `[dim]`.
+    /// Weights of the norm before the mixture, `[dim]`.
     pub(super) norm: &'a [f32],
-    /// Biases of gates and ups, `[experts, ffn_dim]` each.
+    /// Biases of gate and up, `[experts, ffn_dim]` each.
     pub(super) biases: Option<[&'a [f32]; 2]>,
 }
 
 impl Mixture<'_> {
-    /// Writes what the layer gives for `x` to `delta`.
+    /// Writes the mixture's output for `x` to `delta`.
     pub(super) fn run(&self, buffers: &mut Buffers<'_>) {
         self.route(buffers);
         match self.m {
@@ -72,8 +72,8 @@ impl Mixture<'_> {
         self.add_up(buffers);
     }
 
-    /// Chooses the rows' experts, and writes this node's inputs of their down projections to `part`: as many rows as
-    /// [`Mixture::n_uses`].
+    /// Chooses the rows' experts, and writes this node's inputs of their down projections to `part`:
+    /// [`Mixture::n_uses`] rows.
     pub(super) fn gate(&self, buffers: &mut Buffers<'_>) {
         self.route(buffers);
         let (work, own) = (self.rows, self.slice.ffn.len());
@@ -101,13 +101,13 @@ impl Mixture<'_> {
         }
     }
 
-    /// How often the rows have an expert.
+    /// Number of pairs of a row and one of its experts.
     pub(super) fn n_uses(&self) -> usize {
         self.m * self.experts.n_active
     }
 
-    /// Writes the layer's output to `part`, once `acts` has the inputs of all down projections, which `team`
-    /// has gathered.
+    /// Writes the mixture's output to `part`, after `team` has gathered the inputs of all down projections in
+    /// `acts`.
     pub(super) fn down_in_team(&self, team: &Team, buffers: &mut Buffers<'_>) {
         let Buffers { acts, inputs, routes, .. } = buffers;
         let given = team.given(Columns::Ffn, acts);
@@ -141,7 +141,7 @@ impl Mixture<'_> {
         buffers.routes.choose(self.experts, self.m);
     }
 
-    /// The outputs of one expert for all rows that have it.
+    /// Computes the outputs of one expert for all rows that use it.
     fn expert(&self, expert: usize, buffers: &mut Buffers<'_>) {
         let uses = buffers.routes.uses(expert);
         if uses.is_empty() {
@@ -162,7 +162,7 @@ impl Mixture<'_> {
         self.project_down((expert, uses), source, inputs, buffers.routes.outputs);
     }
 
-    /// Writes gates and ups of one expert for all rows that have it, biases included, to `gate_up`.
+    /// Writes gate and up of one expert, with biases, to `gate_up`, for all rows that use it.
     fn gates_and_ups(&self, expert: usize, buffers: &mut Buffers<'_>) {
         let uses = buffers.routes.uses(expert);
         let (projector, work, m) = (self.projector, self.rows, uses.len());
@@ -182,7 +182,7 @@ impl Mixture<'_> {
         }
     }
 
-    /// The outputs of an expert's `uses` for the rows of `source`.
+    /// Writes the outputs of an expert's `uses` for the rows of `source`.
     fn project_down(
         &self,
         (expert, uses): (usize, Range<usize>),
@@ -197,7 +197,8 @@ impl Mixture<'_> {
         self.projector.project(inputs, &[down], out);
     }
 
-    /// The outputs of a batch of one row: all of its experts at once, as each alone is little work.
+    /// Computes the outputs of a batch of one row. Its experts are computed at once, because each alone is
+    /// little work.
     fn all_of_one_row(&self, buffers: &mut Buffers<'_>) {
         self.gates_and_ups_of_one_row(buffers);
         let (work, width) = (self.rows, 2 * self.slice.ffn.len());
@@ -213,12 +214,12 @@ impl Mixture<'_> {
         self.downs_of_one_row(&|index| Source::Fill(&fills[index]), inputs, routes);
     }
 
-    /// The experts of a batch of one row.
+    /// Experts of a batch of one row.
     fn chosen<'r>(&self, routes: &'r Routes<'_>) -> impl Iterator<Item = usize> + use<'r> {
         routes.chosen[..self.experts.n_active].iter().map(|expert| *expert as usize)
     }
 
-    /// Writes gates and ups of all experts of a batch of one row, biases included, to `gate_up`.
+    /// Writes gate and up of all experts of a batch of one row, with biases, to `gate_up`.
     fn gates_and_ups_of_one_row(&self, buffers: &mut Buffers<'_>) {
         let (projector, work, own) = (self.projector, self.rows, self.slice.ffn.len());
         let gate_ups: heapless::Vec<Matrix<'_>, { 2 * EXPERTS_ACTIVE_MAX }> =
@@ -237,7 +238,7 @@ impl Mixture<'_> {
         }
     }
 
-    /// The outputs of all experts of a batch of one row, for the inputs that `source` names.
+    /// Writes the outputs of all experts of a batch of one row; `source` gives the input of each.
     fn downs_of_one_row<'s>(
         &self,
         source: &dyn Fn(usize) -> Source<'s>,
@@ -250,13 +251,13 @@ impl Mixture<'_> {
         let mut rooms = inputs.split(self.experts.n_active);
         let mut inputs = heapless::Vec::<Prepared<'_>, EXPERTS_ACTIVE_MAX>::new();
         for ((index, down), room) in downs.iter().enumerate().zip(&mut rooms) {
-            // There are no more experts than the vector holds.
+            // The vector has room for all active experts.
             let _ = inputs.push(self.projector.prepare_from(source(index), room, dims, down));
         }
         self.projector.project_each(&inputs, &downs, routes.outputs);
     }
 
-    /// Writes the sum of each row's weighted outputs to `delta`, or a node's columns of it to `part`.
+    /// Writes the sum of each row's weighted outputs to `delta`, or this node's columns of it to `part`.
     fn add_up(&self, buffers: &mut Buffers<'_>) {
         let (own, Experts { n, n_active, .. }) = (self.slice.dim.clone(), self.experts);
         let dim = own.len();
@@ -287,18 +288,18 @@ impl Mixture<'_> {
         });
     }
 
-    /// This node's rows of an expert's gate and up.
+    /// This node's rows of an expert's gate and up matrices.
     fn gate_up(&self, expert: usize) -> [Matrix<'_>; 2] {
         let rows = self.rows_of(expert, self.rows.ffn_dim, &self.slice.ffn);
         [self.gates.slice_rows(rows.clone()), self.ups.slice_rows(rows)]
     }
 
-    /// Rows of an expert's down projection that this node computes.
+    /// This node's rows of an expert's down matrix.
     fn down(&self, expert: usize) -> Matrix<'_> {
         self.downs.slice_rows(self.rows_of(expert, self.rows.dim, &self.slice.dim))
     }
 
-    /// Where `own` of the `n` rows of an expert stand in the matrix of all.
+    /// Range, in the matrix of all experts, of the rows `own` out of an expert's `n` rows.
     fn rows_of(&self, expert: usize, n: usize, own: &Range<usize>) -> Range<usize> {
         match self.is_cut {
             true => expert * own.len()..(expert + 1) * own.len(),
@@ -308,13 +309,13 @@ impl Mixture<'_> {
 }
 
 impl RowWork<'_> {
-    /// Writes the norm of row `row` of `x`.
+    /// Writes the RMSNorm of row `row` of `x` to `out`.
     fn normalise(&self, x: &[f32], row: usize, out: &mut [f32]) {
         let x = &x[row * self.dim..][..self.dim];
         self.kernels.rms_norm(x, self.norm, self.spec.norm_eps, out);
     }
 
-    /// Adds the biases of `expert` to a row's gate and up, of which `own` are there.
+    /// Adds the biases of `expert` to the columns `own` of a row's gate and up.
     fn add_biases(&self, expert: usize, own: &Range<usize>, row: &mut [f32]) {
         let Some(biases) = self.biases else { return };
         for (half, bias) in row.chunks_exact_mut(own.len()).zip(biases) {
@@ -322,7 +323,7 @@ impl RowWork<'_> {
         }
     }
 
-    /// Writes the activation of a row's gate and up.
+    /// Writes the activation of a row's gate and up to `out`.
     fn activate(&self, halves: (&[f32], &[f32]), out: &mut [f32]) {
         activate(self.kernels, self.spec.activation, halves, out);
     }

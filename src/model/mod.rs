@@ -1,7 +1,8 @@
 //! A model: its weights in a mapped file, and the forward pass over them.
 //!
-//! [`ModelFile`] is the file, [`Model`] a view of it: the weights that one node uses. Both are shared
-//! freely. [`Transformer`] adds what one user of them needs: threads, kernels, buffers and the KV cache.
+//! [`ModelFile`] is the file; [`Model`] is a view of it with the weights that one node uses. Both can be
+//! shared freely. [`Transformer`] adds what each user needs alone: threads, kernels, buffers and the KV
+//! cache.
 
 mod activation;
 mod attention;

@@ -1,5 +1,5 @@
-//! Weights in the layout of the kernels in use: in a cache file that processes share, or in
-//! memory of this process, in huge pages if the system has them.
+//! Weights in the layout of the kernels in use: in a cache file that processes share, or in this process's
+//! memory, in huge pages if the system has them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,20 +16,20 @@ use crate::pack::CacheFile;
 use crate::sys::cpu;
 use crate::sys::huge::HugeMemory;
 
-/// Bytes copied to huge pages between two looks at whether the copy is still of use.
+/// Bytes copied to huge pages between two polls of whether the copy is still wanted.
 const COPY_BYTES: usize = 8 << 20;
 
-/// A packed copy of every quantised matrix that is multiplied by.
+/// A packed copy of every quantised matrix that is used as a factor.
 pub(super) struct PackedWeights {
     layout: Layout,
     kinds: Kinds,
     home: Home,
-    /// A copy in huge pages on its way.
+    /// The copy to huge pages that is in progress, if any.
     moving: Option<Moving>,
 }
 
-/// Places of each kind's matrices, with their layers in ascending order. For a model's own file only their
-/// number counts.
+/// Byte ranges of each kind's matrices, with their layers in ascending order. For a model's own file only the
+/// lengths count.
 pub(super) type Kinds = Vec<(TensorKind, Vec<(usize, Range<usize>)>)>;
 
 pub(super) enum Home {
@@ -39,17 +39,17 @@ pub(super) enum Home {
     Memory(HugeMemory),
 }
 
-/// A copy being made by another thread, and where in it the matrices are.
+/// A copy that another thread makes, with the byte ranges of its matrices.
 struct Moving {
     copier: JoinHandle<Option<(HugeMemory, Kinds)>>,
-    /// Ends the copier's work.
+    /// Ends the copier's work when dropped.
     unwanted: Unwanted,
 }
 
 /// Sets a flag when it is dropped.
 struct Unwanted(Arc<AtomicBool>);
 
-/// Groups what comes kind after kind, layer after layer.
+/// Groups matrices by kind. The input lists kind after kind, and layer after layer.
 pub(super) fn by_kind(places: impl Iterator<Item = (TensorId, Range<usize>)>) -> Kinds {
     let mut kinds = Kinds::new();
     for (TensorId { kind, layer }, place) in places {
@@ -62,12 +62,12 @@ pub(super) fn by_kind(places: impl Iterator<Item = (TensorId, Range<usize>)>) ->
 }
 
 impl PackedWeights {
-    /// The matrices of a share.
+    /// The packed matrices `kinds` of a share, stored in `home`.
     pub(super) fn new(layout: Layout, kinds: Kinds, home: Home) -> Self {
         PackedWeights { layout, kinds, home, moving: None }
     }
 
-    /// The matrices of a model whose file holds them packed; `None` if it does not.
+    /// The matrices of a model whose file holds them packed; `None` if the file is not packed.
     pub(super) fn of_model(model: &Arc<Model>) -> Option<PackedWeights> {
         let layout = model.packed_for()?.layout()?;
         let (header, share) = (model.header(), model.share());
@@ -103,18 +103,18 @@ impl PackedWeights {
         Some(&layers.get(index)?.1)
     }
 
-    /// Layout that these are packed in.
+    /// Layout of the packed matrices.
     pub(super) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Number of matrices, and their bytes.
+    /// Number of matrices, and their total bytes.
     pub(super) fn size(&self) -> (usize, u64) {
         let places = || self.kinds.iter().flat_map(|(_, layers)| layers);
         (places().count(), places().map(|(_, place)| place.len() as u64).sum())
     }
 
-    /// Whether the weights are in memory of this process, rather than in a mapped file.
+    /// Whether the weights are in this process's memory, rather than in a mapped file.
     pub(super) fn is_in_memory(&self) -> bool {
         match &self.home {
             Home::Memory(_) => true,
@@ -123,8 +123,7 @@ impl PackedWeights {
         }
     }
 
-    /// Starts copying the mapped weights to huge pages; [`PackedWeights::finish_move`] takes
-    /// the copy into use.
+    /// Starts to copy the mapped weights to huge pages. [`PackedWeights::finish_move`] switches to the copy.
     pub(super) fn start_move(&mut self) {
         let home = match &self.home {
             Home::File(cache) => Home::File(Arc::clone(cache)),
@@ -138,12 +137,12 @@ impl PackedWeights {
             cpu::unpin_current_thread();
             home.copy(&parts, &flag).map(|copy| (copy, kinds))
         });
-        // Without a thread the mapped file goes on serving.
+        // Without a thread, the mapped file stays in use.
         self.moving = copier.ok().map(|copier| Moving { copier, unwanted });
     }
 
-    /// The parts of a copy, and where its matrices are: those that share bytes in the file share them there
-    /// too.
+    /// The parts to copy, and the matrices' ranges in the copy. Matrices that share bytes in the file share
+    /// them in the copy, too.
     fn copy_plan(&self) -> (Vec<Part>, Kinds) {
         let is_shared = matches!(self.home, Home::File(_));
         let (mut parts, mut copied, mut end) = (Vec::new(), HashMap::new(), 0_usize);
@@ -165,17 +164,17 @@ impl PackedWeights {
         (parts, kinds)
     }
 
-    /// Takes a finished copy into use.
+    /// Switches to the copy if it is finished.
     pub(super) fn finish_move(&mut self) {
         if self.moving.as_ref().is_some_and(|moving| moving.copier.is_finished()) {
             self.await_move();
         }
     }
 
-    /// Waits for a copy that is under way, and takes it into use if there was memory for it.
+    /// Waits for a copy in progress, and switches to it if there was memory for it.
     pub(super) fn await_move(&mut self) {
         let Some(Moving { copier, unwanted }) = self.moving.take() else { return };
-        // One that panicked has made none.
+        // A copier that panicked has made no copy.
         if let Ok(Some((copy, kinds))) = copier.join() {
             (self.home, self.kinds) = (Home::Memory(copy), kinds);
         }
@@ -189,7 +188,7 @@ impl Drop for Unwanted {
     }
 }
 
-/// A matrix to copy: where it is, and where it goes.
+/// A matrix to copy: its range, and its start in the copy.
 struct Part {
     id: TensorId,
     place: Range<usize>,
@@ -205,7 +204,7 @@ impl Home {
         }
     }
 
-    /// A copy of `parts`; `None` if there is no memory, or it `is_dropped`.
+    /// A copy of `parts`; `None` if memory is short, or `is_dropped` was set.
     fn copy(&self, parts: &[Part], is_dropped: &AtomicBool) -> Option<HugeMemory> {
         let end = parts.iter().map(|part| part.start + part.place.len()).max()?;
         let mut memory = HugeMemory::new(end).ok()?;

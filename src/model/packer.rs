@@ -1,5 +1,5 @@
-//! Packs weights for the kernels in use: into a cache file, or memory of this process. Weights that are
-//! packed already are reused.
+//! Packs weights for the kernels in use, into a cache file or this process's memory. Reuses weights that are
+//! packed already.
 
 use std::fmt;
 use std::io;
@@ -19,18 +19,18 @@ use crate::pack::{CacheBuilder, CacheError, CacheFile, CacheIdentity, WantedEntr
 use crate::pool::{Chunks, Pool};
 use crate::sys::huge::HugeMemory;
 
-/// Changes when the order or the meaning of a cache's tensors does.
+/// Version of the cache's content: increase it when the order or the meaning of its tensors changes.
 const ORDER: u32 = 5;
 
-/// Panels that a thread packs at once.
+/// Number of panels that a thread packs at a time.
 const PIECE_PANELS: usize = 8;
 
 /// Result of packing the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackReport {
-    /// Matrices packed now; 0 if all were before.
+    /// Number of matrices packed by this call.
     pub packed: usize,
-    /// Matrices that were packed before.
+    /// Number of matrices that had been packed before.
     pub reused: usize,
     /// Bytes of all packed matrices.
     pub bytes: u64,
@@ -75,12 +75,12 @@ impl From<CacheError> for PackError {
     }
 }
 
-/// How far packing is.
+/// Progress of packing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackProgress {
-    /// Bytes packed, or taken over.
+    /// Bytes packed or taken over so far.
     pub done_bytes: u64,
-    /// Bytes there will be.
+    /// Bytes of all packed matrices.
     pub total_bytes: u64,
 }
 
@@ -92,12 +92,12 @@ impl PackProgress {
     }
 }
 
-/// Hears how far packing is, and may interrupt it.
+/// Callbacks of packing.
 #[derive(Clone, Copy)]
 pub struct PackWatch<'a> {
-    /// Told between tensors how far it is.
+    /// Gets the progress, between tensors.
     pub tell: &'a dyn Fn(PackProgress),
-    /// Asked between tensors whether to end the work.
+    /// Polled between tensors; true ends the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Packer<'a> {
     pub(super) pool: &'a Pool,
 }
 
-/// One matrix that is multiplied by.
+/// A matrix to pack.
 struct Candidate<'a> {
     id: TensorId,
     w: Matrix<'a>,
@@ -132,7 +132,7 @@ impl Candidate<'_> {
 }
 
 impl Packer<'_> {
-    /// The matrices to pack; `None` if none are quantised, or the kernels want them as they are.
+    /// The matrices to pack; `None` if none are quantised, or the kernels use them unpacked.
     fn candidates(&self) -> Option<(Layout, Vec<Candidate<'_>>)> {
         let layout = self.kernels.layout()?;
         let header = self.model.header();
@@ -144,7 +144,7 @@ impl Packer<'_> {
         let is_own = |id: &TensorId| is_packable(id.kind) && self.model.share().holds(*id);
         let candidates = ids.filter(is_own).filter_map(|id| {
             let w = self.model.matrix(id.kind, id.layer);
-            // A board of a team may have no rows of some.
+            // A board of a team may have no rows of some matrices.
             if w.rows() == 0 {
                 return None;
             }
@@ -161,23 +161,23 @@ impl Packer<'_> {
         Some(candidates.iter().map(|candidate| candidate.bytes as u64).sum())
     }
 
-    /// How many matrices the cache file at `path` lacks; `None` as for `bytes`.
+    /// Number of matrices that the cache file at `path` lacks; `None` if there are none to pack.
     pub(super) fn lacks(&self, path: &Path) -> Result<Option<usize>, PackError> {
         let Some((layout, candidates)) = self.candidates() else { return Ok(None) };
         let wanted: Vec<WantedEntry> = candidates.iter().map(Candidate::wanted).collect();
         Ok(Some(CacheFile::open(path, &self.identity(layout)?)?.lacks(&wanted)))
     }
 
-    /// Identity of a cache file of these matrices.
+    /// Identity that a cache file of these matrices must have.
     fn identity(&self, layout: Layout) -> Result<CacheIdentity, PackError> {
         let fingerprint = self.model.fingerprint().map_err(PackError::Model)?;
         let fingerprint = self.model.header().fingerprint_of_rows(fingerprint);
         Ok(CacheIdentity { fingerprint, layout: layout.id(), order: ORDER })
     }
 
-    /// Maps the cache file at `path`, to which the matrices that it lacks are added; if it is not there
-    /// or does not match, it is built. Packing compares the whole share with its checksums.
-    /// `None` as for `bytes`.
+    /// Maps the cache file at `path` after adding the matrices that it lacks. If the file does not exist or
+    /// does not match, it is built. Packing compares the whole share with its checksums. `None` if there are
+    /// no matrices to pack.
     pub(super) fn cached(
         &self,
         path: &Path,
@@ -205,7 +205,7 @@ impl Packer<'_> {
         Ok(Some((PackedWeights::new(layout, kinds, home), report)))
     }
 
-    /// Fills a cache file; returns how many matrices were packed for it.
+    /// Fills a cache file. Returns the number of matrices that were packed for it.
     fn fill(
         &self,
         builder: &mut CacheBuilder,
@@ -245,7 +245,7 @@ impl Packer<'_> {
         Ok(packed.len())
     }
 
-    /// Whether two matrices are packed to the same bytes.
+    /// Whether two matrices have the same bytes once packed.
     fn is_same(&self, a: &Candidate<'_>, b: &Candidate<'_>) -> bool {
         let header = self.model.header();
         discriminant(&a.w) == discriminant(&b.w)
@@ -253,7 +253,8 @@ impl Packer<'_> {
             && self.model.tensor_bytes(a.id) == self.model.tensor_bytes(b.id)
     }
 
-    /// Packs into memory of this process; what `former` has is copied. `None` as for `bytes`.
+    /// Packs into this process's memory. Matrices that `former` has are copied. `None` if there are no
+    /// matrices to pack.
     pub(super) fn in_memory(
         &self,
         former: Option<&PackedWeights>,
@@ -301,7 +302,7 @@ impl Packer<'_> {
     }
 }
 
-/// Bytes of `rows` rows of `w` once packed; `None` if its kind is not.
+/// Bytes of `rows` rows of `w` once packed; `None` if its kind cannot be packed.
 fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Option<usize> {
     match w {
         Matrix::Q8(w) => layout.bytes_q8(MatrixDims { rows, k: w.k() }, group),
@@ -312,15 +313,15 @@ fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Op
     }
 }
 
-/// The key of a tensor in a cache file, whichever share it was packed for: its kind, and its layer
-/// counted from 1, or 0 if the kind is not per layer.
+/// Key of a tensor in a cache file, equal for all shares: its kind, and its layer counted from 1, or 0 for a
+/// tensor outside the layers.
 fn key(id: TensorId) -> u64 {
     let layer = if id.kind.is_per_layer() { id.layer as u64 + 1 } else { 0 };
     (id.kind as u64) << 32 | layer
 }
 
-/// The layers that have tensors under these `keys` of a cache file, and whether there is a tensor without a
-/// layer: the classifier.
+/// The layers that have tensors under these `keys` of a cache file, and whether there is a tensor outside the
+/// layers: the classifier.
 pub fn cached_layers(keys: impl Iterator<Item = u64>) -> (Vec<Range<usize>>, bool) {
     let (mut layers, mut has_ends) = (Vec::new(), false);
     for key in keys {

@@ -1,7 +1,7 @@
 //! The forward pass: a batch of tokens in, logits out.
 //!
-//! Each step reads one layer's weights once for all rows of the batch. A prompt's chunk, the
-//! next token of one stream and those of several streams are the same call.
+//! Each step reads one layer's weights once for all rows of the batch. A chunk of a prompt, the next token of
+//! one stream, and those of several streams are the same call.
 
 use std::ops::Range;
 
@@ -37,29 +37,29 @@ pub(super) struct Pass<'a> {
     pub(super) watch: Option<&'a Watch>,
     /// Spans of the batch.
     pub(super) spans: &'a [Span],
-    /// Which of its rows go through: the first of them, and how many. Buffers begin with these.
+    /// First row of the batch to compute, and number of rows. The buffers begin with these rows.
     pub(super) first: usize,
     pub(super) m: usize,
-    /// Which rows of matrices this node computes.
+    /// Rows of matrices that this node computes.
     pub(super) slice: Slice,
-    /// The team that it does so in.
+    /// The team whose part this node computes; `None` if it computes alone.
     pub(super) team: Option<&'a Team>,
 }
 
-/// A layer's feed-forward layer that is no mixture.
+/// A feed-forward layer that is no mixture of experts.
 pub(super) struct Ffn {
     /// Gate and up.
     gate_up: [TensorKind; 2],
     pub(super) down: TensorKind,
-    /// Columns of gate and up.
+    /// Width of gate and up.
     pub(super) width: usize,
-    /// Which of them this node computes.
+    /// Columns of gate and up that this node computes.
     own: Range<usize>,
     pub(super) columns: Columns,
 }
 
 impl Pass<'_> {
-    /// A pass over `rows` of the batch alone, which cannot be interrupted.
+    /// A pass over only `rows` of the batch, which cannot be interrupted.
     pub(super) fn of_rows(&self, rows: Range<usize>) -> Pass<'_> {
         let (first, m, interrupt) = (rows.start, rows.len(), Interrupt::new(None));
         Pass { first, m, interrupt, slice: self.slice.clone(), ..*self }
@@ -74,7 +74,7 @@ impl Pass<'_> {
         Watcher { watch: self.watch, layer }
     }
 
-    /// The matrix of `kind` in `layer`, packed if it is.
+    /// The matrix of `kind` in `layer`, in packed form if there is one.
     fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
         let packed = self.packed.and_then(|packed| packed.matrix(TensorId { kind, layer }, header));
@@ -89,7 +89,7 @@ impl Pass<'_> {
             Some(_) if header.slice().is_none() => {
                 matrix.slice_rows(self.slice.rows(kind, header.head_dim))
             }
-            // A file may have no others.
+            // A file for a team's node holds only this node's rows.
             Some(_) | None => matrix,
         }
     }
@@ -104,7 +104,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes `x` through the share's layers, on a node that has all of their rows.
+    /// Computes the share's layers on `x`, on a node that has all of their rows.
     pub(super) fn layers(&self, buffers: &mut Buffers<'_>) -> Result<(), ForwardError> {
         let mut rope = None;
         for layer in self.model.share().layers.clone() {
@@ -118,7 +118,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Fills the tables of cosines and sines for the rows' positions, if those are another layer's `rope`.
+    /// Fills the tables of cosines and sines for the rows' positions, if `layer` has another RoPE than
+    /// `rope`.
     pub(super) fn turn(&self, layer: usize, rope: &mut Option<Rope>, buffers: &mut Buffers<'_>) {
         let next = self.spec(layer).rope;
         if let Some(next) = next.filter(|next| *rope != Some(*next)) {
@@ -168,13 +169,14 @@ impl Pass<'_> {
         self.add_attention(layer, buffers);
     }
 
-    /// Writes queries, keys and values, and what attention gives for this node's heads, to `part`.
+    /// Computes queries, keys and values, and writes attention's output for this node's heads to `part`.
     pub(super) fn attend(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
         attention.run(self.pool, own_layer, buffers);
     }
 
-    /// Writes queries, keys and values; what is to be done with them, in which layer of the share.
+    /// Computes queries, keys and values. Returns the attention to run on them, and the layer's index in the
+    /// share.
     fn prepare_attention(&self, layer: usize, buffers: &mut Buffers<'_>) -> (Attention<'_>, usize) {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let (m, dim, projector) = (self.m, header.dim, self.projector());
@@ -195,17 +197,17 @@ impl Pass<'_> {
         (attention, layer - self.model.share().layers.start)
     }
 
-    /// Bias and norm that a family applies to attention's output.
+    /// Bias and post-norm of attention's output, if the model has them.
     fn attention_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
         [TensorKind::Bo, TensorKind::AttentionPostNorm].map(|kind| self.vector(kind, layer))
     }
 
-    /// Adds attention's output, which is in `delta`, to `x`.
+    /// Adds attention's output, in `delta`, to `x`.
     pub(super) fn add_attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.add_delta(self.attention_ends(layer), self.spec(layer), buffers);
     }
 
-    /// Work on the heads of layer `layer`.
+    /// Biases, norms, rotation and numbers of this node's heads in `layer`.
     fn heads(&self, layer: usize, spec: LayerSpec) -> HeadSpec<'_> {
         let header = self.model.header();
         let Slice { heads, kv_heads, .. } = &self.slice;
@@ -228,12 +230,12 @@ impl Pass<'_> {
         }
     }
 
-    /// The vector of `kind` in `layer` if the model has it.
+    /// The vector of `kind` in `layer`, if the model has it.
     fn vector(&self, kind: TensorKind, layer: usize) -> Option<&[f32]> {
         self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
-    /// The feed-forward layer of layer `layer`, which is no mixture.
+    /// The feed-forward layer of `layer`, which is no mixture of experts.
     pub(super) fn ffn(&self, layer: usize) -> Ffn {
         let (header, slice) = (self.model.header(), &self.slice);
         match header.is_dense(layer) {
@@ -267,15 +269,15 @@ impl Pass<'_> {
         self.add_feed_forward(layer, buffers);
     }
 
-    /// Bias and norm that a family applies to the feed-forward layer's output.
+    /// Bias and post-norm of the feed-forward layer's output, if the model has them.
     fn feed_forward_ends(&self, layer: usize) -> [Option<&[f32]>; 2] {
-        // Experts have biases of their own, which their weights scale.
+        // Experts have biases of their own, which are scaled by the experts' weights.
         let has_bias = self.model.header().features.ffn_bias;
         let bias = has_bias.then(|| self.model.vector(TensorKind::B2, layer));
         [bias, self.vector(TensorKind::FfnPostNorm, layer)]
     }
 
-    /// Adds the feed-forward layer's output, which is in `delta`, to `x`.
+    /// Adds the feed-forward layer's output, in `delta`, to `x`.
     pub(super) fn add_feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.add_delta(self.feed_forward_ends(layer), self.spec(layer), buffers);
     }
@@ -286,7 +288,7 @@ impl Pass<'_> {
         self.m <= FEW_ROWS && is_plain
     }
 
-    /// The mixture that layer `layer` is, if it is one.
+    /// The mixture of experts of `layer`, if it has one.
     pub(super) fn mixture(&self, layer: usize) -> Option<Mixture<'_>> {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let experts = header.features.experts.filter(|_| !header.is_dense(layer))?;
@@ -317,8 +319,9 @@ impl Pass<'_> {
         })
     }
 
-    /// Computes the feed-forward layer of few rows with gate, up and down fused, and adds it to `x`. Returns false, with
-    /// nothing computed, if the weights are not packed, the rows are too many or calibration watches the inputs.
+    /// Computes the feed-forward layer of few rows with gate, up and down fused, and adds it to `x`. Returns
+    /// false, with nothing computed, if the weights are not packed, the number of rows does not fit, or
+    /// calibration watches the inputs.
     fn gated(&self, layer: usize, buffers: &mut Buffers<'_>) -> bool {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let Ffn { gate_up: [gate, up], down, width, .. } = self.ffn(layer);
@@ -328,7 +331,7 @@ impl Pass<'_> {
         let has_room = 2 * self.m * header.dim <= buffers.x.len();
         let is_seen = self.watch.is_some();
         let Some(gating) = gating.filter(|_| has_room && !is_seen) else { return false };
-        // The inputs of gate and up, and the input of down, are there at the same time.
+        // The inputs of gate and up, and those of down, exist at the same time.
         let mut rooms = buffers.inputs.split(2);
         let (Some(room_down), Some(mut room)) = (rooms.pop(), rooms.pop()) else { return false };
         let norm = self.norm((TensorKind::FfnNorm, layer), spec.norm_eps);
@@ -342,7 +345,7 @@ impl Pass<'_> {
         true
     }
 
-    /// The feed-forward layer up to `delta`.
+    /// Computes the feed-forward layer and writes its output to `delta`.
     fn dense(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.project_gate_up(layer, buffers);
         let Ffn { down, width, .. } = self.ffn(layer);
@@ -366,7 +369,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes this node's gates and ups, biases included, to `gate_up`.
+    /// Writes this node's gate and up, with biases, to `gate_up`.
     fn project_gate_up(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let Ffn { gate_up: kinds, own, .. } = self.ffn(layer);
         let gate_up = kinds.map(|kind| self.rows(kind, layer));
@@ -391,7 +394,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The function that writes a row of the activations of this node's `gate_up`.
+    /// A function that writes the activations of one row of this node's `gate_up`.
     fn activation<'g>(
         &self,
         layer: usize,
@@ -405,7 +408,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Adds `delta` to `x`, once what a family does to it is done.
+    /// Adds `delta` to `x`, after bias, post-norm and scale.
     fn add_delta(
         &self,
         [bias, norm]: [Option<&[f32]>; 2],
@@ -436,7 +439,7 @@ impl Pass<'_> {
         });
     }
 
-    /// The function that writes the RMSNorm of a row of some activations.
+    /// A function that writes the RMSNorm of one row.
     fn norm(
         &self,
         (kind, layer): (TensorKind, usize),
@@ -447,7 +450,7 @@ impl Pass<'_> {
         move |x, row, out| kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out)
     }
 
-    /// Writes the final norm of the rows of `x` that want logits to the classifier's inputs; returns their
+    /// Writes the final norm of the rows of `x` that want logits to the classifier's inputs. Returns their
     /// number.
     pub(super) fn normalise_wanted(&self, buffers: &mut Buffers<'_>) -> usize {
         let dim = self.model.header().dim;
@@ -456,7 +459,7 @@ impl Pass<'_> {
         self.normalise(wanted, buffers.inputs.f32)
     }
 
-    /// Final norm of the rows `x` to `out`; returns how many those are.
+    /// Writes the final norm of the rows `x` to `out`. Returns their number.
     pub(super) fn normalise<'x>(
         &self,
         x: impl Iterator<Item = &'x [f32]>,
@@ -472,8 +475,8 @@ impl Pass<'_> {
         m
     }
 
-    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`; in a team on the lead
-    /// alone.
+    /// Logits of the `m` rows that have been through the final norm, `[m, vocab_size]`. In a team only the
+    /// lead gets them.
     pub(super) fn classify<'b>(
         &self,
         m: usize,
@@ -482,7 +485,7 @@ impl Pass<'_> {
     ) -> Result<&'b mut [f32], ForwardError> {
         let header = self.model.header();
         let Buffers { mut inputs, logits, part, .. } = buffers;
-        // Logits that were asked for are computed to the end.
+        // Logits that were asked for are not interrupted.
         let interrupt = Interrupt::new(None);
         let projector = Projector { interrupt: &interrupt, ..self.projector() };
         let classifier = self.rows(self.model.header().classifier(), 0);
@@ -504,14 +507,14 @@ impl Pass<'_> {
     }
 }
 
-/// Multiplies each of `x` by `factor`, rounded alike everywhere.
+/// Multiplies each of `x` by `factor`. The result is rounded alike everywhere.
 fn scale(x: &mut [f32], factor: f32) {
     if factor != 1.0 {
         x.iter_mut().for_each(|x| *x *= factor);
     }
 }
 
-/// All of them, if there are all.
+/// All vectors, or `None` if one is missing.
 fn all<const N: usize>(vectors: [Option<&[f32]>; N]) -> Option<[&[f32]; N]> {
     vectors.iter().all(Option::is_some).then(|| vectors.map(Option::unwrap_or_default))
 }

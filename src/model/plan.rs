@@ -1,4 +1,4 @@
-//! How much of everything a run needs, decided and checked before the first token.
+//! Sizes of a run, decided and checked before the first token.
 
 use std::fmt;
 use std::ops::Range;
@@ -16,67 +16,67 @@ pub struct Plan {
     pub max_batch: usize,
     /// Most rows of one forward pass whose logits are wanted.
     pub max_logits: usize,
-    /// Streams that have a KV cache of their own.
+    /// Number of streams with a KV cache of their own.
     pub n_streams: usize,
-    /// How keys and values are kept.
+    /// Format of stored keys and values.
     pub kv: KvKind,
-    /// Pages of the KV cache; `None` for as many as all streams need for whole contexts.
+    /// Number of pages of the KV cache; `None` for full contexts of all streams.
     pub kv_pages: Option<usize>,
 }
 
-/// Positions of a page of the KV cache: whole softmax blocks, so that a block's keys lie together.
+/// Positions in a page of the KV cache: whole softmax blocks, so that a block's keys lie together.
 pub const KV_PAGE: usize = 64;
 
-/// Pages of the KV cache. A stream has a table of the pages of its positions; for layers with a window a
-/// second one.
+/// Pages of the KV cache. Each stream has a table of its positions' pages, and a second table for layers with
+/// a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvPlan {
-    /// Pages of a whole context.
+    /// Number of pages of a full context.
     pub ctx_pages: usize,
-    /// Pages of the layers that see all positions.
+    /// Number of pages for layers without a window.
     pub n_pages: usize,
-    /// Pages of the layers with a window, if the window is shorter than the context.
+    /// Pages for layers with a window, if the window is shorter than the context.
     pub window: Option<WindowPlan>,
 }
 
-/// The pages of layers with a window.
+/// Pages for layers with a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowPlan {
-    /// Positions that a token can look back, itself included.
+    /// Positions that a token attends to, including its own.
     pub window: usize,
-    /// Pages that a stream needs at a time, wherever in a page its batches begin.
+    /// Number of pages that a stream needs at a time, wherever in a page its batches begin.
     pub ring_pages: usize,
-    /// Pages in all.
+    /// Number of pages in all.
     pub n_pages: usize,
 }
 
-/// A page of the KV cache, and that of layers with a window.
+/// A page of the KV cache, with the page for layers with a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PagePair {
-    /// Page of the layers that see all positions.
+    /// Page for layers without a window.
     pub page: u32,
-    /// Page of the layers with a window, if it changes.
+    /// Page for layers with a window; `None` if there is none, or it does not change.
     pub window: Option<u32>,
 }
 
-/// A page that a stream has from now on.
+/// A new page of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageChange {
-    /// The stream.
+    /// Index of the stream.
     pub stream: usize,
-    /// Which of its pages.
+    /// Index of the page in the stream's table.
     pub index: usize,
-    /// Its positions lie here; those of layers with a window, where that is told.
+    /// Pages that hold the stream's positions after the change.
     pub to: PagePair,
-    /// The page that is copied there first, if any is.
+    /// Pages to copy there first, if any.
     pub from: Option<PagePair>,
 }
 
-/// A run that cannot be.
+/// Why a plan is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The context is longer than the model was made for, or empty.
+    /// The context is longer than the model allows, or empty.
     ContextLength {
         /// Tokens asked for.
         wanted: usize,
@@ -85,9 +85,9 @@ pub enum PlanError {
     },
     /// A count is 0: rows of a batch, wanted logits or streams.
     Count(&'static str),
-    /// The KV cache has less pages than a context.
+    /// The KV cache has fewer pages than a context needs.
     KvPages {
-        /// Tokens that it has room for.
+        /// Tokens that the pages have room for.
         tokens: usize,
         /// Tokens of a context.
         ctx_len: usize,
@@ -115,10 +115,10 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 impl Plan {
-    /// Whether the model of `header` can be run so.
+    /// Checks whether the plan fits the model of `header`.
     ///
     /// # Errors
-    /// Says what does not fit.
+    /// The first size that does not fit.
     pub(super) fn check(&self, header: &Header) -> Result<(), PlanError> {
         if self.ctx_len == 0 || self.ctx_len > header.max_seq_len {
             let max = header.max_seq_len;
@@ -141,28 +141,29 @@ impl Plan {
         }
     }
 
-    /// Pages of a model's KV cache. All nodes of a ring have the same, which depend on the whole model.
+    /// Pages of a model's KV cache. They depend on the whole model, so all nodes of a ring have the same
+    /// number.
     pub fn kv_plan(&self, header: &Header) -> KvPlan {
         let ctx_pages = self.ctx_len.div_ceil(KV_PAGE).max(1);
         let n_pages = self.kv_pages.unwrap_or(ctx_pages.saturating_mul(self.n_streams));
-        // A model has one window.
+        // All layers with a window have the same one.
         let window = header.layers().find_map(|layer| layer.window);
         let window = window.and_then(|window| {
             let ring_pages = window.saturating_add(self.max_batch).div_ceil(KV_PAGE) + 1;
-            // Room for the number of contexts that fit the other layers.
+            // Room for as many contexts as the other layers have room for.
             let n_pages = n_pages.saturating_mul(ring_pages).div_ceil(ctx_pages).max(ring_pages);
             (ring_pages < ctx_pages).then_some(WindowPlan { window, ring_pages, n_pages })
         });
         KvPlan { ctx_pages, n_pages, window }
     }
 
-    /// Size of a layer's part of a page: no more than the context, if that is shorter than a page.
+    /// Shape of a layer's part of a page. The page has the context's length if that is shorter.
     pub fn kv_part(&self, header: &Header) -> KvPart {
         KvPart::new(self.kv, header, KV_PAGE.min(self.ctx_len))
     }
 
-    /// Units of a page of the KV cache in those of `layers` that see all positions, and in the others,
-    /// saturating.
+    /// Units of a page of the KV cache: in those of `layers` without a window, and in those with one.
+    /// Saturating.
     pub(super) fn page_units(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
         let windows = self.kv_plan(header).window;
         let is_windowed = |layer: usize| windows.is_some() && header.layer(layer).window.is_some();
@@ -172,7 +173,7 @@ impl Plan {
         [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))
     }
 
-    /// Bytes of the KV cache for one context, with whole pages.
+    /// Bytes of the KV cache for one context, in whole pages.
     pub fn context_bytes(&self, header: &Header, share: &Share) -> usize {
         let [of_page, of_window_page] = self.page_units(header, share.layers.clone());
         let KvPlan { ctx_pages, window, .. } = self.kv_plan(header);
@@ -181,7 +182,7 @@ impl Plan {
         units.saturating_mul(self.kv.unit_bytes())
     }
 
-    /// Pages of the KV cache that so many bytes of the whole model's layers hold.
+    /// Number of pages of the KV cache in `bytes` bytes, for all layers of the model.
     pub fn pages_in(&self, bytes: u64, header: &Header) -> usize {
         let of_context = self.context_bytes(header, &Share::whole(header));
         let KvPlan { ctx_pages, .. } = self.kv_plan(header);
@@ -189,12 +190,12 @@ impl Plan {
         usize::try_from(pages).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of the whole KV cache in these layers, saturating.
+    /// Bytes of the whole KV cache in `layers`, saturating.
     pub fn kv_bytes(&self, header: &Header, layers: Range<usize>) -> usize {
         self.kv_units(header, layers).saturating_mul(self.kv.unit_bytes())
     }
 
-    /// Units of the whole KV cache in these layers, saturating.
+    /// Units of the whole KV cache in `layers`, saturating.
     pub(super) fn kv_units(&self, header: &Header, layers: Range<usize>) -> usize {
         let [of_page, of_window_page] = self.page_units(header, layers);
         let KvPlan { n_pages, window, .. } = self.kv_plan(header);

@@ -1,12 +1,12 @@
-//! Floats of half and of single precision: how rows travel.
+//! Half and single precision: the formats of rows that are sent.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// How floats are kept.
+/// Format of floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// Half precision: half the memory.
+    /// Half precision: half the bytes.
     F16,
     /// Single precision, for exact comparisons.
     F32,
@@ -29,7 +29,7 @@ impl Precision {
         }
     }
 
-    /// Reads little-endian values. Those that are aligned are read faster.
+    /// Reads little-endian values. Aligned values are read faster.
     pub fn read(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Precision::F32 => {
@@ -50,7 +50,7 @@ impl Precision {
         }
     }
 
-    /// Writes little-endian values.
+    /// Writes values as little-endian.
     pub fn write(self, values: &[f32], out: &mut [u8]) {
         match self {
             Precision::F32 => {

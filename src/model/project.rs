@@ -1,4 +1,4 @@
-//! Matrix products of a batch of rows, split between the threads.
+//! Matrix products of a batch of rows, divided among the threads.
 
 use super::inputs::{Given, Inputs, Prepared, activation_group};
 use super::interrupt::Interrupt;
@@ -12,49 +12,49 @@ use crate::pool::{Chunks, Pool, ROW_TILE, RowChunks};
 use crate::quant::Q8Activations;
 use crate::quant::bcml1::BLOCK;
 
-/// Rows of a matrix in a thread's piece of work. A multiple of every panel's height, and small enough that
-/// unequal cores finish at about the same time.
+/// Rows of a matrix in one piece of work of a thread. A multiple of every panel's height, and small enough
+/// that unequal cores finish at about the same time.
 pub(super) const PIECE_ROWS: usize = 64;
 
 /// Largest batch for the fused residual add; above it the strided writes cost more than they save.
 pub(super) const FEW_ROWS: usize = 16;
 
-// Rows that are taken together are cut as all of them are.
+// A piece of rows must divide into the same tiles as the whole batch.
 const _: () = assert!(ROW_TILE.is_multiple_of(CUT_ROWS));
 
-/// Most matrices of one call.
+/// Maximum number of matrices in one call.
 const MATRICES_MAX: usize = 2 * EXPERTS_ACTIVE_MAX;
 
-/// Writes a row of inputs.
+/// A function that writes a row of inputs.
 pub(super) type Fill<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
 
-/// Quantises a row of a tile: [`Kernels::quantize_tile_row`] or its like for 4-bit weights.
+/// Quantises a row of a tile: [`Kernels::quantize_tile_row`] or its counterparts for 4-bit weights.
 pub(super) type QuantizeTileRow = fn(&Kernels, ActivationRow<'_>, TileRow, usize, TilePartsMut<'_>);
 
-/// How rows for packed weights of one kind stand in tiles.
+/// Tile layout of input rows, for one kind of packed weights.
 pub(super) struct TileKind {
     pub(super) cut: TileCut,
-    /// Whether their terms are zeros, not sums.
+    /// Whether the rows' terms are zero points; otherwise they are sums.
     pub(super) has_zeros: bool,
-    /// How many terms a row has.
+    /// Number of terms of a row.
     pub(super) row_terms: usize,
     pub(super) quantize: QuantizeTileRow,
     pub(super) join: for<'a> fn(TileParts<'a>, Groups, TileCut) -> Prepared<'a>,
 }
 
-/// Where rows of inputs come from.
+/// Source of input rows.
 #[derive(Clone, Copy)]
 pub(super) enum Source<'a> {
-    /// Rows in their room.
+    /// The rows are in the f32 buffer already.
     Room,
-    /// This writes each.
+    /// This function writes each row.
     Fill(Fill<'a>),
-    /// A team has brought them together.
+    /// The nodes of a team have gathered the rows.
     Given(Given<'a>),
 }
 
 impl Source<'_> {
-    /// Row `index`, which has `x` for its room.
+    /// Row `index`; `x` is its place in the f32 buffer.
     fn row<'x>(&'x self, index: usize, x: &'x mut [f32]) -> ActivationRow<'x> {
         match self {
             Source::Room => {}
@@ -65,7 +65,7 @@ impl Source<'_> {
     }
 }
 
-/// The means of a projection, besides its operands.
+/// What a projection needs besides its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
@@ -73,7 +73,7 @@ pub(super) struct Projector<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// Rows to be prepared.
+/// Rows to prepare.
 struct Rows<'i, 'f> {
     /// `[m, k]`.
     x: &'i mut [f32],
@@ -83,7 +83,8 @@ struct Rows<'i, 'f> {
 
 impl Projector<'_> {
     /// Prepares the first `m` rows of `inputs.f32`, `[m, k]`, for products with `matrix` and others of its
-    /// kind. A `fill` writes each row first, if there is one; rows that are quantised then need not stay.
+    /// kind. If there is a `fill`, it writes each row first; then rows that are quantised need not stay in
+    /// `inputs.f32`.
     pub(super) fn prepare<'i>(
         &self,
         inputs: &'i mut Inputs<'_>,
@@ -98,7 +99,7 @@ impl Projector<'_> {
     /// Prepares the first `m` rows of `source` as inputs of `matrix`.
     ///
     /// # Panics
-    /// If they are quantised, and not as these weights want it.
+    /// If the rows are quantised in another way than these weights need.
     pub(super) fn prepare_from<'i>(
         &self,
         source: Source<'_>,
@@ -137,7 +138,7 @@ impl Projector<'_> {
         }
     }
 
-    /// How rows for these weights stand in tiles, if they are packed.
+    /// Tile layout of rows for `matrix`; `None` if it is not packed.
     pub(super) fn tiles(
         &self,
         matrix: &Matrix<'_>,
@@ -173,7 +174,7 @@ impl Projector<'_> {
         }
     }
 
-    /// Rows for f32 weights.
+    /// Prepares rows for f32 weights.
     fn keep<'i>(&self, rows: Rows<'i, '_>) -> Prepared<'i> {
         let Rows { x, k, source } = rows;
         match source {
@@ -184,7 +185,7 @@ impl Projector<'_> {
         Prepared::F32 { x, k }
     }
 
-    /// Rows for row-major int8 weights.
+    /// Prepares rows for row-major int8 weights.
     fn quantize<'i>(
         &self,
         rows: Rows<'i, '_>,
@@ -200,7 +201,7 @@ impl Projector<'_> {
         Prepared::Q8(activations(q, scales, k, group))
     }
 
-    /// Rows for row-major weights of 4 or 4.5 bits.
+    /// Prepares rows for row-major weights of 4 or 4.5 bits.
     fn quantize_summed<'i>(
         &self,
         rows: Rows<'_, '_>,
@@ -219,7 +220,7 @@ impl Projector<'_> {
         activations(q, scales, k, group)
     }
 
-    /// Tiles for packed weights.
+    /// Prepares rows for packed weights, in tiles.
     fn quantize_tiles<'i>(
         &self,
         &TileKind { cut, row_terms, quantize, .. }: &TileKind,
@@ -242,7 +243,7 @@ impl Projector<'_> {
                 let t = x.len() / k;
                 let first = batch * CUT_ROWS + ends[i] - t;
                 for row in 0..t {
-                    // Rows that are written for this go to one place, which stays in cache.
+                    // Each row that `source` writes goes to the same place, which stays in cache.
                     let is_there = matches!(source, Source::Room);
                     let x = &mut x[if is_there { row * k } else { 0 }..][..k];
                     let x = source.row(first + row, x);
@@ -254,20 +255,20 @@ impl Projector<'_> {
         TileParts { q, scales, terms }
     }
 
-    /// `out[row] = matrices * inputs[row]` for prepared rows.
+    /// Computes `out[row] = matrices * inputs[row]` for prepared rows.
     ///
-    /// The results of several matrices stand side by side: `out` is `[m, width]` with the
-    /// matrices' rows together as `width`.
+    /// The results of several matrices stand side by side: `out` is `[m, width]`, where `width` is the number
+    /// of rows of all matrices.
     ///
     /// # Panics
-    /// If the rows were prepared for another kind of weights, or for longer or shorter rows of them.
+    /// If the rows were prepared for another kind of weights, or have another length than the matrices' rows.
     pub(super) fn project(&self, inputs: Prepared<'_>, matrices: &[Matrix<'_>], out: &mut [f32]) {
         if inputs.m() != 0 {
             self.multiply(inputs.m(), &|_| inputs, matrices, out);
         }
     }
 
-    /// Multiplies matrix `i` with row `inputs[i]`: one row for each matrix.
+    /// Multiplies matrix `i` by row `inputs[i]`: one row for each matrix.
     pub(super) fn project_each(
         &self,
         inputs: &[Prepared<'_>],
@@ -277,8 +278,8 @@ impl Projector<'_> {
         self.multiply(1, &|matrix| inputs[matrix], matrices, out);
     }
 
-    /// Adds `matrix * inputs[row]` to each row of `x`, up to [`FEW_ROWS`] of them. The thread that computes
-    /// columns adds them, too, so that they need not go to another core's cache for that.
+    /// Adds `matrix * inputs[row]` to each row of `x`, for up to [`FEW_ROWS`] rows. The thread that computes
+    /// columns also adds them, so that they need not move to another core's cache.
     pub(super) fn add_projected(&self, inputs: Prepared<'_>, matrix: &Matrix<'_>, x: &mut [f32]) {
         let (m, width, multiplier) = (inputs.m(), matrix.rows(), self.multiplier());
         self.pool.run_columns(&mut x[..m * width], &[width], PIECE_ROWS, &|_, columns, _, x| {
@@ -311,13 +312,13 @@ impl Projector<'_> {
         });
     }
 
-    /// The multiplier of each thread.
+    /// The part of the projector that each thread needs.
     pub(super) fn multiplier(&self) -> Multiplier<'_> {
         Multiplier { kernels: self.kernels, interrupt: self.interrupt }
     }
 }
 
-/// The means of a thread to multiply.
+/// What a thread needs to multiply.
 #[derive(Clone, Copy)]
 pub(super) struct Multiplier<'a> {
     pub(super) kernels: &'a Kernels,
@@ -325,7 +326,7 @@ pub(super) struct Multiplier<'a> {
 }
 
 impl Multiplier<'_> {
-    /// `out[row] = w * x[row]`, unless the pass was interrupted.
+    /// Computes `out[row] = w * x[row]`, unless the pass was interrupted.
     pub(super) fn multiply(&self, w: &Matrix<'_>, x: Prepared<'_>, out: &mut [&mut [f32]]) {
         if self.interrupt.ask() {
             return;
@@ -346,7 +347,7 @@ impl Multiplier<'_> {
     }
 }
 
-/// How a matrix that is quantised in groups of a file's or its own is stored.
+/// Encoding of a matrix.
 pub(super) fn encoding(matrix: &Matrix<'_>) -> Encoding {
     match matrix {
         Matrix::F32 { .. } => Encoding::F32,

@@ -5,8 +5,8 @@ use std::f64::consts::TAU;
 use crate::format::model::{Header, Rope, RopeScaling};
 use crate::numerics::{ln, pow, sin_cos};
 
-/// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each rotation that
-/// layers use: in texts that are not long, and in those that are.
+/// Radians per position of each rotated pair of a head, `[rotary_dim / 2]`, for each RoPE that layers use: in
+/// ordinary texts, and in long ones.
 pub(super) struct Frequencies(Vec<(Rope, [Vec<f64>; 2])>);
 
 impl Frequencies {
@@ -22,7 +22,7 @@ impl Frequencies {
         Frequencies(all)
     }
 
-    /// Frequencies of `rope`, which a layer uses, in texts that are long or are not.
+    /// Frequencies of `rope`, which a layer must use. `is_long` tells whether the text is a long one.
     pub(super) fn of(&self, rope: Rope, is_long: bool) -> &[f64] {
         let found = self.0.iter().find(|(known, _)| *known == rope);
         found.map_or(&[], |(_, of)| &of[usize::from(is_long)])
@@ -35,7 +35,7 @@ fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
     let frequency = |pair: usize| match rope.scaling {
         Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, is_truncated }) => {
             let width = dim as f64;
-            // The pair that turns so often in the training's context.
+            // Index of the pair that turns this many times in the training context.
             let end = |turns: f32| {
                 let ctx = f64::from(original_ctx) / (TAU * f64::from(turns));
                 width * ln(ctx) / (2.0 * ln(rope.theta))
@@ -49,8 +49,8 @@ fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
     (0..dim / 2).map(frequency).collect()
 }
 
-/// YaRN's factor for the frequency of `pair` (arXiv:2309.00071, as transformers has it): 1 up to the first of
-/// `ends`, 1 / `factor` from the second on. Ends lie in 0 ..= `most`.
+/// YaRN's factor for the frequency of `pair` (arXiv:2309.00071, as in transformers): 1 up to the first of
+/// `ends`, 1 / `factor` from the second on, and a line in between. `ends` are limited to 0 ..= `most`.
 fn yarn(pair: usize, (ends, most): ([f64; 2], f64), factor: f64, is_truncated: bool) -> f64 {
     let [low, high] = if is_truncated { [ends[0].floor(), ends[1].ceil()] } else { ends };
     let (low, high) = (low.max(0.0), high.min(most));
@@ -60,7 +60,7 @@ fn yarn(pair: usize, (ends, most): ([f64; 2], f64), factor: f64, is_truncated: b
     (1.0 - stretch) + stretch / factor
 }
 
-/// Scales one frequency by a formula of that frequency alone; the blend is Meta's for Llama 3.1
+/// Scales one frequency by a formula that needs no other value. The blend is Meta's for Llama 3.1
 /// (llama-models, `apply_scaling`).
 fn scaled(frequency: f64, scaling: Option<RopeScaling>) -> f64 {
     match scaling {
@@ -108,7 +108,7 @@ mod tests {
         original_ctx: 8192,
     };
 
-    /// Llama 3.2 1B has 32 pairs: the first 15 are kept, 3 blended, the rest divided.
+    /// Llama 3.2 1B has 32 pairs: 15 are kept, the next 3 blended, the others divided.
     #[test]
     fn llama3_scaling_keeps_blends_and_divides() {
         let plain = |pair: i32| 500_000f64.powf(-2.0 * f64::from(pair) / 64.0);

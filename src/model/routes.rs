@@ -1,4 +1,4 @@
-//! Which experts of a mixture the rows of a batch have.
+//! Assignment of a batch's rows to the experts of a mixture.
 
 use std::ops::Range;
 
@@ -6,18 +6,19 @@ use crate::arena::{Carver, Exhausted};
 use crate::format::model::{Experts, Header};
 use crate::kernels::softmax_terms;
 
-/// Experts of the rows of a batch. A use is a row and one of its experts; uses are numbered expert by expert,
-/// and row by row for each. Everything is empty if the model is no mixture.
+/// Experts of the rows of a batch. A use is a pair of a row and one of its experts. Uses are numbered expert
+/// by expert, and for each expert row by row. All buffers are empty if the model is no mixture.
 pub(super) struct Routes<'a> {
-    /// Scores of the experts, then weights of the chosen ones in their places; `[batch, experts]`.
+    /// Scores of the experts; after the choice, weights of the chosen ones at the same places; `[batch,
+    /// experts]`.
     pub(super) scores: &'a mut [f32],
     /// The experts of each row, ascending; `[batch, active]`.
     pub(super) chosen: &'a mut [u32],
-    /// The number of each of these uses; `[batch, active]`.
+    /// Numbers of these uses; `[batch, active]`.
     pub(super) places: &'a mut [u32],
     /// The row of each use; `[batch, active]`.
     pub(super) rows: &'a mut [u32],
-    /// Where the uses of each expert end, of two halves of a batch; `[2, experts]`.
+    /// End of each expert's uses, for two halves of a batch; `[2, experts]`.
     pub(super) ends: &'a mut [u32],
     /// Output of each use, `[batch, active, dim]`.
     pub(super) outputs: &'a mut [f32],
@@ -41,7 +42,7 @@ impl<'a> Routes<'a> {
         })
     }
 
-    /// The uses of `expert`.
+    /// Numbers of the uses of `expert`.
     pub(super) fn uses(&self, expert: usize) -> Range<usize> {
         let start = if expert == 0 { 0 } else { self.ends[expert - 1] };
         start as usize..self.ends[expert] as usize
@@ -61,7 +62,7 @@ impl<'a> Routes<'a> {
         }
         let mut end = 0;
         for n in &mut *ends {
-            // Where the uses of the expert start; it moves to their end below.
+            // Start of the expert's uses; the next loop moves it to their end.
             (*n, end) = (end, end + *n);
         }
         for (index, (expert, place)) in chosen.iter().zip(&mut *self.places).enumerate() {
@@ -73,12 +74,12 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// Chooses the experts with the largest scores, the lowest of equal ones, and turns scores into
+/// Chooses the experts with the largest scores, the lowest numbers among equal ones, and turns scores into
 /// weights.
 fn choose(experts: Experts, scores: &mut [f32], chosen: &mut [u32]) {
     for i in 0..chosen.len() {
         let free = (0..scores.len()).filter(|expert| !chosen[..i].contains(&(*expert as u32)));
-        // A NaN is chosen only where nothing else is left.
+        // A NaN is chosen only if no number is left.
         let best = free.reduce(|best, expert| {
             if scores[expert] > scores[best] || scores[best].is_nan() { expert } else { best }
         });

@@ -1,4 +1,4 @@
-//! Which part of a model one node holds.
+//! The part of a model that one node holds.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use crate::format::model::{Header, TensorId};
 /// The layers of a model that one node runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// First layer and layer after the last.
+    /// First layer, and the layer after the last.
     pub layers: Range<usize>,
     /// Whether the node also embeds tokens and turns the last activations into logits.
     pub has_ends: bool,
 }
 
 impl Share {
-    /// All of the model that `header` describes.
+    /// The whole model that `header` describes.
     pub fn whole(header: &Header) -> Share {
         Share { layers: 0..header.n_layers, has_ends: true }
     }
 
-    /// The share in the file of `header`.
+    /// The part of the model in the file of `header`.
     pub fn of_file(header: &Header) -> Share {
         match &header.share {
             Some(share) => Share { layers: share.layers.clone(), has_ends: share.has_ends },
@@ -27,13 +27,13 @@ impl Share {
         }
     }
 
-    /// Whether all of `other` belongs to it.
+    /// Whether the share contains all of `other`.
     pub fn includes(&self, other: &Share) -> bool {
         let (own, others) = (&self.layers, &other.layers);
         own.start <= others.start && others.end <= own.end && (self.has_ends || !other.has_ends)
     }
 
-    /// Whether the tensor `id` belongs to it.
+    /// Whether tensor `id` belongs to the share.
     pub fn holds(&self, id: TensorId) -> bool {
         match id.kind.is_per_layer() {
             true => self.layers.contains(&id.layer),

@@ -1,4 +1,4 @@
-//! Where in memory the tensors of a share are.
+//! Access to the bytes of a share's tensors.
 
 use std::io;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use crate::format::model::{Header, Tensor, TensorId, TensorKind};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{Map, OpenFile};
 
-/// Source of a model's bytes.
+/// Source of the bytes of a model's file.
 pub(super) enum Source {
     File(OpenFile),
     Static(&'static [u8]),
     Memory(Arc<HugeMemory>),
 }
 
-/// Some of them, in memory.
+/// Bytes of a source, in memory.
 pub(super) enum Bytes {
     Map(Map),
     Static(&'static [u8]),
@@ -24,8 +24,8 @@ pub(super) enum Bytes {
 }
 
 impl Source {
-    /// The bytes `range`; those of a file in a map of their own, so that no other part of it is read into
-    /// memory through them.
+    /// The bytes `range`. A file's bytes get a map of their own, so that no other part of the file is read
+    /// into memory.
     ///
     /// # Errors
     /// If the file cannot be mapped, or was written to since it was opened.
@@ -37,7 +37,7 @@ impl Source {
         })
     }
 
-    /// All of them.
+    /// All bytes of the source.
     ///
     /// # Errors
     /// See [`Source::bytes`].
@@ -61,12 +61,12 @@ impl Bytes {
     }
 }
 
-/// The tensors of one kind: neighbours in the file, layer after layer.
+/// The tensors of one kind. They are neighbours in the file, layer after layer.
 struct Extent {
     kind: TensorKind,
-    /// Their layers, ascending.
+    /// Layers of the tensors, ascending.
     layers: Vec<usize>,
-    /// Bytes of each.
+    /// Bytes of each tensor.
     len: usize,
     bytes: Bytes,
 }
@@ -75,8 +75,7 @@ struct Extent {
 pub(super) struct Weights(Vec<Extent>);
 
 impl Weights {
-    /// The tensors of `share` in `source`, which has those that `header` says, and the share's among
-    /// them.
+    /// The tensors of `share` in `source`, whose layout `header` describes. The file must hold them.
     ///
     /// # Errors
     /// See [`Source::bytes`].
@@ -95,7 +94,7 @@ impl Weights {
     /// The bytes of tensor `id`.
     ///
     /// # Panics
-    /// If the share does not hold it.
+    /// If the share does not hold the tensor.
     pub(super) fn tensor(&self, id: TensorId) -> &[u8] {
         let extent = self.0.iter().find(|extent| extent.kind == id.kind);
         let extent = extent.expect("callers ask for kinds that the share has");

@@ -13,17 +13,17 @@ use crate::kernels::Isa;
 pub enum StartError {
     /// The plan does not fit the model.
     Plan(PlanError),
-    /// The model's file does not give these layers.
+    /// The model's file does not have these layers, or cannot be mapped.
     Share(io::Error),
-    /// Several nodes have this share together, and no other.
+    /// Several nodes compute this share together, so it cannot change.
     Fixed,
     /// Not enough memory.
     Memory(Exhausted),
-    /// The model's file is packed for other kernels than those that should run it.
+    /// The model's file is packed for other kernels than those in use.
     Packed {
-        /// The kernels it is packed for.
+        /// Kernels that the file is packed for.
         wanted: Isa,
-        /// The kernels that should run it.
+        /// Kernels in use.
         found: Isa,
     },
 }

@@ -1,4 +1,4 @@
-//! Models made up in memory: the shapes of well-known ones, for measuring without a file.
+//! Synthetic models in memory, with the shapes of well-known models: for measurements without a file.
 
 use std::io;
 
@@ -17,13 +17,13 @@ use crate::quant::{
 };
 use crate::sys::huge::{HugeMemory, Pages};
 
-/// Panels of a matrix that are made up at once.
+/// Number of panels of a matrix that are generated at a time.
 const PIECE_PANELS: usize = 8;
 
 /// The shape of a well-known model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
     dim: usize,
     ffn_dim: usize,
@@ -149,8 +149,8 @@ impl Shape {
         },
     ];
 
-    /// The first of these shapes with next to no vocabulary, and with as many layers as make up about so many
-    /// `bytes` of weights of this kind.
+    /// The first of these shapes with a minimal vocabulary, and as many layers as have about `bytes` bytes of
+    /// weights of this kind.
     pub fn of_bytes(weights: Weights, bytes: u64) -> Shape {
         let shape = Shape { vocab_size: 1024, ..Shape::ALL[0] };
         let end = |layers| shape.with_layers(layers).header(weights).tensors_end();
@@ -162,7 +162,7 @@ impl Shape {
         Shape::ALL.into_iter().find(|shape| shape.name == name)
     }
 
-    /// How many layers it has.
+    /// Number of layers.
     pub fn n_layers(&self) -> usize {
         self.n_layers
     }
@@ -195,7 +195,7 @@ impl Shape {
 }
 
 impl Shape {
-    /// Features of the layers of the shape's family.
+    /// Features of the shape's model family.
     fn features(&self) -> Features {
         let of_qwen3 = Features { qk_norm: true, ..Features::default() };
         let experts = Experts { n: 128, n_active: 8, is_normalised: true, has_biases: false };
@@ -219,9 +219,9 @@ impl Shape {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SyntheticError {
-    /// The machine has not that much memory.
+    /// The machine does not have this much memory.
     Memory(io::Error),
-    /// The header describes no model.
+    /// The header does not describe a valid model.
     Format(FormatError),
 }
 
@@ -237,30 +237,30 @@ impl std::fmt::Display for SyntheticError {
 impl std::error::Error for SyntheticError {}
 
 impl Model {
-    /// A model that `header` describes with arbitrary weights, in memory, in huge pages if there are any: packed, if
-    /// the header says so, which takes no second copy.
+    /// A model with the shape of `header` and arbitrary weights, in memory, in huge pages if there are any.
+    /// If the header says that it is packed, the weights are generated in packed form, without a second copy.
     ///
     /// # Errors
-    /// If there is not enough memory, or the header's fields do not fit each other.
+    /// If there is not enough memory, or the header's fields do not fit together.
     pub fn synthetic(header: &Header) -> Result<Model, SyntheticError> {
         Model::synthetic_in(header, Pages::Huge)
     }
 
-    /// Makes up weights like [`Model::synthetic`], in memory of `pages`.
+    /// Generates weights like [`Model::synthetic`], in memory with `pages`.
     ///
     /// # Errors
     /// See [`Model::synthetic`].
     pub fn synthetic_in(header: &Header, pages: Pages) -> Result<Model, SyntheticError> {
         header.check().map_err(SyntheticError::Format)?;
         let layout = packed_for(header).map_err(SyntheticError::Format)?.map(|(_, layout)| layout);
-        // The checksums of made-up weights are never compared; they stay zero.
+        // The checksums of synthetic weights are never compared; they stay zero.
         let bytes = header.tensors_end().saturating_add(4 * header.n_tensors() as u64);
         let mut memory = HugeMemory::in_pages(usize::try_from(bytes).unwrap_or(usize::MAX), pages)
             .map_err(SyntheticError::Memory)?;
         let file = memory.as_mut_slice();
         let head = header.emit();
         file[..head.len()].copy_from_slice(&head);
-        // A classifier that is the embedding is so in a packed file, too, where it stands twice.
+        // In a packed file a shared classifier is stored apart from the embedding, with the same values.
         let classifier = header.plain().classifier();
         for mut tensor in header.tensors() {
             let (kind, start) = (tensor.id.kind, tensor.offset as usize);
@@ -279,8 +279,8 @@ impl Model {
     }
 }
 
-/// Weights of a size that keeps activations in range, without a pattern a CPU could profit from: the
-/// rows of a tensor from `start` on.
+/// Generates the rows of a tensor from `start` on. The weights keep activations in range, and have no pattern
+/// that a CPU could profit from.
 fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
     let Tensor { id, rows, cols, .. } = *tensor;
     let scale = 1.0 / (cols as f32).sqrt();
@@ -325,7 +325,7 @@ fn fill_blocks(scale: f32, random: &mut u64, out: &mut [u8]) {
     }
 }
 
-/// A row of BCML2 with the values of [`fill_blocks`].
+/// A row of BCML2 with values in the range of [`fill_blocks`].
 fn fill_row(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
     let (step, blocks) = out.split_at_mut(STEP_BYTES);
     step.copy_from_slice(&(scale / 4.0 / 16.0 / 64.0).to_le_bytes());
@@ -337,7 +337,7 @@ fn fill_row(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
     }
 }
 
-/// A row of BCML6 with values as large.
+/// A row of BCML6 with values in the range of [`fill_blocks`].
 fn fill_row_of_six(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
     let (step, blocks) = out.split_at_mut(STEP_BYTES);
     step.copy_from_slice(&(scale / 16.0 / 64.0).to_le_bytes());
@@ -350,10 +350,10 @@ fn fill_row_of_six(scale: f32, cols: usize, random: &mut u64, out: &mut [u8]) {
     }
 }
 
-/// Fills a tensor in the packed order of `layout`, a few panels at a time.
+/// Generates a tensor in the packed order of `layout`, a few panels at a time.
 fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u8]) {
     let (k, panel_rows) = (tensor.cols, layout.panel_rows());
-    // Packed rows are as long as others, but there are whole panels of them.
+    // A packed row has as many bytes as a plain one, but the last panel is filled up with rows.
     let row_bytes = out.len() / tensor.rows.next_multiple_of(panel_rows);
     let piece_rows = PIECE_PANELS * panel_rows;
     let mut plain = vec![0.0_f32; piece_rows * row_bytes / size_of::<f32>()];

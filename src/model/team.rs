@@ -1,8 +1,8 @@
-//! How the nodes of a team share the rows of a model's matrices.
+//! Division of a model's matrices, by rows, among the nodes of a team.
 //!
-//! Each node computes some rows of every product, whole ones: no sums are divided, so that the bits are
-//! those of one node. It has some query heads with the KV heads that they look at, and some rows of
-//! attention's output, gate and up, down, and the classifier; of a mixture some of each expert's.
+//! For every product, each node computes some complete rows. No sum is divided, so the bits are those of one
+//! node. A node has some query heads with their KV heads, and some rows of attention's output, gate and up,
+//! down, and the classifier. In a mixture it has some rows of each expert's matrices.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::format::model::{Header, Slice, TensorKind};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
 
-/// Most nodes of a team.
+/// Maximum number of nodes in a team.
 pub const TEAM_MAX: usize = 16;
 
 /// Kind of columns of a gathered row.
@@ -25,40 +25,40 @@ pub(super) enum Columns {
     Dim,
     Ffn,
     Vocab,
-    /// All columns of rows that only the lead has.
+    /// All columns of rows that only the lead holds.
     Rows,
     /// Gate and up of the dense layers of a mixture.
     DenseFfn,
 }
 
-/// Which rows each node of a team has.
+/// The rows of each node of a team.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Team {
     own: usize,
     slices: Vec<Slice>,
-    /// Gathered rows by [`Columns`].
+    /// Shapes of gathered rows, by [`Columns`].
     rows: [GatheredRows; 6],
-    /// The model's header with this node's heads and feed-forward width.
+    /// The model's header with this node's numbers of heads and FFN width.
     narrow: Header,
-    /// How what is added to the residual stream is gathered.
+    /// Precision in which values for the residual stream are gathered.
     wire: Precision,
 }
 
-/// Rows that are gathered.
+/// Shape of rows that are gathered.
 #[derive(Clone, Debug, PartialEq)]
 struct GatheredRows {
-    /// Values in a row.
+    /// Number of values in a row.
     k: usize,
-    /// Values that share a scale; `None` if they stay f32.
+    /// Number of values that share a scale; `None` if the values stay f32.
     group: Option<usize>,
-    /// The columns that this node computes, in values.
+    /// Columns that this node computes, in values.
     own: Range<usize>,
-    /// Byte ranges of each node in a row: int8 values, then scales where the weights have groups.
+    /// Byte ranges of each node in a row: int8 values and their scales; or f32 values and nothing.
     parts: Vec<[Range<usize>; 2]>,
 }
 
 impl GatheredRows {
-    /// Rows of which each node has some columns.
+    /// Rows whose columns are divided among the nodes as `columns` says.
     fn new(columns: &[Range<usize>], group: Option<usize>, own: usize) -> GatheredRows {
         const F32: usize = size_of::<f32>();
         let k = columns.last().map_or(0, |last| last.end);
@@ -79,12 +79,12 @@ impl GatheredRows {
     }
 }
 
-/// Shares that cannot be had.
+/// Why a team cannot have these shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharesError {
-    /// Not 1 to [`TEAM_MAX`] nodes, or this node is none of them.
+    /// There are not 1 to [`TEAM_MAX`] nodes, or this node is not among them.
     Nodes(usize),
-    /// A node is to have nothing.
+    /// A node has a share of 0.
     Nothing,
 }
 
@@ -100,11 +100,11 @@ impl fmt::Display for SharesError {
 impl std::error::Error for SharesError {}
 
 impl Team {
-    /// Nodes with parts of the model in proportion to `shares`, as nearly as whole panels of every kind of
-    /// kernels allow; this one is `own`.
+    /// Divides the model among the nodes in proportion to `shares`, to whole panels of every kernel tier.
+    /// This node has index `own`.
     ///
     /// # Errors
-    /// If there are too many or too few nodes.
+    /// If there are too many nodes or none, `own` is not among them, or a share is 0.
     pub fn new(header: &Header, shares: &[u16], own: usize) -> Result<Team, SharesError> {
         if shares.is_empty() || shares.len() > TEAM_MAX || own >= shares.len() {
             return Err(SharesError::Nodes(shares.len()));
@@ -158,7 +158,7 @@ impl Team {
         Ok(Team { own, slices, rows, narrow, wire: Precision::F32 })
     }
 
-    /// This team with values for the residual stream rounded to `wire` on all nodes.
+    /// This team, in which all nodes round values for the residual stream to `wire`.
     pub fn with_wire(mut self, wire: Precision) -> Team {
         let GatheredRows { parts, .. } = &mut self.rows[Columns::Dim as usize];
         for [part, _] in parts {
@@ -169,17 +169,17 @@ impl Team {
         self
     }
 
-    /// The model's header with this node's heads and feed-forward width.
+    /// The model's header with this node's numbers of heads and FFN width.
     pub(super) fn narrow(&self) -> &Header {
         &self.narrow
     }
 
-    /// How many nodes it has.
+    /// Number of nodes.
     pub fn n_nodes(&self) -> usize {
         self.slices.len()
     }
 
-    /// Bytes that this node sends to the gathers of one row: of attention's output, of the addend to the
+    /// Bytes that this node sends in the gathers of one row: of attention's output, of values for the
     /// residual stream, of the activations of all of the row's experts, and of the logits.
     pub fn part_bytes(&self) -> [u64; 4] {
         let active = self.narrow.features.experts.map_or(1, |experts| experts.n_active as u64);
@@ -192,13 +192,13 @@ impl Team {
         [heads, dim, (ffn * active).max(bytes(Columns::DenseFfn)), vocab]
     }
 
-    /// How much of `bytes` of weights this node reads.
+    /// How many of `bytes` bytes of weights this node reads.
     pub fn part_of(&self, bytes: u64) -> u64 {
         let GatheredRows { k, own, .. } = self.rows(Columns::Ffn);
         (u128::from(bytes) * own.len() as u128 / *k.max(&1) as u128) as u64
     }
 
-    /// Gathers rows of f32 of these columns in `all`: the first of `part` are this node's, one row after the
+    /// Gathers rows of f32 in `all`. This node's columns come from the start of `part`, one row after the
     /// other.
     pub(super) fn gather(
         &self,
@@ -212,7 +212,7 @@ impl Team {
         gather.gather(SpreadRows { to, ..self.spread(columns, all) })
     }
 
-    /// Brings rows that only the lead has to all nodes.
+    /// Sends rows that only the lead holds to all nodes.
     pub(super) fn share(
         &self,
         rows: &mut [f32],
@@ -221,7 +221,7 @@ impl Team {
         gather.gather(self.spread(Columns::Rows, rows))
     }
 
-    /// Puts this node's columns, the first of `part`, in the rows of `all`.
+    /// Copies this node's columns, from the start of `part`, to the rows of `all`.
     fn put(&self, columns: Columns, part: &[f32], all: &mut [f32]) {
         let GatheredRows { k, own, .. } = self.rows(columns);
         if !own.is_empty() {
@@ -232,14 +232,14 @@ impl Team {
         }
     }
 
-    /// Rows as all nodes gather them.
+    /// The rows in the form that all nodes gather.
     fn spread<'a>(&'a self, columns: Columns, rows: &'a mut [f32]) -> SpreadRows<'a> {
         let GatheredRows { parts, .. } = self.rows(columns);
         let row_bytes = self.row_bytes(columns);
         SpreadRows { bytes: bytemuck::cast_slice_mut(rows), row_bytes, parts, to: To::All }
     }
 
-    /// Bytes of a row as it is gathered.
+    /// Bytes of a gathered row.
     fn row_bytes(&self, columns: Columns) -> usize {
         match columns {
             Columns::Dim => self.rows(columns).k * self.wire.bytes(),
@@ -247,7 +247,7 @@ impl Team {
         }
     }
 
-    /// Most bytes that a node gives to the gathers of a layer for a row.
+    /// Maximum bytes that a node contributes per row to a gather within a layer.
     pub(super) fn part_bytes_max(&self) -> usize {
         let bytes = |columns| {
             let parts = self.rows(columns).parts.iter();
@@ -258,8 +258,8 @@ impl Team {
         bytes(Columns::Heads).max(bytes(Columns::Dim)).max(ffn)
     }
 
-    /// Place of `m` gathered rows of `columns`: addends to the residual stream are in `delta`, or in `acts`
-    /// if they are rounded; inputs in `acts`.
+    /// The buffer of `m` gathered rows of `columns`: `acts`, but `delta` for values for the residual stream
+    /// in f32.
     pub(super) fn gathered<'a>(
         &'a self,
         (columns, m): (Columns, usize),
@@ -270,15 +270,15 @@ impl Team {
             Columns::Dim if self.wire == Precision::F32 => delta,
             _ => acts,
         };
-        // A row of f16 may end in the middle of a value.
+        // A row of f16 may end in the middle of an f32.
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(place);
         let row_bytes = self.row_bytes(columns);
         let parts = &self.rows(columns).parts;
         SpreadRows { bytes: &mut bytes[..m * row_bytes], row_bytes, parts, to: To::All }
     }
 
-    /// Puts this node's addend to the residual stream of `m` rows, the first of `part`, into the place where
-    /// it is gathered.
+    /// Writes this node's columns of values for the residual stream, from the start of `part`, to the buffer
+    /// where `m` rows are gathered.
     pub(super) fn put_added(&self, m: usize, part: &[f32], delta: &mut [f32], acts: &mut [f32]) {
         let GatheredRows { own, parts, k, .. } = self.rows(Columns::Dim);
         if self.wire == Precision::F32 {
@@ -293,18 +293,18 @@ impl Team {
         }
     }
 
-    /// Writes what was gathered of it to `delta`, if it is not there.
+    /// Writes the gathered values for the residual stream to `delta`, unless they are there already.
     pub(super) fn take_added(&self, m: usize, delta: &mut [f32], acts: &mut [f32]) {
         if self.wire != Precision::F32 {
             let all = m * self.rows(Columns::Dim).k;
             let bytes: &[u8] = bytemuck::cast_slice(acts);
-            // Also this node's own columns.
+            // This includes the node's own columns: they are rounded on all nodes alike.
             self.wire.read(&bytes[..all * self.wire.bytes()], &mut delta[..all]);
         }
     }
 
-    /// Puts this node's part of `m` rows of a projection's inputs, the first of `part`, into the place where
-    /// they are gathered: quantised, if a node can do so with its own part alone.
+    /// Writes this node's columns of a projection's inputs, from the start of `part`, to the buffer where `m`
+    /// rows are gathered. Quantises them if each node's columns are whole groups.
     pub(super) fn put_inputs(
         &self,
         (columns, m): (Columns, usize),
@@ -326,7 +326,7 @@ impl Team {
         pool.run_chunks(Chunks::new(acts, row_len), &write);
     }
 
-    /// The inputs that were gathered.
+    /// The gathered inputs.
     pub(super) fn given<'a>(&self, columns: Columns, acts: &'a [f32]) -> Given<'a> {
         let GatheredRows { k, group, .. } = *self.rows(columns);
         Given { rows: acts, k, group }
@@ -341,7 +341,7 @@ impl Team {
         &self.rows[columns as usize]
     }
 
-    /// How many columns this node computes.
+    /// Number of columns that this node computes.
     pub(super) fn width(&self, columns: Columns) -> usize {
         self.rows(columns).own.len()
     }
@@ -352,8 +352,9 @@ impl Team {
     }
 }
 
-/// Cuts `0..n`, of which each is `width` inputs of weights of `kind`, at multiples of `unit`. They
-/// begin at groups of activations, whose length is returned too, if the nodes' work stays nearly equal then.
+/// Divides `0..n` at multiples of `unit`; each item stands for `width` inputs of weights of `kind`. If the
+/// nodes' work stays nearly equal, the ranges begin at groups of activations, and the group's length is
+/// returned.
 fn cut_in_groups(
     header: &Header,
     shares: &[u16],
@@ -370,7 +371,7 @@ fn cut_in_groups(
     if is_fair { (coarse, Some(group)) } else { (fine, None) }
 }
 
-/// Cuts `0..n` in proportion to `shares`, at multiples of `unit`.
+/// Divides `0..n` in proportion to `shares`, at multiples of `unit`.
 fn cut(shares: &[u16], n: usize, unit: usize) -> Vec<Range<usize>> {
     let total: usize = shares.iter().map(|share| usize::from(*share)).sum();
     let n_units = n.div_ceil(unit);
@@ -382,7 +383,7 @@ fn cut(shares: &[u16], n: usize, unit: usize) -> Vec<Range<usize>> {
     ends.map(|end| std::mem::replace(&mut start, end)..end).collect()
 }
 
-/// The KV heads that `heads` look at, in whole panels.
+/// The KV heads that `heads` attend with, in whole panels.
 fn kv_heads(header: &Header, heads: &Range<usize>, unit: usize) -> Range<usize> {
     if heads.is_empty() {
         return 0..0;
@@ -392,7 +393,7 @@ fn kv_heads(header: &Header, heads: &Range<usize>, unit: usize) -> Range<usize> 
     start / unit * unit..end.next_multiple_of(unit).min(header.n_kv_heads)
 }
 
-/// The largest number that divides both.
+/// Greatest common divisor.
 pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }

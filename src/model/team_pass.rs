@@ -1,6 +1,7 @@
-//! The forward pass of a node of a team: four times a layer all nodes exchange their results.
+//! The forward pass of a node of a team: all nodes exchange their results four times per layer.
 //!
-//! A long batch goes in two halves, by turns: while the rows of one travel, the other's are computed.
+//! A long batch is computed as two halves in turn: while one half's rows are sent, the other half is
+//! computed.
 
 use super::batch::ForwardError;
 use super::buffers::Buffers;
@@ -14,39 +15,39 @@ use crate::pool::TILE_ROWS;
 
 /// Smallest batch that is split in two halves. A split batch reads the weights twice.
 const CUT_MIN: usize = 160;
-/// Smallest half.
+/// Smallest half of a split batch.
 const HALF_MIN: usize = 64;
 
-/// Steps between the gathers of a layer.
+/// Steps of a layer; a gather follows each.
 const STEPS: [Step; 4] = [Step::Attend, Step::Output, Step::Gate, Step::Down];
 
 #[derive(Clone, Copy)]
 enum Step {
-    /// Queries, keys, values and attention.
+    /// Computes queries, keys, values and attention.
     Attend,
-    /// Attention's output.
+    /// Computes attention's output projection.
     Output,
-    /// Gate and up.
+    /// Computes gate and up.
     Gate,
-    /// Down.
+    /// Computes down.
     Down,
 }
 
-/// Some rows of a batch, and what is gathered of them.
+/// Some rows of a batch, and the kind and number of their rows to gather.
 struct Half<'a> {
     pass: Pass<'a>,
     gathered: Option<(Columns, usize)>,
 }
 
-/// Two halves of some rows of a batch, or these rows as the only one.
+/// Two halves of some rows of a batch, or all these rows as the only element.
 struct Halves<'a> {
     all: heapless::Vec<Half<'a>, 2>,
     team: &'a Team,
-    /// Most rows of a batch.
+    /// Maximum number of rows of a batch.
     max_batch: usize,
 }
 
-/// Takes `x` through the share's layers on a node of `team`.
+/// Computes the share's layers on `x`, on a node of `team`.
 pub(super) fn layers_in_team(
     pass: &Pass<'_>,
     team: &Team,
@@ -59,7 +60,7 @@ pub(super) fn layers_in_team(
     for rows in cut(pass.m, half_max, team.n_nodes()) {
         let mut halves = Halves { all: heapless::Vec::new(), team, max_batch };
         for n in rows.into_iter().filter(|n| *n > 0) {
-            // There are two.
+            // There are at most two halves.
             let _ = halves.all.push(Half { pass: pass.of_rows(first..first + n), gathered: None });
             first += n;
         }
@@ -68,9 +69,8 @@ pub(super) fn layers_in_team(
     Ok(())
 }
 
-/// Cuts a batch of `m` rows into pairs of halves, of up to `half_max` rows, that go through the layers one
-/// pair after the other; all nodes cut alike. A short batch stays whole, and so does one whose halves would
-/// be short.
+/// Splits a batch of `m` rows into pairs of halves of up to `half_max` rows. One pair after the other goes
+/// through the layers. All nodes split alike. A batch stays whole if it or its halves would be too short.
 fn cut(m: usize, half_max: usize, n_nodes: usize) -> impl Iterator<Item = [usize; 2]> {
     let is_cut = n_nodes > 1 && half_max >= HALF_MIN && m >= CUT_MIN;
     let n_pairs = if is_cut { m.div_ceil(half_max.saturating_mul(2)) } else { 1 };
@@ -84,7 +84,7 @@ fn cut(m: usize, half_max: usize, n_nodes: usize) -> impl Iterator<Item = [usize
 }
 
 impl Halves<'_> {
-    /// Takes the halves through the layers of `pass`, which is that of the whole batch.
+    /// Computes the layers of `pass`, which is that of the whole batch, on the halves.
     fn run(
         &mut self,
         pass: &Pass<'_>,
@@ -112,7 +112,7 @@ impl Halves<'_> {
         Ok(())
     }
 
-    /// Waits until what is gathered of a half is there.
+    /// Waits for the gather of a half, if there is one.
     fn finish(
         &mut self,
         index: usize,
@@ -123,7 +123,7 @@ impl Halves<'_> {
             return Ok(());
         }
         let mut rows = self.spread(buffers);
-        // The oldest first.
+        // The oldest rows come first.
         if index > 0 {
             rows.reverse();
         }
@@ -136,7 +136,7 @@ impl Halves<'_> {
         Ok(())
     }
 
-    /// Takes a half through one step, up to what is gathered then.
+    /// Computes one step of a half, and puts this node's part into the buffer to gather.
     fn take(&mut self, index: usize, at: (usize, Step), buffers: &mut Buffers<'_>) {
         let Half { pass, gathered } = &mut self.all[index];
         let buffers = &mut buffers.after(pass.first, self.max_batch);
@@ -153,8 +153,8 @@ impl Halves<'_> {
         *gathered = Some((columns, m));
     }
 
-    /// Starts the gather of a half with this node's part, unless the half is the whole: then nothing is
-    /// computed meanwhile.
+    /// Starts the gather of a half. If there is only one, does nothing: there is nothing to compute during
+    /// the gather.
     fn start(
         &self,
         index: usize,
@@ -188,7 +188,8 @@ impl Halves<'_> {
     }
 }
 
-/// Computes one step of a layer, up to this node's part of what is gathered then: what that is.
+/// Computes one step of a layer, up to this node's part of the next gather. Returns the kind of columns to
+/// gather.
 fn compute(
     pass: &Pass<'_>,
     team: &Team,
@@ -236,7 +237,7 @@ fn add_feed_forward(pass: &Pass<'_>, team: &Team, layer: usize, buffers: &mut Bu
     pass.add_feed_forward(layer, buffers);
 }
 
-/// Multiplies the matrix of `kind` by its inputs, which have been gathered, to `part`.
+/// Multiplies the matrix of `kind` by its gathered inputs, and writes the result to `part`.
 fn project_given(
     pass: &Pass<'_>,
     team: &Team,

@@ -1,4 +1,4 @@
-//! A model with the threads, buffers and KV cache to run it: a node that computes on CPUs.
+//! A model with the threads, buffers and KV cache to compute it: a stage on CPUs.
 
 mod in_team;
 
@@ -27,7 +27,7 @@ use crate::kernels::Kernels;
 use crate::pool::Pool;
 use crate::sys::heap;
 
-/// A model with the threads, buffers and KV cache to run it.
+/// A model with the threads, buffers and KV cache to compute it.
 pub struct Transformer {
     model: Arc<Model>,
     kernels: Kernels,
@@ -45,9 +45,8 @@ pub struct Transformer {
 impl Transformer {
     /// Allocates everything that `plan` asks for.
     ///
-    /// # Errors
-    /// If the plan does not fit the model, the machine has not that much memory, or the model's
-    /// file is packed for other kernels.
+    /// If the plan does not fit the model, the machine does not have enough memory, or the model's file is
+    /// packed for other kernels.
     pub fn new(
         model: Arc<Model>,
         kernels: Kernels,
@@ -75,15 +74,15 @@ impl Transformer {
         })
     }
 
-    /// Takes the weights from the cache file at `path`, packed for the kernels; packs those that it
-    /// lacks. The results stay the same. `None` if these weights or these kernels have no packed form.
+    /// Uses the weights in the cache file at `path`, packed for the kernels; packs those that it lacks. The
+    /// results stay the same. `None` if these weights or these kernels have no packed form.
     ///
-    /// Weights are compared with their checksums as they are packed, and before a file that is there
-    /// is used, as in [`Stage::check_weights`].
+    /// Weights are compared with their checksums while they are packed. Before an existing file is used, they
+    /// are compared like in [`Stage::check_weights`].
     ///
     /// # Errors
-    /// If the weights are damaged or `watch` ends the work; or if the file cannot be written, and the
-    /// weights are used as they are then.
+    /// If the weights are damaged or `watch` ends the work. Or if the file cannot be written: the weights are
+    /// then used unpacked.
     pub fn use_cache(
         &mut self,
         path: &Path,
@@ -97,20 +96,20 @@ impl Transformer {
         Ok(Some(report))
     }
 
-    /// How many matrices the cache file at `path` lacks; `None` as for [`Transformer::use_cache`].
+    /// Number of matrices that the cache file at `path` lacks; `None` as for [`Transformer::use_cache`].
     ///
     /// # Errors
-    /// If it cannot be used at all.
+    /// If the file cannot be used at all.
     pub fn lacks(&self, path: &Path) -> Result<Option<usize>, PackError> {
         self.packer().lacks(path)
     }
 
-    /// Packs the weights for the kernels in memory of this process, once they have been compared with
-    /// their checksums; `None` as for [`Transformer::use_cache`].
+    /// Compares the weights with their checksums, then packs them for the kernels in this process's memory.
+    /// `None` as for [`Transformer::use_cache`].
     ///
     /// # Errors
-    /// If the weights are damaged or the caller ends the work; or if there is not enough memory, and
-    /// the weights are used as they are then.
+    /// If the weights are damaged or the caller ends the work. Or if there is not enough memory: the weights
+    /// are then used unpacked.
     pub fn pack_in_memory(
         &mut self,
         is_interrupted: &dyn Fn() -> bool,
@@ -122,28 +121,28 @@ impl Transformer {
         Ok(Some(report))
     }
 
-    /// Packed weights in the model's own file; `None` if any kernels can use it.
+    /// Report of the packed weights in the model's own file; `None` if the file is not packed.
     pub fn packed_in_model(&self) -> Option<PackReport> {
         self.model.packed_for()?;
         let (reused, bytes) = self.packed.as_ref()?.size();
         Some(PackReport { packed: 0, reused, bytes })
     }
 
-    /// Bytes of the weights packed for the kernels, beside those of the model; `None` if they have
-    /// no packed form, or the model's file holds that.
+    /// Bytes of the weights packed for the kernels, in addition to the model's own. `None` if they have no
+    /// packed form, or if the model's file is packed.
     pub fn packed_bytes(&self) -> Option<u64> {
         self.packer().bytes()
     }
 
-    /// Copies mapped packed weights to huge pages in the background, and uses the copy from
-    /// the forward pass on that finds it complete.
+    /// Copies mapped packed weights to huge pages in the background. The first forward pass that finds the
+    /// copy complete switches to it.
     pub fn move_to_huge_pages(&mut self) {
         if let Some(packed) = &mut self.packed {
             packed.start_move();
         }
     }
 
-    /// Waits for that copy, if one is made.
+    /// Waits for the copy to huge pages, if one is being made.
     pub fn await_huge_pages(&mut self) {
         if let Some(packed) = &mut self.packed {
             packed.await_move();
@@ -155,7 +154,7 @@ impl Transformer {
         self.packed.is_some()
     }
 
-    /// Whether packed weights are in memory of this process, in huge pages if there are any.
+    /// Whether packed weights are in this process's memory, in huge pages if there are any.
     pub fn is_in_memory(&self) -> bool {
         self.packed.as_ref().is_some_and(PackedWeights::is_in_memory)
     }
@@ -164,12 +163,12 @@ impl Transformer {
         Packer { model: &self.model, kernels: &self.kernels, pool: &self.pool }
     }
 
-    /// Shows `watch` the inputs of matrices from now on.
+    /// Has `watch` observe the inputs of matrices.
     pub fn watch_inputs(&mut self, watch: Box<Watch>) {
         self.watch = Some(watch);
     }
 
-    /// The model that is run.
+    /// The model that is computed.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -179,7 +178,7 @@ impl Transformer {
         &self.kernels
     }
 
-    /// Each gets the other's threads.
+    /// Exchanges the threads of two transformers.
     pub fn trade_threads(&mut self, other: &mut Transformer) {
         mem::swap(&mut self.pool, &mut other.pool);
     }
@@ -189,31 +188,31 @@ impl Transformer {
         self.arena.bytes()
     }
 
-    /// Copies a page of the KV cache to another one; of those of layers with a window if `is_windowed`.
+    /// Copies a page of the KV cache to another; both for layers with a window if `is_windowed`.
     fn copy_kv_page(&mut self, from: u32, to: u32, is_windowed: bool) {
         let [from, to] = [from, to].map(|page| self.kv.page_range(page, is_windowed));
         let (_, mut buffers) = self.begin(&[]);
         buffers.kv.copy(from, to);
     }
 
-    /// Bytes of a page of the KV cache, in their order in memory; of a page of the layers with a window if
-    /// `is_windowed`.
+    /// Bytes of a page of the KV cache, in their order in memory. With `is_windowed`, a page for layers with
+    /// a window.
     ///
     /// # Panics
-    /// If there is no such page.
+    /// If the page does not exist.
     pub fn kv_page(&mut self, page: u32, is_windowed: bool) -> &mut [u8] {
         let range = self.kv.page_range(page, is_windowed);
         let (_, buffers) = self.begin(&[]);
         buffers.kv.into_bytes(range)
     }
 
-    /// Bytes of a page of layers that see all positions, and of one of the others.
+    /// Bytes of a page for layers without a window, and of one for layers with a window.
     pub fn kv_page_bytes(&self) -> [usize; 2] {
         [false, true]
             .map(|is_windowed| self.kv.page_range(0, is_windowed).len() * self.plan.kv.unit_bytes())
     }
 
-    /// A layer's part of a page; `None` if there is none.
+    /// A layer's part of a page; `None` if it does not exist.
     fn kv_part(&mut self, KvPlace { layer, page }: KvPlace) -> Option<&mut [u8]> {
         let layer = layer.checked_sub(self.model.share().layers.start)?;
         let range = self.kv.part_range(layer, page)?;
@@ -221,18 +220,18 @@ impl Transformer {
         Some(buffers.kv.into_bytes(range))
     }
 
-    /// Whether a stream with pages of its own, of which up to `reached` positions have been stored, can
-    /// continue from `pos`: all positions in the window of `pos` are still there.
+    /// Whether a stream with pages of its own can continue from `pos`: all positions in the window of `pos`
+    /// must still be stored, after `reached` positions were.
     pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
         self.kv.holds_before(reached, pos)
     }
 
-    /// Runs `batch` through the model and returns the logits of the rows that want them,
-    /// `[wanted, vocab_size]`, in the rows' order.
+    /// Computes `batch` and returns the logits of the rows that want them, `[wanted, vocab_size]`, in the
+    /// rows' order.
     ///
     /// # Errors
-    /// If the batch does not fit the model or the plan, and nothing has been changed then; or if
-    /// the pass was interrupted.
+    /// If the batch does not fit the model or the plan: nothing is changed then. Or if the pass was
+    /// interrupted.
     ///
     /// # Panics
     /// If the model is a share that lacks layers or ends.
@@ -243,7 +242,8 @@ impl Transformer {
         self.logits(batch.spans())
     }
 
-    /// Takes the layers of `share` from another file of the same model; otherwise like [`Stage::set_share`].
+    /// Changes to the layers of `share`, from another file of the same model; otherwise like
+    /// [`Stage::set_share`].
     ///
     /// # Errors
     /// See [`Stage::set_share`].
@@ -260,14 +260,14 @@ impl Transformer {
         Ok(())
     }
 
-    /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, on a node that has all
-    /// layers and has run them ([`Stage::run_layers`]).
+    /// Logits of the rows of `spans` that want them, `[wanted, vocab_size]`. The node must have all layers,
+    /// and have computed them with [`Stage::run_layers`].
     ///
     /// # Errors
-    /// None, but for what [`Gather`] has in a team.
+    /// None: only a team's [`Gather`] can fail.
     ///
     /// # Panics
-    /// If these are more than planned, the model is a share without ends, or this is a node of a team.
+    /// If there are more rows than planned, the model is a share without ends, or this is a node of a team.
     pub fn logits(&mut self, spans: &[Span]) -> Result<&mut [f32], ForwardError> {
         assert!(self.team.is_none());
         let (pass, mut buffers) = self.begin(spans);
@@ -316,7 +316,7 @@ impl Stage for Transformer {
 
     fn bytes_per_token(&self) -> u64 {
         let bytes = self.model.bytes_per_token();
-        // A file that has only some rows has those of its node.
+        // A file for a team's node holds only the rows of this node.
         let team = self.team.as_ref().filter(|_| self.model.header().slice().is_none());
         team.map_or(bytes, |team| team.part_of(bytes))
     }
@@ -327,7 +327,7 @@ impl Stage for Transformer {
         Ok(())
     }
 
-    /// Changes the share. Packed weights that the new share has, too, stay in use.
+    /// Changes the share. Packed weights stay in use if the new share has them, too.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
         (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;
@@ -338,12 +338,12 @@ impl Stage for Transformer {
         Ok(())
     }
 
-    /// On all threads.
+    /// Compares on all threads.
     fn check_weights(&self, is_interrupted: &dyn Fn() -> bool) -> Result<(), CheckError> {
         self.model.check(&[], &self.pool, is_interrupted)
     }
 
-    /// By all threads before each piece of a layer's work.
+    /// All threads poll before each piece of a layer's work.
     fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.is_interrupted = Some(is_interrupted);
     }
@@ -416,7 +416,7 @@ impl Stage for Transformer {
             return Err(ForwardError::Plan);
         }
         let (pass, buffers) = self.begin(&[]);
-        // `x` holds rows that may still have to be sent.
+        // `x` may hold rows that still have to be sent.
         let x = &mut buffers.delta[..m * dim];
         precision.read(bytes, x);
         pass.normalise(x.chunks_exact(dim), buffers.inputs.f32);

@@ -1,6 +1,8 @@
-//! Inputs of few rows for packed weights, quantised in units of columns by the thread that computed them.
+//! Inputs of few rows for packed weights, quantised in units of columns by the thread that computed the
+//! columns.
 //!
-//! So only bytes go to other cores' caches, and no thread waits for one that quantises for all.
+//! So only int8 values move to other cores' caches, and no thread waits for another that quantises
+//! everything.
 
 use super::inputs::{Inputs, Prepared, activation_group};
 use super::matrix::Matrix;
@@ -8,19 +10,19 @@ use super::project::{FEW_ROWS, Projector, TileKind, encoding};
 use crate::kernels::{ActivationRow, Groups, Kernels, TileParts, TilePartsMut, TileRow};
 use crate::pool::Chunks;
 
-/// Most tiles that so few rows are cut into.
+/// Maximum number of tiles for a few rows.
 pub(super) const TILES: usize = 8;
 
-/// How rows of inputs are cut into units.
+/// Division of input rows into units.
 pub(super) struct Units {
     kind: TileKind,
     groups: Groups,
     m: usize,
-    /// Columns of a unit, whole groups.
+    /// Columns of a unit: whole groups.
     columns: usize,
 }
 
-/// The units of each tile.
+/// Units of each tile.
 pub(super) type UnitChunks<'a> = heapless::Vec<TileChunks<'a>, TILES>;
 type TileChunks<'a> = (Chunks<'a, i8>, (Chunks<'a, f32>, Chunks<'a, f32>));
 
@@ -28,8 +30,8 @@ type TileChunks<'a> = (Chunks<'a, i8>, (Chunks<'a, f32>, Chunks<'a, f32>));
 pub(super) type Unit<'a> = heapless::Vec<(&'a mut [i8], (&'a mut [f32], &'a mut [f32])), TILES>;
 
 impl Units {
-    /// Units of so many `columns` of `m` rows of inputs of `matrix`, `k` long; `None` if rows are many, the matrix is not
-    /// packed, or the columns are no whole groups.
+    /// Units of `columns` columns of `m` rows of inputs of `matrix`, which are `k` long. `None` if there are
+    /// too many rows, the matrix is not packed, or `columns` is no multiple of a group.
     pub(super) fn new(
         projector: Projector<'_>,
         (matrix, k): (&Matrix<'_>, usize),
@@ -43,7 +45,7 @@ impl Units {
         fits.then_some(Units { kind, groups, m, columns })
     }
 
-    /// Has `write` write all units, and returns the rows that they make.
+    /// Has `write` write all units. Returns the rows that they form.
     pub(super) fn write<'i>(
         &self,
         room: Inputs<'i>,
@@ -67,7 +69,8 @@ impl Units {
         (kind.join)(TileParts { q, scales, terms }, self.groups, kind.cut)
     }
 
-    /// Quantises a unit. `give` is called with the number of each row, and has to give its values.
+    /// Quantises a unit. `give` is called with the index of each row, and must pass the row's values to its
+    /// second argument.
     pub(super) fn quantize(
         &self,
         kernels: &Kernels,
@@ -90,7 +93,7 @@ impl Units {
     }
 }
 
-/// Takes the first `n` of what is left.
+/// Takes the first `n` values off `left`.
 fn cut<'s, T>(left: &mut &'s mut [T], n: usize) -> &'s mut [T] {
     let (first, rest) = std::mem::take(left).split_at_mut(n);
     *left = rest;

@@ -15,8 +15,8 @@ use crate::kernels::Isa;
 use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
 use crate::sys::map::Stamp;
 
-/// A view of a model's file: its weights, or one node's share of them, mapped. Another view takes
-/// other layers of the same file.
+/// A view of a model's file: the mapped weights of the whole model, or of one node's share. Another view can
+/// have other layers of the same file.
 pub struct Model {
     file: Arc<ModelFile>,
     share: Share,
@@ -27,8 +27,8 @@ impl Model {
     /// Maps the model file at `path` and checks its header.
     ///
     /// # Errors
-    /// If the file cannot be mapped, is not a model whose every tensor lies inside it, or holds
-    /// only some of the layers.
+    /// If the file cannot be mapped, is not a model with every tensor inside the file, or holds only some of
+    /// the layers.
     pub fn open(path: &Path) -> Result<Model, LoadError> {
         let model = Model::open_part(path)?;
         match model.check_whole() {
@@ -37,10 +37,10 @@ impl Model {
         }
     }
 
-    /// Maps the model file at `path`, whichever layers it holds: [`Model::share`] tells.
+    /// Maps the model file at `path`, with all of the model's layers or some; see [`Model::share`].
     ///
     /// # Errors
-    /// If the file cannot be mapped, or is not a model whose every tensor lies inside it.
+    /// If the file cannot be mapped, or is not a model with every tensor inside the file.
     pub fn open_part(path: &Path) -> Result<Model, LoadError> {
         let file = ModelFile::open(path)?;
         Model::of_file(file).map_err(|source| LoadError::Io { path: path.to_owned(), source })
@@ -54,7 +54,7 @@ impl Model {
         ModelFile::from_static(bytes).map(Model::in_memory)
     }
 
-    /// All that a file in memory holds.
+    /// A view of everything in a file in memory.
     pub(super) fn in_memory(file: ModelFile) -> Model {
         Model::of_file(file).expect("only files can fail to be mapped")
     }
@@ -65,11 +65,11 @@ impl Model {
         Ok(Model { file: Arc::new(file), share, weights })
     }
 
-    /// Another view of the same file, of the weights of `share` alone. This one need not hold them.
+    /// A view of the weights of `share` in the same file. This view need not hold them.
     ///
     /// # Errors
-    /// If the file cannot be mapped or was written to, or the share's layers are none or not the
-    /// model's, or the file does not hold them.
+    /// If the file cannot be mapped or was written to, the share has no layers, or the file does not hold
+    /// them.
     pub fn with_share(&self, share: Share) -> io::Result<Model> {
         let Range { start, end } = share.layers;
         let own = self.file.share();
@@ -90,7 +90,7 @@ impl Model {
     /// Refuses a model whose file holds only some layers.
     ///
     /// # Errors
-    /// Names the layers.
+    /// The layers that the file holds.
     pub fn check_whole(&self) -> Result<(), FormatError> {
         let Some(FileShare { layers: Range { start, end }, slice, .. }) = &self.header().share
         else {
@@ -113,13 +113,13 @@ impl Model {
         self.file.header()
     }
 
-    /// The kernels that the file's matrices are packed for, and that alone can run the model;
-    /// `None` if they are not packed.
+    /// The kernels that the file's matrices are packed for; no others can use them. `None` if they are not
+    /// packed.
     pub fn packed_for(&self) -> Option<Isa> {
         self.file.packed_for().map(|(isa, _)| isa)
     }
 
-    /// Which part of the model this is.
+    /// The part of the model that this view holds.
     pub fn share(&self) -> &Share {
         &self.share
     }
@@ -137,13 +137,13 @@ impl Model {
         self.file.stamp()
     }
 
-    /// Bytes of weights that decoding one token reads here: everything of the share but the embedding, of
-    /// which one row is read, unless it is the classifier too, and of experts those that a token uses.
+    /// Bytes of the share's weights that decoding one token reads. Of the embedding this is one row, unless
+    /// it is also the classifier; of a mixture it is the active experts.
     pub fn bytes_per_token(&self) -> u64 {
         self.header().bytes_per_token(|id| self.share.holds(id))
     }
 
-    /// Bytes of all weights of the share, about as many as the same packed.
+    /// Bytes of all weights of the share. Packed weights have about as many.
     pub fn weight_bytes(&self) -> u64 {
         let own = self.header().tensors().filter(|tensor| self.share.holds(tensor.id));
         own.map(|tensor| tensor.bytes).sum()
@@ -154,7 +154,7 @@ impl Model {
         floats(self.content(TensorId { kind, layer }))
     }
 
-    /// The matrix of `kind` in `layer` (0 if the kind is not per layer).
+    /// The matrix of `kind` in `layer` (0 for a matrix outside the layers).
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.header();
         let bytes = self.content(TensorId { kind, layer });
@@ -185,7 +185,7 @@ impl Model {
         }
     }
 
-    /// The bytes of a tensor without what fills it up.
+    /// Bytes of a tensor without the padding at its end.
     pub(super) fn content(&self, id: TensorId) -> &[u8] {
         &self.tensor_bytes(id)[..self.header().content_bytes(id.kind) as usize]
     }
@@ -195,7 +195,7 @@ impl Model {
     }
 }
 
-/// Tensors start at multiples of 4 in a file that starts at one.
+/// Casts bytes of a tensor, which are aligned: tensors start at multiples of 4 in a file.
 fn floats(bytes: &[u8]) -> &[f32] {
     bytemuck::cast_slice(bytes)
 }

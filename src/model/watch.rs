@@ -5,8 +5,9 @@ use crate::format::model::{TensorId, TensorKind};
 use crate::kernels::MatrixDims;
 use crate::pool::{Chunks, Pool};
 
-/// Called with the matrix, its expert (0 if there are none), the rows `[m, k]` that it is about to be
-/// multiplied by, and `k`; for matrices with the same rows only for the first.
+/// Observer of inputs. Its arguments are the matrix, its expert (0 if there are none), the rows `[m, k]` that
+/// the matrix will be multiplied by, and `k`. If several matrices have the same inputs, it is called for the
+/// first only.
 pub type Watch = dyn Fn(TensorId, usize, &[f32], usize) + Send + Sync;
 
 /// Observer of one layer's inputs, if there is one.
@@ -17,8 +18,8 @@ pub(super) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Shows the inputs of `expert`'s matrix of `kind`, the first rows of `x`, which `fill` writes if there
-    /// is one. Returns the `fill` if it still has to be called.
+    /// Shows the inputs of `expert`'s matrix of `kind` to the observer: the first rows of `x`, which `fill`
+    /// writes first if there is one. Returns `fill` if it still has to be called.
     pub(super) fn tell<'f>(
         &self,
         (kind, expert): (TensorKind, usize),

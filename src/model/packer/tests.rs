@@ -121,14 +121,14 @@ fn an_interrupted_build_leaves_no_file() {
     }
 }
 
-/// Matrices of a layer.
+/// Number of matrices in a layer.
 const PER_LAYER: usize = 7;
 
 fn share(layers: Range<usize>, has_ends: bool) -> Share {
     Share { layers, has_ends }
 }
 
-/// The rows that a share makes of the same rows, whatever it held before.
+/// Output rows of a share for fixed input rows. The result must not depend on what `transformer` held before.
 fn activations(transformer: &mut Transformer) -> Vec<u8> {
     let dim = transformer.model().header().dim;
     let x: Vec<u8> = (0..5 * dim).flat_map(|i| (i as f32 * 0.37).sin().to_le_bytes()).collect();
@@ -153,14 +153,14 @@ fn another_share_packs_only_what_no_share_has_packed() {
     let mut node = start(share(0..4, true));
     let Some(first) = node.use_cache(&path, PackWatch::NONE).unwrap() else { return };
     assert_eq!((first.packed, first.reused), (4 * PER_LAYER + 1, 0));
-    // The running node takes other layers, two of which it had.
+    // The running node takes other layers, and already has two of them.
     let plan = *node.about().plan;
     node.set_share(share(2..6, false), plan).unwrap();
     let second = node.use_cache(&path, PackWatch::NONE).unwrap().unwrap();
     assert_eq!((second.packed, second.reused), (2 * PER_LAYER, 2 * PER_LAYER));
     let wanted = activations(&mut start(share(2..6, false)));
     assert!(activations(&mut node) == wanted);
-    // Weights outside its share are still in the file.
+    // The file still holds weights outside the node's share.
     let mut other = start(share(0..3, true));
     assert_eq!(other.lacks(&path).unwrap(), Some(0));
     let third = other.use_cache(&path, PackWatch::NONE).unwrap().unwrap();

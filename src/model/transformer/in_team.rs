@@ -1,5 +1,5 @@
-//! A transformer as a node of a team: all nodes make the same calls, with the same arguments, at the same
-//! time. A call is interrupted only where it gathers.
+//! A transformer as a node of a team. All nodes make the same calls, with the same arguments, at the same
+//! time. Only a gather can interrupt a call.
 
 use super::{Transformer, allocate};
 use crate::model::batch::{self, ForwardError, Span};
@@ -13,33 +13,33 @@ use crate::model::team::Team;
 use crate::model::team_pass::layers_in_team;
 
 impl Transformer {
-    /// Becomes a node of `team`; `None` leaves it. All streams are forgotten.
+    /// Becomes a node of `team`, or leaves the team if it is `None`. The streams' KV is lost.
     ///
     /// # Errors
-    /// If the plan does not fit the machine; nothing has been changed then.
+    /// If the plan does not fit the machine. Nothing is changed then.
     pub fn set_team(&mut self, team: Option<Team>, plan: Plan) -> Result<(), StartError> {
         (self.arena, self.kv) = allocate(&self.model, &plan, team.as_ref())?;
         (self.team, self.plan) = (team, plan);
         Ok(())
     }
 
-    /// Brings the first `n` rows, which the lead has, to all nodes.
+    /// Sends the first `n` rows, which the lead holds, to all nodes.
     ///
     /// # Errors
     /// If `gather` fails.
     ///
     /// # Panics
-    /// If these are more than planned, or there is no team.
+    /// If there are more rows than planned, or there is no team.
     pub fn share_rows(&mut self, n: usize, gather: &mut dyn Gather) -> Result<(), ForwardError> {
         let dim = self.model.header().dim;
         let (pass, buffers) = self.begin(&[]);
         in_team(&pass).share(&mut buffers.x[..n * dim], gather)
     }
 
-    /// Takes the rows of `spans` through the share's layers.
+    /// Computes the share's layers on the rows of `spans`.
     ///
     /// # Errors
-    /// If they do not fit the plan, and nothing has been changed then; or if `gather` fails.
+    /// If the rows do not fit the plan: nothing is changed then. Or if `gather` fails.
     pub fn run_layers_in_team(
         &mut self,
         spans: &[Span],
@@ -51,14 +51,14 @@ impl Transformer {
         layers_in_team(&pass, in_team(&pass), &mut buffers, gather)
     }
 
-    /// The logits of those rows of `spans` that want them, `[wanted, vocab_size]`, which have been through all layers;
-    /// they are complete on the lead.
+    /// Logits of the rows of `spans` that want them, `[wanted, vocab_size]`, after all layers. Only the lead
+    /// has them complete.
     ///
     /// # Errors
     /// If `gather` fails.
     ///
     /// # Panics
-    /// If these are more than planned, or the model is a share without ends.
+    /// If there are more rows than planned, or the model is a share without ends.
     pub fn logits_in_team(
         &mut self,
         spans: &[Span],
@@ -71,10 +71,11 @@ impl Transformer {
         }
     }
 
-    /// The logits of `n` rows, `[n, vocab_size]`, complete on the lead, which gives the rows.
+    /// Logits of `n` rows, `[n, vocab_size]`. The lead gives the rows, and only the lead has the logits
+    /// complete.
     ///
     /// # Errors
-    /// If these are more than planned, and nothing has been changed then; or if `gather` fails.
+    /// If there are more rows than planned: nothing is changed then. Or if `gather` fails.
     ///
     /// # Panics
     /// If the model is a share without ends, or there is no team.
@@ -89,7 +90,7 @@ impl Transformer {
         }
         let dim = self.model.header().dim;
         let (pass, buffers) = self.begin(&[]);
-        // `x` holds rows that may still have to be sent.
+        // `x` may hold rows that still have to be sent.
         let x = &mut buffers.delta[..n * dim];
         if let Some((precision, bytes)) = rows {
             precision.read(bytes, x);
@@ -99,10 +100,10 @@ impl Transformer {
         pass.classify(n, buffers, Some(gather))
     }
 
-    /// The logits of the last rows that got some, `[n, vocab_size]`.
+    /// The logits that were computed last, for `n` rows, `[n, vocab_size]`.
     ///
     /// # Panics
-    /// If these are more than planned.
+    /// If there are more rows than planned.
     pub fn last_logits(&mut self, n: usize) -> &mut [f32] {
         let vocab_size = self.model.header().vocab_size;
         let (_, buffers) = self.begin(&[]);

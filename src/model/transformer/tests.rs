@@ -23,7 +23,7 @@ fn four_bits() -> Model {
     Model::synthetic(&Header { weights, ..open().header().clone() }).unwrap()
 }
 
-/// The shares that `cuts` divide a model into, the first with ends.
+/// The shares of a model divided at `cuts`, the first with ends.
 fn nodes(open: impl Fn() -> Model, cuts: &[usize], is_packed: bool) -> Vec<Transformer> {
     let n_layers = open().header().n_layers;
     let starts = [0].into_iter().chain(cuts.iter().copied());
@@ -42,7 +42,7 @@ fn nodes(open: impl Fn() -> Model, cuts: &[usize], is_packed: bool) -> Vec<Trans
         .collect()
 }
 
-/// Runs `batch` through the stages of every node in turn.
+/// Computes `batch` with every node in turn.
 fn through(nodes: &mut [Transformer], batch: &Batch) -> Vec<f32> {
     let row_bytes = nodes[0].model().header().dim * Precision::F32.bytes();
     let mut x = vec![0; batch.tokens().len() * row_bytes];
@@ -62,14 +62,15 @@ fn through(nodes: &mut [Transformer], batch: &Batch) -> Vec<f32> {
     let wanted: Vec<u8> =
         wanted.flat_map(|row| &x[row * row_bytes..][..row_bytes]).copied().collect();
     let logits = nodes[0].classify(Precision::F32, &wanted).unwrap().to_vec();
-    // Rows stay where they are while others are classified.
+    // Classifying rows leaves the stage's rows unchanged.
     let mut after = x.clone();
     read(&mut nodes[0], &mut after);
     assert!(nodes.len() > 1 || after == x);
     logits
 }
 
-/// A batch of these positions of streams, each in spans of up to three rows that want what comes in turn.
+/// A batch of these positions of streams, in spans of up to three rows. The spans want the last logits, all,
+/// and none in turn.
 fn batch(places: &[(usize, std::ops::Range<usize>)]) -> Batch {
     let mut batch = Batch::with_capacity(16);
     for (stream, positions) in places.iter().cloned() {
@@ -171,12 +172,12 @@ fn a_pass_ends_at_any_piece_or_not_at_all() {
     whole.interrupt_by(is_interrupted);
     assert!(whole.forward(&batch).unwrap() == wanted);
     let n_asked = ASKED.load(Ordering::Relaxed);
-    // More often than once for each of a layer's five steps.
+    // Polled more often than once for each of a layer's five steps.
     assert!(n_asked as usize > 5 * whole.model().header().n_layers, "{n_asked}");
     for limit in (0..n_asked).step_by(29).chain([n_asked - 1]) {
         ASKED.store(0, Ordering::Relaxed);
         LIMIT.store(limit, Ordering::Relaxed);
-        // No more a moment later, which does not help.
+        // The poll returns true only once, and still the pass ends.
         assert_eq!(whole.forward(&batch).err(), Some(ForwardError::Interrupted), "{limit}");
         assert!(whole.forward(&batch).unwrap() == wanted);
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::pool::Pool;
 
-/// The demo model under a name of its own, removed when it is dropped.
+/// A copy of the demo model's file, which is removed when this is dropped.
 struct Copy(PathBuf);
 
 impl Copy {
@@ -14,7 +14,7 @@ impl Copy {
         Copy(path)
     }
 
-    /// Bytes of it that this process has mapped.
+    /// Bytes of the copy that this process has mapped.
     fn mapped_bytes(&self) -> u64 {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let lines = maps.lines().filter(|line| line.contains(self.0.to_str().unwrap()));
@@ -34,7 +34,7 @@ fn share(layers: Range<usize>, has_ends: bool) -> Share {
     Share { layers, has_ends }
 }
 
-/// Whether `view` has the tensors of `whole` that belong to its share.
+/// Whether `view` has the same tensors as `whole`, within its share.
 fn has_tensors_of(view: &Model, whole: &Model) -> bool {
     let ids = whole.header().tensors().map(|tensor| tensor.id);
     let mut held = ids.filter(|id| view.share().holds(*id));
