@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use super::http::Request;
 
-/// Where a request's line goes.
+/// Destination of the access log's lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AccessLog {
     /// Takes a line; `None` if there is no log.
     pub(crate) write: Option<fn(&str)>,
-    /// Whether what was asked is in it.
+    /// Whether a line includes the request's body.
     pub(crate) with_prompts: bool,
 }
 
 /// Outcome of a request.
 pub(super) struct Answered {
-    /// `None` if the client went away before the end.
+    /// Status of the reply; `None` if the client went away before its end.
     pub(super) status: Option<u16>,
     pub(super) time: Duration,
     pub(super) sent_bytes: u64,
 }
 
 impl AccessLog {
-    /// Tells of a request, or of one that could not be read, from `client`.
+    /// Writes the line of a request from `client`; `request` is `None` if it could not be read.
     pub(super) fn tell(&self, request: Option<&Request>, client: &str, answered: &Answered) {
         let Some(write) = self.write else { return };
         write(&self.line(request, client, answered));
@@ -34,7 +34,7 @@ impl AccessLog {
         let (ms, bytes) = (answered.time.as_millis(), answered.sent_bytes);
         let mut line = format!("{method} {path} {status} {ms}ms {client} {bytes}");
         if let Some(request) = request.filter(|asked| self.with_prompts && !asked.body.is_empty()) {
-            // A control character in JSON stands between values, where a blank is as good.
+            // In JSON, control characters occur only between values, where a blank is equivalent.
             let body = String::from_utf8_lossy(&request.body).replace(char::is_control, " ");
             line += &format!(" {body}");
         }

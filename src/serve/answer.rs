@@ -1,4 +1,4 @@
-//! Sends answers as they come, or whole, in the words of one protocol.
+//! Sends answers in the format of one protocol, streamed or whole.
 
 use std::io;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::jobs::{Answered, Ticket};
 use super::service::Service;
 use crate::engine::{Job, JobError, Outcome, StopReason};
 
-/// How often a client that waits is looked after.
+/// Interval between checks of a waiting client.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// An answer that has ended.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(super) struct Whole {
     pub(super) piece: Piece,
     pub(super) outcome: Outcome,
 }
 
-/// How a protocol words answers.
+/// Format of a protocol's answers.
 pub(super) trait Protocol {
     /// The media type of a stream.
     const STREAM_TYPE: &'static str;
@@ -47,9 +47,9 @@ pub(super) trait Protocol {
 
 /// Outcome of a request.
 pub(super) enum Sent {
-    /// This is to be sent.
+    /// The reply has yet to be sent.
     Reply(Reply),
-    /// The answer was streamed; the connection goes on if the client does.
+    /// The answer was streamed; the connection stays open if the client allows it.
     Streamed,
     /// The stream ended with an error of this status.
     Failed(u16),

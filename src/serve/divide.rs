@@ -1,4 +1,4 @@
-//! Tells thoughts and calls of tools from an answer, as it comes.
+//! Separates thoughts and tool calls from an answer while it comes.
 
 use super::jobs::{Answered, TokenOdds};
 use super::tools::{CallFilter, CallPiece};
@@ -11,11 +11,11 @@ pub(super) struct Piece {
     /// The model's thoughts before the answer.
     pub(super) thought: String,
     pub(super) calls: Vec<CallPiece>,
-    /// Its tokens, if they are told of.
+    /// Tokens with log probabilities; empty unless the client asked for them.
     pub(super) tokens: Vec<TokenOdds>,
 }
 
-/// Separates thoughts and calls from an answer, where there may be any.
+/// Separates thoughts and tool calls from one answer; `None` where the answer can have none.
 #[derive(Clone, Default)]
 pub(super) struct Divider {
     pub(super) thoughts: Option<ThoughtFilter>,
@@ -23,7 +23,7 @@ pub(super) struct Divider {
 }
 
 impl Divider {
-    /// The new part of an answer, divided.
+    /// Divides the new part of an answer.
     pub(super) fn divide(&mut self, answer: &mut Answered) -> Piece {
         let mut piece = Piece { tokens: std::mem::take(&mut answer.tokens), ..Piece::default() };
         let is_over = answer.end.is_some();
@@ -65,7 +65,7 @@ impl Piece {
             && self.tokens.is_empty()
     }
 
-    /// Adds what comes next.
+    /// Appends the next piece.
     pub(super) fn append(&mut self, mut more: Piece) {
         self.text += &more.text;
         self.thought += &more.thought;

@@ -13,10 +13,10 @@ const RETRY_S: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ApiError {
     pub(super) status: u16,
-    /// The field of the body that is meant, as `messages[0].role`.
+    /// Path of the body's field at fault, such as `messages[0].role`.
     pub(super) field: Option<String>,
     pub(super) message: String,
-    /// A word for programs.
+    /// Error code for programs.
     pub(super) code: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ impl ApiError {
         ApiError { status, field: None, message: message.into(), code: None }
     }
 
-    /// A field of the body has a value that cannot be followed.
+    /// An error about the value of a body's field.
     pub(super) fn field(field: impl Into<String>, message: impl Into<String>) -> ApiError {
         ApiError { field: Some(field.into()), ..ApiError::new(400, message) }
     }

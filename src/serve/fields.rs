@@ -1,4 +1,4 @@
-//! The fields of a JSON object, each of which is read as what it should be.
+//! Typed access to the fields of a JSON object.
 
 use std::ops::RangeInclusive;
 
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// An object of a request, and where it stands in it.
+/// An object of a request, with its path there.
 #[derive(Clone)]
 pub(super) struct Fields<'v> {
     object: &'v Map<String, Value>,
-    /// `""`, or the names that lead to it with a dot behind them.
+    /// Prefix of the fields' names in errors: `""`, or the object's path and a dot.
     path: String,
 }
 
 impl<'v> Fields<'v> {
-    /// The fields of `value`, which the request calls `name`; a body has no name.
+    /// The fields of `value`. `name` is its path in the request; it is empty for the body.
     pub(super) fn of(value: &'v Value, name: &str) -> Result<Fields<'v>, ApiError> {
         let path = if name.is_empty() { String::new() } else { format!("{name}.") };
         match value.as_object() {
@@ -39,7 +39,7 @@ impl<'v> Fields<'v> {
         self.object.contains_key(name)
     }
 
-    /// The value of `name`; null is none.
+    /// The value of `name`; `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'v Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
@@ -50,7 +50,7 @@ impl<'v> Fields<'v> {
         ApiError::field(&field, format!("{field} {problem}"))
     }
 
-    /// The name that errors have for the field `name`.
+    /// The path of the field `name`, for errors.
     pub(super) fn path_of(&self, name: &str) -> String {
         format!("{}{name}", self.path)
     }
@@ -101,7 +101,7 @@ impl<'v> Fields<'v> {
         self.get(name).map(read).transpose()
     }
 
-    /// Refuses `name` unless its value changes nothing.
+    /// Refuses the field `name` unless it is missing or its value changes nothing.
     pub(super) fn only(
         &self,
         name: &str,
@@ -116,7 +116,7 @@ impl<'v> Fields<'v> {
     }
 }
 
-/// A string, or an array of up to `max` strings; empty ones are none.
+/// A string, or an array of up to `max` strings. Empty strings are left out.
 pub(super) fn strings(
     fields: &Fields<'_>,
     name: &str,

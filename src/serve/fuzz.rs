@@ -28,7 +28,7 @@ use crate::format::ChatTemplate;
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
 use crate::tokenizer::Tokenizer;
 
-/// One for each way to speak of tools and thoughts, and one that knows neither.
+/// One template for each format of tools and thoughts, and one without either.
 const TEMPLATES: [ChatTemplate; 5] = [
     ChatTemplate::Llama3,
     ChatTemplate::Qwen3,
@@ -69,13 +69,13 @@ const PATHS: [&str; 8] = [
 const TEXT: &str = "<think>\nSo be it.\n</think>\n\nI <b>do</b>.\n<tool_call>\n{\"name\": \"f\", \
                     \"arguments\": {\"x\": [1, \"é\"]}}\n</tool_call>";
 
-/// Tokens that a grammar is followed for.
+/// Most tokens drawn for one grammar.
 const N_TOKENS: usize = 48;
 
 static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let bytes = include_bytes!("../../models/demo.tokenizer.bin");
     let mut file = TokenizerFile::parse(bytes, None).expect("the demo model's vocabulary");
-    // This one is nothing without texts of a checkpoint.
+    // Harmony templates need texts from a checkpoint.
     file.chat = ChatTemplate::Harmony;
     file.chat_texts.thinking.head.push_str("You are LEAP.");
     for name in SPECIAL {
@@ -132,7 +132,7 @@ fn server(chat_template: ChatTemplate) -> Server {
     }
 }
 
-/// Answers in the engine's place.
+/// Plays the engine: answers each job with [`TEXT`].
 fn answer(commands: &Receiver<Command>) {
     for command in commands {
         let Command::Submit(job, answers, index) = command else { continue };
@@ -145,7 +145,7 @@ fn answer(commands: &Receiver<Command>) {
     }
 }
 
-/// All that a server says to `bytes`.
+/// Everything that the server answers to `bytes`. With `is_all` the client then stops sending.
 fn exchange(server: &Arc<Server>, bytes: &[u8], is_all: bool) -> Vec<u8> {
     let (mut client, socket) = UnixStream::pair().expect("a pair of sockets");
     let place = Place::take(server, Socket::Unix(socket)).expect("a place");
@@ -154,11 +154,11 @@ fn exchange(server: &Arc<Server>, bytes: &[u8], is_all: bool) -> Vec<u8> {
         let mut reader = client.try_clone().expect("a second handle");
         let read = scope.spawn(move || {
             let mut answer = Vec::new();
-            // A server that refuses may close while there is more to read.
+            // A server that refuses a request may close with bytes unread, which is an error here.
             let _ = reader.read_to_end(&mut answer);
             answer
         });
-        // Nor does it read the rest.
+        // For the same reason the server may not take all bytes.
         let _ = client.write_all(bytes);
         if is_all {
             let _ = client.shutdown(Shutdown::Write);
@@ -167,12 +167,12 @@ fn exchange(server: &Arc<Server>, bytes: &[u8], is_all: bool) -> Vec<u8> {
     })
 }
 
-/// A client sends `bytes`, and no more.
+/// Sends `bytes` as a client that then stops sending.
 pub fn connection(bytes: &[u8]) {
     exchange(&SERVERS[0], bytes, true);
 }
 
-/// Sends a body to an endpoint, which the first byte names; the second one names a template.
+/// Sends a body. The first byte of `bytes` selects the endpoint, the second one the template; the rest is the body.
 pub fn request(bytes: &[u8]) {
     let Some(([path, template], body)) = bytes.split_first_chunk() else { return };
     let path = PATHS[usize::from(*path) % PATHS.len()];
@@ -191,7 +191,8 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// Follows a schema, or the tools of a request, with tokens that are drawn: the first byte says which.
+/// Draws tokens that a schema, or the tools of a request, allow. The first byte selects which; the second one is the
+/// seed.
 pub fn form(bytes: &[u8]) {
     let Some(([kind, seed], json)) = bytes.split_first_chunk() else { return };
     let Ok(value) = plain::parse(json) else { return };
@@ -214,7 +215,7 @@ fn tools(value: &Value, words: Words) -> Option<GrammarFilter> {
     tools.filter((words, &TOKENIZER), &GRAMMARS, (ending, None)).ok()
 }
 
-/// Takes tokens that may come; a text that is complete is one.
+/// Takes allowed tokens until the text is complete, or [`N_TOKENS`] are taken.
 fn follow(mut filter: GrammarFilter, seed: u64) {
     let mut state = seed | 1;
     for _ in 0..N_TOKENS {

@@ -1,4 +1,4 @@
-//! Texts that have to have a form: JSON, a schema's, or calls of tools.
+//! Constrains answers to a form: JSON, JSON of a schema, or tool calls.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,7 @@ use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use crate::engine::TokenFilter;
 use crate::tokenizer::Tokenizer;
 
-/// White space between the parts of JSON: enough to indent, and no more, as small models would go on with it
-/// for ever.
+/// White space between the parts of JSON: enough to indent. Without a limit, small models write blanks for ever.
 const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
 /// Longest schema, as text.
 const SCHEMA_BYTES_MAX: usize = 256 << 10;
@@ -26,7 +25,7 @@ const LEXER_STATES_MAX: usize = 20_000;
 pub(super) struct Grammars {
     factory: ParserFactory,
     tokenizer: Arc<Tokenizer>,
-    /// Held while a grammar is read: one at a time may take memory for that.
+    /// Held while a grammar is compiled, so that only one takes memory for that at a time.
     reading: Mutex<()>,
 }
 
@@ -65,18 +64,18 @@ impl Grammars {
     /// A filter for JSON of this schema, in a text that `stop_ids` end.
     ///
     /// # Errors
-    /// If the schema is none, or cannot be followed.
+    /// If the schema is invalid, or not supported.
     pub(super) fn schema(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
         check_len(schema)?;
         let grammar = TopLevelGrammar::from_json_schema(with_options(schema.clone()));
         self.filter(grammar, None, stop_ids)
     }
 
-    /// A filter for a `lark` grammar in llguidance's dialect. With `sign`, only the text behind the first
-    /// sign has to have that form, and each sign outside of thoughts counts.
+    /// A filter for a `lark` grammar in llguidance's dialect. With `sign`, the grammar applies only to the text behind
+    /// a sign outside of thoughts.
     ///
     /// # Errors
-    /// If that is too much to follow.
+    /// If the grammar is invalid, or exceeds a limit.
     pub(super) fn lark(
         &self,
         lark: String,
@@ -121,7 +120,7 @@ pub(super) fn check_len(schema: &Value) -> Result<(), String> {
     }
 }
 
-/// Adds [`WHITESPACE`] to a schema, and reads `oneOf` as `anyOf`, unless it says something itself.
+/// Adds options to a schema that has none: [`WHITESPACE`], and to read `oneOf` as `anyOf`.
 pub(super) fn with_options(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         let options = json!({"whitespace_pattern": WHITESPACE, "coerce_one_of": true});
@@ -130,7 +129,7 @@ pub(super) fn with_options(mut schema: Value) -> Value {
     schema
 }
 
-/// The error of a grammar, without place and context.
+/// The message of a grammar's error, without position and context.
 fn cause(text: &str) -> String {
     const WHAT: &str = "failed to compile JSON schema: ";
     let found = text.lines().find_map(|line| line.strip_prefix("error: "));
@@ -143,21 +142,21 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Looks for the sign behind which a text has to have a form.
+/// Searches a text for the sign behind which a grammar applies.
 #[derive(Clone, Debug)]
 pub(super) struct Sign {
     kind: SignKind,
     phase: Phase,
-    /// The end of the text, at least as much as signs have bytes.
+    /// Last bytes of the text, at least as many as the longest sign has.
     tail: Vec<u8>,
-    /// Bytes of the text.
+    /// Length of the text in bytes.
     n_bytes: usize,
 }
 
-/// How far a text is; as [`ThoughtFilter`](crate::tokenizer::ThoughtFilter) sees it, thoughts come before all else.
+/// Progress of a text. Thoughts come first, as for [`ThoughtFilter`](crate::tokenizer::ThoughtFilter).
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Only this has come, which may be how thoughts begin.
+    /// The text so far, which may be part of the tag that begins thoughts.
     Start(Vec<u8>),
     Thoughts,
     Answer,
@@ -166,7 +165,7 @@ enum Phase {
 impl Phase {
     const TAGS: [&[u8]; 2] = [b"<think>", b"</think>"];
 
-    /// The phase behind a byte with which `tail` ends.
+    /// Updates the phase with `byte`, which is the last one of `tail`.
     fn after(&mut self, byte: u8, tail: &[u8]) {
         match self {
             Phase::Start(head) if head.is_empty() && byte.is_ascii_whitespace() => {}
@@ -188,9 +187,9 @@ impl Phase {
 enum SignKind {
     /// A special token.
     Token(u32),
-    /// A text that all begins with.
+    /// A text at the start of the answer.
     Start(&'static str),
-    /// A text, anywhere.
+    /// A text anywhere outside of thoughts.
     Text(&'static str),
 }
 
@@ -202,7 +201,7 @@ impl Sign {
         Sign::of(SignKind::Text(sign), is_thinking)
     }
 
-    /// A sign that counts at the start of the text alone.
+    /// A sign that counts only at the start of the text.
     pub(super) fn at_start(sign: &'static str) -> Sign {
         Sign::of(SignKind::Start(sign), false)
     }
@@ -217,7 +216,7 @@ impl Sign {
         Sign { kind, phase, tail: Vec::with_capacity(2 * Sign::TAIL_MAX), n_bytes: 0 }
     }
 
-    /// Takes a token of the text; if the sign ends in it, the bytes behind that.
+    /// Takes a token of the text. If the sign ends in it, returns the token's bytes behind the sign.
     fn push(&mut self, id: u32, bytes: Option<&[u8]>) -> Option<Vec<u8>> {
         if let SignKind::Token(sign) = self.kind {
             return (sign == id).then(Vec::new);
@@ -227,7 +226,7 @@ impl Sign {
         Some(bytes[end..].to_vec())
     }
 
-    /// Takes a byte of the text; whether the sign ends with it.
+    /// Takes a byte of the text. Returns whether the sign ends with it.
     fn ends_at(&mut self, byte: u8) -> bool {
         if self.tail.len() == 2 * Sign::TAIL_MAX {
             self.tail.drain(..Sign::TAIL_MAX);
@@ -245,12 +244,12 @@ impl Sign {
     }
 }
 
-/// Follows one text.
+/// Applies a grammar to one text.
 #[derive(Clone)]
 pub(super) struct GrammarFilter {
-    /// At the start of what has to have the form.
+    /// The grammar's parser in its initial state.
     matcher: Matcher,
-    /// Somewhere in it; `None` where the text is free.
+    /// The parser at the end of the text; `None` while the text is free.
     current: Option<Matcher>,
     sign: Option<Sign>,
     /// Ids that end the text.
@@ -302,7 +301,7 @@ impl TokenFilter for GrammarFilter {
             if let Ok(rest) = str::from_utf8(&rest) {
                 self.tokenizer.encode_continuing(rest, &mut ids);
             }
-            // Where the text has gone another way already it stays free.
+            // If the bytes behind the sign already break the grammar, the text stays free.
             let follows = ids.iter().all(|&id| matcher.consume_token(id).is_ok());
             if follows && (rest.is_empty() || !ids.is_empty()) {
                 self.current = Some(matcher);

@@ -1,6 +1,6 @@
 //! The items of a response in OpenAI's protocol, and the events about them.
 //!
-//! A whole response is what its events add up to, as both are made in one place.
+//! One code path makes both, so that a whole response equals the sum of its events.
 
 use serde_json::{Value, json};
 
@@ -19,11 +19,11 @@ enum Kind {
     Call,
 }
 
-/// A response, as far as it has come.
+/// A response under construction.
 pub(super) struct Response {
-    /// End of its id and of its items' ids.
+    /// Part of the ids of the response and of its items.
     name: String,
-    /// Fields of the request that it repeats.
+    /// Fields of the request that the response repeats.
     echo: Value,
     items: Vec<Value>,
     /// Kind of the last item, until it is complete.
@@ -36,7 +36,7 @@ pub(super) struct Response {
 }
 
 impl Response {
-    /// One without items, that repeats `echo`.
+    /// A response without items that repeats `echo`.
     pub(super) fn new(name: String, echo: Value, prompt_tokens: usize) -> Response {
         Response {
             name,
@@ -51,7 +51,7 @@ impl Response {
         }
     }
 
-    /// Whether it ended by itself, not at a limit of tokens.
+    /// Whether the answer ended by itself, not at a token limit.
     fn is_complete(&self) -> bool {
         let reason = self.outcome.map(|outcome| outcome.reason);
         matches!(
@@ -95,7 +95,7 @@ impl Response {
         self.events += &format!("event: {kind}\ndata: {event}\n\n");
     }
 
-    /// An event about the last item.
+    /// Adds an event about the last item.
     fn tell_of_item(&mut self, kind: &str, mut fields: Value) {
         if let Some(item) = self.items.last() {
             fields["item_id"] = item["id"].clone();
@@ -136,7 +136,7 @@ impl Response {
         }
     }
 
-    /// More text of an item of this kind.
+    /// Adds text to the open item of this kind, or begins one.
     fn put(&mut self, kind: Kind, more: &str) {
         if self.open != Some(kind) {
             self.begin_item(kind, "");
@@ -164,8 +164,7 @@ impl Response {
         self.tell_of_item(event, fields);
     }
 
-    /// Ends the last item. Arguments of a call that was cut are not reported as done, as clients would then
-    /// read them.
+    /// Ends the last item. Arguments of a cut call are not reported as done, because clients would then parse them.
     fn end_item(&mut self, status: &str) {
         let (Some(kind), Some(item)) = (self.open.take(), self.items.last_mut()) else { return };
         item["status"] = json!(status);

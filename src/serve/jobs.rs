@@ -1,4 +1,4 @@
-//! Between the connections, which want answers, and the one thread that has the engine.
+//! The queue between the connections, which want answers, and the thread that runs the engine.
 //!
 //! A connection submits jobs with [`JobQueue::submit`] and reads answers from its [`Ticket`]; the engine's thread
 //! takes [`Command`]s and writes text into the ticket's [`Answers`]. A reader that is slow, or gone, never stops
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::engine::{Job, JobError, Outcome};
 
-/// Whether no client waits for what the engine computes now; it asks between layers.
+/// Whether no client waits for what the engine computes. The engine checks it between layers.
 pub(super) static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Commands from connections to the engine's thread.
@@ -22,7 +22,7 @@ pub(super) enum Command {
     Cancel(Arc<Answers>),
 }
 
-/// Where connections hand in jobs.
+/// Queue to which connections submit jobs.
 #[derive(Clone)]
 pub(super) struct JobQueue {
     commands: Sender<Command>,
@@ -31,7 +31,7 @@ pub(super) struct JobQueue {
     open_max: usize,
 }
 
-/// Why jobs are not taken now.
+/// Why jobs are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The queue is full.
@@ -47,14 +47,14 @@ pub(super) struct Answers {
     has_news: Condvar,
 }
 
-/// Changes of an answer since it was last looked at.
+/// Changes of an answer since it was last read.
 #[derive(Default)]
 pub(super) struct Answered {
-    /// Text that is new.
+    /// New text.
     pub(super) text: String,
-    /// Tokens that are new, if they are told of.
+    /// New tokens, if the client asked for them.
     pub(super) tokens: Vec<TokenOdds>,
-    /// How it ended, once it has.
+    /// How the answer ended, once it has.
     pub(super) end: Option<Result<Outcome, JobError>>,
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Answered {
 pub(super) struct TokenOdds {
     pub(super) id: u32,
     pub(super) logprob: f32,
-    /// The likeliest ones.
+    /// The likeliest tokens in its place, with their log probabilities.
     pub(super) likeliest: Vec<(u32, f32)>,
 }
 
-/// The answers of one request. To drop it cancels those that have not ended.
+/// The answers of one request. Dropping it cancels those that have not ended.
 pub(super) struct Ticket {
     queue: JobQueue,
     answers: Arc<Answers>,
@@ -75,14 +75,13 @@ pub(super) struct Ticket {
 }
 
 impl JobQueue {
-    /// A queue where up to `open_max` jobs may run and wait, and the end of it that the engine's thread
-    /// has.
+    /// A queue for up to `open_max` running and waiting jobs, and the receiver for the engine's thread.
     pub(super) fn new(open_max: usize) -> (JobQueue, Receiver<Command>) {
         let (commands, receiver) = channel();
         (JobQueue { commands, open: Arc::default(), open_max }, receiver)
     }
 
-    /// Has `jobs` answered.
+    /// Submits `jobs` to the engine.
     pub(super) fn submit(&self, jobs: Vec<Job>) -> Result<Ticket, Refusal> {
         let n = jobs.len();
         let room = |open: usize| open.checked_add(n).filter(|&open| open <= self.open_max);
@@ -101,22 +100,22 @@ impl JobQueue {
 
 impl Answers {
     fn lock(&self) -> MutexGuard<'_, Vec<Answered>> {
-        // No holder of the lock can fail half way.
+        // No code panics while it holds the lock.
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// More text of answer `index`.
+    /// Adds text to answer `index`.
     pub(super) fn put(&self, index: usize, text: &str) {
         self.lock()[index].text.push_str(text);
         self.has_news.notify_one();
     }
 
-    /// A token of answer `index`, which is told of with its text.
+    /// Adds a token to answer `index`. The reader gets it together with the answer's next text.
     pub(super) fn put_token(&self, index: usize, token: TokenOdds) {
         self.lock()[index].tokens.push(token);
     }
 
-    /// Answer `index` has ended.
+    /// Ends answer `index`.
     pub(super) fn end(&self, index: usize, end: Result<Outcome, JobError>) {
         self.lock()[index].end = Some(end);
         self.has_news.notify_one();
@@ -124,7 +123,7 @@ impl Answers {
 }
 
 impl Ticket {
-    /// News, an element for each answer; waits for them up to `patience`.
+    /// Waits up to `patience` for news. Returns one element for each answer.
     pub(super) fn news(&mut self, patience: Duration) -> Vec<Answered> {
         let is_quiet = |answers: &mut Vec<Answered>| {
             answers.iter().all(|answer| answer.text.is_empty() && answer.end.is_none())
@@ -133,7 +132,7 @@ impl Ticket {
             self.answers.has_news.wait_timeout_while(self.answers.lock(), patience, is_quiet);
         let (mut answers, wait) = answers.unwrap_or_else(PoisonError::into_inner);
         if wait.timed_out() {
-            // Tokens wait for the text that they complete.
+            // Tokens stay until the text that they complete.
             return answers.iter().map(|_| Answered::default()).collect();
         }
         let news: Vec<Answered> = answers.iter_mut().map(std::mem::take).collect();
@@ -153,7 +152,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if self.n_open > 0 {
             let before = self.queue.open.fetch_sub(self.n_open, Ordering::Relaxed);
-            // Others in the same batch would have to wait for it twice.
+            // If other jobs share the batch, abandoning it would make them wait for it twice.
             if before == self.n_open {
                 IS_ABANDONED.store(true, Ordering::Relaxed);
             }

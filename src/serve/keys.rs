@@ -1,4 +1,4 @@
-//! The keys of clients that may ask.
+//! API keys of clients.
 
 use sha2::{Digest, Sha256};
 
@@ -18,8 +18,8 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
-    /// Whether a request with these fields `Authorization` and `X-Api-Key` may be answered: one right key
-    /// suffices, as programs that use the second one fill the first with anything.
+    /// Whether a request with these fields `Authorization` and `X-Api-Key` may be answered. One right key suffices,
+    /// because programs that use the second field fill the first one with anything.
     pub(super) fn admit(&self, authorization: Option<&str>, api_key: Option<&str>) -> bool {
         let (scheme, bearer) =
             authorization.unwrap_or_default().split_once(' ').unwrap_or_default();
@@ -28,8 +28,8 @@ impl ApiKeys {
         self.is_empty() || is_bearer || is_named
     }
 
-    /// Whether `key` is one of the keys. The time that it takes reveals nothing about the keys: hashes are
-    /// compared, all of them, each to its end.
+    /// Whether `key` is one of the keys. The time that this takes reveals nothing about the keys: the hash is compared
+    /// with all of theirs, each to its end.
     fn is_known(&self, key: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(key.trim()).into();
         self.0.iter().fold(false, |is_known, known| {

@@ -1,17 +1,17 @@
 //! Connections, and which of them makes way when no place is left.
 //!
-//! A connection waits until its client has sent a request that may be answered. While connections wait there
-//! is always room for one more: the longest waiting one is closed. Strangers, which have sent no such request
-//! yet, make way first, and one address keeps no more than a quarter of all places with them.
+//! A connection waits until its client has sent a request that may be answered. While connections wait there is always
+//! room for one more: the longest waiting one is closed. Strangers, which have sent no such request yet, are closed
+//! first. Strangers of one address hold at most a quarter of all places.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::http::Socket;
 
-/// Connections at the same time that are told that there is no place.
+/// Most clients at a time that are told that there is no place.
 const REFUSED_MAX: usize = 64;
-/// One address may keep one in this many of all places without a key.
+/// Strangers of one address hold at most this fraction of all places: one in so many.
 const STRANGERS_PART: usize = 4;
 
 /// The connections of a server.
@@ -23,7 +23,7 @@ pub(super) struct Lobby {
 #[derive(Default)]
 struct List {
     next_id: u64,
-    /// Connections; those that wait are in the order in which they began to.
+    /// Connections. Waiting ones are in the order in which they began to wait.
     guests: Vec<Guest>,
 }
 
@@ -50,16 +50,16 @@ enum Stage {
 /// The fate of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The client has this number.
+    /// The connection has a place, under this id.
     Place(u64),
-    /// No place is left: it is to be told so, under this number.
+    /// No place is left. The client has to be told so; its connection has this id.
     NoPlace(u64),
-    /// Even those that are told so are too many.
+    /// [`REFUSED_MAX`] clients are being told so already.
     Closed,
 }
 
 impl Lobby {
-    /// A lobby with so many places.
+    /// A lobby with this many places.
     pub(super) fn new(places: usize) -> Lobby {
         Lobby { list: Mutex::default(), places }
     }
@@ -88,13 +88,13 @@ impl Lobby {
         if has_room { Admission::Place(id) } else { Admission::NoPlace(id) }
     }
 
-    /// Notes that the request of this connection is about to be answered: it keeps its place meanwhile.
-    /// `false` if it was closed already.
+    /// Notes that the request of this connection is about to be answered: the connection keeps its place meanwhile.
+    /// Returns `false` if it was closed already.
     pub(super) fn begin_work(&self, id: u64) -> bool {
         self.list().set_stage(id, Stage::Working)
     }
 
-    /// The request is answered: the connection waits again.
+    /// Notes that the request is answered: the connection waits again.
     pub(super) fn end_work(&self, id: u64) {
         let mut list = self.list();
         if list.stage(id) == Some(Stage::Working) {
@@ -102,17 +102,17 @@ impl Lobby {
         }
     }
 
-    /// This connection is over.
+    /// Removes a connection that has ended.
     pub(super) fn forget(&self, id: u64) {
         self.list().guests.retain(|guest| guest.id != id);
     }
 
-    /// Closes the connection that waits longest; whether there was one.
+    /// Closes the connection that waits longest. Returns whether there was one.
     pub(super) fn dismiss_longest_waiting(&self) -> bool {
         self.list().dismiss_longest_waiting()
     }
 
-    /// No code panics while it holds the list, and a list is sound anyway.
+    /// Locks the list. No code panics while it holds the lock, and a list is sound anyway.
     fn list(&self) -> MutexGuard<'_, List> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -127,7 +127,7 @@ impl List {
         self.guests.iter().find(|guest| guest.id == id).map(|guest| guest.stage)
     }
 
-    /// Changes a connection's stage, as the last one that did; whether it is still there.
+    /// Sets a connection's stage, and moves it to the end of the list. Returns whether it is still there.
     fn set_stage(&mut self, id: u64, stage: Stage) -> bool {
         let Some(at) = self.guests.iter().position(|guest| guest.id == id) else { return false };
         let guest = self.guests.remove(at);
@@ -142,7 +142,7 @@ impl List {
 
     fn dismiss(&mut self, is_one: impl Fn(&Guest) -> bool) -> bool {
         let Some(longest) = self.guests.iter().position(is_one) else { return false };
-        // Its thread reads the end of the stream, and is over.
+        // The connection's thread reads the end of the stream, and ends.
         self.guests.remove(longest).socket.close();
         true
     }
@@ -173,7 +173,7 @@ mod tests {
         let sockets: Vec<_> = (0..6).map(|_| local()).collect();
         let ids: Vec<u64> = sockets[..3].iter().map(|(socket, _)| place(&lobby, socket)).collect();
         assert!(lobby.begin_work(ids[0]));
-        // The first that waits is the second one.
+        // The second connection waits longest, so it is closed.
         let fourth = place(&lobby, &sockets[3].0);
         assert!(!lobby.begin_work(ids[1]) && lobby.begin_work(ids[2]));
         // A stranger makes way before a client that was answered and has waited for longer.

@@ -1,11 +1,11 @@
-//! Boards that answers need, and that are lost for now.
+//! Boards that answers need and that are lost.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Says why boards that are needed for an answer are lost, if they are.
 pub(crate) type Lost = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Why the boards were given up, as long as they are not back.
+/// Why the boards were given up; `None` once they are back.
 #[derive(Default)]
 pub(super) struct GivenUp(Mutex<Option<String>>);
 
@@ -19,7 +19,7 @@ impl GivenUp {
         *self.lock() = why;
     }
 
-    /// No code panics while it holds the lock.
+    /// Locks the reason. No code panics while it holds the lock.
     fn lock(&self) -> MutexGuard<'_, Option<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

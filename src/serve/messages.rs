@@ -16,8 +16,7 @@ pub(super) struct Message {
     pub(super) text: String,
 }
 
-/// Reads `messages`. If the model has words for tools, it may have called some, whose results stand in the
-/// user's place.
+/// Reads `messages`. If the model has words for tools, there may be calls of tools, and their results.
 pub(super) fn messages(
     values: &[Value],
     speech: Speech,
@@ -73,17 +72,17 @@ fn said(fields: &Fields<'_>) -> Result<String, ApiError> {
     }
 }
 
-/// How the model's template has people speak.
+/// Properties of the model's template that shape a conversation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speech {
-    /// Its words for tools.
+    /// The template's words for tools.
     pub(super) words: Option<Words>,
-    /// Whether the system's texts join the user's.
+    /// Whether system messages join the user's.
     pub(super) joins_system: bool,
 }
 
-/// A conversation, built message by message. Successive messages of one role are joined, with an empty line
-/// between. If the template has no system turns, later system messages are the user's.
+/// A conversation, built message by message. Successive messages of one role are joined, with an empty line between. If
+/// the template has no system turns, later system messages count as the user's.
 pub(super) struct Conversation {
     words: Option<Words>,
     joins_system: bool,
@@ -96,14 +95,14 @@ pub(super) struct Conversation {
 }
 
 impl Conversation {
-    /// An empty one.
+    /// An empty conversation.
     pub(super) fn new(speech: Speech) -> Conversation {
         let Speech { words, joins_system } = speech;
         let (messages, open_ids) = (Vec::new(), VecDeque::new());
         Conversation { words, joins_system, messages, is_called: false, open_ids, n_calls: 0 }
     }
 
-    /// Adds a text of that role; `fields` are its message's, for errors.
+    /// Adds a message of `role`. `fields` are the message's, for errors.
     pub(super) fn say(
         &mut self,
         fields: &Fields<'_>,
@@ -120,8 +119,8 @@ impl Conversation {
         self.put(fields, Message { role, text: text()? }, "\n\n")
     }
 
-    /// Adds calls of tools by the model, perhaps behind some text; `place` is the message's fields, and which
-    /// of them has the calls.
+    /// Adds tool calls by the model, perhaps behind some text. The first argument is the message's fields, and which of
+    /// them holds the calls.
     pub(super) fn calls(
         &mut self,
         (fields, name): (&Fields<'_>, &str),
@@ -149,8 +148,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds the result of the call with that id, or of the first call without a result; `place` is the
-    /// message's fields, and which of them is the id.
+    /// Adds the result of the call with that id, or of the first call without a result. The first argument is the
+    /// message's fields, and which of them holds the id.
     pub(super) fn result(
         &mut self,
         (fields, name): (&Fields<'_>, &str),
@@ -210,8 +209,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// The messages; `name` is the field that holds them. If the last one is the model's, the answer
-    /// continues it or, unless `goes_on`, comes behind it.
+    /// The messages; `name` is the field that holds them. If the last one is the model's, the answer continues it if
+    /// `goes_on`, and comes behind it otherwise.
     pub(super) fn end(mut self, name: &str, goes_on: bool) -> Result<Vec<Message>, ApiError> {
         let is_user = |message: &Message| message.role == ChatRole::User;
         if self.joins_system && !self.messages.iter().any(is_user) {
@@ -242,7 +241,7 @@ pub(super) const UNKNOWN_TOOL: &str = "is that of a tool: the model knows none";
 const BAD_ID: &str =
     "has an id that is not of nine letters and digits, as the model's template wants";
 
-/// Whether Mistral's models have seen such ids.
+/// Whether `id` has the form with which Mistral's models were trained.
 fn is_short_id(id: &str) -> bool {
     id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

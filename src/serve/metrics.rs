@@ -35,7 +35,7 @@ pub(super) struct Metrics {
     read_tokens: AtomicU64,
 }
 
-/// Totals of answers, those that run included.
+/// Totals of answers, including those that run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     prompt_tokens: u64,
@@ -49,7 +49,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds one answer's.
+    /// Adds the figures of one answer.
     pub(super) fn add(&mut self, figures: &JobFigures) {
         self.prompt_tokens += figures.prompt_tokens as u64;
         self.prompt += figures.ttft;
@@ -65,13 +65,13 @@ impl Totals {
 /// Figures of a node of the ring.
 #[derive(Clone, Debug, Default)]
 struct NodeFigures {
-    /// Its labels.
+    /// Labels of the node.
     about: String,
     /// In the order of [`NODE_METRICS`].
     values: [f64; NODE_METRICS.len()],
 }
 
-/// Name, kind and meaning of what is told of each node.
+/// Name, kind and help text of each node's metrics.
 const NODE_METRICS: [(&str, &str, &str); 11] = [
     ("leap_node_layers", "gauge", "Layers of the model that the node computes"),
     ("leap_node_bytes_per_token", "gauge", "Bytes of weights that the node reads for a token"),
@@ -153,7 +153,7 @@ impl Metrics {
         nodes.resize_with(lines.len(), NodeFigures::default);
         for (index, (node, line)) in nodes.iter_mut().zip(lines).enumerate() {
             node.about.clear();
-            // Writing to a string cannot fail; names have letters, digits and a few signs.
+            // Writing to a string cannot fail. Names need no escapes: they consist of letters, digits and a few signs.
             let _ = write!(node.about, "node={:?}", line.name.as_str());
             let energy = times.energy.get(index).and_then(|node| node.spent());
             let compute_us = times.compute_us.get(index).copied().unwrap_or_default();
@@ -210,7 +210,7 @@ impl Metrics {
         self.read_tokens.store(pages.read, Ordering::Relaxed);
     }
 
-    /// All of them, a line each with what it means before it.
+    /// All metrics in the text format, each with its help text and kind.
     pub(super) fn text(&self, meter: Option<&Meter>) -> String {
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         let answers = [

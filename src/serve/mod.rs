@@ -1,9 +1,9 @@
-//! Answers programs over HTTP, in OpenAI's and Ollama's words.
+//! Serves programs over HTTP, in OpenAI's and Ollama's protocols.
 //!
-//! One thread has the engine ([`runner`]); each connection has a thread of its own ([`server`]), which reads
-//! requests ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers
-//! ([`answer`]). Between them is a queue ([`jobs`]). As the text of a job does not depend on the rest of its
-//! batch, a client gets the text that `leap run` gives alone, with any number of other clients.
+//! One thread runs the engine ([`runner`]); each connection has a thread of its own ([`server`]), which reads requests
+//! ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers ([`answer`]). Between
+//! them is a queue ([`jobs`]). The text of a job does not depend on the rest of its batch: with any number of other
+//! clients, a client gets the text that `leap run` gives.
 
 mod access;
 mod answer;
@@ -66,44 +66,44 @@ pub(crate) use service::ModelAbout;
 
 /// Memory for the bodies of all requests.
 const BODIES_BYTES: usize = 32 << 20;
-/// Longest a stream says nothing: proxies and clients give a connection up after 30 seconds and more.
+/// Longest silence of a stream: proxies and clients give a connection up after 30 seconds or more.
 const QUIET_TIME: Duration = Duration::from_secs(15);
-/// How long answers that are complete may take to be read when the program ends.
+/// How long clients may take to read complete answers when the program ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How a server serves.
+/// Options of a server.
 pub(crate) struct ServeOptions {
     /// The model's description for clients.
     pub(crate) about: ModelAbout,
     /// The model's tokenizer.
     pub(crate) tokenizer: Arc<Tokenizer>,
-    /// How conversations are written.
+    /// Template of conversations.
     pub(crate) chat_template: ChatTemplate,
     /// Ids that end a text.
     pub(crate) stop_ids: Vec<u32>,
-    /// Seed of the first answer that names none.
+    /// Seed of the first answer whose request names none.
     pub(crate) seed: u64,
     /// Where clients connect.
     pub(crate) listeners: Vec<ListenSocket>,
     /// Keys of clients that may ask.
     pub(crate) keys: ApiKeys,
-    /// Web pages whose scripts may ask; `*` is all.
+    /// Origins of web pages whose scripts may send requests; `*` stands for all.
     pub(crate) origins: Vec<String>,
-    /// Answers that may wait for a stream.
+    /// Most answers that wait for a stream.
     pub(crate) queue: usize,
     /// Most connections.
     pub(crate) connections: usize,
-    /// Longest body of a request.
+    /// Longest body of a request, in bytes.
     pub(crate) body_max: usize,
     /// How long answers may take after a signal.
     pub(crate) drain: Duration,
-    /// Adds up what the machine takes, if something says so.
+    /// Meter of the board's energy, if the board has a sensor.
     pub(crate) meter: Option<Arc<Meter>>,
     /// Log of requests.
     pub(crate) access_log: AccessLog,
     /// Called between two steps of the engine.
     pub(crate) visit: Visit,
-    /// Why there are no answers for now, if there are none.
+    /// Tells why no answer is possible while boards are lost.
     pub(crate) lost: Lost,
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn serve(
     ending::set_drain(options.drain);
     Runner::new(engine, scheduler, (metrics, meter), given_up).run(&commands, options.visit)?;
     drop(commands);
-    // The last answers are on their way out.
+    // Clients still have to read the last answers.
     let end = Instant::now() + LAST_WORDS;
     while server.n_answering.load(Ordering::Relaxed) > 0 && Instant::now() < end {
         thread::sleep(Duration::from_millis(5));

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::fields::Fields;
 
-/// Which values of a field change nothing, besides null, false and what is empty.
+/// Values of a field that change nothing, besides null, false and empty ones.
 #[derive(Clone, Copy)]
 enum Neutral {
-    /// None.
+    /// No others.
     None,
     /// True.
     True,
@@ -17,13 +17,13 @@ enum Neutral {
     UpTo(f64),
     /// Numbers from this one on.
     From(f64),
-    /// These words, or a list of nothing else.
+    /// These words, or a list of only these.
     Words(&'static [&'static str]),
 }
 
 use Neutral::{From, True, UpTo, Words};
 
-/// Ways to choose tokens: those of llama.cpp, vLLM and their like.
+/// Sampling fields of llama.cpp, vLLM and similar servers.
 const SAMPLING: &[(&str, Neutral)] = &[
     ("min_p", UpTo(0.0)),
     ("typical_p", From(1.0)),
@@ -31,7 +31,7 @@ const SAMPLING: &[(&str, Neutral)] = &[
     ("mirostat", UpTo(0.0)),
 ];
 
-/// More of them, which Ollama's protocol does not have.
+/// Further sampling fields, which Ollama's protocol lacks.
 const SAMPLING_MORE: &[(&str, Neutral)] = &[
     ("top_a", UpTo(0.0)),
     ("top_n_sigma", UpTo(0.0)),
@@ -107,7 +107,7 @@ fn check(fields: &Fields<'_>, tables: &[&[(&str, Neutral)]]) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Refuses what would change an answer of OpenAI's protocol.
+/// Refuses fields that would change an answer of OpenAI's protocol.
 pub(super) fn check_openai(fields: &Fields<'_>) -> Result<(), ApiError> {
     check(fields, &[SAMPLING, SAMPLING_MORE, FORMS, CONTENTS])
 }

@@ -1,4 +1,4 @@
-//! In place of [`grammar`](super) in builds without the feature `forms`: no answer is kept in a form.
+//! Replaces [`grammar`](super) in builds without the feature `forms`, where no answer can be kept in a form.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ const PROBLEM: &str = "this build of LEAP lacks the feature `forms`";
 /// Grammars of a build without them.
 pub(super) enum Grammars {}
 
-/// Stand-in where programs are built without grammars.
+/// Filter of a build without grammars.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum GrammarFilter {}
 
-/// Where a form would begin.
+/// Sign of a build without grammars.
 pub(super) struct Sign;
 
 impl Sign {

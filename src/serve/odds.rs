@@ -1,4 +1,4 @@
-//! How likely tokens were, in the words of OpenAI's protocol, which Ollama's shares.
+//! Log probabilities of tokens in OpenAI's format, which Ollama's protocol shares.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use super::fields::Fields;
 use super::jobs::TokenOdds;
 use crate::tokenizer::Tokenizer;
 
-/// Most likely tokens that are told of for each one.
+/// Most alternatives that are reported for each token.
 const LIKELIEST_MAX: i64 = 20;
 
-/// `logprobs` and `top_logprobs` of a conversation: how many are asked for.
+/// Reads `logprobs` and `top_logprobs` of a conversation: how many alternatives to report for each token.
 pub(super) fn chat_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     let wants = fields.flag("logprobs")?.unwrap_or(false);
     match fields.whole("top_logprobs", 0..=LIKELIEST_MAX)? {
@@ -19,7 +19,7 @@ pub(super) fn chat_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> 
     }
 }
 
-/// `logprobs` of a completion, a number.
+/// Reads `logprobs` of a completion, a number.
 pub(super) fn text_wish(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     if fields.get("logprobs").is_some_and(|value| *value == false) {
         return Ok(None);
@@ -64,7 +64,7 @@ fn bytes(id: u32, tokenizer: &Tokenizer) -> Vec<u8> {
     tokenizer.text_bytes(id).unwrap_or_else(name)
 }
 
-/// JSON has no infinity: OpenAI writes this for what is as good as impossible.
+/// JSON has no infinity: OpenAI writes -9999 for a token that is practically impossible.
 fn told(logprob: f32) -> Value {
     json!(logprob.max(-9999.0))
 }

@@ -1,4 +1,4 @@
-//! Ollama's protocol: chat, generate, and what is asked about models.
+//! Ollama's protocol: chat, generate, and information about models.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const TOP_K: i64 = 40;
 /// The version of Ollama whose protocol is spoken here. Clients check it for features, and refuse old ones.
 const VERSION: &str = "0.12.6";
 
-/// Ollama's word for a model that is not unloaded: clients show such a time as forever.
+/// Expiry time of a model that is never unloaded: clients show such a time as forever.
 const NEVER: &str = "2318-03-07T00:00:00Z";
 
 /// `GET /api/version`.
@@ -98,7 +98,7 @@ fn details(about: &ModelAbout) -> Value {
         "quantization_level": quantization})
 }
 
-/// `think`: true, false, or how much.
+/// Reads `think`: true, false, or an effort.
 fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     match fields.get("think") {
         None => Ok(Thinking::default()),
@@ -142,7 +142,7 @@ impl Form {
             top_k: options.whole("top_k", -1..=i64::MAX)?.unwrap_or(TOP_K).max(0) as usize,
             seed: service.seed(&options)?,
         };
-        // From zero down there is no limit.
+        // Zero and negative numbers mean no limit.
         let n_predict = options.whole("num_predict", i64::MIN..=i64::MAX)?.filter(|n| *n > 0);
         let n_predict = n_predict.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
         let rules = penalties(&options)?;
@@ -177,8 +177,8 @@ impl Form {
     }
 }
 
-/// The reply to a request without a prompt: it loads the model, which is there already, or wants it out of
-/// memory at once, which only the server's operator can do.
+/// The reply to a request without a prompt, which asks to load or unload the model. Neither does anything: the model
+/// stays loaded until the server's operator ends the server.
 fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply, ApiError> {
     service.check_model(fields, "model")?;
     let is_zero = match fields.get("keep_alive") {
@@ -258,14 +258,14 @@ pub(super) fn generate(
     form.deliver((service, connection, request), job, false)
 }
 
-/// The words of Ollama's protocol for one request.
+/// State of an answer in Ollama's format.
 struct Ollama {
     is_chat: bool,
     model: String,
     prompt_tokens: usize,
-    /// The part of a call that has come; it is not complete.
+    /// Pieces of a call that is not complete yet.
     calls: Vec<CallPiece>,
-    /// Names tokens, if it is told how likely they were.
+    /// Names tokens in log probabilities; `None` if the client does not want these.
     teller: Option<Arc<Tokenizer>>,
 }
 
@@ -342,7 +342,7 @@ impl Protocol for Ollama {
         String::new()
     }
 
-    /// Lines of JSON have no comments; clients of Ollama know pieces without text.
+    /// Lines of JSON have no comments, but clients of Ollama accept pieces without text.
     fn waiting(&self) -> String {
         format!("{}\n", self.object("", false))
     }
@@ -367,8 +367,8 @@ impl Protocol for Ollama {
     }
 }
 
-/// Puts calls of tools, which only conversations have; their arguments are objects here, so a call that was
-/// cut short has none.
+/// Adds tool calls, which only conversations have. Their arguments are objects here, so a call that was cut short is
+/// left out.
 fn put_calls(object: &mut Value, pieces: &[CallPiece]) {
     let mut calls = Vec::new();
     for call in joined(pieces) {

@@ -42,7 +42,7 @@ fn model_object(service: &Service) -> Value {
         "max_model_len": max_model_len})
 }
 
-/// `reasoning_effort`, `reasoning.effort`, and what `chat_template_kwargs` says of the two.
+/// Reads `reasoning_effort`, `reasoning.effort` and `chat_template_kwargs`.
 fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     let word = fields.string("reasoning_effort")?;
     let mut thinking = word.map(Thinking::with_effort).unwrap_or_default();
@@ -59,7 +59,7 @@ fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     Ok(thinking)
 }
 
-/// `response_format`, or what llama.cpp's server calls `json_schema`.
+/// Reads `response_format`, or `json_schema` as llama.cpp's server has it.
 fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     let is_something = |value: &&Value| value.as_object().is_none_or(|object| !object.is_empty());
     match (fields.get("response_format").filter(is_something), fields.get("json_schema")) {
@@ -69,7 +69,7 @@ fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     }
 }
 
-/// Fields of a request about its answers, beside their prompts.
+/// Settings of a request for its answers, besides the prompts.
 struct Form {
     wish: Wish,
     n: u64,
@@ -145,7 +145,7 @@ impl Form {
             created: now(),
             model: service.about.name.clone(),
             wants_usage: self.wants_usage,
-            // The answers of one prompt follow each other.
+            // Jobs with the same prompt are adjacent.
             prompt_tokens: jobs.iter().step_by(self.n as usize).map(|job| job.prompt.len()).sum(),
             answers: vec![Progress::default(); jobs.len()],
             tokenizer: Arc::clone(&service.tokenizer),
@@ -205,7 +205,7 @@ enum Prompt<'v> {
     Ids(Vec<u32>),
 }
 
-/// A text, texts, ids, or lists of ids.
+/// Reads `prompt`: a text, texts, ids, or lists of ids.
 fn prompts<'v>(fields: &Fields<'v>) -> Result<Vec<Prompt<'v>>, ApiError> {
     let bad = || fields.bad("prompt", "is no text, list of token ids, or array of one of these");
     let ids = |values: &[Value]| -> Option<Vec<u32>> {
@@ -240,7 +240,7 @@ pub(super) fn call_id(answer: &str, index: usize, at: usize) -> String {
     (0..9).map(|_| digit()).collect()
 }
 
-/// The words of OpenAI's protocol for one request.
+/// State of the answers to one request in OpenAI's format.
 struct OpenAi {
     is_chat: bool,
     id: String,
@@ -251,16 +251,16 @@ struct OpenAi {
     tokenizer: Arc<Tokenizer>,
     tells_odds: bool,
     prompt_tokens: usize,
-    /// Tokens of prompts that did not go through the model again: all, less those that did.
+    /// Prompt tokens that were not computed again: all of them, less those that went through the model.
     cached_tokens: usize,
     completion_tokens: usize,
 }
 
-/// How far an answer has been told.
+/// How much of an answer was sent.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     n_calls: usize,
-    /// Characters of its tokens.
+    /// Characters of the tokens that were sent.
     n_chars: usize,
 }
 

@@ -2,21 +2,21 @@
 
 use std::net::IpAddr;
 
-/// Ends of names that no stranger can have: RFC 6761, 6762 and 8375, and ICANN's of 2024.
+/// Suffixes of names that no stranger can have (RFC 6761, 6762 and 8375, and ICANN's of 2024).
 const HOME: [&str; 4] = [".localhost", ".local", ".home.arpa", ".internal"];
 
-/// Whether a script of the page at `origin`, which asks this server as `host`, is the server's own: then its
-/// browser names the same host in both.
+/// Whether a request from a script of the page at `origin`, sent to this server as `host`, comes from the server's own
+/// page: then both name the same host.
 ///
-/// A stranger can point a name of his own here, so that his page seems to be the server's (DNS rebinding). If
-/// clients need keys, he gains nothing. If they need none, only names that cannot be his are accepted.
+/// A stranger can point a name of his own here, so that his page seems to be the server's (DNS rebinding). If clients
+/// need keys, he gains nothing. If they need none, only names that cannot be his are accepted.
 pub(super) fn is_own(origin: &str, host: &str, has_keys: bool) -> bool {
     let authority = origin.split_once("://").map(|parts| parts.1);
     let is_same = authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host));
     is_same && (has_keys || is_home(host))
 }
 
-/// Whether `host` is an address, a name without dots, or one of a network at home.
+/// Whether `host` is an address, a name without dots, or a name of a home network.
 fn is_home(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

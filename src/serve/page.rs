@@ -1,5 +1,5 @@
-//! The chat page: one document, made of the files in `page/`. It needs nothing from outside, and its policy
-//! has the browser refuse everything else.
+//! The chat page: one document, made of the files in `page/`. It loads nothing else, and its policy makes the browser
+//! refuse everything else.
 
 use std::sync::LazyLock;
 
@@ -25,8 +25,8 @@ const DOCUMENT: &str = concat!(
     "</script>\n</body>\n</html>\n"
 );
 
-/// Fields of the head: style and script are those with these hashes (Content Security Policy 3), requests go
-/// to this server alone, and no script may make elements of text (Trusted Types).
+/// Fields of the head. Only the style and script with these hashes apply (Content Security Policy 3), requests go only
+/// to this server, and no script may turn text into elements (Trusted Types).
 static FIELDS: LazyLock<String> = LazyLock::new(|| {
     let style = hash_of(between(DOCUMENT, "<style>", "</style>"));
     let script = hash_of(between(DOCUMENT, "<script type=\"module\">", "</script>"));
@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(DOCUMENT.matches(end).count(), 1, "{end}");
         }
         assert!(DOCUMENT.len() < 50_000, "{} bytes", DOCUMENT.len());
-        // Text becomes elements nowhere, and nothing is loaded.
+        // No script turns text into elements, and nothing is loaded.
         for name in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "src="]
         {

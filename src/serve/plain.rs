@@ -1,4 +1,4 @@
-//! Endpoints of LEAP's own: health, metrics, tokens.
+//! LEAP's own endpoints: health, metrics, tokens.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::http::Reply;
 use super::service::Service;
 use crate::format::json;
 
-/// Most values of a body: a context of ids, and all else a request holds.
+/// Most JSON values of a body: enough for a context of ids and the rest of a request.
 const VALUES_MAX: usize = 1 << 18;
 
 /// The JSON of a body.
@@ -27,7 +27,7 @@ pub(super) fn metrics(service: &Service) -> Reply {
     Reply::text("text/plain; version=0.0.4", service.metrics.text(service.meter.as_deref()))
 }
 
-/// `POST /tokenize`: the ids of `content`, without BOS unless `add_special` says so.
+/// `POST /tokenize`: the ids of `content`, with BOS only if `add_special` is true.
 pub(super) fn tokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
     fields.check_names(&[&["content", "add_special"]])?;

@@ -61,7 +61,7 @@ fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
     text.get("format").map_or(Ok(None), |format| TextForm::read(format, "text.format"))
 }
 
-/// `tools` and `tool_choice`, which have no `function` around what they say here.
+/// Reads `tools` and `tool_choice`. Here their fields are not nested in `function`.
 fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
     let mut nested = Vec::new();
     for (index, tool) in fields.array("tools")?.unwrap_or_default().iter().enumerate() {
@@ -84,14 +84,14 @@ fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
     let body = json!({"tools": nested, "tool_choice": choice,
         "parallel_tool_calls": body["parallel_tool_calls"]});
     Tools::read(&Fields::of(&body, "")?).map_err(|mut error| {
-        // The client's fields are those without the nesting.
+        // Errors have to name the client's fields, which are not nested.
         error.field = error.field.map(|field| field.replace(".function", ""));
         error.message = error.message.replace(".function", "");
         error
     })
 }
 
-/// `instructions` and `input`.
+/// Reads `instructions` and `input`.
 fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, ApiError> {
     let mut reader = Reader {
         conversation: Conversation::new(service.speech()),
@@ -117,7 +117,7 @@ fn conversation(service: &Service, fields: &Fields<'_>) -> Result<Vec<Message>, 
     reader.conversation.end("input", true)
 }
 
-/// Reads items. A text of the model and the calls that follow it are one message.
+/// Reads items. A text of the model and the calls that follow it form one message.
 struct Reader {
     conversation: Conversation,
     knows_tools: bool,
@@ -130,7 +130,7 @@ impl Reader {
         const TYPES: &[&str] = &["input_text", "output_text", "text"];
         let role = item.string("role")?;
         match (item.string("type")?, role) {
-            // Thoughts do not stay in a conversation.
+            // Thoughts are not kept in a conversation.
             (Some("reasoning"), _) => Ok(()),
             (Some("function_call" | "function_call_output"), _) if !self.knows_tools => {
                 Err(item.bad("type", UNKNOWN_TOOL))
@@ -182,7 +182,7 @@ impl Reader {
     }
 }
 
-/// Fields of the request that the answer repeats.
+/// Fields of the request that the response repeats, with their defaults.
 fn echo(service: &Service, body: &Value) -> Value {
     let or = |name: &str, default: Value| match &body[name] {
         Value::Null => default,

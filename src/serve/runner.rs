@@ -1,4 +1,4 @@
-//! The thread that has the engine: takes jobs from the queue, and steps the scheduler.
+//! The thread that runs the engine: takes jobs from the queue, and steps the scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,19 +15,19 @@ use crate::engine::{
 use crate::sys::notify;
 use crate::sys::power::Meter;
 
-/// How often an engine without work looks for signals.
+/// How often an idle engine checks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
 
-/// How often the figures of a ring's nodes are told.
+/// Interval between updates of the nodes' figures.
 const NODES_PERIOD: Duration = Duration::from_millis(500);
 
-/// Checked by an engine alone between layers: true if no client wants any of its answers.
+/// Checked between layers by an engine without a ring: true if no client wants any of its answers.
 fn is_abandoned() -> bool {
     IS_ABANDONED.load(Ordering::Relaxed) || is_over()
 }
 
-/// Checked by an engine with a ring while it waits. A client that left is noticed when its next token is
-/// there: work begun on other boards is not worth interrupting.
+/// Checked by an engine with a ring while it waits. A client that left is noticed when its next token is there: work
+/// that other boards have begun is not worth interrupting.
 fn is_over() -> bool {
     notify::alive();
     ending::is_over()
@@ -51,10 +51,10 @@ pub(super) struct Runner<'e, 't> {
     metrics: Arc<Metrics>,
     /// Totals of answers that have ended.
     ended: Totals,
-    /// When the figures of a ring's nodes were told.
+    /// When the nodes' figures were last updated.
     told_nodes: Option<Instant>,
     is_ending: bool,
-    /// Power that the machine takes, and whether that is for answers.
+    /// Meter of the board's energy, and whether it was told that work is being done.
     meter: Option<Arc<Meter>>,
     is_working: bool,
     given_up: Arc<GivenUp>,
@@ -82,8 +82,8 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Runs until a signal asks for the end. Answers under way then have some time to end ([`ending`]); new
-    /// requests are given up at once. `visit` is called between two steps.
+    /// Runs until a signal asks for the end. Running answers then have some time to end ([`ending`]); new requests are
+    /// refused at once. `visit` is called between two steps.
     ///
     /// # Errors
     /// If the engine cannot go on.
@@ -126,7 +126,7 @@ impl<'e, 't> Runner<'e, 't> {
                 Err(error) if error.is_lost() && !ending::is_over() => {
                     self.given_up.set(Some(error.to_string()));
                 }
-                // A signal ends the wait, and what comes then its own way.
+                // A signal ended the wait; the caller sees it.
                 Err(StepError::Interrupted) => break Ok(()),
                 result => break result,
             }
@@ -146,8 +146,7 @@ impl<'e, 't> Runner<'e, 't> {
     }
 
     fn obey_all(&mut self, commands: &Receiver<Command>) {
-        // The thread that sets it sends its command afterwards: that is seen now, or by the next
-        // turn.
+        // A ticket sets the flag before it sends its command, so the command is taken here or in the next turn.
         IS_ABANDONED.store(false, Ordering::Relaxed);
         loop {
             match commands.try_recv() {
@@ -216,7 +215,7 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Tells of work while it is done, so that speeds move before answers end.
+    /// Updates the metrics with running answers included, so that speeds move before answers end.
     fn tell_figures(&mut self) {
         let mut totals = self.ended;
         self.scheduler.running().for_each(|figures| totals.add(&figures));
@@ -234,7 +233,7 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Logs the pages; after the last answer, a page in use is a leak.
+    /// Logs the use of KV pages. After the last answer, a page in use is a leak.
     fn count_pages(&self) {
         let PageFigures { n_pages, n_used, n_idle, hits, .. } = self.engine.page_figures();
         log::debug!("{n_pages} pages, {n_idle} idle, {n_used} lost; {hits} tokens were held");

@@ -1,13 +1,13 @@
-//! A client's schema as it is read: the keys that objects have, and the parts that cannot be followed.
+//! Adapts a client's schema: closes its objects, and finds the parts that grammars do not support.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-/// Formats of texts that are followed; all others are remarks, as JSON Schema has it.
+/// Supported formats of strings. All others have no effect, as JSON Schema allows.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-/// Keywords whose schemas are about the same value as the schema that they stand in.
+/// Keywords whose schemas describe the same value as the schema that contains them.
 const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords that are lists of schemas.
 const LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
@@ -19,14 +19,14 @@ const ONES: [&str; 3] = ["items", "additionalItems", "additionalProperties"];
 const NAMES_MAX: usize = 1000;
 /// Most keys that are added to all objects of a schema.
 const ADDED_MAX: usize = 20_000;
-/// How often a schema's parts are tried to find what cannot be followed.
+/// Most parts of a schema that are tested to find unsupported ones.
 const TRIES_MAX: usize = 100;
 
 /// A schema's rules for an object's keys.
 type Keywords = Map<String, Value>;
 
-/// Reads objects whose keys are named as having no others, unless `additionalProperties` allows others, as
-/// llama.cpp does: a small model goes on inventing keys until it is cut. Unknown formats are left out.
+/// Closes objects that name their keys: other keys are allowed only if `additionalProperties` says so. A small model
+/// would go on inventing keys until it is cut. Unknown formats are left out.
 pub(super) fn closed(mut schema: Value) -> Value {
     let root = schema.clone();
     let mut closer = Closer { root: &root, parts: HashSet::new(), n_added: 0 };
@@ -42,7 +42,7 @@ pub(super) fn closed(mut schema: Value) -> Value {
     schema
 }
 
-/// The schemas that stand below `node`, each with whether it is about the same value.
+/// The schemas directly below `node`, each with whether it describes the same value as `node`.
 fn below(node: &Keywords) -> impl Iterator<Item = (bool, &Value)> {
     let lists = LISTS.iter().filter_map(|name| {
         let is_same = IN_PLACE.contains(name);
@@ -54,7 +54,7 @@ fn below(node: &Keywords) -> impl Iterator<Item = (bool, &Value)> {
     lists.flatten().chain(others)
 }
 
-/// Whether several schemas say together what an object is: none of them alone names all keys.
+/// Whether an object's keys come together in `node`: it has `properties`, or combines several schemas.
 fn is_combined(node: &Keywords) -> bool {
     let n_all = node.get("allOf").and_then(Value::as_array).map_or(0, Vec::len);
     let others = ["anyOf", "oneOf", "$ref"].iter().filter(|name| node.contains_key(**name));
@@ -63,7 +63,7 @@ fn is_combined(node: &Keywords) -> bool {
 
 struct Closer<'s> {
     root: &'s Value,
-    /// Definitions that `$ref`s name and that are parts of an object.
+    /// `$ref`s to definitions that are parts of an object.
     parts: HashSet<String>,
     n_added: usize,
 }
@@ -72,7 +72,7 @@ struct Closer<'s> {
 #[derive(Default)]
 struct Names<'s> {
     names: HashSet<&'s str>,
-    /// `$ref`s that were followed.
+    /// `$ref`s that were followed already.
     seen: HashSet<&'s str>,
     /// Whether any schema has `properties`.
     are_named: bool,
@@ -104,7 +104,7 @@ impl<'s> Closer<'s> {
                 self.close(child, is_same && has_parts);
             });
         }
-        // Definitions are read from the root, which knows the references to them.
+        // Definitions are closed from the root, where it is known which of them are parts.
         for name in &MAPS[..2] {
             let children = node.get_mut(*name).and_then(Value::as_object_mut);
             children.into_iter().flatten().for_each(|(_, child)| self.close(child, false));
@@ -114,10 +114,10 @@ impl<'s> Closer<'s> {
         }
     }
 
-    /// Names all keys in one place, and allows no others.
+    /// Names all keys of an object in one place, and allows no others.
     fn close_object(&mut self, node: &mut Keywords) {
         let mut names = Names::default();
-        // Parts are looked up in the schema before the change.
+        // Parts are looked up in the unchanged schema.
         let before = node.clone();
         if self.collect(&before, &mut names).is_none() || !names.are_named {
             return;
@@ -173,23 +173,23 @@ fn may_be_object(node: &Keywords) -> bool {
     }
 }
 
-/// Tries whether a schema can be followed; why not, else.
+/// Tests whether a schema is supported. The error says why it is not.
 pub(super) type Follow<'f> = &'f dyn Fn(&Value) -> Result<(), String>;
 
-/// Looks for what of a schema cannot be followed.
+/// Finds unsupported parts of a schema.
 struct Search<'f> {
     follow: Follow<'f>,
-    /// Definitions of the whole.
+    /// Definitions of the whole schema.
     defs: Vec<(&'static str, Value)>,
     n_left: usize,
 }
 
-/// The deepest part of `schema` that cannot be followed, as `properties.a`, and why.
+/// The path of the deepest unsupported part of `schema`, such as `properties.a`, and why it is unsupported.
 pub(super) fn fault(schema: &Value, follow: Follow<'_>) -> Option<(String, String)> {
     Search::new(schema, follow).fault(schema, String::new())
 }
 
-/// The schema with every part left free that cannot be followed.
+/// The schema with every unsupported part left free.
 pub(super) fn loosened(schema: &Value, follow: Follow<'_>) -> Value {
     let mut schema = schema.clone();
     Search::new(&schema, follow).loosen(&mut schema);
@@ -203,7 +203,7 @@ impl<'f> Search<'f> {
         Search { follow, defs: defs.collect(), n_left: TRIES_MAX }
     }
 
-    /// Tries a part; as if it could not be followed, once too many have been tried.
+    /// Tests a part. Once too many parts were tested, each one counts as unsupported.
     fn check(&mut self, node: &Value) -> Result<(), String> {
         self.n_left =
             self.n_left.checked_sub(1).ok_or("too many of its parts cannot be followed")?;
@@ -260,7 +260,7 @@ impl<'f> Search<'f> {
     }
 }
 
-/// Keywords that say what kind of value is meant, and what is in it.
+/// Keywords that a loosened schema keeps: the kind of a value, and its contents.
 const KEPT: [&str; 15] = [
     "type",
     "enum",
@@ -279,7 +279,7 @@ const KEPT: [&str; 15] = [
     "description",
 ];
 
-/// Where below `node` schemas stand that can be tried alone.
+/// Paths to the schemas below `node` that can be tested alone.
 fn steps(node: &Value) -> Vec<Vec<String>> {
     let Some(node) = node.as_object() else { return Vec::new() };
     let mut steps = Vec::new();
@@ -316,13 +316,13 @@ mod tests {
                 json!({"properties": {"a": {"items": {"properties": {"a": a}, "additionalProperties": false}}},
                     "additionalProperties": false}),
             ),
-            // A key that is required is one, too.
+            // A required key is a key, too.
             (
                 json!({"type": "object", "properties": {"a": a}, "required": ["b"]}),
                 json!({"type": "object", "properties": {"a": a, "b": true}, "required": ["b"],
                     "additionalProperties": false}),
             ),
-            // Each of several kinds is closed by itself; what is said together is closed once.
+            // Alternatives are closed one by one; schemas that apply together are closed once.
             (
                 json!({"anyOf": [{"properties": {"a": a}}, {"type": "null"}]}),
                 json!({"anyOf": [{"properties": {"a": a}, "additionalProperties": false}, {"type": "null"}]}),
@@ -354,7 +354,7 @@ mod tests {
         ] {
             assert_eq!(closed(open.clone()), open);
         }
-        // Schemas may go round in circles.
+        // Schemas may be cyclic.
         let round = json!({"properties": {"a": {"$ref": "#"}}, "allOf": [{"$ref": "#"}, {"$ref": "#/allOf/1"}]});
         assert_eq!(closed(round)["additionalProperties"], false);
     }
@@ -374,7 +374,7 @@ mod tests {
         let found = fault(&schema, &follow).unwrap();
         assert_eq!((&*found.0, &*found.1), ("properties.b.items", "it is bad"));
         assert_eq!(fault(&wanted, &follow), None);
-        // However much there is of it.
+        // The number of unsupported parts does not matter.
         let bad = json!({"type": "string", "pattern": "bad"});
         let many: Keywords = (0..1000).map(|key| (format!("k{key}"), bad.clone())).collect();
         let schema = json!({"type": "object", "properties": many});

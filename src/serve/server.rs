@@ -1,4 +1,4 @@
-//! Accepts connections and leads each request to its endpoint.
+//! Accepts connections and routes each request to its endpoint.
 
 use std::io;
 use std::net::{TcpListener, ToSocketAddrs};
@@ -21,9 +21,9 @@ use super::service::Service;
 use super::{ollama, openai, origin, page, plain, responses};
 use crate::sys::{activation, net};
 
-/// Longest a client may leave an answer unread.
+/// Longest time for which a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How long a listener waits that got no connection, as where there is no file for it.
+/// How long a listener waits after a failed accept, for example when file descriptors run out.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 /// Stack of a connection's thread: JSON of the deepest nesting fits.
 const STACK_BYTES: usize = 512 << 10;
@@ -32,7 +32,7 @@ const STACK_BYTES: usize = 512 << 10;
 pub(crate) enum ListenSocket {
     /// A network socket.
     Tcp(TcpListener),
-    /// A file of this machine.
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
@@ -55,7 +55,7 @@ impl ListenSocket {
         TcpListener::bind(&*addresses).map(ListenSocket::Tcp)
     }
 
-    /// Where it listens: HOST:PORT, or the file's path.
+    /// The listener's address: HOST:PORT, or the file's path.
     pub(crate) fn address(&self) -> String {
         let file = |listener: &UnixListener| {
             let address = listener.local_addr().ok()?;
@@ -68,7 +68,7 @@ impl ListenSocket {
         address.unwrap_or_default()
     }
 
-    /// Whether only programs of this machine reach it.
+    /// Whether only programs of this machine can connect.
     pub(crate) fn is_local(&self) -> bool {
         match self {
             ListenSocket::Tcp(listener) => {
@@ -97,11 +97,11 @@ pub(super) struct Server {
     pub(super) lobby: Lobby,
     pub(super) lost: Lost,
     pub(super) given_up: Arc<GivenUp>,
-    /// Requests that have come and have not been answered.
+    /// Requests that have come but are not answered yet.
     pub(super) n_answering: AtomicUsize,
 }
 
-/// Accepts connections on `listener`, each of which gets a thread, as long as the process lives.
+/// Accepts connections on `listener` for as long as the process lives. Each connection gets a thread.
 pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
     loop {
         let socket = match listener.accept() {
@@ -116,7 +116,7 @@ pub(super) fn accept(server: &Arc<Server>, listener: &ListenSocket) {
         };
         let Some(place) = Place::take(server, socket) else { continue };
         let thread = thread::Builder::new().name("http".to_owned()).stack_size(STACK_BYTES);
-        // Without a thread the socket is dropped, which its client sees.
+        // If no thread can start, the socket is dropped, which its client sees.
         let _ = thread.spawn(move || place.serve());
     }
 }
@@ -130,7 +130,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A place for one more connection; `None` if there are so many that it is closed without a word.
+    /// A place for one more connection; `None` if there are so many that it is closed without an answer.
     pub(super) fn take(server: &Arc<Server>, socket: Socket) -> Option<Place> {
         let socket = Arc::new(socket);
         let (id, is_one_too_many) = match server.lobby.admit(&socket) {
@@ -141,7 +141,7 @@ impl Place {
         Some(Place { server: Arc::clone(server), socket, id, is_one_too_many })
     }
 
-    /// Answers what comes over the connection, to its end.
+    /// Answers the requests of the connection, until it ends.
     pub(super) fn serve(&self) {
         let server = &*self.server;
         if self.socket.prepare(WRITE_TIME).is_err() {
@@ -192,7 +192,7 @@ impl Server {
         self.access_log.tell(None, client, &answered);
     }
 
-    /// Answers a request; with what status, unless the client went away, and whether the connection stays.
+    /// Answers a request. Returns the status, `None` if the client went away, and whether the connection stays open.
     fn answer(
         &self,
         (connection, id): (&mut Connection, u64),
@@ -200,7 +200,7 @@ impl Server {
     ) -> (Option<u16>, bool) {
         let is_ollama = request.path.starts_with("/api/");
         let sent = match self.admit(connection, request) {
-            // An open request takes no place in the queue.
+            // A request without a key does not make its client known to the lobby.
             Ok(()) if is_open(request) || self.lobby.begin_work(id) => {
                 self.route(connection, request)
             }
@@ -252,7 +252,7 @@ impl Server {
     fn route(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
         let service = &self.service;
         let path = request.path.as_str();
-        // The answer to HEAD is that to GET, of which its head alone is sent.
+        // The answer to HEAD is the head of the answer to GET.
         let method = if request.method == "HEAD" { "GET" } else { &request.method };
         let reply = match (method, path) {
             ("OPTIONS", _) => Reply::text("text/plain", String::new()),
@@ -275,7 +275,7 @@ impl Server {
         Ok(Sent::Reply(reply))
     }
 
-    /// Refuses requests while boards are lost, since the wait is unknown.
+    /// Refuses requests while boards are lost, since nobody knows for how long.
     fn check_boards(&self) -> Result<(), ApiError> {
         match (self.lost)().or_else(|| self.given_up.why()) {
             Some(why) => Err(ApiError::new(503, format!("there is no answer for now: {why}"))),
@@ -311,7 +311,7 @@ fn is_open(request: &Request) -> bool {
     matches!(&*request.path, "/" | "/health") || request.method == "OPTIONS"
 }
 
-/// Whether the path or the method is not known.
+/// The error for an unknown path, or for a known one with another method.
 fn unknown(request: &Request) -> ApiError {
     const GET: [&str; 7] =
         ["/", "/health", "/metrics", "/v1/models", "/api/version", "/api/tags", "/api/ps"];

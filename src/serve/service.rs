@@ -1,4 +1,4 @@
-//! Shared by all requests: the model's words, and how a request becomes jobs.
+//! State that all requests share, and how a request becomes jobs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -27,25 +27,25 @@ use crate::tokenizer::{
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
 
-/// The served model, and where its answers come from.
+/// The served model, and the queue for its answers.
 pub(super) struct Service {
     pub(super) about: ModelAbout,
     pub(super) tokenizer: Arc<Tokenizer>,
-    /// How conversations are written.
+    /// Template of conversations.
     pub(super) chat_template: ChatTemplate,
     /// Ids that end a text.
     pub(super) stop_ids: Vec<u32>,
     pub(super) ctx_len: usize,
     pub(super) vocab_size: usize,
-    /// Compiles forms of texts; made when the first is asked for.
+    /// Compiles grammars; created when the first one is needed.
     pub(super) grammars: OnceLock<Result<Grammars, String>>,
     pub(super) queue: JobQueue,
     pub(super) metrics: Arc<Metrics>,
-    /// Adds up what the machine takes.
+    /// Meter of the board's energy.
     pub(super) meter: Option<Arc<Meter>>,
     /// Seconds since 1970 at which the server started.
     pub(super) started: u64,
-    /// Answers so far, and the first seed of those that name none.
+    /// Answers so far. A request that names no seed gets `seed` plus this number.
     pub(super) n_answers: AtomicU64,
     pub(super) seed: u64,
 }
@@ -53,19 +53,19 @@ pub(super) struct Service {
 /// The model's description for clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ModelAbout {
-    /// Its name.
+    /// The model's name.
     pub(crate) name: String,
-    /// How long its file is.
+    /// Length of the model's file.
     pub(crate) bytes: u64,
     /// The model's fingerprint.
     pub(crate) digest: String,
     /// The architecture's name.
     pub(crate) family: String,
-    /// How its weights are kept.
+    /// Format of the weights.
     pub(crate) quantization: String,
 }
 
-/// A job of a conversation, and what tells thoughts and calls from its answer.
+/// The job of a chat answer, and what separates thoughts and calls from that answer.
 pub(super) struct ChatJob {
     pub(super) job: Job,
     pub(super) divider: Divider,
@@ -94,12 +94,12 @@ impl Service {
         ApiError { field, code: Some("model_not_found"), ..ApiError::new(404, message) }
     }
 
-    /// A number for the next answer.
+    /// The number of the next answer.
     pub(super) fn next_answer(&self) -> u64 {
         self.n_answers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The seed that a request names, else another one each time, as -1 asks for too.
+    /// The seed that a request names. Without one, or with -1, each answer gets a new seed.
     pub(super) fn seed(&self, fields: &Fields<'_>) -> Result<u64, ApiError> {
         match fields.whole("seed", i64::MIN..=i64::MAX)? {
             Some(seed) if seed != -1 => Ok(seed as u64),
@@ -107,8 +107,8 @@ impl Service {
         }
     }
 
-    /// The chat format with today's date. A template uses the parts of `thinking` that it knows: one with
-    /// channels always thinks, as little as possible if no thinking is wanted.
+    /// The chat format with today's date. A template uses the parts of `thinking` that it knows. A template with
+    /// channels always thinks, with the least effort if no thinking is wanted.
     fn chat(&self, thinking: Thinking) -> Result<ChatFormat, ApiError> {
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
@@ -135,7 +135,7 @@ impl Service {
         cfg!(feature = "forms") && self.words().is_some()
     }
 
-    /// How the model speaks of tools, if it can.
+    /// The model's words for tools, if it has any.
     pub(super) fn words(&self) -> Option<Words> {
         let chat = self.chat(Thinking::default()).ok()?;
         Words::of(self.chat_template).filter(|_| chat.has_tool_tokens())
@@ -146,7 +146,7 @@ impl Service {
         self.grammars.get_or_init(new).as_ref().map_err(Clone::clone)
     }
 
-    /// How people speak in the model's template.
+    /// Properties of the model's template that shape a conversation.
     pub(super) fn speech(&self) -> Speech {
         let joins_system = ChatScript::joins_system(self.chat_template);
         Speech { words: self.words(), joins_system }
@@ -171,7 +171,7 @@ impl Service {
         Ok(messages)
     }
 
-    /// The job of an answer in a conversation: what `leap run --chat` gives for the same messages.
+    /// The job of an answer in a conversation. Its text is what `leap run --chat` gives for the same messages.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
         let chat = self.chat(self.thinking(wish)?)?;
         let mut turns: Vec<(ChatRole, String)> =
@@ -210,7 +210,7 @@ impl Service {
         Ok(ChatJob { job, divider })
     }
 
-    /// A text that has to have a form from its start on has no thoughts before it.
+    /// How the model thinks: not at all if the answer has to have a form from its start on.
     fn thinking(&self, wish: &Wish) -> Result<Thinking, ApiError> {
         let field = match &wish.form {
             Some(form) => form.field,
@@ -238,8 +238,8 @@ impl Service {
         self.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
     }
 
-    /// The filter that keeps a text in the form that is asked for: whether it begins with thoughts, and the
-    /// ids that end it, are `ending`.
+    /// The filter that keeps an answer in the form that `wish` asks for. `ending` says whether the answer begins with
+    /// thoughts, and which ids end it.
     fn filter(
         &self,
         wish: &Wish,
@@ -257,7 +257,7 @@ impl Service {
             (None, None) => return Ok(None),
             (Some(schema), None) => of_form(self.form(schema, ending.1))?,
             (schema, Some(tools)) => {
-                // A form that cannot be followed is told of as such.
+                // An unsupported form is reported under its own name, not as a fault of the tools.
                 if let Some(schema) = schema {
                     of_form(self.form(schema, ending.1))?;
                 }
@@ -270,8 +270,8 @@ impl Service {
         Ok(Some(Box::new(filter)))
     }
 
-    /// The filter that keeps a text in the form of a schema; if there is none, the part of the schema that it
-    /// fails at, and why.
+    /// The filter that keeps a text in the form of a schema. The error names the unsupported part of the schema, and
+    /// why.
     fn form(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
         let grammars = self.grammars()?;
         grammars.schema(schema, stop_ids).map_err(|cause| {
@@ -283,7 +283,7 @@ impl Service {
         })
     }
 
-    /// The job of what follows `prompt`: what `leap run -p` gives.
+    /// The job that continues `prompt`. Its text is what `leap run -p` gives.
     pub(super) fn text_job(
         &self,
         prompt: &str,
@@ -307,7 +307,7 @@ impl Service {
         })
     }
 
-    /// The job of what follows `ids`.
+    /// The job that continues `ids`.
     pub(super) fn job(&self, ids: Vec<u32>, wish: &Wish) -> Job {
         Job {
             sampling: wish.sampling,

@@ -12,7 +12,7 @@ use crate::tokenizer::ChatOptions;
 /// Most ids whose logits a request changes.
 const BIASES_MAX: usize = 1024;
 
-/// How a text goes on, as a request says.
+/// What a request asks of its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wish {
     pub(super) sampling: Sampling,
@@ -20,19 +20,19 @@ pub(super) struct Wish {
     pub(super) n_predict: usize,
     pub(super) stop_strings: Vec<String>,
     pub(super) thinking: Thinking,
-    /// The form that the text has to have.
+    /// The form that the answer has to have.
     pub(super) form: Option<TextForm>,
     pub(super) tools: Option<Tools>,
-    /// How many likely tokens the client is told of for each one; `None` for nothing.
+    /// How many alternatives are reported for each token; `None` reports no probabilities.
     pub(super) n_likeliest: Option<usize>,
 }
 
-/// Fields of a request about the model's thoughts; mostly absent.
+/// What a request says about the model's thoughts; `None` where it says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Thinking {
     /// Whether the model may think.
     pub(super) thinks: Option<bool>,
-    /// How much.
+    /// How much the model thinks.
     pub(super) effort: Option<&'static str>,
 }
 
@@ -44,8 +44,7 @@ pub(super) struct TextForm {
 }
 
 impl TextForm {
-    /// The form that the field `field` has in `format`: text, any JSON object, or that of a schema, with its
-    /// wrapper or without.
+    /// Reads `format`, the value of `field`: text, any JSON object, or JSON of a schema, with its wrapper or without.
     pub(super) fn read(format: &Value, field: &'static str) -> Result<Option<TextForm>, ApiError> {
         let format = Fields::of(format, field)?;
         let flat = format.get("schema").cloned();
@@ -67,7 +66,7 @@ impl TextForm {
 }
 
 impl Thinking {
-    /// How much, as a word: `none` is not at all. Models that know no degrees think, or do not.
+    /// Reads an effort; `none` turns thinking off. Models without degrees of effort only know on and off.
     pub(super) fn with_effort(word: &str) -> Thinking {
         if matches!(word, "" | "auto" | "default") {
             return Thinking::default();
@@ -88,7 +87,7 @@ impl Wish {
     }
 }
 
-/// Most tokens to generate, as the field `name` says; what is below zero is no limit.
+/// Most tokens to generate, from the field `name`. A negative number means no limit.
 pub(super) fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, ApiError> {
     match fields.whole(name, i64::MIN..=i64::MAX)? {
         Some(0) => Err(fields.bad(name, "is 0: nothing is asked for")),
@@ -96,10 +95,10 @@ pub(super) fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, A
     }
 }
 
-/// `repeat_penalty` over the last `repeat_last_n` ids, as llama.cpp defines it; `repetition_penalty`, as in
-/// other servers, applies to all ids.
+/// `repeat_penalty` applies to the last `repeat_last_n` ids, as llama.cpp defines it. `repetition_penalty`, as in other
+/// servers, applies to all ids unless `repeat_last_n` is given.
 fn repeat(fields: &Fields<'_>) -> Result<Option<RepeatPenalty>, ApiError> {
-    /// llama.cpp's.
+    /// llama.cpp's default.
     const LAST_N: i64 = 64;
     let penalty = |name| fields.number(name, 0.01..=100.0);
     let last_n = fields.whole("repeat_last_n", -1..=i64::MAX)?;

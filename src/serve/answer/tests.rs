@@ -9,10 +9,10 @@ use super::super::http::{Budget, HttpLimits, Socket};
 use super::super::jobs::{Answers, Command, JobQueue};
 use super::*;
 
-/// Longest a test waits for what has to come.
+/// Longest wait of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Words that are easily told apart.
+/// A protocol whose parts are easy to tell apart.
 struct Plain;
 
 impl Protocol for Plain {
@@ -62,7 +62,7 @@ fn tcp() -> (TcpStream, Socket) {
     (client, Socket::Tcp(listener.accept().unwrap().0))
 }
 
-/// Hands in a job; where its answer is written, in the engine's place.
+/// Submits a job. The test plays the engine: it writes the answer into [`Answers`].
 fn job() -> (Ticket, Arc<Answers>, Receiver<Command>) {
     let (queue, commands) = JobQueue::new(1);
     let ticket = queue.submit(vec![Job::new(vec![1])]).ok().unwrap();
@@ -137,7 +137,7 @@ fn a_stream_begins_when_it_is_accepted_speaks_while_it_waits_and_tells_of_a_fail
 #[test]
 fn a_stream_whose_client_is_gone_is_given_up() {
     let (mut client, socket) = tcp();
-    // No word is due for long.
+    // No keep-alive comment is due during the test.
     let (ticket, _seat, _commands) = job();
     let sent = streamed(connection(socket, PATIENCE * 100), ticket);
     read_until(&mut client, "begun;");
@@ -161,7 +161,7 @@ fn a_client_that_ends_its_side_still_gets_its_answer() {
     client.write_all(b"GET /").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     let mut begun = connection(socket, PATIENCE);
-    // The request ends too soon; whatever is answered, its reader is there.
+    // The request ends early, but its client still reads.
     assert!(begun.request().is_ok_and(|request| request.is_none()));
     let (ticket, answers, _commands) = job();
     let reply = collected(begun, ticket);

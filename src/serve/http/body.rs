@@ -15,7 +15,7 @@ pub(super) enum ChunkStep {
     Wait,
     /// `line` bytes of a line, `data` bytes of the body, and a line break.
     Data { line: usize, data: usize },
-    /// The body ends, with so many bytes.
+    /// The body ends after `bytes` more bytes.
     End { bytes: usize },
 }
 

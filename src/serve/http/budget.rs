@@ -18,14 +18,14 @@ impl Budget {
         Budget(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// Nothing of it yet.
+    /// A reservation of no bytes.
     pub(super) fn reserve_none(&self) -> Reserved {
         Reserved { budget: self.clone(), bytes: 0 }
     }
 }
 
 impl Reserved {
-    /// Takes `bytes` more; `false` if there are not so many.
+    /// Takes `bytes` more. Returns `false` if fewer are left.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let left = &self.budget.0;
         let taken =

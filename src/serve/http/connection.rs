@@ -10,7 +10,7 @@ use super::head::{self, BodyLength, Head};
 use super::reply::{Reply, Streaming, reason};
 use super::{HttpError, Request, Socket};
 
-/// Longest head of a request.
+/// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 /// Longest wait for a client to end a connection.
 const LINGER: Duration = Duration::from_secs(1);
@@ -19,20 +19,20 @@ const READ_BYTES: usize = 16 << 10;
 /// Start of every answer.
 const VERSION: &str = "HTTP/1.1 ";
 
-/// How much and how long a client may send.
+/// Limits for clients.
 #[derive(Clone)]
 pub(in crate::serve) struct HttpLimits {
-    /// Longest body.
+    /// Longest body, in bytes.
     pub(in crate::serve) body_max: usize,
-    /// The room for bodies that all connections share.
+    /// Memory for bodies that all connections share.
     pub(in crate::serve) budget: Budget,
-    /// From the first byte of a request to its last; of the first one, from the connection's begin.
+    /// Longest time from a request's first byte to its last. For the first request it begins with the connection.
     pub(in crate::serve) request_time: Duration,
-    /// Between two requests.
+    /// Longest pause between two requests.
     pub(in crate::serve) idle_time: Duration,
-    /// Longest a stream says nothing.
+    /// Longest silence of a stream before it sends a keep-alive.
     pub(in crate::serve) quiet_time: Duration,
-    /// The web pages whose scripts may ask.
+    /// Origins of the web pages whose scripts may send requests.
     pub(in crate::serve) origins: Vec<String>,
 }
 
@@ -40,17 +40,17 @@ pub(in crate::serve) struct HttpLimits {
 pub(in crate::serve) struct Connection {
     socket: Arc<Socket>,
     limits: HttpLimits,
-    /// When the first request has to have come, as long as there was none.
+    /// Deadline of the first request; `None` once its reading has begun.
     first_end: Option<Instant>,
-    /// Bytes that were read and not used yet.
+    /// Bytes that were read but not used yet.
     read: Vec<u8>,
-    /// The part of the budget that the request's body has.
+    /// The share of the budget that the request's body takes.
     reserved: Reserved,
-    /// Headers for the page that the request comes from, once it is known that it may ask.
+    /// CORS headers for the request's page; empty unless the page is allowed.
     allowed: String,
     /// Whether the answer has begun with [`VERSION`] already.
     has_begun: bool,
-    /// Bytes written, of all answers.
+    /// Bytes written for all answers.
     sent_bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Connection {
     /// The next request; `None` if the client has no more.
     ///
     /// # Errors
-    /// If it cannot be understood, is too long, or takes too long to come.
+    /// If the request is malformed, too long or too slow.
     pub(in crate::serve) fn request(&mut self) -> Result<Option<Request>, HttpError> {
         self.reserved = self.limits.budget.reserve_none();
         self.allowed.clear();
@@ -101,7 +101,7 @@ impl Connection {
         Ok(Some(request))
     }
 
-    /// Allows the page `origin` to see the answer, and to send the fields that `request` asks for.
+    /// Lets the page `origin` see the answer, and send the header fields that `request` asks for.
     pub(in crate::serve) fn allow(&mut self, origin: &str, request: &Request) {
         self.allowed = format!(
             "Access-Control-Allow-Origin: {origin}\r\n\
@@ -187,7 +187,7 @@ impl Connection {
         })
     }
 
-    /// Reads what has come, or waits for that until `end`; 0 if the client has ended.
+    /// Reads available bytes, or waits for some until `end`. Returns 0 if the client sends no more.
     fn fill(&mut self, end: Instant) -> io::Result<usize> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -207,14 +207,14 @@ impl Connection {
         }
     }
 
-    /// Bytes written so far, of all answers.
+    /// Bytes written so far for all answers.
     pub(in crate::serve) fn sent_bytes(&self) -> u64 {
         self.sent_bytes
     }
 
-    /// Looks after a client that waits for its whole answer. A client that has closed its sending half may
-    /// still read: it gets the first bytes that all answers share. If it is gone, the system refuses these,
-    /// and the next look sees that.
+    /// Checks on a client that waits for its whole answer. A client that has closed its sending half may still read, so
+    /// it gets the bytes with which all answers begin. If it is gone, its system rejects these, and the next check sees
+    /// that.
     ///
     /// # Errors
     /// If the client went away.

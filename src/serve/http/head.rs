@@ -11,37 +11,37 @@ pub(in crate::serve) struct Request {
     pub(in crate::serve) method: String,
     /// The path, without what follows a `?`, without empty parts, and without a `/` at its end.
     pub(in crate::serve) path: String,
-    /// Where the client thinks it asks: HOST, or HOST:PORT.
+    /// The server's name as the client knows it: HOST, or HOST:PORT.
     pub(in crate::serve) host: Option<String>,
-    /// Fields that a page wants to send, as its browser asks beforehand.
+    /// Header fields that a page wants to send; its browser asks for permission beforehand.
     pub(super) asked_fields: Option<String>,
-    /// Whether the client shows pages.
+    /// Whether the client accepts HTML.
     pub(in crate::serve) wants_html: bool,
-    /// The web page that the request comes from.
+    /// Origin of the web page that sent the request.
     pub(in crate::serve) origin: Option<String>,
     pub(in crate::serve) authorization: Option<String>,
     /// The field `X-Api-Key` or `api-key`.
     pub(in crate::serve) api_key: Option<String>,
     pub(in crate::serve) body: Vec<u8>,
-    /// Whether the connection stays open for another one.
+    /// Whether the connection stays open for another request.
     pub(in crate::serve) is_kept_alive: bool,
     /// Whether the client understands chunks: HTTP/1.1.
     pub(super) has_chunks: bool,
 }
 
 impl Request {
-    /// Whether the client sees where a streamed answer ends, other than by the connection's end.
+    /// Whether the connection can stay open after a streamed answer: without chunks, only its end ends the answer.
     pub(in crate::serve) fn outlives_stream(&self) -> bool {
         self.is_kept_alive && self.has_chunks
     }
 
-    /// Whether the answer has a head alone.
+    /// Whether the answer consists of a head alone.
     pub(super) fn wants_no_body(&self) -> bool {
         self.method == "HEAD"
     }
 }
 
-/// How the end of a body is told.
+/// How a request tells where its body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
     Bytes(u64),
@@ -53,9 +53,9 @@ pub(super) enum BodyLength {
 pub(super) struct Head {
     pub(super) request: Request,
     pub(super) length: BodyLength,
-    /// Whether the client waits for a word before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
-    /// Bytes that it took.
+    /// Length of the head.
     pub(super) bytes: usize,
 }
 
@@ -84,14 +84,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     for field in parsed.headers.iter() {
         reader.read(field.name, field.value)?;
     }
-    // Where both are there the first line's counts (RFC 9112, section 3.2.2).
+    // A host in the first line overrides the field `Host` (RFC 9112, section 3.2.2).
     if let Some(authority) = authority {
         reader.request.host = Some(authority);
     }
     reader.finish(bytes).map(Some)
 }
 
-/// Host and path of a request's target, which is a path, or an address as proxies are asked for it.
+/// Host and path of a request's target: a path, or an absolute address as proxies get it.
 ///
 /// Programs join a base address that ends in `/` and paths that begin with one, so parts may be empty.
 fn target(target: &str) -> (Option<String>, String) {
@@ -152,7 +152,7 @@ impl FieldReader {
         match name.to_ascii_lowercase().as_str() {
             "content-length" => self.content_length(text()?)?,
             "transfer-encoding" => {
-                // Two fields are a list, and so is `gzip, chunked`.
+                // Two fields form a list, as `gzip, chunked` does. Lists are refused.
                 if self.is_chunked || !text()?.eq_ignore_ascii_case("chunked") {
                     return Err(HttpError::new(
                         501,
@@ -215,7 +215,7 @@ impl FieldReader {
             return Err(HttpError::new(400, "a request of HTTP/1.1 has one field Host"));
         }
         let length = match (self.length, self.is_chunked) {
-            // Two readers that disagree about the end see different requests behind it.
+            // Readers that disagree about the end of the body would see different requests behind it.
             (Some(_), true) => {
                 return Err(HttpError::new(
                     400,

@@ -16,7 +16,7 @@ pub(super) use socket::Socket;
 
 use std::fmt;
 
-/// The reason why a request cannot be read. The connection ends with it, as the start of the next request is
+/// The reason why a request cannot be read. The connection ends with it, because the start of the next request is
 /// unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HttpError {

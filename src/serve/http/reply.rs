@@ -1,4 +1,4 @@
-//! Replies.
+//! Replies, whole or streamed.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,7 +12,7 @@ pub(in crate::serve) struct Reply {
     pub(in crate::serve) status: u16,
     pub(in crate::serve) content_type: &'static str,
     pub(in crate::serve) body: Cow<'static, str>,
-    /// Seconds after which it is worth to ask again.
+    /// Seconds after which the client should try again.
     pub(in crate::serve) retry_after: Option<u32>,
     /// Further fields of the head, a line each.
     pub(in crate::serve) fields: &'static str,
@@ -31,15 +31,15 @@ impl Reply {
     }
 }
 
-/// An answer that is sent piece by piece. A client of HTTP/1.0 sees its end by that of the connection.
+/// An answer that is sent piece by piece. For a client of HTTP/1.0, the end of the connection ends the answer.
 pub(in crate::serve) struct Streaming<'c> {
     pub(super) socket: &'c Socket,
     pub(super) sent_bytes: &'c mut u64,
     pub(super) has_chunks: bool,
-    /// Longest it says nothing.
+    /// Longest silence before a keep-alive is sent.
     pub(super) quiet_time: Duration,
     pub(super) last_sent: Instant,
-    /// Whether something was sent since the client has ended its side.
+    /// Whether something was sent after the client stopped sending, to learn whether it is gone.
     pub(super) is_probed: bool,
 }
 
@@ -59,8 +59,8 @@ impl Streaming<'_> {
         }
     }
 
-    /// Looks after a client that waits. `word` is sent when nothing else was for a while, so that no proxy
-    /// takes the connection for dead, and once when the client sends no more: if it is gone, this send fails.
+    /// Checks on a waiting client. Sends `word` after a silence, so that no proxy takes the connection for dead. Sends
+    /// it also once after the client stopped sending, because sending fails if the client is gone.
     ///
     /// # Errors
     /// If the client went away, or does not read.

@@ -1,4 +1,4 @@
-//! A connection's socket, of the network or of this machine.
+//! Socket of a connection: TCP or Unix.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -31,7 +31,7 @@ impl Socket {
         }
     }
 
-    /// A read that takes longer fails. `timeout` must not be zero.
+    /// Makes reads fail after `timeout`, which must not be zero.
     pub(super) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Socket::Tcp(stream) => stream.set_read_timeout(Some(timeout)),
@@ -41,16 +41,16 @@ impl Socket {
 
     /// Tells the other end that nothing more comes.
     pub(super) fn stop_sending(&self) {
-        // A socket that is closed already needs no word.
+        // Fails only if the socket is closed already.
         let _ = match self {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Write),
         };
     }
 
-    /// Ends both directions, which a thread that reads or writes sees.
+    /// Closes both directions. A thread that reads or writes sees that.
     pub(in crate::serve) fn close(&self) {
-        // A socket that is closed already needs no word.
+        // Fails only if the socket is closed already.
         let _ = match self {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
@@ -79,12 +79,12 @@ impl Socket {
         net::is_hung_up(self.as_fd())
     }
 
-    /// Whether the other end sends no more. It may still read, or be gone: what is sent next tells.
+    /// Whether the other end sends no more. It may still read, or be gone: only the next send tells.
     pub(super) fn has_ended(&self) -> bool {
         net::has_ended(self.as_fd())
     }
 
-    /// Reads what has come, or waits for that; 0 if the other end sends no more.
+    /// Reads available bytes, or waits for some. Returns 0 if the other end sends no more.
     pub(super) fn read(&self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => (&*stream).read(out),

@@ -1,20 +1,20 @@
-//! Finds calls in a text that comes in pieces, and tells of them as they come.
+//! Finds tool calls in a text that comes in pieces, and reports them piece by piece.
 
 use super::call::ToolCall;
 use super::words::{Marks, Words};
 
-/// More of an answer's calls.
+/// A piece of an answer's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum CallPiece {
     /// A call of the tool of this name begins.
     Begin(String),
-    /// More of its arguments, as the model writes them.
+    /// More of the call's arguments, as the model writes them.
     Arguments(String),
-    /// The text is complete.
+    /// The call is complete.
     End,
 }
 
-/// The calls of all of an answer. One that was cut short has what there is of its arguments.
+/// The calls in the pieces of a whole answer. A call that was cut short has incomplete arguments.
 pub(in crate::serve) fn joined(pieces: &[CallPiece]) -> Vec<ToolCall> {
     let mut calls: Vec<ToolCall> = Vec::new();
     for piece in pieces {
@@ -31,7 +31,7 @@ pub(in crate::serve) fn joined(pieces: &[CallPiece]) -> Vec<ToolCall> {
     calls
 }
 
-/// Where in a call the text is.
+/// Position within a call.
 #[derive(Clone, Debug)]
 enum Place {
     Text,
@@ -50,11 +50,11 @@ enum Place {
 pub(in crate::serve) struct CallFilter {
     marks: &'static Marks,
     place: Place,
-    /// Text that has not been looked at.
+    /// Text that has not been examined yet.
     held: String,
-    /// Text that may be the start of a call, until it is sure.
+    /// Text that may be the start of a call, until that is certain.
     doubtful: String,
-    /// Whether there is text already, where calls are the whole answer or none of it.
+    /// Whether the answer is text, in formats where calls are the whole answer or none of it.
     is_plain: bool,
 }
 
@@ -70,7 +70,7 @@ impl CallFilter {
         }
     }
 
-    /// Takes more text; adds what is sure to be none of a call to `text`, and calls to `calls`.
+    /// Takes more text. Adds what is certainly no call to `text`, and pieces of calls to `calls`.
     pub(in crate::serve) fn push(
         &mut self,
         more: &str,
@@ -81,13 +81,13 @@ impl CallFilter {
         while self.step(text, calls) {}
     }
 
-    /// The text has ended.
+    /// Ends the text: what is still held back is no call.
     pub(in crate::serve) fn flush(&mut self, text: &mut String) {
         *text += &std::mem::take(&mut self.doubtful);
         *text += &std::mem::take(&mut self.held);
     }
 
-    /// Goes on to the next place; false if more text is needed for that.
+    /// Advances to the next place. Returns false if that needs more text.
     fn step(&mut self, text: &mut String, calls: &mut Vec<CallPiece>) -> bool {
         let place = std::mem::replace(&mut self.place, Place::Text);
         let (next, found) = match &place {
@@ -203,7 +203,7 @@ enum Lack {
     Other,
 }
 
-/// Bytes of `text` that begin with `wanted`, whatever white space is in either.
+/// Length of the start of `text` that equals `wanted`, ignoring white space in both.
 fn eaten(text: &str, wanted: &str) -> Result<usize, Lack> {
     let mut left = wanted.bytes().filter(|byte| !byte.is_ascii_whitespace()).peekable();
     for (at, byte) in text.bytes().enumerate() {
@@ -217,7 +217,7 @@ fn eaten(text: &str, wanted: &str) -> Result<usize, Lack> {
     if left.peek().is_none() { Ok(text.len()) } else { Err(Lack::More) }
 }
 
-/// The JSON string that `text` begins with, and its bytes.
+/// The JSON string at the start of `text`, and the bytes up to its end.
 fn name(text: &str) -> Result<(String, usize), Lack> {
     let start = text.len() - text.trim_ascii_start().len();
     let mut is_escaped = false;
@@ -247,7 +247,7 @@ struct Braces {
 }
 
 impl Braces {
-    /// Takes more of the text; the bytes that belong to the object.
+    /// Takes more of the text. Returns how many of its bytes belong to the object.
     fn push(&mut self, text: &str) -> usize {
         for (at, byte) in text.bytes().enumerate() {
             match byte {
@@ -277,7 +277,7 @@ impl Braces {
     }
 }
 
-/// Bytes at the end of `text` that may be line breaks and the start of `sign`.
+/// Length of the end of `text` that may be line breaks and the start of `sign`.
 fn open_len(text: &str, sign: &str) -> usize {
     let part = (1..sign.len()).rev().find(|&n| text.ends_with(&sign[..n])).unwrap_or(0);
     let before = &text[..text.len() - part];

@@ -1,4 +1,4 @@
-//! Tools that a model may call: what it is told of them, and what it calls.
+//! Tools that a model may call: their description in the prompt, and the grammar of calls.
 
 mod call;
 mod filter;
@@ -81,7 +81,7 @@ impl Tools {
                 ToolChoice::Required
             }
         };
-        // The call that was asked for by name is one, unless more are asked for.
+        // A tool that the client names is called once, unless the client asks for more.
         let may_repeat = may_repeat.unwrap_or(!is_named);
         match (definitions.is_empty(), choice) {
             (true, ToolChoice::Required) => Err(fields.bad("tool_choice", "needs tools")),
@@ -90,13 +90,13 @@ impl Tools {
         }
     }
 
-    /// Whether the answer is a call.
+    /// Whether the answer has to be a call.
     pub(super) fn is_required(&self) -> bool {
         self.choice == ToolChoice::Required
     }
 
-    /// Puts the description of the tools where the model's template has it in a conversation; `default` is
-    /// used if the conversation has no instructions.
+    /// Puts the description of the tools where the model's template has it in a conversation. `default` replaces
+    /// missing instructions.
     pub(super) fn tell(
         &self,
         words: Words,
@@ -118,7 +118,7 @@ impl Tools {
             Words::Mistral => turns.iter().rposition(is_user),
         };
         let at = at.unwrap_or_else(|| {
-            // Where the user says nothing, tools are all that the user's turn has.
+            // Without a user's turn, the description gets one of its own.
             let is_system = turns.first().is_some_and(|turn| turn.0 == ChatRole::System);
             turns.insert(usize::from(is_system), (ChatRole::User, String::new()));
             usize::from(is_system)
@@ -126,13 +126,13 @@ impl Tools {
         turns.insert(at, (ChatRole::Tools, definitions));
     }
 
-    /// The grammar of calls in a text that `stop_ids` end. In thoughts, with which it may begin, there are
-    /// none. With `form` a text without calls is JSON of that schema.
+    /// The grammar of an answer with calls. `ending` says whether the answer begins with thoughts, which hold no calls,
+    /// and which ids end it. With `form`, an answer without calls is JSON of that schema.
     ///
-    /// Parts of a tool's parameters that cannot be followed are left free, if the model need not call a tool.
+    /// Unsupported parts of a tool's parameters are left free if no call is required.
     ///
     /// # Errors
-    /// If it has to call one, and a tool's parameters are no schema that can be followed.
+    /// If a call is required, and the parameters of a tool are not a supported schema.
     pub(super) fn filter(
         &self,
         place: (Words, &Tokenizer),
@@ -170,7 +170,7 @@ impl Tools {
         self.definitions.iter().map(one).collect()
     }
 
-    /// Which part of which tool's parameters cannot be followed, and why.
+    /// The first unsupported part of a tool's parameters, and why it is unsupported.
     fn fault(&self, schemas: &[Value], follow: Follow<'_>) -> Option<String> {
         self.definitions.iter().zip(schemas).find_map(|(tool, schema)| {
             let (path, cause) = fault(schema, follow)?;
@@ -215,8 +215,7 @@ impl Tools {
         }
     }
 
-    /// The rule `rest` for the text behind the sign of calls, and the rules that it names; arguments follow
-    /// `schemas`.
+    /// The rule `rest` for the text behind the sign of calls, and the rules that it uses. Arguments follow `schemas`.
     fn grammar(&self, words: Words, schemas: &[Value]) -> String {
         let marks = words.marks();
         let (mut names, mut rules) = (Vec::new(), String::new());
@@ -247,7 +246,7 @@ fn choice_word(choice: &Value) -> Option<&str> {
     word.as_str().filter(|word| *word != "function")
 }
 
-/// Makes a schema one of an object: arguments always are.
+/// Restricts a schema to objects, since arguments are always objects.
 fn an_object(mut schema: Value) -> Value {
     if let Some(object) = schema.as_object_mut() {
         object.entry("type").or_insert(json!("object"));
@@ -255,7 +254,7 @@ fn an_object(mut schema: Value) -> Value {
     schema
 }
 
-/// A text as grammars write it.
+/// `text` as a string literal of a grammar.
 fn quoted(text: &str) -> String {
     json!(text).to_string()
 }
@@ -285,7 +284,7 @@ mod tests {
         assert_eq!(Tools::read(&Fields::of(&none, "").unwrap()), Ok(None));
     }
 
-    /// llama.cpp does so, too: a client that names a tool wants one call of it.
+    /// A client that names a tool wants one call of it.
     #[test]
     fn a_tool_that_is_asked_for_by_name_is_called_once_unless_more_is_said() {
         let tool = json!({"type": "function", "function": {"name": "f"}});
@@ -305,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Whether a text with these tokens may come.
+    /// Whether the filter allows the tokens of `text`.
     #[cfg(feature = "forms")]
     fn accepts(filter: &GrammarFilter, tokenizer: &Tokenizer, text: &str) -> bool {
         use crate::engine::TokenFilter;

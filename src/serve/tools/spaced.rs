@@ -18,7 +18,7 @@ pub(super) fn indented(value: &Value) -> String {
 
 fn written(value: &Value, formatter: impl Formatter) -> String {
     let mut bytes = Vec::new();
-    // Writing to memory does not fail, and values have no keys that are no strings.
+    // Writing to memory does not fail, and the keys of a value are always strings.
     let _ = value.serialize(&mut Serializer::with_formatter(&mut bytes, formatter));
     String::from_utf8(bytes).unwrap_or_default()
 }

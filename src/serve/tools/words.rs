@@ -1,4 +1,4 @@
-//! How chat templates speak of tools: character by character what the published ones write.
+//! Formats of tools in chat templates, exactly as the published templates write them.
 //!
 //! ```text
 //! hermes   behind the instructions: # Tools … <tools>↵{…}↵{…}↵</tools> …
@@ -12,7 +12,7 @@
 //!          [TOOL_RESULTS] {"content": R, "call_id": I}[/TOOL_RESULTS]
 //! ```
 //!
-//! Hermes's are those of Qwen's templates.
+//! Qwen's templates use the format of Hermes.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use super::spaced::{dumped, indented};
 use crate::format::ChatTemplate;
 use crate::tokenizer::ChatRole;
 
-/// The words of a family of templates.
+/// Format of tools in a family of templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum Words {
     Hermes,
@@ -34,7 +34,7 @@ pub(in crate::serve) enum Words {
 pub(super) struct Marks {
     /// Start of a call.
     pub(super) sign: &'static str,
-    /// Whether that is a special token.
+    /// Whether the sign is a special token.
     pub(super) is_token: bool,
     /// Whether calls are the whole answer or none of it.
     pub(super) is_whole: bool,
@@ -107,12 +107,12 @@ impl Words {
         self == Words::Mistral
     }
 
-    /// Whether a special token begins calls, which the model's text has to name.
+    /// Whether a special token begins calls, so that the answer's text has to name it.
     pub(in crate::serve) fn names_special(self) -> bool {
         self.marks().is_token
     }
 
-    /// The description of the tools for the model; Hermes's stands behind the instructions.
+    /// The description of the tools for the model. In Hermes's format it follows the instructions.
     pub(super) fn definitions(self, tools: &[Value]) -> String {
         match self {
             Words::Hermes => {
@@ -142,7 +142,7 @@ impl Words {
         }
     }
 
-    /// The role and text of `calls`: behind `text`, where the template has a place for it.
+    /// The role and text of a message with `calls`. They follow `text`, if the template has a place for it.
     pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
         let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
             format!("{{\"name\": {}, \"{word}\": {arguments}", json!(name))
@@ -185,7 +185,7 @@ impl Words {
     }
 }
 
-/// A function as Mistral's template writes it: texts of its own are not escaped.
+/// A function in Mistral's format, which does not escape the function's own strings.
 fn mistral_definition(tool: &Value) -> String {
     let fields = tool["function"].as_object().into_iter().flatten();
     let field = |(key, value): (&String, &Value)| match value {
