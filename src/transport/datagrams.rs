@@ -17,37 +17,37 @@ use crate::sys::net::{DatagramSocket, MESSAGE_BYTES};
 use crate::wire::datagram;
 use crate::wire::hello::Name;
 
-/// Most messages that are received in one go.
+/// Most messages that are received in one round.
 const MESSAGES_MAX: usize = 8;
-/// How long to look past the socket before asking it again, in microseconds.
+/// Longest look at what bypasses the socket before the socket is polled again, in microseconds.
 pub(super) const GLANCE_US: Micros = 10;
 
-/// A carrier of datagrams: a socket, and what it has beside that.
+/// A carrier of datagrams: a socket, and possibly another way beside it.
 pub trait Carrier: Wire + Send {
-    /// Its name.
+    /// Name of the carrier.
     const NAME: &'static str;
-    /// Time for which the socket need not be polled, in microseconds: frames come past it.
+    /// Time for which the socket need not be polled, in microseconds, because frames bypass it.
     const SOCKET_RESTS_US: Micros;
 
-    /// Where datagrams of every kind come and go.
+    /// The socket for datagrams of every kind.
     fn socket(&self) -> &DatagramSocket;
 
-    /// A link to the next node, when there is no other.
+    /// Makes a link to the next node. The link before it must have been dropped.
     fn link_to(&self, options: &CarrierOptions, address: SocketAddr, now: Micros) -> LinkOut;
 
-    /// Takes what has come past the socket.
+    /// Takes what has come without the socket.
     ///
     /// # Errors
     /// The system's.
     fn collect(&mut self, links: &mut Links, now: Micros) -> io::Result<()>;
 
-    /// Looks past the socket until something is there or `is_over` says so.
+    /// Watches for what comes without the socket, until something is there or `is_over` returns true.
     fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool);
 
-    /// Has `sleep` end when something comes.
+    /// Makes `sleep` end when something comes.
     fn join<'a>(&'a self, sleep: &mut Sleep<'a>);
 
-    /// Keeps what the user should know, once.
+    /// Adds a notice for the user, unless it was added before.
     fn tell(&mut self, notice: &str);
 
     /// Notices for the user, one line each.
@@ -60,12 +60,12 @@ pub struct Datagrams<C> {
     links: Links,
     carrier: C,
     resolver: Resolver,
-    /// For a message that is received.
+    /// Buffer for one received message.
     room: Box<[u8]>,
-    /// Number of messages to ask for next: all after a round that got what it asked for, else one, to save a
-    /// call that finds nothing.
+    /// Most messages to receive in the next round: [`MESSAGES_MAX`] after a full round, else 1, which saves a call that
+    /// finds nothing.
     n_wanted: usize,
-    /// When the socket is to be asked again.
+    /// Time from which on the socket is polled again.
     ask_at: Micros,
     /// Diagnosis of a next node that is silent.
     doubt: Option<Doubt>,
@@ -73,7 +73,7 @@ pub struct Datagrams<C> {
     address: SocketAddr,
 }
 
-/// A socket that `bind` makes to listen at `address`, and the address that it got.
+/// Opens a socket with `bind` that listens at `address`. Returns it with the address that it got.
 pub(super) fn listen(
     address: SocketAddr,
     bind: fn(SocketAddr) -> io::Result<DatagramSocket>,
@@ -123,7 +123,7 @@ impl<C: Carrier> Datagrams<C> {
         node
     }
 
-    /// Finds out why nothing is heard of the next node, if so.
+    /// Continues the diagnosis of a silent next node.
     fn doubt(&mut self, now: Micros) {
         if let (Some(doubt), Some(next)) = (&mut self.doubt, &mut self.links.next)
             && let Some(unheard) = doubt.turn(now, next.is_heard())
@@ -132,7 +132,7 @@ impl<C: Carrier> Datagrams<C> {
         }
     }
 
-    /// Goes after a next node that is missed.
+    /// Follows a missing next node to another address.
     fn follow_next(&mut self, now: Micros) {
         match self.resolver.turn(now, self.links.is_next_missed()) {
             None => {}
@@ -151,7 +151,7 @@ impl<C: Carrier> Datagrams<C> {
     /// Opens the link to the next node.
     fn open_next(&mut self, address: SocketAddr) {
         let address = mapped(address, self.address.is_ipv6());
-        // The link before may have what the new one needs.
+        // Dropped first: the new link may need the same slots of the kernel module.
         self.links.next = None;
         let now = self.clock.now();
         self.options.config.spend_seed();
@@ -167,20 +167,20 @@ impl<C: Carrier> Datagrams<C> {
         Ok(has_received)
     }
 
-    /// Takes what the socket has. Returns whether that is anything; if not, it rests.
+    /// Receives from the socket. Returns whether something came; if not, the socket rests.
     fn ask(&mut self, now: Micros) -> io::Result<bool> {
         let mut room = std::mem::take(&mut self.room);
         let received = self.receive_in(&mut room, now);
         self.room = room;
         let n = received?;
         self.n_wanted = if n == self.n_wanted { MESSAGES_MAX } else { 1 };
-        // Asking makes the kernel poll the device, if it does, for what comes past the socket too.
+        // With busy polling, receiving makes the kernel poll the device, also for frames that bypass the socket.
         let rests = n == 0 && self.options.busy_poll_us == 0;
         self.ask_at = if rests { now + C::SOCKET_RESTS_US } else { 0 };
         Ok(n > 0)
     }
 
-    /// Takes what the socket has, message by message in `room`. Returns how many there were.
+    /// Receives messages one by one in `room`. Returns how many there were.
     fn receive_in(&mut self, room: &mut [u8], now: Micros) -> io::Result<usize> {
         let mut n = 0;
         while n < self.n_wanted

@@ -7,21 +7,21 @@ use super::Micros;
 use super::link::Unheard;
 use crate::sys::net;
 
-/// How long a next node may take to come up before it is doubted.
+/// Silence of the next node after which its diagnosis begins.
 pub(super) const PATIENCE_US: Micros = 3_000_000;
-/// How long its host has to say something about it.
+/// How long the next node's host has to answer the probes.
 const ANSWER_US: Micros = 1_000_000;
 
-/// One look at a next node that says nothing.
+/// Diagnosis of a silent next node.
 pub(super) struct Doubt {
     to: SocketAddr,
     step: DoubtStep,
 }
 
 enum DoubtStep {
-    /// At this time, unless something is heard before.
+    /// Probes at this time, unless the node is heard before.
     Wait(Micros),
-    /// Until this time.
+    /// Waits for answers to the probes until this time.
     Ask(Micros, Option<UdpSocket>, Option<TcpStream>),
     Over,
 }
@@ -62,7 +62,7 @@ impl Doubt {
     }
 }
 
-/// An empty datagram, which no node heeds, but a host without a node refuses.
+/// Sends an empty datagram. A node ignores it, but a host without a node refuses it.
 fn ask(to: SocketAddr) -> std::io::Result<UdpSocket> {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = UdpSocket::bind(any)?;

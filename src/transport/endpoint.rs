@@ -23,15 +23,14 @@ pub trait Endpoint: Send {
     /// The system's, when the carrier is of no more use.
     fn service(&mut self, wait: Duration) -> io::Result<()>;
 
-    /// Has `sleep` end when something comes here, or a link has something to do. Call it right after
-    /// servicing the endpoint, when nothing waits; service it again afterwards.
+    /// Makes `sleep` end when something comes here, or a link has something to do. Call it right after servicing the
+    /// endpoint, when nothing waits; service the endpoint again afterwards.
     fn join<'a>(&'a mut self, sleep: &mut Sleep<'a>);
 
-    /// Sets the name of the next node that [`set_next`](Endpoint::set_next) names from now on, if it is
-    /// known.
+    /// Sets the name of the next node for later calls of [`set_next`](Endpoint::set_next); `None` if it is unknown.
     fn expect_next(&mut self, name: Option<Name>);
 
-    /// Opens the link to the next node, in place of one that is there.
+    /// Opens the link to the next node. It replaces the link that is there.
     fn set_next(&mut self, address: SocketAddr);
 
     /// Name of the carrier.

@@ -14,12 +14,12 @@ pub enum TransportError {
     Resolve {
         /// The name and port.
         host: String,
-        /// The system's reason; none if it has no address.
+        /// The system's reason; `None` if the host has no suitable address.
         source: Option<io::Error>,
     },
-    /// The kernel module is not to be used.
+    /// The kernel module cannot be used.
     Kernel {
-        /// Why.
+        /// The reason.
         source: OpenError,
     },
     /// An address that could not be listened on.

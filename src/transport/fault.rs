@@ -9,18 +9,18 @@ use super::Micros;
 pub struct Faults {
     /// Chance that a datagram is lost.
     pub loss: f64,
-    /// How many are lost in a row on one way: 1 where each is lost by itself.
+    /// Losses in a row on one way; 1 if each datagram is lost by itself.
     pub burst: u32,
-    /// Chance that it comes twice.
+    /// Chance that a datagram comes twice.
     pub duplicate: f64,
-    /// Chance that a bit of it is changed.
+    /// Chance that a bit of a datagram is changed.
     pub corrupt: f64,
-    /// How long it takes; those that take longer than later ones are overtaken.
+    /// Delay of a datagram. A datagram with a long delay is overtaken by later ones.
     pub delay_us: Range<Micros>,
 }
 
 impl Faults {
-    /// A network that only takes its time, always the same.
+    /// A network without faults, whose delay is constant.
     pub const NONE: Faults =
         Faults { loss: 0.0, burst: 1, duplicate: 0.0, corrupt: 0.0, delay_us: 100..101 };
 
@@ -42,17 +42,17 @@ impl Faults {
         }
     }
 
-    /// A network that loses such a part of all datagrams, each by itself or several in a row.
+    /// A network that loses the fraction `loss` of all datagrams, `burst` in a row.
     #[cfg(test)]
     pub(crate) fn losing(loss: f64, burst: u32) -> Faults {
         Faults { loss, burst, ..Faults::NONE }
     }
 
-    /// Whether this datagram is the first of a burst of losses; `left` counts the losses to come on its way.
+    /// Whether a burst of losses takes this datagram; `left` counts the losses to come on its way.
     pub(super) fn is_in_burst(&self, dice: &mut Dice, left: &mut u32) -> bool {
         if *left == 0 && self.burst > 1 {
             let (loss, burst) = (self.loss, f64::from(self.burst));
-            // This chance makes bursts add up to that part of all datagrams.
+            // With this chance the bursts add up to the fraction `loss` of all datagrams.
             let begins = loss / (burst * (1.0 - loss) + loss);
             *left = if dice.chance(begins) { self.burst } else { 0 };
         }
@@ -61,7 +61,7 @@ impl Faults {
         is_lost
     }
 
-    /// When copies of a datagram arrive, counted from now; none if it is lost. May damage it.
+    /// Delays after which the copies of a datagram arrive; none if it is lost. May damage `bytes`.
     pub fn fate(&self, dice: &mut Dice, bytes: &mut [u8]) -> heapless::Vec<Micros, 2> {
         let mut arrivals = heapless::Vec::new();
         if self.burst <= 1 && dice.chance(self.loss) {
@@ -74,7 +74,7 @@ impl Faults {
         let copies = 1 + usize::from(dice.chance(self.duplicate));
         for _ in 0..copies {
             let span = self.delay_us.end.saturating_sub(self.delay_us.start);
-            // Two fit.
+            // There is room for two.
             let _ = arrivals.push(self.delay_us.start + dice.below(span.max(1)));
         }
         arrivals
@@ -126,7 +126,7 @@ mod tests {
         let n_lost = lost.iter().filter(|lost| **lost).count();
         assert!((29_000..31_000).contains(&n_lost), "{n_lost}");
         let mut runs: Vec<&[bool]> = lost.chunk_by(|a, b| a == b).collect();
-        // The end cuts the last one off.
+        // The last run is cut off.
         runs.pop();
         assert!(runs.iter().filter(|run| run[0]).all(|run| run.len() % 10 == 0));
     }

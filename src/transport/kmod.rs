@@ -1,6 +1,5 @@
-//! Links by the kernel module: DATA goes and comes through `/dev/leap_tensor`, everything else
-//! through a UDP socket on the same port. The datagrams are those of UDP, so that the neighbour
-//! may use either.
+//! Links over the kernel module: DATA goes and comes through `/dev/leap_tensor`, everything else through a UDP socket
+//! on the same port. The datagrams are those of UDP, so that the neighbour may use either.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +29,7 @@ pub struct Module {
     device: Arc<Device>,
     /// Destination and session of the module's datagrams.
     dest: Option<(SocketAddr, u64)>,
-    /// Datagrams that leave through the socket, as the module cannot send them.
+    /// Buffer for datagrams that leave through the socket, because the module cannot send them.
     room: Box<[u8]>,
     notices: Vec<String>,
 }
@@ -39,7 +38,7 @@ impl Kmod {
     /// Listens for the previous node and opens the link to the next, if one is given.
     ///
     /// # Errors
-    /// [`TransportError::Kernel`] if the module is not to be used; else as for UDP.
+    /// [`TransportError::Kernel`] if the module cannot be used; else as for UDP.
     pub fn open(options: CarrierOptions) -> Result<Kmod, TransportError> {
         let device = Device::open().map_err(|source| TransportError::Kernel { source })?;
         let (listen, resolver) = options.addresses()?;
@@ -47,7 +46,7 @@ impl Kmod {
         let (socket, address) = datagrams::listen(listen, DatagramSocket::bind_single)?;
         device.set_port(address).map_err(|source| TransportError::Kernel { source })?;
         let prev = LinkIn::of_kernel(&device, options.config.clone());
-        // The module takes what is found when the socket is asked.
+        // Polling the socket also finds frames for the module.
         let notices = datagrams::poll_device(&socket, options.busy_poll_us).into_iter().collect();
         let room = vec![0; CHUNKS_MAX * DATAGRAM_BYTES].into_boxed_slice();
         let module = Module { socket, device, dest: None, room, notices };
@@ -61,7 +60,7 @@ impl Kmod {
 }
 
 impl Module {
-    /// Has the module send there from now on. False if it cannot.
+    /// Sets where the module sends. False if the module cannot send there.
     fn aim_at(&mut self, to: SocketAddr, session: u64) -> bool {
         if self.dest == Some((to, session)) {
             return true;
@@ -95,7 +94,7 @@ impl Wire for Module {
         let size = (header.n_chunks, header.frame_bytes);
         match self.device.send(header.seq, size, burst.chunks(), burst.crcs()) {
             Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => return Sending::TooLong,
-            // A datagram that the network refuses counts as lost, as anywhere on the way.
+            // A datagram that the network refuses counts as lost on the way.
             Err(e) => log::debug!("leap_tensor: {e}"),
             Ok(_) => {}
         }
@@ -133,7 +132,7 @@ impl Carrier for Module {
         Ok(())
     }
 
-    /// Looks at the next frame's bank until it is complete.
+    /// Watches the next frame's bank until it is complete.
     fn glance(&self, links: &mut Links, is_over: impl Fn() -> bool) {
         let is_there = || links.prev.as_ref().is_some_and(LinkIn::is_next_ready);
         while !is_over() && !is_there() {
@@ -159,7 +158,7 @@ impl Carrier for Module {
 }
 
 impl Drop for Module {
-    /// Tells a debug log whether the module was used.
+    /// Logs the module's counters, which show whether it was used.
     fn drop(&mut self) {
         if let Ok(stats) = self.device.stats() {
             log::debug!("leap_tensor: {stats:?}");
@@ -167,7 +166,7 @@ impl Drop for Module {
     }
 }
 
-/// `address` as the module knows it: an IPv4 one never as IPv6 writes it.
+/// `address` in the module's form: IPv4 addresses are never mapped to IPv6.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),

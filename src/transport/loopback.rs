@@ -15,7 +15,7 @@ use super::link::{Burst, LinkConfig, LinkIn, LinkOut, Links, Mode, Sending, Wire
 use super::{Endpoint, Micros, Sleep};
 use crate::wire::hello::Name;
 
-/// Datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
+/// Most datagrams that wait for an endpoint; more are lost, as in a socket's buffer.
 const INBOX_MAX: usize = 4096;
 
 /// A network of endpoints, numbered from 0 in the order in which they joined.
@@ -28,17 +28,17 @@ struct NetworkState {
     now: Micros,
     dice: Dice,
     faults: Faults,
-    /// How many datagrams of a way, from and to, are still lost in a row.
+    /// Losses to come in the current burst of each way (from, to).
     bursts: BTreeMap<(SocketAddr, usize), u32>,
     flying: BinaryHeap<Reverse<Flight>>,
     n_sent: u64,
     nodes: Vec<LoopbackHost>,
     cuts: BTreeSet<(usize, usize)>,
-    /// Ways (from, to) that take no longer datagrams.
+    /// Limits for the length of datagrams on ways (from, to).
     limits: BTreeMap<(usize, usize), Limit>,
-    /// Addresses without an endpoint: theirs has gone.
+    /// Addresses that endpoints have given up.
     gone: BTreeSet<SocketAddr>,
-    /// Whose the addresses are that endpoints moved to, from [`MOVED_PORT`] on.
+    /// Owners of the addresses that endpoints moved to, from [`MOVED_PORT`] on.
     moved: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ struct Limit {
 struct LoopbackHost {
     inbox: VecDeque<(SocketAddr, Vec<u8>)>,
     deadline: Micros,
-    /// Where it sends from.
+    /// Address that the endpoint sends from.
     address: SocketAddr,
 }
 
@@ -126,12 +126,12 @@ impl Network {
         self.lock().nodes[index].deadline = Micros::MAX;
     }
 
-    /// The time.
+    /// The network's time.
     pub fn now(&self) -> Micros {
         self.lock().now
     }
 
-    /// Changes how bad the network is from now on.
+    /// Changes the network's faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -206,7 +206,7 @@ impl Network {
         shared.now = shared.now.max(at);
     }
 
-    /// When endpoint `to` has something to take, of all that is sent so far.
+    /// When the first datagram that was sent so far is there for endpoint `to`.
     ///
     /// # Panics
     /// If no endpoint has this index.
@@ -251,7 +251,7 @@ impl NetworkState {
         }
     }
 
-    /// Whose an address is.
+    /// The endpoint that owns an address.
     fn owner(&self, address: SocketAddr) -> Option<usize> {
         if self.gone.contains(&address) {
             return None;

@@ -12,23 +12,23 @@ use super::resolver::Resolver;
 /// Options of a node's carrier.
 #[derive(Clone)]
 pub struct CarrierOptions {
-    /// The node, and the ring's key.
+    /// Settings of the links, with the node and the ring's key.
     pub config: LinkConfig,
     /// Where the previous node reaches this one.
     pub listen: HostPort,
-    /// The next node; none if it is not known yet. A name is resolved while links are serviced, and
-    /// again when the node is missed.
+    /// The next node; `None` if it is not known yet. A name is resolved while links are serviced, and again when the
+    /// node is missing.
     pub next: Option<HostPort>,
     /// Name resolver: the system's, except in tests.
     pub resolve: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
     /// How long to look for datagrams before sleeping until one comes.
     pub spin: Duration,
-    /// How long the kernel polls the network device before it sleeps, in microseconds; 0: not.
+    /// How long the kernel polls the network device before it sleeps, in microseconds; 0 if it does not.
     pub busy_poll_us: u32,
 }
 
 impl CarrierOptions {
-    /// For `config`, listening at `listen`: spins for 50 microseconds.
+    /// Options for `config` that listen at `listen` and spin for 50 microseconds.
     pub fn new(config: LinkConfig, listen: HostPort, next: Option<HostPort>) -> CarrierOptions {
         let spin = Duration::from_micros(50);
         CarrierOptions { config, listen, next, resolve: by_system, spin, busy_poll_us: 0 }

@@ -23,7 +23,7 @@ impl HostPort {
         HostPort { host: host.to_owned(), port }
     }
 
-    /// Its address; of several the first that `wanted` accepts. `localhost` is this machine, even without a
+    /// Resolves the host: the first of its addresses that `wanted` accepts. `localhost` is this machine, even without a
     /// file that says so (RFC 6761, section 6.3).
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl HostPort {
         found.into_iter().find(wanted).ok_or_else(|| fail(None))
     }
 
-    /// Whether its address has to be looked up.
+    /// Whether the host is a name that has to be looked up.
     pub fn is_name(&self) -> bool {
         let host = self.bare();
         host.parse::<IpAddr>().is_err() && !host.eq_ignore_ascii_case("localhost")
@@ -72,7 +72,7 @@ pub(super) fn by_system(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.collect())
 }
 
-/// `address` in the form of a socket of this node's family: IPv6 ones write IPv4 in their own way.
+/// `address` in the form for a socket of this node's family: IPv6 sockets take IPv4 addresses as mapped ones.
 pub(super) fn mapped(address: SocketAddr, is_v6: bool) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if is_v6 => SocketAddr::from((ip.to_ipv6_mapped(), address.port())),

@@ -1,5 +1,5 @@
-//! Finds the next node's address, if it has a name: on a thread of its own, as the system may take long, and
-//! again when the node is missing, as it may have moved.
+//! Finds the next node's address, if it has a name: on a thread of its own, because the system may take long, and again
+//! when the node is missing, because it may have moved.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::thread::{self, JoinHandle};
@@ -8,16 +8,16 @@ use super::place::{HostPort, Resolve};
 use super::{Micros, TransportError};
 use crate::sys::cpu;
 
-/// A neighbour that is missed for so long may have moved.
+/// Time after which a missing neighbour may have moved.
 const MISSED_US: Micros = 2_000_000;
-/// Between an answer and the next question.
+/// Pause between an answer and the next look-up.
 const AGAIN_US: Micros = 3_000_000;
 
 type Resolved = Result<SocketAddr, TransportError>;
 
-/// The next node's place, and what is known of it.
+/// Look-up of the next node's address.
 pub(super) struct Resolver {
-    /// `None` if its address is all there is to know.
+    /// Name and port of the next node; `None` if it has only an address.
     place: Option<HostPort>,
     listen: SocketAddr,
     resolve: Resolve,
@@ -58,13 +58,13 @@ impl Resolver {
         self.address
     }
 
-    /// Forgets the name: another next node, without one, is set.
+    /// Forgets the name, because another next node is set by its address.
     pub(super) fn forget(&mut self) {
         (self.place, self.asked) = (None, None);
     }
 
-    /// Takes the answer that has come, and asks again if the neighbour is missing. Returns a changed address,
-    /// or the reason why there is none.
+    /// Takes an answer, and asks again if the neighbour is missing. Returns a changed address, or the reason why there
+    /// is none.
     pub(super) fn turn(&mut self, now: Micros, is_missed: bool) -> Option<Resolved> {
         let place = self.place.as_ref()?;
         if let Some(asked) = self.asked.take_if(|asked| asked.is_finished()) {
@@ -102,7 +102,7 @@ pub(super) fn unresolved(error: &TransportError) -> String {
     }
 }
 
-/// Asks on another thread; without one there is no answer, and another attempt later.
+/// Starts a look-up on another thread. If no thread starts, it is tried again later.
 fn ask(place: HostPort, resolve: Resolve, listen: SocketAddr) -> Option<JoinHandle<Resolved>> {
     let work = move || {
         cpu::unpin_current_thread();

@@ -13,7 +13,7 @@ pub struct Sleep<'a> {
 }
 
 impl<'a> Sleep<'a> {
-    /// For so long at most.
+    /// A sleep of at most `longest`.
     pub fn new(longest: Duration) -> Sleep<'a> {
         Sleep { files: heapless::Vec::new(), longest }
     }
@@ -25,11 +25,11 @@ impl<'a> Sleep<'a> {
 
     /// Ends the sleep when `file` can be read, or written if `is_writer`.
     pub(super) fn on(&mut self, file: BorrowedFd<'a>, is_writer: bool) {
-        // All fit: an endpoint has two at most. One that did not would be looked at later.
+        // All fit: an endpoint has at most two files. A file without room would be checked later.
         let _ = self.files.push((file, is_writer));
     }
 
-    /// The time after which it ends in any case.
+    /// The time after which the sleep ends in any case.
     pub fn longest(&self) -> Duration {
         self.longest
     }

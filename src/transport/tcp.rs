@@ -27,18 +27,18 @@ use crate::wire::datagram::is_forward;
 use crate::wire::hello::Name;
 use stream::{ReadOutcome, TcpInput, TcpOutput};
 
-/// Connections that may be unproven at a time: the oldest goes when there is another.
+/// Most unproven connections at a time: one more closes the oldest.
 const STRANGERS_MAX: usize = 24;
-/// An unproven connection is closed after so long.
+/// Time after which an unproven connection is closed.
 const STRANGER_US: Micros = 3_000_000;
 /// First and longest pause between two attempts to connect.
 const CONNECT_US: (Micros, Micros) = (50_000, 1_000_000);
-/// Time for which a silent, unproven connection keeps its file, if files are few and another connection waits
-/// for one.
+/// Time for which a silent, unproven connection keeps its file descriptor, if these are few and another connection
+/// waits for one.
 const FILE_US: Micros = 50_000;
-/// How long to wait for a file when there is none.
+/// How long to wait for a file descriptor when there is none.
 const NO_FILE_US: Micros = 100_000;
-/// Connections that are accepted in one go, so that strangers cannot keep a node busy.
+/// Connections that are accepted in one round, so that strangers cannot keep a node busy.
 const ACCEPTS: usize = 8;
 
 /// Both links of a node over TCP.
@@ -53,10 +53,10 @@ pub struct Tcp {
     out: TcpWire,
     connect_at: Micros,
     pause: Micros,
-    /// When the next node was first said not to listen, if nothing else was heard of it.
+    /// When the next node's host first refused a connection.
     refused_at: Option<Micros>,
     is_doubted: bool,
-    /// When there may be a file for another connection.
+    /// When accepting goes on after a lack of file descriptors.
     accept_at: Micros,
     clock: Clock,
     address: SocketAddr,
@@ -126,7 +126,7 @@ impl Tcp {
         Ok(tcp)
     }
 
-    /// Goes after a next node that is missed.
+    /// Follows a missing next node to another address.
     fn follow_next(&mut self, now: Micros) {
         match self.resolver.turn(now, self.links.is_next_missed()) {
             None => {}
@@ -179,7 +179,7 @@ impl Tcp {
             connected = net::connect(address);
         }
         let Ok(stream) = connected else { return };
-        // Without it frames only take longer.
+        // If this fails, frames only take longer.
         let _ = stream.set_nodelay(true);
         let stream = Arc::new(stream);
         let mut input = TcpInput::new(stream.clone(), address, now);
@@ -228,7 +228,7 @@ impl Tcp {
         }
     }
 
-    /// Gives up a connection that does not come about or has become silent.
+    /// Gives up a connection that is not established in time, or has become silent.
     fn check_next(&mut self, now: Micros) {
         let is_up = self
             .links
@@ -262,7 +262,7 @@ impl Tcp {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            // Without it acknowledgements only take longer.
+            // If this fails, acknowledgements only take longer.
             let _ = stream.set_nodelay(true);
             if self.prev.iter().filter(|input| !input.is_proven).count() >= STRANGERS_MAX {
                 self.close_stranger(now, 0);
@@ -273,8 +273,8 @@ impl Tcp {
         }
     }
 
-    /// Closes the oldest unproven connection, if there is one that has been here for `us`; rather one that
-    /// has not been offered a session.
+    /// Closes the oldest unproven connection that is at least `us` old and was not offered a session; if there is none
+    /// and `us` is 0, the oldest unproven one. Returns whether one was closed.
     fn close_stranger(&mut self, now: Micros, us: Micros) -> bool {
         let is_due = |input: &TcpInput| !input.is_proven && now >= input.since + us;
         let is_mute = |input: &TcpInput| is_due(input) && !input.is_offered;
@@ -293,7 +293,7 @@ impl Tcp {
         }
     }
 
-    /// Reads from previous nodes: all, or only the one whose session this is.
+    /// Reads from previous nodes: from all, or only from the session's one.
     fn receive_prev(&mut self, now: Micros, only_proven: bool) -> usize {
         let mut n_received = 0;
         let mut index = 0;
@@ -319,7 +319,7 @@ impl Tcp {
         n_received
     }
 
-    /// The connection whose session was taken is proven; one that was before is closed.
+    /// Marks the connection whose session was taken as proven, and closes the one that was so before.
     fn prove(&mut self) {
         let current = self.links.prev.as_ref().and_then(LinkIn::address);
         let offered = self.links.prev.as_ref().and_then(LinkIn::offered);
@@ -373,12 +373,12 @@ impl Tcp {
     }
 }
 
-/// Gives all whole records of `input` to the links. False if the connection is of no use.
+/// Gives all whole records of `input` to the links. False if the connection has to be closed.
 fn take(input: &mut TcpInput, links: &mut Links, out: &mut TcpWire, now: Micros) -> bool {
     let peer = input.peer;
     loop {
         match input.record() {
-            // A stream damages nothing: what is dropped here was meant so.
+            // A stream damages nothing: a datagram that is dropped here is not for these links.
             Ok(Some(record)) => drop(links.on_datagram(now, peer, record, out)),
             Ok(None) => break,
             Err(()) => return false,

@@ -222,7 +222,7 @@ fn thousands_of_half_open_connections_leave_a_link_alone() {
     let mut open = std::collections::VecDeque::new();
     for i in 0..n {
         let stream = TcpStream::connect(to).unwrap();
-        // Those that said nonsense may have been closed already.
+        // Connections that sent nonsense may have been closed already.
         let _ = (&stream).write(strangers[i % strangers.len()]);
         open.push_back(stream);
         // More than the node keeps, and fewer than a process may open.
@@ -238,7 +238,7 @@ fn thousands_of_half_open_connections_leave_a_link_alone() {
     }
     pass(&mut nodes, b"still here");
     assert_eq!(session(&mut nodes), before);
-    // It closed all but the latest.
+    // The node closed all but the latest.
     let is_closed = |mut stream: &TcpStream| {
         stream.set_nonblocking(true).unwrap();
         !matches!(stream.read(&mut [0]), Err(e) if e.kind() == ErrorKind::WouldBlock)
@@ -261,7 +261,7 @@ fn a_neighbour_that_does_not_read_delays_no_other() {
             }
             service(&mut nodes);
         }
-        // Both ends have so many banks.
+        // Each end has 16 banks.
         assert!((16..=32).contains(&sent), "{sent}");
         let start = Instant::now();
         for n in 0..sent {
@@ -319,7 +319,7 @@ fn a_name_is_waited_for_and_followed() {
             assert!(start.elapsed() < Duration::from_secs(20));
             a.as_mut().unwrap().service(Duration::from_millis(5)).unwrap();
         }
-        // There it is; then it is elsewhere.
+        // The name gets an address, then another one.
         for (life, net) in [(11, 78), (12, 79)] {
             let node = a.take().unwrap();
             let to_a = Some(HostPort::new("127.0.0.1", node.local_address().port()));

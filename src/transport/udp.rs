@@ -13,15 +13,15 @@ use super::{Micros, TransportError};
 use crate::sys::net::DatagramSocket;
 use crate::wire::datagram::DATAGRAM_BYTES;
 
-/// Room that is asked for in the kernel: some frames, with the kernel's own bookkeeping.
+/// Socket buffer that is requested from the kernel: some frames, with the kernel's own bookkeeping.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Below this a single frame may not fit.
+/// With a smaller buffer a single frame may not fit.
 const BUFFER_ENOUGH: usize = 1 << 20;
 
 /// Both links of a node over one UDP socket.
 pub type Udp = Datagrams<Socket>;
 
-/// A socket, and nothing beside it.
+/// The carrier UDP: a socket, and nothing beside it.
 pub struct Socket {
     socket: DatagramSocket,
     notices: Vec<String>,
@@ -97,7 +97,7 @@ impl Carrier for Socket {
     }
 }
 
-/// Sets the socket's buffers; what falls short of the wish is told.
+/// Sets the socket's buffers. Returns notices about what the kernel does not grant.
 fn tune(socket: &DatagramSocket, options: &CarrierOptions) -> io::Result<Vec<String>> {
     let mut notices = Vec::new();
     let granted = socket.set_buffers(BUFFER_BYTES)?;

@@ -1,8 +1,8 @@
 //! Memory of one frame in the form it travels in.
 //!
-//! The sender keeps a frame in its bank, sealed, until it is acknowledged; the receiver collects
-//! the chunks of one in any order. Plain bytes of a frame lie together: the sender moves them apart
-//! for headers and seals when the frame is complete, and the receiver closes up a sealed one.
+//! The sender keeps a frame in its bank, sealed, until the frame is acknowledged; the receiver collects a frame's
+//! chunks in any order. Plain bytes of a frame lie together: the sender moves them apart for headers and seals when the
+//! frame is complete, and the receiver closes up a sealed frame.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ struct CacheLine([u8; 64]);
 /// Room before a frame in this process's own memory: as many bytes as its headers and tags take. Chunks
 /// are spread towards the front, so none overwrites one that is still to be moved.
 const FRONT_BYTES: usize = CHUNKS_MAX * (HEADER_LEN + TAG_BYTES);
-/// Bytes of a bank there.
+/// Bytes of a bank in this process's own memory.
 const MEMORY_BYTES: usize = FRONT_BYTES + FRAME_MAX + TAG_BYTES;
 
 const _: () = assert!(FRONT_BYTES.is_multiple_of(align_of::<CacheLine>()));
@@ -39,9 +39,9 @@ const PREFETCH_BYTES_MAX: usize = 32 << 10;
 enum BankMemory {
     /// In this process's own memory.
     Own(Box<[CacheLine]>),
-    /// Where the kernel module puts what it receives.
+    /// In a bank of the kernel module, which receives into it.
     Bank(RxBank),
-    /// Where the kernel module sends from.
+    /// In a slot of the kernel module, which sends from it.
     Slot(TxSlot),
 }
 
@@ -63,16 +63,16 @@ impl BankMemory {
     }
 }
 
-/// One frame and what is known of it.
+/// One frame and its state.
 pub(super) struct Bank {
     memory: BankMemory,
     layout: ChunkLayout,
-    /// Checksum of each chunk's datagram, where the kernel module sends it.
+    /// Checksum of each chunk's datagram, if the kernel module sends it.
     crcs: [u32; CHUNKS_MAX],
     header: DatagramHeader,
-    /// Chunks that are here.
+    /// Chunks that are here, as bits.
     have: ChunkBits,
-    /// Plain bytes of a complete frame.
+    /// Plain bytes of a complete frame; 0 until it is complete.
     frame_bytes: usize,
 }
 
@@ -119,13 +119,13 @@ impl Bank {
         Bank { memory, layout, crcs, header: EMPTY, have: 0, frame_bytes: 0 }
     }
 
-    /// Bytes that it takes, whatever it holds.
+    /// Bytes of the bank's memory.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.memory.bytes().len()
     }
 
-    /// Asks whether another frame may be written: the network has read the one before.
+    /// Asks whether another frame may be written, because the network has read the one before.
     pub(super) fn ask_idle(&self) -> bool {
         match &self.memory {
             BankMemory::Slot(slot) => slot.ask_idle(),
@@ -133,12 +133,12 @@ impl Bank {
         }
     }
 
-    /// Whether the kernel module has completed a frame here that was not taken.
+    /// Whether the kernel module has completed a frame here that was not taken yet.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&self.memory, BankMemory::Bank(bank) if bank.is_ready())
     }
 
-    /// The kernel module's bank, if it is one.
+    /// The kernel module's bank, if the memory is one.
     pub(super) fn kernel_mut(&mut self) -> Option<&mut RxBank> {
         match &mut self.memory {
             BankMemory::Bank(bank) => Some(bank),
@@ -155,7 +155,7 @@ impl Bank {
         &mut self.memory.bytes_mut()[start..][..FRAME_MAX]
     }
 
-    /// Reads the memory of a frame of `bytes` into L1, as far as it fits.
+    /// Reads the memory of a frame of `bytes` into L1, up to [`PREFETCH_BYTES_MAX`].
     pub(super) fn prefetch(&self, bytes: usize) {
         if let BankMemory::Own(lines) = &self.memory {
             let prefetch_bytes = (FRONT_BYTES + bytes).min(PREFETCH_BYTES_MAX);
@@ -164,7 +164,7 @@ impl Bank {
         }
     }
 
-    /// Makes the first `bytes` of the buffer frame `seq` of `session`, ready to travel.
+    /// Makes frame `seq` of `session` from the first `bytes` of the buffer, ready to travel.
     pub(super) fn close(
         &mut self,
         bytes: usize,
@@ -195,7 +195,7 @@ impl Bank {
         }
     }
 
-    /// Makes datagrams of `bytes` in the buffer, `plain` of them in each but the last.
+    /// Makes datagrams of the first `bytes` of the buffer, with `plain` bytes in each but the last.
     fn spread(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
         self.layout = ChunkLayout::DATAGRAMS;
         let memory = self.memory.bytes_mut();
@@ -216,13 +216,13 @@ impl Bank {
         }
     }
 
-    /// Makes chunks of `bytes` in the buffer, `plain` of them in each but the last, with their
-    /// checksums beside them, as the kernel module takes them.
+    /// Makes chunks of the first `bytes` of the buffer, with `plain` bytes in each but the last, and their checksums,
+    /// as the kernel module takes them.
     fn fill_slots(&mut self, bytes: usize, plain: usize, keys: Option<&SessionKeys>) {
         let n_chunks = usize::from(self.header.n_chunks);
         let memory = self.memory.bytes_mut();
         if keys.is_some() {
-            // From the end, as chunks move up.
+            // From the end, because chunks move up.
             for chunk in (1..n_chunks).rev() {
                 let end = bytes.min((chunk + 1) * plain);
                 memory.copy_within(chunk * plain..end, self.layout.at(chunk));
@@ -240,13 +240,13 @@ impl Bank {
         }
     }
 
-    /// The frame as it travels.
+    /// The frame's `chunks`, to be sent.
     pub(super) fn burst(&self, chunks: ChunkBits) -> Burst<'_> {
         let (memory, layout, crcs) = (self.memory.bytes(), self.layout, &self.crcs);
         Burst { header: self.header, layout, crcs, memory, chunks: chunks & self.have }
     }
 
-    /// Bytes of the frame as it travels.
+    /// Bytes of the frame with its tags.
     pub(super) fn travel_bytes(&self) -> u32 {
         self.header.frame_bytes
     }
@@ -267,7 +267,7 @@ impl Bank {
         all_chunks(usize::from(self.header.n_chunks))
     }
 
-    /// Forgets the frame that was collected here.
+    /// Forgets the received frame.
     pub(super) fn clear(&mut self) {
         (self.header, self.have, self.frame_bytes) = (EMPTY, 0, 0);
         if let BankMemory::Bank(bank) = &mut self.memory {
@@ -293,7 +293,7 @@ impl Bank {
         self.frame_bytes > 0
     }
 
-    /// Chunks that have not arrived; all there can be if none has.
+    /// Chunks that have not arrived; all that a frame can have if none has arrived.
     pub(super) fn missing(&self) -> ChunkBits {
         match self.is_begun() {
             true => self.all() & !self.have,

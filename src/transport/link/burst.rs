@@ -1,4 +1,4 @@
-//! The chunks of a frame as datagrams that go out.
+//! The chunks of a frame as outgoing datagrams.
 
 use crate::sys::crc;
 use crate::wire::control::ChunkBits;
@@ -18,16 +18,16 @@ pub enum Mode {
 /// Where the chunks of a frame lie in its memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChunkLayout {
-    /// Where the first one begins.
+    /// Offset of the first chunk.
     start: usize,
-    /// From each one's begin to the next one's.
+    /// Distance from a chunk's start to that of the next one.
     step: usize,
 }
 
 impl ChunkLayout {
-    /// Side by side, as they are collected, and as the kernel module takes them.
+    /// Side by side: received frames, and frames that the kernel module sends.
     pub(super) const SLOTS: ChunkLayout = ChunkLayout { start: 0, step: CHUNK_BYTES };
-    /// Each behind its header, side by side.
+    /// Each behind its header, so that datagrams lie side by side.
     pub(super) const DATAGRAMS: ChunkLayout =
         ChunkLayout { start: HEADER_LEN, step: DATAGRAM_BYTES };
 
@@ -71,7 +71,7 @@ impl Burst<'_> {
         self.crcs
     }
 
-    /// Bytes of the longest datagram.
+    /// Length of the longest datagram.
     pub(super) fn longest(&self) -> usize {
         let first = DatagramHeader { chunk: self.chunks.trailing_zeros() as u16, ..self.header };
         if self.chunks == 0 { 0 } else { HEADER_LEN + first.payload_bytes() }
@@ -101,8 +101,8 @@ impl Burst<'_> {
         })
     }
 
-    /// The datagrams that lie side by side, [`DATAGRAM_BYTES`] each but for the last: one run after the
-    /// other. A stream's frame is one run. The kernel module's datagrams do not lie so.
+    /// Runs of datagrams that lie side by side, [`DATAGRAM_BYTES`] each but the last. A stream's frame is one run. A
+    /// frame in a slot of the kernel module has no runs.
     pub fn runs(&self) -> impl Iterator<Item = &[u8]> {
         let mut left = if self.layout == ChunkLayout::DATAGRAMS { self.chunks } else { 0 };
         std::iter::from_fn(move || {
@@ -120,7 +120,7 @@ impl Burst<'_> {
 pub enum OutgoingDatagram<'a> {
     /// The datagram's bytes, complete.
     Whole(&'a [u8]),
-    /// Header without its checksum, which is made during writing, and payload, in the kernel module's memory.
+    /// Header without its checksum, which is computed during writing, and payload in the kernel module's memory.
     Parts {
         /// Header in front of the payload.
         header: DatagramHeader,
@@ -130,10 +130,10 @@ pub enum OutgoingDatagram<'a> {
 }
 
 impl OutgoingDatagram<'_> {
-    /// Writes it to the front of `room`, and returns its length.
+    /// Writes the datagram to the front of `room`, and returns its length.
     ///
     /// # Panics
-    /// If `room` is shorter.
+    /// If `room` is shorter than the datagram.
     pub fn write(&self, room: &mut [u8]) -> usize {
         match *self {
             OutgoingDatagram::Whole(bytes) => {

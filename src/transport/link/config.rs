@@ -4,7 +4,7 @@ use crate::transport::Micros;
 use crate::wire::hello::{Name, RingInfo};
 use crate::wire::seal::{Key, derive};
 
-/// Most banks a link may have: the kernel's mapping has as many.
+/// Most banks of a link: as many as the kernel module maps.
 pub const BANKS_MAX: usize = 64;
 
 /// Settings for both links of a node.
@@ -16,21 +16,21 @@ pub struct LinkConfig {
     pub key: Option<Key>,
     /// Name of the previous node, if no other one is accepted.
     pub prev: Option<Name>,
-    /// Name of the next node, if known: no other node can use the frames for it.
+    /// Name of the next node, if known: no other node gets its frames.
     pub next: Option<Name>,
-    /// Number of this run of the node: datagrams that come back to their sender are dropped.
+    /// Number of this run of the node: a HELLO that comes back to its sender is dropped by it.
     pub run: u64,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,
-    /// Longest time, at least, for which a datagram may be overtaken by later ones, in microseconds. After
-    /// that it is requested again.
+    /// Shortest time for which a missing datagram counts as overtaken by later ones, in microseconds. After that it is
+    /// requested again.
     pub reorder_us: Micros,
     /// Unpredictable bytes, different for each run of a node.
     pub seed: [u8; 32],
 }
 
 impl LinkConfig {
-    /// With 16 banks and a millisecond for what is overtaken.
+    /// Settings with 16 banks, and a millisecond for reordering.
     pub fn new(node: RingInfo, key: Option<Key>, seed: [u8; 32]) -> LinkConfig {
         let (prev, next, run) = (None, None, 0);
         let mut config =

@@ -22,24 +22,24 @@ use crate::wire::seal::{Key, SessionKeys, derive, is_equal};
 pub(super) struct Agreed {
     pub(super) id: u64,
     pub(super) keys: Option<SessionKeys>,
-    /// Where the neighbour sends from.
+    /// Address that the neighbour sends from.
     pub(super) from: SocketAddr,
     /// The neighbour's run.
     pub(super) instance: u64,
-    /// The session that the connector would rather go on with, or 0.
+    /// The session that the connector wants to resume, or 0.
     pub(super) resume: u64,
     pub(super) peer: RingInfo,
 }
 
 impl Agreed {
-    /// Whether counters of the session may start again. Without keys a stranger can count as high as there are
-    /// numbers: if nothing newer follows for a while, the newest was not the neighbour's.
+    /// Whether lower counters of the session are accepted again. Without keys a stranger can forge the highest counter:
+    /// if nothing newer follows for a while, that counter was not the neighbour's.
     pub(super) fn is_recounted(&self, now: Micros, heard_at: Micros) -> bool {
         self.keys.is_none() && now > heard_at + SILENCE_US
     }
 }
 
-/// Over the offer of `session` that answers `hello`.
+/// Tag over the offer of `session` that answers `hello`.
 fn welcome_tag(
     keys: &SessionKeys,
     session: u64,
@@ -54,7 +54,7 @@ fn confirm_tag(keys: &SessionKeys, session: u64, confirm: &Confirm) -> Tag {
     keys.tag("LEAP confirm", &parts)
 }
 
-/// A HELLO without its greeting, and that.
+/// Splits a HELLO into what precedes its greeting, and the greeting.
 fn split(hello: &[u8; HELLO_LEN]) -> (&[u8], &Message) {
     let (seen, greeting) = hello.split_at(HELLO_SEEN);
     (seen, greeting.first_chunk().expect("the greeting is a HELLO's end"))
@@ -64,7 +64,7 @@ fn refuse_tag(key: &Key, refuse: &[u8; REFUSE_LEN]) -> Tag {
     key.tag("LEAP refuse", &[&refuse[..REFUSE_TAGGED]])
 }
 
-/// Whether only one end has a key.
+/// Fails if only one end has a key.
 fn check_has_key(prev: bool, next: bool) -> Result<(), Refusal> {
     match (prev, next) {
         (false, true) => Err(Refusal::KeyNeeded),
@@ -108,8 +108,9 @@ pub(super) fn refuse(
     bytes
 }
 
-/// Checks a REFUSE that answers the connector's `hello`; true if it is proven with the key. `None` if it
-/// answers something else, or gives without proof a reason that only holders of the key can know.
+/// Checks a REFUSE that answers the connector's `hello`. Returns the refusal, the peer's name, and whether the refusal
+/// is proven with the key. `None` if it answers something else, or gives without proof a reason that only holders of
+/// the key can know.
 pub(super) fn accept_refuse(
     config: &LinkConfig,
     hello: &[u8; HELLO_LEN],
@@ -137,8 +138,8 @@ pub(super) struct Unfit {
     pub(super) is_proven: bool,
 }
 
-/// Checks a WELCOME that answers the connector's `hello`: returns the session, and the CONFIRM that takes it.
-/// `None` if it answers something else.
+/// Checks a WELCOME that answers the connector's `hello`. Returns the session, and the CONFIRM that takes it. `None` if
+/// the WELCOME answers something else.
 pub(super) fn accept_welcome(
     config: &LinkConfig,
     (hello, ephemeral): (&[u8; HELLO_LEN], &Ephemeral),
@@ -189,7 +190,7 @@ pub(super) fn accept_welcome(
     Some(Ok((Agreed { id: session, keys, from, instance, resume: 0, peer }, out)))
 }
 
-/// The listener's side.
+/// The sessions that a listener offers.
 pub(super) struct Offers {
     secret: [u8; 32],
     instance: u64,
@@ -199,7 +200,7 @@ pub(super) struct Offers {
 pub(super) enum Judged {
     /// The peer fits.
     Fits(Hello),
-    /// The peer does not fit; the connector, which calls itself so, is to be told.
+    /// The peer does not fit. The connector, which sent this nonce and name, is to be told.
     Refused(Nonce, Refusal, Name),
     /// The bytes are no HELLO.
     Nonsense,
@@ -219,8 +220,8 @@ impl Offers {
             return Judged::Nonsense;
         };
         let is_named = hello.to == config.node.name && !hello.to.is_empty();
-        // A ring of one node is its own next one: by name, or as its user gave it all layers. Any other HELLO
-        // of its own was sent back to it.
+        // A ring of one node is its own next node: by name, or because its user gave it all layers. Any other HELLO of
+        // this run was sent back to its sender.
         let is_own_next = is_named || config.node.wish == Some(0..config.node.n_layers);
         if hello.instance == config.run && !is_own_next {
             return Judged::Nonsense;
@@ -250,7 +251,7 @@ impl Offers {
         }
     }
 
-    /// Session, nonce and ephemeral key of the offer to the sender of this HELLO at this address.
+    /// Session, nonce and ephemeral key of the offer that answers this HELLO from this address.
     fn derive(&self, from: SocketAddr, hello: &[u8; HELLO_LEN]) -> (u64, Nonce, Ephemeral) {
         let ip = match from.ip().to_canonical() {
             std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -264,8 +265,7 @@ impl Offers {
         (session.max(1), nonce, derive(&self.secret, "LEAP ephemeral", &parts))
     }
 
-    /// The offer for a HELLO that fits: the session's number, and the WELCOME. `None` if it leads to no
-    /// keys.
+    /// The offer for a HELLO that fits: the session's number, and the WELCOME. `None` if the greeting leads to no keys.
     pub(super) fn welcome(
         &self,
         config: &LinkConfig,
@@ -296,7 +296,7 @@ impl Offers {
         Some((session, bytes))
     }
 
-    /// The session that a CONFIRM takes, if it was offered and none was taken since.
+    /// The session that a CONFIRM takes, if it was offered and no session was taken since.
     pub(super) fn confirm(
         &self,
         config: &LinkConfig,
@@ -326,7 +326,7 @@ impl Offers {
         Some(Agreed { id: session, keys, from, instance, resume, peer: hello.node })
     }
 
-    /// Takes all offers back.
+    /// Makes all offers so far invalid.
     pub(super) fn renew(&mut self, secret: [u8; 32]) {
         self.secret = secret;
     }

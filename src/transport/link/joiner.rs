@@ -1,9 +1,9 @@
-//! Joins datagrams that come in pieces, in bounded memory: a new one replaces an old incomplete one.
+//! Joins datagrams that come in pieces, in bounded memory: a new datagram replaces an incomplete old one.
 
 use crate::wire::datagram::{DATAGRAM_BYTES, DatagramHeader};
 use crate::wire::piece::Piece;
 
-/// Datagrams that are put together at a time.
+/// Most datagrams that are joined at a time.
 const PLACES: usize = 32;
 
 /// Where pieces are collected.
@@ -16,7 +16,7 @@ pub(super) struct Joiner {
 struct Partial {
     /// Session and number of the datagram, its bytes and pieces.
     of: (u64, u64, usize, usize),
-    /// Pieces that are here, as bits.
+    /// Pieces that have arrived, as bits.
     have: u8,
     bytes: [u8; DATAGRAM_BYTES],
 }
@@ -28,10 +28,9 @@ impl Joiner {
         Joiner { places: (0..PLACES).map(|_| EMPTY).collect() }
     }
 
-    /// Takes a piece with its datagram's header. Returns the whole, once, when it is the last one that
-    /// was missing.
+    /// Takes a piece with its datagram's header. Returns the whole datagram, once, when no piece is missing any more.
     pub(super) fn join(&mut self, header: &DatagramHeader, piece: &Piece<'_>) -> Option<&mut [u8]> {
-        // Neighbouring chunks and frames lie apart.
+        // Neighbouring chunks and frames get different places.
         let index = header.seq.wrapping_mul(13).wrapping_add(header.chunk.into()) as usize % PLACES;
         let place = &mut self.places[index];
         let of = (header.session, header.counter(), piece.datagram_bytes, piece.n);

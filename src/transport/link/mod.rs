@@ -88,10 +88,10 @@ pub struct Links {
 }
 
 impl Links {
-    /// Takes a datagram, whole and as it came; `bytes` is scratch afterwards.
+    /// Takes a whole datagram as it came; `bytes` is scratch afterwards.
     ///
     /// # Errors
-    /// Why it was dropped without touching a link.
+    /// Why the datagram was dropped without touching a link.
     pub fn on_datagram(
         &mut self,
         now: Micros,
@@ -116,7 +116,7 @@ impl Links {
         Ok(())
     }
 
-    /// Sends what is due: frames first, as nodes wait for them.
+    /// Sends what is due: frames first, because nodes wait for them.
     pub fn transmit(&mut self, now: Micros, wire: &mut impl Wire) {
         if let Some(next) = &mut self.next {
             next.transmit(now, wire);
@@ -132,15 +132,15 @@ impl Links {
         next.min(self.prev.as_ref().map_or(Micros::MAX, LinkIn::deadline))
     }
 
-    /// Reads the bank that the next frame will be written to, so that the writes hit the L1 cache. All
-    /// banks together are larger than that, so each has been evicted before its turn comes.
+    /// Reads the bank that the next frame will be written to, so that the writes hit the L1 cache. All banks together
+    /// are larger than this cache, so each has been evicted before its turn comes.
     pub fn prefetch(&self) {
         if let Some(next) = &self.next {
             next.prefetch();
         }
     }
 
-    /// Begins a look at the links: frames left for later count as waiting again, and requests for room are
+    /// Begins a new round over the links: frames left for later count as waiting again, and requests for room are
     /// forgotten.
     pub fn begin_turn(&mut self) {
         if let Some(next) = &mut self.next {

@@ -1,8 +1,8 @@
-//! How long datagrams may be on the path to the next node.
+//! The longest datagrams that the path to the next node takes.
 //!
-//! Datagrams that are too long for the path travel in pieces. A path that becomes shorter is found in two
-//! ways: the system knows, or long chunks are reported missing time and again while short ones arrive. Now
-//! and then a ping of full length tests whether the path takes longer datagrams again.
+//! Datagrams that are too long for the path travel in pieces. A path that narrows is noticed in two ways: the system
+//! reports it, or long chunks are reported missing time and again while short ones arrive. Now and then a ping of full
+//! length tests whether the path takes longer datagrams again.
 
 use std::net::SocketAddr;
 
@@ -13,21 +13,21 @@ use crate::transport::Micros;
 use crate::wire::datagram::DATAGRAM_BYTES;
 use crate::wire::piece::{PIECE_HEAD, PIECES_BYTES, cut, longest};
 
-/// Pieces of a full datagram on the shortest path: it takes IP packets of 576 bytes.
+/// Pieces of a full datagram on the narrowest path: it takes IP packets of 576 bytes.
 const SHORTEST: usize = 3;
-/// Long chunks that were sent again are missing so often before datagrams become shorter.
+/// Datagrams become shorter after this many answers in a row that miss retransmitted long chunks.
 const LOST_MAX: u32 = 4;
-/// First and longest time between two questions for a longer one, and after an answer.
+/// First and longest pause between two tests of longer datagrams; pause after a test that succeeded.
 const ASK_US: (Micros, Micros) = (5_000_000, 160_000_000);
 const ASK_NEXT_US: Micros = 250_000;
 
 /// The path of a link.
 pub(super) struct Path {
-    /// Pieces that a full datagram travels in; 0 over a stream, which takes all.
+    /// Pieces that a full datagram travels in; 0 over a stream, which takes any length.
     n_pieces: usize,
-    /// Answers in a row that miss long chunks which were sent again.
+    /// Answers in a row that miss long chunks which were retransmitted.
     n_lost: u32,
-    /// The ping that asks for longer datagrams.
+    /// The ping that tests longer datagrams.
     asked: Option<u32>,
     ask_at: Micros,
     pause: Micros,
@@ -45,13 +45,12 @@ impl Path {
         if self.n_pieces == 0 { usize::MAX } else { longest(self.n_pieces) }
     }
 
-    /// Length above which a datagram has the full length: if it arrives, the path takes that length.
+    /// A datagram longer than this has the path's full length: its arrival shows that the path takes this length.
     pub(super) fn telling(&self) -> usize {
         self.longest() - 1
     }
 
-    /// Length above which datagrams would be cut if the path were one step shorter: then these are the ones
-    /// that are lost.
+    /// Datagrams longer than this would be cut if the path were one step narrower: these are lost if it has become so.
     pub(super) fn long(&self) -> usize {
         match self.n_pieces {
             n @ 1..SHORTEST => longest(n + 1),
@@ -59,8 +58,8 @@ impl Path {
         }
     }
 
-    /// Takes a shorter length, as the system reports that datagrams are too long, or they do not arrive.
-    /// False if there is none.
+    /// Makes datagrams one step shorter, because the system reports them as too long, or because they do not arrive.
+    /// False if there is no shorter step.
     fn shorten(&mut self, now: Micros) -> bool {
         self.n_lost = 0;
         if !(1..SHORTEST).contains(&self.n_pieces) {
@@ -73,7 +72,7 @@ impl Path {
         true
     }
 
-    /// Long chunks that were sent again are missing.
+    /// Notes that retransmitted long chunks are missing.
     pub(super) fn on_lost(&mut self, now: Micros) {
         self.n_lost += 1;
         if self.n_lost >= LOST_MAX {
@@ -81,12 +80,12 @@ impl Path {
         }
     }
 
-    /// Long chunks have arrived.
+    /// Notes that long chunks have arrived.
     pub(super) fn on_passed(&mut self) {
         self.n_lost = 0;
     }
 
-    /// Bytes that the ping `name` is to have, if it is to ask for longer datagrams.
+    /// Bytes of the ping `name`, if it has to test longer datagrams.
     pub(super) fn ask(&mut self, now: Micros, name: u32) -> Option<usize> {
         if self.n_pieces <= 1 || now < self.ask_at {
             return None;
@@ -97,7 +96,7 @@ impl Path {
         Some(longest(self.n_pieces - 1))
     }
 
-    /// The ping `name` was answered.
+    /// Notes that the ping `name` was answered.
     pub(super) fn on_echo(&mut self, now: Micros, name: u32) {
         if self.asked.take_if(|asked| *asked == name).is_some() {
             self.n_pieces -= 1;
@@ -106,7 +105,7 @@ impl Path {
         }
     }
 
-    /// The neighbour is at another address: there may be another path.
+    /// Notes that the neighbour has another address, and so perhaps another path.
     pub(super) fn on_move(&mut self, now: Micros) {
         (self.pause, self.n_lost) = (ASK_US.0, 0);
         if self.n_pieces > 1 {
@@ -131,7 +130,7 @@ impl Path {
                 Sending::Gone => return true,
                 Sending::NoRoom => return false,
                 Sending::TooLong if self.shorten(now) => {}
-                // Lost, as anywhere on the way.
+                // The chunks count as lost on the way.
                 Sending::TooLong => return true,
             }
         }

@@ -8,15 +8,15 @@ use heapless::Deque;
 use crate::transport::Micros;
 use crate::wire::hello::{Name, Refusal};
 
-/// Events that wait to be asked for; the oldest is dropped when there are more.
+/// Most events that wait for the node; one more drops the oldest.
 const EVENTS_MAX: usize = 16;
-/// Refusals that are remembered, so that they are told once.
+/// Most refusals that are remembered, so that each is reported once.
 const TOLD_MAX: usize = 16;
 /// First and longest pause between two notices of unproven refusals, whatever their reasons: strangers can
 /// invent any number of reasons.
 const TELL_US: (Micros, Micros) = (250_000, 64_000_000);
 
-/// How a link is.
+/// State of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// No session yet.
@@ -34,9 +34,9 @@ pub enum LinkState {
 pub struct LinkStats {
     /// Smoothed round-trip time, 0 if unknown; the receiving side has the sender's.
     pub srtt_us: u32,
-    /// Mean deviation from it; on the sending side only.
+    /// Mean deviation of the round-trip time; 0 on the receiving side.
     pub rttvar_us: u32,
-    /// Frames sent first, or delivered.
+    /// Frames sent, without retransmissions, or delivered.
     pub frames: u64,
     /// Bytes of these frames, seals included.
     pub bytes: u64,
@@ -62,22 +62,22 @@ pub enum LinkEvent {
     },
     /// The neighbour has been silent for [`LOST_US`](super::LOST_US).
     Lost,
-    /// Another session took the place of the one before: its frames in flight are gone.
+    /// A new session replaced the old one, whose frames in flight are gone.
     Reset,
-    /// Someone and this node do not fit. Told once for each reason, name and host.
+    /// A peer and this node do not fit. Reported once for each reason, name and host.
     Refused(Refused),
-    /// The next node has never been heard, and its host says why.
+    /// The next node has never been heard, and its host shows why.
     Unheard(Unheard),
 }
 
-/// Where nothing is heard of a next node, although its host answers.
+/// Why a next node is not heard, although its host answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unheard {
-    /// Where it should be.
+    /// Address of the next node.
     pub to: SocketAddr,
-    /// Whether it should take streams; else datagrams.
+    /// Whether this node expects streams there; else datagrams.
     pub is_stream: bool,
-    /// Whether it takes the other of the two.
+    /// Whether the host accepts the other of the two.
     pub has_other: bool,
 }
 
@@ -105,23 +105,23 @@ impl fmt::Display for Unheard {
 pub struct Refused {
     /// The reason.
     pub refusal: Refusal,
-    /// Whether it is the next node, or another one in its place; else it greeted this node.
+    /// Whether the peer answers in the next node's place; else it greeted this node.
     pub is_next: bool,
-    /// Whether the other one refuses; else this node does.
+    /// Whether the peer refuses; else this node does.
     pub by_peer: bool,
     /// Name that the peer gave itself; empty if it gave none.
     pub name: Name,
-    /// Where it is.
+    /// Address of the peer.
     pub from: SocketAddr,
-    /// Whether it proved to hold the key, for this very attempt. A HELLO alone proves nothing of the sort: it
-    /// may be a recorded one.
+    /// Whether the peer proved for this very attempt that it holds the key. A HELLO alone proves nothing: it may be a
+    /// recording.
     pub is_proven: bool,
 }
 
 impl Refused {
-    /// Whether further attempts are in vain until a setting is changed. Without proof a stranger may have
-    /// said so, a busy neighbour becomes free, one that waits for another is told of this one, and a message
-    /// that came elsewhere may have been carried there.
+    /// Whether further attempts are in vain until a setting is changed. A refusal without proof may be a stranger's.
+    /// Others may pass: a busy neighbour becomes free, a neighbour that waits for another node is told of this one, and
+    /// a message may have been carried to the wrong node.
     pub fn is_final(&self) -> bool {
         let may_pass = matches!(
             self.refusal,
@@ -133,7 +133,7 @@ impl Refused {
         self.is_proven && !may_pass
     }
 
-    /// Whether it would be the same line once more. Ports change with every connection.
+    /// Whether both would be reported in the same words. Ports are ignored, because they change with every connection.
     fn is_like(&self, other: &Refused) -> bool {
         let unplaced = |refused: &Refused| {
             let from = SocketAddr::new(refused.from.ip(), 0);
@@ -203,7 +203,7 @@ impl LinkProgress {
         self.tell(LinkEvent::Lost);
     }
 
-    /// Tells a refusal, unless it was told before.
+    /// Reports a refusal, unless it was reported before.
     pub(super) fn refused(&mut self, now: Micros, refused: Refused) {
         if self.state != LinkState::Up && self.state != LinkState::Lost {
             self.state = LinkState::Refused(refused.clone());

@@ -26,13 +26,13 @@ use crate::wire::piece::Piece;
 use crate::wire::seal::Randomness;
 use session::{Followed, InSession};
 
-/// How many banks that nothing has come into are looked at, behind the newest frame.
+/// Empty banks that are checked behind the newest frame.
 const LOOK_AHEAD: u32 = 4;
-/// HELLOs and CONFIRMs that are looked at in [`GREETING_SPAN_US`]: strangers cost no more.
+/// Most HELLOs and CONFIRMs that are examined in [`GREETING_SPAN_US`]: strangers cost no more.
 const GREETINGS_MAX: u32 = 32;
 const GREETING_SPAN_US: Micros = 10_000;
-/// HELLOs answered in that time if an answer takes a key exchange, a third of a millisecond on a small board:
-/// recorded ones can cause these.
+/// Most HELLOs answered in that time if each answer takes a key exchange, a third of a millisecond on a small board.
+/// Recorded HELLOs can cause these.
 const EXCHANGES_MAX: u32 = 4;
 const CALL_AGAIN_US: Micros = 250_000;
 
@@ -47,11 +47,11 @@ pub struct LinkIn {
     offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
     joiner: Joiner,
-    /// Greetings since the start of a span.
+    /// Greetings in the current span, and the span's start.
     greetings: (u32, Micros),
-    /// HELLOs among them that led to a key exchange.
+    /// HELLOs in the span that led to a key exchange.
     exchanges: u32,
-    /// The node left the oldest frame for later.
+    /// Whether the node left the oldest frame for later.
     is_left: bool,
     serviced_at: Micros,
     stats: LinkStats,
@@ -82,7 +82,7 @@ impl LinkIn {
         assert!(config.n_banks.is_power_of_two());
         assert!((2..=BANKS_MAX).contains(&config.n_banks));
         let mut seed = config.seed;
-        // Another sequence than the sending half's.
+        // The sending half has another sequence.
         seed[0] ^= 0x80;
         let mut random = Randomness::new(seed);
         config.spend_seed();
@@ -104,7 +104,7 @@ impl LinkIn {
         }
     }
 
-    /// How the link is.
+    /// State of the link.
     pub fn state(&self) -> &LinkState {
         &self.progress.state
     }
@@ -114,12 +114,12 @@ impl LinkIn {
         self.session.as_ref().map(|session| &session.agreed.peer)
     }
 
-    /// Where it sends from.
+    /// Address that the previous node sends from.
     pub fn address(&self) -> Option<SocketAddr> {
         self.session.as_ref().map(|session| session.agreed.from)
     }
 
-    /// Where the node that was last offered a session sends from.
+    /// Address of the node that was last offered a session.
     pub(in crate::transport) fn offered(&self) -> Option<SocketAddr> {
         self.offered
     }
@@ -129,7 +129,7 @@ impl LinkIn {
         self.session.as_ref().map(|session| session.agreed.id)
     }
 
-    /// The oldest event that was not asked for yet.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<LinkEvent> {
         self.progress.events.pop_front()
     }
@@ -156,7 +156,7 @@ impl LinkIn {
         session.first = session.first.wrapping_add(1);
         if let Ok([freed, next]) = self.banks.get_disjoint_mut([freed, bank(session.next, n_banks)])
         {
-            // The processor's caches still hold it.
+            // The processor's caches still hold the freed memory.
             next.take_memory(freed);
         }
         // The sender may be waiting for room.
@@ -174,7 +174,7 @@ impl LinkIn {
         }
     }
 
-    /// The node misses the next frame: asks for it once. If it has been sent, it comes again.
+    /// Requests the next frame, which the node misses, once. If it was sent, it is retransmitted.
     pub fn ask(&mut self) {
         if let Some(session) = &mut self.session {
             session.ask();
@@ -187,7 +187,7 @@ impl LinkIn {
         self.is_left = true;
     }
 
-    /// The node looks at all frames.
+    /// Counts frames that were left for later as waiting again.
     pub(super) fn begin_turn(&mut self) {
         self.is_left = false;
     }
@@ -207,14 +207,14 @@ impl LinkIn {
         !self.progress.events.is_empty() || (!self.is_left && self.front().is_some())
     }
 
-    /// The connection that the session came over is gone.
+    /// Notes that the connection of the session is gone.
     pub fn on_disconnect(&mut self) {
         if self.progress.state == LinkState::Up {
             self.progress.lost();
         }
     }
 
-    /// Only a node of this name may be the previous one from now on.
+    /// From now on only a node of this name may be the previous one.
     pub fn expect(&mut self, name: Name) {
         let is_other = |session: &InSession| session.agreed.peer.name != name;
         if self.session.as_ref().is_some_and(is_other) {
@@ -247,7 +247,7 @@ impl LinkIn {
         }
     }
 
-    /// Part of a datagram of the session, from where the neighbour is known to be.
+    /// Takes a piece of a datagram of the session, from the neighbour's known address.
     fn on_piece(
         &mut self,
         now: Micros,
@@ -269,7 +269,7 @@ impl LinkIn {
         is_used
     }
 
-    /// A datagram that came in pieces.
+    /// Takes a datagram that came in pieces.
     fn on_whole(&mut self, now: Micros, from: SocketAddr, bytes: &[u8]) -> Option<()> {
         let header = DatagramHeader::parse_unproven(&Datagram::new_checked(bytes).ok()?).ok()?;
         if header.kind != DatagramKind::Data {
@@ -303,7 +303,8 @@ impl LinkIn {
         }
         let index = bank(seq, n_banks);
         if let Some(bank) = self.banks[index].kernel_mut() {
-            // It came in pieces, or before the kernel module knew of the session: it has to come again.
+            // The datagram came in pieces, or before the kernel module knew of the session. The module stores it if it
+            // can.
             datagram.prove().ok()?;
             session.see(now, seq.wrapping_add(1));
             return bank.take(bytes).ok();
@@ -332,8 +333,8 @@ impl LinkIn {
         Some(())
     }
 
-    /// Names the peer of a new session to the kernel module, by `set_peer`; its banks, all that this link
-    /// has, are free then. A neighbour that has moved is named without banks, and these stay as they are.
+    /// Passes the peer of a new session to the kernel module, by `set_peer`, with all banks of this link, which are
+    /// then free. If the neighbour only moved, `set_peer` gets no banks, and they keep what they hold.
     ///
     /// # Errors
     /// The system's.
@@ -363,7 +364,7 @@ impl LinkIn {
         self.banks[bank(session.next, session.n_banks)].is_ready()
     }
 
-    /// Takes what the kernel module has collected.
+    /// Takes chunks that the kernel module has collected.
     pub fn collect(&mut self, now: Micros) {
         let Some(session) = &mut self.session else { return };
         if session.followed == Followed::No {
@@ -509,7 +510,7 @@ impl LinkIn {
         wire: &mut impl Wire,
     ) {
         let payload = handshake::refuse(&self.config, nonce, refusal.clone());
-        // All that another version may understand.
+        // Another version may understand only this part.
         let is_stranger = matches!(refusal, Refusal::Version { .. });
         let bytes = if is_stranger { REFUSE_FIXED } else { payload.len() };
         send_control(wire, from, (DatagramKind::Refuse, 0, 0), None, &payload[..bytes]);

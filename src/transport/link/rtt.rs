@@ -4,10 +4,10 @@
 use super::times::ACK_DELAY_US;
 use crate::transport::Micros;
 
-/// Shortest and longest time before an unanswered datagram is asked about.
+/// Shortest and longest wait for an answer before it is requested.
 const RTO_MIN_US: Micros = 2_000;
 const RTO_MAX_US: Micros = 500_000;
-/// How exactly nodes wake up.
+/// Precision with which nodes wake up.
 const GRANULARITY_US: Micros = 1_000;
 
 /// The estimate, in microseconds.
@@ -25,7 +25,7 @@ impl Rtt {
             return;
         }
         self.var = (3 * self.var + self.srtt.abs_diff(us)) / 4;
-        // A long one tells more of a node that was at something else than of the path.
+        // A long sample says more about a node that was busy than about the path.
         self.srtt = us.min((7 * self.srtt + us).div_ceil(8));
     }
 

@@ -26,7 +26,7 @@ use crate::wire::seal::Randomness;
 use greeting::{Attempt, CONFIRM_TRIES, HELLO_US, Offer, different};
 use session::{OutSession, SentFrame};
 
-/// How often a bank that the network still reads is looked at, if the node waits for it.
+/// Interval between checks of a bank that the network still reads, if the node waits for it.
 const READ_US: Micros = 200;
 /// Number of answers in a row, contradicting earlier acknowledgements, after which the earlier ones count as
 /// forged.
@@ -46,14 +46,14 @@ pub struct LinkOut {
     progress: LinkProgress,
     attempt: Attempt,
     offer: Option<Offer>,
-    /// Where an answer came from that knows the session's number, and proves nothing.
+    /// Address from which an answer came that has the session's number, but proves nothing.
     heard_from: Option<SocketAddr>,
     session: Option<OutSession>,
     banks: Box<[Bank]>,
     sent: [SentFrame; BANKS_MAX],
     path: Path,
     is_reserved: bool,
-    /// The node asked for room when there was none.
+    /// Whether the node asked for room when there was none.
     wants_room: bool,
     serviced_at: Micros,
     stats: LinkStats,
@@ -127,7 +127,7 @@ impl LinkOut {
         }
     }
 
-    /// How the link is.
+    /// State of the link.
     pub fn state(&self) -> &LinkState {
         &self.progress.state
     }
@@ -137,7 +137,7 @@ impl LinkOut {
         self.session.as_ref().map(|session| &session.agreed.peer)
     }
 
-    /// Where it is.
+    /// Address of the next node.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -147,7 +147,7 @@ impl LinkOut {
         self.session.as_ref().map(|session| session.agreed.id)
     }
 
-    /// The oldest event that was not asked for yet.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<LinkEvent> {
         self.progress.events.pop_front()
     }
@@ -248,18 +248,18 @@ impl LinkOut {
         self.session.is_some() || self.progress.state != LinkState::Connecting
     }
 
-    /// The carrier knows why nothing is heard.
+    /// Reports why nothing is heard of the next node, as the carrier found.
     pub(in crate::transport) fn on_unheard(&mut self, unheard: Unheard) {
         self.progress.tell(LinkEvent::Unheard(unheard));
     }
 
-    /// Begins on a new connection at once.
+    /// Begins the handshake on a new connection at once.
     pub fn on_connect(&mut self, now: Micros) {
         self.offer = None;
         self.greet(now, 0);
     }
 
-    /// The connection is gone: a stream's session ends, and the next one begins at once.
+    /// Notes that the connection is gone: a stream's session ends, and the next one begins at once.
     pub fn on_disconnect(&mut self, now: Micros) {
         if self.progress.state == LinkState::Up {
             self.progress.lost();
@@ -267,7 +267,7 @@ impl LinkOut {
         self.on_connect(now);
     }
 
-    /// The neighbour is said to be elsewhere: greets it there, if it is not heard.
+    /// Sets another address of the neighbour, and greets it there if it is not heard.
     pub fn set_address(&mut self, address: SocketAddr, now: Micros) {
         self.address = address;
         if self.attempt.at != Micros::MAX {
@@ -349,7 +349,7 @@ impl LinkOut {
         true
     }
 
-    /// Tries on, but no longer in haste. Refusals in any number do not put it off.
+    /// Notes a refusal: HELLOs go on at the longest pause. Any number of refusals cannot put them off.
     fn refused(&mut self, now: Micros, refused: Refused) {
         self.progress.refused(now, refused);
         self.attempt.pause = HELLO_US.1;
@@ -387,7 +387,7 @@ impl LinkOut {
         true
     }
 
-    /// An ACK or PONG of the session. `None` if it is none, or older than another.
+    /// Takes an ACK or PONG of the session. `None` if it is of another session, not proven, or older than another one.
     fn on_answer(
         &mut self,
         now: Micros,
@@ -423,7 +423,7 @@ impl LinkOut {
                 self.greet(Micros::MAX, header.session);
             }
         } else if self.offer.is_some() {
-            // Now it hears this node again.
+            // The answer to a PING shows whether the neighbour hears this node again.
             session.ping_at = session.ping_at.min(now.saturating_sub(PING_US));
         }
         self.on_ack(now, &ack);
@@ -481,7 +481,7 @@ impl LinkOut {
         }
     }
 
-    /// All frames before `end` have arrived.
+    /// Notes that all frames before `end` have arrived.
     fn on_delivered(&mut self, end: u32) {
         let Some(session) = &mut self.session else { return };
         while session.base != end {

@@ -1,5 +1,5 @@
-//! Links over a bad network in virtual time. A failing seed is printed, and runs alone with `LEAP_SEED=…
-//! cargo test --lib transport::link`; `LEAP_SEEDS=10000` runs so many.
+//! Links over a bad network in virtual time. A failing seed is printed, and runs alone with `LEAP_SEED=… cargo test
+//! --lib transport::link`; `LEAP_SEEDS=10000` runs that many seeds.
 
 mod frames;
 mod paths;
@@ -71,7 +71,7 @@ fn faults(dice: &mut Dice) -> Faults {
     }
 }
 
-/// Frame `number` of `run`: any length, contents that tell it from every other.
+/// Content of frame `number` of `run`: any length, and different from every other frame.
 fn content(run: u64, number: u64) -> Vec<u8> {
     let mut dice = Dice::new(run << 32 | number);
     let bytes = match dice.below(32) {
@@ -88,7 +88,7 @@ fn content(run: u64, number: u64) -> Vec<u8> {
     frame
 }
 
-/// A sends frames to B; `run` tells A's lives apart.
+/// A sends frames to B; `run` counts the restarts of A.
 struct Sim {
     network: Network,
     a: Loopback,
@@ -119,7 +119,7 @@ impl Sim {
         self.b.links().prev.as_mut().unwrap()
     }
 
-    /// Services both nodes and moves time on.
+    /// Services both nodes and advances time.
     fn step(&mut self) {
         self.a.service(Duration::ZERO).unwrap();
         self.b.service(Duration::ZERO).unwrap();
@@ -134,7 +134,7 @@ impl Sim {
         }
     }
 
-    /// A sends what there is room for, up to `n_frames` in all.
+    /// A sends frames while there is room, up to `n_frames` in all.
     fn send(&mut self, n_frames: u64) {
         while self.sent < n_frames {
             let frame = content(self.run, self.sent);
@@ -201,7 +201,7 @@ fn fix_checksum(datagram: &mut [u8]) {
     datagram[28..HEADER_LEN].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Brings what is due at `a` to `b`, and the answers back.
+/// Carries due datagrams of `a` to `b`, and the answers back.
 fn carry(
     a: &mut Links,
     b: &mut Links,

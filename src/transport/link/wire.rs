@@ -10,9 +10,9 @@ use crate::wire::seal::SessionKeys;
 
 /// Where datagrams go out. Losing some is allowed.
 pub trait Wire {
-    /// Sends chunks of a frame. If there is no room now, the sender comes again.
+    /// Sends chunks of a frame. If there is no room, the sender tries again later.
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending;
-    /// Sends a datagram of another kind.
+    /// Sends a datagram of any other kind.
     fn control(&mut self, to: SocketAddr, datagram: &[u8]);
     /// Sends datagrams that lie side by side, of `datagram_bytes` each but the last, which may be shorter.
     fn pieces(&mut self, to: SocketAddr, bytes: &[u8], datagram_bytes: usize) -> Sending {

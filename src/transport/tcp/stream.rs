@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::transport::Micros;
 use crate::wire::datagram::{HEADER_LEN, SLOTS_BYTES};
 
-/// Longest record, with its length.
+/// Longest record, including its length field.
 const RECORD_MAX: usize = 4 + HEADER_LEN + SLOTS_BYTES;
 /// Longest record of a connection that is not the session's yet.
 const GREETING_MAX: usize = 512;
@@ -23,7 +23,7 @@ pub(super) struct TcpInput {
     end: usize,
     pub(super) since: Micros,
     pub(super) is_proven: bool,
-    /// Whether it greeted as a neighbour does.
+    /// Whether its peer was offered a session.
     pub(super) is_offered: bool,
 }
 
@@ -77,7 +77,7 @@ impl TcpOutput {
         };
         self.end = len.len() + frame.len();
         if self.is_empty() {
-            // All of the room is for what comes behind it.
+            // The whole memory is free for what follows the frame.
             (self.start, self.end) = (0, 0);
         } else {
             self.memory[..len.len()].copy_from_slice(&len);
@@ -86,7 +86,7 @@ impl TcpOutput {
         true
     }
 
-    /// Sends another record. It is dropped if there is no room: the link repeats itself.
+    /// Sends another record. Without room it is dropped, because the link repeats it.
     pub(super) fn control(&mut self, datagram: &[u8]) {
         let len = (datagram.len() as u32).to_le_bytes();
         if let Some(room) = self.memory[self.end..].get_mut(..4 + datagram.len()) {
@@ -106,7 +106,7 @@ fn is_later(e: &io::Error) -> bool {
 pub(super) enum ReadOutcome {
     /// This many bytes.
     Bytes(usize),
-    /// The connection is at its end, or says what it must not.
+    /// The connection has ended, or has sent more than it may.
     Over,
     /// The port is closed.
     Refused,
@@ -131,7 +131,7 @@ impl TcpInput {
     /// Reads what has arrived.
     pub(super) fn read(&mut self) -> ReadOutcome {
         let limit = if self.is_proven { self.memory.len() } else { GREETING_MAX };
-        // Greetings that waited for this node to accept are more than fit at once.
+        // Greetings that came before this node accepted may be more than fit at once.
         if self.start > 0 && limit.saturating_sub(self.end) < RECORD_MAX {
             self.memory.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -147,14 +147,14 @@ impl TcpInput {
                 ReadOutcome::Bytes(n)
             }
             Err(e) if is_later(&e) => ReadOutcome::Bytes(0),
-            // The connection is being made.
+            // The connection is still being established.
             Err(e) if e.kind() == io::ErrorKind::NotConnected => ReadOutcome::Bytes(0),
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => ReadOutcome::Refused,
             Err(_) => ReadOutcome::Over,
         }
     }
 
-    /// The next whole record; an error if there can be none.
+    /// The next whole record; an error if the bytes cannot be one.
     pub(super) fn record(&mut self) -> Result<Option<&mut [u8]>, ()> {
         let unread = &self.memory[self.start..self.end];
         let Some(len) = unread.first_chunk().map(|len| u32::from_le_bytes(*len) as usize) else {

@@ -14,11 +14,11 @@ use crate::wire::control::{ACK_MAX, Ack, ChunkBits, NACKS_MAX, Nack};
 use crate::wire::datagram::{DatagramHeader, DatagramKind};
 use crate::wire::hello::Hello;
 
-/// Silence after which the sender is told this node's address, which may have changed; how often, and how
-/// long.
+/// Silence after which the sender is told this node's address, which may have changed; and silence after which this
+/// ends.
 const CALL_US: Micros = 300_000;
 const CALLS_END_US: Micros = 60_000_000;
-/// Longest time between chunks of a frame: at first, and on slow wires.
+/// Longest time between chunks of a frame: initial value and lower bound, and upper bound for slow wires.
 const CHUNKS_US: (Micros, Micros) = (100, 2_000);
 
 /// Frames `first..next` are delivered and not released, `next..` are coming.
@@ -35,31 +35,31 @@ pub(super) struct InSession {
     pub(super) next: u32,
     /// The frame behind the newest that is known to be sent.
     pub(super) seen_end: u32,
-    /// How far the sender was last told it may go.
+    /// End of the window that the sender was last told.
     pub(super) told_end: u32,
     pub(super) echo: u32,
     pub(super) kind_due: Option<DatagramKind>,
     /// Whether the next answer asks for the next frame, which is not known to be sent.
     asks: bool,
-    /// When a delivered frame is to be acknowledged at the latest.
+    /// Deadline for the acknowledgement of a delivered frame.
     pub(super) ack_at: Micros,
     pub(super) heard_at: Micros,
     pub(super) call_at: Micros,
     pub(super) srtt_us: u32,
-    /// When each bank's missing chunks are to be named.
+    /// When each bank's missing chunks are to be requested.
     pub(super) nack_at: [Micros; BANKS_MAX],
-    /// How long chunks of a frame have been behind others of late.
+    /// Estimate of how long chunks of a frame stay behind others.
     chunks_us: Micros,
 }
 
 /// State of a session in the kernel module.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Followed {
-    /// Nothing.
+    /// The module knows nothing of the session.
     No,
-    /// Where the neighbour was before.
+    /// The module knows the neighbour's address before it moved.
     Moved,
-    /// All.
+    /// The module knows the session as it is.
     Yes,
 }
 
@@ -93,8 +93,8 @@ impl InSession {
         }
     }
 
-    /// Whether `hello` is refused because the session's node still answers and is another one. A node that
-    /// restarted is not refused: it has the same address, or the session is silent.
+    /// Whether `hello` is refused because the session's node still answers and is another one. A node that restarted is
+    /// not refused: its address is the same, or the session is silent.
     pub(super) fn is_held_against(&self, now: Micros, from: SocketAddr, hello: &Hello) -> bool {
         let is_other = self.agreed.instance != hello.instance && self.agreed.from != from;
         is_other && now <= self.heard_at + SILENCE_US
@@ -113,7 +113,7 @@ impl InSession {
         !has_keys && (agreed.resume, agreed.instance) == ours
     }
 
-    /// The neighbour sends from there: it has proven that.
+    /// Notes the address that the neighbour sends from, as it has proven.
     pub(super) fn move_to(&mut self, from: SocketAddr) {
         if self.agreed.from != from {
             self.agreed.from = from;
@@ -123,27 +123,27 @@ impl InSession {
         }
     }
 
-    /// When the neighbour is to be told where this node is, if it stays silent.
+    /// When to tell a silent neighbour this node's address.
     pub(super) fn calls_at(&self) -> Option<Micros> {
         let at = self.call_at.max(self.heard_at + CALL_US);
         (at < self.heard_at + CALLS_END_US).then_some(at)
     }
 
-    /// An answer of this kind goes out next, but none in place of a PONG, which says as much.
+    /// Makes an answer of this kind due, but not in place of a PONG, which contains the same.
     pub(super) fn make_due(&mut self, kind: DatagramKind) {
         if self.kind_due != Some(DatagramKind::Pong) {
             self.kind_due = Some(kind);
         }
     }
 
-    /// The neighbour learns by other means that what is released has come.
+    /// Notes that the neighbour learns by other means which frames were released.
     pub(super) fn imply_released(&mut self, now: Micros) {
         self.told_end = self.first.wrapping_add(self.n_banks);
         let is_all = self.first == self.next;
         self.ack_at = if is_all { Micros::MAX } else { now + ACK_DELAY_US };
     }
 
-    /// The next frame is missed, although it may not have been sent.
+    /// Requests the next frame, although it may not have been sent.
     pub(super) fn ask(&mut self) {
         if !is_before(self.next, self.seen_end) {
             self.asks = true;
@@ -151,27 +151,27 @@ impl InSession {
         }
     }
 
-    /// How long a frame may be on its way behind others.
+    /// How long a frame may be delayed behind later ones.
     fn patience(&self) -> Micros {
         Micros::from(self.srtt_us / 4).max(self.reorder_us)
     }
 
-    /// Time for which chunks of a frame may be delayed behind others, as devices deliver several at a time.
+    /// Time for which chunks of a frame may be delayed behind others, because devices deliver several at a time.
     pub(super) fn chunk_patience(&self) -> Micros {
         self.patience().max(self.chunks_us)
     }
 
-    /// A chunk has come twice: it may have been asked for while it was on its way.
+    /// Notes a chunk that came twice: it may have been requested while it was in flight, so patience grows.
     pub(super) fn on_duplicate(&mut self) {
         self.chunks_us = (self.chunks_us + self.chunks_us / 16).min(CHUNKS_US.1);
     }
 
-    /// A frame is complete, perhaps later than it had to be, as one was waited for for long.
+    /// Notes a complete frame. Patience shrinks slowly, because it delays frames with lost chunks.
     pub(super) fn on_complete(&mut self) {
         self.chunks_us = (self.chunks_us - self.chunks_us / 64).max(CHUNKS_US.0);
     }
 
-    /// Frames before `end` have been sent.
+    /// Notes that frames before `end` have been sent.
     pub(super) fn see(&mut self, now: Micros, end: u32) {
         while is_before(self.seen_end, end) {
             self.nack_at[bank(self.seen_end, self.n_banks)] = now + self.patience();
@@ -192,7 +192,7 @@ impl InSession {
         }
     }
 
-    /// Banks of frames that were sent and are not complete, with their numbers.
+    /// Banks of incomplete frames that were sent, with the frames' numbers.
     pub(super) fn incomplete<'a>(
         &self,
         banks: &'a [Bank],
@@ -211,7 +211,7 @@ impl InSession {
             let _ = ack.nacks.push(Nack { seq: self.next, missing: ChunkBits::MAX });
         }
         let again = Micros::from(self.srtt_us) * 3 / 2;
-        // A sender that says nothing is asked less and less often.
+        // A silent sender is asked less and less often.
         let silence = now.saturating_sub(self.heard_at);
         let again = again.max(2 * self.chunk_patience()).max(silence / 2);
         for (index, seq) in self.incomplete(banks) {

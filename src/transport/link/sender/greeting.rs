@@ -18,7 +18,7 @@ pub(super) const CONFIRM_US: Micros = 50_000;
 /// The HELLO that is being repeated.
 pub(super) struct Attempt {
     pub(super) hello: [u8; HELLO_LEN],
-    /// Secret of its share of the key exchange.
+    /// Secret of the HELLO's share of the key exchange.
     pub(super) ephemeral: Ephemeral,
     pub(super) resume: u64,
     pub(super) at: Micros,

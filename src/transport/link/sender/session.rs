@@ -14,9 +14,9 @@ use crate::transport::Micros;
 use crate::wire::control::{Ack, ChunkBits, PING_LEN, Ping};
 use crate::wire::datagram::{CHUNK_BYTES, DatagramKind, HEADER_LEN, SLOTS_BYTES, TAG_BYTES};
 
-/// Bytes that may be on the way: at first, and at least whatever is lost.
+/// Limit of bytes in flight: at first, and the lowest after losses.
 const FLIGHT_BYTES: (u32, u32) = (512 << 10, SLOTS_BYTES as u32);
-/// A generation of a sealed session's keys ends after so long, or so many bytes of frames.
+/// A generation of a sealed session's keys ends after this time, or this many bytes of frames.
 const GENERATION_US: Micros = 120_000_000;
 const GENERATION_BYTES: u64 = 1 << 30;
 
@@ -42,7 +42,7 @@ pub(super) struct OutSession {
     pub(super) rtt: Rtt,
     pub(super) heard_at: Micros,
     pub(super) ping: Ping,
-    /// The newest one that is known to have arrived.
+    /// The newest PING that is known to have arrived.
     pub(super) echo: u32,
     pub(super) ping_at: Micros,
     pub(super) is_ping_answered: bool,
@@ -50,10 +50,10 @@ pub(super) struct OutSession {
     pub(super) probes: u32,
 }
 
-/// How far a generation of keys has come.
+/// Age of a generation of keys.
 pub(super) struct KeyAge {
     pub(super) number: u32,
-    /// Its first frame.
+    /// First frame of the generation.
     pub(super) first: u32,
     pub(super) bytes: u64,
     end_at: Micros,
@@ -64,11 +64,11 @@ pub(super) struct KeyAge {
 pub(super) struct SentFrame {
     /// When it was sent first.
     pub(super) at: Micros,
-    /// Chunks to be sent again.
+    /// Chunks to be retransmitted.
     pub(super) due: ChunkBits,
-    /// Chunks that were, last time.
+    /// Chunks of the last retransmission.
     pub(super) again: ChunkBits,
-    /// Chunks that were missing, last time.
+    /// Chunks that were missing in the last report.
     pub(super) missing: ChunkBits,
     again_at: Micros,
 }
@@ -114,8 +114,8 @@ impl OutSession {
         is_echo_new || ack.next != self.base
     }
 
-    /// Begins another generation of keys if this one is at its end: not before the neighbour uses it too, and
-    /// has all frames of the one before.
+    /// Begins another generation of keys when this one is over, but not before the neighbour uses it too, and has all
+    /// frames of the generation before.
     pub(super) fn change_keys(&mut self, now: Micros) {
         let Some(keys) = &mut self.agreed.keys else { return };
         let KeyAge { number, first, bytes, end_at } = self.generation;
@@ -127,14 +127,14 @@ impl OutSession {
         }
     }
 
-    /// The oldest frame on the way has arrived.
+    /// Notes that the oldest frame in flight has arrived.
     pub(super) fn on_delivered(&mut self, bytes: u32) {
         self.base = self.base.wrapping_add(1);
         self.flight_bytes = self.flight_bytes.saturating_sub(bytes);
         self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
     }
 
-    /// The neighbour has released all frames before `end`.
+    /// Notes that the neighbour has released all frames before `end`.
     pub(super) fn on_released(&mut self, now: Micros, end: u32) {
         self.heard_at = now;
         let window_end = end.wrapping_add(self.n_theirs);
@@ -145,8 +145,8 @@ impl OutSession {
         self.probe_at = now + self.rtt.timeout(0);
     }
 
-    /// Takes the list of missing chunks. Chunks in flight are left alone for a while. Returns those that were
-    /// retransmitted in vain.
+    /// Takes the missing chunks of a frame, to be retransmitted. Chunks in flight are left alone for a while. Returns
+    /// those that were retransmitted in vain.
     pub(super) fn on_missing(
         &mut self,
         now: Micros,
@@ -155,7 +155,7 @@ impl OutSession {
     ) -> ChunkBits {
         let rtt_us = Micros::from(self.rtt.srtt_us());
         if now < sent.at + rtt_us.min(self.reorder_us) {
-            // It was asked for as it left.
+            // The request left before the frame could arrive.
             return 0;
         }
         let patience = rtt_us.max(self.reorder_us);
@@ -211,13 +211,13 @@ impl OutSession {
         }
     }
 
-    /// Whether the neighbour is to say something: frames are on the way, or wait for credit.
+    /// Whether an answer is expected: frames are in flight, or wait for credit.
     fn is_waiting(&self) -> bool {
         self.base != self.head
     }
 
-    /// Sends a PING when the link is idle or an answer is overdue, with a chunk of the oldest frame in
-    /// flight: if that is the missing one, a round trip is saved. Streams lose none.
+    /// Sends a PING when the link is idle or an answer is overdue, with a chunk of the oldest frame in flight: if that
+    /// is the missing one, a round trip is saved. Streams lose no chunks.
     pub(super) fn ask(
         &mut self,
         now: Micros,

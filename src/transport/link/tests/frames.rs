@@ -20,7 +20,7 @@ fn keys_change_while_frames_flow_over_a_bad_network() {
         sim.a = sim.network.restart(0, config(0..2, sim.key, 1), Some(1));
         sim.b = sim.network.restart(1, config(2..4, sim.key, 1), Some(0));
         let mut n_frames = 0;
-        // By time, now and then with a neighbour that is away for longer than keys live.
+        // Generations end by time, also while the neighbour is away for longer than they last.
         for round in 0..10 {
             n_frames += 3;
             sim.exchange(n_frames);
@@ -33,7 +33,7 @@ fn keys_change_while_frames_flow_over_a_bad_network() {
         }
         sim.exchange(n_frames + 2);
         assert!((6..=13).contains(&sim.next().generation()), "{}", sim.next().generation());
-        // By bytes.
+        // Generations end by bytes.
         for i in 0..50 {
             sim.next().count_sealed(1 << 30);
             sim.exchange(n_frames + 3 + i);
@@ -52,7 +52,7 @@ fn a_slow_reader_bounds_what_is_on_the_way() {
         sim.send(100);
         sim.step();
     }
-    // Four banks there, four here.
+    // Each end has four banks.
     assert_eq!(sim.sent, 8);
     let chunks = sim.next().stats().datagrams;
     let wasted = sim.next().stats().retransmits;
@@ -142,7 +142,7 @@ fn frames_that_are_known_to_have_come_need_no_acknowledgement() {
     sim.exchange(3);
     sim.steps_until("the acknowledgement", 100_000, |sim| sim.next().in_flight() == 0);
     let now = sim.network.now();
-    // More than all banks.
+    // More frames than all banks hold.
     for number in 3..60 {
         sim.send(number + 1);
         let (mut out, mut back) = (Recorder::default(), Recorder::default());
@@ -154,7 +154,7 @@ fn frames_that_are_known_to_have_come_need_no_acknowledgement() {
         sim.received += 1;
         sim.prev().imply_released();
         sim.prev().transmit(now, &mut back);
-        // The first may still say how far A may go.
+        // The first answer may still extend A's window.
         assert!(back.sent.is_empty() || number == 3, "an acknowledgement of frame {number}");
         let head = sim.next().head();
         sim.next().on_released(head);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pair that has exchanged five frames, both ways of the sealing.
+/// A pair that has exchanged five frames, sealed if there is a key.
 fn settled(key: Option<u8>) -> Sim {
     let mut sim = Sim::new(4, Some(Faults::NONE));
     sim.key = key;
@@ -49,7 +49,7 @@ fn neighbours_that_move_time_and_again_lose_nothing() {
     });
 }
 
-/// Keeps where a link sends to.
+/// Records the addresses that a link sends to.
 #[derive(Default)]
 struct Places {
     seen: Vec<SocketAddr>,
@@ -104,7 +104,7 @@ fn only_a_neighbour_itself_can_change_its_address() {
 
 // Paths that do not take all datagrams
 
-/// A pair whose way from A to B takes datagrams of so many bytes from the start.
+/// A pair whose way from A to B takes datagrams of at most `bytes` from the start.
 fn narrow(key: Option<u8>, bytes: usize, is_told: bool) -> Sim {
     let mut sim = Sim::new(4, Some(Faults::NONE));
     sim.key = key;
@@ -155,7 +155,7 @@ fn datagrams_follow_a_path_that_widens() {
             let mut sim = narrow(key, in_packet(576), is_told);
             sim.exchange(20);
             assert_eq!(sim.next().stats().datagram_bytes, 514);
-            // It is asked for in vain for a while.
+            // Longer datagrams are tested in vain for a while.
             let end = sim.network.now() + 20_000_000;
             while sim.network.now() < end {
                 sim.step();

@@ -13,7 +13,7 @@ fn both(layers: std::ops::Range<u32>, next: Option<&str>, run: u8) -> Links {
     Links { next: Some(out), prev: Some(LinkIn::new(config)) }
 }
 
-/// Everything that a link of `node` has to tell.
+/// All events of both links of `node`.
 fn events(node: &mut Links) -> Vec<LinkEvent> {
     let (next, prev) = (&mut node.next, &mut node.prev);
     let mut events: Vec<LinkEvent> =
@@ -26,7 +26,7 @@ fn sessions(node: &Links) -> [Option<u64>; 2] {
     [node.next.as_ref().and_then(LinkOut::session), node.prev.as_ref().and_then(LinkIn::session)]
 }
 
-/// Nothing of it makes a link, takes one away or ends a master.
+/// Checks that no event makes a link, takes one away or ends a master.
 fn assert_harmless(events: &[LinkEvent], what: &str) {
     for event in events {
         match event {
@@ -74,7 +74,7 @@ fn a_node_whose_own_words_come_back_makes_no_link_to_itself() {
         for next in [None, Some(next)] {
             let mut node = both(layers.clone(), next, 0);
             play(&mut node, None, "to its sender");
-            // It opens the link again: what it said before is its own, too.
+            // The node opens the link again: datagrams of its earlier session are its own, too.
             let mut wire = Recorder::default();
             node.transmit(20_000_000, &mut wire);
             let config = LinkConfig { next: next.map(name), ..config(layers.clone(), KEY, 0) };
@@ -90,7 +90,7 @@ fn a_node_whose_own_words_come_back_makes_no_link_to_itself() {
 
 #[test]
 fn what_is_meant_for_one_node_makes_no_link_to_another() {
-    // One that would fit, one of another model, and one that holds other layers.
+    // A node that would fit, one of another model, and one that holds other layers.
     let other = |change: &dyn Fn(&mut RingInfo)| {
         let mut config = config(2..4, KEY, 5);
         config.node.name = name("n9");
@@ -183,7 +183,7 @@ fn nothing_that_running_nodes_sent_is_of_use_elsewhere_or_later() {
     events(&mut a);
     events(&mut b);
     for node in [&mut a, &mut b, &mut other, &mut later] {
-        // From where each of them knows its neighbours to be, and from elsewhere.
+        // From the addresses of the neighbours, and from another one.
         for from in [0, 1, 5] {
             for datagram in &seen {
                 now += 1_000;

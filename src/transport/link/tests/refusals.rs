@@ -54,12 +54,12 @@ fn only_the_node_that_is_expected_may_come() {
     let session = sim.prev().session();
     sim.prev().expect(name("n0"));
     assert_eq!(sim.prev().session(), session, "it is the one that is there");
-    // The master puts another one in its place.
+    // The master puts another node in its place.
     sim.prev().expect(name("n9"));
     assert_eq!(sim.prev().session(), None);
     let wanted = Refusal::Stray { wanted: name("n9") };
     sim.steps_until("a refusal", 30_000_000, |sim| match sim.next().next_event() {
-        // It may be told of this node yet.
+        // The neighbour may still be told of this node.
         Some(LinkEvent::Refused(refused)) => refused.refusal == wanted && !refused.is_final(),
         _ => false,
     });
@@ -123,7 +123,7 @@ fn another_protocol_version_is_refused() {
 
 #[test]
 fn a_second_neighbour_is_told_that_the_place_is_taken() {
-    // Another place of the ring, and the same one: a second master, or a worker of the same name.
+    // A node with other layers, and one with the same: a second master, or a worker of the same name.
     for other in [node(1..2), node(0..2)] {
         let mut sim = Sim::new(2, Some(Faults::NONE));
         sim.exchange(2);

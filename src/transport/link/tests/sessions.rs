@@ -30,7 +30,7 @@ fn a_partition_is_told_and_survived() {
     });
 }
 
-/// Recorded handshakes reveal nothing of the session's keys, even with a key stolen later: they depend on
+/// Recorded handshakes reveal nothing of the session's keys, even with a key stolen later, because these keys depend on
 /// secrets of each end.
 #[test]
 fn the_same_handshake_with_other_ephemeral_keys_gives_other_session_keys() {

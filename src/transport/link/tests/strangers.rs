@@ -82,8 +82,8 @@ fn nothing_that_strangers_say_to_a_waiting_node_is_final() {
             assert_eq!(refused.from, address(5));
             assert!(!told[..i].contains(event), "told once: {refused}");
         }
-        // The right neighbour is as welcome as before. Without a key a stranger's WELCOME is as good
-        // as any, and has to time out.
+        // The right neighbour is accepted as before. Without a key, a stranger's WELCOME looks like any other, and has
+        // to time out.
         let mut right = Links { next: None, prev: Some(LinkIn::new(config(2..4, key, 0))) };
         for now in (60_000_000..64_000_000).step_by(1_000) {
             carry(&mut waiting, &mut right, [0, 1], now, &mut Vec::new());
@@ -177,7 +177,7 @@ fn forgeries(datagram: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 fn every_forged_header_field_leaves_the_session_alone() {
     for key in [None, Some(9)] {
         let mut recorded = recording(key);
-        // One of each kind, and all kinds there are but refusals.
+        // One datagram of each kind except refusals.
         recorded.sort_by_key(|datagram| datagram[5]);
         recorded.dedup_by_key(|datagram| datagram[5]);
         assert_eq!(recorded.len(), 7);
@@ -189,7 +189,7 @@ fn every_forged_header_field_leaves_the_session_alone() {
         let session = sim.prev().session();
         let mut n_frames = 2;
         for (i, forged) in recorded.iter().flat_map(|bytes| forgeries(bytes)).enumerate() {
-            // From a stranger and from the neighbour's own address, to both.
+            // From a stranger and from the neighbour's own address, to both nodes.
             for from in [address(2), address(1), address(0)] {
                 sim.network.inject(from, 0, &forged);
                 sim.network.inject(from, 1, &forged);
@@ -221,7 +221,7 @@ fn a_sealed_session_survives_strangers_with_its_number() {
                 let mut bytes = hostile(&mut sim.dice, &recorded);
                 if bytes.len() >= HEADER_LEN {
                     bytes[8..16].copy_from_slice(&session.to_le_bytes());
-                    // Near the frames that are expected.
+                    // The numbers are near those of the expected frames.
                     bytes[16..20].copy_from_slice(&(round as u32 + 3).to_le_bytes());
                     fix_checksum(&mut bytes);
                 }
@@ -340,8 +340,8 @@ fn a_recorded_confirm_takes_no_session() {
         let mut seen = recording(key);
         let mut links = Links { next: None, prev: Some(LinkIn::new(config(2..4, key, 0))) };
         let mut wire = Recorder::default();
-        // This listener has the recorded one's secrets, by its seed: the first replay of the
-        // handshake is as good as the original, and the last that is.
+        // By its seed this listener has the secrets of the recorded one: the first replay of the handshake works, and
+        // no later one does.
         for (round, wanted) in [(0, true), (1, false)] {
             let greetings = seen.iter_mut().filter(|d| d[5] == 4 || d[5] == 6);
             for greeting in greetings {
