@@ -1,10 +1,10 @@
 //! Whether a greeting was meant for the board that it reached.
 //!
-//! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another
-//! one that has the key. So a greeting names its destination. Where addresses are translated on the way
-//! (containers, public addresses of machines in the cloud) the destination is none of this board's, and this
-//! board cannot tell; but an address beside this board's own, in the network of the interface that has it, is
-//! another board's. Networks behind a router count as translated: from here they look the same.
+//! A stranger without the key can carry a greeting elsewhere: back to the board that sent it, or to another one that
+//! has the key. So a greeting names its destination. If addresses are translated on the way (containers, public
+//! addresses of machines in the cloud), the destination is none of this board's addresses, and this board cannot tell
+//! whose it is. But an address in the same network as this board's own is another board's. Networks behind a router
+//! count as translated: from here they look the same.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::sys::net;
 use crate::wire::noise::Message;
 
-/// Greetings of this process that are remembered: more than it has under way.
+/// Most greetings of this process that are remembered: more than it has in flight.
 const SENT_MAX: usize = 256;
 
 /// Greetings that this process has sent.

@@ -1,4 +1,4 @@
-//! Connections to a port, and which of them makes way when there are many.
+//! Connections to a port, and which one is closed when there are too many.
 //!
 //! A peer that has not proved the key may be a stranger. The number of such connections is bounded, in all
 //! and for each address; beyond it the oldest is closed for the next. Addresses from which the key was proved
@@ -7,13 +7,13 @@
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Connections at the same time that have not proved the key.
+/// Most connections at a time that have not proved the key.
 pub(super) const UNPROVEN_MAX: usize = 64;
 /// Most unproven connections from one address.
 pub(super) const UNPROVEN_MAX_EACH: usize = 16;
-/// Connections at the same time that have proved the key.
+/// Most connections at a time that have proved the key.
 pub(super) const PROVEN_MAX: usize = 256;
-/// Addresses that are remembered because the key was proved from there.
+/// Most addresses that are remembered because the key was proved from there.
 const MEMBERS_MAX: usize = 256;
 
 /// The connections of a port.
@@ -25,7 +25,7 @@ struct List {
     next_id: u64,
     /// In the order in which they came.
     guests: Vec<Guest>,
-    /// Where the key was proved from, the last one last.
+    /// Addresses from which the key was proved, the latest one last.
     members: Vec<IpAddr>,
 }
 
@@ -33,12 +33,12 @@ struct Guest {
     id: u64,
     from: IpAddr,
     is_proven: bool,
-    /// To send it away.
+    /// Handle to close the connection.
     stream: TcpStream,
 }
 
 impl Guests {
-    /// Takes a connection in: its number, and whether others of its address had to make way.
+    /// Takes in a connection. Returns its number, and whether another one of its address was closed for it.
     pub(super) fn admit(&self, stream: TcpStream, from: IpAddr) -> (u64, bool) {
         let mut list = self.list();
         let is_crowd = list.n_unproven(|guest| guest.from == from) >= UNPROVEN_MAX_EACH;
@@ -53,7 +53,7 @@ impl Guests {
         (id, is_crowd)
     }
 
-    /// Notes that this connection has proved the key. Beyond the bound of such ones the oldest is closed: its
+    /// Notes that this connection has proved the key. Beyond [`PROVEN_MAX`] such connections the oldest is closed: its
     /// board may be gone.
     pub(super) fn prove(&self, id: u64) {
         let mut list = self.list();
@@ -70,12 +70,12 @@ impl Guests {
         list.members.push(from);
     }
 
-    /// This connection is over.
+    /// Removes a connection that has ended.
     pub(super) fn forget(&self, id: u64) {
         self.list().guests.retain(|guest| guest.id != id);
     }
 
-    /// Sends away the oldest connection that has not proved the key; whether there was one.
+    /// Closes the oldest connection that has not proved the key. Returns whether there was one.
     pub(super) fn dismiss_oldest(&self) -> bool {
         self.list().dismiss_stranger()
     }
@@ -91,7 +91,7 @@ impl List {
         self.guests.iter().filter(|guest| !guest.is_proven && is_one(guest)).count()
     }
 
-    /// Sends away the oldest that is unproven, rather one from where the key was never proved.
+    /// Closes the oldest unproven connection, preferably one from an address where the key was never proved.
     fn dismiss_stranger(&mut self) -> bool {
         let members = std::mem::take(&mut self.members);
         let is_dismissed = self.dismiss(|guest| !guest.is_proven && !members.contains(&guest.from))
@@ -102,7 +102,7 @@ impl List {
 
     fn dismiss(&mut self, is_one: impl Fn(&Guest) -> bool) -> bool {
         let Some(oldest) = self.guests.iter().position(is_one) else { return false };
-        // Its thread reads the end of the stream, and is over.
+        // The connection's thread reads the end of the stream, and ends.
         let _ = self.guests.remove(oldest).stream.shutdown(Shutdown::Both);
         true
     }

@@ -1,4 +1,4 @@
-//! A connection of two boards that have one key: [`Channel`]. [`server`] takes such connections.
+//! A connection of two boards that have the same key: [`Channel`]. [`server`] accepts such connections.
 
 mod destination;
 mod guests;
@@ -23,19 +23,19 @@ use crate::wire::talk::{SEAL_BYTES, Talk};
 pub(crate) const PORT_DEFAULT: u16 = 9998;
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
-/// Longest time for a message of which some bytes come all the time: a radio that loses most packets is slow.
+/// Longest time for a message whose bytes keep coming: a radio that loses most packets is slow.
 const MESSAGE: Duration = Duration::from_secs(120);
-/// How long it may take to answer a connection.
+/// Longest wait until a connection is established.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long it may take to prove that it has the key.
+/// How long the other end may take to prove that it has the key.
 const PROOF: Duration = Duration::from_secs(5);
-/// How often the user is asked meanwhile whether to go on.
+/// How often a wait checks whether the user interrupts it.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 /// Why a connection ends.
 #[derive(Debug)]
 pub enum ChannelError {
-    /// The system's word, or the other end went: it may be there later.
+    /// The system's error, or the other end has gone. A later attempt may succeed.
     Io(io::Error),
     /// The other end broke the protocol.
     Broken(&'static str),
@@ -47,7 +47,7 @@ pub enum ChannelError {
     Purpose,
     /// The greeting was meant for another board, and a stranger carried it here.
     Destination,
-    /// The user ended it.
+    /// The user interrupted it.
     Interrupted,
 }
 
@@ -78,7 +78,7 @@ impl From<io::Error> for ChannelError {
     }
 }
 
-/// An end of such a connection.
+/// An end of a connection of two boards that have the same key.
 pub(crate) struct Channel<'a> {
     stream: TcpStream,
     talk: Talk,
@@ -100,7 +100,7 @@ impl<'a> Channel<'a> {
         Channel::connect_as(address, address, purpose, key, is_interrupted)
     }
 
-    /// The calling end, over `address`, which carries everything on to `destination`.
+    /// The calling end of a connection to `destination` over `address`, which forwards everything.
     pub(crate) fn connect_as(
         address: SocketAddr,
         destination: SocketAddr,
@@ -174,7 +174,7 @@ impl<'a> Channel<'a> {
         Channel { stream, talk, is_interrupted, on_proof: None, sealed }
     }
 
-    /// Where the other end reaches this one.
+    /// Address at which the other end reaches this one.
     pub(crate) fn local_ip(&self) -> io::Result<IpAddr> {
         Ok(self.stream.local_addr()?.ip())
     }
@@ -184,7 +184,7 @@ impl<'a> Channel<'a> {
         net::is_readable(self.stream.as_fd())
     }
 
-    /// To wait for that.
+    /// The connection's file, to wait for the next message.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -233,7 +233,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(SILENCE))
 }
 
-/// Reads how the other end opens the connection.
+/// Reads and checks the other end's opening of the connection.
 fn check_opening(
     stream: &mut TcpStream,
     purpose: Purpose,
@@ -257,7 +257,7 @@ fn check(bytes: &[u8], purpose: Purpose) -> Result<(), ChannelError> {
     }
 }
 
-/// Writes all of `bytes`. An end that takes nothing for [`SILENCE`] is a timeout.
+/// Writes all of `bytes`. Times out if the other end takes nothing for [`SILENCE`].
 fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).map_err(|e| match e.kind() {
         ErrorKind::WouldBlock => net::timed_out(SILENCE),
@@ -265,15 +265,15 @@ fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// How long reading may take.
+/// Limits for the time of reading.
 #[derive(Clone, Copy)]
 struct Within {
-    /// Without anything that comes.
+    /// Longest time without new bytes.
     silence: Duration,
     all: Duration,
 }
 
-/// Fills `out` in so much time.
+/// Fills `out` within the time `all`.
 fn read_all(
     stream: &mut TcpStream,
     out: &mut [u8],
@@ -291,7 +291,7 @@ fn read_within(
 ) -> Result<(), ChannelError> {
     let start = Instant::now();
     let mut heard = start;
-    // Which of both waits is over.
+    // The limit that is exceeded.
     let late_after = |heard: Instant| match () {
         () if start.elapsed() >= within.all => Some(within.all),
         () if heard.elapsed() >= within.silence => Some(within.silence),
@@ -342,7 +342,7 @@ mod tests {
         });
         let mut from = TcpStream::connect(address).unwrap();
         set_up(&from).unwrap();
-        // All of it takes longer than the silence that is allowed.
+        // The whole message takes longer than the allowed silence.
         let within = |all| Within { silence: Duration::from_secs(2), all };
         let mut bytes = [0; 8];
         let whole = read_within(&mut from, &mut bytes, within(MESSAGE), &|| false);

@@ -12,9 +12,9 @@ use crate::sys::net;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// Strangers that are remembered.
+/// Most strangers that are remembered.
 const STRANGERS_MAX: usize = 64;
-/// How long the next connection waits where the system has no room for it.
+/// Pause after a failed accept, for example when file descriptors run out.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Handler of connections.
@@ -22,10 +22,10 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// Talks with the board at `from`, which has the key.
     ///
     /// # Errors
-    /// Why the connection ends before its time.
+    /// Why the connection ends early.
     fn talk(&self, channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError>;
 
-    /// Called for a client without the key, of another release, or with malformed messages; once for each.
+    /// Called for a client without the key, of another release, or with malformed messages; once for each address.
     fn refuse(&self, from: IpAddr, why: &ChannelError);
 }
 
@@ -106,7 +106,7 @@ impl<S: Service> Server<S> {
         }
     }
 
-    /// Whether nothing has been told yet of a stranger there.
+    /// Whether no stranger at this address was reported so far. Then this one counts as reported.
     fn is_new(&self, from: IpAddr) -> bool {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !strangers.contains(&from) && strangers.len() < STRANGERS_MAX;

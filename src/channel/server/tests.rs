@@ -11,10 +11,10 @@ use crate::wire::noise::MESSAGE_LEN;
 use crate::wire::opening::{DESTINATION_LEN, No, OPENING_LEN, PROLOGUE_LEN, opening, prologue};
 
 const KEY: [u8; 32] = [7; 32];
-/// Far more than anything here takes.
+/// Longest wait; far more than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says back what it hears.
+/// Sends back what it receives.
 struct Echo(Arc<Mutex<Vec<String>>>);
 
 impl Service for Echo {
@@ -69,7 +69,7 @@ fn strangers_that_crowd_a_port_do_not_lock_a_friend_out() {
     let (at, told) = echo(Purpose::Orders);
     let mut early = friend(at, Purpose::Orders).unwrap();
     assert!(is_served(&mut early));
-    // Twice as many as there is room for, all of which stay and say nothing.
+    // Twice as many strangers as there is room for. All stay and say nothing.
     let mut strangers: Vec<TcpStream> =
         (0..2 * UNPROVEN_MAX).map(|_| TcpStream::connect(at).unwrap()).collect();
     let mut n_open = || strangers.iter_mut().filter_map(|s| (!is_closed(s)).then_some(())).count();
@@ -97,7 +97,7 @@ fn strangers_of_many_addresses_make_way_before_a_member_does() {
     };
     let (member, _) = admit([10, 0, 0, 1]);
     guests.prove(member);
-    // It comes once more, before all the others.
+    // The member connects once more, before all others.
     admit([10, 0, 0, 1]);
     for i in 0..3 * UNPROVEN_MAX {
         assert!(!admit([10, 1, i as u8, 1]).1);
@@ -143,29 +143,29 @@ fn a_greeting_that_is_played_elsewhere_opens_nothing() {
     let (layers, _) = echo(Purpose::Layers);
     let (sent, answer) = recorded(orders, Purpose::Orders);
     assert_eq!(answer.len(), OPENING_LEN + MESSAGE_LEN, "where it was meant for it is answered");
-    // To another board of the same purpose.
+    // Played to another board of the same purpose.
     let refused = [&opening(Purpose::Orders)[..], &No::Destination.emit()].concat();
     assert_eq!(played(other, &sent), refused);
-    // To a port of another purpose, as it is and made to look like one for it.
+    // Played to a port of another purpose, unchanged and made to look like a greeting for it.
     assert_eq!(played(layers, &sent), opening(Purpose::Layers));
     let mut changed = sent.clone();
     changed[..OPENING_LEN].copy_from_slice(&opening(Purpose::Layers));
     let refused = [&opening(Purpose::Layers)[..], &No::Key.emit()].concat();
     assert_eq!(played(layers, &changed), refused);
-    // With another destination.
+    // Played with another destination.
     let mut moved = sent.clone();
     let end = OPENING_LEN + DESTINATION_LEN;
     moved[..end].copy_from_slice(&prologue(Purpose::Orders, other));
     let refused = [&opening(Purpose::Orders)[..], &No::Key.emit()].concat();
     assert_eq!(played(other, &moved), refused);
-    // Played back to its own sender: not an answer.
+    // Played back to its own sender, the greeting is no answer.
     let key = Key::new(KEY);
     let greeting = sent[PROLOGUE_LEN..].first_chunk().unwrap();
     assert!(key.end(&[5; 32], &sent[..PROLOGUE_LEN]).conclude(greeting).is_none());
     // A greeting of an earlier connection is answered, under keys that the player lacks, and proves nothing.
     let again = played(orders, &sent);
     assert_ne!(again, answer);
-    // The answer of an earlier connection to a later greeting.
+    // The answer of an earlier connection does not fit a later greeting.
     let later = [6; 32];
     let earlier = answer[OPENING_LEN..].first_chunk().unwrap();
     assert!(key.end(&later, &sent[..PROLOGUE_LEN]).conclude(earlier).is_none());
@@ -207,7 +207,7 @@ fn an_end_that_is_silent_is_a_timeout_in_words() {
     stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     let read = super::super::read_all(&mut stream, &mut [0], Duration::from_secs(1), &|| false);
     assert_eq!(read.unwrap_err().to_string(), "timed out after 1 s");
-    // It takes nothing either: sooner or later there is no room.
+    // The other end reads nothing either, so the buffers fill up.
     stream.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
     let error = loop {
         if let Err(e) = super::super::write(&mut stream, &[0; 1 << 16]) {
