@@ -1,4 +1,4 @@
-//! Asks a master.
+//! Client of a master's control socket.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,13 +7,13 @@ use std::path::Path;
 use super::{ANSWER_MAX, Refusal, SILENCE};
 use crate::sys::net;
 
-/// Bytes of the longest line that says what is being done.
+/// Longest line about what is being done, in bytes.
 const WORD_MAX: u64 = 4096;
 
-/// Asks the master that listens at `path`; `hear` is told what it does meanwhile.
+/// Sends `request` to the master that listens at `path`. `hear` gets the lines about what is being done.
 ///
 /// # Errors
-/// If it is not there, is silent, or makes no sense. Its silence is [`ErrorKind::TimedOut`].
+/// If the master is not there, is silent, or answers nonsense. Silence is [`ErrorKind::TimedOut`].
 pub(crate) fn ask(
     path: &Path,
     request: &str,
@@ -22,7 +22,7 @@ pub(crate) fn ask(
     attempt(path, request, hear).map_err(in_words)
 }
 
-/// A socket's timeout comes as if it could not wait, which tells a person nothing.
+/// Rewords a socket's timeout, which the system reports as if the socket could not wait.
 fn in_words(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => net::timed_out(SILENCE),

@@ -1,4 +1,4 @@
-//! Status requests and orders to a running master, by a Unix socket that only its user may open.
+//! Status requests and orders to a running master, over a Unix socket that only its user may open.
 //!
 //! ```text
 //! request   one line of up to 4 KiB
@@ -23,12 +23,12 @@ use std::time::Duration;
 const REQUEST_MAX: usize = 4096;
 /// Bytes of the longest answer.
 const ANSWER_MAX: usize = 256 << 10;
-/// How often a waiting client hears what is being done, at least.
+/// Interval at which a waiting client hears what is being done.
 pub(crate) const WORD_EVERY: Duration = Duration::from_secs(1);
 /// How long the other end may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Why a request is not done, and the exit code that says so.
+/// Why a request is not carried out, and the exit code for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: u8,

@@ -10,10 +10,10 @@ use crate::sys::{folders, net};
 
 const BEGIN: &str = "ring-";
 const END: &str = ".sock";
-/// Where services listen, as `leap-node` starts them.
+/// Folder of the sockets of services that `leap-node` starts.
 const SERVICES: &str = "/run/leap";
 
-/// The file of a socket, which goes with its master.
+/// A socket's file, which is removed when this is dropped.
 pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -23,8 +23,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Where this process listens unless the user names a path; sockets of masters that died are removed there.
-/// `None` if there is no folder.
+/// Path at which this process listens unless the user names another one. Sockets of dead masters are removed from its
+/// folder. `None` if there is no folder.
 pub(crate) fn own() -> Option<PathBuf> {
     let folder = folders::runtime()?;
     for path in sockets(&folder) {

@@ -1,4 +1,4 @@
-//! Answers clients that may connect, each on a thread of its own.
+//! Answers clients, each on a thread of its own.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::{ANSWER_MAX, REQUEST_MAX, Refusal, SILENCE};
 
-/// Most connections at the same time without a request so far; beyond it the oldest is closed.
+/// Most connections at a time that have sent no request yet; one more closes the oldest.
 const SILENT_MAX: usize = 8;
-/// Requests that are answered at the same time; more are refused.
+/// Most requests that are answered at a time; more are refused.
 const REQUESTS_MAX: usize = 32;
-/// How long the next connection waits where the system has no room for it.
+/// Pause after a failed accept, for example when file descriptors run out.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Hears what is being done.
+/// Callback that tells the client what is being done.
 ///
 /// # Errors
 /// If the client is gone.
@@ -25,8 +25,7 @@ pub(crate) type Say<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
 /// Handler of requests.
 pub(crate) trait Service: Send + Sync + 'static {
-    /// Carries out `request`. It has to call `say` every [`WORD_EVERY`](super::WORD_EVERY) until that is
-    /// done.
+    /// Carries out `request`. Until that is done, it has to call `say` every [`WORD_EVERY`](super::WORD_EVERY).
     ///
     /// # Errors
     /// [`Refusal`].
@@ -47,7 +46,7 @@ pub(crate) fn start(listener: UnixListener, service: impl Service) -> io::Result
 
 struct Server<S> {
     service: S,
-    /// Clients that have sent no request yet, the oldest first, by numbers.
+    /// The next number, and the clients that have sent no request yet, by number, the oldest first.
     silent: Mutex<(u64, Vec<(u64, UnixStream)>)>,
     n_requests: AtomicUsize,
 }
@@ -57,11 +56,11 @@ impl<S> Server<S> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in that has said nothing so far, and returns its number.
+    /// Takes in a connection that has sent nothing so far, and returns its number.
     fn admit(&self, stream: UnixStream) -> u64 {
         let mut silent = self.silent();
         if silent.1.len() >= SILENT_MAX {
-            // Its thread reads the end of the stream, and is over.
+            // The connection's thread reads the end of the stream, and ends.
             let _ = silent.1.remove(0).1.shutdown(Shutdown::Both);
         }
         let id = silent.0;
@@ -121,7 +120,7 @@ fn serve<S: Service>(server: &Server<S>, id: u64, mut stream: UnixStream) -> io:
     stream.write_all(format!("{code}\n{text}").as_bytes())
 }
 
-/// The client's line; `None` if it is too long, or none.
+/// The client's request; `None` if it is not one line of text, or too long.
 fn request(stream: &mut UnixStream) -> io::Result<Option<String>> {
     let end = Instant::now() + SILENCE;
     let mut bytes = Vec::with_capacity(256);

@@ -40,7 +40,7 @@ fn a_master_answers_and_refuses() {
     assert_eq!(ask("ab"), (Ok("ababab".to_owned()), vec!["thinks hard".to_owned()]));
     let why = Refusal { code: 4, why: "time".to_owned() };
     assert_eq!(ask("no time").0, Err(why));
-    // Nothing, too much, and what is no text.
+    // Requests that are too long, not text, of two lines, or not complete.
     let long = "x".repeat(REQUEST_MAX + 1);
     let (refused, words) = ask(&long);
     assert_eq!((refused.unwrap_err().code, words.len()), (2, 0));
@@ -72,7 +72,7 @@ fn a_master_answers_while_many_hold_its_socket() {
         let answer = client::ask(&path, request, &mut |_| {}).unwrap();
         assert_eq!(answer, Ok(request.repeat(3)));
     }
-    // The youngest of them may still ask.
+    // The latest client may still ask.
     let last = held.last_mut().unwrap();
     last.write_all(b"ef\n").unwrap();
     let mut answer = String::new();
