@@ -10,9 +10,8 @@
 //! A matrix is its blocks in the order of its row-major values, without gaps. Numbers are
 //! little-endian; a block may stand at any address.
 //!
-//! The encoder looks for the multiplier and offset, among those f16 has, with the least squared
-//! error of the block (`encode`); what it finds is never worse than rounding to sixteen steps
-//! from the least value to the largest.
+//! The encoder looks for the f16 multiplier and offset with the least squared error of the block (`encode`). Its result
+//! is never worse than rounding to sixteen steps from the least value to the largest.
 
 mod encode;
 
@@ -63,7 +62,7 @@ impl Block {
         f16::from_bits((self.parameters() >> 16) as u16)
     }
 
-    /// The bits of the multiplier, and above them those of the offset.
+    /// The bits of the multiplier, with those of the offset above them.
     pub fn parameters(&self) -> u32 {
         u32::from_le_bytes(self.parameters)
     }
@@ -85,8 +84,8 @@ impl Block {
     }
 }
 
-/// A weight matrix `[rows, k]` in blocks. One that exists has whole rows; multipliers and offsets
-/// may be any f16, as files hold what they like.
+/// A weight matrix `[rows, k]` in blocks, always of whole rows. Multipliers and offsets may be any f16, because files
+/// may hold anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Bcml1Matrix<'a> {
     blocks: &'a [Block],
@@ -113,7 +112,7 @@ impl<'a> Bcml1Matrix<'a> {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.blocks.len() / self.row_blocks
     }

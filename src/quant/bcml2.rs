@@ -8,7 +8,7 @@
 //!
 //! offset  type     field of a block
 //! 0       u8       scale in its low seven bits; the highest is ignored
-//! 1       u8       zero: what stands for 0, in sixteenths of a code
+//! 1       u8       zero: the code of the value 0, in sixteenths
 //! 2       u8 × 16  codes: byte i holds value i in its low four bits and value i + 16 in its high
 //!
 //! w = step * (scale * (16 * code - zero))
@@ -17,11 +17,10 @@
 //! A matrix is its rows, without gaps, each a multiple of four bytes. Numbers are little-endian; a row may stand
 //! at any address.
 //!
-//! Blocks add integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256 products
-//! with int8 activations fits 32, so that floats come in once for each group of activations and the step once
-//! for each output. A zero is counted in its own block's scale, where it needs few bits: with 16 of its
-//! values between two codes, a scale that is one of 127 parts of the row's largest and the zeros, a block's
-//! squared error is that of a line of floats within a per cent.
+//! Blocks sum up in integers: a scale of seven bits times a zero of eight fits 16 bits, and a sum of 256 products with
+//! int8 activations fits 32. Floats come in once for each group of activations, and the step once for each output. A
+//! zero needs few bits because it counts in its own block's scale. With 127 scales up to the row's largest, and 16
+//! zeros between two codes, a block's squared error is within a per cent of that of a line of floats.
 
 mod encode;
 
@@ -42,10 +41,10 @@ pub const BLOCK_BYTES: usize = size_of::<Block>();
 
 const _: () = assert!(BLOCK_BYTES == 18);
 
-/// The bits of a block's first byte that are its scale.
+/// Bits of the scale in a block's first byte.
 pub const SCALE_MASK: u8 = 0x7f;
 
-/// Parts that a zero counts between two codes.
+/// Values of a zero between two codes.
 pub const ZERO_PARTS: i32 = 16;
 
 /// Bytes of a row of `k` values.

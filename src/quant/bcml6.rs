@@ -17,10 +17,10 @@
 //! A matrix is its rows, without gaps, each a multiple of four bytes. Numbers are little-endian; a row may stand
 //! at any address.
 //!
-//! A code less 32 is an i8, and step times scale, rounded once, what int8 weights have for a group: in products
-//! a block is a group of 32 of int8 weights, and what multiplies those multiplies these, once taken apart. The
-//! zero is always code 32. Classifiers gain little by one of their own: with 64 codes a block whose values lie on
-//! both sides of 0, as nearly all do, is missing less than one of them.
+//! A code less 32 is an i8, and step times scale, rounded once, is a scale as int8 weights have one for each group. In
+//! products a block is therefore a group of 32 int8 weights, and the kernels of int8 weights multiply unpacked blocks.
+//! The zero is always code 32. Classifiers gain little by a zero for each block: if values lie on both sides of 0, as
+//! nearly always, less than half of the 64 codes are unused.
 
 mod encode;
 
@@ -39,7 +39,7 @@ const _: () = assert!(BLOCK_BYTES == 25);
 /// The code that stands for 0.
 pub const ZERO: u8 = 32;
 
-/// The bits of a block's first byte that are its scale.
+/// Bits of the scale in a block's first byte.
 const SCALE_MASK: u8 = 0x7f;
 
 /// Bytes of a row of `k` values.
@@ -57,7 +57,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Puts a block together of codes of six bits in the order of the values.
+    /// Makes a block of codes of six bits in the order of the values.
     pub fn new(scale: u8, codes: [u8; BLOCK]) -> Block {
         let low = |i: usize| codes[i] & 15;
         let high = |i: usize| codes[i] >> 4 & 3;

@@ -1,4 +1,4 @@
-//! Error feedback: what rounding a weight leaves over, later weights of its row make up for.
+//! Error feedback: later weights of a row make up for the rounding errors of earlier ones.
 //!
 //! Errors `e` of a row's weights change its output for inputs `x` by `e·x`: on average, squared, by
 //! `e H eᵀ` with the inputs' second moments `H = E[xᵀx]`. With `H = U D Uᵀ`, `U` upper triangular with
@@ -10,8 +10,8 @@
 //! A triangle is stored by columns of `U`: column `j` is `U[0..j][j]` and then `d[j]`, the `j + 1`
 //! values from `j (j + 1) / 2` on.
 //!
-//! Sixteen rows are encoded side by side. Sums run over columns in their order, so nothing depends
-//! on the machine or on how rows are shared out.
+//! Sixteen rows are encoded side by side. Sums run over columns in order, so the result depends neither on the machine
+//! nor on how threads share the rows.
 
 mod grid;
 
@@ -24,7 +24,7 @@ use super::bcml2::{self, Snapped};
 use super::products::{self, LANES, Lanes, ROWS};
 use super::q8::QuantError;
 
-/// The first value of column `j` in a triangle; the length of one with `j` columns.
+/// Index of column `j`'s first value in a triangle, which is also the length of a triangle of `j` columns.
 pub fn column_start(j: usize) -> usize {
     j * (j + 1) / 2
 }
@@ -40,21 +40,20 @@ pub struct Feedback<'a> {
 
 /// Some rows of a group of columns.
 struct Tile {
-    /// The first row, and how many there are.
+    /// Index of the first row, and number of rows.
     first: usize,
     rows: usize,
-    /// The group's number.
+    /// Index of the group.
     group: usize,
 }
 
-/// Encoder of a group of columns. Methods are inlined, as [`Feedback`]'s are, into functions that are
-/// compiled for wide vectors.
+/// Encoder of a group of columns. Its methods are inlined, like those of [`Feedback`], into functions compiled for wide
+/// vectors.
 trait Format {
-    /// Chooses the grid of a tile from what its weights should be; an error of column `j` counts
-    /// `weights[j]`.
+    /// Chooses the grid of a tile for its weights' targets; squared errors of column `j` are weighted by `weights[j]`.
     fn fit(&mut self, tile: &Tile, targets: &[Lanes], weights: &[f32]) -> Result<Grid, QuantError>;
 
-    /// Takes the codes of the tile whose grid was chosen last.
+    /// Takes the codes of the tile that the last grid was chosen for.
     fn put(&mut self, tile: &Tile, codes: &[Lanes]);
 }
 
@@ -139,7 +138,7 @@ impl Format for Q8Rows<'_> {
         }
         let mut multiplier = [0.0; LANES];
         for i in 0..LANES {
-            // Codes of a scale without an inverse are zeros.
+            // If a scale has no inverse, all its codes are zeros.
             let scale = largest[i] / 127.0;
             multiplier[i] = if (1.0 / scale).is_finite() { scale } else { 0.0 };
         }
@@ -171,17 +170,17 @@ fn code_bytes(codes: &[Lanes], row: usize) -> [u8; BLOCK / 2] {
     bytes
 }
 
-/// One item for each column of a 4-bit block.
+/// `columns` as an array: one item for each column of a 4-bit block.
 #[inline(always)]
 fn whole<T>(columns: &[T]) -> &[T; BLOCK] {
     columns.try_into().expect("a group is a block")
 }
 
-/// The step of a row whose blocks may have multipliers a little larger than its own weights want;
-/// `lines` is scratch space, a block for each of the row's.
+/// The step of a row, with room for multipliers a little larger than its own weights need. `lines` is scratch space of
+/// as many blocks as the row has.
 #[inline(always)]
 fn step_of(w: &[f32], lines: &mut [Block]) -> Result<f32, QuantError> {
-    /// How much what earlier errors add makes the largest of a row's blocks larger, about.
+    /// Factor by which feedback enlarges the largest multiplier of a row, about.
     const ROOM: f32 = 1.1;
     bcml1::encode(w, lines)?;
     let mut largest = 0.0_f32;
@@ -208,12 +207,12 @@ impl<'a> Feedback<'a> {
         self.k
     }
 
-    /// Encodes to rows of BCML2. A row's step is chosen beforehand, for its weights as they are and a little
-    /// more; a block's scale and zero as a line of [`Feedback::encode_bcml1`], around which they are.
+    /// Encodes to rows of BCML2. A row's step is chosen beforehand, for its original weights and a little more. A
+    /// block's scale and zero are chosen near the line that [`Feedback::encode_bcml1`] would take.
     ///
     /// # Errors
     ///
-    /// Encodes to BCML2, like [`bcml2::encode`].
+    /// Fails like [`bcml2::encode`].
     ///
     /// # Panics
     ///
@@ -231,12 +230,12 @@ impl<'a> Feedback<'a> {
         self.sweep(BLOCK, &mut Bcml2Rows { steps, blocks, snapped: Snapped::ZERO })
     }
 
-    /// Encodes to 4-bit blocks. A block's line is sought for what its weights should be when its
-    /// first is reached, with their errors weighted by `d`.
+    /// Encodes to 4-bit blocks. A block's line is fitted to the targets of its weights when its first column is
+    /// reached, with squared errors weighted by `d`.
     ///
     /// # Errors
     ///
-    /// Encodes to BCML1, like [`bcml1::encode`].
+    /// Fails like [`bcml1::encode`].
     ///
     /// # Panics
     ///
@@ -249,8 +248,7 @@ impl<'a> Feedback<'a> {
         self.sweep(BLOCK, &mut Bcml1Rows { row_blocks, blocks: out, lines })
     }
 
-    /// Encodes to int8 in groups. A group's scale is that of what its weights should be when its
-    /// first is reached.
+    /// Encodes to int8 in groups. A group's scale is that of its weights' targets when its first column is reached.
     ///
     /// # Panics
     ///
@@ -263,7 +261,7 @@ impl<'a> Feedback<'a> {
         swept.expect("a scale can always be found");
     }
 
-    /// Goes through the columns, a group at a time.
+    /// Encodes the columns in order, a group at a time.
     #[inline(always)]
     fn sweep(&self, group: usize, format: &mut impl Format) -> Result<(), QuantError> {
         let n_rows = self.w.len() / self.k;
@@ -271,7 +269,7 @@ impl<'a> Feedback<'a> {
         let mut errors = vec![[0.0; LANES]; n_tiles * self.k];
         let (mut targets, mut codes) = (vec![[0.0; LANES]; group], vec![[0.0; LANES]; group]);
         let mut weights = vec![0.0; group];
-        // The group's columns of the triangle are used by all rows while they are in cache.
+        // All rows use the group's columns of the triangle while these are in cache.
         for start in (0..self.k).step_by(group) {
             for (weight, j) in weights.iter_mut().zip(start..) {
                 *weight = self.triangle[column_start(j) + j];
@@ -289,7 +287,7 @@ impl<'a> Feedback<'a> {
         Ok(())
     }
 
-    /// Targets of the weights in the columns from `start` on, after those errors of all earlier ones.
+    /// Targets of the columns from `start` on, given the errors of all earlier columns.
     #[inline(always)]
     fn targets(&self, tile: &Tile, start: usize, errors: &[Lanes], targets: &mut [Lanes]) {
         for (n, targets) in targets.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
@@ -306,7 +304,7 @@ impl<'a> Feedback<'a> {
         }
     }
 
-    /// Rounds the columns from `start` on, one after the other, and notes their errors.
+    /// Rounds the columns from `start` on in order, and notes their errors.
     #[inline(always)]
     fn round(
         &self,
@@ -342,10 +340,10 @@ impl<'a> Feedback<'a> {
 mod tests {
     use super::*;
 
-    /// Columns of which each is much like the one before it.
+    /// Number of columns, each much like the one before it.
     const K: usize = 64;
 
-    /// `U` for moments `0.9^|i-j|`: the next column alone foretells a column.
+    /// `U` for moments `0.9^|i-j|`: only the next column predicts a column.
     fn triangle() -> Vec<f32> {
         let mut triangle = vec![0.0; column_start(K)];
         for j in 0..K {
@@ -367,7 +365,7 @@ mod tests {
         (0..rows * K).map(|_| next()).collect()
     }
 
-    /// The sum of `(e[j] + 0.9 e[j - 1])²`: what the error does to outputs.
+    /// The sum of `(e[j] + 0.9 e[j - 1])²`: the effect of the error on outputs.
     fn damage(w: &[f32], decoded: &[f32]) -> f32 {
         let rows = w.chunks_exact(K).zip(decoded.chunks_exact(K));
         rows.map(|(w, q)| {
@@ -393,7 +391,7 @@ mod tests {
         Feedback::new(&w, K, &triangle).encode_bcml1(&mut blocks).unwrap();
         bcml1::decode(&blocks, &mut decoded);
         let fed_back = damage(&w, &decoded);
-        // Fitted lines gain much of their own here, which what is fed back undoes in part.
+        // Fitting lines helps much here, and feedback undoes a part of that.
         assert!(fed_back < 0.95 * plain, "{fed_back} {plain}");
     }
 
@@ -414,7 +412,7 @@ mod tests {
         Feedback::new(&w, K, &triangle).encode_bcml2(&mut rows).unwrap();
         let fed_back = damage(&w, &decoded(&rows));
         assert!(fed_back < 0.98 * plain, "{fed_back} {plain}");
-        // Each row alone.
+        // A row alone has the same bytes.
         for (w, all) in w.chunks_exact(K).zip(rows.chunks_exact(bcml2::row_bytes(K))) {
             let mut one = vec![0; all.len()];
             Feedback::new(w, K, &triangle).encode_bcml2(&mut one).unwrap();

@@ -1,7 +1,6 @@
 //! Values of the bytes of quantised weights and activations, in plain scalar code.
 //!
-//! Nothing here is fast: `kernels` computes with these formats, `export` writes them, and both
-//! look here for the definition.
+//! Nothing here is fast. This module defines the formats; `kernels` computes with them and `export` writes them.
 
 pub mod bcml1;
 pub mod bcml2;

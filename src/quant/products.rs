@@ -6,17 +6,17 @@ pub const LANES: usize = 16;
 /// A number of each column.
 pub type Lanes = [f32; LANES];
 
-/// Rows of sums that are made together: as many as the registers of most machines hold.
+/// Rows of sums computed together: as many as the registers of most machines hold.
 pub const ROWS: usize = 4;
 
-/// Adds to each row of `sums` the `vectors` times that row's `factors`, one after the other.
+/// Adds each of the `vectors`, times its factor for a row, to that row of `sums`, in order.
 ///
 /// # Panics
 ///
 /// When there are fewer factors than vectors.
 #[inline(always)]
 pub fn add(sums: &mut [Lanes; ROWS], factors: [&[f32]; ROWS], vectors: &[Lanes]) {
-    // Each row has its name, as compilers do not keep in registers what has an index.
+    // Each row has a variable of its own, because compilers do not keep an indexed array in registers.
     let [a, b, c, d] = factors.map(|factors| &factors[..vectors.len()]);
     let [mut in_a, mut in_b, mut in_c, mut in_d] = *sums;
     for ((((vector, a), b), c), d) in vectors.iter().zip(a).zip(b).zip(c).zip(d) {
@@ -28,7 +28,7 @@ pub fn add(sums: &mut [Lanes; ROWS], factors: [&[f32]; ROWS], vectors: &[Lanes])
     *sums = [in_a, in_b, in_c, in_d];
 }
 
-/// `sums` and the `vectors` times their `factors`, one after the other.
+/// `sums` plus each of the `vectors` times its factor, in order.
 ///
 /// # Panics
 ///

@@ -5,17 +5,16 @@
 //! scales  [rows, k / group]  f32, row-major
 //! ```
 //!
-//! A group divides `k`, so that it never crosses a row; it is a multiple of [`GROUP_MIN`], so that
-//! a vector never crosses a group, and at most [`GROUP_MAX`], so that the products of a group
-//! add up exactly in an `i32`.
+//! A group divides `k`, so it never crosses a row. It is a multiple of [`GROUP_MIN`], so a vector never crosses a
+//! group, and at most [`GROUP_MAX`], so the products of a group add up exactly in an `i32`.
 
 use std::fmt;
 
 /// Shortest group; every group is a multiple of it.
 pub const GROUP_MIN: usize = 32;
 
-/// Values that share a scale in files that are made here, unless another number was asked for: as in
-/// llama.cpp's Q8_0. `docs/benchmarks.md` has what groups of 32, 64 and 128 lose on real models.
+/// Values that share a scale in files made here, unless another number is asked for; the same as in llama.cpp's Q8_0.
+/// `docs/benchmarks.md` lists the loss of groups of 32, 64 and 128 on real models.
 pub const GROUP_DEFAULT: usize = 32;
 
 /// Longest group: `GROUP_MAX * 128 * 128 <= i32::MAX`.
@@ -23,7 +22,7 @@ pub const GROUP_MAX: usize = 1 << 16;
 
 const _: () = assert!(GROUP_MAX * 128 * 128 <= i32::MAX as usize);
 
-/// Why numbers do not make a quantised matrix.
+/// Reason why numbers do not make a quantised matrix.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum QuantError {
@@ -31,7 +30,7 @@ pub enum QuantError {
     NoGroup {
         /// The group size asked for.
         wanted: usize,
-        /// The column count it was last refused by.
+        /// The column count that the last group size did not divide.
         cols: usize,
     },
     /// The group size is not a multiple of [`GROUP_MIN`] up to [`GROUP_MAX`].
@@ -67,9 +66,9 @@ pub enum QuantError {
         /// Values in a row.
         k: usize,
     },
-    /// A weight lies outside of what 4-bit blocks hold.
+    /// A weight is outside the range of 4-bit blocks.
     Value {
-        /// Its index.
+        /// Index of the weight.
         index: usize,
         /// The weight.
         value: f32,
@@ -77,7 +76,7 @@ pub enum QuantError {
 }
 
 impl QuantError {
-    /// Counts the error's value from `start`.
+    /// Adds `start` to the index of a refused weight.
     pub(super) fn counted_from(self, start: usize) -> QuantError {
         match self {
             QuantError::Value { index, value } => QuantError::Value { index: start + index, value },
@@ -126,8 +125,8 @@ pub struct Q8Row<'a> {
     pub scales: &'a [f32],
 }
 
-/// A quantised weight matrix, `[rows, k]`. One that exists has consistent lengths; its values may
-/// be any `i8` and its scales any f32, as files hold what they like.
+/// A quantised weight matrix, `[rows, k]`, of consistent lengths. Values may be any `i8` and scales any f32, because
+/// files may hold anything.
 #[derive(Debug, Clone, Copy)]
 pub struct Q8Matrix<'a> {
     q: &'a [i8],
@@ -201,8 +200,8 @@ impl<'a> Q8Matrix<'a> {
     }
 }
 
-/// Quantised activations, `[m, k]`, every value in `-127..=127` as the activation quantiser gives
-/// them: kernels rely on -128 being absent for exact sums.
+/// Quantised activations, `[m, k]`. Every value is in `-127..=127`, the range of the activation quantiser: kernels need
+/// the absence of -128 for exact sums.
 #[derive(Debug, Clone, Copy)]
 pub struct Q8Activations<'a>(Q8Matrix<'a>);
 
@@ -211,13 +210,13 @@ impl<'a> Q8Activations<'a> {
     ///
     /// # Errors
     ///
-    /// Checks and wraps the parts like [`Q8Matrix::new`].
+    /// Fails like [`Q8Matrix::new`].
     pub fn new(q: &'a [i8], scales: &'a [f32], k: usize, group: usize) -> Result<Self, QuantError> {
         debug_assert!(!q.contains(&i8::MIN));
         Q8Matrix::new(q, scales, k, group).map(Q8Activations)
     }
 
-    /// How many rows (tokens) there are.
+    /// Number of rows (tokens).
     pub fn m(&self) -> usize {
         self.0.rows()
     }
@@ -255,7 +254,7 @@ impl<'a> Q8Activations<'a> {
 ///
 /// # Errors
 ///
-/// When no multiple of [`GROUP_MIN`] is met on the way down.
+/// If no multiple of [`GROUP_MIN`] on the way down divides all.
 pub fn group_size_for(
     cols: impl IntoIterator<Item = usize> + Clone,
     wanted: usize,
@@ -272,8 +271,8 @@ pub fn group_size_for(
     }
 }
 
-/// Quantises whole groups of weights: [`quantize_group`] on each. Groups are independent, so
-/// chunks of a tensor can be done by different threads.
+/// Quantises whole groups of weights with [`quantize_group`]. Groups are independent: threads can quantise pieces of a
+/// tensor.
 ///
 /// # Panics
 ///
@@ -290,8 +289,7 @@ pub fn quantize(w: &[f32], group: usize, q: &mut [i8], scales: &mut [f32]) {
     }
 }
 
-/// Quantises one group of weights and gives its scale: `s = max|w| / 127`,
-/// `q = round_half_away(w * (1 / s))`.
+/// Quantises one group of weights and returns its scale: `s = max|w| / 127`, `q = round_half_away(w * (1 / s))`.
 ///
 /// Zeros, and values so small that `1 / s` overflows, give scale 0 and zeros. A group with a NaN
 /// or an infinity gives scale NaN and zeros: the caller can refuse it by its scale.
@@ -335,8 +333,8 @@ fn is_group(group: usize) -> bool {
     group != 0 && group.is_multiple_of(GROUP_MIN) && group <= GROUP_MAX
 }
 
-/// Scale of a group and its inverse, `None` when either is no use. Compares magnitudes as bits:
-/// exact, and an infinity or NaN comes out on top.
+/// Scale of a group and its inverse; `None` if either is not finite. Compares magnitudes as bits: this is exact, and
+/// puts infinities and NaNs on top.
 #[inline(always)]
 fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
     let max_bits = w.iter().map(|w| w.abs().to_bits()).max().unwrap_or(0);
@@ -345,15 +343,15 @@ fn scale_of(w: &[f32]) -> Option<(f32, f32)> {
     (scale.is_finite() && inverse.is_finite()).then_some((scale, inverse))
 }
 
-/// `v.round()` for the `|v| <= 127.5` that occur here, in operations that vectors have: neither a
-/// library call nor a cast that saturates.
+/// `v.round()` for the `|v| <= 127.5` that occur here, in operations that vectors have: no library call, and no cast
+/// that saturates.
 #[inline(always)]
 fn round_half_away(v: f32) -> i8 {
     /// Adding this to a small float leaves its nearest integer in the low bits.
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
     let magnitude = v.abs();
     let even = (magnitude + ROUND) - ROUND;
-    // Halves have gone to the even neighbour.
+    // Halves were rounded to the even neighbour.
     let nearest = if magnitude - even == 0.5 { even + 1.0 } else { even };
     (nearest.copysign(v) + ROUND).to_bits() as i8
 }
@@ -383,7 +381,7 @@ mod tests {
     #[test]
     fn weights_round_half_away_from_zero() {
         let mut w = [0.0; 32];
-        // The scale is exactly 1, so these are the values the rounding sees.
+        // The scale is exactly 1, so the rounding sees these values.
         w[..8].copy_from_slice(&[127.0, -127.0, 0.5, -0.5, 1.5, -2.5, 0.49999997, 126.49999]);
         let mut q = [99; 32];
         assert_eq!(quantize_group(&w, &mut q), 1.0);

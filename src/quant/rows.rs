@@ -1,4 +1,4 @@
-//! Rows that begin with a step, what all of a row is multiplied by, and go on with blocks of 32 values.
+//! Rows that begin with a step, the factor of all their values, followed by blocks of 32 values.
 
 use std::marker::PhantomData;
 
@@ -24,8 +24,8 @@ pub struct Row<'a, B> {
     pub blocks: &'a [B],
 }
 
-/// A weight matrix `[rows, k]` of such rows. One that exists has whole rows; its bytes may have any values, as
-/// files hold what they like.
+/// A weight matrix `[rows, k]` of rows with steps, always of whole rows. The bytes may have any values, because files
+/// may hold anything.
 #[derive(Debug, Clone, Copy)]
 pub struct StepMatrix<'a, B> {
     bytes: &'a [u8],
@@ -50,7 +50,7 @@ impl<'a, B: Pod> StepMatrix<'a, B> {
         }
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.bytes.len() / row_bytes::<B>(self.k)
     }
@@ -83,7 +83,7 @@ impl<'a, B: Pod> StepMatrix<'a, B> {
     }
 }
 
-/// Writes what a row of so many blocks has besides them, and returns their place.
+/// Writes the step and the padding of a row of `blocks` blocks, and returns the memory of the blocks.
 ///
 /// # Panics
 ///

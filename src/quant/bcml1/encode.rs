@@ -1,14 +1,13 @@
-//! Weights to blocks.
+//! Encodes weights into blocks.
 //!
-//! A block is a straight line from codes to values. Given codes, the best line is a matter of least
-//! squares; given a line, the best codes are the nearest. Doing both in turn (Lloyd, "Least squares
-//! quantization in PCM", 1982) ends near where it starts, so it starts from the range of the values
-//! and from narrower ones, which leave some values outside: [`search`] finds the most promising
-//! line in small integers. That line is then fitted once more, made one of f16, and taken if the
-//! values themselves have less error with it than with the plain range.
+//! A block is a straight line from codes to values. Given codes, least squares gives the best line; given a line, the
+//! best codes are the nearest. Doing both in turn (Lloyd, "Least squares quantization in PCM", 1982) ends near where it
+//! starts, so it starts from the range of the values and from narrower ones, which leave some values outside:
+//! [`search`] finds the most promising line in small integers. That line is fitted once more and rounded to f16. It is
+//! taken if it has a lower squared error than the plain range.
 //!
-//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that
-//! compilers make vectors of. Nothing depends on the machine: a file is the same everywhere.
+//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that compilers vectorise.
+//! Nothing depends on the machine: a file is the same everywhere.
 
 mod search;
 
@@ -17,8 +16,7 @@ use half::f16;
 use super::super::q8::QuantError;
 use super::{BLOCK, Block, WEIGHT_MAX};
 
-/// Encodes whole blocks of weights. Blocks are independent, so pieces of a tensor can be done by
-/// different threads.
+/// Encodes whole blocks of weights. Blocks are independent: threads can encode pieces of a tensor.
 ///
 /// # Errors
 ///
@@ -41,10 +39,10 @@ pub fn encode(w: &[f32], blocks: &mut [Block]) -> Result<(), QuantError> {
     Ok(())
 }
 
-/// The first of `w` that cannot be encoded; their indices count from `start`.
+/// The error for the first of `w` that cannot be encoded; indices count from `start`.
 #[cold]
 fn out_of_range(w: &[f32], start: usize) -> QuantError {
-    // Magnitudes compare as their bits do, and infinities and NaNs are on top.
+    // Magnitudes compare like their bits, with infinities and NaNs on top.
     let is_beyond = |w: &f32| w.abs().to_bits() > WEIGHT_MAX.to_bits();
     let index = w.iter().position(is_beyond).unwrap_or(0);
     QuantError::Value { index: start + index, value: w[index] }
@@ -53,13 +51,13 @@ fn out_of_range(w: &[f32], start: usize) -> QuantError {
 /// Blocks encoded side by side.
 const LANES: usize = 16;
 
-/// A number of each block.
+/// One number for each block.
 type Lanes = [f32; LANES];
 
-/// By how much the squared error must fall to count as less: more than roundings add up to.
+/// Factor by which the squared error must fall to count as less: more than accumulated rounding.
 const GAIN: f32 = 1.0 - 1e-5;
 
-/// `value = code * multiplier + shift`, the value counted from the block's least.
+/// `value = code * multiplier + shift`, with values counted from the block's least one.
 #[derive(Clone, Copy)]
 struct Line {
     multiplier: Lanes,
@@ -79,11 +77,11 @@ struct Tile {
     /// Values less the block's least one.
     above: [Lanes; BLOCK],
     low: Lanes,
-    /// From the least to the largest value.
+    /// Largest value less the least.
     width: Lanes,
     /// Sum of `above`.
     sum: Lanes,
-    /// Whether every value is a number up to [`WEIGHT_MAX`] in magnitude.
+    /// True if every value is a number up to [`WEIGHT_MAX`] in magnitude.
     is_in_range: bool,
 }
 
@@ -107,14 +105,14 @@ impl Tile {
         }
         let mut is_in_range = true;
         for i in 0..LANES {
-            // Only the sum is certain to show a NaN.
+            // Only the sum is certain to show a NaN: comparisons may skip it.
             is_in_range &= low[i] >= -WEIGHT_MAX && high[i] <= WEIGHT_MAX && sum[i] >= 0.0;
         }
         let width = std::array::from_fn(|i| high[i] - low[i]);
         Tile { above, low, width, sum, is_in_range }
     }
 
-    /// For each block the best line found.
+    /// The best line found for each block.
     #[inline(always)]
     fn best_line(&self) -> Line {
         let plain = Line { multiplier: self.width.map(|w| w / 15.0), shift: [0.0; LANES] };
@@ -130,7 +128,7 @@ impl Tile {
         best
     }
 
-    /// Takes over from `new` the blocks whose squared error is less than `least`.
+    /// Replaces the lines of blocks whose squared error with `new` is less than `least`.
     #[inline(always)]
     fn keep_better(&self, best: &mut Line, least: &mut Lanes, new: &Line) {
         let error = self.error(new);
@@ -143,8 +141,8 @@ impl Tile {
         }
     }
 
-    /// The line of f16 fitted to the codes of `line`: the offset first, then the multiplier that
-    /// goes best with what f16 makes of that.
+    /// Fits f16 lines to the codes of `line`: first the offset, then the multiplier that is best with the rounded
+    /// offset.
     #[inline(always)]
     fn refit(&self, line: &Line) -> Line {
         let sums = self.sums(line);
@@ -156,7 +154,7 @@ impl Tile {
         line
     }
 
-    /// The line with the least squared error for given codes.
+    /// The lines with the least squared error for given codes.
     #[inline(always)]
     fn fit(&self, sums: &Sums) -> Line {
         let n = BLOCK as f32;
@@ -184,7 +182,7 @@ impl Tile {
         Sums { codes, squares, products }
     }
 
-    /// Squared errors.
+    /// Squared error of each block.
     #[inline(always)]
     fn error(&self, line: &Line) -> Lanes {
         let inverse = line.multiplier.map(inverse);
@@ -199,7 +197,7 @@ impl Tile {
         error
     }
 
-    /// The nearest line that f16 has.
+    /// `line` rounded to f16.
     #[inline(always)]
     fn rounded(&self, line: &Line) -> Line {
         let (mut multiplier, mut shift) = (line.multiplier, line.shift);
@@ -210,14 +208,13 @@ impl Tile {
         Line { multiplier, shift }
     }
 
-    /// Whether f16 rounds off so much of the offset that it matters beside the width.
+    /// True if rounding the offset to f16 matters beside the width of the block's values.
     #[inline(always)]
     fn is_flat(&self, lane: usize) -> bool {
         self.width[lane] < self.low[lane].abs() / 64.0
     }
 
-    /// The line from the largest offset that is not above any value, so that multiples can make up
-    /// for what it lacks.
+    /// The line from the largest f16 offset that is not above any value: the codes can make up for the difference.
     #[inline(always)]
     fn line_below(&self) -> Line {
         let shift = self.low.map(|low| f16_not_above(low) - low);
@@ -228,14 +225,14 @@ impl Tile {
         Line { multiplier, shift }
     }
 
-    /// Writes the blocks that there are.
+    /// Writes `blocks`; lanes beyond them are left out.
     #[inline(always)]
     fn write(&self, line: &Line, blocks: &mut [Block]) {
         let parameters: [u32; LANES] = std::array::from_fn(|i| {
             let offset = to_f16(line.shift[i] + self.low[i]);
             f16_bits(line.multiplier[i]) | f16_bits(offset) << 16
         });
-        // Four bytes of codes each.
+        // Each word has four bytes of codes.
         let mut words = [[0; LANES]; BLOCK / 8];
         let inverse = line.multiplier.map(inverse);
         let bits =
@@ -257,7 +254,7 @@ impl Tile {
     }
 }
 
-/// Value by value the blocks' values. They move in fours, which compilers turn well.
+/// The blocks' values transposed, one vector for each position. They move in fours, which compilers transpose well.
 #[inline(always)]
 fn transposed(w: &[[f32; BLOCK]]) -> [Lanes; BLOCK] {
     let mut fours = [[[0.0; 4]; LANES]; BLOCK / 4];
@@ -277,7 +274,7 @@ fn transposed(w: &[[f32; BLOCK]]) -> [Lanes; BLOCK] {
     values
 }
 
-/// `1 / x`, or 0 where every code stands for the same value.
+/// `1 / x`, or 0 if every code stands for the same value.
 #[inline(always)]
 fn inverse(x: f32) -> f32 {
     if x > 0.0 { 1.0 / x } else { 0.0 }
@@ -295,28 +292,28 @@ fn code(rest: f32, inverse: f32) -> f32 {
     code + ROUND
 }
 
-/// Numbers below are subnormal in f16.
+/// Least normal f16: smaller numbers are subnormal.
 const NORMAL_MIN: f32 = 6.103_515_6e-5; // 2^-14
 
-/// The nearest finite f16, ties to even. Not through `half`, which takes one at a time.
+/// The nearest finite f16, ties to even. `half` would convert only one number at a time.
 #[inline(always)]
 pub(in crate::quant) fn to_f16(x: f32) -> f32 {
     let x = if x < WEIGHT_MAX { x } else { WEIGHT_MAX };
     let x = if x > -WEIGHT_MAX { x } else { -WEIGHT_MAX };
     let bits = x.to_bits();
     let normal = f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff);
-    // Below 2^-14 the step is 2^-24, as it is for floats just below 1.
+    // Below 2^-14 the step of f16 is 2^-24, like that of floats just below 1.
     let subnormal = (x + 0.75) - 0.75;
     if x.abs() < NORMAL_MIN { subnormal } else { normal }
 }
 
-/// The bits of a number that f16 has.
+/// The f16 bits of `x`, which f16 must hold exactly.
 #[inline(always)]
 pub(super) fn f16_bits(x: f32) -> u32 {
     let magnitude = x.abs();
-    // The exponent is counted from 15 instead of 127.
+    // The exponent's bias is 15 instead of 127.
     let normal = magnitude.to_bits().wrapping_sub(112 << 23) >> 13;
-    // Floats just above 0.5 have the step 2^-24 too.
+    // Floats just above 0.5 have steps of 2^-24 too.
     let subnormal = (magnitude + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     let bits = if magnitude < NORMAL_MIN { subnormal } else { normal };
     bits | x.to_bits() >> 16 & 0x8000

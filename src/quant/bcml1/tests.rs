@@ -1,4 +1,4 @@
-//! Values of blocks, and how near the encoder comes to the best of them.
+//! Values of blocks, and how close the encoder comes to the best ones.
 
 use bytemuck::Zeroable;
 
@@ -33,7 +33,7 @@ fn encoded(w: &[f32]) -> Vec<Block> {
     blocks
 }
 
-/// Squared error of 32 values, exact but for f64's roundings.
+/// Squared error of 32 values, exact up to f64's rounding.
 fn error(w: &[f32], multiplier: f32, offset: f32, codes: impl Iterator<Item = u8>) -> f64 {
     let value = |code: u8| f64::from(code) * f64::from(multiplier) + f64::from(offset);
     w.iter().zip(codes).map(|(w, code)| (f64::from(*w) - value(code)).powi(2)).sum()
@@ -44,7 +44,7 @@ fn block_error(w: &[f32], block: &Block) -> f64 {
     error(w, multiplier, offset, block.codes().into_iter())
 }
 
-/// Squared error with the nearest codes of a line that f16 has.
+/// Squared error with the nearest codes of a line rounded to f16.
 fn line_error(w: &[f32], multiplier: f32, offset: f32) -> f64 {
     let round = |x| f16::from_f32(x).to_f32();
     let (multiplier, offset) = (round(multiplier), round(offset));
@@ -178,7 +178,7 @@ fn constants_keep_more_than_f16_has() {
     for _ in 0..2000 {
         let w = random.f32() * 2.0_f32.powi((random.next() % 28) as i32 - 12);
         for decoded in encoded(&[w; 32])[0].decode() {
-            // The 15 steps, each rounded to 2^-24 at worst, make up for the rounding of the offset.
+            // The 15 steps, each rounded to 2^-24 at worst, make up for the rounded offset.
             let bound = (w.abs() * 2.0_f32.powi(-20)).max(2.0_f32.powi(-21));
             assert!((decoded - w).abs() <= bound, "{w:e} {decoded:e}");
         }

@@ -1,11 +1,11 @@
-//! Weights to blocks.
+//! Encodes weights into blocks.
 //!
-//! The search of BCML1 finds each block's line of floats. The largest multiplier of a row, cut in 127 parts
-//! of 16 steps each, is what its step is counted by. Then each block takes the scale and the zero, of those
-//! around its line, with the least squared error: a coarser scale wants another zero.
+//! The search of BCML1 finds each block's line of floats. A row's step is its largest multiplier divided by 127 scales
+//! of 16 parts each. Then each block takes the scale and zero, near its line, with the least squared error: a coarser
+//! scale wants another zero.
 //!
-//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that
-//! compilers make vectors of. Nothing depends on the machine: a file is the same everywhere.
+//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that compilers vectorise.
+//! Nothing depends on the machine: a file is the same everywhere.
 
 use bytemuck::Zeroable;
 
@@ -17,7 +17,7 @@ use super::{BLOCK, Block, ZERO_PARTS, row_bytes};
 /// Blocks encoded side by side.
 pub(in crate::quant) const LANES: usize = 16;
 
-/// A number of each block.
+/// One number for each block.
 pub(in crate::quant) type Lanes = [f32; LANES];
 
 /// Largest scale.
@@ -32,7 +32,7 @@ const CODE_MAX: f32 = 15.0;
 /// Scales tried on both sides of the nearest.
 const AROUND: i32 = 2;
 
-/// Adding this to a small float rounds it to an integer, which taking it away leaves.
+/// Adding and then subtracting this rounds a small float to an integer.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// Lines from codes to values, `code * multiplier + offset`.
@@ -42,7 +42,7 @@ pub(in crate::quant) struct Line {
     pub(in crate::quant) offset: Lanes,
 }
 
-/// Lines as blocks hold them, in whole numbers.
+/// Scales and zeros of blocks, as whole numbers.
 #[derive(Clone, Copy)]
 pub(in crate::quant) struct Snapped {
     pub(in crate::quant) scale: Lanes,
@@ -50,10 +50,10 @@ pub(in crate::quant) struct Snapped {
 }
 
 impl Snapped {
-    /// The steps of zeros.
+    /// Scale and zero of blocks that are all zeros.
     pub(in crate::quant) const ZERO: Snapped = Snapped { scale: [0.0; LANES], zero: [0.0; LANES] };
 
-    /// The lines that these are, in steps of `step`.
+    /// The lines of these scales and zeros.
     #[inline(always)]
     pub(in crate::quant) fn line(&self, step: &Lanes) -> Line {
         let (mut multiplier, mut offset) = ([0.0; LANES], [0.0; LANES]);
@@ -86,11 +86,11 @@ pub fn encode(w: &[f32], k: usize, out: &mut [u8]) -> Result<(), QuantError> {
     Ok(())
 }
 
-/// Encodes one row; `lines` is scratch space, a block for each of the row's.
+/// Encodes one row; `lines` is scratch space of as many blocks as the row has.
 ///
 /// # Errors
 ///
-/// Encodes one row, like [`encode`].
+/// Fails like [`encode`].
 ///
 /// # Panics
 ///
@@ -109,7 +109,7 @@ pub fn encode_row(w: &[f32], lines: &mut [bcml1::Block], out: &mut [u8]) -> Resu
     Ok(())
 }
 
-/// Up to sixteen blocks of a row.
+/// Encodes up to sixteen blocks of a row.
 #[inline(always)]
 fn encode_tile(w: &[[f32; BLOCK]], lines: &[bcml1::Block], step: f32, blocks: &mut [Block]) {
     let mut values = [[0.0; LANES]; BLOCK];
@@ -138,14 +138,14 @@ fn encode_tile(w: &[[f32; BLOCK]], lines: &[bcml1::Block], step: f32, blocks: &m
     }
 }
 
-/// The multiplier that a block's scale has to reach: that of its line, or if the line is all on one side of 0,
-/// of one that begins or ends there.
+/// The multiplier that a block's scale has to reach: that of its line, or, if the line lies on one side of 0, that of a
+/// line that begins or ends at 0.
 pub(in crate::quant) fn largest_multiplier(line: &bcml1::Block, w: &[f32; BLOCK]) -> f32 {
     let (low, high) = w.iter().fold((w[0], w[0]), |(low, high), w| (low.min(*w), high.max(*w)));
     wanted_multiplier((line.multiplier().to_f32(), line.offset().to_f32()), (low, high))
 }
 
-/// The multiplier that a block needs whose least and largest value are known.
+/// The multiplier that a block with this line, least value and largest value needs.
 #[inline(always)]
 fn wanted_multiplier((multiplier, offset): (f32, f32), (low, high): (f32, f32)) -> f32 {
     if offset > 0.0 {
@@ -157,13 +157,13 @@ fn wanted_multiplier((multiplier, offset): (f32, f32), (low, high): (f32, f32)) 
     }
 }
 
-/// The step of a row whose largest multiplier this is; 0 where it has no inverse.
+/// The step of a row with this largest multiplier; 0 if the step has no inverse.
 pub(in crate::quant) fn step_for(multiplier: f32) -> f32 {
     let step = multiplier / (SCALE_MAX * ZERO_PARTS as f32);
     if (1.0 / step).is_finite() { step } else { 0.0 }
 }
 
-/// The scales and zeros, of those around `line`, with the least squared errors of `values`, weighted by `weights`.
+/// The scales and zeros near `line` with the least squared errors of `values`, weighted by `weights`.
 #[inline(always)]
 pub(in crate::quant) fn snap(
     values: &[Lanes; BLOCK],
@@ -200,7 +200,7 @@ pub(in crate::quant) fn snap(
 }
 
 impl Snapped {
-    /// Takes over from `new` the blocks whose error is less than `least`.
+    /// Replaces scales and zeros of blocks whose error with `new` is less than `least`.
     #[inline(always)]
     fn keep_better(
         &mut self,
@@ -244,7 +244,7 @@ impl Snapped {
 }
 
 impl Line {
-    /// The codes of the nearest values.
+    /// Codes nearest to `values`.
     #[inline(always)]
     pub(in crate::quant) fn codes(&self, inverse: &Lanes, values: &Lanes) -> Lanes {
         let mut codes = [0.0; LANES];
@@ -254,7 +254,7 @@ impl Line {
         codes
     }
 
-    /// Squared errors of values, weighted.
+    /// Weighted squared errors of `values`.
     #[inline(always)]
     fn error(&self, values: &[Lanes; BLOCK], weights: &[f32; BLOCK]) -> Lanes {
         let inverse = self.multiplier.map(inverse);
@@ -270,13 +270,13 @@ impl Line {
     }
 }
 
-/// `1 / x`, or 0 where every code stands for the same value.
+/// `1 / x`, or 0 if every code stands for the same value.
 #[inline(always)]
 fn inverse(x: f32) -> f32 {
     if x > 0.0 { 1.0 / x } else { 0.0 }
 }
 
-/// The nearest integer in a range of small ones; of a NaN the least.
+/// The nearest integer in a range of small ones; `least` for a NaN.
 #[inline(always)]
 fn rounded(x: f32, least: f32, largest: f32) -> f32 {
     let x = if x > least { x } else { least };

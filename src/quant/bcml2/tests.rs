@@ -1,4 +1,4 @@
-//! Values of blocks, and how near the encoder comes to lines of floats.
+//! Values of blocks, and how close the encoder comes to lines of floats.
 
 use bytemuck::Zeroable;
 
@@ -83,7 +83,7 @@ fn a_slice_of_rows_has_those_rows() {
     assert_eq!(slice.row(1).step.to_bits(), matrix.row(2).step.to_bits());
 }
 
-/// Rows of blocks of unequal size, as weights with outliers are.
+/// Rows of blocks of unequal size, like those of weights with outliers.
 #[test]
 fn error_is_that_of_lines_of_floats() {
     let mut random = Random(2);

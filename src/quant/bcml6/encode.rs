@@ -1,12 +1,11 @@
-//! Weights to blocks of 6 bits.
+//! Encodes weights into blocks of 6 bits.
 //!
-//! The encoder tries some multipliers below the one that a block's largest magnitude wants, and
-//! keeps the one with the least squared error. A row's step is its largest multiplier, cut in 127
-//! parts. Then each block takes the
-//! scale, of those around its multiplier, with the least squared error.
+//! The encoder tries some multipliers below the one that fits a block's largest magnitude, and keeps the one with the
+//! least squared error. A row's step is its largest multiplier divided by 127. Then each block takes the scale, near
+//! its multiplier, with the least squared error.
 //!
-//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that
-//! compilers make vectors of. Nothing depends on the machine: a file is the same everywhere.
+//! Sixteen blocks are encoded side by side, one in each lane of a vector, in plain loops that compilers vectorise.
+//! Nothing depends on the machine: a file is the same everywhere.
 
 use super::super::bcml1::WEIGHT_MAX;
 use super::super::q8::QuantError;
@@ -16,7 +15,7 @@ use super::{BLOCK, Block, ZERO, row_bytes};
 /// Blocks encoded side by side.
 const LANES: usize = 16;
 
-/// A number of each block.
+/// One number for each block.
 type Lanes = [f32; LANES];
 
 /// The values of blocks side by side.
@@ -28,13 +27,13 @@ const SCALE_MAX: f32 = 127.0;
 /// Least and largest value in units of a scale.
 const VALUES: (f32, f32) = (-32.0, 31.0);
 
-/// Multipliers that are tried have the largest magnitude at 28, 28.5, … 32 of their units.
+/// Multipliers to try put the largest magnitude at 28, 28.5, … 32 of their units: first, step, count.
 const LARGEST: (f32, f32, usize) = (28.0, 0.5, 9);
 
 /// Scales tried on both sides of the nearest.
 const AROUND: i32 = 2;
 
-/// Adding this to a small float rounds it to an integer, which taking it away leaves.
+/// Adding and then subtracting this rounds a small float to an integer.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// Encodes whole rows of `k` weights to their bytes.
@@ -57,11 +56,11 @@ pub fn encode(w: &[f32], k: usize, out: &mut [u8]) -> Result<(), QuantError> {
     Ok(())
 }
 
-/// Encodes one row; `multipliers` is scratch space, a number for each of its blocks.
+/// Encodes one row; `multipliers` is scratch space of one number for each of its blocks.
 ///
 /// # Errors
 ///
-/// Encodes one row, like [`encode`].
+/// Fails like [`encode`].
 ///
 /// # Panics
 ///
@@ -97,7 +96,7 @@ pub fn encode_row(w: &[f32], multipliers: &mut [f32], out: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// The values of up to sixteen blocks; the last stands in for those that are missing.
+/// The values of up to sixteen blocks; the last block stands in for missing ones.
 #[inline(always)]
 fn side_by_side(w: &[[f32; BLOCK]]) -> Values {
     let mut values = [[0.0; LANES]; BLOCK];
@@ -109,7 +108,7 @@ fn side_by_side(w: &[[f32; BLOCK]]) -> Values {
     values
 }
 
-/// The multipliers that blocks want.
+/// The multiplier with the least squared error for each block.
 #[inline(always)]
 fn best_multipliers(values: &Values) -> Lanes {
     let mut magnitude = [0.0; LANES];
@@ -128,7 +127,7 @@ fn best_multipliers(values: &Values) -> Lanes {
     best
 }
 
-/// The scales around `near` with the least squared errors.
+/// The scales near `near` with the least squared errors.
 #[inline(always)]
 fn best_scales(values: &Values, near: &Lanes, step: f32) -> Lanes {
     let mut best = [0.0; LANES];
@@ -145,7 +144,7 @@ fn best_scales(values: &Values, near: &Lanes, step: f32) -> Lanes {
     best
 }
 
-/// Takes over from `new` where its error is less.
+/// Replaces numbers of blocks whose error with `new` is less.
 #[inline(always)]
 fn keep_better((best, least): (&mut Lanes, &mut Lanes), new: &Lanes, error: &Lanes) {
     for i in 0..LANES {
@@ -155,7 +154,7 @@ fn keep_better((best, least): (&mut Lanes, &mut Lanes), new: &Lanes, error: &Lan
     }
 }
 
-/// Squared errors of values.
+/// Squared errors of `values`.
 #[inline(always)]
 fn error(values: &Values, multiplier: &Lanes) -> Lanes {
     let inverse = multiplier.map(inverse);
@@ -184,13 +183,13 @@ fn put(values: &Values, scale: &Lanes, step: f32, out: &mut [Block]) {
     }
 }
 
-/// `1 / x`, or 0 where every code stands for 0.
+/// `1 / x`, or 0 if every code stands for 0.
 #[inline(always)]
 fn inverse(x: f32) -> f32 {
     if x > 0.0 { 1.0 / x } else { 0.0 }
 }
 
-/// The nearest value that a code has.
+/// The nearest value of a code, in units of the scale.
 #[inline(always)]
 fn nearest(x: f32) -> f32 {
     let x = if x > VALUES.0 { x } else { VALUES.0 };

@@ -1,4 +1,4 @@
-//! Values of blocks, and how near the encoder comes.
+//! Values of blocks, and how close the encoder comes to them.
 
 use super::super::q8::QuantError;
 use super::*;
@@ -62,7 +62,7 @@ fn normal_weights_are_off_by_a_28th() {
     let off: f64 = w.iter().zip(&d).map(|(w, d)| square(f64::from(w - d))).sum();
     let all: f64 = w.iter().map(|w| square(f64::from(*w))).sum();
     assert!((off / all).sqrt() < 1.0 / 28.0, "{}", (off / all).sqrt());
-    // Each is within half a unit of a scale, but for the largest.
+    // No weight is off by more than an eighth of its block's largest.
     for (w, d) in w.as_chunks::<BLOCK>().0.iter().zip(d.as_chunks::<BLOCK>().0) {
         let largest = w.iter().fold(0.0, |max: f32, w| max.max(w.abs()));
         for (w, d) in w.iter().zip(d) {

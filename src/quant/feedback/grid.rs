@@ -1,4 +1,4 @@
-//! Lines from codes to values, of sixteen rows side by side.
+//! Lines from codes to values, for sixteen rows side by side.
 
 use bytemuck::Zeroable;
 use half::f16;
@@ -7,10 +7,10 @@ use crate::quant::bcml1::{self, BLOCK, Block, WEIGHT_MAX, to_f16};
 use crate::quant::products::{LANES, Lanes};
 use crate::quant::q8::QuantError;
 
-/// Adding this to a small float rounds it to an integer, which taking it away leaves.
+/// Adding and then subtracting this rounds a small float to an integer.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
-/// The values that the codes of a group have in each row: `code * multiplier + offset`.
+/// Values of the codes of a group in each row: `code * multiplier + offset`.
 #[derive(Clone, Copy)]
 pub(super) struct Grid {
     pub(super) multiplier: Lanes,
@@ -21,7 +21,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The lines with the least squared error for the values of a block's columns, all alike.
+    /// The lines with the least squared error for a block's columns, without weights.
     #[inline(always)]
     pub(super) fn of_blocks(columns: &[Lanes]) -> Result<Grid, QuantError> {
         let mut values = [[0.0; BLOCK]; LANES];
@@ -41,7 +41,7 @@ impl Grid {
         Ok(grid)
     }
 
-    /// Multipliers and offsets, which f16 has.
+    /// Multipliers and offsets as f16, which holds them exactly.
     #[inline(always)]
     pub(super) fn lines(&self) -> [[f16; 2]; LANES] {
         let mut lines = [[f16::ZERO; 2]; LANES];
@@ -60,7 +60,7 @@ impl Grid {
         inverse
     }
 
-    /// The codes of the nearest values.
+    /// Codes nearest to `values`.
     #[inline(always)]
     pub(super) fn codes(&self, inverse: &Lanes, values: &Lanes) -> Lanes {
         let mut codes = [0.0; LANES];
@@ -73,8 +73,8 @@ impl Grid {
         codes
     }
 
-    /// Fits lines to their codes a few times, so that the squared errors of `targets` times
-    /// `weights`, a block's, become less.
+    /// Fits the lines to their codes a few times, to lower the squared errors of a block's `targets` weighted by
+    /// `weights`.
     #[inline(always)]
     pub(super) fn refit(&mut self, weights: &[f32], targets: &[Lanes]) {
         const TIMES: usize = 3;
@@ -107,7 +107,7 @@ impl Grid {
         error
     }
 
-    /// The lines of f16 with the least weighted error for the codes that these lines give, nearly.
+    /// The f16 lines with nearly the least weighted error for the codes that these lines give.
     #[inline(always)]
     fn fitted(&self, weights: &[f32], targets: &[Lanes]) -> Grid {
         let inverse = self.inverse();
@@ -116,7 +116,7 @@ impl Grid {
         for (weight, target) in weights.iter().zip(targets) {
             let code = self.codes(&inverse, target);
             for i in 0..LANES {
-                // Counted from the offset, values are small.
+                // Values are small if they are counted from the offset.
                 let value = target[i] - self.offset[i];
                 codes[i] += weight * code[i];
                 values[i] += weight * value;

@@ -1,12 +1,12 @@
-//! The line to fit, found in small integers.
+//! The line to fit, found with small integers.
 //!
-//! All that a line's codes tell of its worth are their sum, the sum of their squares and that of
-//! their products with the values. Values in about a thousand steps are enough to compare lines
-//! by, and 16-bit numbers for the sums, of which vectors hold twice as many as of floats.
+//! Three sums tell how good a line is: those of its codes, of their squares, and of their products with the values.
+//! Values in about a thousand steps suffice to compare lines. The sums then fit 16-bit numbers, of which vectors hold
+//! twice as many as of floats.
 
 use super::{BLOCK, LANES, Lanes, Line, ROUND, Sums, Tile, inverse};
 
-/// Numbers of the first half of each block, then of the second halves.
+/// Numbers of each block's first half, then of the second halves.
 type Halves = [u16; 2 * LANES];
 
 /// Steps from a block's least value to its largest.
@@ -14,14 +14,14 @@ const STEPS: u16 = 960;
 
 /// A line to start from.
 struct Start {
-    /// Steps to codes: 4096 for each step between two codes' values.
+    /// Factor from steps to codes, times 4096.
     factor: u16,
     /// The value of code 0.
     shift: u16,
 }
 
-/// The values' range, and narrower ones, which leave out what is above, on both sides, or below.
-/// More of them, or narrower ones, find lines with half a per cent less error.
+/// The values' range, and narrower ones, which leave out values above, on both sides, or below. More starts, or
+/// narrower ones, find lines with half a per cent less error.
 const STARTS: [Start; 7] = [
     Start { factor: 64, shift: 0 },
     Start { factor: 66, shift: 0 },
@@ -32,17 +32,17 @@ const STARTS: [Start; 7] = [
     Start { factor: 68, shift: 28 },
 ];
 
-/// Half of the steps between two codes of the widest start: values count from here, so that those
-/// nearest to code 0 are above 0.
+/// Offset of all values in steps: half the distance of two codes of the widest start, so that values nearest to code 0
+/// are above 0.
 const HALF: u16 = 32;
 
 impl Tile {
-    /// For each block the most promising of the lines fitted to the codes of all starts.
+    /// For each block, the most promising line of those fitted to the codes of all starts.
     #[inline(always)]
     pub(super) fn search(&self) -> Line {
         let values = self.in_steps();
         let sum = sum(&values);
-        // The best start's. A fitted line explains slope^2 / spread of the values.
+        // Sums of the best start so far. A fitted line explains slope^2 / spread of the values' variation.
         let (mut codes, mut slope, mut spread) = ([0.0; LANES], [0.0; LANES], [1.0; LANES]);
         for start in &STARTS {
             let new = start.sums(&values);
@@ -61,7 +61,7 @@ impl Tile {
         Line { multiplier, shift }
     }
 
-    /// The values in steps of their block's width, from [`HALF`] on.
+    /// The values in steps of their block's width, counted from [`HALF`].
     #[inline(always)]
     fn in_steps(&self) -> [Halves; BLOCK / 2] {
         const MOST: f32 = STEPS as f32;
@@ -71,7 +71,7 @@ impl Tile {
             let out = &mut values[n % (BLOCK / 2)][n / (BLOCK / 2) * LANES..][..LANES];
             for i in 0..LANES {
                 let x = above[i] * scale[i];
-                // No width is too small for this: infinities and NaNs end here.
+                // The width may be tiny: infinities and NaNs are clamped here.
                 let x = if x < MOST { x } else { MOST };
                 out[i] = (x + (ROUND + f32::from(HALF))).to_bits() as u16;
             }
@@ -92,7 +92,7 @@ fn sum(values: &[Halves; BLOCK / 2]) -> Lanes {
     joined(&sum).map(f32::from)
 }
 
-/// Adds up the halves of each block.
+/// Adds the halves of each block.
 #[inline(always)]
 fn joined(halves: &Halves) -> [u16; LANES] {
     std::array::from_fn(|i| halves[i].wrapping_add(halves[i + LANES]))
@@ -104,7 +104,7 @@ impl Start {
         ((1 << 12) + self.factor / 2) / self.factor
     }
 
-    /// Sums of the codes that this line gives the values, all exact.
+    /// Sums of the codes that this line gives the values; all are exact.
     #[inline(always)]
     fn sums(&self, values: &[Halves; BLOCK / 2]) -> Sums {
         let below = HALF - self.step() / 2 + self.shift;
@@ -119,8 +119,8 @@ impl Start {
             }
         }
         let (codes, squares, products) = (joined(&codes), joined(&squares), joined(&products));
-        // Values are little more than their codes' multiples of the step, so that what products
-        // are beyond those of the multiples is known from its low 16 bits.
+        // Values are little more than their codes' multiples of the step: `products - squares * step` is small, and its
+        // low 16 bits are enough.
         let rests: [u16; LANES] =
             std::array::from_fn(|i| products[i].wrapping_sub(squares[i].wrapping_mul(self.step())));
         let squares = squares.map(f32::from);
@@ -134,7 +134,7 @@ impl Start {
 mod tests {
     use super::*;
 
-    /// A rest is largest where all values of a half are the one with the largest.
+    /// The rest is largest if all values of a half are the value with the largest rest.
     #[test]
     fn sums_are_exact_for_all_values() {
         for start in &STARTS {
