@@ -1,7 +1,7 @@
 //! AVX2 with FMA and F16C.
 //!
-//! Int8 tiles hold one sum of 8 × i32 for each pair of rows, in up to 8 of the 16 registers, and
-//! join four weight rows' sums by horizontal adds at the end of each group.
+//! Int8 tiles hold one sum of 8 × i32 for each pair of rows, in up to 8 of the 16 registers. At the end of each group,
+//! horizontal adds join the sums of four weight rows.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -117,7 +117,7 @@ const fn tiles_b2(single: TileFn) -> TileSet {
 
 ymm_tiles!("avx2,fma,f16c", add_products, false);
 
-/// Takes codes and parameters of panels apart, once for many tiles, groups of `n` blocks.
+/// Unpacks codes and parameters of panels, once for many tiles, in groups of `n` blocks.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpack_q4(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
@@ -317,7 +317,7 @@ fn parameters(blocks: [&Block; 4]) -> (__m128, __m128) {
     (_mm_shuffle_ps::<0b10_00_10_00>(ab, cd), _mm_shuffle_ps::<0b11_01_11_01>(ab, cd))
 }
 
-/// The total of each of four sums.
+/// The totals of four sums.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn join(sums: [__m256i; 4]) -> __m128i {
     let [a, b, c, d] = sums;
@@ -325,7 +325,7 @@ fn join(sums: [__m256i; 4]) -> __m128i {
     _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
 }
 
-/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+/// Dot products of `x` with up to four rows of its length; see [`float::dots`].
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut sums = [[_mm256_setzero_ps(); 2]; N];
@@ -372,8 +372,8 @@ fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> [[f32; 4]; 4] {
     y
 }
 
-/// Dot products of two rows with two others but for the last addition: of each of `x` two with
-/// the first row's halves, two with the second's.
+/// Dot products of two rows with two others, without the last addition: for each of `x`, two halves with the first row
+/// and two with the second.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
     let mut sums = [[[_mm256_setzero_ps(); 2]; 2]; 2];
@@ -415,7 +415,7 @@ fn dots22(x: [&[f32]; 2], rows: [&[f32]; 2]) -> [__m128; 2] {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn round(x: &[[f32; 32]], factor: f32, q: &mut [[i8; 32]]) {
     let factor = _mm256_set1_ps(factor);
-    // Packing works in each half by itself; this puts the fours of bytes back in order.
+    // Packing works in each 128-bit half; this puts the groups of four bytes back in order.
     let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (x, q) in x.iter().zip(q) {
         let [a, b, c, d] = load_32(x);
@@ -462,8 +462,7 @@ fn spin_int8(rounds: usize) -> i32 {
     let mut x = w;
     let step = |sums: &mut [__m256i; 8]| {
         for sum in sums {
-            // SAFETY: no instructions; the compiler cannot know that `x` stays the same, and so
-            // do all of its products.
+            // SAFETY: no instructions. The compiler cannot assume that `x`, and with it all products, stays the same.
             unsafe { asm!("/* {x} */", x = inout(ymm_reg) x, options(nomem, nostack)) };
             *sum = add_products(*sum, x, w);
         }

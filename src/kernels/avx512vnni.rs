@@ -1,9 +1,9 @@
-//! AVX-512 with VNNI: products with packed weights, and attention's tiles in [`super::zmm`]; the
-//! rest is [`super::avx2`]'s.
+//! AVX-512 with VNNI: products with packed weights, and attention's tiles in [`super::zmm`]. The rest comes from
+//! [`super::avx2`].
 //!
-//! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32 rows is two
-//! vectors for each four columns; by tiles of up to 8 rows of activations, whose four bytes are broadcast
-//! from memory, that makes 16 sums in registers. Their totals lie in memory.
+//! `vpdpbusd` adds, in each of 16 lanes, four products of unsigned by signed bytes. A panel of 32 rows is two vectors
+//! for each four columns. Tiles of up to 8 rows of activations, whose four bytes are broadcast from memory, make 16
+//! sums in registers. Totals lie in memory.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -28,19 +28,19 @@ mod kv8;
 mod totals;
 mod vectors;
 
-/// Bytes of a block of a 4-bit panel.
+/// Bytes of a block of a packed 4-bit panel.
 const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
-/// Bytes that become of it: two floats for each row, and a byte for each code.
+/// Bytes of an unpacked block: two floats for each row, and a byte for each code.
 const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 
-/// How far ahead of the weights in use several rows ask for others, into the first level of cache.
+/// Prefetch distance of weights for several rows, into L1.
 const W_NEAR_BYTES: usize = 2048;
 
 /// Prefetch distance of activations.
 const X_NEAR_BYTES: usize = 512;
 
-/// Steps of four columns that a loop takes at once; a group of weights is whole such.
+/// Steps of four columns that a loop takes at once; they divide a group of weights.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
 /// The tier's functions.
@@ -67,7 +67,7 @@ const fn table(
             tiles_q4,
             tiles_b2,
             place,
-            // The L2 cache of 1 or 2 MiB feeds these loops.
+            // An L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,
             unpack_q4: Some(Unpack { unpack, packed_bytes: PANEL_BLOCK, bytes: UNPACKED_BLOCK }),
             unpack_b2: Some(Unpack {
@@ -91,8 +91,8 @@ const fn table(
     }
 }
 
-/// Costs are those of weights in cache on Zen 5, but for a single row's: its kernel reads from memory. On Emerald
-/// Rapids any cut into few tiles is about as quick.
+/// Costs are those of weights in cache on Zen 5, except for a single row, whose kernel reads from memory. On Emerald
+/// Rapids any cut into few tiles is about as fast.
 const fn tiles_q8<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemv_q8_q8_f32_1x32c4::<HINT>, 20),
@@ -107,8 +107,8 @@ const fn tiles_q8<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 0)
 }
 
-/// Costs are tenths of a microsecond of 640 rows of 2048 weights in cache, measured on Zen 5. There, unpacked weights
-/// are as quick as packed ones; where masking codes takes turns with products they are quicker.
+/// Costs are tenths of a microsecond for 640 rows of 2048 weights in cache, measured on Zen 5. There, unpacked weights
+/// are as fast as packed ones; on processors that cannot mask codes beside products, they are faster.
 const fn tiles_q4<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemv_q8_q4_f32_1x32c4::<HINT>, 90),
@@ -124,7 +124,7 @@ const fn tiles_q4<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 65)
 }
 
-/// One row of activations by a panel, in two sums: a single one would wait for its additions.
+/// One row of activations by a panel, in two sums: a single sum would wait for its additions.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let group_bytes = NR * (4 + x.group);
@@ -150,17 +150,17 @@ fn gemv_q8_q8_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
     }
 }
 
-/// The float that a sum is by its bits, less what stands for 0.
+/// The sum as a float: its bits read as f32, less [`ZERO`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn float_of(sum: __m512i) -> __m512 {
     _mm512_sub_ps(_mm512_castsi512_ps(sum), _mm512_set1_ps(ZERO))
 }
 
-/// Values in a group, as `leap export` makes them if not told otherwise and rows are long enough.
+/// Values in a group of most files: the default of `leap export`.
 const USUAL: usize = crate::quant::GROUP_DEFAULT;
 
-/// `M` rows of activations by a panel. Of [`USUAL`] groups the compiler knows the length.
+/// `M` rows of activations by a panel. The compiler knows the length of groups of [`USUAL`] values.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q8_f32_mx32c4<const M: usize, const HINT: i32>(
     panel: &[u8],
@@ -204,7 +204,7 @@ fn gemm_groups<const M: usize, const IS_USUAL: bool, const LINES: usize>(
         let w = w.as_chunks::<{ 4 * NR }>().0.as_chunks::<STEPS>().0;
         match LINES {
             0 => ahead.prefetch_weights(group),
-            // With the codes' this is half of a group's lines, or all of them.
+            // With those of the codes, this makes half of a group's lines, or all of them.
             4 => ahead.prefetch_lines::<1>(64),
             _ => ahead.prefetch_lines::<2>(128),
         }
@@ -234,7 +234,7 @@ fn gemm_groups<const M: usize, const IS_USUAL: bool, const LINES: usize>(
     }
 }
 
-/// Sums of products that begin at what stands for 0.
+/// Sums of products that begin at `zeros`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
@@ -245,8 +245,8 @@ fn sums_from<const M: usize>(zeros: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// One row of activations by a panel of 4-bit weights: the low codes in one sum, and in the other
-/// the high ones times 16, which costs less than to shift them one by one.
+/// One row of activations by a panel of 4-bit weights. One sum has the low codes, the other the high codes times 16,
+/// which costs less than to shift each of them.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
@@ -279,7 +279,7 @@ fn gemv_q8_q4_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
     }
 }
 
-/// Takes panels of 4-bit weights apart, groups of `n` blocks: steps, offsets and codes of 32 columns.
+/// Unpacks panels of 4-bit weights in groups of `n` blocks: steps, offsets and codes of 32 columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let mask = _mm512_set1_epi8(15);
@@ -308,7 +308,7 @@ fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// Eight rows of activations by what [`unpack`] made of a panel.
+/// Eight rows of activations by a panel that [`unpack`] unpacked.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     const M: usize = 8;
@@ -347,7 +347,7 @@ fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// `M` rows of activations by a panel of 4-bit weights as it is packed, with registers for `HELD` rows' totals.
+/// `M` rows of activations by a packed panel of 4-bit weights, with registers for the totals of `HELD` rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_packed_q8_q4_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i32>(
     panel: &[u8],
@@ -447,8 +447,8 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     }
 }
 
-/// Asks for what is some way behind a step's int8 weights and its activations: both stream from the
-/// second level of cache. Of 4-bit weights there are parts in the first, and asking costs more.
+/// Prefetches int8 weights and activations some way behind this step's: both stream from L2. 4-bit weights are partly
+/// in L1, and prefetching them costs more than it saves.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn prefetch_near<const M: usize>(w: &[[u8; 4 * NR]; STEPS], x: &[[[u8; 4]; M]; STEPS]) {

@@ -1,4 +1,4 @@
-//! The kernels of a tier as safe functions, and which tiers this CPU has.
+//! Safe functions for the kernels of a tier, and the tiers of this CPU.
 
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
@@ -19,7 +19,7 @@ use super::{matmul, packed, scalar};
 use super::{neon, neondot, neoni8mm};
 use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Activations, Q8Matrix, bcml1};
 
-/// The kernels of one instruction set. One that exists can run on this CPU.
+/// The kernels of one instruction set, which this CPU is known to have.
 #[derive(Clone, Copy)]
 pub struct Kernels {
     isa: Isa,
@@ -88,7 +88,7 @@ impl Kernels {
         Isa::ALL.iter().rev().find_map(|isa| Kernels::for_isa(*isa)).unwrap_or(scalar)
     }
 
-    /// These kernels; the caller knows that this CPU can run them.
+    /// Kernels with this table; the caller knows that this CPU can run them.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub(super) fn with_table(isa: Isa, table: &'static Table) -> Kernels {
         Kernels { isa, table }
@@ -110,28 +110,27 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// When `k` is 0, `w` or `x` is no whole number of rows, or `out` is not `m` rows of as many
-    /// values as there are weight rows.
+    /// When `k` is 0, `w` or `x` is no whole number of rows, or `out` is not `m` rows of one value for each weight row.
     pub fn matmul_f32(&self, w: &[f32], k: usize, x: &[f32], out: &mut [&mut [f32]]) {
         matmul::matmul_f32(self.table, w, k, x, out);
     }
 
-    /// `out = x · wᵀ` of quantised rows, as the module describes. `out` has a row for each row of
-    /// `x`, with a value for each row of `w`: threads take their own rows of `w`.
+    /// `out = x · wᵀ` of quantised rows, as the module describes. `out` has a row for each row of `x`, with a value for
+    /// each row of `w`. Threads share the rows of `w`.
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or in their groups, or `out` has not that shape.
+    /// When `w` and `x` differ in `k` or in their groups, or `out` does not have that shape.
     pub fn matmul_q8(&self, w: Q8Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_q8(self.table, w, x, out);
     }
 
-    /// How these kernels want weights packed; `None` if they take them as they are.
+    /// The packed layout that these kernels want; `None` if they take weights unpacked.
     pub fn layout(&self) -> Option<Layout> {
         self.table.packed.as_ref().map(|packed| packed.layout)
     }
 
-    /// How batches are cut into tiles for packed int8 weights.
+    /// The cut of batches into tiles for packed int8 weights.
     ///
     /// # Panics
     ///
@@ -140,7 +139,7 @@ impl Kernels {
         TileCut::new(self.table.packed().tiles_q8)
     }
 
-    /// How batches are cut into tiles for packed 4-bit weights.
+    /// The cut of batches into tiles for packed 4-bit weights.
     ///
     /// # Panics
     ///
@@ -149,7 +148,7 @@ impl Kernels {
         TileCut::new(self.table.packed().tiles_q4)
     }
 
-    /// How batches are cut into tiles for packed weights of BCML2.
+    /// The cut of batches into tiles for packed weights of BCML2.
     ///
     /// # Panics
     ///
@@ -158,7 +157,7 @@ impl Kernels {
         TileCut::new(self.table.packed().tiles_b2)
     }
 
-    /// Packs `w`, whole panels of a matrix or its end, into `out`.
+    /// Packs `w`, whole panels of a matrix or its last rows, into `out`.
     ///
     /// # Panics
     ///
@@ -168,17 +167,17 @@ impl Kernels {
         self.table.packed().layout.pack_q8(w, out);
     }
 
-    /// `out = x · wᵀ` as [`Kernels::matmul_q8`], to the bit, with packed weights.
+    /// `out = x · wᵀ` with packed weights; the same bits as [`Kernels::matmul_q8`].
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or in their groups, either is not in the layout of these
-    /// kernels, or `out` is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k` or in their groups, either is not in the layout of these kernels, or `out` is not
+    /// `m` rows of one value for each weight row.
     pub fn matmul_packed_q8(&self, w: PackedQ8<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul::matmul_q8(self.table.packed(), w, x, out);
     }
 
-    /// Packs `w`, whole panels of a 4-bit matrix or its end, into `out`.
+    /// Packs `w`, whole panels of a 4-bit matrix or its last rows, into `out`.
     ///
     /// # Panics
     ///
@@ -188,17 +187,17 @@ impl Kernels {
         self.table.packed().layout.pack_q4(w, out);
     }
 
-    /// `out = x · wᵀ` as [`Kernels::matmul_q4`], to the bit, with packed weights.
+    /// `out = x · wᵀ` with packed weights; the same bits as [`Kernels::matmul_q4`].
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums,
-    /// or `out` is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums, or `out` is not `m`
+    /// rows of one value for each weight row.
     pub fn matmul_packed_q4(&self, w: PackedQ4<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul::matmul_q4(self.table.packed(), w, x, out);
     }
 
-    /// Packs `w`, whole panels of a matrix of BCML2 or its end, into `out`.
+    /// Packs `w`, whole panels of a matrix of BCML2 or its last rows, into `out`.
     ///
     /// # Panics
     ///
@@ -208,17 +207,17 @@ impl Kernels {
         self.table.packed().layout.pack_b2(w, out);
     }
 
-    /// `out = x · wᵀ` as [`Kernels::matmul_b2`], to the bit, with packed weights.
+    /// `out = x · wᵀ` with packed weights; the same bits as [`Kernels::matmul_b2`].
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no sums that are
-    /// integers, or `out` is not `m` rows of as many values as there are weight rows.
+    /// When `w` and `x` differ in `k` or are not in the layout of these kernels, `x` has no integer sums, or `out` is
+    /// not `m` rows of one value for each weight row.
     pub fn matmul_packed_b2(&self, w: PackedB2<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
         packed::matmul::matmul_b2(self.table.packed(), w, x, out);
     }
 
-    /// Packs `w`, whole panels of a matrix of BCML6 or its end, into `out`.
+    /// Packs `w`, whole panels of a matrix of BCML6 or its last rows, into `out`.
     ///
     /// # Panics
     ///
@@ -228,7 +227,7 @@ impl Kernels {
         self.table.packed().layout.pack_b6(w, out);
     }
 
-    /// `out = x · wᵀ` as [`Kernels::matmul_b6`], to the bit, with packed weights. `x` are tiles for int8 weights in
+    /// `out = x · wᵀ` with packed weights; the same bits as [`Kernels::matmul_b6`]. `x` are tiles for int8 weights in
     /// groups of 32.
     ///
     /// # Panics
@@ -238,11 +237,12 @@ impl Kernels {
         packed::matmul::matmul_b6(self.table, w, x, out);
     }
 
-    /// Quantises a row like [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of sums as `i32`.
+    /// Quantises a row like [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of
+    /// `i32` sums.
     ///
     /// # Panics
     ///
-    /// Quantises like [`Kernels::quantize_tile_row`], with integer sums.
+    /// See [`Kernels::quantize_tile_row`].
     pub fn quantize_tile_row_int_summed(
         &self,
         x: ActivationRow<'_>,
@@ -253,9 +253,8 @@ impl Kernels {
         activations::quantize_tile_row_int_summed(self.table, x, place, group, out);
     }
 
-    /// Quantises like [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is of the
-    /// activations,
-    /// and terms are sums.
+    /// Quantises like [`Kernels::quantize_tile_row`], for packed 4-bit weights: `group` is that of the activations, and
+    /// terms are sums.
     ///
     /// # Panics
     ///
@@ -270,14 +269,14 @@ impl Kernels {
         activations::quantize_tile_row_summed(self.table, x, place, group, out);
     }
 
-    /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`.
-    /// How many rows a tile has [`Kernels::cut_q8`] tells; `out` is the tile's part of what [`Q8Tiles`]
-    /// joins. Its terms are zeros, which stay as they are where no kernel reads them.
+    /// Quantises `x`, a row of a tile of activations, for packed weights in groups of `group`. [`Kernels::cut_q8`]
+    /// gives the height of tiles; `out` is the tile's part of what [`Q8Tiles`] joins. Its terms must be zeros; they
+    /// stay unchanged if no kernel reads them.
     ///
     /// # Panics
     ///
-    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide the row,
-    /// the tile has no such row or is too high, or the lengths do not fit together.
+    /// When there is no [`Kernels::layout`], the group cannot be packed or does not divide the row, the tile has no
+    /// such row or is too high, or the lengths do not fit together.
     pub fn quantize_tile_row(
         &self,
         x: ActivationRow<'_>,
@@ -288,12 +287,12 @@ impl Kernels {
         activations::quantize_tile_row(self.table, x, place, group, out);
     }
 
-    /// `out = x · wᵀ` of 4-bit and quantised rows, as the module describes; otherwise as
+    /// `out = x · wᵀ` of 4-bit weights and quantised rows, as the module describes; otherwise like
     /// [`Kernels::matmul_q8`]. `sums` are those of `x`: [`Kernels::sum_q8`].
     ///
     /// # Panics
     ///
-    /// When `w` and `x` differ in `k`, `sums` are not `[m, k / 32]`, or `out` has not that shape.
+    /// When `w` and `x` differ in `k`, `sums` are not `[m, k / 32]`, or `out` does not have the shape of the result.
     pub fn matmul_q4(
         &self,
         w: Bcml1Matrix<'_>,
@@ -304,7 +303,7 @@ impl Kernels {
         matmul::matmul_q4(self.table, w, x, sums, out);
     }
 
-    /// `out = x · wᵀ` of weights of BCML2 and quantised rows, as the module describes; otherwise as
+    /// `out = x · wᵀ` of weights of BCML2 and quantised rows, as the module describes; otherwise like
     /// [`Kernels::matmul_q4`].
     ///
     /// # Panics
@@ -321,7 +320,7 @@ impl Kernels {
         matmul::matmul_b2(w, x, sums, out);
     }
 
-    /// `out = x · wᵀ` of weights of BCML6 and quantised rows, as the module describes; otherwise as
+    /// `out = x · wᵀ` of weights of BCML6 and quantised rows, as the module describes; otherwise like
     /// [`Kernels::matmul_q8`].
     ///
     /// # Panics
@@ -331,11 +330,11 @@ impl Kernels {
         matmul::matmul_b6(w, x, out);
     }
 
-    /// A row as [`Kernels::quantize_q8`] gives it, whatever it is of.
+    /// Quantises a row like [`Kernels::quantize_q8`], from any kind of [`ActivationRow`].
     ///
     /// # Panics
     ///
-    /// When the lengths do not fit together, or `group` is none of those that [`Kernels::quantize_q8`] takes.
+    /// When the lengths do not fit together, or [`Kernels::quantize_q8`] does not take `group`.
     pub fn quantize_row(
         &self,
         x: ActivationRow<'_>,
@@ -349,8 +348,7 @@ impl Kernels {
         }
     }
 
-    /// Quantises activations as the module describes. `x` may be any number of rows: groups are
-    /// independent.
+    /// Quantises activations as the module describes. `x` may have any number of rows, because groups are independent.
     ///
     /// # Panics
     ///
@@ -365,7 +363,7 @@ impl Kernels {
         call!(self.table.quantize_q8(x, group, q, scales))
     }
 
-    /// Adds up each 32 of `q`: what [`Kernels::matmul_q4`] multiplies offsets by.
+    /// Sums each 32 values of `q`: the factors of offsets in [`Kernels::matmul_q4`].
     ///
     /// # Panics
     ///
@@ -379,7 +377,7 @@ impl Kernels {
     ///
     /// # Panics
     ///
-    /// Computes [`quant::dequantize`].
+    /// See [`quant::dequantize`].
     pub fn dequantize_q8(&self, q: &[i8], scales: &[f32], group: usize, out: &mut [f32]) {
         quant::dequantize(q, scales, group, out);
     }
@@ -434,21 +432,21 @@ impl Kernels {
 
     /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.
     ///
-    /// `q` and `out` have a row for each of consecutive positions, `[n_q, head_dim]` of the query
-    /// heads that share the keys and values. Each query looks at its own position and up to
-    /// `window - 1` before it. Scores that overflow or are NaN make their query's output NaN.
+    /// `q` and `out` have a row for each of consecutive positions: `[n_q, head_dim]` of the query heads that share the
+    /// keys and values. Each query looks at its own position and up to `window - 1` before it. Scores that overflow or
+    /// are NaN make their query's output NaN.
     ///
     /// # Panics
     ///
-    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`](super::HEAD_DIM_MAX), `window` is 0, a page
-    /// that is looked at is not there, or a length does not fit.
+    /// When `head_dim` is 0 or above [`HEAD_DIM_MAX`](super::HEAD_DIM_MAX), `window` is 0, a needed page does not
+    /// exist, or a length does not fit.
     pub fn attend(&self, q: &[&[f32]], to: &Attended<'_>, out: &mut [&mut [f32]]) {
         attend::attend(self.table, q, to, out);
     }
 
-    /// Converts a key or value for the cache: to the nearest f16, ties to even. Values outside f16,
-    /// infinities too, become its largest finite value (±65504), so that one outlier does not turn a whole
-    /// softmax into NaN. A NaN stays one.
+    /// Converts a key or value for the cache: to the nearest f16, ties to even. Values beyond f16, also infinities,
+    /// become its largest finite value (±65504), so one outlier does not turn a whole softmax into NaN. A NaN stays
+    /// NaN.
     ///
     /// # Panics
     ///
@@ -458,9 +456,9 @@ impl Kernels {
         call!(self.table.narrow(x, out))
     }
 
-    /// Stores a key in int8, at `position` of a head's part of a page: blocks of as many lines as
-    /// [`kv_block_lines`](super::kv_block_lines) says, of [`KV_BLOCK`] positions. Values outside f16 and NaNs
-    /// are treated as by [`Kernels::store_kv`], but that a NaN makes one of all that share its scale.
+    /// Stores a key as int8, at `position` of a head's part of a page: blocks of [`KV_BLOCK`] positions, each of as
+    /// many lines as [`kv_block_lines`](super::kv_block_lines) says. Values beyond f16 are treated as by
+    /// [`Kernels::store_kv`]. A NaN makes all values NaN that share its scale.
     ///
     /// # Panics
     ///
@@ -471,8 +469,7 @@ impl Kernels {
         store::store_key(self.table, x, block, position % KV_BLOCK);
     }
 
-    /// Stores a value in int8, at `position` of a head's part of a page; see
-    /// [`Kernels::store_key_i8`].
+    /// Stores a value as int8, at `position` of a head's part of a page; see [`Kernels::store_key_i8`].
     ///
     /// # Panics
     ///
@@ -483,14 +480,14 @@ impl Kernels {
         store::store_value(self.table, x, block, position % KV_BLOCK);
     }
 
-    /// Reads `bytes` in order and does next to nothing with them, to measure how fast weights could be read.
-    /// The result depends on every whole 256 bytes, so that no read can be left out.
+    /// Reads `bytes` in order with next to no computation, to measure how fast weights could be read. The result
+    /// depends on every whole 256 bytes, so the compiler can leave out no read.
     pub fn read_all(&self, bytes: &[u8]) -> u64 {
         call!(self.table.read_all(bytes))
     }
 
-    /// Does `rounds` of [`OPS_PER_ROUND`](super::peak::OPS_PER_ROUND) int8 multiplications and additions in registers, as fast
-    /// as the tier can; what it gives depends on all of them.
+    /// Does `rounds` of [`OPS_PER_ROUND`](super::peak::OPS_PER_ROUND) int8 multiplications and additions in registers,
+    /// as fast as the tier can. The result depends on all of them.
     pub fn spin_int8(&self, rounds: usize) -> i32 {
         call!(self.table.spin_int8(rounds))
     }

@@ -1,8 +1,7 @@
-//! Float kernels, written once: each tier inlines these bodies into functions compiled for its features,
-//! where the compiler vectorises their loops. Loops that it does not vectorise are written by hand in a tier,
-//! and passed in.
+//! Float kernels, written once: each tier inlines these bodies into functions compiled for its features, where the
+//! compiler vectorises their loops. A tier writes the loops that it does not vectorise by hand, and passes them in.
 //!
-//! `FMA` says whether the tier has a fused multiply-add instruction; the result is the same.
+//! `FMA` is true if the tier has a fused multiply-add instruction; the result is the same.
 
 use crate::quant::bcml1;
 
@@ -30,11 +29,11 @@ pub(super) struct Softmax {
 }
 
 impl Softmax {
-    /// Before the first score.
+    /// The state before the first score.
     pub(super) const EMPTY: Softmax = Softmax { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Dot products of `x` with `N` of up to four rows as long as it, as [`super`] describes.
+/// Dot products of `x` with up to four rows of its length, as [`super`] describes.
 #[inline(always)]
 pub(super) fn dots<const FMA: bool, const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut y = [0.0; 4];
@@ -56,11 +55,10 @@ fn dot<const FMA: bool>(x: &[f32], row: &[f32]) -> f32 {
     join(sums)
 }
 
-/// See [`super::Kernels::quantize_q8`]. The tier passes in `largest`, the bits of a group's largest
-/// magnitude, and `round`, a group's values times a factor as nearest integers, ties to even.
+/// See [`super::Kernels::quantize_q8`]. The tier passes in two functions: `largest` gives the bits of a group's largest
+/// magnitude, `round` a group's values times a factor as nearest integers, ties to even.
 ///
-/// `|x * (1 / s)|` stays below 127.5, as each of the three roundings is off by `2^-22` at most, so
-/// there is nothing to clamp.
+/// `|x * (1 / s)|` stays below 127.5 because each of the three roundings is off by `2^-22` at most: no clamp is needed.
 #[inline(always)]
 pub(super) fn quantize_q8(
     x: &[f32],
@@ -73,7 +71,7 @@ pub(super) fn quantize_q8(
     let groups = x.chunks_exact(group).zip(q.chunks_exact_mut(group));
     for ((x, q), scale) in groups.zip(scales) {
         let (x, q) = (x.as_chunks().0, q.as_chunks_mut().0);
-        // Without the sign bit floats are ordered as their bits are, infinity and NaN above all.
+        // Without the sign bit, floats compare like their bits, with infinity and NaN on top.
         let max = f32::from_bits(largest(x));
         *scale = max / 127.0;
         let inverse = 1.0 / *scale;
@@ -102,7 +100,7 @@ pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
     }
 }
 
-/// A sum of 32 values of 8 bits fits 16.
+/// The sum of 32 values; it fits 16 bits.
 #[inline(always)]
 fn sum_of(q: &[i8; 32]) -> i32 {
     i32::from(q.iter().map(|q| i16::from(*q)).sum::<i16>())
@@ -138,7 +136,7 @@ pub(super) fn rope<const FMA: bool>(x: &mut [f32], head_dim: usize, cos: &[f32],
 #[inline(always)]
 pub(super) fn swiglu<const FMA: bool>(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-        // Beyond exp's ends the sum is 1, or so large that nothing is left of the gate.
+        // Where exp is clamped, the sum is 1, or so large that the result vanishes.
         *out = gate / (1.0 + exp_within::<FMA>(-gate)) * up;
     }
 }
@@ -151,8 +149,8 @@ pub(super) fn add(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each; `dots` and
-/// `dots4` are the tier's.
+/// Scores of a query against consecutive keys `[n, head_dim]`, one in `out` for each; `dots` and `dots4` are the
+/// tier's.
 #[inline(always)]
 pub(super) fn score(
     q: &[f32],
@@ -208,8 +206,8 @@ pub(super) fn score_4(
     }
 }
 
-/// Softmax of a block: turns its scores into weights `exp(score - max)`, adds these to `state`, and
-/// gives the correction of what was summed before, `exp(old max - max)`.
+/// Softmax of a block: turns its scores into weights `exp(score - max)`, adds these to `state`, and returns the
+/// correction of earlier sums, `exp(old max - max)`.
 #[inline(always)]
 pub(super) fn soften<const FMA: bool>(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     let (low, high) = scores.split_at_mut(LANES);
@@ -258,7 +256,7 @@ fn largest(x: F32Lanes) -> f32 {
 
 /// `out = out * correction + Σ weights[j] * values[j]`, with `values` `[n, head_dim]` of one block of positions.
 ///
-/// The sum begins at 0 and joins `out` by one fused multiply-add, so that blocks can be summed independently.
+/// The sum begins at 0 and is added to `out` by one fused multiply-add, so blocks can be summed independently.
 #[inline(always)]
 pub(super) fn weigh<const FMA: bool>(
     weights: &[f32],
@@ -305,8 +303,7 @@ fn weigh_columns<const FMA: bool, const N: usize>(
     }
 }
 
-/// [`weigh`] for four queries and the columns from `from` on, `N` at once: as many as have their
-/// sums in registers.
+/// [`weigh`] for four queries and the columns from `from` on, `N` at a time: as many as registers have sums for.
 #[inline(always)]
 pub(super) fn weigh_4<const FMA: bool, const N: usize>(
     weights: [&[f32]; 4],
@@ -343,16 +340,15 @@ pub(super) fn weigh_4<const FMA: bool, const N: usize>(
 /// `exp(min(x, EXP_MOST))` within `1e-7` relative; 0 below -86.99; NaN for NaN.
 #[inline(always)]
 pub(super) fn exp_within<const FMA: bool>(x: f32) -> f32 {
-    // A NaN passes.
+    // A NaN passes this comparison.
     exp_to_one::<FMA>(if x > EXP_MOST { EXP_MOST } else { x })
 }
 
-/// Computes `exp(x)` for `x` not above [`EXP_MOST`], or NaN: `exp(x) = 2^(n-1) * (2 * exp(r))` with
-/// `|r| <= ln(2) / 2`; `2 * exp(r)` is a polynomial of degree 6 through Chebyshev nodes (off by
-/// `1.1e-8` relative).
+/// Computes `exp(x)` for `x` not above [`EXP_MOST`], or NaN: `exp(x) = 2^(n-1) * (2 * exp(r))` with `|r| <= ln(2) / 2`.
+/// `2 * exp(r)` is a polynomial of degree 6 through Chebyshev nodes (off by `1.1e-8` relative).
 ///
-/// `n + 126` in the exponent's bits is `2^(n-1)`, and 0 for the least `n`, -126: no subnormal number
-/// comes about, with which a CPU may take many times as long.
+/// `n + 126` in the exponent's bits is `2^(n-1)`, and 0 for the least `n`, -126. No subnormal number arises, which
+/// could slow a CPU down many times.
 #[inline(always)]
 pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
     let x = if x < EXP_LEAST { EXP_LEAST } else { x };
@@ -366,16 +362,16 @@ pub(super) fn exp_to_one<const FMA: bool>(x: f32) -> f32 {
     p * f32::from_bits(shifted.to_bits() << 23)
 }
 
-/// Here `n` is -126.
+/// Least `x`: `n` is -126.
 pub(super) const EXP_LEAST: f32 = -87.3;
 
-/// Up to here `n` is no more than 127.
+/// Largest `x`: `n` is at most 127.
 pub(super) const EXP_MOST: f32 = 88.0;
 
 /// [`ROUND`] with `n + 126` in the low bits.
 pub(super) const EXP_ROUND: f32 = ROUND + 126.0;
 
-/// `ln(2)` in two parts, the first of 15 bits: times `n` it is exact.
+/// `ln(2)` in two parts; the first has 15 bits, so its product with `n` is exact.
 pub(super) const LN2: [f32; 2] = [0.693_145_75, 1.428_606_8e-6];
 
 /// Coefficients, from the highest degree down.
@@ -417,7 +413,7 @@ fn add_lanes<const FMA: bool>(mut sums: F32Lanes, a: &F32Lanes, b: &F32Lanes) ->
     sums
 }
 
-/// Adds the lanes: halves onto each other down to four, then neighbours, as vector instructions do.
+/// Adds the lanes: halves onto each other down to four, then neighbours, like vector instructions.
 #[inline(always)]
 fn join(sums: F32Lanes) -> f32 {
     let mut four = [0.0; 4];
@@ -433,9 +429,9 @@ pub(super) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { fma_by_f64(a, b, c) }
 }
 
-/// The product is exact in f64 and the sum's error is found by Knuth's two-sum. Rounding the sum to
-/// odd where it is inexact keeps the second rounding, to f32, from going wrong (Boldo and
-/// Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+/// `a * b + c` by f64: the product is exact, and Knuth's two-sum gives the sum's error. Rounding an inexact sum to odd
+/// keeps the second rounding, to f32, correct (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums",
+/// 2008).
 #[inline(always)]
 fn fma_by_f64(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));

@@ -23,7 +23,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Every instruction set, the better ones of an architecture later.
+    /// Every instruction set; the better ones of an architecture come later.
     pub const ALL: &[Isa] = &[
         Isa::Scalar,
         Isa::Neon,
@@ -34,7 +34,7 @@ impl Isa {
         Isa::Avx512Vnni,
     ];
 
-    /// The name people use for it, as in `LEAP_ISA`.
+    /// Name of the instruction set, as in `LEAP_ISA`.
     pub fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
@@ -47,7 +47,7 @@ impl Isa {
         }
     }
 
-    /// How its kernels want weights packed; `None` if they take them as they are.
+    /// Packed layout of the instruction set's kernels; `None` if they take weights unpacked.
     pub fn layout(self) -> Option<Layout> {
         match self {
             Isa::Scalar => None,
@@ -60,7 +60,7 @@ impl Isa {
         }
     }
 
-    /// The instruction set whose layout has this number.
+    /// The instruction set whose layout has this id.
     pub fn from_layout(id: u32) -> Option<Isa> {
         let has_id = |isa: &Isa| isa.layout().is_some_and(|layout| layout.id() == id);
         Isa::ALL.iter().copied().find(has_id)

@@ -1,7 +1,7 @@
 //! Matrix products as tiles of 1 or 4 activation rows by 4 weight rows.
 //!
-//! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch.
-//! The last tile of weight rows repeats its last row where there are fewer than four left.
+//! Weight rows are outermost: each is read from memory once and stays in cache for the whole batch. A last tile of
+//! fewer than four weight rows repeats the last row.
 
 use super::packed::layout::GROUP_MAX;
 use super::scalar;
@@ -69,8 +69,8 @@ pub(super) fn matmul_q4(
     }
 }
 
-/// See [`super::Kernels::matmul_b2`]. No tier has kernels for rows that are not packed: they are for machines
-/// without room for packed ones.
+/// See [`super::Kernels::matmul_b2`]. No tier has kernels for unpacked rows, which only machines without room for
+/// packed ones use.
 pub(super) fn matmul_b2(
     w: Bcml2Matrix<'_>,
     x: Q8Activations<'_>,
@@ -92,7 +92,7 @@ pub(super) fn matmul_b2(
     }
 }
 
-/// See [`super::Kernels::matmul_b6`]; as for [`matmul_b2`], no tier has kernels.
+/// See [`super::Kernels::matmul_b6`]. Like [`matmul_b2`], no tier has kernels for it.
 pub(super) fn matmul_b6(w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
     assert_eq!(w.k(), x.k());
     assert_eq!(x.group(), BLOCK);
@@ -123,7 +123,7 @@ pub(super) fn matmul_f32(table: &Table, w: &[f32], k: usize, x: &[f32], out: &mu
     }
 }
 
-/// Rows cut to one length, so that one bounds check serves all of them.
+/// Rows cut to one length, so one bounds check serves all of them.
 #[inline(always)]
 pub(super) fn level<'a, const M: usize>(
     rows: [&Q8Row<'a>; M],
@@ -141,8 +141,8 @@ pub(super) fn scales(rows: &[Q8Row<'_>; 4], g: usize) -> [f32; 4] {
 
 /// Group `g` of each row, in vectors of `N` bytes.
 ///
-/// A closure inside a tier's function is compiled for its features and would not be inlined into
-/// `map`; here it can be.
+/// A function of its own: a closure inside a tier's function is compiled for its features and would not be inlined into
+/// `map`.
 #[inline(always)]
 pub(super) fn chunks<'a, const M: usize, const N: usize>(
     rows: &[Q8Row<'a>; M],
@@ -152,7 +152,7 @@ pub(super) fn chunks<'a, const M: usize, const N: usize>(
     rows.each_ref().map(|row| row.q[g * group..][..group].as_chunks().0)
 }
 
-/// Activation rows of a 4-bit tile, in blocks: values and their sums.
+/// Activation rows of a 4-bit tile in blocks: values, and sums of blocks.
 #[inline(always)]
 pub(super) fn level_blocks<'a, const M: usize>(
     rows: [&SummedRow<'a>; M],
@@ -167,7 +167,7 @@ pub(super) fn level_weights<'a>(rows: &Blocks4<'a>, blocks: usize) -> Blocks4<'a
     rows.map(|row| &row[..blocks])
 }
 
-/// Writes a tile's results to the columns from `row` on, up to the last: repeated rows have none.
+/// Writes a tile's results to the columns from `row` on; results of repeated rows are dropped.
 fn put(out: &mut [f32], row: usize, y: &[f32; 4]) {
     for (out, y) in out[row..].iter_mut().zip(y) {
         *out = *y;

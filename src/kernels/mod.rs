@@ -1,20 +1,19 @@
 #![allow(unsafe_code)]
-//! The arithmetic, one table of functions per instruction set, chosen once at start.
+//! The arithmetic: one table of functions for each instruction set, chosen once at start.
 //!
 //! # One answer
 //!
-//! Every tier gives the same bits for the same input, floats included (a NaN is a NaN; which one
-//! is not promised). So a ring of unequal boards gives one text, and a wrong answer in the field
-//! can be blamed on a tier or cleared of it by forcing [`Isa::Scalar`]. The rules that make it so:
+//! Every tier gives the same bits for the same input, floats included (a NaN is a NaN; which one is not promised). So a
+//! ring of unequal boards gives one text, and forcing [`Isa::Scalar`] shows whether a tier is to blame for a wrong
+//! answer in the field. The rules for this:
 //!
-//! - Products of floats are added by fused multiply-add, rounded once. Where the hardware has none
-//!   the scalar tier computes it exactly through f64.
-//! - A float dot product has [`LANES`] running sums; element `i` goes to sum `i % LANES`, a short
-//!   tail is padded with zeros, and the sums are joined by one fixed tree. Against exact arithmetic
-//!   it is off by at most `(k / LANES + 5) * 2^-24 * Σ|a·b|`.
+//! - Products of floats are added by fused multiply-add, rounded once. If the hardware has none, the scalar tier
+//!   computes it exactly through f64.
+//! - A float dot product has [`LANES`] running sums. Element `i` goes to sum `i % LANES`, a short tail is padded with
+//!   zeros, and one fixed tree joins the sums. The error is at most `(k / LANES + 5) * 2^-24 * Σ|a·b|`.
 //! - `exp` is one polynomial (within `1e-7` relative where the result is normal).
-//! - A result never depends on how work is split: not on the batch size `m`, the tile shape, the
-//!   rows a thread was given, the queries beside this one, or where a KV cache's runs are cut.
+//! - A result never depends on how work is split: not on the batch size `m`, the tile shape, the rows of a thread,
+//!   the other queries of a pass, or where a KV cache's runs are cut.
 //!
 //! # Words
 //!
@@ -45,8 +44,8 @@
 //! - zeros, and values so small that `1 / s` overflows: `s = 0`, `q = 0`;
 //! - a NaN or an infinity in the group: `s = NaN`, `q = 0`, so that it shows in the output.
 //!
-//! Groups of activations are those of the weights. An output starts at 0 and takes each group in
-//! order, `d` being the exact sum of its products in `i32`, which a group of 65536 does not overflow
+//! Groups of activations are those of the weights. An output starts at 0 and adds each group in order. `d` is the exact
+//! sum of a group's products in `i32`, which a group of 65536 does not overflow
 //! ([`GROUP_MAX`](crate::quant::GROUP_MAX)):
 //!
 //! ```text
@@ -55,19 +54,18 @@
 //!
 //! # 4 bits
 //!
-//! Weights are blocks of 32 along a row, `w = code * multiplier + offset`
-//! ([`Bcml1Matrix`](crate::quant::Bcml1Matrix)); activations are as above, their group one or more
-//! whole blocks; a model's is one. Multiplier and offset
-//! are widened from f16 exactly. For each block `b` of an activation group, `d(b) = Σ code * q` and
-//! `s(b) = Σ q` over the block, and `D(b) = d(first) + … + d(b)`, all exact in `i32`. Then
+//! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`](crate::quant::Bcml1Matrix)).
+//! Activations are as above, in groups of one or more whole blocks; those of a model are one block. Multiplier and
+//! offset are widened from f16 exactly. For each block `b` of an activation group, `d(b) = Σ code * q` and `s(b) = Σ q`
+//! over the block, and `D(b) = d(first) + … + d(b)`, all exact in `i32`. Then
 //!
 //! ```text
 //! Σ w * q = Σ multiplier(b) * d(b) + offset(b) * s(b)
 //!         = Σ (multiplier(b) - multiplier(b + 1)) * D(b) + offset(b) * s(b)
 //! ```
 //!
-//! with 0 for the multiplier behind the group's last. The second line is summation by parts: integer
-//! sums run on through a group and are not cleared for each block. In floats:
+//! with 0 for the multiplier behind the group's last. The second line is summation by parts: integer sums run on
+//! through a group, without being cleared for each block. In floats:
 //!
 //! ```text
 //! t = -0
@@ -78,28 +76,28 @@
 //!
 //! # 4 bits with scales in two levels
 //!
-//! Weights are rows of BCML2, `w = step * (scale * (16 * code - zero))`
-//! ([`Bcml2Matrix`](crate::quant::Bcml2Matrix)). With `d(b)` and `s(b)` as above, all of an activation group is
-//! one integer, which stays below 2^31 for groups of up to 256
-//! ([`PACKED_GROUP_MAX`]): a block's is at most `127 * (240 + 255) * 32 * 127`. An output starts at 0 and takes each group in order:
+//! Weights are rows of BCML2, `w = step * (scale * (16 * code - zero))` ([`Bcml2Matrix`](crate::quant::Bcml2Matrix)).
+//! With `d(b)` and `s(b)` as above, the sum of an activation group is one integer. A block's part is at most `127 *
+//! (240 + 255) * 32 * 127`, so the sum stays below 2^31 for groups of up to 256 ([`PACKED_GROUP_MAX`]). An output
+//! starts at 0 and adds each group in order:
 //!
 //! ```text
 //! i = Σ scale(b) * (16 * d(b) - zero(b) * s(b))
 //! y = fma(i as f32, x_scale, y)
 //! ```
 //!
-//! and behind the last `y * step`.
+//! and at the end becomes `y * step`.
 //!
 //! # 6 bits
 //!
 //! Weights are rows of BCML6, `w = (step * scale) * (code - 32)` ([`Bcml6Matrix`](crate::quant::Bcml6Matrix)). A block
-//! is a group of 32 int8 weights with the scale `step * scale`, rounded once, and products are those of int8.
+//! is a group of 32 int8 weights with the scale `step * scale`, rounded once, and is multiplied like int8.
 //!
 //! # Adding a tier
 //!
-//! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds
-//! bodies written once and compiled for each tier's features; what compilers vectorise badly (int8
-//! tiles, float dot products, quantising, f16 conversion) is written by hand.
+//! A tier is a `Table` in a file of its own and an arm of [`Kernels::for_isa`]. `float.rs` holds bodies written once
+//! and compiled for each tier's features. What compilers vectorise badly (int8 tiles, float dot products, quantising,
+//! f16 conversion) is written by hand.
 
 mod attend;
 #[cfg(target_arch = "x86_64")]

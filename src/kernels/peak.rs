@@ -1,13 +1,11 @@
-//! The machine's limits, which kernels are compared with: a loop that only reads, and one that only
-//! multiplies.
+//! The machine's limits, to compare kernels with: a loop that only reads, and one that only multiplies.
 
 /// Multiplications and additions in a round of [`Kernels::spin_int8`](super::Kernels::spin_int8), the same in every tier.
 pub const OPS_PER_ROUND: usize = 2 * MACS_PER_ROUND;
 
 pub(super) const MACS_PER_ROUND: usize = 1024;
 
-/// Exclusive or of blocks of four cache lines; `prefetch` takes a line's address and prefetches one
-/// some way behind it.
+/// XOR of blocks of four cache lines. `prefetch` takes a line's address and prefetches a line some way behind it.
 #[inline(always)]
 pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
     let mut seen = [0_u64; 32];
@@ -22,7 +20,7 @@ pub(super) fn read_all(bytes: &[u8], prefetch: impl Fn(*const u8)) -> u64 {
     seen.iter().fold(0, |a, b| a ^ b)
 }
 
-/// Runs `step`, which adds `products` products to each of `N` sums, for so many rounds.
+/// Runs `step`, which adds `products` products to each of `N` sums, for `rounds` rounds.
 #[inline(always)]
 pub(super) fn spin<S: Copy, const N: usize>(
     rounds: usize,

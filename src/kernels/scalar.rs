@@ -103,7 +103,7 @@ pub(super) fn dot_q8_b2(x: &SummedRow<'_>, w: &bcml2::Row<'_>, group: usize) -> 
     y * w.step
 }
 
-/// An activation row by a row of BCML6, whose blocks are what groups of int8 weights are.
+/// An activation row by a row of BCML6, whose blocks are like groups of int8 weights.
 pub(super) fn dot_q8_b6(x: &Q8Row<'_>, w: &bcml6::Row<'_>) -> f32 {
     let blocks = x.q.as_chunks::<BLOCK>().0.iter().zip(x.scales).zip(w.blocks);
     blocks.fold(0.0, |y, ((q, x_scale), w_block)| {
@@ -171,12 +171,12 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
 /// Largest finite f16.
 pub(super) const F16_MAX: f32 = 65504.0;
 
-/// See [`super::Kernels::read_all`]. There is no portable way to ask for a line.
+/// See [`super::Kernels::read_all`]. There is no portable prefetch.
 fn read_all(bytes: &[u8]) -> u64 {
     super::peak::read_all(bytes, |_| ())
 }
 
-/// See [`super::Kernels::spin_int8`]: a dot product, from cache.
+/// See [`super::Kernels::spin_int8`]: a dot product with bytes in cache.
 fn spin_int8(rounds: usize) -> i32 {
     let bytes = std::hint::black_box([3_i8; super::peak::MACS_PER_ROUND]);
     (0..rounds).fold(0_i32, |sum, _| sum.wrapping_add(dot_i8(std::hint::black_box(&bytes), &bytes)))

@@ -2,7 +2,7 @@
 
 use super::float::exp_to_one;
 
-/// Turns each of `scores` into `exp(score - largest)`. For scores that are few: it is not a tier's.
+/// Turns each of `scores` into `exp(score - largest)`. No tier has a version of its own, because scores are few.
 pub fn softmax_terms(scores: &mut [f32]) {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for score in scores {

@@ -1,4 +1,4 @@
-//! The functions of a tier, what they take, and how they are called.
+//! The functions of a tier, their arguments, and how they are called.
 
 use half::f16;
 
@@ -21,7 +21,7 @@ pub(super) type FloatsMut4<'a> = [&'a mut [f32]; 4];
 /// Weights of a block's positions, of four queries.
 pub(super) type Weights4<'a> = [&'a [f32; BLOCK]; 4];
 
-/// Floats of keys or values that are quantised together.
+/// Floats of keys or values that share a quantisation step.
 pub(super) type Floats32 = [f32; 32];
 
 /// Four rows of 4-bit weights.
@@ -34,8 +34,8 @@ pub(super) struct SummedRow<'a> {
     pub(super) sums: &'a [i32],
 }
 
-/// The functions of one tier. Callers have checked lengths; a function may assume what its method
-/// in [`Kernels`](super::Kernels) asserts, but breaks no memory if that is wrong.
+/// The functions of one tier. Callers have checked lengths: a function may assume what its method in
+/// [`Kernels`](super::Kernels) asserts, but must stay within memory even if that is wrong.
 pub(super) struct Table {
     // One or four activation rows by four weight rows; the last argument is the activations' group.
     pub(super) dot_q8_q8_f32_1x4: unsafe fn(&Q8Row<'_>, &Rows4<'_>, usize) -> [f32; 4],
@@ -57,14 +57,14 @@ pub(super) struct Table {
     pub(super) score_4: unsafe fn(Floats4<'_>, &[f32], f32, FloatsMut4<'_>),
     pub(super) soften_4: unsafe fn(ScoresMut4<'_>, [&mut Softmax; 4]) -> [f32; 4],
     pub(super) weigh_4: unsafe fn(Floats4<'_>, &[f32], [f32; 4], FloatsMut4<'_>),
-    /// Set where keys are transposed for many queries.
+    /// Set if the tier transposes keys for many queries.
     pub(super) block_scores: Option<BlockScores>,
-    // Attention to int8 keys and values: a block of keys, or of a group of values.
+    // Attention to int8 keys and values: one block of keys, or of a group of values.
     pub(super) score_i8: unsafe fn(KeyQuery<'_>, &[KvLine], f32, &mut [f32; BLOCK]),
     pub(super) score_i8_4: unsafe fn([KeyQuery<'_>; 4], &[KvLine], f32, ScoresMut4<'_>),
     pub(super) weigh_i8: unsafe fn(&[f32; BLOCK], &[KvLine], f32, &mut [f32]),
     pub(super) weigh_i8_4: unsafe fn(Weights4<'_>, &[KvLine], [f32; 4], FloatsMut4<'_>),
-    /// Quantises a group of keys or values and gives its scale; see [`super::kv8`].
+    /// Quantises a group of keys or values and returns its scale; see [`super::kv8`].
     pub(super) quantize_kv: unsafe fn(&[Floats32], &mut [[i8; 32]]) -> f16,
     pub(super) widen: unsafe fn(&[f16], &mut [f32]),
     pub(super) narrow: unsafe fn(&[f32], &mut [f16]),
@@ -72,9 +72,9 @@ pub(super) struct Table {
     pub(super) spin_int8: unsafe fn(usize) -> i32,
     /// `-128 * Σ q` of each group: cancels the u8 bias of packed weights, see [`super::packed`].
     pub(super) biases: unsafe fn(&[i8], usize, &mut [i32]),
-    /// Takes a panel's steps and some of its blocks of 6 bits; see [`six::unpack`](super::packed::six::unpack).
+    /// Unpacks some blocks of 6 bits of a panel, with its steps; see [`six::unpack`](super::packed::six::unpack).
     pub(super) unpack_b6: unsafe fn(Layout, &[u8], &[u8], &mut [u8]),
-    /// `None` where weights are used as they are.
+    /// `None` if the tier takes weights unpacked.
     pub(super) packed: Option<PackedTable>,
 }
 
@@ -84,12 +84,12 @@ pub(super) struct BlockScores {
     /// Transposes keys `[BLOCK, head_dim]` into `[head_dim, BLOCK]`; `head_dim` is a multiple of
     /// [`LANES`](super::float::LANES).
     pub(super) transpose: unsafe fn(&[f32], &mut [[f32; BLOCK]]),
-    /// A table's `score_4`, with such keys.
+    /// A table's `score_4`, with transposed keys.
     pub(super) score: unsafe fn(Floats4<'_>, &[[f32; BLOCK]], f32, ScoresMut4<'_>),
 }
 
 impl Table {
-    /// The tier's packed half.
+    /// The tier's functions for packed weights.
     pub(super) fn packed(&self) -> &PackedTable {
         self.packed.as_ref().expect("only a tier with a layout is given packed weights")
     }
@@ -97,12 +97,12 @@ impl Table {
 
 /// Calls a function of a tier: `call!(table.add(x, y))`, or one that was taken from its table before.
 ///
-/// A [`Table`] is used by way of the kernels that `Kernels::for_isa` makes and by nothing else, and
-/// that makes them only where this CPU has the features that the table's functions are compiled for.
+/// A [`Table`] is only used through kernels from `Kernels::for_isa`. That makes them only if this CPU has the features
+/// that the table's functions are compiled for.
 macro_rules! call {
     ($function:ident $(. $field:ident)* ($($argument:expr),* $(,)?)) => {
-        // SAFETY: nothing but the CPU's features is asked of a caller, and these were found to be
-        // there when the kernels were made: see above.
+        // SAFETY: a caller must guarantee only the CPU's features, which were checked when the kernels were made: see
+        // above.
         unsafe { ($function $(. $field)*)($($argument),*) }
     };
 }

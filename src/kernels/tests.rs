@@ -36,7 +36,7 @@ impl Random {
         (0..n).map(|_| f16::from_f32(self.f32())).collect()
     }
 
-    /// Bytes, every eighth at one end of the range.
+    /// Random bytes, every eighth at one end of the range.
     fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
         let mut byte = || match self.next() % 16 {
             0 => min,
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// Whether to draw less, where tests run on an emulated core.
+/// True if tests should draw fewer numbers, because they run on an emulated core.
 fn quick() -> bool {
     std::env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
 }
@@ -56,7 +56,7 @@ fn scalar() -> Kernels {
     Kernels::for_isa(Isa::Scalar).unwrap()
 }
 
-/// The other tiers of this CPU, with what they have for CPUs that prefetch otherwise.
+/// The other tiers of this CPU, and their variants for CPUs that prefetch differently.
 fn tiers() -> impl Iterator<Item = Kernels> {
     let tiers = Isa::ALL.iter().filter(|isa| **isa != Isa::Scalar);
     tiers.filter_map(|isa| Kernels::for_isa(*isa)).flat_map(variants)
@@ -71,7 +71,7 @@ fn variants(kernels: Kernels) -> Vec<Kernels> {
     vec![kernels]
 }
 
-/// Bits, with every NaN the same.
+/// Bits of floats; every NaN becomes the same.
 fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
 }
@@ -289,7 +289,7 @@ fn four_bit_products_are_the_documented_sum() {
 fn extreme_four_bit_values_do_not_saturate() {
     let group = 1 << 16;
     for (code, x) in [(0xff, 127), (0xff, -127), (0xf0, 127), (0x0f, -127), (0, -127)] {
-        // One and one half, of blocks as wide as a group may be.
+        // Multiplier 1 and offset one half, in groups of the largest size.
         let block = [vec![0, 0x3c, 0, 0x38], vec![code; 16]].concat();
         let bytes = block.repeat(4 * group / 32);
         let (xq, ones) = (vec![x; group * 4], [1.0; 4]);
@@ -334,7 +334,7 @@ fn activation_quantiser_equals_scalar_in_every_tier() {
     for group in [32, 64, 96, 128] {
         let mut x = random.floats(40 * group);
         for (i, x) in x.chunks_exact_mut(group).enumerate() {
-            // From below the least normal number to the largest.
+            // Scales from below the least normal number to the largest.
             let scale = 2.0_f32.powi(i as i32 * 7 - 145);
             x.iter_mut().for_each(|x| *x *= scale);
         }
@@ -400,7 +400,7 @@ fn fused_multiply_add_through_f64_is_exact() {
     let mut any = || f32::from_bits(random.next() as u32);
     for _ in 0..1_000_000 {
         let (a, b, mut c) = (any(), any(), any());
-        // A sum near a tie of the product is what a double rounding gets wrong.
+        // A sum near a tie of the product is where double rounding fails.
         if c.to_bits() & 3 == 0 {
             c = a * b * f32::from_bits((c.to_bits() & 0x80ff_ffff) | 0x3000_0000);
         }
@@ -433,7 +433,7 @@ fn exp_keeps_its_bound_and_its_ends() {
 
 #[test]
 fn exp_is_never_subnormal() {
-    // Around where it becomes 0.
+    // Values around the one where it becomes 0.
     for bits in 87.1_f32.to_bits() - 100_000..87.1_f32.to_bits() {
         assert!(!float::exp_to_one::<true>(-f32::from_bits(bits)).is_subnormal());
     }
@@ -543,7 +543,7 @@ fn every_f16_and_what_lies_between_is_converted_alike() {
     let f16s: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
     let mut wanted = vec![0.0; f16s.len()];
     super::scalar::widen(&f16s, &mut wanted);
-    // Each value, its neighbours, and the middle to the next one with its neighbours.
+    // Each value, the midpoint to the next one, and the neighbours of both.
     let between: Vec<f32> = (0..0xffff_u16)
         .filter(|i| i & 0x7fff < 0x7c00)
         .flat_map(|i| {

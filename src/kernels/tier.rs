@@ -1,8 +1,7 @@
-//! Start of a tier's file: its table, and float kernels compiled for its features.
+//! Macros that begin a tier's file: its table, and float kernels compiled for its features.
 
-/// A tier's table, and those of its functions that are the bodies above, compiled with `$attr` (its
-/// target features). The tier's file has the table's other functions, and `dots`, `largest` and
-/// `round`, which these bodies take.
+/// A tier's table, and those of its functions whose bodies `float.rs` has, compiled with `$attr` (its target features).
+/// The tier's file has the table's other functions, and `dots`, `largest` and `round`, which the bodies call.
 macro_rules! float_kernels {
     ($fma:expr, $packed:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -111,8 +110,8 @@ macro_rules! float_kernels {
     };
 }
 
-/// `score_4` by way of a tier's `dots44`, and `weigh_4`, `soften_4` and `swiglu` as they stand above,
-/// for tiers without code of their own.
+/// `score_4` with a tier's `dots44`, and `weigh_4`, `soften_4` and `swiglu` with the bodies of `float.rs`, for tiers
+/// without code of their own.
 macro_rules! tile_kernels {
     ($fma:expr $(, #[$attr:meta])?) => {
         $(#[$attr])?

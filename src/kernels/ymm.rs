@@ -1,18 +1,17 @@
-//! Products with packed weights in vectors of 32 bytes, written once for the tiers that differ in
-//! one step only: adding 32 products to eight sums.
+//! Products with packed weights in vectors of 32 bytes, written once for tiers that differ in one step: adding 32
+//! products to eight sums.
 //!
-//! A panel of 16 rows is two vectors for each four columns; the four bytes of a row of activations
-//! are broadcast from memory. A single row asks for weights ahead by `HINT`.
-//! Tiles are as high as 16 registers hold two sums for each row.
+//! A panel of 16 rows is two vectors for each four columns; the four bytes of a row of activations are broadcast from
+//! memory. A single row prefetches weights with `HINT`. Tiles are as high as 16 registers allow, with two sums for each
+//! row.
 
 use std::arch::x86_64::*;
 
-/// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, whose sums
-/// begin at `zeros` if `$flipped`, that is for weights with a u8 bias; and what products with 4-bit weights
-/// take too.
+/// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, and functions that products with
+/// 4-bit weights need too. Sums begin at `zeros` if `$flipped`: weights then have a u8 bias.
 macro_rules! ymm_tiles {
     ($features:literal, $add:ident, $flipped:literal) => {
-        /// `M` rows of activations by a panel of 16 rows of weights, in `S` sums each.
+        /// `M` rows of activations by a panel of 16 weight rows, in `S` sums each.
         #[target_feature(enable = $features)]
         fn gemm_q8_q8_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
@@ -118,10 +117,10 @@ macro_rules! ymm_tiles {
     };
 }
 
-/// Defines `gemm_q8_q4_f32_mx16c4` for a tier with [`ymm_tiles`] whose step `$add` for codes adds to eight sums.
+/// Defines `gemm_q8_q4_f32_mx16c4` for a tier with [`ymm_tiles`]; `$add` adds products of codes to eight sums.
 macro_rules! ymm_code_tiles {
     ($features:literal, $add:ident) => {
-        /// `M` rows of activations by a panel of 16 rows of 4-bit weights, low and high codes in `S` sums.
+        /// `M` rows of activations by a panel of 16 rows of 4-bit weights; low and high codes have `S` sums.
         #[target_feature(enable = $features)]
         fn gemm_q8_q4_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
@@ -133,7 +132,7 @@ macro_rules! ymm_code_tiles {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(PANEL_BLOCK * x.blocks());
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // With many tiles each would prefetch less than a line.
+                // With many tiles, each would prefetch less than a line.
                 if M != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -181,11 +180,11 @@ macro_rules! ymm_code_tiles {
     };
 }
 
-/// Defines `gemm_q8_b2_f32_mx16c4` for a tier with [`ymm_tiles`] whose steps for codes add to eight sums: `$add`
-/// four products of bytes, `$add_pairs` two of 16 bits.
+/// Defines `gemm_q8_b2_f32_mx16c4` for a tier with [`ymm_tiles`]. Steps add to eight sums: `$add` four products of
+/// bytes, `$add_pairs` two of 16 bits.
 macro_rules! ymm_b2_tiles {
     ($features:literal, $add:ident, $add_pairs:ident) => {
-        /// `M` rows of activations by a panel of 16 rows of weights of BCML2, low and high codes in `S` sums.
+        /// `M` rows of activations by a panel of 16 weight rows of BCML2; low and high codes have `S` sums.
         #[target_feature(enable = $features)]
         fn gemm_q8_b2_f32_mx16c4<const M: usize, const S: usize, const HINT: i32>(
             panel: &[u8],
@@ -197,7 +196,7 @@ macro_rules! ymm_b2_tiles {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(PANEL_BLOCK_B2 * x.blocks());
             for (w, x) in groups.zip(x.summed_groups::<M, 4>()) {
-                // With many tiles each would prefetch less than a line.
+                // With many tiles, each would prefetch less than a line.
                 if M != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -217,7 +216,7 @@ macro_rules! ymm_b2_tiles {
                     if M == 1 {
                         $crate::kernels::stream::prefetch_ahead::<HINT>(block.as_ptr());
                     }
-                    // With the codes less 8, sums fit 16 bits: they are at most `8 * 32 * 127` from 0.
+                    // With codes less 8, sums are at most `8 * 32 * 127` from 0, which fits 16 bits.
                     let mut dots = [[[_mm256_setzero_si256(); 2]; M]; S];
                     for i in 0..M {
                         dots[0][i] = [_mm256_set1_epi32(-8 * (x_sums[i].to_bits() as i32)); 2];
@@ -267,8 +266,8 @@ macro_rules! ymm_b2_tiles {
     };
 }
 
-/// Takes blocks of a group two by two, each with the sums of its activations; behind the last of an odd number there
-/// is none, with sums of 0, one for each of `$rows`.
+/// Takes blocks of a group two by two, each with the sums of its activations. If their number is odd, the last has no
+/// partner, and that one's sums, one for each of `$rows`, are 0.
 macro_rules! for_pairs {
     (($w:ident, $next:ident) in $blocks:expr, ($sums:ident, $next_sums:ident) in $all_sums:expr, $rows:expr => $body:block) => {
         let (blocks, last_block) = $blocks.as_chunks::<2>();
@@ -295,7 +294,7 @@ pub(super) const PANEL_BLOCK: usize = NR * crate::quant::bcml1::BLOCK_BYTES;
 /// Bytes of a block of a panel of BCML2.
 pub(super) const PANEL_BLOCK_B2: usize = NR * crate::quant::bcml2::BLOCK_BYTES;
 
-/// Bytes of such a block's scales and zeros.
+/// Bytes of a BCML2 block's scales and zeros.
 pub(super) const PARAMETERS_B2: usize = 2 * NR;
 
 /// The scales of a block of BCML2, each in 32 bits.
@@ -305,8 +304,8 @@ pub(super) fn scales_b2(block: &[u8; PANEL_BLOCK_B2]) -> [__m256i; 2] {
     [widen_bytes(&rows[0]), widen_bytes(&rows[1])]
 }
 
-/// Factors of the sums of activations of a block and the next, those of the next in the upper 16 bits of 32,
-/// where products are of codes less `FROM` sixteenths.
+/// Factors of the sums of activations of a block and the next one; those of the next are the upper 16 bits of each 32.
+/// Products are those of codes less `FROM` sixteenths.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - FROM / 16 * s) + scale * (FROM - zero) * s
@@ -324,7 +323,7 @@ pub(super) fn zeros_b2<const FROM: i16>(
     [_mm256_unpacklo_epi16(zeros, next), _mm256_unpackhi_epi16(zeros, next)]
 }
 
-/// Zeros of one block in 16 bits, in the order in which two blocks are joined.
+/// Zeros of one block in 16 bits, in the order for joining two blocks.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn block_zeros<const FROM: i16>(block: &[u8; PANEL_BLOCK_B2]) -> __m256i {
     let rows = block.as_chunks::<NR>().0;
@@ -335,18 +334,18 @@ fn block_zeros<const FROM: i16>(block: &[u8; PANEL_BLOCK_B2]) -> __m256i {
     }
     let [scales, zeros] = parameters;
     let products = _mm256_mullo_epi16(scales, _mm256_sub_epi16(_mm256_set1_epi16(FROM), zeros));
-    // Joining works in each half by itself.
+    // Joining works in each 128-bit half.
     _mm256_permute4x64_epi64::<0b11_01_10_00>(products)
 }
 
-/// Two sums of activations, integers by their bits, as a pair of 16 bits.
+/// Two sums of activations, stored as the bits of integers, as a pair of 16 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn pair_of_sums(sum: f32, next: f32) -> __m256i {
     let [sum, next] = [sum, next].map(|sum| _mm256_castps_si256(_mm256_set1_ps(sum)));
     _mm256_blend_epi16::<0b1010_1010>(sum, _mm256_slli_epi32::<16>(next))
 }
 
-/// Bytes, each in 32 bits.
+/// Eight bytes, each in 32 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn widen_bytes(x: &[u8; 8]) -> __m256i {
     _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x)))

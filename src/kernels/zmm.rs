@@ -1,7 +1,6 @@
-//! Attention's tiles in vectors of 64 bytes: one holds all [`LANES`] running sums of a dot product,
-//! and 16 of the 32 registers hold those of four queries with four keys, or four times 16 columns of
-//! four queries' outputs. Whole blocks of keys are transposed for many queries: a vector then holds
-//! one running sum of 16 keys.
+//! Attention's tiles in vectors of 64 bytes: one vector holds all [`LANES`] running sums of a dot product. 16 of the 32
+//! registers hold the sums of four queries with four keys, or 64 columns of four queries' outputs. For many queries,
+//! whole blocks of keys are transposed: a vector then holds one running sum of 16 keys.
 
 use std::arch::x86_64::*;
 
@@ -42,8 +41,7 @@ pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, mut out: [&mut [
     }
 }
 
-/// Dot products of four rows with four others, four of each row after the other; see
-/// [`float::dots`].
+/// Dot products of four rows with four others, row by row of `x`; see [`float::dots`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> __m512 {
@@ -76,7 +74,7 @@ fn dots44(x: [&[f32]; 4], rows: [&[f32]; 4]) -> __m512 {
     join(sums)
 }
 
-/// The keys of a block, `[BLOCK, head_dim]`, the other way round: [`score_block`] wants them so.
+/// Transposes a block's keys, `[BLOCK, head_dim]`, for [`score_block`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn transpose(keys: &[f32], out: &mut [[f32; BLOCK]]) {
     let halves = keys.split_at(keys.len() / 2);
@@ -93,8 +91,8 @@ pub(super) fn transpose(keys: &[f32], out: &mut [[f32; BLOCK]]) {
     }
 }
 
-/// Rows become columns. Each round moves every element's index, the row's bits before those of the
-/// column, round by one bit.
+/// Transposes rows and columns. Each round rotates the bits of every element's index, those of the row before those of
+/// the column, by one.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn transposed(mut rows: [__m512; LANES]) -> [__m512; LANES] {
@@ -111,13 +109,13 @@ fn transposed(mut rows: [__m512; LANES]) -> [__m512; LANES] {
     rows
 }
 
-/// Scores of four queries for a block of transposed keys: [`float::score_4`] with a vector's lanes
-/// for keys, so that no sum goes across lanes.
+/// Scores of four queries for a block of transposed keys: [`float::score_4`] with a lane for each key, so no sum goes
+/// across lanes.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out: ScoresMut4<'_>) {
     let q = float::chunks_of(q, keys.len());
     let keys = keys.as_chunks::<LANES>().0;
-    // In the order of `float::dots`.
+    // Additions in the order of `float::dots`.
     let first = pair_sums(q, keys, 0, []);
     let first = pair_sums(q, keys, 4, [&first]);
     let second = pair_sums(q, keys, 1, []);
@@ -133,12 +131,12 @@ pub(super) fn score_block(q: [&[f32]; 4], keys: &[[f32; BLOCK]], scale: f32, out
     }
 }
 
-/// A block's scores or parts of them, of four queries.
+/// Scores of four queries for a block, or parts of them.
 type Scores4 = [[__m512; BLOCK / LANES]; 4];
 
-/// Adds running sums `lane` and `lane + 8` of each dot product, then adds the result to each of `parts`: two
-/// at once, as the additions of one would wait for each other. Not inlined, as the compiler would put off all
-/// additions of pairs, and move their operands to memory until then.
+/// Adds running sums `lane` and `lane + 8` of each dot product, then adds the result to each of `parts`. Two are added
+/// at once, because one chain of additions would wait for itself. Not inlined: the compiler would delay all additions
+/// of pairs, and keep their operands in memory until then.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline(never)]
 fn pair_sums<const N: usize>(
@@ -180,7 +178,7 @@ fn add(mut a: Scores4, b: Scores4) -> Scores4 {
     a
 }
 
-/// The total of each sum, added as [`float::dots`] does.
+/// The totals of the sums, added in the order of [`float::dots`].
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn join(sums: [[__m512; 4]; 4]) -> __m512 {
@@ -194,7 +192,7 @@ fn join(sums: [[__m512; 4]; 4]) -> __m512 {
     }
     let [a, b, c, d] = fours;
     let totals = add_neighbours(add_neighbours(a, b), add_neighbours(c, d));
-    // Each key has a lane for each query; the other order is wanted.
+    // Lanes are ordered by key, then query; callers want query, then key.
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_permutexvar_ps(order, totals)
 }
@@ -228,7 +226,7 @@ pub(super) fn weigh_4(
     float::weigh_4::<true, 16>(weights, values, corrections, whole, out);
 }
 
-/// [`COLUMNS`] columns from `at` on.
+/// [`weigh_4`] for [`COLUMNS`] columns from `at` on.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 fn weigh_columns(
     weights: [&[f32]; 4],
@@ -267,13 +265,13 @@ pub(super) fn soften(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
     float::soften::<true>(scores, state)
 }
 
-/// See [`float::soften_4`]; what goes across lanes is done for all four at once.
+/// See [`float::soften_4`]; operations across lanes serve all four queries at once.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]) -> [f32; 4] {
     let mut largest = [_mm512_set1_ps(f32::NEG_INFINITY); 4];
     for (largest, scores) in largest.iter_mut().zip(&scores) {
         for scores in scores.as_chunks().0 {
-            // Given a NaN and a number, it returns the second operand.
+            // If either operand is a NaN, it returns the second.
             *largest = _mm512_max_ps(load(scores), *largest);
         }
     }
@@ -299,7 +297,7 @@ pub(super) fn soften_4(scores: [&mut [f32; BLOCK]; 4], states: [&mut Softmax; 4]
     corrections
 }
 
-/// The total of each vector, added as [`float::dots`] does, or the largest of its lanes.
+/// The total of each vector's lanes, added in the order of [`float::dots`]; or the largest lane.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
@@ -311,7 +309,7 @@ fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
         _mm512_shuffle_f32x4::<0b01_00_01_00>(c, d),
         _mm512_shuffle_f32x4::<0b11_10_11_10>(c, d),
     );
-    // Four lanes of each.
+    // Four lanes of each vector.
     let fours = both::<LARGEST>(
         _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
         _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),
@@ -322,7 +320,7 @@ fn across<const LARGEST: bool>([a, b, c, d]: [__m512; 4]) -> __m128 {
     _mm512_castps512_ps128(_mm512_permutexvar_ps(order, ones))
 }
 
-/// The sums of lanes, or the larger ones.
+/// Sums of lanes, or the larger lanes.
 #[target_feature(enable = "avx512f,avx512vl,fma")]
 #[inline]
 fn both<const LARGEST: bool>(a: __m512, b: __m512) -> __m512 {

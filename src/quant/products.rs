@@ -3,7 +3,7 @@
 /// Columns side by side.
 pub const LANES: usize = 16;
 
-/// A number of each column.
+/// One number for each column.
 pub type Lanes = [f32; LANES];
 
 /// Rows of sums computed together: as many as the registers of most machines hold.

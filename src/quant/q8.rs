@@ -159,7 +159,7 @@ impl<'a> Q8Matrix<'a> {
         Ok(Q8Matrix { q, scales, k, group, groups: k / group })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.q.len() / self.k
     }

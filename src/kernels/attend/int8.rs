@@ -1,5 +1,5 @@
-//! Attention to int8 keys and values; see [`super::super::kv8`]. Blocks are taken whole: what is not looked at
-//! gets the weight 0.
+//! Attention to int8 keys and values; see [`super::super::kv8`]. Blocks are taken whole: positions that a query does
+//! not look at get the weight 0.
 
 use super::super::kv8::queries::Queries;
 use super::super::kv8::{self, KvLine, VALUE_GROUP, VALUE_LINES};
@@ -25,17 +25,17 @@ pub(super) fn attend(
     });
 }
 
-/// Some queries' attention.
+/// Attention of some queries.
 struct Pass<'a> {
     table: &'a Table,
     to: &'a Attended<'a>,
     lines: &'a [KvLine],
-    /// The queries in int8.
+    /// The queries as int8.
     queries: &'a Queries,
 }
 
 impl Pass<'_> {
-    /// A block of positions and the queries from index `from` on.
+    /// Adds a block of positions to the queries from index `from` on.
     fn block(&self, block: &Block, queries: &mut [Query<'_, '_>], from: usize) {
         let [of_keys, of_values] = kv8::block_lines(self.to.head_dim);
         self.score(self.part(KvPart::Keys, block, of_keys), queries, from);
@@ -43,10 +43,10 @@ impl Pass<'_> {
         self.weigh(self.part(KvPart::Values, block, of_values), queries);
     }
 
-    /// The keys or values of a block, which has so many lines.
+    /// The keys or values of a block, `n_lines` lines.
     fn part(&self, part: KvPart, block: &Block, n_lines: usize) -> &[KvLine] {
         let kv = &self.to.kv;
-        // A page is whole blocks.
+        // A page holds whole blocks.
         let first = block.start >> kv.page_shift << kv.page_shift;
         let page = kv.range(part, &(first..first), 0).start;
         &self.lines[page + (block.start - first) / kv8::KV_BLOCK * n_lines..][..n_lines]

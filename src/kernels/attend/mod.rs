@@ -1,9 +1,8 @@
 //! Attention by online softmax (arXiv:1805.02867, arXiv:2205.14135).
 //!
-//! Positions are taken in blocks of [`BLOCK`] that begin at its multiples, so that queries share a
-//! block's keys and values, and a result depends neither on the queries taken together nor on how the
-//! KV cache is cut into pages. For each block with scores `s` and values `v`, from the largest score
-//! so far, `max`, and the sum so far:
+//! Positions are taken in blocks of [`BLOCK`] that begin at its multiples, so queries share a block's keys and values.
+//! A result depends neither on which queries are taken together nor on how the KV cache is cut into pages. For each
+//! block with scores `s` and values `v`, the largest score so far `max`, and the sum so far:
 //!
 //! ```text
 //! new        = max(max, s...)
@@ -13,7 +12,7 @@
 //! out        = out * correction + Σ weight * v           in the end divided by sum
 //! ```
 //!
-//! The sums over a block begin at 0, so that blocks are independent but for the maximum.
+//! The sums over a block begin at 0, so blocks depend on each other only through the maximum.
 //!
 //! Scratch lies on the stack.
 
@@ -30,19 +29,19 @@ use self::query::{Block, Query, TILE, for_blocks, for_queries, overlap};
 use super::float::{BLOCK, LANES};
 use super::table::{BlockScores, Table, call};
 
-/// Columns of a block's values that are converted at a time.
+/// Columns of a block's values converted at a time.
 const COLUMNS: usize = 128;
 
-/// Floats of keys or values that are converted at a time.
+/// Floats of keys or values converted at a time.
 const SCRATCH: usize = BLOCK * COLUMNS;
 
-/// Longest head: one position has to fit the scratch.
+/// Longest head: one position must fit the scratch.
 pub const HEAD_DIM_MAX: usize = SCRATCH;
 
 /// Fewest queries for which transposing keys pays.
 const TRANSPOSE_QUERIES: usize = 16;
 
-/// Room for keys or values as f32, and for transposed keys, from whole cache lines on.
+/// Room for keys or values as f32, and for transposed keys, aligned to cache lines.
 #[repr(align(64))]
 struct Scratch {
     floats: [f32; SCRATCH],
@@ -61,7 +60,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     assert!(q.iter().all(|q| q.len().is_multiple_of(head_dim)));
     assert!(!to.kv.table.is_empty());
 
-    // A block lies in one page.
+    // Needed so that a block lies in one page.
     assert!(1 << to.kv.page_shift >= BLOCK);
 
     if let KvStored::Int8(lines) = to.kv.stored {
@@ -78,7 +77,7 @@ pub(super) fn attend(table: &Table, q: &[&[f32]], to: &Attended<'_>, out: &mut [
     });
 }
 
-/// A block of positions and the queries that look at any of them.
+/// A block of positions, and the queries that look at any of them.
 struct KvBlock<'a, 'b, 'q, 'o> {
     table: &'a Table,
     to: &'a Attended<'a>,
@@ -115,7 +114,7 @@ impl KvBlock<'_, '_, '_, '_> {
     }
 
     /// Adds the values times their weights to the queries' outputs. A long head is taken in parts of its columns,
-    /// as a block's sums have to be complete before they join the outputs.
+    /// because a block's sums must be complete before they are added to the outputs.
     fn weigh(&mut self, scratch: &mut Scratch) {
         let is_seen_whole = self.block.is_seen_whole(self.queries);
         let head_dim = self.to.head_dim;
@@ -135,8 +134,8 @@ impl KvBlock<'_, '_, '_, '_> {
         let values = values_of(table, self.to, &block, columns.clone(), floats);
         let (tiles, rest) = self.queries.as_chunks_mut::<TILE>();
         for tile in tiles {
-            // A weight of 0 hides no value that is infinite or NaN, so a tile is taken at once only
-            // where its queries look at the same positions, as those of one position do.
+            // A weight of 0 does not hide infinities and NaNs. A tile is therefore taken at once only if its queries
+            // look at the same positions, like the heads of one position.
             let seen = overlap(&tile[0].positions, &block);
             if !is_seen_whole && tile.iter().any(|query| overlap(&query.positions, &block) != seen)
             {
@@ -158,7 +157,7 @@ impl KvBlock<'_, '_, '_, '_> {
     }
 }
 
-/// Scores of `tiles` for all keys of a block, which it transposes.
+/// Scores of `tiles` for all keys of a block, which are transposed for it.
 fn score_block(
     kernels: &BlockScores,
     tiles: &mut [[Query<'_, '_>; TILE]],
@@ -174,7 +173,7 @@ fn score_block(
     }
 }
 
-/// Adds the values of a block that each query looks at, of these columns alone.
+/// Adds some columns of a block's values, each query with the positions it looks at.
 fn weigh_each(
     table: &Table,
     queries: &mut [Query<'_, '_>],
@@ -215,8 +214,8 @@ fn values_of<'a>(
     &scratch[..positions.len() * width]
 }
 
-/// Calls `f` with keys of `positions`, which lie in one block, as f32, in order, piece by piece, and with the
-/// positions of each piece.
+/// Calls `f` for each piece of the keys of `positions`, which lie in one block: with the piece's positions and its keys
+/// as f32, in order.
 fn for_pieces(
     table: &Table,
     to: &Attended<'_>,
@@ -234,7 +233,7 @@ fn for_pieces(
     }
 }
 
-/// The floats `range` of what is stored, converted into `scratch` if need be.
+/// The floats `range` of `stored`, converted into `scratch` if they are not f32.
 fn to_f32<'a>(
     table: &Table,
     stored: KvStored<'a>,

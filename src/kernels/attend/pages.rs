@@ -1,4 +1,4 @@
-//! Where keys and values lie.
+//! Location of keys and values.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use half::f16;
 
 use super::super::kv8::KvLine;
 
-/// Where keys and values lie, with those of other heads and streams.
+/// Stored keys and values, with those of other heads and streams.
 #[derive(Debug, Clone, Copy)]
 pub enum KvStored<'a> {
     /// Values as the model computed them.
@@ -20,30 +20,29 @@ pub enum KvStored<'a> {
 
 /// Keys and values of one head, in pages that each hold consecutive positions.
 ///
-/// Places count what [`KvStored`] is made of: values, or lines.
+/// Offsets count elements of [`KvStored`]: values, or lines.
 #[derive(Debug, Clone, Copy)]
 pub struct KvPages<'a> {
-    /// All pages.
+    /// Memory of all pages.
     pub stored: KvStored<'a>,
-    /// Which page has the positions `i << page_shift` and following is said by element `i`; where the
-    /// table ends it begins again.
+    /// Element `i` is the page of the positions from `i << page_shift` on. After its end the table begins again.
     pub table: &'a [u32],
     /// A page has `1 << page_shift` positions, which are whole blocks.
     pub page_shift: u32,
-    /// From the beginning of a page to that of the next.
+    /// Distance of two pages' beginnings.
     pub page_step: usize,
-    /// Where in a page the head's keys begin, `[positions, head_dim]` or blocks of int8.
+    /// Offset of the head's keys in a page, `[positions, head_dim]` or blocks of int8.
     pub keys_at: usize,
-    /// Where in a page the head's values begin.
+    /// Offset of the head's values in a page.
     pub values_at: usize,
 }
 
 impl KvPages<'_> {
-    /// Where the keys or values of `positions` lie, all of one page, if a row has `row` values.
+    /// Range of the keys or values of `positions`, all of one page, with `row` elements per position.
     pub(super) fn range(&self, part: KvPart, positions: &Range<usize>, row: usize) -> Range<usize> {
         let index = positions.start >> self.page_shift;
         let first = positions.start - (index << self.page_shift);
-        // Only a window's table begins again; a division costs more than to see that.
+        // Only a window's table begins again, and this comparison is cheaper than a division.
         let index = if index < self.table.len() { index } else { index % self.table.len() };
         let at = match part {
             KvPart::Keys => self.keys_at,
@@ -54,21 +53,20 @@ impl KvPages<'_> {
     }
 }
 
-/// The keys and values of one head that queries of consecutive positions look at.
+/// The keys and values of one head for queries of consecutive positions.
 #[derive(Debug, Clone, Copy)]
 pub struct Attended<'a> {
-    /// Pages of all positions that any of the queries looks at.
+    /// Pages of all positions that any query looks at.
     pub kv: KvPages<'a>,
     /// The position of the first query.
     pub pos: usize,
-    /// How many positions each query looks at, its own included and the last of them.
+    /// Number of positions that each query looks at, up to and including its own.
     pub window: usize,
     /// Values of a head.
     pub head_dim: usize,
     /// Factor of the scores.
     pub scale: f32,
-    /// One more score for each of a row's heads, as it is, of a position without a value; empty if
-    /// there is none.
+    /// One more score for each of a row's heads, used unscaled, of a position without a value; empty if there is none.
     pub sinks: &'a [f32],
 }
 

@@ -9,17 +9,17 @@ use super::pages::Attended;
 /// Queries that share a pass over the keys and values.
 pub const QUERIES: usize = 128;
 
-/// Queries of a tile: what the kernels take together.
+/// Queries that kernels take together.
 pub(super) const TILE: usize = 4;
 
 /// A query and its softmax so far.
 pub(super) struct Query<'q, 'o> {
     pub(super) q: &'q [f32],
     pub(super) out: &'o mut [f32],
-    /// The positions it looks at.
+    /// Positions that the query looks at.
     pub(super) positions: Range<usize>,
     pub(super) state: Softmax,
-    /// Factor of its output before this block's values are added.
+    /// Factor of the output before this block's values are added.
     pub(super) correction: f32,
     pub(super) scores: [f32; BLOCK],
 }
@@ -46,7 +46,7 @@ pub(super) fn for_queries(
             let sink = to.sinks.get(head);
             let state = sink.map_or(Softmax::EMPTY, |sink| Softmax { max: *sink, sum: 1.0 });
             let (correction, scores) = (1.0, [0.0; BLOCK]);
-            // Full ones were cleared just now.
+            // Full buffers were emptied above.
             let _ = queries.push(Query { q, out, positions, state, correction, scores });
         }
     }
@@ -56,14 +56,14 @@ pub(super) fn for_queries(
 /// A block of positions.
 #[derive(Clone)]
 pub(super) struct Block {
-    /// The position that the block's first score is of.
+    /// Position of the block's first score.
     pub(super) start: usize,
     /// Positions that any query of the pass looks at.
     pub(super) positions: Range<usize>,
 }
 
-/// Calls `f` for each block with those of `queries`, which are in order of position, that look at any of it,
-/// and with the index of the first. In the end outputs are divided by the weights' sums.
+/// Calls `f` for each block with those of `queries` that look at any of it, and with the index of the first of them.
+/// `queries` must be in order of position. At the end divides outputs by the weights' sums.
 pub(super) fn for_blocks<'q, 'o>(
     queries: &mut [Query<'q, 'o>],
     mut f: impl FnMut(Block, &mut [Query<'q, 'o>], usize),
@@ -83,7 +83,7 @@ pub(super) fn for_blocks<'q, 'o>(
 }
 
 impl Block {
-    /// Whether each of `queries` looks at a whole block of positions.
+    /// True if each of `queries` looks at the whole block.
     pub(super) fn is_seen_whole(&self, queries: &[Query<'_, '_>]) -> bool {
         let [Some(first), Some(last)] = [queries.first(), queries.last()] else {
             return true;
@@ -92,7 +92,7 @@ impl Block {
         last.positions.start <= self.start && self.start + BLOCK <= first.positions.end
     }
 
-    /// Masks what each query does not look at: scores of minus infinity, weights of 0.
+    /// Masks positions that a query does not look at: scores of minus infinity, weights of 0.
     fn mask(&self, queries: &mut [Query<'_, '_>]) {
         for query in queries {
             let seen = overlap(&query.positions, &self.positions);

@@ -1,8 +1,7 @@
 //! Attention to int8 keys and values: 16 sums in two vectors.
 //!
-//! Products of keys are made of magnitudes and signs, like those of weights ([`add_products`]).
-//! Codes are
-//! no more than 127 and not negative: two products fit an i16 as they are.
+//! Products of keys are made of magnitudes and signs, like those of weights ([`add_products`]). Codes of weights are 0
+//! to 127: two products fit an i16.
 
 use std::arch::x86_64::*;
 
@@ -29,7 +28,7 @@ pub(in super::super) fn floats(sums: Sums) -> [f32; 16] {
     floats
 }
 
-/// Joins the sums of the upper and lower halves of codes.
+/// Joins the sums of the codes' upper and lower halves.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn joined([high, low]: [Sums; 2]) -> Sums {
     const BITS: i32 = HALF_BITS as i32;

@@ -1,14 +1,13 @@
-//! Products of packed 4-bit weights, in assembly: the compiler keeps too much in registers, and moves it to memory
-//! and back.
+//! Products of packed 4-bit weights, in assembly, because the compiler would hold too much in registers and spill it.
 //!
-//! A block's products are sums of i16, two vectors of 16 for each row of activations: at most
-//! `16 * 15 * 127 = 30480`. They take up to twelve of the 16 registers. Others hold eight weight rows' codes each
-//! (`w_low`, `w_high`), four activations of a row (`x`), products (`p`), and the mask of codes. At a block's end
-//! the first four of these hold multipliers, offsets, a total, and ones; sums of i32 and totals wait in memory.
+//! A block's products are sums of i16, two vectors of 16 for each row of activations: at most `16 * 15 * 127 = 30480`.
+//! They take up to twelve of the 16 registers. The others hold eight weight rows' codes each (`w_low`, `w_high`), four
+//! activations of a row (`x`), products (`p`), and the mask of codes. At a block's end the first four of these hold
+//! multipliers, offsets, a total, and ones; sums of i32 and totals wait in memory.
 //!
-//! A block of BCML2 ends with one multiplication that adds neighbours too, by 16 times the scale; the products go
-//! to totals of i32. Those begin with what zeros make of the sums of activations, which two blocks at a time give
-//! without assembly.
+//! A block of BCML2 ends with one multiplication by 16 times the scale, which also adds neighbours; the products are
+//! added to totals of i32. These totals begin with the products of zeros and sums of activations, which two blocks at a
+//! time compute without assembly.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -20,14 +19,14 @@ use crate::kernels::ymm::{
 };
 use crate::quant::bcml1::BLOCK;
 
-/// How far before a block of BCML2 one of version 3 would begin that has its codes in the same place.
+/// Distance before a block of BCML2 at which a block of version 3 with its codes in the same place would begin.
 const LEAD_B2: usize = PANEL_BLOCK - PANEL_BLOCK_B2;
 
-/// Bytes of an unpacked block of a panel: steps and offsets of its rows, or scales and zeros, then their codes,
-/// four columns after four.
+/// Bytes of an unpacked block of a panel: steps and offsets of its rows, or scales and zeros, then the codes of each
+/// four columns.
 pub(super) const UNPACKED_BLOCK: usize = NR * (4 + 4 + BLOCK);
 
-/// Products of four columns with each row; the `first` of a block begin its sums, `more` are added.
+/// Products of four columns with each row; those of a block's `first` columns begin its sums, `more` are added.
 macro_rules! products {
     (first $step:literal by $rows:literal: $($low:ident $high:ident $row:literal)*) => {
         concat!($(
@@ -47,7 +46,7 @@ macro_rules! products {
     };
 }
 
-/// A line of packed codes: the low ones are of four columns, the high ones of the next four.
+/// A line of packed codes: its low halves are four columns, its high halves the next four.
 macro_rules! packed_line {
     ($order:ident $line:literal $low_step:literal $high_step:literal $ahead:ident by $rows:literal: $($sums:tt)*) => {
         concat!(
@@ -66,7 +65,7 @@ macro_rules! packed_line {
     };
 }
 
-/// A line of unpacked codes.
+/// A line of four columns' unpacked codes.
 macro_rules! unpacked_line {
     ($order:ident $step:literal by $rows:literal: $($sums:tt)*) => {
         concat!(
@@ -77,7 +76,7 @@ macro_rules! unpacked_line {
     };
 }
 
-/// A block's codes as they are packed.
+/// Multiplies a block's packed codes.
 macro_rules! packed_codes {
     ($ahead:ident by $rows:literal: $($sums:tt)*) => {
         concat!(
@@ -90,7 +89,7 @@ macro_rules! packed_codes {
     };
 }
 
-/// Loads and multiplies codes that were unpacked to bytes.
+/// Multiplies a block's unpacked codes.
 macro_rules! unpacked_codes {
     ($ahead:ident by $rows:literal: $($sums:tt)*) => {
         concat!(
@@ -106,7 +105,7 @@ macro_rules! unpacked_codes {
     };
 }
 
-/// Multipliers, less those of the group's next block, and offsets of eight weight rows.
+/// Loads eight weight rows' multipliers, less those of the group's next block, and their offsets.
 macro_rules! packed_parameters {
     ($half:literal $end:literal) => {
         concat!(
@@ -161,14 +160,14 @@ macro_rules! add_sums {
     };
 }
 
-/// Prefetches nothing: kernels of several rows prefetch a group at once.
+/// Prefetches nothing: kernels of several rows prefetch a whole group at once.
 macro_rules! not_ahead {
     ($line:literal) => {
         ""
     };
 }
 
-/// Asks for a line ahead, for all levels of cache.
+/// Prefetches a line into all levels of cache.
 macro_rules! into_l1 {
     ($line:literal) => {
         concat!("prefetcht0 byte ptr [{w} + {ahead} + 64 * ", $line, "]\n")
@@ -182,12 +181,12 @@ macro_rules! past_l2 {
     };
 }
 
-/// A kernel for tiles of `$rows` rows, whose blocks of `$block` bytes have `$codes` and `$parameters`. Each row has
-/// two sums and its number.
+/// A kernel for tiles of `$rows` rows, with blocks of `$block` bytes whose codes and parameters `$codes` and
+/// `$parameters` load. Each row is given by the names of its two sums, and its number.
 macro_rules! gemm_q4 {
     ($name:ident: $rows:literal, $codes:ident $parameters:ident of $block:ident, $ahead:ident
      $($low:ident $high:ident $row:literal),*; $($operands:tt)*) => {
-        /// Rows of activations by a panel of 16 rows of weights.
+        /// Rows of activations by a panel of 16 weight rows.
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let blocks = x.blocks();
@@ -197,7 +196,7 @@ macro_rules! gemm_q4 {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(blocks * $block);
             for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // With many tiles each would prefetch less than a line.
+                // With many tiles, each would prefetch less than a line.
                 if $rows != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -205,10 +204,10 @@ macro_rules! gemm_q4 {
                 assert_eq!(x.sums.len(), blocks);
                 let mut dots = [[_mm256_setzero_si256(); 2]; $rows];
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; $rows];
-                // SAFETY: of each of `blocks` blocks, which is not 0, this reads `$block` bytes of `w`, multipliers
-                // of the next if there is one, 32 bytes of `x.q` and a float of `x.sums` for each row. So many were
-                // found to be there. It reads and writes two vectors for each row of `dots` and `totals`.
-                // Everything else is registers that are named.
+                // SAFETY: of each of `blocks` blocks (not 0), this reads `$block` bytes of `w`, multipliers of the next
+                // block if there is one, 32 bytes of `x.q` and a float of `x.sums` for each row; the lengths were
+                // checked above. It reads and writes two vectors for each row of `dots` and `totals`. Everything else
+                // is in named registers.
                 unsafe {
                     asm!(
                         "2:",
@@ -260,7 +259,7 @@ gemm_q4!(gemm_q8_q4_f32_4x16c4_unpacked: 4, unpacked_codes unpacked_parameters o
 gemm_q4!(gemm_q8_q4_f32_6x16c4_unpacked: 6, unpacked_codes unpacked_parameters of UNPACKED_BLOCK, not_ahead
     a0 b0 0, a1 b1 1, a2 b2 2, a3 b3 3, a4 b4 4, a5 b5 5;);
 
-/// Multipliers of a block's sums of BCML2: 16 times the scale, twice in 32 bits; of eight rows, and of the others.
+/// Multipliers of a block's sums of BCML2, 16 times the scales, twice in 32 bits: eight rows, then the other eight.
 macro_rules! packed_scales {
     () => {
         concat!(
@@ -299,12 +298,13 @@ macro_rules! add_multiples {
     };
 }
 
-/// A kernel for tiles of `$rows` rows, whose blocks of `$block` bytes, `$lead` bytes after where `w` points, have
-/// `$codes`, `$scales` and, of two, `$zeros`. Each row has two sums and its number.
+/// A kernel for tiles of `$rows` rows, with blocks of `$block` bytes that `w` points `$lead` bytes before. `$codes` and
+/// `$scales` load a block's, `$zeros` those of two blocks. Each row is given by the names of its two sums, and its
+/// number.
 macro_rules! gemm_b2 {
     ($name:ident: $rows:literal, $codes:ident $scales:ident $zeros:ident of $block:ident after $lead:expr,
      $ahead:ident $($low:ident $high:ident $row:literal),*; $($operands:tt)*) => {
-        /// Rows of activations by a panel of 16 rows of weights of BCML2.
+        /// Rows of activations by a panel of 16 weight rows of BCML2.
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
             let blocks = x.blocks();
@@ -314,7 +314,7 @@ macro_rules! gemm_b2 {
             ahead.prefetch_rows(NR / 16, 0, 1);
             let groups = panel.chunks_exact(blocks * $block);
             for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // With many tiles each would prefetch less than a line.
+                // With many tiles, each would prefetch less than a line.
                 if $rows != 1 && ahead.w_step >= 64 {
                     ahead.prefetch_weights(4 * x.q.len());
                 }
@@ -324,9 +324,9 @@ macro_rules! gemm_b2 {
                 for_pairs!((w, next) in w, (sums, next_sums) in x.sums, $rows => {
                     add_zeros(&mut totals, $zeros(w, next), [sums, next_sums]);
                 });
-                // SAFETY: of each of `blocks` blocks, which is not 0, this reads `$block` bytes of `w`, whose pointer
-                // stands `$lead` bytes before, and 32 bytes of `x.q` for each row. So many were found to be there. It
-                // reads and writes two vectors for each row of `totals`. Everything else is registers that are named.
+                // SAFETY: of each of `blocks` blocks (not 0), this reads `$block` bytes of `w`, whose pointer stands
+                // `$lead` bytes before them, and 32 bytes of `x.q` for each row; the lengths were checked above. It
+                // reads and writes two vectors for each row of `totals`. Everything else is in named registers.
                 unsafe {
                     asm!(
                         "2:",
@@ -358,7 +358,7 @@ macro_rules! gemm_b2 {
     };
 }
 
-/// Adds products of two blocks' zeros and sums of activations to totals.
+/// Adds the products of two blocks' zeros and sums of activations to totals.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_zeros<const M: usize>(
     totals: &mut [[__m256i; 2]; M],
@@ -379,7 +379,7 @@ fn packed_zeros(block: &[u8; PANEL_BLOCK_B2], next: Option<&[u8; PANEL_BLOCK_B2]
     zeros_b2::<0>(block, next)
 }
 
-/// Zeros of unpacked blocks; the first of two holds the zeros of both.
+/// Zeros of unpacked blocks; the first block of a pair holds the zeros of both.
 #[target_feature(enable = "avx2,fma,f16c")]
 fn unpacked_zeros(block: &[u8; UNPACKED_BLOCK], _: Option<&[u8; UNPACKED_BLOCK]>) -> [__m256i; 2] {
     let zeros = &block.as_chunks::<32>().0[2..];
@@ -398,8 +398,7 @@ fn sixteens() -> __m256i {
     _mm256_set1_epi16(16)
 }
 
-/// Scales and zeros in front of the codes of an unpacked block: its own, and the next one's zeros if there is
-/// one.
+/// Scales and zeros in front of the codes of an unpacked block: its own, and the next block's zeros if there is one.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn unpacked_parameters_b2(
     block: &[u8; PANEL_BLOCK_B2],

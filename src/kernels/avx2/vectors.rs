@@ -1,4 +1,4 @@
-//! Vectors from memory, and what is done to them by themselves.
+//! Loads of vectors, and operations on single vectors.
 
 use std::arch::x86_64::*;
 
@@ -17,7 +17,7 @@ pub(in crate::kernels) fn add_products(sums: __m256i, x: __m256i, w: __m256i) ->
     _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
 }
 
-/// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
+/// Bits of the largest magnitude. Without the sign bit, floats compare like their bits as integers.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
     let magnitude = _mm256_set1_epi32(0x7fff_ffff);

@@ -1,5 +1,5 @@
-//! 4-bit weights with scales in two levels: sums of a block's products fit 16 bits, so that one instruction
-//! multiplies two of them by their scales and adds.
+//! 4-bit weights with scales in two levels. Sums of a block's products fit 16 bits, so one instruction multiplies two
+//! of them by their scales and adds.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -20,14 +20,14 @@ pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 /// Bytes of a block's scales and zeros.
 const PARAMETERS: usize = 2 * NR;
 
-/// Bytes that become of it: two integers for each row, and a byte for each code.
+/// Bytes of an unpacked block: two integers for each row, and a byte for each code.
 pub(super) const UNPACKED_BLOCK: usize = NR * (8 + BLOCK);
 
 /// Steps of four columns that a loop takes at once.
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
-/// Costs are tenths of a microsecond of 640 rows of 2048 weights in cache, measured on Zen 5. Zen 4 masks codes
-/// beside products and gains nothing by unpacking, as others do where these take turns.
+/// Costs are tenths of a microsecond for 640 rows of 2048 weights in cache, measured on Zen 5. Zen 4 masks codes beside
+/// products and gains nothing by unpacking; processors that cannot do both at once gain.
 pub(super) const fn tiles<const HINT: i32>() -> TileSet {
     let tiles = [
         TileKernel::new(1, gemv_q8_b2_f32_1x32c4::<HINT>, 65),
@@ -43,7 +43,7 @@ pub(super) const fn tiles<const HINT: i32>() -> TileSet {
     TileSet::new(&tiles, 80)
 }
 
-/// One row of activations by a panel of BCML2: high codes times 16 in a sum of their own.
+/// One row of activations by a panel of BCML2, with a sum of its own for the high codes times 16.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemv_q8_b2_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (low, high) = (_mm512_set1_epi8(15), _mm512_set1_epi8(-16));
@@ -70,8 +70,8 @@ fn gemv_q8_b2_f32_1x32c4<const HINT: i32>(panel: &[u8], x: &Q8Tile<'_>, out: &mu
     }
 }
 
-/// Unpacks panels of BCML2, groups of `n` blocks: the factors of their sums, and codes of 32 columns. The
-/// zeros of two blocks stand in the first.
+/// Unpacks panels of BCML2 in groups of `n` blocks: the factors of their sums, and codes of 32 columns. The first block
+/// of a pair holds the zeros of both.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let mask = _mm512_set1_epi8(15);
@@ -96,7 +96,7 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// `M` rows of activations by what [`unpack`] made of a panel.
+/// `M` rows of activations by a panel that [`unpack`] unpacked.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let (n, mut ahead) = (x.blocks(), x.ahead);
@@ -124,7 +124,7 @@ fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut
     }
 }
 
-/// `M` rows of activations by a panel of BCML2 as it is packed, with registers for `HELD` rows' totals.
+/// `M` rows of activations by a packed panel of BCML2, with registers for the totals of `HELD` rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn gemm_packed_q8_b2_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i32>(
     panel: &[u8],
@@ -170,7 +170,7 @@ fn gemm_blocks<const M: usize, const HELD: usize, const LINES: usize>(
         for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
             match LINES {
                 0 => ahead.prefetch_weights(BLOCK),
-                // Half of a block's lines are not whole ones.
+                // Half of the blocks do not end with a whole line.
                 1 => ahead.prefetch_lines::<1>(32),
                 _ => ahead.prefetch_lines::<1>(64),
             }
@@ -198,14 +198,14 @@ fn gemm_blocks<const M: usize, const HELD: usize, const LINES: usize>(
     }
 }
 
-/// Codes of a block, both of each byte.
+/// Codes of a block, two to a byte.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn codes_b2(block: &[u8; PANEL_BLOCK]) -> &[[u8; 4 * NR]] {
     block[PARAMETERS..].as_chunks().0
 }
 
-/// Sums of a block's products that begin at -8 times the sum of its activations, so that they are those of codes
-/// less 8. At most `8 * 32 * 127` from 0, they fit 16 bits.
+/// Sums of a block's products that begin at -8 times the sum of its activations, which makes them sums for codes less
+/// 8. At most `8 * 32 * 127` from 0, they fit 16 bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn sums_around_zero<const M: usize>(x_sums: &[f32; M]) -> [[__m512i; 2]; M] {
@@ -216,7 +216,7 @@ fn sums_around_zero<const M: usize>(x_sums: &[f32; M]) -> [[__m512i; 2]; M] {
     sums
 }
 
-/// Factors of a block's sums around zero: 16 times its scales, of 16 bits in 32.
+/// Factors of a block's sums around zero: 16 times its scales, 16 bits in each 32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn scales_b2(block: &[u8; PANEL_BLOCK]) -> [__m512i; 2] {
     let mut scales = [_mm512_setzero_si512(); 2];
@@ -228,7 +228,7 @@ fn scales_b2(block: &[u8; PANEL_BLOCK]) -> [__m512i; 2] {
     scales
 }
 
-/// Factors of the sums of activations of a block and the next, those of the next in the upper 16 bits of 32.
+/// Factors of the sums of activations of a block and the next one; those of the next are the upper 16 bits of each 32.
 ///
 /// ```text
 /// scale * (16 * d - zero * s) = 16 * scale * (d - 8 * s) + scale * (128 - zero) * s
@@ -243,7 +243,7 @@ fn zeros_b2(block: &[u8; PANEL_BLOCK], next: Option<&[u8; PANEL_BLOCK]>) -> [__m
     [_mm512_unpacklo_epi16(zeros, next), _mm512_unpackhi_epi16(zeros, next)]
 }
 
-/// Zeros of one block in 16 bits, in the order in which two blocks are joined.
+/// Zeros of one block in 16 bits, in the order for joining two blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn block_zeros(block: &[u8; PANEL_BLOCK]) -> __m512i {
     let mut parameters = [_mm512_setzero_si512(); 2];
@@ -253,11 +253,11 @@ fn block_zeros(block: &[u8; PANEL_BLOCK]) -> __m512i {
     }
     let [scales, zeros] = parameters;
     let products = _mm512_mullo_epi16(scales, _mm512_sub_epi16(_mm512_set1_epi16(128), zeros));
-    // Joining works in each quarter by itself: it wants four of the first 16 rows, then four of the others.
+    // Joining works in each 128-bit quarter: each wants four of the first 16 rows, then four of the others.
     _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), products)
 }
 
-/// Totals of a group that begin with what zeros make of the sums of its activations.
+/// Totals of a group that begin with the products of zeros and sums of activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn totals_of_zeros<const M: usize>(
@@ -271,14 +271,14 @@ fn totals_of_zeros<const M: usize>(
     totals
 }
 
-/// Two sums of activations, integers by their bits, as a pair of 16 bits.
+/// Two sums of activations, stored as the bits of integers, as a pair of 16 bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn pair_of_sums(sum: f32, next: f32) -> __m512i {
     _mm512_set1_epi32(((sum.to_bits() & 0xffff) | next.to_bits() << 16) as i32)
 }
 
-/// Adds products of two blocks' zeros and sums of activations, integers by their bits, to totals.
+/// Adds the products of two blocks' zeros and sums of activations, stored as the bits of integers, to totals.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn add_zeros<const M: usize>(
@@ -309,12 +309,12 @@ fn add_multiples<const M: usize>(
     }
 }
 
-/// Adds, in each of 16 lanes, two products of 16 bits. The compiler would do it in two steps, as a sum waits less
-/// for these; but nothing waits here.
+/// Adds, in each of 16 lanes, two products of 16 bits. The compiler would use two instructions, which shortens the
+/// chain of additions; but nothing waits for that chain here.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn add_pairs(mut total: __m512i, a: __m512i, b: __m512i) -> __m512i {
-    // SAFETY: the instruction is of AVX-512 VNNI, which the function has, and uses the three registers alone.
+    // SAFETY: the instruction is part of AVX-512 VNNI, which the function requires, and uses only the three registers.
     unsafe {
         asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) total, in(zmm_reg) a, in(zmm_reg) b,
             options(pure, nomem, nostack, preserves_flags));

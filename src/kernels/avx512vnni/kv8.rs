@@ -24,7 +24,7 @@ fn floats(sums: Sums) -> [f32; 16] {
     floats
 }
 
-/// Joins the sums of the upper and lower halves of codes.
+/// Joins the sums of the codes' upper and lower halves.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn joined([high, low]: [Sums; 2]) -> Sums {
     _mm512_add_epi32(_mm512_slli_epi32::<HALF_BITS>(high), low)
@@ -60,7 +60,7 @@ fn broadcast(four: [i8; 4]) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn in_order(sums: &mut [Sums]) {
     for sum in sums {
-        // SAFETY: no instructions; the compiler cannot know that `sum` stays the same.
+        // SAFETY: no instructions. The compiler cannot assume that `sum` stays the same.
         unsafe {
             asm!(
                 "/* {sum} */",

@@ -1,22 +1,23 @@
-//! Totals of a tile that sums are added to.
+//! Totals of a tile.
 
 use std::arch::x86_64::*;
 
-/// Totals that sums are added to, floats or integers: those of the first `HELD` rows, and those kept in memory.
+/// Totals that sums are added to, floats or integers: those of the first `HELD` rows in registers, the others in
+/// memory.
 ///
-/// Sums fill most registers, and from those left to it the compiler would move totals to memory and
-/// back without end. But a processor has few places for stores that wait for their values, as these
-/// do for the last products: with all of them in memory it would not get to the products behind them.
-/// So `HELD` is as many rows as registers are left for, fewer where offsets take some.
+/// Sums fill most registers, and with those left the compiler would move totals to memory and back all the time. With
+/// all totals in memory, stores that wait for the last products would fill the processor's few store slots, and later
+/// products would wait for them. So `HELD` is the number of rows that registers are left for, fewer if offsets take
+/// some.
 #[repr(align(64))]
 pub(super) struct Totals<T, const M: usize, const HELD: usize> {
     held: [[T; 2]; HELD],
-    /// By row; the first `HELD` are not used.
+    /// Totals by row; the first `HELD` are unused.
     rest: [[T; 2]; M],
 }
 
 impl<T: Copy, const M: usize, const HELD: usize> Totals<T, M, HELD> {
-    /// Totals of `first` each.
+    /// Totals that all begin at `first`.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     #[inline]
     pub(super) fn of(first: T) -> Totals<T, M, HELD> {
@@ -51,7 +52,7 @@ impl<const M: usize, const HELD: usize> Totals<__m512, M, HELD> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     #[inline]
     pub(super) fn before(&self, b: usize, i: usize, j: usize) -> __m512 {
-        // A product that is added to it stays the same, its zero signed.
+        // Adding to -0.0 keeps a product as it is, with the sign of a zero.
         if b == 0 { _mm512_set1_ps(-0.0) } else { self.get(i, j) }
     }
 }

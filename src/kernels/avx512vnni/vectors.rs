@@ -1,4 +1,4 @@
-//! Vectors that products with packed weights load, take apart, multiply and store.
+//! Vector operations of products with packed weights: loads, unpacking, multiplication, stores.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -45,7 +45,7 @@ pub(super) fn and([a, b]: [__m512i; 2], mask: __m512i) -> [__m512i; 2] {
     [_mm512_and_si512(a, mask), _mm512_and_si512(b, mask)]
 }
 
-/// The high codes of each byte, with others' bits above them.
+/// The high codes of each byte, below other bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 pub(super) fn shift([a, b]: [__m512i; 2]) -> [__m512i; 2] {
@@ -71,7 +71,7 @@ pub(super) fn load_floats(x: &[u8; 4 * NR]) -> [__m512; 2] {
     [_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)]
 }
 
-/// Writes half `j` of `out`.
+/// Writes half `j` of `out` (0 or 1).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 pub(super) fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
@@ -80,7 +80,7 @@ pub(super) fn store(out: &mut [u8; 4 * NR], j: usize, x: __m512i) {
     unsafe { _mm512_storeu_si512(half.as_mut_ptr().cast(), x) };
 }
 
-/// Prefetches both lines that are some way behind `w`.
+/// Prefetches both lines some way behind `w`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 pub(super) fn prefetch_both<const HINT: i32>(w: &[u8; 4 * NR]) {
@@ -112,13 +112,13 @@ pub(super) fn add_scaled_to(out: &mut [f32; 16], total: __m512, scale: f32) {
     store_16(out, sum);
 }
 
-/// Keeps the compiler from putting off what `sums` add until they are used: it would read all of a loop's steps
-/// before, and move what it has no registers for to memory and back.
+/// Keeps the compiler from delaying the additions to `sums`: it would load all steps of a loop first, and spill what it
+/// has no registers for.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 pub(super) fn in_order<const M: usize>(sums: &mut [[__m512i; 2]; M]) {
     for sum in sums.as_flattened_mut() {
-        // SAFETY: no instructions; the compiler cannot know that `sum` stays the same.
+        // SAFETY: no instructions. The compiler cannot assume that `sum` stays the same.
         unsafe {
             asm!("/* {} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
         }

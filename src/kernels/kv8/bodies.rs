@@ -2,17 +2,17 @@
 
 use super::super::float::{BLOCK, fma};
 
-/// The functions of a tier, compiled with `$attr` (its target features). Beside it are in scope:
+/// The functions of a tier, compiled with `$attr` (its target features). The caller has in scope:
 ///
 /// - `widen` and `largest`, as for `float_kernels!`;
-/// - `Sums`, 16 sums of i32, `sums_from`, all of them the same, and `floats`, what they are;
+/// - `Sums`, 16 sums of i32; `sums_from`, which sets all to one number; and `floats`, their values;
 /// - `load_keys` and `load_values`, which give a `Line` of a `KvLine`;
-/// - `add_keys`, which adds to each sum the products of four of its bytes and those of a query; keys may have a
-///   bias of 128 if `$has_bias`, and `$halves` lines of 16 keys are taken at once;
-/// - `$at_once` queries (4, 2 or 1) have two `Sums` each in registers;
-/// - `in_order`, which keeps a compiler from adding all products of one sum before those of the next, as each
-///   addition waits for the one before;
-/// - `add_values`, which does so with bytes of values and codes, which are not negative.
+/// - `add_keys`, which adds to each sum the products of four bytes of the line and of a query. Keys have a bias of
+///   128 if `$has_bias`; `$halves` lines of 16 keys are taken at once, and `$at_once` queries (4, 2 or 1) have two
+///   `Sums` each in registers;
+/// - `in_order`, which keeps a compiler from adding all products of one sum before those of the next, where each
+///   addition would wait for the one before;
+/// - `add_values`, like `add_keys` with bytes of values and of codes, which are not negative.
 macro_rules! int8_kernels {
     ($fma:expr, $has_bias:literal, $halves:literal, $at_once:literal $(, #[$attr:meta])?) => {
         $(#[$attr])?
@@ -158,7 +158,7 @@ macro_rules! int8_kernels {
                 codes[i].set(weights[i], &scales, |x| largest(x));
             }
             for (t, tile) in values[1..].as_chunks::<TILE_LINES>().0.iter().enumerate() {
-                // Otherwise a compiler puts a vector of each code of all queries into memory before the loop.
+                // Keeps the compiler from storing a vector for each code of all queries before the loop.
                 let codes = std::hint::black_box(&codes);
                 let mut sums = [[sums_from(0); 2]; N];
                 for (j, line) in tile.iter().enumerate() {
@@ -194,7 +194,7 @@ pub(in crate::kernels) fn add_scaled<const FMA: bool>(
     }
 }
 
-/// Adds products to the first 16 of `out`, or to all of these if they are fewer.
+/// Adds products to the first 16 of `out`, or to all if there are fewer.
 #[inline(always)]
 pub(in crate::kernels) fn add_tile<const FMA: bool>(
     out: &mut [f32],

@@ -1,8 +1,7 @@
-//! Keys and values kept as int8: their bytes, and how they are written.
+//! Keys and values stored as int8: their layout, and how they are written.
 //!
-//! A head's part of a page is a sequence of blocks of 32 positions, those of a softmax. A block is made of
-//! lines of 64 bytes, so that what lies in one is aligned, whatever the vectors' length. Columns are padded
-//! with zeros to a multiple of 16.
+//! A head's part of a page is a sequence of blocks of 32 positions, like those of a softmax. A block consists of lines
+//! of 64 bytes, which are aligned for vectors of any length. Columns are padded with zeros to a multiple of 16.
 //!
 //! A block of keys, for each 32 columns or fewer at the end:
 //!
@@ -18,21 +17,19 @@
 //! 8 lines × n/16  for each 16 columns, for each four positions: the columns, four bytes each
 //! ```
 //!
-//! So four bytes that are multiplied and added up, as `vpdpbusd` and `sdot` do, are neighbours: of a key's
-//! columns where a query is multiplied, of positions where their weights are. Scales take 1/16 and 1/64 of
-//! the values' bytes where heads are whole groups.
+//! So four bytes whose products are summed, as `vpdpbusd` and `sdot` do, are neighbours: columns of a key for scores,
+//! positions for weights of values. Scales take 1/16 and 1/64 of the values' bytes if heads are whole groups.
 //!
-//! # What they stand for
+//! # Meaning
 //!
-//! `x ≈ scale * q` with `q` in `-127..=127`: `scale` is the smallest f16 that is no less than `max|x| / 127`, and
-//! `q = round_half_even(x * (1 / scale))`. As in f16, what lies outside ±65504 becomes that first. A NaN makes the
-//! scale NaN and with it all of its group. Keys have shorter groups as some of their columns are much larger
-//! than others.
+//! `x ≈ scale * q` with `q` in `-127..=127`: `scale` is the smallest f16 not less than `max|x| / 127`, and `q =
+//! round_half_even(x * (1 / scale))`. Values beyond ±65504 become that first, as in f16. A NaN makes the scale NaN, and
+//! with it the whole group. Keys have shorter groups because some of their columns are much larger than others.
 //!
 //! # Scores
 //!
-//! A query is quantised in groups of 32 as activations are (see [`super`]). With `d` the exact sum of a group's
-//! products, a score starts at 0, takes each group in order, and is scaled in the end:
+//! A query is quantised in groups of 32, like activations (see [`super`]). With `d` the exact sum of a group's
+//! products, a score starts at 0, adds each group in order, and is scaled at the end:
 //!
 //! ```text
 //! s = fma(d as f32 * key_scale, query_scale, s)
@@ -40,8 +37,8 @@
 //!
 //! # Values
 //!
-//! A block's weights times the positions' scales become codes of 14 bits, so that they can be multiplied as
-//! two times 7: with `w = weight * scale`, or 0 where the weight is,
+//! A block's weights times the positions' scales become codes of 14 bits, which are multiplied as two times 7 bits.
+//! With `w = weight * scale`, or 0 if the weight is 0,
 //!
 //! ```text
 //! step = max(w) / 16383
@@ -49,8 +46,8 @@
 //! out  = fma((Σ code * q) as f32, step, out * correction)
 //! ```
 //!
-//! The sum is exact: `32 * 16383 * 127 < 2^27`. A position that is not looked at has the weight 0, and whatever
-//! lies there changes nothing. Weights that are NaN make `step` NaN.
+//! The sum is exact: `32 * 16383 * 127 < 2^27`. A position that is not looked at has the weight 0, and its bytes change
+//! nothing. Weights that are NaN make `step` NaN.
 
 use bytemuck::{Pod, Zeroable};
 use half::f16;
@@ -71,16 +68,16 @@ pub struct KvLine(pub(super) [u8; LINE]);
 
 const LINE: usize = 64;
 
-/// Columns of keys that share scales, and of queries.
+/// Columns of keys or queries that share a scale.
 pub(super) const KEY_GROUP: usize = 32;
-/// Lines of such keys of a block.
+/// Lines of a block of keys for a whole group of columns.
 pub(super) const KEY_LINES: usize = 1 + KEY_GROUP / 2;
 
 /// Columns of values that share scales.
 pub(super) const VALUE_GROUP: usize = 128;
-/// Lines of such values of a block.
+/// Lines of a block of values for a whole group of columns.
 pub(super) const VALUE_LINES: usize = 1 + VALUE_GROUP / 2;
-/// Lines of 16 columns of values.
+/// Lines of a block of values for 16 columns.
 pub(super) const TILE_LINES: usize = BLOCK / 4;
 
 /// Columns are padded to a multiple of this.
@@ -95,18 +92,18 @@ impl KvLine {
         bytemuck::cast_slice(&self.0)
     }
 
-    /// Four bytes of each of 16 positions or columns.
+    /// The line as four bytes for each of 16 positions or columns.
     pub(super) fn fours(&self) -> &[[i8; 4]; LINE / 4] {
         bytemuck::cast_ref(&self.0)
     }
 
-    /// The line as two parts.
+    /// The line as two halves.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn halves(&self) -> &[[i8; LINE / 2]; 2] {
         bytemuck::cast_ref(&self.0)
     }
 
-    /// The line as four parts.
+    /// The line as four quarters.
     #[cfg(target_arch = "aarch64")]
     pub(super) fn quarters(&self) -> &[[i8; LINE / 4]; 4] {
         bytemuck::cast_ref(&self.0)
@@ -127,11 +124,9 @@ pub fn block_lines(head_dim: usize) -> [usize; 2] {
     [KEY_GROUP, VALUE_GROUP].map(|group| columns.div_ceil(group) + columns / 2)
 }
 
-/// Makes zeros of the positions from `n` on of a block of int8 keys, or of values if not `is_key`, given as
-/// bytes.
+/// Sets the positions from `n` on to zeros, in a block of int8 keys, or of values if not `is_key`, given as bytes.
 ///
-/// # Panics
-/// If a block has less positions.
+/// # Panics If a block has fewer positions.
 pub fn clear_block(block: &mut [u8], is_key: bool, n: usize) {
     let (group, step) = if is_key { (KEY_LINES, 2) } else { (VALUE_LINES, TILE_LINES) };
     for lines in block.chunks_mut(group * LINE) {
@@ -143,7 +138,7 @@ pub fn clear_block(block: &mut [u8], is_key: bool, n: usize) {
     }
 }
 
-/// Clears the positions from `n` on in the lines of four columns' keys, or of 16 columns' values.
+/// Clears the positions from `n` on in the lines of four columns of keys, or of 16 columns of values.
 fn clear_positions(lines: &mut [u8], is_key: bool, n: usize) {
     if is_key {
         lines[4 * n..].fill(0);
@@ -156,10 +151,10 @@ fn clear_positions(lines: &mut [u8], is_key: bool, n: usize) {
     }
 }
 
-/// A query whose keys are int8.
+/// A quantised query for int8 keys.
 #[derive(Clone, Copy)]
 pub(super) struct KeyQuery<'a> {
-    /// Codes of each group, four columns each; zeros behind the last.
+    /// Codes of each group, four columns each, padded with zeros.
     pub(super) q: &'a [[[i8; 4]; KEY_GROUP / 4]],
     /// The scale of each group.
     pub(super) scales: &'a [f32],
@@ -167,11 +162,11 @@ pub(super) struct KeyQuery<'a> {
     pub(super) biases: &'a [i32],
 }
 
-/// Largest value that is stored.
+/// Largest magnitude that is stored.
 const STORED_MAX: f32 = 65504.0;
 
-/// Quantises a group of keys or values, as the module describes, and gives its scale. `largest` and `round`
-/// are the tier's, as for [`float::quantize_q8`].
+/// Quantises a group of keys or values, as the module describes, and returns its scale. `largest` and `round` are the
+/// tier's, as for [`float::quantize_q8`].
 #[inline(always)]
 pub(super) fn quantize_kv(
     x: &[[f32; 32]],
@@ -179,7 +174,7 @@ pub(super) fn quantize_kv(
     largest: impl Fn(&[[f32; 32]]) -> u32,
     round: impl Fn(&[[f32; 32]], f32, &mut [[i8; 32]]),
 ) -> f16 {
-    // Without the sign bit floats are ordered as their bits are, infinity and NaN above all.
+    // Without the sign bit, floats compare like their bits, with infinity and NaN on top.
     let max = f32::from_bits(largest(x));
     if max > STORED_MAX {
         let mut clamped = [[0.0; 32]; VALUE_GROUP / 32];
@@ -207,7 +202,7 @@ fn scaled(
     scale
 }
 
-/// The smallest f16 that is no less than `x`, which is not negative; NaN for NaN.
+/// The smallest f16 not less than `x`, which is not negative; NaN for NaN.
 fn round_up(x: f32) -> f16 {
     let nearest = f16::from_f32(x);
     if nearest.to_f32() < x { f16::from_bits(nearest.to_bits() + 1) } else { nearest }
@@ -216,26 +211,26 @@ fn round_up(x: f32) -> f16 {
 /// Weights of a block's positions times their values' scales, as the module describes.
 #[derive(Clone, Copy)]
 pub(super) struct Codes {
-    /// The upper 7 bits, of four positions each.
+    /// The upper 7 bits of each code, four positions together.
     pub(super) high: [[i8; 4]; BLOCK / 4],
-    /// The lower 7 bits.
+    /// The lower 7 bits of each code.
     pub(super) low: [[i8; 4]; BLOCK / 4],
     /// Value of a code of 1.
     pub(super) step: f32,
 }
 
-/// Four bytes as one number: what vectors are filled with. Always inlined, as an array's `map` is not where a
-/// crate is compiled in parts.
+/// Four bytes as one number that vectors are filled with. A plain expression is always inlined; an array's `map` is not
+/// in a crate that is compiled in parts.
 #[inline(always)]
 pub(super) fn word([a, b, c, d]: [i8; 4]) -> i32 {
     i32::from_ne_bytes([a as u8, b as u8, c as u8, d as u8])
 }
 
-/// Bits of half a code.
+/// Bits of a half of a code.
 pub(super) const HALF_BITS: u32 = 7;
 /// The largest code.
 const CODE_MAX: f32 = 16383.0;
-/// Blocks whose weights times scales are all less do not count: 2^-100.
+/// A block counts as zero if all its weights times scales are below this: 2^-100.
 const LEAST: f32 = f32::from_bits((127 - 100) << 23);
 
 impl Codes {

@@ -3,7 +3,7 @@
 use super::super::table::{Table, call};
 use super::{KEY_GROUP, KeyQuery};
 
-/// Room for queries: as many as their bytes fit.
+/// Room for as many queries as fit its bytes.
 pub(in crate::kernels) struct Queries {
     q: [[[i8; 4]; KEY_GROUP / 4]; GROUPS],
     scales: [f32; GROUPS],
@@ -11,11 +11,11 @@ pub(in crate::kernels) struct Queries {
     groups_of_each: usize,
 }
 
-/// Groups of all queries: 128 of heads of 128.
+/// Groups of all queries: enough for 128 heads of 128 columns.
 const GROUPS: usize = 512;
 
 impl Queries {
-    /// Room for queries of heads of this length.
+    /// Room for queries of heads of `head_dim` columns.
     pub(in crate::kernels) fn new(head_dim: usize) -> Queries {
         Queries {
             q: [[[0; 4]; KEY_GROUP / 4]; GROUPS],
@@ -25,12 +25,12 @@ impl Queries {
         }
     }
 
-    /// How many there is room for.
+    /// Number of queries that fit.
     pub(in crate::kernels) fn capacity(&self) -> usize {
         GROUPS / self.groups_of_each
     }
 
-    /// Quantises `x`, which becomes query `index`.
+    /// Quantises `x` and stores it as query `index`.
     pub(in crate::kernels) fn set(&mut self, table: &Table, index: usize, x: &[f32]) {
         let at = index * self.groups_of_each;
         for (g, x) in (at..).zip(x.chunks(KEY_GROUP)) {

@@ -1,5 +1,4 @@
-//! Attention of four queries. A compiler loads and checks more than it multiplies here, so the loops
-//! are written in assembly.
+//! Attention of four queries, in assembly: compiled loops would load and check more than they multiply.
 
 use std::arch::asm;
 
@@ -8,25 +7,25 @@ use super::registers::{floats, floats_by_lane, load_4, registers, store_4};
 use super::vectors::dots;
 
 registers! {
-    // Scores: sums of a query `a` or `b` with a key, or with the next: 16 running sums each.
+    // Scores: 16 running sums of a query `a` or `b` with a key, or with the next key.
     a0 = 0, a1 = 1, a2 = 2, a3 = 3, a_next0 = 4, a_next1 = 5, a_next2 = 6, a_next3 = 7,
     b0 = 8, b1 = 9, b2 = 10, b3 = 11, b_next0 = 12, b_next1 = 13, b_next2 = 14, b_next3 = 15,
     // 16 floats of the keys and of the queries.
     key0 = 16, key1 = 17, key2 = 18, key3 = 19, next0 = 20, next1 = 21, next2 = 22, next3 = 23,
     qa0 = 24, qa1 = 25, qa2 = 26, qa3 = 27, qb0 = 28, qb1 = 29, qb2 = 30, qb3 = 31,
-    // Where sums are joined: what scores are multiplied by.
+    // When sums are joined: factor of scores.
     scale = 1,
     // Values: sums of four queries, 16 columns each.
     ya0 = 0, ya1 = 1, ya2 = 2, ya3 = 3, yb0 = 4, yb1 = 5, yb2 = 6, yb3 = 7,
     yc0 = 8, yc1 = 9, yc2 = 10, yc3 = 11, yd0 = 12, yd1 = 13, yd2 = 14, yd3 = 15,
-    // Each query's weights of four positions; values of a position and of the next; corrections of all
-    // queries, once the block is summed.
+    // Each query's weights of four positions; values of a position and of the next one; corrections of all queries, at
+    // the end of a block.
     weights_a = 16, weights_b = 17, weights_c = 18, weights_d = 19,
     v0 = 20, v1 = 21, v2 = 22, v3 = 23, w0 = 24, w1 = 25, w2 = 26, w3 = 27,
     corrections = 24,
 }
 
-/// Begins the sums of a query and a key with products of 16 floats, or adds these.
+/// Begins or continues the sums of a query and a key with products of 16 floats.
 macro_rules! add_lanes {
     ($name:literal $a:ident $b:ident $c:ident $d:ident:
      $e:ident $f:ident $g:ident $h:ident, $i:ident $j:ident $k:ident $l:ident) => {
@@ -55,7 +54,7 @@ macro_rules! add_lanes_2x2 {
     };
 }
 
-/// Joins sums to four, in the first register.
+/// Joins 16 sums to four, in the first register.
 macro_rules! join {
     ($a:ident $b:ident $c:ident $d:ident) => {
         concat!(floats!("fadd" $a $a $c), floats!("fadd" $b $b $d), floats!("fadd" $a $a $b))
@@ -69,7 +68,7 @@ macro_rules! begin_block {
     };
 }
 
-/// Adds what was summed before, times a correction, to a block's sums, and stores them.
+/// Adds earlier sums, times a correction, to a block's sums, and stores them.
 macro_rules! join_block {
     ($y:literal $a:ident $b:ident $c:ident $d:ident, $lane:literal) => {
         concat!(
@@ -83,7 +82,7 @@ macro_rules! join_block {
     };
 }
 
-/// Adds the values of a position times a lane of each query's weights, by way of four registers.
+/// Adds the values of a position times a lane of each query's weights, loaded into four registers.
 macro_rules! add_values {
     ($lane:literal: $a:ident $b:ident $c:ident $d:ident) => {
         concat!(
@@ -124,8 +123,8 @@ pub(super) fn score_4(q: [&[f32]; 4], keys: &[f32], scale: f32, out: [&mut [f32]
     score_2([c, d], keys, scale, [y2, y3]);
 }
 
-/// Scores of two queries, two keys at a time. Sums begin with products rather than with zeros these
-/// are added to: that can change the sign of a score of zero, and no weight for it.
+/// Scores of two queries, two keys at a time. Sums begin with products, not with zeros. This can change the sign of a
+/// zero score, but no weight.
 #[target_feature(enable = "neon")]
 fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
     let head_dim = q[0].len();
@@ -137,10 +136,9 @@ fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
         assert!(q[1].len() == head_dim);
         assert!(a.len() >= n);
         assert!(b.len() >= n);
-        // SAFETY: for each two of `n` keys this reads both, each of the queries, and writes two floats
-        // of each output; of rows, which are whole 16 floats and 32 at least, 16 and then, in `rounds`
-        // of 32 that may begin in their middle, the others. So many were found to be there. Everything
-        // else is registers that are named.
+        // SAFETY: for each two of `n` keys this reads both keys and each query, and writes two floats of each output.
+        // Rows are whole 16 floats, at least 32: it reads them as `rounds` of 32, after 16 more if their number is odd.
+        // The lengths were checked above. Everything else is in named registers.
         unsafe {
             asm!(
                 "2:",
@@ -149,7 +147,7 @@ fn score_2(q: [&[f32]; 2], keys: &[f32], scale: f32, out: [&mut [f32]; 2]) {
                 "add {next}, {key}, {key_bytes}",
                 "mov {round}, {rounds}",
                 add_lanes_2x2!("fmul"),
-                // Of an even number of 16 floats an odd one is left.
+                // Rows of an odd number of 16 floats have 16 left.
                 "tbz {key_bytes}, #6, 4f",
                 "3:",
                 add_lanes_2x2!("fmla"),
@@ -212,7 +210,7 @@ pub(super) fn weigh_4(
     }
 }
 
-/// All whole [`LANES`] of columns of four queries, 16 at a time.
+/// [`weigh_4`] for all whole [`LANES`] of columns, 16 at a time.
 #[target_feature(enable = "neon")]
 fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out: [&mut [f32]; 4]) {
     let head_dim = out[0].len();
@@ -221,9 +219,9 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
     assert!(weights.iter().all(|weights| weights.len() >= n));
     assert!(out.iter().all(|out| out.len() == head_dim));
     let ([a, b, c, d], [ya, yb, yc, yd]) = (weights, out);
-    // SAFETY: for each whole 16 columns, of which there is one at least, this reads and writes 16 floats
-    // of each output, reads four corrections, and for each of `n` positions a weight of each query, and
-    // 16 of `values`. So many were found to be there. Everything else is registers that are named.
+    // SAFETY: for each whole 16 columns, of which there is at least one, this reads and writes 16 floats of each
+    // output, and reads four corrections; for each of `n` positions it reads a weight of each query and 16 of `values`.
+    // The lengths were checked above. Everything else is in named registers.
     unsafe {
         asm!(
             "1:",
@@ -270,7 +268,7 @@ fn weigh_lanes(weights: [&[f32]; 4], values: &[f32], corrections: &[f32; 4], out
             a = inout(reg) a.as_ptr() => _, b = inout(reg) b.as_ptr() => _,
             c = inout(reg) c.as_ptr() => _, d = inout(reg) d.as_ptr() => _,
             values = inout(reg) values.as_ptr() => _, stride = in(reg) 4 * head_dim,
-            // From behind the last position's 16 columns to the first one's next.
+            // Distance from the end of the last position's 16 columns to the first position's next columns.
             to_next = in(reg) 64_usize.wrapping_sub(4 * head_dim * n),
             ya = inout(reg) ya.as_mut_ptr() => _, yb = inout(reg) yb.as_mut_ptr() => _,
             yc = inout(reg) yc.as_mut_ptr() => _, yd = inout(reg) yd.as_mut_ptr() => _,

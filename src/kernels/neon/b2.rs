@@ -1,7 +1,7 @@
 //! Weights of BCML2.
 //!
-//! A block's sums are eight i16, four for each of two rows of weights, of at most `8 * 15 * 127 = 15240`, so that
-//! neighbours can be added as i16 too. Scales times zeros fit i16 as well, as do sums of 32 activations.
+//! A block's sums are eight i16, four for each of two weight rows, of at most `8 * 15 * 127 = 15240`: neighbours can be
+//! added as i16 too. Scales times zeros fit i16 as well, and so do sums of 32 activations.
 
 use std::arch::asm;
 
@@ -13,7 +13,7 @@ use super::registers::{floats, registers, to_floats};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml2::{BLOCK_BYTES, ZERO_PARTS};
 
-/// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's shape, counted.
+/// Tiles of up to four rows. Costs are millions of instructions of a pass of TinyLlama's shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_b2_f32_1x8c4, 328),
@@ -31,22 +31,22 @@ const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 const NR: usize = Layout::NEON.panel_rows();
 
 registers! {
-    // Sums of up to four rows `a` to `d` with the panel's rows, two and two; totals of the first four and of the
-    // others.
+    // Sums of up to four rows `a` to `d` with the panel's rows, two in each register; totals with the panel's first
+    // four rows and with the other four.
     a0 = 0, a1 = 1, a2 = 2, a3 = 3, b0 = 4, b1 = 5, b2 = 6, b3 = 7,
     c0 = 8, c1 = 9, c2 = 10, c3 = 11, d0 = 12, d1 = 13, d2 = 14, d3 = 15,
     a_total0 = 16, a_total1 = 17, b_total0 = 18, b_total1 = 19, c_total0 = 20, c_total1 = 21,
     d_total0 = 22, d_total1 = 23,
-    // Mask of low codes; bytes of four rows and of the others, which become high codes, and low codes; four
-    // columns of three rows, each four times.
+    // Mask of low codes; bytes of four rows and of the others, which become high codes; low codes; four columns of
+    // three rows, each four times.
     mask = 24, byte0 = 25, byte1 = 26, code0 = 27, code1 = 28, x0 = 29, x1 = 30, x2 = 31,
-    // At the end of a block: scales, then 16 times as large; zeros, and their products with scales.
+    // At the end of a block: scales, then 16 times the scales; zeros, and their products with scales.
     scales = 29, wide = 27, steps0 = 25, steps1 = 26, zeros = 30, offsets = 28,
     // At the end of an activation group: a row's scale, results.
     x_scale = 25, y0 = 26, y1 = 27,
 }
 
-/// Multiplies eight bytes, the lower (`smull`, `8b`) or the upper (`smull2`, `16b`), to eight i16.
+/// Multiplies eight bytes to eight i16: the lower ones (`smull`, `8b`) or the upper ones (`smull2`, `16b`).
 macro_rules! products {
     ($name:literal $to:ident $w:ident $x:ident $lanes:literal) => {
         concat!(
@@ -89,7 +89,7 @@ macro_rules! row {
     };
 }
 
-/// The first so many loads of eight columns: cores that work in order then need not wait for them.
+/// Loads the first activations of eight columns early, so that in-order cores need not wait for them.
 macro_rules! ahead_2 {
     () => {
         concat!(load_four!(x0), load_four!(x1))
@@ -102,7 +102,7 @@ macro_rules! ahead_3 {
     };
 }
 
-/// Eight columns of so many rows, and their other loads: first those of the low codes.
+/// Multiplies eight columns of the rows, and loads their other activations; low codes come first.
 macro_rules! columns_1 {
     ($name:ident) => {
         concat!(
@@ -151,7 +151,7 @@ macro_rules! columns_4 {
     };
 }
 
-/// Eight columns.
+/// Loads and multiplies eight columns of a block.
 macro_rules! eight_columns {
     ($ahead:ident $columns:ident $name:ident $next:literal) => {
         concat!(
@@ -192,8 +192,8 @@ macro_rules! eight_columns {
     };
 }
 
-/// A block's products, then its parameters, which stand before its codes. Rows take turns, so that no instruction
-/// has to wait for the one before.
+/// A block's products, then its parameters, which stand before its codes. Rows take turns, so that no instruction waits
+/// for the one before.
 macro_rules! block {
     ($ahead:ident $columns:ident $lines:ident) => {
         concat!(
@@ -212,7 +212,7 @@ macro_rules! block {
     };
 }
 
-/// A line for each row: its sums and its totals, and where its results are in `out`, in bytes.
+/// Arguments of `$line`, once for each row: its sums, its totals, and the offset of its results in `out` in bytes.
 macro_rules! lines_1 {
     ($line:ident) => {
         $line!(a0 a1 a2 a3, a_total0 a_total1, 0)
@@ -244,7 +244,7 @@ macro_rules! begin_totals {
     };
 }
 
-/// Adds neighbours of a row's sums, and loads its sum of activations to where one was.
+/// Adds neighbours of a row's sums, and loads its sum of activations into a register that becomes free.
 macro_rules! join_pairs {
     ($a:ident $b:ident $c:ident $d:ident, $total0:ident $total1:ident, $at:literal) => {
         concat!(
@@ -262,7 +262,7 @@ macro_rules! join_pairs {
             ".8h, v",
             r!($d),
             ".8h\n",
-            // The lower half of an i32.
+            // Loads the lower half of an i32.
             "ld1r {{v",
             r!($b),
             ".8h}}, [{sums}], {sum_bytes}\n",
@@ -288,7 +288,7 @@ macro_rules! join_rows {
     };
 }
 
-/// Subtracts what a block's zeros take from a row's totals.
+/// Subtracts the products of a block's zeros from a row's totals.
 macro_rules! subtract_zeros {
     ($a:ident $b:ident $c:ident $d:ident, $total0:ident $total1:ident, $at:literal) => {
         concat!(
@@ -347,8 +347,8 @@ macro_rules! add_out {
 
 const _: () = assert!(ZERO_PARTS == 1 << 4);
 
-/// A kernel for tiles of `$rows` rows; `$ahead` and `$columns` take eight columns of them, `$lines` repeats a macro
-/// for each.
+/// A kernel for tiles of `$rows` rows. `$ahead` and `$columns` take eight columns of them; `$lines` repeats a macro for
+/// each row.
 macro_rules! gemm_b2 {
     ($name:ident: $rows:literal $ahead:ident $columns:ident $lines:ident) => {
         #[target_feature(enable = "neon")]
@@ -361,12 +361,11 @@ macro_rules! gemm_b2 {
             assert!(x.q.len() >= n * steps * BLOCK * $rows);
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // The macros' instructions contain this length.
+            // The macros' instructions contain this length as numbers.
             const { assert!(PANEL_BLOCK == 16 + 128) };
-            // SAFETY: for each of `n` activation groups this reads a scale of each row, and reads and writes
-            // eight floats of it in `out`; for each of its `steps` blocks it reads all of the panel's, and of each
-            // row 32 bytes of `x` and half of a sum. So many were found to be there. Everything else is registers
-            // that are named.
+            // SAFETY: for each of `n` activation groups this reads a scale of each row, and reads and writes eight
+            // floats of it in `out`. For each of its `steps` blocks it reads the panel's whole block, and of each row
+            // 32 bytes of `x` and half of a sum. The lengths were checked above. Everything else is in named registers.
             unsafe {
                 asm!(
                     concat!("movi v", r!(mask), ".16b, #15"),

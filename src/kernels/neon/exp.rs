@@ -1,6 +1,6 @@
-//! Softmax and SwiGLU, with an exponential function in assembly: four vectors at a time, so that none
-//! waits for the one before. Instructions that multiply and add overwrite what they add to, so each
-//! constant is copied every time. To load it takes fewer instructions, but longer on small cores.
+//! Softmax and SwiGLU with an exponential function in assembly, on four vectors at a time, so that none waits for the
+//! one before. Instructions that multiply and add overwrite their addend, so each constant is copied every time.
+//! Loading it would take fewer instructions, but longer on small cores.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -13,7 +13,7 @@ use super::vectors::{self, load_floats};
 static FACTORS: [f32; 4] =
     [std::f32::consts::LOG2_E, float::LN2[0], float::LN2[1], float::EXP_POLYNOMIAL[0]];
 
-/// Addends of products; 1 and 2 are instructions' own.
+/// Addends of products; instructions contain 1 and 2 themselves.
 static CONSTANTS: [f32; 4] = {
     let [_, a, b, c, one, two, and_two] = float::EXP_POLYNOMIAL;
     assert!(one == 1.0);
@@ -23,8 +23,8 @@ static CONSTANTS: [f32; 4] = {
 };
 
 registers! {
-    // Each of four vectors: `-y`, then what is left of it; by how much its power of two moves numbers
-    // (`power`), and that rounded; one polynomial, and the next.
+    // For each of four vectors: `-y`, then its remainder; `power`, the exponent's float and later the power of two;
+    // that float rounded; one polynomial, and the next.
     y0 = 4, y1 = 5, y2 = 6, y3 = 7,
     power0 = 8, power1 = 9, power2 = 10, power3 = 11,
     whole0 = 12, whole1 = 13, whole2 = 14, whole3 = 15,
@@ -32,7 +32,7 @@ registers! {
     factors = 24, round = 25, constants = 26,
 }
 
-/// Copies a constant: a lane of `constants`, or an instruction's own.
+/// Copies a constant: a lane of `constants`, or a number within the instruction.
 macro_rules! constant {
     ($lane:literal: $($to:ident)*) => {
         concat!($("dup v", r!($to), ".4s, v", r!(constants), ".s[", $lane, "]\n",)*)
@@ -49,21 +49,21 @@ macro_rules! each {
     };
 }
 
-/// Instructions on several registers and one lane of `factors`.
+/// One instruction for each of several registers, with one lane of `factors`.
 macro_rules! each_by_lane {
     ($name:literal $lane:literal: $($to:ident $a:ident),*) => {
         concat!($(floats_by_lane!($name $to $a factors $lane),)*)
     };
 }
 
-/// A power of two from the integer at a vector's low end.
+/// Makes a power of two from the integer in a float's low bits.
 macro_rules! to_power {
     ($($power:ident)*) => {
         concat!($("shl v", r!($power), ".4s, v", r!($power), ".4s, #23\n",)*)
     };
 }
 
-/// A polynomial's next step: a constant less products with what is left of `y`.
+/// A polynomial's next step: a constant less products with the remainder of `y`.
 macro_rules! horner {
     ($(# $number:literal)? $($lane:literal)?: $a:ident $b:ident $c:ident $d:ident
      from $e:ident $f:ident $g:ident $h:ident) => {
@@ -74,14 +74,14 @@ macro_rules! horner {
     };
 }
 
-/// [`float::exp_to_one`] of `-y`, where no `y` is above `-EXP_LEAST`. All is done with `-r`, which is
-/// as far from 0 as `r` to the bit.
+/// [`float::exp_to_one`] of `-y`, for `y` up to `-EXP_LEAST`. It computes with `-r`, which has exactly the magnitude of
+/// `r`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn exp_of_negative(y: [float32x4_t; 4]) -> [float32x4_t; 4] {
     let (factors, constants) = (load_floats(&FACTORS), load_floats(&CONSTANTS));
     let (a, b, c, d);
-    // SAFETY: these instructions are in ARMv8.0 and work on registers that are named.
+    // SAFETY: these instructions are in ARMv8.0 and use only named registers.
     unsafe {
         asm!(
             constant!(0: power0 power1 power2 power3),
@@ -128,14 +128,14 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     float::swiglu::<true>(gate_rest, up_rest, out_rest);
 }
 
-/// See [`float::soften_4`]. Operations across lanes are done for all queries at once. Of equal zeros, the
-/// largest score may be another than [`float::soften`]'s; their differences are the same.
+/// See [`float::soften_4`]. Operations across lanes serve all queries at once. The largest score may be a zero of the
+/// other sign than [`float::soften`]'s; differences from it are the same.
 #[target_feature(enable = "neon")]
 pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f32; 4] {
     let before = states.each_ref().map(|state| state.max);
     // SAFETY: `before` is four readable floats.
     let before = unsafe { vld1q_f32(before.as_ptr()) };
-    // Given a NaN and a number, it returns the number.
+    // `vpmaxnmq` returns the number if the other operand is a NaN.
     let [a, b, c, d] = scores.each_ref().map(|scores| largest(scores));
     let largest = vpmaxnmq_f32(vpmaxnmq_f32(a, b), vpmaxnmq_f32(c, d));
     let max = vmaxnmq_f32(before, largest);
@@ -165,7 +165,7 @@ pub(super) fn soften_4(scores: ScoresMut4<'_>, states: [&mut Softmax; 4]) -> [f3
     corrections
 }
 
-/// The largest of a block's scores are among these.
+/// Four numbers that include the largest of a block's scores.
 #[target_feature(enable = "neon")]
 #[inline]
 fn largest(scores: &[f32; BLOCK]) -> float32x4_t {

@@ -1,5 +1,5 @@
-//! Attention to int8 keys and values: a line is four vectors. Products of two positions or columns are added
-//! up by neighbours, two sums for each.
+//! Attention to int8 keys and values: a line is four vectors. Products of two positions or columns are added to their
+//! neighbours, which makes two sums for each.
 
 use std::arch::aarch64::*;
 
@@ -9,12 +9,12 @@ use super::vectors::{largest, load, store, widen};
 
 int8_kernels!(true, false, 1, 1, #[target_feature(enable = "neon")]);
 
-/// Two vectors for each of four positions or columns, each with two sums of two.
+/// Two vectors for each four positions or columns; each position has two partial sums.
 type Sums = [[int32x4_t; 2]; 4];
 
 #[target_feature(enable = "neon")]
 fn sums_from(start: i32) -> Sums {
-    // Each sum is split in two.
+    // Each sum is split in two: one of them starts at 0.
     let first = vsetq_lane_s32::<2>(start, vsetq_lane_s32::<0>(start, vdupq_n_s32(0)));
     [[first; 2]; 4]
 }

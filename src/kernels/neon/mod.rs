@@ -1,9 +1,8 @@
 //! ARMv8.0 Advanced SIMD.
 //!
-//! Int8 products of 16 + 16 values take three instructions: the lower halves are multiplied to
-//! eight i16, the upper halves' products are added to those, and neighbours are added to four i32.
-//! Packed weights are multiplied by the same four activations all along a vector, so that halves of
-//! a vector hold two rows each, and a sum of four i32 has two for each row.
+//! Int8 products of 16 + 16 values take three instructions: one multiplies the lower halves to eight i16, one adds the
+//! products of the upper halves, and one adds neighbours to four i32. Packed weights are multiplied by the same four
+//! activations all along a vector: each half of a vector holds two rows, and of four i32 sums two belong to each row.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -68,7 +67,7 @@ static TILES_Q4: TileSet = TileSet::new(
 /// Rows of a panel.
 const NR: usize = Layout::NEON.panel_rows();
 
-/// How far behind a line [`read_all`] asks for others.
+/// Prefetch distance of [`read_all`].
 const READ_AHEAD_BYTES: usize = 8192;
 
 /// `M` rows of activations by a panel.
@@ -76,7 +75,7 @@ const READ_AHEAD_BYTES: usize = 8192;
 fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     let group_bytes = NR * (4 + x.group);
     for (w, x) in panel.chunks_exact(group_bytes).zip(x.groups::<M, 4>()) {
-        // For four rows: the first two, the others.
+        // Sums of four rows: of the first two, and of the other two.
         let mut dots = [[[vdupq_n_s32(0); 2]; 2]; M];
         let (scales, w) = w.split_at(NR * 4);
         let w = bytemuck::cast_slice::<u8, i8>(w).as_chunks::<16>().0.as_chunks::<4>().0;
@@ -105,8 +104,8 @@ fn gemm_q8_q8_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut 
     }
 }
 
-/// `M` rows of activations by a panel of 4-bit weights. Sums are eight i16, two for each column of
-/// two rows, until the end of a block: `8 * 15 * 127 = 15240` at most.
+/// `M` rows of activations by a panel of 4-bit weights. Until the end of a block, sums are eight i16, four for each of
+/// two rows: at most `8 * 15 * 127 = 15240`.
 #[target_feature(enable = "neon")]
 fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
@@ -117,7 +116,7 @@ fn gemm_q8_q4_f32_mx8c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut 
         let blocks = x.q.as_chunks::<8>().0.iter().zip(x.sums);
         for ((b, block), (x_q, x_sums)) in w.iter().enumerate().zip(blocks) {
             let lines = block.as_chunks::<16>().0;
-            // For four rows: the first two, the others.
+            // Sums of four rows: of the first two, and of the other two.
             let mut dots = [[[vdupq_n_s16(0); 2]; 2]; M];
             for (w, x_q) in lines[2..].as_chunks::<2>().0.iter().zip(x_q.as_chunks::<2>().0) {
                 let w = [split_codes(&w[0]), split_codes(&w[1])];
@@ -183,7 +182,7 @@ pub(super) fn add_rows<const M: usize>(
     }
 }
 
-/// Writes a row of 16 results, or the first of them.
+/// Writes a row of up to 16 results.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(super) fn place_row(y: [float32x4_t; 4], out: &mut [f32]) {
@@ -212,14 +211,14 @@ pub(super) fn split_codes(x: &[u8; 16]) -> [int8x16_t; 2] {
     [vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)]
 }
 
-/// Eight f16 as they are stored.
+/// Eight f16 as bits.
 #[target_feature(enable = "neon")]
 pub(super) fn load_halves(x: &[u8; 16]) -> uint16x8_t {
     // SAFETY: `x` is 16 readable bytes.
     vreinterpretq_u16_u8(unsafe { vld1q_u8(x.as_ptr()) })
 }
 
-/// Four vectors by one instruction.
+/// Loads four vectors with one instruction.
 #[target_feature(enable = "neon")]
 pub(super) fn load_64(x: &[u8; 64]) -> [uint8x16_t; 4] {
     // SAFETY: `x` is 64 readable bytes.
@@ -354,7 +353,7 @@ fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize
     y
 }
 
-/// Adds the products of a block to four sums. Four of them are at most `4 * 15 * 127`, an `i16`.
+/// Adds the products of a block to four sums. Four products are at most `4 * 15 * 127`, which fits an `i16`.
 #[target_feature(enable = "neon")]
 fn add_products_q4(sums: int32x4_t, x: [int8x16_t; 2], codes: [int8x16_t; 2]) -> int32x4_t {
     let pairs = vmull_s8(vget_low_s8(x[0]), vget_low_s8(codes[0]));
@@ -363,7 +362,7 @@ fn add_products_q4(sums: int32x4_t, x: [int8x16_t; 2], codes: [int8x16_t; 2]) ->
     vpadalq_s16(sums, vmlal_high_s8(pairs, x[1], codes[1]))
 }
 
-/// The total of each of four sums.
+/// The totals of four sums.
 #[target_feature(enable = "neon")]
 pub(super) fn total_of(sums: [int32x4_t; 4]) -> int32x4_t {
     let [a, b, c, d] = sums;
@@ -385,13 +384,13 @@ pub(super) fn parameters(blocks: [&Block; 4]) -> [float32x4_t; 2] {
     let pairs = blocks.map(Block::parameters);
     // SAFETY: `pairs` is four readable integers.
     let pairs = vreinterpretq_u16_u32(unsafe { vld1q_u32(pairs.as_ptr()) });
-    // All multipliers, then all offsets.
+    // All multipliers, and all offsets.
     let (multipliers, offsets) = (vuzp1q_u16(pairs, pairs), vuzp2q_u16(pairs, pairs));
     widen_8(vcombine_u16(vget_low_u16(multipliers), vget_low_u16(offsets)))
 }
 
-/// Adds 16 products to four sums. As `|w| <= 128` and `|x| <= 127`, a pair of products is at most
-/// `2 * 128 * 127 = 32512`, an `i16`.
+/// Adds 16 products to four sums. A pair of products is at most `2 * 128 * 127 = 32512`, which fits an `i16`, because
+/// `|w| <= 128` and `|x| <= 127`.
 #[target_feature(enable = "neon")]
 fn add_products(sums: int32x4_t, x: int8x16_t, w: int8x16_t) -> int32x4_t {
     let low = vmull_s8(vget_low_s8(x), vget_low_s8(w));
@@ -426,8 +425,8 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     for (x, out) in x.iter().zip(out) {
         let [low, high] = [clamped(x, 0), clamped(x, 4)];
         let halves: uint16x8_t;
-        // SAFETY: `fcvtn` is in ARMv8.0, works on registers alone, and rounds as FPCR says, which
-        // Rust keeps at nearest, ties to even.
+        // SAFETY: `fcvtn` is in ARMv8.0, uses only registers, and rounds as FPCR says, which Rust keeps at nearest,
+        // ties to even.
         unsafe {
             asm!("fcvtn {halves:v}.4h, {low:v}.4s", "fcvtn2 {halves:v}.8h, {high:v}.4s",
                 low = in(vreg) low, high = in(vreg) high, halves = out(vreg) halves,
@@ -439,7 +438,7 @@ pub(super) fn narrow(x: &[f32], out: &mut [f16]) {
     scalar::narrow(x_tail, out_tail);
 }
 
-/// Four of eight floats within the range of f16; a NaN stays.
+/// Four of eight floats, clamped to the range of f16; a NaN stays.
 #[target_feature(enable = "neon")]
 fn clamped(x: &[f32; 8], from: usize) -> float32x4_t {
     let x = &x[from..][..4];
@@ -467,8 +466,7 @@ fn spin_int8(rounds: usize) -> i32 {
     let mut x = w;
     let step = |sums: &mut [int32x4_t; 16]| {
         for sum in sums {
-            // SAFETY: no instructions; the compiler cannot know that `x` stays the same, and so
-            // do all of its products.
+            // SAFETY: no instructions. The compiler cannot assume that `x`, and with it all products, stays the same.
             unsafe { asm!("// {x:v}", x = inout(vreg) x, options(nomem, nostack)) };
             *sum = add_products(*sum, x, w);
         }

@@ -1,12 +1,12 @@
-//! Vector registers of assembly by their names.
+//! Names for vector registers in assembly.
 //!
-//! Where instructions want neighbouring registers, or a macro repeats them for many, numbers have to
-//! stand in a template. A file with such assembly begins with its map, [`registers!`], which makes a
-//! macro `r!` that gives the number of a name. All its templates name registers by `r!`, as do the
-//! macros below and other files' macros that it calls: they take names, which the caller's map explains.
+//! A template must contain register numbers if instructions want neighbouring registers, or if a macro repeats them for
+//! many. A file with such assembly begins with its map, [`registers!`], which makes a macro `r!` from names to numbers.
+//! All its templates name registers by `r!`. The macros below, and other files' macros that it calls, take names, which
+//! the caller's map explains.
 
-/// `registers! { sum = 0, weights = 24 }`: a map, so that `concat!("v", r!(sum))` is `v0`. A number may have
-/// several names, of what the register holds at one time and at another.
+/// `registers! { sum = 0, weights = 24 }` is a map: `concat!("v", r!(sum))` is `v0`. A number may have several names,
+/// for what the register holds at different times.
 macro_rules! registers {
     ($($name:ident = $number:literal),* $(,)?) => {
         const _: () = {
@@ -23,29 +23,29 @@ macro_rules! registers {
     };
 }
 
-/// An instruction that makes four floats of two fours.
+/// An instruction from two registers of four floats to a third.
 macro_rules! floats {
     ($name:literal $to:ident $a:ident $b:ident) => {
         concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
     };
 }
 
-/// Instruction on four floats and one lane of another register.
+/// An instruction on four floats and one lane of another register.
 macro_rules! floats_by_lane {
     ($name:literal $to:ident $a:ident $b:ident $lane:literal) => {
         concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".s[", $lane, "]\n")
     };
 }
 
-/// Four floats of four integers.
+/// Converts four integers to floats.
 macro_rules! to_floats {
     ($to:ident $from:ident) => {
         concat!("scvtf v", r!($to), ".4s, v", r!($from), ".4s\n")
     };
 }
 
-/// Loads four registers by one instruction: `load_4!("16b" a b c d, "x", "#64")` from the address in
-/// `{x}`, which then goes on by so much.
+/// Loads four registers with one instruction: `load_4!("16b" a b c d, "x", "#64")` from the address in `{x}`, to which
+/// it then adds the step.
 macro_rules! load_4 {
     ($lanes:literal $a:ident $b:ident $c:ident $d:ident, $from:literal $(, $step:literal)?) => {
         concat!(
@@ -55,7 +55,7 @@ macro_rules! load_4 {
     };
 }
 
-/// Stores four registers of floats so.
+/// Stores four registers of floats, like `load_4!`.
 macro_rules! store_4 {
     ($a:ident $b:ident $c:ident $d:ident, $to:literal $(, $step:literal)?) => {
         concat!(
@@ -65,7 +65,7 @@ macro_rules! store_4 {
     };
 }
 
-/// Loads two registers from `{x}`, which then goes on by 32 bytes.
+/// Loads two registers from `{x}`, to which it then adds 32 bytes.
 macro_rules! load_2 {
     ($a:ident $b:ident, $from:literal) => {
         concat!("ldp q", r!($a), ", q", r!($b), ", [{", $from, "}], #32\n")

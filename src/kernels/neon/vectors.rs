@@ -1,4 +1,4 @@
-//! Vectors from memory and back, and dot products of floats.
+//! Loads and stores of vectors, and dot products of floats.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -7,7 +7,7 @@ use half::f16;
 
 use super::super::{float, scalar};
 
-/// Dot products of `x` with `N` of up to four rows as long as it; see [`float::dots`].
+/// Dot products of `x` with up to four rows of its length; see [`float::dots`].
 #[target_feature(enable = "neon")]
 pub(in crate::kernels) fn dots<const N: usize>(x: &[f32], rows: [&[f32]; N]) -> [f32; 4] {
     let mut sums = [[vdupq_n_f32(0.0); 4]; N];
@@ -75,7 +75,7 @@ pub(in crate::kernels) fn store(out: &mut [f32; 4], x: float32x4_t) {
     unsafe { vst1q_f32(out.as_mut_ptr(), x) };
 }
 
-/// Bits of the largest magnitude. Without the sign bit, floats are ordered as their bits are as integers.
+/// Bits of the largest magnitude. Without the sign bit, floats compare like their bits as integers.
 #[target_feature(enable = "neon")]
 pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
     let mut max = [vdupq_n_u32(0); 8];
@@ -93,7 +93,7 @@ pub(in crate::kernels) fn largest(x: &[[f32; 32]]) -> u32 {
 #[target_feature(enable = "neon")]
 pub(in crate::kernels) fn widen_8(x: uint16x8_t) -> [float32x4_t; 2] {
     let (low, high): (float32x4_t, float32x4_t);
-    // SAFETY: `fcvtl` is in ARMv8.0 and works on registers alone.
+    // SAFETY: `fcvtl` is in ARMv8.0 and uses only registers.
     unsafe {
         asm!("fcvtl {low:v}.4s, {x:v}.4h", "fcvtl2 {high:v}.4s, {x:v}.8h", x = in(vreg) x,
             low = out(vreg) low, high = lateout(vreg) high,
@@ -109,9 +109,9 @@ pub(in crate::kernels) fn widen(x: &[f16], out: &mut [f32]) {
     for (x, out) in x.iter().zip(out) {
         // SAFETY: `x` is 16 readable bytes, aligned as its elements are.
         let [low, high] = widen_8(unsafe { vld1q_u16(x.as_ptr().cast()) });
-        // SAFETY: `out` is eight writable floats, these the first four.
+        // SAFETY: `out` is eight writable floats; these are the first four.
         unsafe { vst1q_f32(out.as_mut_ptr(), low) };
-        // SAFETY: `out` is eight writable floats, these the last four.
+        // SAFETY: `out` is eight writable floats; these are the last four.
         unsafe { vst1q_f32(out[4..].as_mut_ptr(), high) };
     }
     scalar::widen(x_tail, out_tail);

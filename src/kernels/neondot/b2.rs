@@ -1,9 +1,9 @@
-//! 4-bit weights with scales in two levels. A byte holds codes of two rows, as [`super::q4`] has it. All of an
-//! activation group is one integer, of which a block adds two parts: products of codes and activations times
-//! its scale, where integer sums run on and scales are taken less the next block's; and the activations' sum
-//! times its scale and zero, which fit 16 bits. Sums may wrap on the way; what they end with fits 32 bits.
+//! 4-bit weights with scales in two levels. A byte holds codes of two rows, as in [`super::q4`]. The sum of an
+//! activation group is one integer, to which a block adds two parts. One is the products of codes and activations times
+//! its scale; because integer sums run on, each scale counts less the next block's. The other is the activations' sum
+//! times scale and zero, which fit 16 bits. Sums may wrap on the way; the result fits 32 bits.
 //!
-//! Tiles of up to eight rows take weights as they are packed. Higher ones share what [`unpack`] made of them.
+//! Tiles of up to eight rows take packed weights. Higher tiles share weights that [`unpack`] unpacked.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -20,8 +20,8 @@ use crate::quant::bcml1::BLOCK;
 
 mod few;
 
-/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
-/// of a pass by TinyLlama's shape, counted.
+/// Tiles by their rows; the last two take unpacked weights. Costs are millions of instructions of a pass of TinyLlama's
+/// shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, few::gemv_q8_b2_f32_1x16c4, 152),
@@ -38,14 +38,13 @@ pub(super) static TILES: TileSet = TileSet::new(
     162,
 );
 
-/// Bytes that [`unpack`] makes of it: its strips one after the other.
+/// Bytes of an unpacked block: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
 
-/// Bytes of a strip of an unpacked block: codes, steps and zeros of four rows, and eight bytes that are not
-/// looked at.
+/// Bytes of a strip of an unpacked block: codes, steps and zeros of four rows, and eight unused bytes.
 const STRIP: usize = 4 * (BLOCK + 4 + 4);
 
-/// Takes panels apart, groups of `n` blocks. High codes stay less 8.
+/// Unpacks panels in groups of `n` blocks. High codes stay less 8.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
@@ -74,7 +73,7 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// The low codes of bytes, and the high ones less 8.
+/// The low codes of bytes, and the high codes less 8.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
@@ -86,7 +85,7 @@ fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
     [low, high]
 }
 
-/// A block's scales and its zeros, those of strips with low codes first.
+/// A block's scales and zeros; those of strips with low codes come first.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn scales_and_zeros(block: &[u8; PANEL_BLOCK]) -> [int8x16_t; 2] {
@@ -95,7 +94,7 @@ fn scales_and_zeros(block: &[u8; PANEL_BLOCK]) -> [int8x16_t; 2] {
     [0, 1].map(|i| unsafe { vld1q_s8(parameters[i].as_ptr().cast()) })
 }
 
-/// 16 times the scales' differences, of each strip.
+/// 16 times the differences of scales, for each strip.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn steps(differences: int8x16_t) -> [int32x4_t; 4] {
@@ -105,7 +104,7 @@ fn steps(differences: int8x16_t) -> [int32x4_t; 4] {
     [first[0], first[1], vmovl_high_s16(low), vmovl_high_s16(high)]
 }
 
-/// Scales times zeros, of each strip in the first four numbers. Zeros of rows with high codes have a sign.
+/// Scales times zeros of each strip, in the first four numbers. Zeros of rows with high codes are signed.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn scaled_zeros(scales: int8x16_t, zeros: int8x16_t) -> [uint16x8_t; 4] {
@@ -126,10 +125,10 @@ registers! {
     total6 = 22, total7 = 23, total8 = 24, total9 = 25, total10 = 26, total11 = 27,
     // Weights: 16 columns of a strip, four of them each.
     w0 = 28, w1 = 29, w2 = 30, w3 = 31,
-    // At the end of a block: its steps and zeros, and the rows' sums of activations, which instructions that
-    // take 16 bits of them want in one of the first 16 registers.
+    // At the end of a block: its steps and zeros, and the rows' sums of activations, in some of the first 16 registers,
+    // as instructions on 16-bit lanes demand.
     steps = 28, zeros = 29, rows0 = 12, rows1 = 13, rows2 = 14,
-    // Results of two rows, or of two others.
+    // Results of two rows, and of two others.
     y0 = 28, y1 = 29, y2 = 30, y3 = 31,
 }
 
@@ -140,8 +139,8 @@ macro_rules! begin_sums {
     };
 }
 
-/// Makes totals of two rows a block's: sums of products times the steps, less the zeros times the rows' sums
-/// of activations.
+/// Begins the totals of two rows with a block: sums of products times the steps, less the zeros times the rows' sums of
+/// activations.
 macro_rules! begin_total {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:tt $j:tt, $ya:ident $yb:ident $at:literal) => {
         concat!(
@@ -153,7 +152,7 @@ macro_rules! begin_total {
     };
 }
 
-/// Adds the same to the totals.
+/// Adds a block to the totals of two rows.
 macro_rules! add_total {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:tt $j:tt, $ya:ident $yb:ident $at:literal) => {
         concat!(
@@ -181,7 +180,8 @@ macro_rules! subtract_zeros {
     };
 }
 
-/// The lane of 16 bits that is the low half of one of 32, all of a sum of activations but copies of its sign.
+/// The 16-bit lane with the low half of a 32-bit lane. The high half of a sum of activations has only copies of its
+/// sign.
 macro_rules! low_half {
     (0) => {
         0

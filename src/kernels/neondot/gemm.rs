@@ -1,12 +1,11 @@
-//! The loops of tiles whose running totals stand in registers, for tiers that lay weights out in four
-//! strips of four rows: which instructions multiply, and which registers they use, is theirs.
+//! Loops of tiles that hold running totals in registers, for tiers that lay out weights in four strips of four rows.
+//! The tier provides the instructions that multiply, and their registers.
 //!
-//! A tier's macros are what differs, and its map of registers. `$products` multiplies 16 columns of the
-//! strips that are taken at once; when it loads the last of these, the weights' address goes on by `$next`.
-//! `$lines` repeats a macro for all sums, two at a time: `begin_sums`; for int8 weights `load_results` and
-//! `store_results`, between which totals are results, to which `$end_group` adds a group; for 4-bit ones
-//! `begin_total` and `add_total`, which end a block, the first of an activation group and any other, and
-//! `$add_out`, which ends the activation group.
+//! A tier provides its map of registers and some macros. `$products` multiplies 16 columns of the strips that are taken
+//! at once; when it loads the last of them, the weights' address advances by `$next`. `$lines` repeats a macro for all
+//! sums, two at a time. These macros are `begin_sums`; for int8 weights `load_results` and `store_results`, between
+//! which totals are results, to which `$end_group` adds a group; for 4-bit weights `begin_total` and `add_total`, which
+//! end the first block of an activation group and any other, and `$add_out`, which ends the group.
 
 use super::super::packed::layout::Layout;
 use crate::quant::bcml2;
@@ -17,14 +16,14 @@ pub(super) const NR: usize = Layout::NEON_DOT.panel_rows();
 /// Bytes of a block of a panel of BCML2: scales, zeros, codes.
 pub(super) const PANEL_BLOCK_B2: usize = NR * bcml2::BLOCK_BYTES;
 
-/// Loads two registers from `out`, `$at` bytes in.
+/// Loads two registers from `out`, at `$at` bytes.
 macro_rules! load_out {
     ($a:ident $b:ident $at:literal) => {
         concat!("ldp q", r!($a), ", q", r!($b), ", [{out}, #", $at, "]\n")
     };
 }
 
-/// Stores them.
+/// Stores two registers to `out`, at `$at` bytes.
 macro_rules! store_out {
     ($a:ident $b:ident $at:literal) => {
         concat!("stp q", r!($a), ", q", r!($b), ", [{out}, #", $at, "]\n")
@@ -38,14 +37,14 @@ macro_rules! load_x {
     };
 }
 
-/// A group of 32 columns, as most are.
+/// Products of a group of 32 columns, the usual length.
 macro_rules! group_of_32 {
     ($products:ident) => {
         concat!($products!("{stride}"), $products!("{stride_to_group}"))
     };
 }
 
-/// A group of any length.
+/// Products of a group of any length.
 macro_rules! group_of_any {
     ($products:ident) => {
         concat!(
@@ -60,7 +59,7 @@ macro_rules! group_of_any {
     };
 }
 
-/// A kernel for tiles of `$rows` rows and int8 weights that takes `$strips` strips at once.
+/// A kernel for tiles of `$rows` rows and int8 weights, which takes `$strips` strips at a time.
 macro_rules! gemm_q8 {
     ($features:literal $name:ident: $rows:literal by $strips:literal, $($macros:ident)*
      $(, $operand:ident = in(reg) $value:expr)?) => {
@@ -94,11 +93,11 @@ macro_rules! gemm_q8_groups {
             assert!(x.q.len() >= n * rounds * 32 * $rows);
             assert_eq!(out.len(), $rows * NR);
             const { assert!(matches!($strips, 1 | 2 | 4)) };
-            // SAFETY: for each of four strips, some of them at once, this reads and writes four floats of
-            // each row in `out`; for each of `n` groups it reads a scale of each row and 16 bytes of the
-            // weights' scales; in each of their `rounds` of 32 columns 32 bytes of `x` for each row, and
-            // twice 64 of weights, with those of the other strips between. So many were found to be there.
-            // Everything else is registers that are named.
+            // SAFETY: for each of four strips, some of them at a time, this reads and writes four floats of each row in
+            // `out`. For each of `n` groups it reads a scale of each row and 16 bytes of the weights' scales. In each
+            // of their `rounds` of 32 columns it reads 32 bytes of `x` for each row, and twice 64 bytes of weights,
+            // which the other strips lie between. The lengths were checked above. Everything else is in named
+            // registers.
             unsafe {
                 asm!(
                     "6:",
@@ -127,7 +126,7 @@ macro_rules! gemm_q8_groups {
                     n = out(reg) _, round = out(reg) _,
                     strip = inout(reg) 0_usize => _, out = inout(reg) out.as_mut_ptr() => _,
                     rounds = in(reg) rounds,
-                    // From the last of the strips to the first one's next columns.
+                    // Distance from the last of the strips to the first strip's next columns.
                     stride = in(reg) (5 - $strips) * STRIP,
                     stride_to_group = in(reg) (5 - $strips) * STRIP + 4 * NR,
                     group_bytes = in(reg) group_bytes, out_strip = const 16 * $rows * $strips,
@@ -145,7 +144,7 @@ macro_rules! gemm_q8_groups {
     };
 }
 
-/// The products of a block of 32 columns, then its parameters.
+/// The products of a block of 32 columns; then loads its parameters.
 macro_rules! block_of_32 {
     ($products:ident $load_strips:ident) => {
         concat!($products!("#64"), $products!("#64"), $load_strips!(),)
@@ -166,10 +165,10 @@ macro_rules! gemm_q4 {
             assert!(x.q.len() >= n * steps * BLOCK * $rows);
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
-            // SAFETY: for each of four strips and `n` activation groups this reads a scale of each
-            // row, and reads and writes four floats of it in `out`; for each of its `steps` blocks it
-            // reads all of the strip, codes and parameters, and of each row 32 bytes of `x` and a sum.
-            // So many were found to be there. Everything else is registers that are named.
+            // SAFETY: for each of four strips and `n` activation groups this reads a scale of each row, and reads and
+            // writes four floats of it in `out`. For each of its `steps` blocks it reads all of the strip, codes and
+            // parameters, and of each row 32 bytes of `x` and a sum. The lengths were checked above. Everything else is
+            // in named registers.
             unsafe {
                 asm!(
                     "6:",
@@ -217,14 +216,14 @@ macro_rules! gemm_q4 {
     };
 }
 
-/// Four floats of a strip's parameters: its multipliers (`fcvtl`, `4h`) or offsets (`fcvtl2`, `8h`).
+/// Converts four of a strip's parameters to floats: its multipliers (`fcvtl`, `4h`) or offsets (`fcvtl2`, `8h`).
 macro_rules! widen {
     ($name:literal $to:ident $from:ident $lanes:literal) => {
         concat!($name, " v", r!($to), ".4s, v", r!($from), ".", $lanes, "\n")
     };
 }
 
-/// Loads a block's parameters of two strips: multipliers, and offsets.
+/// Loads a block's multipliers and offsets for two strips.
 macro_rules! load_strips {
     ($low:ident $high:ident) => {
         concat!(
@@ -235,14 +234,14 @@ macro_rules! load_strips {
     };
 }
 
-/// Activation groups of one block, as models have.
+/// An activation group of one block, as models have.
 macro_rules! one_block {
     ($products:ident $next:ident $last:ident) => {
         concat!($products!(even), $last!(even))
     };
 }
 
-/// Groups of any number of blocks.
+/// An activation group of any number of blocks.
 macro_rules! any_blocks {
     ($products:ident $next:ident $last:ident) => {
         concat!(
@@ -267,10 +266,10 @@ macro_rules! any_blocks {
     };
 }
 
-/// A kernel for tiles of `$rows` rows and 4-bit weights as they are packed, `$strips` strips at a time. `$constants`
-/// fills registers that stay, `$begin` begins an activation group's sums and totals, `$products` takes a
-/// block, `$next` ends it and begins the one behind, `$last` ends the group's last, and `$add_out` the group.
-/// Blocks are even and odd in turn, as multipliers of one are still needed when those of the next are loaded.
+/// A kernel for tiles of `$rows` rows and packed 4-bit weights, `$strips` strips at a time. `$constants` fills
+/// registers that stay. `$begin` begins an activation group's sums and totals, `$products` multiplies a block, `$next`
+/// ends it and begins the next block, `$last` ends the group's last block, and `$add_out` ends the group. Even and odd
+/// blocks alternate between registers, because multipliers of a block are still needed when the next ones are loaded.
 macro_rules! gemm_few_q4 {
     ($features:literal $name:ident: $rows:literal by $strips:literal, $($macros:ident)*
      $(, $operand:ident = in(reg) $value:expr)*) => {
@@ -304,13 +303,12 @@ macro_rules! gemm_few_q4_groups {
             assert!(x.sums.len() >= n * steps * $rows);
             assert_eq!(out.len(), $rows * NR);
             const { assert!(matches!($strips, 1 | 2)) };
-            // The macros' instructions contain this length.
+            // The macros' instructions contain this length as numbers.
             const { assert!(PANEL_BLOCK == 320) };
-            // SAFETY: for each of four strips, one or two at once, and `n` activation groups this reads a
-            // scale of each row, and reads and writes four floats of it in `out`; for each of its `steps`
-            // blocks it reads the strips' codes and parameters, and of each row 32 bytes of `x` and a sum.
-            // So many were found to be there. Of `totals` it reads what it wrote. Everything else is
-            // registers that are named.
+            // SAFETY: for each of four strips, one or two at a time, and `n` activation groups this reads a scale of
+            // each row, and reads and writes four floats of it in `out`. For each of its `steps` blocks it reads the
+            // strips' codes and parameters, and of each row 32 bytes of `x` and a sum. The lengths were checked above.
+            // Of `totals` it reads only what it wrote. Everything else is in named registers.
             unsafe {
                 asm!(
                     $constants!(),
@@ -340,7 +338,7 @@ macro_rules! gemm_few_q4_groups {
                     out = inout(reg) out.as_mut_ptr() => _, strip = inout(reg) 0_usize => _,
                     n_all = in(reg) n, n = out(reg) _, steps = in(reg) steps, step = out(reg) _,
                     $($operand = in(reg) $value,)*
-                    // From the last of the strips to the next block's.
+                    // Distance from the last of the strips to the next block's strips.
                     to_next = in(reg) PANEL_BLOCK - 64 * ($strips - 1),
                     out_strips = const 16 * $rows * $strips,
                     out("v0") _, out("v1") _, out("v2") _, out("v3") _, out("v4") _, out("v5") _,

@@ -1,4 +1,4 @@
-//! Attention to int8 keys and values: a line is four vectors, and so are its sums.
+//! Attention to int8 keys and values: a line is four vectors, and its sums are four more.
 
 use std::arch::aarch64::*;
 

@@ -1,16 +1,15 @@
 //! NEON with dot product instructions: only the int8 tiles differ from [`super::neon`].
 //!
-//! A tile of 4 × 4 rows holds 16 sums of 4 × i32 and takes 16 `sdot` for 8 loads. With packed
-//! weights each lane of a vector is a row, and `sdot` multiplies all of them by the four activations
-//! in one lane of another vector. A tile of 12 rows of activations by a strip of four rows is 12
-//! sums, as many running totals, and eight registers for operands: 16 columns take 48 `sdot` for
-//! four loads of four registers each. That leaves no register over, which is why loops are written in
-//! assembly. Tiles of up to four rows, of 4-bit weights up to eight, take two or four strips at once instead, so
-//! that they have as many sums for each load.
+//! A tile of 4 × 4 rows holds 16 sums of 4 × i32 and takes 16 `sdot` for 8 loads. With packed weights each lane of a
+//! vector is a row, and `sdot` multiplies all of them by the four activations in one lane of another vector. A tile of
+//! 12 rows of activations by a strip of four rows has 12 sums, as many running totals, and eight registers for
+//! operands: 16 columns take 48 `sdot` for four loads of four registers each. No register is left over, so the loops
+//! are written in assembly. Tiles of up to four rows (4-bit weights: eight) take two or four strips at a time, which
+//! makes as many sums for each load.
 //!
-//! Results wait as the loops have them, strip by strip; those of int8 weights stand in the
-//! registers of totals all along a strip. In an activation group of 4-bit weights the first product of
-//! each total is not added to anything, so that totals need not be cleared.
+//! Results lie in the order of the loops, strip by strip; those of int8 weights stay in the totals' registers all along
+//! a strip. In an activation group of 4-bit weights, the first product begins each total, so totals need not be
+//! cleared.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
@@ -29,24 +28,24 @@ use super::table::{Blocks4, SummedRow, Table};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::BLOCK;
 
-/// The map of registers of tall tiles, and what else a file calls some of them.
+/// The registers of tall tiles; a file may add other names for some of them.
 macro_rules! tall_registers {
     ($($name:ident = $number:literal),* $(,)?) => {
         registers! {
             // Sums of rows 0 to 11 with a strip.
             sum0 = 0, sum1 = 1, sum2 = 2, sum3 = 3, sum4 = 4, sum5 = 5,
             sum6 = 6, sum7 = 7, sum8 = 8, sum9 = 9, sum10 = 10, sum11 = 11,
-            // Totals of the same.
+            // Totals of the same rows.
             total0 = 12, total1 = 13, total2 = 14, total3 = 15, total4 = 16, total5 = 17,
             total6 = 18, total7 = 19, total8 = 20, total9 = 21, total10 = 22, total11 = 23,
             // Weights: 16 columns of a strip, four of them each.
             w0 = 24, w1 = 25, w2 = 26, w3 = 27,
             // Activations: four columns of four rows each.
             x0 = 28, x1 = 29, x2 = 30, x3 = 31,
-            // Where weights and activations are done with, at the end of a group or block: what the weights are
-            // multiplied by, zero of sums, and of 12 rows the scales, or the sums of activations.
+            // At the end of a group or block, when weights and activations are no longer needed: the weights' scales,
+            // the zero of sums, and scales or sums of activations of 12 rows.
             w_scales = 24, zero = 25, rows0 = 26, rows1 = 27, rows2 = 28,
-            // Results of two rows, or of two others.
+            // Results of two rows, and of two others.
             y0 = 24, y1 = 25, y2 = 30, y3 = 31,
             $($name = $number,)*
         }
@@ -69,8 +68,7 @@ macro_rules! sdot_rows {
     };
 }
 
-/// The products of sixteen columns of 12 rows: 12 vectors of activations, three of them for each four
-/// columns of weights.
+/// The products of sixteen columns of 12 rows: 12 vectors of activations, three for each four columns of weights.
 macro_rules! sdot_12_rows {
     ($next:literal) => {
         concat!(
@@ -113,9 +111,8 @@ macro_rules! sdot_8_rows {
     };
 }
 
-/// Lines for each two of 12 rows: their sums and their totals, where values of them are among those of
-/// all rows (a register and two lanes), two registers for their results, and where these are in a strip
-/// of them, in bytes.
+/// Arguments of `$line`, once for each two of 12 rows: their sums; their totals; a register and two lanes with their
+/// values among those of all rows; two registers for their results; and the offset of these in a strip, in bytes.
 macro_rules! lines_12 {
     ($line:ident) => {
         concat!(
@@ -129,7 +126,7 @@ macro_rules! lines_12 {
     };
 }
 
-/// One line per two rows, for eight rows.
+/// Arguments of `$line`, once for each two of eight rows.
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
@@ -141,8 +138,8 @@ macro_rules! lines_8 {
     };
 }
 
-/// Makes sums [`ZERO`](super::packed::tile::ZERO), floats by their bits: a subtraction of that, which makes
-/// floats of them, has more units that do it than a conversion.
+/// Begins sums at [`ZERO`](super::packed::tile::ZERO), a float by its bits. Subtracting it later makes floats of the
+/// sums; more units can subtract than convert.
 macro_rules! begin_sums {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
      $ya:ident $yb:ident $at:literal) => {
@@ -150,7 +147,7 @@ macro_rules! begin_sums {
     };
 }
 
-/// Takes results of two rows from a strip of `out` to the totals' registers.
+/// Loads results of two rows from a strip of `out` into the totals' registers.
 macro_rules! load_results {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
      $ya:ident $yb:ident $at:literal) => {
@@ -158,7 +155,7 @@ macro_rules! load_results {
     };
 }
 
-/// Puts them back.
+/// Stores results of two rows from the totals' registers.
 macro_rules! store_results {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
      $ya:ident $yb:ident $at:literal) => {
@@ -166,7 +163,7 @@ macro_rules! store_results {
     };
 }
 
-/// Loads the next 12 values of rows: scales, or sums of activations.
+/// Loads the next 12 rows' scales or sums of activations.
 macro_rules! load_rows_12 {
     ($from:literal) => {
         concat!(
@@ -183,14 +180,14 @@ macro_rules! load_rows_12 {
     };
 }
 
-/// Loads a value of a single row: its scale, or a sum of its activations.
+/// Loads a single row's scale, or a sum of its activations.
 macro_rules! load_rows_1 {
     ($to:ident $from:literal) => {
         concat!("ldr s", r!($to), ", [{", $from, "}], #4\n")
     };
 }
 
-/// Values of two rows.
+/// Loads a value of each of two rows.
 macro_rules! load_rows_2 {
     ($to:ident $from:literal) => {
         concat!("ldr d", r!($to), ", [{", $from, "}], #8\n")
@@ -225,7 +222,7 @@ macro_rules! load_rows_6 {
     };
 }
 
-/// An instruction that makes four integers of two fours.
+/// An instruction from two registers of four integers to a third.
 macro_rules! integers {
     ($name:literal $to:ident $a:ident $b:ident) => {
         concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
@@ -277,8 +274,8 @@ pub(super) static TABLE: Table = Table {
         tiles_q4: &q4::TILES,
         tiles_b2: &b2::TILES,
         place,
-        // With 24 KiB of a tile's activations no more than a small second level has, and little more
-        // than a first level of 32 KiB if a strip's quarter is counted.
+        // With 24 KiB of a tile's activations, as much as a small L2 has, and little more than an L1 of 32 KiB if only
+        // a strip's quarter counts.
         part_bytes: 2 * PART_BYTES,
         unpack_q4: Some(Unpack {
             unpack: q4::unpack,

@@ -1,8 +1,7 @@
-//! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high
-//! one, less 8, of the same row of the next strip. A single row multiplies the byte as it is, which
-//! is 16 times the high code and the low one too much, and the low code, which takes one instruction
-//! for two products; so do tiles of up to six rows. Higher ones share what [`unpack`] made of both. Their
-//! sums are floats by their bits, as those of flipped weights are: an activation group's stay below
+//! 4-bit weights. A byte holds codes of two rows: the low one of a row of an even strip, and the high one, less 8, of
+//! the same row of the next strip. Tiles of up to six rows multiply by the whole byte, which is 16 times the high code
+//! plus the low code, and by the low code: one instruction for two products. Higher tiles share codes that [`unpack`]
+//! unpacked. Their sums are floats by their bits, like those of flipped weights: an activation group's sums stay below
 //! `256 * 15 * 127`.
 
 use std::arch::aarch64::*;
@@ -19,8 +18,8 @@ pub(super) use single::PANEL_BLOCK;
 mod few;
 mod single;
 
-/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
-/// of a pass by TinyLlama's shape, counted.
+/// Tiles by their rows; the last two take unpacked weights. Costs are millions of instructions of a pass of TinyLlama's
+/// shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, single::gemv_q8_q4_f32_1x16c4, 172),
@@ -35,13 +34,13 @@ pub(super) static TILES: TileSet = TileSet::new(
     212,
 );
 
-/// Bytes that [`unpack`] makes of it: its strips one after the other.
+/// Bytes of an unpacked block: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
 
 /// Bytes of a strip of an unpacked block: codes, steps and offsets of four rows.
 const STRIP: usize = 4 * (BLOCK + 4 + 4);
 
-/// Takes panels apart, groups of `n` blocks.
+/// Unpacks panels in groups of `n` blocks.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
@@ -73,7 +72,7 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// The low codes of bytes, and the high ones.
+/// The low and the high codes of bytes.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
@@ -85,7 +84,7 @@ fn split_pair(bytes: [uint8x16_t; 4]) -> [[uint8x16_t; 4]; 2] {
     [low, high]
 }
 
-/// Writes four vectors. One instruction for all would want them in neighbouring registers.
+/// Writes four vectors. A single instruction would need them in neighbouring registers.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 pub(super) fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
@@ -104,13 +103,13 @@ fn panel_parameters(block: &[u8; PANEL_BLOCK]) -> [[float32x4_t; 2]; 4] {
 }
 
 tall_registers! {
-    // At the end of a block: its steps and offsets, sums of activations of 12 rows, zero of sums, and two
-    // sums of products.
+    // At the end of a block: its steps and offsets, sums of activations of 12 rows, the zero of sums, and two sums of
+    // products.
     steps = 24, offsets = 31, dot_zero = 29, dot0 = 25, dot1 = 30,
 }
 
-/// Makes totals of two rows a block's: the offsets times the rows' sums of activations, and sums of
-/// products, less zero, times the steps.
+/// Begins the totals of two rows with a block: the offsets times the rows' sums of activations, and sums of products,
+/// less zero, times the steps.
 macro_rules! begin_total {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
      $ya:ident $yb:ident $at:literal) => {
@@ -125,7 +124,7 @@ macro_rules! begin_total {
     };
 }
 
-/// Adds the same to the totals.
+/// Adds a block to the totals of two rows.
 macro_rules! add_total {
     ($a:ident $b:ident, $ta:ident $tb:ident, $rows:ident $i:literal $j:literal,
      $ya:ident $yb:ident $at:literal) => {
@@ -140,7 +139,7 @@ macro_rules! add_total {
     };
 }
 
-/// Loads a block's steps and offsets, the sums of its activations, and the products' zero.
+/// Loads a block's steps and offsets, the sums of its activations, and the zero of sums.
 macro_rules! load_12_parameters {
     () => {
         concat!(
@@ -172,7 +171,7 @@ gemm_q4!("neon,dotprod" gemm_q8_q4_f32_12x16c4: 12 lines_12 sdot_12_rows load_12
 gemm_q4!("neon,dotprod" gemm_q8_q4_f32_8x16c4: 8 lines_8 sdot_8_rows load_8_parameters add_out_8,
     zero = in(reg) ZERO.to_bits());
 
-/// Writes 16 bytes number `i` of `out`.
+/// Writes the 16 bytes at index `i` of `out`.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 pub(super) fn store(out: &mut [u8; STRIP], i: usize, x: uint8x16_t) {

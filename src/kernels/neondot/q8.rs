@@ -11,8 +11,7 @@ use super::gemm::{
     NR, gemm_q8, gemm_q8_groups, group_of_32, group_of_any, load_out, load_x, store_out,
 };
 
-/// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
-/// shape, counted.
+/// Tiles by their rows. Costs are millions of instructions of a pass of TinyLlama's shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q8_f32_1x16c4, 107),
@@ -29,12 +28,12 @@ pub(super) static TILES: TileSet = TileSet::new(
 const STRIP: usize = 64;
 
 tall_registers! {
-    // 16 columns of another strip, of tiles with up to eight sums.
+    // 16 columns of another strip, in tiles with up to eight sums.
     next0 = 20, next1 = 21, next2 = 22, next3 = 23,
-    // At the end of a group of few rows, where weights' registers hold scales of strips: scales of up to
-    // four rows, or of two and of the third; zero of sums.
+    // At the end of a group of few rows, when weights' registers hold scales of strips: scales of up to four rows, or
+    // of two and of the third; the zero of sums.
     few_scales = 28, third_scale = 29, few_zero = 30,
-    // Single-row kernel: scales of four strips, and its own.
+    // Single-row kernel: scales of four strips, and the row's scale.
     scale0 = 16, scale1 = 17, scale2 = 18, scale3 = 19, x_scale = 30,
 }
 
@@ -53,7 +52,7 @@ macro_rules! add_group {
     };
 }
 
-/// Loads the scales of a strip of a group, and the sums' zero.
+/// Loads the scales of a strip of a group, and the zero of sums.
 macro_rules! load_w_scales {
     () => {
         concat!(
@@ -161,7 +160,7 @@ macro_rules! add_row {
     };
 }
 
-/// Loads the scales of four strips of a group, and the sums' zero.
+/// Loads the scales of four strips of a group, and the zero of sums.
 macro_rules! load_4_scales {
     () => {
         concat!(
@@ -244,7 +243,7 @@ macro_rules! sdot_strip {
     };
 }
 
-/// Makes a strip's sums zero.
+/// Clears a strip's sums.
 macro_rules! clear {
     ($sum:ident) => {
         concat!("movi v", r!($sum), ".2d, #0\n")
@@ -271,9 +270,9 @@ fn gemv_q8_q8_f32_1x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     assert_eq!(panel.len(), n * NR * (4 + x.group));
     assert!(x.q.len() >= n * rounds * 32);
     assert_eq!(out.len(), NR);
-    // SAFETY: this reads and writes 16 floats of `out`; for each of `n` groups it reads a scale and 64
-    // bytes of the weights' scales; in each of their `rounds` of 32 columns 32 bytes of `x` and 512 of
-    // weights. So many were found to be there. Everything else is registers that are named.
+    // SAFETY: this reads and writes 16 floats of `out`. For each of `n` groups it reads a scale and 64 bytes of the
+    // weights' scales; in each of their `rounds` of 32 columns it reads 32 bytes of `x` and 512 of weights. The lengths
+    // were checked above. Everything else is in named registers.
     unsafe {
         asm!(
             load_4!("4s" total0 total1 total2 total3, "out"),

@@ -1,6 +1,5 @@
-//! Weights of BCML2. All of an activation group is one integer of each output, so that sums and totals are integers
-//! until its end. Tiles of up to eight rows take codes apart as they go; higher ones share what [`unpack`] made of
-//! them.
+//! Weights of BCML2. The sum of an activation group is one integer for each output: sums and totals are integers until
+//! the group's end. Tiles of up to eight rows unpack codes as they go; higher tiles share what [`unpack`] unpacked.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -14,7 +13,7 @@ use super::pairs::{NR, PANEL_BLOCK_B2 as PANEL_BLOCK, STRIP as CODES};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml2::ZERO_PARTS;
 
-/// An instruction that makes four integers of two fours.
+/// An instruction from two registers of four integers to a third.
 macro_rules! ints {
     ($name:literal $to:ident $a:ident $b:ident) => {
         concat!($name, " v", r!($to), ".4s, v", r!($a), ".4s, v", r!($b), ".4s\n")
@@ -23,8 +22,8 @@ macro_rules! ints {
 
 mod few;
 
-/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
-/// of a pass by TinyLlama's shape, counted.
+/// Tiles by their rows; the last two take unpacked weights. Costs are millions of instructions of a pass of TinyLlama's
+/// shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, few::gemv_q8_b2_f32_1x16c8, 205),
@@ -41,16 +40,16 @@ pub(super) static TILES: TileSet = TileSet::new(
     230,
 );
 
-/// Bytes that [`unpack`] makes of it: its strips one after the other.
+/// Bytes of an unpacked block: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
 
-/// Bytes of a strip of an unpacked block: codes of four rows, then steps, by which sums of products count, and
-/// offsets, scales times zeros, each of them twice, as sums have two activations for each.
+/// Bytes of a strip of an unpacked block: codes of four rows, then steps (factors of sums of products) and offsets
+/// (scales times zeros). Steps and offsets are stored twice, because sums have two activations for each.
 const STRIP: usize = 4 * (BLOCK + 8 + 8);
 
 const _: () = assert!(ZERO_PARTS == 1 << 4);
 
-/// Takes panels apart, groups of `n` blocks.
+/// Unpacks panels in groups of `n` blocks.
 #[target_feature(enable = "neon,i8mm")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
@@ -86,7 +85,7 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// Line `index` of 16 bytes, each twice.
+/// The 16 bytes at index `index`, each twice.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn load_twice(lines: &[u8], index: usize) -> [uint8x16_t; 2] {
@@ -96,7 +95,7 @@ fn load_twice(lines: &[u8], index: usize) -> [uint8x16_t; 2] {
     [vzip1q_u8(line, line), vzip2q_u8(line, line)]
 }
 
-/// Takes a strip of a block apart, of whose rows' scales differences and offsets are given twice.
+/// Unpacks a strip of a block. Its rows' differences of scales, and offsets, are given twice.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn unpack_strip(codes: &[u8; CODES], less: int16x8_t, offsets: uint16x8_t, out: &mut [u8; STRIP]) {
@@ -131,12 +130,12 @@ fn store_64(out: &mut [u8; 64], [a, b, c, d]: [uint8x16_t; 4]) {
 }
 
 tall_registers! {
-    // At the end of a block: steps and offsets of its first two rows of weights and of the others; a pair's sums
-    // of activations are in `pair`.
+    // At the end of a block: steps and offsets of its first two weight rows and of the others; `pair` has a pair's sums
+    // of activations.
     low_steps = 28, high_steps = 29, low_offsets = 30, high_offsets = 31,
 }
 
-/// Makes totals of a pair a block's sums of products times the steps.
+/// Begins the totals of a pair with a block: sums of products times the steps.
 macro_rules! begin_products {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
@@ -146,7 +145,7 @@ macro_rules! begin_products {
     };
 }
 
-/// Adds the same to the totals.
+/// Adds sums of products times the steps to the totals of a pair.
 macro_rules! add_products {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
@@ -156,7 +155,7 @@ macro_rules! add_products {
     };
 }
 
-/// Subtracts the offsets times a pair's sums of activations.
+/// Subtracts the offsets times a pair's sums of activations from its totals.
 macro_rules! subtract_zeros {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
@@ -167,8 +166,7 @@ macro_rules! subtract_zeros {
     };
 }
 
-/// The lines of so many rows. The end of a block takes two turns of them, so that no total has to wait for
-/// its previous addition.
+/// Ends a block in two passes over the rows, so that no total waits for its previous addition.
 macro_rules! turns_12 {
     (begin_total) => {
         concat!(lines_12!(begin_products), lines_12!(subtract_zeros))
@@ -193,7 +191,7 @@ macro_rules! turns_8 {
     };
 }
 
-/// Makes floats of the totals of a pair, which are whole, and adds them times its scales to `out`.
+/// Converts the totals of a pair to floats, and adds them times the pair's scales to `out`.
 macro_rules! add_ints_out {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(

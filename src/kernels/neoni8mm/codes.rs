@@ -1,7 +1,6 @@
-//! Shared by tiles that unpack codes as they go: their products with a block, in the registers that each
-//! file's map names.
+//! Shared by tiles that unpack codes as they go: their products with a block, in registers that each file's map names.
 
-/// Takes two vectors of bytes apart: low codes go to their own registers.
+/// Unpacks two vectors of bytes: low codes go to registers of their own.
 macro_rules! split {
     ($a:ident $b:ident) => {
         concat!(
@@ -22,7 +21,7 @@ macro_rules! high_codes {
     };
 }
 
-/// Fills the register that stays as it is.
+/// Fills the registers that stay.
 macro_rules! constants {
     () => {
         concat!("movi v", r!(mask), ".16b, #15\n")
@@ -46,8 +45,8 @@ macro_rules! strip_by_4 {
     };
 }
 
-/// Loads eight columns of three rows. The fourth row's place gets other columns, which exist except in a
-/// block's last load: there the third row is loaded twice.
+/// Loads eight columns of three rows. The fourth row's place gets the next columns. In a block's last load there are
+/// none: the third row is loaded twice.
 macro_rules! load_x_3 {
     ($a:ident $b:ident) => {
         concat!("ld1 {{v", r!($a), ".16b, v", r!($b), ".16b}}, [{x}], {columns_bytes}\n")
@@ -114,14 +113,14 @@ macro_rules! two_pairs {
     };
 }
 
-/// With three.
+/// The products of a strip's eight columns with three pairs.
 macro_rules! three_pairs {
     ($low_w:ident $high_w:ident) => {
         concat!(two_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x2: low2 high2))
     };
 }
 
-/// With four.
+/// The products of a strip's eight columns with four pairs.
 macro_rules! four_pairs {
     ($low_w:ident $high_w:ident) => {
         concat!(three_pairs!($low_w $high_w), smmla_pair!($low_w $high_w x3: low3 high3))
@@ -147,14 +146,14 @@ macro_rules! products {
     };
 }
 
-/// Makes a pair's sums zero.
+/// Clears a pair's sums.
 macro_rules! clear_sums {
     ($low:ident $high:ident) => {
         concat!("movi v", r!($low), ".2d, #0\nmovi v", r!($high), ".2d, #0\n")
     };
 }
 
-/// Loads four bytes four times: a row's scale or sum.
+/// Loads four bytes into all four lanes: a row's scale or sum.
 macro_rules! load_row {
     ($to:ident, $from:literal) => {
         concat!("ld1r {{v", r!($to), ".4s}}, [{", $from, "}], #4\n")

@@ -1,11 +1,10 @@
-//! NEON with int8 matrix products: only those with packed weights differ from [`super::neondot`].
+//! NEON with int8 matrix products: only products with packed weights differ from [`super::neondot`].
 //!
-//! `smmla` multiplies two rows of eight weights by two rows of eight activations. A sum holds the
-//! four results of a pair of pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of
-//! four rows by 12 rows of activations is 12 sums, and 16 columns take 24 `smmla` for four loads of
-//! four registers each. The last row of an odd tile is paired with itself, or with whatever stands
-//! behind it. Tiles of 12 and of eight rows have [`super::neondot`]'s loops, as have fewer rows of 4-bit
-//! weights; results wait as sums have them.
+//! `smmla` multiplies two rows of eight weights by two rows of eight activations. A sum holds the four results of two
+//! pairs, weight rows first: `[w0 x0, w0 x1, w1 x0, w1 x1]`. A strip of four rows by 12 rows of activations has 12
+//! sums, and 16 columns take 24 `smmla` for four loads of four registers each. The last row of an odd tile is paired
+//! with itself, or with whatever follows it. Tiles of 12 and of eight rows, and of fewer rows of 4-bit weights, have
+//! [`super::neondot`]'s loops. Results lie in the order of sums.
 
 #![allow(clippy::needless_range_loop, reason = "registers go by their numbers")]
 
@@ -27,8 +26,8 @@ pub(super) static TABLE: Table = Table {
         tiles_q4: &q4::TILES,
         tiles_b2: &b2::TILES,
         place,
-        // With 24 KiB of a tile's activations no more than a small second level has, and little more
-        // than a first level of 32 KiB if a strip's quarter is counted.
+        // With 24 KiB of a tile's activations, as much as a small L2 has, and little more than an L1 of 32 KiB if only
+        // a strip's quarter counts.
         part_bytes: 2 * PART_BYTES,
         unpack_b2: Some(Unpack {
             unpack: b2::unpack,
@@ -45,22 +44,22 @@ pub(super) static TABLE: Table = Table {
     ..neondot::TABLE
 };
 
-/// The map of registers, and what else a file calls some of them.
+/// The registers of tall tiles; a file may add other names for some of them.
 macro_rules! tall_registers {
     ($($name:ident = $number:literal),* $(,)?) => {
         registers! {
-            // Sums of six pairs of rows with the first two rows of weights, then with the others.
+            // Sums of six pairs of rows with the first two weight rows, then with the others.
             low0 = 0, low1 = 1, low2 = 2, low3 = 3, low4 = 4, low5 = 5,
             high0 = 6, high1 = 7, high2 = 8, high3 = 9, high4 = 10, high5 = 11,
-            // Totals of the same.
+            // Totals of the same pairs.
             low_total0 = 12, low_total1 = 13, low_total2 = 14, low_total3 = 15, low_total4 = 16, low_total5 = 17,
             high_total0 = 18, high_total1 = 19, high_total2 = 20, high_total3 = 21, high_total4 = 22,
             high_total5 = 23,
-            // Weights: eight columns of two rows each, 16 of all four.
+            // Weights: each register has eight columns of two rows; all four have 16 columns.
             w0 = 24, w1 = 25, w2 = 26, w3 = 27,
-            // Activations: eight columns of a pair each.
+            // Activations: each register has eight columns of a pair.
             x0 = 28, x1 = 29, x2 = 30, x3 = 31,
-            // Where activations are added up for a single row: eight columns each, twice.
+            // For a single row of activations: each register has eight columns, twice.
             eight0 = 24, eight1 = 25, eight2 = 26, eight3 = 27,
             // At the end of an activation group: a pair's scales, twice, and its results.
             pair = 24, low_y = 25, high_y = 26,
@@ -116,8 +115,8 @@ macro_rules! smmla_8_rows {
     };
 }
 
-/// A line for each of six pairs: its sums and its totals, both for the first two rows of weights and for
-/// the others, and where its results are in a strip of them, in bytes.
+/// Arguments of `$line`, once for each of six pairs: its sums and its totals, each for the first two weight rows and
+/// for the others, and the offset of its results in a strip, in bytes.
 macro_rules! lines_12 {
     ($line:ident) => {
         concat!(
@@ -131,7 +130,7 @@ macro_rules! lines_12 {
     };
 }
 
-/// One line per pair of rows, for four pairs.
+/// Arguments of `$line`, once for each of four pairs of rows.
 macro_rules! lines_8 {
     ($line:ident) => {
         concat!(
@@ -143,21 +142,21 @@ macro_rules! lines_8 {
     };
 }
 
-/// Makes a pair's sums zero.
+/// Clears a pair's sums.
 macro_rules! begin_sums {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!("movi v", r!($low), ".2d, #0\nmovi v", r!($high), ".2d, #0\n")
     };
 }
 
-/// Takes results of a pair from a strip of `out` to its totals' registers.
+/// Loads results of a pair from a strip of `out` into its totals' registers.
 macro_rules! load_results {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         load_out!($low_total $high_total $at)
     };
 }
 
-/// Puts them back.
+/// Stores results of a pair from its totals' registers.
 macro_rules! store_results {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         store_out!($low_total $high_total $at)
@@ -189,7 +188,7 @@ macro_rules! add_out_8 {
     };
 }
 
-/// Loads an unpacked block's steps and offsets, and goes on to the next block's codes.
+/// Loads an unpacked block's steps and offsets, and advances to the next block's codes.
 macro_rules! load_parameters {
     () => {
         concat!(
@@ -207,7 +206,7 @@ macro_rules! load_parameters {
     };
 }
 
-/// `smmla` to sums that are an operand.
+/// `smmla` whose sums are an operand.
 macro_rules! smmla_to {
     ($sum:literal $w:ident $x:ident) => {
         concat!("smmla {", $sum, ":v}.4s, v", r!($w), ".16b, v", r!($x), ".16b\n")
@@ -241,8 +240,8 @@ mod pairs;
 mod q4;
 mod q8;
 
-/// See [`PackedTable::place`]: a tile's results are four strips of `[t, 4]`, where two rows have
-/// their values in turn; the last row of an odd tile is plain.
+/// See [`PackedTable::place`]: a tile's results are four strips of `[t, 4]`. Values of two rows alternate; the last row
+/// of an odd tile stands alone.
 #[target_feature(enable = "neon,i8mm")]
 fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     let (y, t) = (y.as_chunks::<4>().0, out.len());
@@ -260,7 +259,7 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     }
 }
 
-/// Parts the values of two rows in a strip.
+/// Separates the values of two rows in a strip.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn part([low, high]: &[[f32; 4]; 2]) -> [float32x4_t; 2] {

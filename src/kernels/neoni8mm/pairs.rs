@@ -19,11 +19,10 @@ pub(super) const STRIP: usize = 64;
 /// Bytes of a block of 4-bit weights of a panel.
 pub(super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
-/// Adds the products of two rows of eight by two rows of eight, as the intrinsic `vmmlaq_s32` does,
-/// which is not stable.
+/// Adds the products of two rows of eight by two rows of eight, like the intrinsic `vmmlaq_s32`, which is not stable.
 #[target_feature(enable = "neon,i8mm")]
 pub(super) fn smmla(mut sums: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: this function's features include the instruction, which works on registers alone.
+    // SAFETY: this function's features include the instruction, which uses only registers.
     unsafe {
         asm!("smmla {sums:v}.4s, {w:v}.16b, {x:v}.16b", sums = inout(vreg) sums, w = in(vreg) w,
             x = in(vreg) x, options(pure, nomem, nostack, preserves_flags));

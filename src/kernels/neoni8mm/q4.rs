@@ -1,5 +1,5 @@
-//! 4-bit weights. A byte holds codes of two neighbouring blocks of eight columns. Tiles of up to four rows
-//! take them apart as they go; higher ones share what [`unpack`] made of them.
+//! 4-bit weights. A byte holds codes of two neighbouring blocks of eight columns. Tiles of up to four rows unpack them
+//! as they go; higher tiles share what [`unpack`] unpacked.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -14,8 +14,8 @@ use crate::quant::bcml1::BLOCK;
 
 mod few;
 
-/// Tiles of so many rows, the last two of which take unpacked weights; costs are millions of instructions
-/// of a pass by TinyLlama's shape, counted.
+/// Tiles by their rows; the last two take unpacked weights. Costs are millions of instructions of a pass of TinyLlama's
+/// shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q4_f32_1x16c8, 240),
@@ -32,14 +32,14 @@ pub(super) static TILES: TileSet = TileSet::new(
     234,
 );
 
-/// Bytes that [`unpack`] makes of it: its strips one after the other.
+/// Bytes of an unpacked block: its strips one after the other.
 pub(super) const UNPACKED_BLOCK: usize = 4 * STRIP;
 
-/// Bytes of a strip of an unpacked block: codes of four rows, then their steps and offsets, each
-/// twice, as sums have two activations for each.
+/// Bytes of a strip of an unpacked block: codes of four rows, then steps and offsets. These are stored twice, because
+/// sums have two activations for each.
 const STRIP: usize = 4 * (BLOCK + 8 + 8);
 
-/// Takes panels apart, groups of `n` blocks.
+/// Unpacks panels in groups of `n` blocks.
 #[target_feature(enable = "neon,i8mm")]
 pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     let groups = panel.as_chunks::<PANEL_BLOCK>().0.chunks_exact(n);
@@ -61,7 +61,7 @@ pub(super) fn unpack(panel: &[u8], n: usize, out: &mut [u8]) {
     }
 }
 
-/// Takes a strip of a block apart.
+/// Unpacks a strip of a block.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn unpack_strip(
@@ -107,15 +107,15 @@ fn panel_parameters(block: &[u8; PANEL_BLOCK]) -> [[float32x4_t; 2]; 4] {
 }
 
 tall_registers! {
-    // At the end of a block: steps and offsets of its first two rows of weights and of the others, and
-    // sums of products as floats; a pair's sums of activations are in `pair`.
+    // At the end of a block: steps and offsets of its first two weight rows and of the others, and sums of products as
+    // floats; `pair` has a pair's sums of activations.
     low_steps = 28, high_steps = 29, low_offsets = 30, high_offsets = 31, low_dot = 25, high_dot = 26,
-    // Single-row kernel: bytes of a strip, which become high codes, and low codes.
+    // Single-row kernel: bytes of a strip, which become high codes; low codes.
     byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23, code0 = 28, code1 = 29, code2 = 30, code3 = 31,
 }
 
-/// Makes totals of a pair a block's: the offsets times its sums of activations, and its sums of products
-/// times the steps.
+/// Begins the totals of a pair with a block: the offsets times its sums of activations, and its sums of products times
+/// the steps.
 macro_rules! begin_total {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
@@ -130,7 +130,7 @@ macro_rules! begin_total {
     };
 }
 
-/// Adds the same to the totals.
+/// Adds a block to the totals of a pair.
 macro_rules! add_total {
     ($low:ident $high:ident, $low_total:ident $high_total:ident, $at:literal) => {
         concat!(
@@ -159,7 +159,7 @@ fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
         let mut totals = [vdupq_n_f32(-0.0); 4];
         let x_q = x.q.as_flattened().as_flattened().as_chunks::<BLOCK>().0;
         let blocks = w.as_chunks::<PANEL_BLOCK>().0.iter().zip(x_q.iter().zip(x.sums));
-        // Multipliers of the previous block: its products are weighted by the ratio to the current ones.
+        // Multipliers of the previous block. Its sums count times the difference to this block's (summation by parts).
         let mut multipliers = [vdupq_n_f32(0.0); 4];
         for (b, (block, (x_q, [x_sum]))) in blocks.enumerate() {
             let (parameters, codes) = block.split_at(CODES);
@@ -183,7 +183,7 @@ fn gemv_q8_q4_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Four low codes' vectors of four of bytes, which become the high codes'.
+/// Unpacks vectors of bytes: low codes go to registers of their own, high codes replace the bytes.
 macro_rules! split_codes {
     ($($code:ident $byte:ident),*) => {
         concat!(
@@ -193,7 +193,7 @@ macro_rules! split_codes {
     };
 }
 
-/// Eight `smmla`: a strip's low and high codes by 32 activations, for sums that are operands.
+/// Eight `smmla`: a strip's low and high codes by 32 activations, with sums that are operands.
 macro_rules! smmla_codes {
     ($low:literal $high:literal) => {
         concat!(
@@ -207,11 +207,11 @@ macro_rules! smmla_codes {
     };
 }
 
-/// Adds the products of a row with the codes of a block, as [`add_panel`] does.
+/// Adds the products of a row with the codes of a block, like [`add_panel`].
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn add_panel_codes(dots: &mut [int32x4_t; 8], w: &[[u8; CODES]; 4], x: &[u8; BLOCK]) {
-    // SAFETY: this reads all of `x` and of `w`; everything else is registers that are named.
+    // SAFETY: this reads all of `x` and of `w`. Everything else is in named registers.
     unsafe {
         asm!(
             load_eights!(),

@@ -12,8 +12,7 @@ use super::super::packed::cut::{TileKernel, TileSet};
 use super::super::packed::tile::Q8Tile;
 use super::pairs::{NR, STRIP};
 
-/// Tiles of so many rows; costs are millions of instructions of a pass by TinyLlama's
-/// shape, counted.
+/// Tiles by their rows. Costs are millions of instructions of a pass of TinyLlama's shape, counted.
 pub(super) static TILES: TileSet = TileSet::new(
     &[
         TileKernel::new(1, gemv_q8_q8_f32_1x16c8, 130),
@@ -26,11 +25,11 @@ pub(super) static TILES: TileSet = TileSet::new(
 );
 
 tall_registers! {
-    // At the end of a group: scales of four rows of weights, and of the first two and of the others,
-    // each twice; a pair's scales.
+    // At the end of a group: scales of four weight rows; those of the first two and of the others, each twice; a pair's
+    // scales.
     w_scales = 27, low_scales = 24, high_scales = 26, x_scales = 25,
-    // At the end of a group of few rows, where weights' registers hold scales of strips: scales of two
-    // pairs; a strip's scales, each twice.
+    // At the end of a group of few rows, when weights' registers hold scales of strips: scales of two pairs; a strip's
+    // scales, each twice.
     pair0 = 28, pair1 = 31, few_low_scales = 29, few_high_scales = 30,
     // Single-row kernel: 16 columns of a strip.
     strip0 = 20, strip1 = 21, strip2 = 22, strip3 = 23,
@@ -120,7 +119,7 @@ macro_rules! smmla_4_by_2 {
     };
 }
 
-/// A strip's scales, each twice.
+/// Copies a strip's scales, each twice.
 macro_rules! spread_scales {
     ($scales:ident) => {
         concat!(
@@ -196,7 +195,7 @@ fn gemv_q8_q8_f32_1x16c8(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// Four `smmla`: 16 columns of a strip by as many activations, for sums that are operands.
+/// Four `smmla`: 16 columns of a strip by as many activations, with sums that are operands.
 macro_rules! smmla_strip {
     ($low:literal $high:literal: $x0:ident $x1:ident) => {
         concat!(
@@ -219,15 +218,15 @@ macro_rules! smmla_16_columns_of_panel {
     };
 }
 
-/// Adds the products of a row with a group of a panel: of each two rows two sums, twice.
+/// Adds the products of a row with a group of a panel. Each two weight rows have two sums, each of them twice.
 #[target_feature(enable = "neon,i8mm")]
 #[inline]
 fn add_panel(dots: &mut [int32x4_t; 8], w: &[u8], x: &[u8]) {
     let rounds = x.len() / 32;
     assert!(rounds != 0);
     assert!(w.len() >= rounds * 32 * NR);
-    // SAFETY: each round reads 32 bytes of `x` and 512 of `w`, which were found to be there;
-    // everything else is registers that are named.
+    // SAFETY: each round reads 32 bytes of `x` and 512 of `w`; the lengths were checked above. Everything else is in
+    // named registers.
     unsafe {
         asm!(
             "2:",

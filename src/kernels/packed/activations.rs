@@ -1,4 +1,4 @@
-//! The bytes of activations for packed weights.
+//! Quantised activations for packed weights, and their layout.
 
 use std::ops::Range;
 use std::ptr;
@@ -22,13 +22,13 @@ pub struct Groups {
 /// A row of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TileRow {
-    /// Its number in the tile.
+    /// Index of the row in the tile.
     pub row: usize,
     /// Rows of the tile.
     pub rows: usize,
 }
 
-/// A row of activations that is to be quantised, or that is so already.
+/// A row of activations that is to be quantised, or already is.
 #[derive(Debug, Clone, Copy)]
 pub enum ActivationRow<'a> {
     /// Values.
@@ -45,7 +45,7 @@ impl<'a> ActivationRow<'a> {
         }
     }
 
-    /// Groups `groups` of it.
+    /// The row's groups `groups`.
     fn groups(&self, groups: Range<usize>, group: usize) -> ActivationRow<'a> {
         let values = groups.start * group..groups.end * group;
         match self {
@@ -64,7 +64,7 @@ pub struct TileParts<'a> {
     pub q: &'a [i8],
     /// A scale for each group.
     pub scales: &'a [f32],
-    /// For int8 weights the zero of each group's sums, for 4-bit ones the sum of each 32 values.
+    /// For int8 weights the zero of each group's sums; for 4-bit weights the sum of each 32 values.
     pub terms: &'a [f32],
 }
 
@@ -79,19 +79,18 @@ pub struct TilePartsMut<'a> {
     pub terms: &'a mut [f32],
 }
 
-/// Quantised activations, `[m, k]`, in tiles; `kernels/packed/mod.rs` describes the order. One that
-/// exists has consistent lengths; its values are what
-/// [`Kernels::quantize_tile_row`](super::super::Kernels::quantize_tile_row) or
-/// [`Kernels::quantize_tile_row_summed`](super::super::Kernels::quantize_tile_row_summed) wrote.
+/// Quantised activations, `[m, k]`, in tiles of consistent lengths; `kernels/packed/mod.rs` describes their order.
+/// Values come from [`Kernels::quantize_tile_row`](super::super::Kernels::quantize_tile_row) or
+/// [`Kernels::quantize_tile_row_summed`](super::super::Kernels::quantize_tile_row_summed).
 #[derive(Debug, Clone, Copy)]
 pub struct Q8Tiles<'a> {
     q: &'a [i8],
     scales: &'a [f32],
-    /// For int8 weights.
+    /// Zeros of sums, for int8 weights.
     zeros: &'a [f32],
-    /// For 4-bit weights.
+    /// Sums of 32 values, for 4-bit weights.
     sums: &'a [f32],
-    /// Whether sums are the bits of integers.
+    /// True if sums are the bits of integers.
     is_int: bool,
     k: usize,
     group: usize,
@@ -101,8 +100,8 @@ pub struct Q8Tiles<'a> {
 }
 
 impl<'a> Q8Tiles<'a> {
-    /// For int8 weights, joins `[m, k]` values, `[m, k / group]` scales and as many zeros, written in
-    /// the tiles of `cut`.
+    /// For int8 weights: joins `[m, k]` values, `[m, k / group]` scales and as many zeros, written in the tiles of
+    /// `cut`.
     ///
     /// # Panics
     ///
@@ -113,8 +112,8 @@ impl<'a> Q8Tiles<'a> {
         Q8Tiles { zeros: parts.terms, ..tiles }
     }
 
-    /// For 4-bit weights, joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums,
-    /// written in the tiles of `cut`.
+    /// For 4-bit weights: joins `[m, k]` values, `[m, k / group]` scales and `[m, k / 32]` sums, written in the tiles
+    /// of `cut`.
     ///
     /// # Panics
     ///
@@ -126,7 +125,7 @@ impl<'a> Q8Tiles<'a> {
         Q8Tiles { sums: parts.terms, ..tiles }
     }
 
-    /// For weights of BCML2, the same with sums that
+    /// For weights of BCML2: like [`Q8Tiles::summed`], with sums that
     /// [`Kernels::quantize_tile_row_int_summed`](super::super::Kernels::quantize_tile_row_int_summed) wrote.
     ///
     /// # Panics
@@ -159,7 +158,7 @@ impl<'a> Q8Tiles<'a> {
         self.is_int && self.sums.len() == self.q.len() / BLOCK
     }
 
-    /// How many rows (tokens) there are.
+    /// Number of rows (tokens).
     pub fn m(&self) -> usize {
         self.q.len() / self.k
     }
@@ -174,7 +173,7 @@ impl<'a> Q8Tiles<'a> {
         self.group
     }
 
-    /// How rows are cut into tiles.
+    /// The cut of rows into tiles.
     pub(super) fn cut(&self) -> TileCut {
         self.cut
     }
@@ -183,8 +182,7 @@ impl<'a> Q8Tiles<'a> {
     ///
     /// # Panics
     ///
-    /// When `range` is not inside `0..m`, does not start with a tile, or ends inside one that is
-    /// not the last.
+    /// When `range` is not inside `0..m`, does not start with a tile, or ends inside a tile that is not the last.
     pub fn slice_rows(&self, range: Range<usize>) -> Q8Tiles<'a> {
         assert!(range.start.is_multiple_of(CUT_ROWS));
         assert!(range.end == self.m() || range.end.is_multiple_of(CUT_ROWS));
@@ -198,7 +196,7 @@ impl<'a> Q8Tiles<'a> {
         }
     }
 
-    /// All of the tile of rows `range`.
+    /// The whole tile of rows `range`.
     pub(super) fn tile(&self, range: Range<usize>) -> Q8Tile<'a> {
         self.part(range, 0..self.groups)
     }
@@ -236,7 +234,7 @@ pub(in crate::kernels) fn quantize_tile_row(
         if is_flipped {
             let mut bias = [0];
             find_biases(table, q, group, &mut bias);
-            // Exact: integers below 2^24.
+            // Exact: both are integers below 2^24.
             zeros[g * rows + row] = ZERO + bias[0] as f32;
         }
     });
@@ -267,7 +265,7 @@ pub(in crate::kernels) fn quantize_tile_row_int_summed(
     });
 }
 
-/// Quantises a row of a tile, and notes what `sum` makes of -128 times each block's sum.
+/// Quantises a row of a tile, and stores `sum(-128 * s)` for each block with the sum `s`.
 #[inline(always)]
 fn quantize_with_sums(
     table: &Table,
@@ -290,8 +288,8 @@ fn quantize_with_sums(
     });
 }
 
-/// For each `group` of values, -128 times its sum; in the caller's memory, as it would wait for its
-/// own writes if all of it were moved.
+/// -128 times the sum of each `group` of values. The results are written into the caller's memory: moving them would
+/// wait for the writes.
 fn find_biases(table: &Table, q: &[i8], group: usize, biases: &mut [i32]) {
     call!(table.biases(q, group, biases));
 }
@@ -307,14 +305,14 @@ pub(in crate::kernels) fn quantize_row(
         ActivationRow::F32(x) => call!(table.quantize_q8(x, group, q, scales)),
         ActivationRow::Q8(x) => {
             assert_eq!(q.len(), x.q.len());
-            // Kernels rely on -128 being absent, and another node may have sent this row.
+            // Kernels need the absence of -128, and another node may have sent this row.
             q.iter_mut().zip(x.q).for_each(|(q, x)| *q = (*x).max(-i8::MAX));
             scales.copy_from_slice(x.scales);
         }
     }
 }
 
-/// Values of a row that are quantised before they are put in place: whole groups, and few enough for the stack.
+/// Values of a row that are quantised before they are copied to their places: whole groups that fit the stack.
 const PIECE: usize = 4 * GROUP_MAX;
 
 /// Quantises a row of a tile in groups of `group` and calls `note(g, q)` for each.
@@ -354,7 +352,7 @@ fn quantize(
         }
         let q = &mut q[groups.start * group * t..groups.end * group * t];
         let at = row * layout.kr();
-        // Heights of whole tiles and of few rows.
+        // Constants for the heights of whole tiles and of few rows.
         match (layout.kr(), t) {
             (8, 12) => spread::<8, 96>(row_q, at, q),
             (8, 8) => spread::<8, 64>(row_q, at, q),
@@ -370,8 +368,8 @@ fn quantize(
     }
 }
 
-/// Writes blocks of `KR` values `STEP` values apart, the first at `at`; a call of its own, or its
-/// steps would vary.
+/// Writes blocks of `KR` values `STEP` values apart, the first at `at`. This is a function of its own because its step
+/// must be a constant.
 #[inline(never)]
 fn spread<const KR: usize, const STEP: usize>(row_q: &[i8], at: usize, q: &mut [i8]) {
     assert!(at <= STEP - KR);

@@ -1,21 +1,20 @@
-//! How a batch of activations is cut into tiles: by what they cost, not by how high they can be.
+//! The cut of a batch of activations into tiles: by cost, not by the highest possible tile.
 //!
-//! A tier has kernels for tiles of some heights and knows what each costs, in a unit of its own, counted
-//! or measured where it stands. Of a batch with many rows the highest tile comes first; the cheapest cut
-//! of few rows, or of those that are left, is found as the tables are compiled. Where 4-bit weights are
-//! unpacked for some heights, that costs too, once for all tiles of a batch.
+//! A tier has kernels for tiles of some heights. It knows the cost of each in a unit of its own, counted or measured. A
+//! batch of many rows begins with highest tiles. The cheapest cut of few rows, or of the rest, is computed at compile
+//! time. Unpacking 4-bit weights, which some heights need, adds a cost once for all tiles of a batch.
 
 use std::ops::Range;
 
 use super::tile::{MR_MAX, TileFn};
 
-/// Rows that are cut by themselves: a caller that splits a batch uses whole multiples of them.
+/// Rows that are cut independently: a caller splits batches at multiples of this number.
 pub const CUT_ROWS: usize = 384;
 
 /// Most rows whose cheapest cut is looked up.
 const FEW: usize = 2 * MR_MAX;
 
-/// The height of the first tile of so many rows.
+/// Height of the first tile, by number of rows.
 type Heights = [usize; FEW + 1];
 
 /// A kernel for tiles of one height.
@@ -24,12 +23,12 @@ pub(in crate::kernels) struct TileKernel {
     rows: usize,
     pub(super) kernel: TileFn,
     cost: u32,
-    /// Whether it takes unpacked weights.
+    /// True if the kernel takes unpacked weights.
     pub(super) is_unpacked: bool,
 }
 
 impl TileKernel {
-    /// One for tiles of `rows` rows that costs `cost`.
+    /// A kernel for tiles of `rows` rows.
     pub(in crate::kernels) const fn new(rows: usize, kernel: TileFn, cost: u32) -> TileKernel {
         TileKernel { rows, kernel, cost, is_unpacked: false }
     }
@@ -42,20 +41,20 @@ impl TileKernel {
 
 /// A tier's kernels for one kind of weights.
 pub(in crate::kernels) struct TileSet {
-    /// The cheapest kernel for tiles of `index + 1` rows, if there is one: of those that take weights as they
-    /// are packed, and of all.
+    /// The cheapest kernel for tiles of `index + 1` rows, if there is one: among those that take packed weights, and
+    /// among all.
     kernels: [[Option<TileKernel>; MR_MAX]; 2],
-    /// Rows of the highest.
+    /// Rows of the highest tile.
     mr: usize,
-    /// Whether the cheapest cut of so many rows unpacks weights.
+    /// True if the cheapest cut of `index` rows unpacks weights.
     unpacks: [bool; FEW + 1],
-    /// Cheapest cuts that do not unpack weights, and those that may.
+    /// Cheapest cuts without unpacked weights, and with them.
     heights: [Heights; 2],
 }
 
 impl TileSet {
-    /// Kernels by their height, a single row's among them, where it costs `unpack` to unpack weights. Of one
-    /// height there may be a kernel that takes unpacked weights and one that does not.
+    /// Kernels in order of height, including one for a single row; unpacking weights costs `unpack`. A height may have
+    /// a kernel for packed and one for unpacked weights.
     pub(in crate::kernels) const fn new(tiles: &[TileKernel], unpack: u32) -> TileSet {
         let mut kernels = [[None; MR_MAX]; 2];
         let mut i = 0;
@@ -87,8 +86,8 @@ impl TileSet {
     }
 }
 
-/// The first tile of the cheapest cut of each number of rows, the highest of equals, and what all of
-/// the cut costs.
+/// For each number of rows, the first tile of the cheapest cut (of equal cuts, the one with the highest tile), and the
+/// cost of the cut.
 const fn cheapest(tiles: &[TileKernel], may_unpack: bool) -> (Heights, [u32; FEW + 1]) {
     let (mut heights, mut costs) = ([0; FEW + 1], [0; FEW + 1]);
     let mut rows = 1;
@@ -110,7 +109,7 @@ const fn cheapest(tiles: &[TileKernel], may_unpack: bool) -> (Heights, [u32; FEW
     (heights, costs)
 }
 
-/// How a tier cuts batches for products with one kind of weights.
+/// The cut of batches into tiles for products with one kind of weights.
 #[derive(Clone, Copy)]
 pub struct TileCut(&'static TileSet);
 
@@ -129,13 +128,13 @@ impl TileCut {
         std::ptr::eq(self.0, tiles)
     }
 
-    /// The rows of each tile of a batch of `m`.
+    /// Ranges of rows of the tiles of a batch of `m` rows.
     pub fn tiles(self, m: usize) -> impl Iterator<Item = Range<usize>> + Clone {
         let after = move |tile: &Range<usize>| self.first_tile(m, tile.end);
         std::iter::successors(self.first_tile(m, 0), after)
     }
 
-    /// The tile of a batch of `m` rows that begins with row `start`, if there is any.
+    /// The tile that begins with row `start` of a batch of `m` rows; `None` at its end.
     fn first_tile(self, m: usize, start: usize) -> Option<Range<usize>> {
         let cut = start - start % CUT_ROWS..m.min((start / CUT_ROWS + 1) * CUT_ROWS);
         let left = m.min(cut.end) - start.min(cut.end);
@@ -144,12 +143,12 @@ impl TileCut {
         (height != 0).then_some(start..start + height)
     }
 
-    /// Whether 4-bit weights are to be unpacked for a batch of up to [`CUT_ROWS`] rows.
+    /// True if 4-bit weights are to be unpacked for a batch of up to [`CUT_ROWS`] rows.
     pub(super) fn unpacks(self, m: usize) -> bool {
         self.0.unpacks[m.min(FEW)]
     }
 
-    /// The kernel of tiles of so many rows, in a batch whose weights are unpacked or not.
+    /// The kernel for tiles of `rows` rows, in a batch with unpacked weights or without.
     pub(super) fn kernel(self, rows: usize, unpacks: bool) -> &'static TileKernel {
         let kernel = &self.0.kernels[usize::from(unpacks)][rows - 1];
         kernel.as_ref().expect("a batch is cut into tiles that have kernels")

@@ -1,4 +1,4 @@
-//! The bytes of packed weights.
+//! The bytes of packed weights, and their sizes.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,47 +8,45 @@ use crate::quant;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 use crate::quant::{bcml2, bcml6};
 
-/// Longest group of packed weights: zero points allow for no more products. A matrix with longer ones
-/// is used as it is.
+/// Longest group of packed weights: zero points allow no more products. A matrix with longer groups stays unpacked.
 pub const GROUP_MAX: usize = 256;
 
 /// Most rows of any tier's panels.
 pub(in crate::kernels) const NR_MAX: usize = 32;
 
-/// Rows that are whole panels of every tier.
+/// Number of rows that makes whole panels in every tier.
 pub const PANEL_ROWS: usize = NR_MAX;
 
 /// Rows of a matrix, or of activations, of `k` values each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatrixDims {
-    /// How many rows there are.
+    /// Number of rows.
     pub rows: usize,
     /// Values in a row.
     pub k: usize,
 }
 
-/// How a tier wants its weights; `kernels/packed/mod.rs` describes the bytes.
+/// A tier's order of packed weights; `kernels/packed/mod.rs` describes the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Tells packed bytes of different meaning apart, in files too.
+    /// Number that tells layouts apart, in files too.
     id: u32,
     /// Rows of a panel.
     pub(super) nr: usize,
-    /// Consecutive columns of a row.
+    /// Consecutive columns of a row in a vector.
     pub(super) kr: usize,
-    /// Rows of a strip: those of a vector that a kernel takes at once.
+    /// Rows of a strip: those that a kernel takes at once in one vector.
     pub(super) strip_rows: usize,
-    /// Blocks of `kr` columns that a strip has one after the other.
+    /// Blocks of `kr` columns that follow each other in a strip.
     strip_steps: usize,
-    /// Exclusive or of each weight: 0, or 0x80, which flips the sign bit and so adds a u8 bias of 128.
+    /// XOR of each weight: 0, or 0x80, which flips the sign bit and so adds a u8 bias of 128.
     pub(super) flip: u8,
-    /// Whether bytes of 4-bit codes are of two strips, not of neighbouring columns.
+    /// True if a byte holds codes of two strips, not of neighbouring columns.
     pub(super) pairs_strips: bool,
 }
 
 impl Layout {
-    /// The layouts of the tiers. They stand here, not beside the kernels, as weights are also packed
-    /// for other machines.
+    /// Layouts of all tiers. They are here, not beside the kernels, because weights are also packed for other machines.
     pub(in crate::kernels) const AVX2: Layout = Layout::new(0x0121, 16, 4, 0);
     pub(in crate::kernels) const AVX_VNNI: Layout = Layout::new(0x0122, 16, 4, 0x80);
     pub(in crate::kernels) const AVX512_VNNI: Layout = Layout::new(0x0123, 32, 4, 0x80);
@@ -70,34 +68,33 @@ impl Layout {
         Layout { strip_rows: rows, strip_steps: steps, ..self }
     }
 
-    /// This layout with codes of two strips in a byte.
+    /// This layout with codes of two strips in each byte.
     pub(in crate::kernels) const fn in_pairs(self) -> Layout {
         assert!((self.nr / self.strip_rows).is_multiple_of(2));
         Layout { pairs_strips: true, ..self }
     }
 
-    /// A number for files: layouts of one number have the same bytes. A layout that changes gets
-    /// another.
+    /// A number for files: layouts with the same number have the same bytes. A layout that changes gets a new number.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Rows of a panel: what packed matrices are cut in.
+    /// Rows of a panel, the unit of packed matrices.
     pub const fn panel_rows(&self) -> usize {
         self.nr
     }
 
-    /// Consecutive columns of a row.
+    /// Consecutive columns of a row in a vector.
     pub(super) fn kr(&self) -> usize {
         self.kr
     }
 
-    /// Whether weights are u8 with a bias of 128.
+    /// True if weights are u8 with a bias of 128.
     pub(super) fn is_flipped(&self) -> bool {
         self.flip != 0
     }
 
-    /// Where block `c` of `kr` columns of row `row` stands among a group's blocks.
+    /// Index of block `c` of `kr` columns of row `row` among a group's blocks.
     pub(super) fn place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
         let strips = self.nr / self.strip_rows;
@@ -105,30 +102,29 @@ impl Layout {
         (before * self.strip_steps + step) * self.strip_rows + row
     }
 
-    /// Where the multiplier of row `row` stands among a block's parameters; its offset stands
-    /// `strip_rows` later.
+    /// Index of the multiplier of row `row` among a block's parameters; its offset follows `strip_rows` later.
     pub(super) fn parameter(&self, row: usize) -> usize {
         row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
     }
 
-    /// Place of a row's codes in a block if strips are in pairs. The row of the other strip shares it.
+    /// Index of block `c` of a row's codes if strips are in pairs. The other strip's row shares these bytes.
     pub(super) fn pair_place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
         (strip / 2 * (BLOCK / self.kr) + c) * self.strip_rows + row
     }
 
-    /// Whether a row's codes are the high ones of bytes for two strips.
+    /// True if a row's codes are the high ones of bytes with two strips.
     pub(super) fn is_high(&self, row: usize) -> bool {
         !(row / self.strip_rows).is_multiple_of(2)
     }
 
-    /// Whether the codes of a row stand less 8.
+    /// True if a row's codes are stored less 8.
     pub(super) fn has_biased_codes(&self, row: usize) -> bool {
         self.pairs_strips && self.is_high(row)
     }
 
-    /// Bytes of a packed matrix, `None` if it cannot be packed: its group is above [`GROUP_MAX`]
-    /// or is none, `k` is no whole number of groups, or memory could not hold it.
+    /// Bytes of a packed matrix. `None` if it cannot be packed: its group is invalid or above [`GROUP_MAX`], `k` is no
+    /// whole number of groups, or memory could not hold it.
     pub fn bytes_q8(&self, dims: MatrixDims, group: usize) -> Option<usize> {
         if !is_packable(dims.k, group) {
             return None;
@@ -136,7 +132,7 @@ impl Layout {
         self.panels_bytes(dims.rows, (dims.k / group).checked_mul(self.group_bytes(group))?)
     }
 
-    /// Bytes of a packed 4-bit matrix for activations in groups of `group`, `None` as for
+    /// Bytes of a packed 4-bit matrix for activations in groups of `group`; `None` in the cases of
     /// [`Layout::bytes_q8`].
     pub fn bytes_q4(&self, dims: MatrixDims, group: usize) -> Option<usize> {
         if !is_packable(dims.k, group) {
@@ -145,12 +141,12 @@ impl Layout {
         self.panels_bytes(dims.rows, (dims.k / BLOCK).checked_mul(self.nr * BLOCK_BYTES)?)
     }
 
-    /// Bytes of a packed matrix of BCML2, `None` if its rows are no whole blocks or memory could not hold it.
+    /// Bytes of a packed matrix of BCML2; `None` if its rows are no whole blocks or memory could not hold it.
     pub fn bytes_b2(&self, dims: MatrixDims) -> Option<usize> {
         self.bytes_in_steps::<bcml2::Block>(dims)
     }
 
-    /// Bytes of a packed matrix of BCML6; `None` if they overflow.
+    /// Bytes of a packed matrix of BCML6; `None` if its rows are no whole blocks or memory could not hold it.
     pub fn bytes_b6(&self, dims: MatrixDims) -> Option<usize> {
         self.bytes_in_steps::<bcml6::Block>(dims)
     }
@@ -162,13 +158,13 @@ impl Layout {
         self.panels_bytes(dims.rows, quant::row_bytes::<B>(dims.k).checked_mul(self.nr)?)
     }
 
-    /// Bytes of the steps that a panel of BCML2 or BCML6 begins with.
+    /// Bytes of the steps at the beginning of a panel of BCML2 or BCML6.
     pub(super) fn step_bytes(&self) -> usize {
         self.nr * quant::STEP_BYTES
     }
 
-    /// Where the scale of row `row` stands among those of a block of BCML2, and its zero among the zeros: of
-    /// strips in pairs those with the low codes come first.
+    /// Index of the scale of row `row` among a block's scales of BCML2, and of its zero among the zeros. If strips are
+    /// in pairs, those with the low codes come first.
     pub(super) fn b2_parameter(&self, row: usize) -> usize {
         let (strip, place) = (row / self.strip_rows, row % self.strip_rows);
         match self.pairs_strips {
@@ -192,18 +188,18 @@ fn is_packable(k: usize, group: usize) -> bool {
     is_group && k != 0 && k.is_multiple_of(group)
 }
 
-/// Why bytes are no packed matrix.
+/// Reason why bytes are no packed matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackedBytesError {
     /// A matrix of this shape is not packed.
     Shape {
-        /// Its rows and columns.
+        /// Rows and columns of the matrix.
         dims: MatrixDims,
-        /// Its group.
+        /// Group of the matrix.
         group: usize,
     },
-    /// There are more or fewer bytes than the matrix has.
+    /// The number of bytes is not the matrix's.
     Bytes {
         /// Bytes found.
         found: usize,
@@ -235,9 +231,9 @@ pub(super) struct Panels<'a> {
     pub(super) layout: Layout,
     /// Bytes of a panel.
     panel_bytes: usize,
-    /// Bytes in front of its first group: the steps of BCML2 and BCML6.
+    /// Bytes before the first group of a panel: the steps of BCML2 and BCML6.
     head_bytes: usize,
-    /// Bytes of its groups.
+    /// Bytes of a panel's groups.
     groups_bytes: usize,
 }
 
@@ -270,7 +266,7 @@ impl<'a> Panels<'a> {
         Panels { bytes, dims: MatrixDims { rows: range.len(), ..self.dims }, ..*self }
     }
 
-    /// Each panel's bytes: those before its groups, and its groups.
+    /// Each panel's bytes before its groups, and its groups.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let (head_bytes, groups_bytes) = (self.head_bytes, self.groups_bytes);
         self.bytes.chunks_exact(self.panel_bytes).map(move |panel| {
@@ -280,8 +276,7 @@ impl<'a> Panels<'a> {
     }
 }
 
-/// A packed matrix, `[rows, k]`. One that exists has as many bytes as its shape and layout want;
-/// they may have any values.
+/// A packed matrix, `[rows, k]`, always as long as its shape and layout demand. Its bytes may have any values.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedQ8<'a> {
     panels: Panels<'a>,
@@ -293,7 +288,7 @@ impl<'a> PackedQ8<'a> {
     ///
     /// # Errors
     ///
-    /// When a matrix of that shape is not packed, or is not as long.
+    /// When a matrix of that shape cannot be packed, or does not have that length.
     pub fn new(
         bytes: &'a [u8],
         dims: MatrixDims,
@@ -304,7 +299,7 @@ impl<'a> PackedQ8<'a> {
         Ok(PackedQ8 { panels, group })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.panels.dims.rows
     }
@@ -319,7 +314,7 @@ impl<'a> PackedQ8<'a> {
         self.group
     }
 
-    /// How it is packed.
+    /// Layout of the packed bytes.
     pub fn layout(&self) -> Layout {
         self.panels.layout
     }
@@ -328,8 +323,7 @@ impl<'a> PackedQ8<'a> {
     ///
     /// # Panics
     ///
-    /// When `range` is not inside `0..rows`, does not start with a panel, or ends inside one that
-    /// is not the last.
+    /// When `range` is not inside `0..rows`, does not start with a panel, or ends inside a panel that is not the last.
     pub fn slice_rows(&self, range: Range<usize>) -> PackedQ8<'a> {
         PackedQ8 { panels: self.panels.slice_rows(range), ..*self }
     }
@@ -339,8 +333,7 @@ impl<'a> PackedQ8<'a> {
     }
 }
 
-/// A packed 4-bit matrix, `[rows, k]`. One that exists has as many bytes as its shape and layout
-/// want; they may have any values.
+/// A packed 4-bit matrix, `[rows, k]`, always as long as its shape and layout demand. Its bytes may have any values.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedQ4<'a>(Panels<'a>);
 
@@ -350,7 +343,7 @@ impl<'a> PackedQ4<'a> {
     ///
     /// # Errors
     ///
-    /// When a matrix of that shape is not packed, or is not as long.
+    /// When a matrix of that shape cannot be packed, or does not have that length.
     pub fn new(
         bytes: &'a [u8],
         dims: MatrixDims,
@@ -360,7 +353,7 @@ impl<'a> PackedQ4<'a> {
         Panels::new(bytes, dims, group, layout, Layout::bytes_q4).map(PackedQ4)
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.0.dims.rows
     }
@@ -370,7 +363,7 @@ impl<'a> PackedQ4<'a> {
         self.0.dims.k
     }
 
-    /// How it is packed.
+    /// Layout of the packed bytes.
     pub fn layout(&self) -> Layout {
         self.0.layout
     }
@@ -395,8 +388,8 @@ pub type PackedB2<'a> = PackedSteps<'a, bcml2::Block>;
 /// A packed matrix of BCML6, `[rows, k]`.
 pub type PackedB6<'a> = PackedSteps<'a, bcml6::Block>;
 
-/// A packed matrix in blocks `B` whose rows have steps, `[rows, k]`. One that exists has as many bytes as its
-/// shape and layout want; they may have any values.
+/// A packed matrix, `[rows, k]`, in blocks `B`, whose rows have steps. It is always as long as its shape and layout
+/// demand; its bytes may have any values.
 #[derive(Debug, Clone, Copy)]
 pub struct PackedSteps<'a, B> {
     panels: Panels<'a>,
@@ -409,7 +402,7 @@ impl<'a, B: Copy> PackedSteps<'a, B> {
     ///
     /// # Errors
     ///
-    /// When a matrix of that shape is not packed, or is not as long.
+    /// When a matrix of that shape cannot be packed, or does not have that length.
     pub fn new(
         bytes: &'a [u8],
         dims: MatrixDims,
@@ -423,7 +416,7 @@ impl<'a, B: Copy> PackedSteps<'a, B> {
         Ok(PackedSteps { panels, blocks: PhantomData })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.panels.dims.rows
     }
@@ -433,7 +426,7 @@ impl<'a, B: Copy> PackedSteps<'a, B> {
         self.panels.dims.k
     }
 
-    /// How it is packed.
+    /// Layout of the packed bytes.
     pub fn layout(&self) -> Layout {
         self.panels.layout
     }

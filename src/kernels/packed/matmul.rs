@@ -1,11 +1,11 @@
 //! Matrix products as tiles of activations by panels of weights.
 //!
-//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. The next
-//! weights and outputs are prefetched while a tile works.
+//! Panels are outermost: each is read from memory once and stays in cache for the whole batch. While a tile works, the
+//! next weights and outputs are prefetched.
 //!
-//! Best: a tile takes one whole panel, from the L2 cache if need be; its results go out once. With few
-//! tiles, or panels longer than a tier wants, the panel is cut into parts that fit the L1 cache, and the
-//! results wait for the last part. A single tile streams the panel from memory.
+//! Best: one whole panel per tile, from L2 if need be; results go out once. With few tiles, or panels longer than a
+//! tier wants, the panel is cut into parts that fit L1, and results wait for the last part. A single tile streams the
+//! panel from memory.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -19,29 +19,28 @@ use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml6;
 
-/// From so many tiles on parts are as large as a tier wants them.
+/// Fewest tiles for which parts are as large as a tier wants.
 const TILES_MANY: usize = 5;
 
-/// Most bytes of a part of a panel whose codes were taken apart; it stays in the first level too.
+/// Most bytes of an unpacked part of a panel; it stays in L1 too.
 const UNPACKED_BYTES: usize = 24 << 10;
 
-/// Most bytes of a part of 6-bit weights that was made int8: so few that while it is multiplied by, the next part is
-/// on its way from memory.
+/// Most bytes of a part of 6-bit weights that is unpacked to int8: few enough that the next part arrives from memory
+/// meanwhile.
 const INT8_BYTES: usize = 3 << 10;
 
-/// Results that wait for the last part of a panel.
+/// Floats of results that wait for the last part of a panel.
 const RESULTS: usize = CUT_ROWS * NR_MAX;
 
-/// How far ahead of the weights in use a single tile asks for others.
+/// Prefetch distance of a single tile's weights.
 const NEAR_BYTES: usize = 8192;
 
-/// Buffers of a thread for its products. Starts with a cache line, so that no vector lies in two.
+/// Buffers of a thread for its products, aligned so that no vector crosses a cache line.
 #[repr(align(64))]
 struct Room {
     results: [f32; RESULTS],
     unpacked: [u8; UNPACKED_BYTES],
-    /// Address of the panel that was asked for last: it is on its way to the second level of cache,
-    /// any other in memory.
+    /// Address of the panel that was prefetched last and is on its way to L2. Any other panel is in memory.
     asked: usize,
 }
 
@@ -104,7 +103,7 @@ pub(in crate::kernels) fn matmul_b6(
     }
 }
 
-/// Multiplies rows that are cut together by panels that are unpacked to int8 first, part by part, for all tiles.
+/// Multiplies rows that are cut together by panels that are first unpacked to int8, part by part, for all tiles.
 fn matmul_unpacked(
     table: &Table,
     w: Panels<'_>,
@@ -159,8 +158,8 @@ fn matmul(
     }
 }
 
-/// Multiplies several rows that are cut together. The list of tiles is filled in place: `collect` would copy all
-/// of its room.
+/// Multiplies several rows that are cut together. The list of tiles is filled in place, because `collect` would copy
+/// all of its capacity.
 fn matmul_tiles(
     table: &PackedTable,
     unpack: Option<&Unpack>,
@@ -192,12 +191,12 @@ fn matmul_tiles(
             let is_last = part_range.end == groups;
             let next = if is_last && is_many { panel.len() } else { part.len() };
             let share = next / n_tiles;
-            // The first tile of what is next takes all of it at once.
+            // The first tile of the next part or panel takes all of it at once.
             let distance = part.len() - share.min(part.len()) + NEAR_BYTES;
             let w_step = share * AHEAD_COLUMNS / (part_range.len() * x.group());
             for (tile_index, rows) in tiles.iter().cloned().enumerate() {
                 let out = &mut out[rows.clone()];
-                // A tile that takes a whole panel is done with its results before the next begins.
+                // If a tile takes the whole panel, its results are placed before the next tile begins.
                 let slot = if part_groups == groups { 0 } else { rows.start * nr };
                 let y = &mut room.results[slot..][..out.len() * nr];
                 if first == 0 {
@@ -222,7 +221,7 @@ fn matmul_tiles(
     }
 }
 
-/// Multiplies a single tile by weights as they are packed: it reads each panel once, in one go.
+/// Multiplies a single tile by packed weights: it reads each panel once, in one go.
 fn matmul_tile(
     table: &PackedTable,
     w: Panels<'_>,
@@ -251,7 +250,7 @@ fn matmul_tile(
     }
 }
 
-/// Multiplies results of a panel, `columns` of each row, by the steps of its rows, where these have such.
+/// Multiplies results of a panel, `columns` of each row, by the steps of its rows, if they have steps.
 fn scale_rows(head: &[u8], columns: Range<usize>, out: &mut [&mut [f32]]) {
     if head.is_empty() {
         return;
@@ -260,7 +259,7 @@ fn scale_rows(head: &[u8], columns: Range<usize>, out: &mut [&mut [f32]]) {
     out.iter_mut().for_each(|out| scale(steps, &mut out[columns.clone()]));
 }
 
-/// Multiplies one row of outputs by its steps. Rows as long as most panels take whole vectors.
+/// Multiplies one row of outputs by its steps; 16 outputs, the usual number, take whole vectors.
 #[inline(always)]
 fn scale(steps: &[[u8; 4]], out: &mut [f32]) {
     if let (Some(steps), Ok(out)) =
@@ -276,9 +275,8 @@ fn scale(steps: &[[u8; 4]], out: &mut [f32]) {
     }
 }
 
-/// Activation groups of a part of a panel, but for the last, which may have fewer. Parts are as large
-/// as the tier wants them for many tiles of a panel that was asked for: of any other they are small, as
-/// the first tile waits for all of a part.
+/// Activation groups of a part of a panel; the last part may have fewer. For many tiles of a prefetched panel, parts
+/// are as large as the tier wants. Otherwise they are small, because the first tile waits for a whole part.
 fn part_groups(
     table: &PackedTable,
     unpack: Option<&Unpack>,
@@ -296,7 +294,7 @@ fn part_groups(
 }
 
 impl Unpack {
-    /// Takes apart the codes of `part`, whole activation groups of `group` columns.
+    /// Unpacks the codes of `part`, whole activation groups of `group` columns.
     fn part<'a>(&self, part: &[u8], group: usize, out: &'a mut [u8]) -> &'a [u8] {
         let out = &mut out[..part.len() / self.packed_bytes * self.bytes];
         call!(self.unpack(part, group / BLOCK, out));
@@ -319,7 +317,7 @@ fn matmul_single(kernel: TileFn, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [f32])
     }
 }
 
-/// Puts a tile's results in place, `[t, nr]`.
+/// Copies a tile's results, `[t, nr]`, to their places.
 pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     let nr = y.len() / out.len();
     for (out, y) in out.iter_mut().zip(y.chunks_exact(nr)) {
@@ -327,7 +325,7 @@ pub(in crate::kernels) fn place_rows(y: &[f32], columns: Range<usize>, out: &mut
     }
 }
 
-/// Copies a panel's rows, which mostly are all there: a length that is known needs no call.
+/// Copies a panel's results. Usually there are 16: a constant length needs no call.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
     if from.len() == 16

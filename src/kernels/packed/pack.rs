@@ -1,4 +1,4 @@
-//! Weights to packed bytes, whichever CPU they are for.
+//! Packing of weights, for any CPU.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
 use crate::quant::{bcml2, bcml6};
 
 impl Layout {
-    /// Packs `w`, whole panels of a matrix or its end, into `out`. This CPU need not have the
-    /// instruction set that the layout is for.
+    /// Packs `w`, whole panels of a matrix or its last rows, into `out`. This CPU need not have the layout's
+    /// instruction set.
     ///
     /// # Panics
     ///
@@ -62,7 +62,7 @@ fn pack_q8(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) {
     }
 }
 
-/// Rows of each panel and the panel's bytes; none if there is nothing to write, as of a matrix without rows.
+/// Rows and bytes of each panel; none if the matrix has no rows.
 fn panels(
     layout: Layout,
     rows: usize,
@@ -93,7 +93,7 @@ fn pack_panel<const KR: usize>(layout: Layout, w: Q8Matrix<'_>, out: &mut [u8]) 
     }
 }
 
-/// Makes every row of a panel zeros.
+/// Sets all rows of a panel to zeros.
 fn pad(layout: Layout, group: usize, out: &mut [u8]) {
     for out in out.chunks_exact_mut(layout.group_bytes(group)) {
         let (scales, out) = out.split_at_mut(layout.nr * size_of::<f32>());
@@ -198,7 +198,7 @@ fn pack_panel_b6<const KR: usize>(layout: Layout, w: Bcml6Matrix<'_>, out: &mut 
     }
 }
 
-/// Writes a row's codes of a block.
+/// Writes a row's codes of one block.
 fn pack_codes<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
     if layout.pairs_strips {
         return pack_half::<KR>(layout, row, codes, out);
@@ -211,8 +211,8 @@ fn pack_codes<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &m
     }
 }
 
-/// Writes a row's codes of a block to their halves of bytes. Rows whose codes are the low ones come
-/// first, and leave the high ones zero.
+/// Writes a row's codes of one block to their halves of bytes. Rows with low codes come first, and set the high codes
+/// to zero.
 fn pack_half<const KR: usize>(layout: Layout, row: usize, codes: &[u8], out: &mut [[u8; KR]]) {
     for (c, codes) in codes.as_chunks::<KR>().0.iter().enumerate() {
         let out = &mut out[layout.pair_place(row, c)];

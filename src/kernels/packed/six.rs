@@ -1,4 +1,4 @@
-//! Codes of 6 bits of a packed matrix: how they are joined, and taken apart to what int8 weights are.
+//! Codes of 6 bits of a packed matrix: how they are joined, and unpacked to int8 weights.
 
 use super::layout::Layout;
 use crate::quant::bcml1::BLOCK;
@@ -10,10 +10,10 @@ const LINE: usize = 64;
 /// Codes of four lines.
 type Lines = [[u8; LINE]; 4];
 
-/// Codes of four lines joined: low four bits of the first two, of the others, and the high two bits of all.
+/// Codes of four lines joined: the low four bits of the first two, those of the others, and the high two bits of all.
 type Joined = [[u8; LINE]; 3];
 
-/// Joins `codes`, whole lines of four.
+/// Joins `codes`, which are fours of whole lines.
 pub(super) fn join(codes: &[u8], out: &mut [u8]) {
     let lines: &[Lines] = codes.as_chunks().0.as_chunks().0;
     let out: &mut [Joined] = out.as_chunks_mut().0.as_chunks_mut().0;
@@ -26,12 +26,12 @@ pub(super) fn join(codes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Makes of blocks of a panel whose rows have these `steps` groups of int8 weights in the same layout: a scale
-/// for each row, and the codes less [`ZERO`].
+/// Unpacks blocks of a panel, whose rows have these `steps`, to groups of int8 weights in the same layout: a scale for
+/// each row, and the codes less [`ZERO`].
 #[inline(always)]
 pub(in crate::kernels) fn unpack(layout: Layout, steps: &[u8], blocks: &[u8], out: &mut [u8]) {
     let nr = layout.nr;
-    // In a flipped layout as u8 with the bias.
+    // A flipped layout wants u8 with the bias.
     let less = layout.flip.wrapping_sub(ZERO);
     let steps = &steps.as_chunks::<4>().0[..nr];
     let groups = out.chunks_exact_mut(layout.group_bytes(BLOCK));

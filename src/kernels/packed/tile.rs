@@ -1,24 +1,24 @@
-//! A tile of activations, as a kernel takes it.
+//! A tile of activations for a kernel.
 
 use crate::quant::bcml1::BLOCK;
 
 /// Most rows of any tier's tiles.
 pub(in crate::kernels) const MR_MAX: usize = 12;
 
-/// Zero of sums that are integers and floats at once; see the text of `kernels/packed/mod.rs`.
+/// Zero of sums that are integers and floats at once; see `kernels/packed/mod.rs`.
 pub(in crate::kernels) const ZERO: f32 = 12_582_912.0;
 
-/// A kernel: some groups of a panel, the same groups of a tile, and what their products are added
-/// to, `t * nr` results in an order of the tier's; those of a single row stand in the panel's.
+/// A kernel. Arguments: some groups of a panel; the same groups of a tile; and `t * nr` results to add products to, in
+/// an order of the tier's. Results of a single row are in the panel's order.
 pub(in crate::kernels) type TileFn = unsafe fn(&[u8], &Q8Tile<'_>, &mut [f32]);
 
 /// Some groups of the rows of a tile, laid out as the module describes.
 pub(in crate::kernels) struct Q8Tile<'a> {
     pub(in crate::kernels) q: &'a [i8],
     pub(in crate::kernels) scales: &'a [f32],
-    /// Empty for 4-bit weights.
+    /// Zero points; empty for 4-bit weights.
     pub(in crate::kernels) zeros: &'a [f32],
-    /// Empty for int8 weights; integers by their bits for BCML2.
+    /// Sums of 32 values; empty for int8 weights, bits of integers for BCML2.
     pub(in crate::kernels) sums: &'a [f32],
     /// Activations that share a scale.
     pub(in crate::kernels) group: usize,
@@ -33,22 +33,22 @@ pub(in crate::kernels) struct Q8Tile<'a> {
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier asks for anything"))]
 pub(in crate::kernels) struct Ahead<'a> {
-    /// Weights: an address that need not be valid.
+    /// Address of weights, which need not be valid.
     pub(in crate::kernels) w: *const u8,
-    /// How many bytes of them for each [`AHEAD_COLUMNS`].
+    /// Bytes of weights to prefetch for each [`AHEAD_COLUMNS`].
     pub(in crate::kernels) w_step: usize,
-    /// How many tiles take turns with a part of a panel, each asking for its share; 0 if they are many, or ask for
-    /// nothing.
+    /// Number of tiles that take turns with a part of a panel, each prefetching its share; 0 if they are many, or
+    /// prefetch nothing.
     pub(in crate::kernels) n_tiles: usize,
-    /// Rows that its results go to.
+    /// Output rows of the tile's results.
     pub(in crate::kernels) rows: &'a [&'a mut [f32]],
-    /// Where in them.
+    /// First column of the results in these rows.
     pub(in crate::kernels) column: usize,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Ahead<'_> {
-    /// Asks for the next weights that are ahead, as many as `columns` are for.
+    /// Prefetches the next weights, the share of `columns` columns.
     #[inline(always)]
     pub(in crate::kernels) fn prefetch_weights(&mut self, columns: usize) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -60,14 +60,14 @@ impl Ahead<'_> {
         self.w = self.w.wrapping_add(bytes);
     }
 
-    /// How many tiles take turns with a part of a panel, 1 or 2, where each had better ask for its share of what is
-    /// ahead line by line and past the second level of cache, which is the `hint` of those it is better for; otherwise 0.
+    /// 1 or 2 if that many tiles take turns with a part of a panel and should prefetch their shares line by line, past
+    /// L2; `hint` tells whether the processor prefers this. Otherwise 0.
     #[inline(always)]
     pub(in crate::kernels) fn few_tiles(&self, hint: i32) -> usize {
         if hint == std::arch::x86_64::_MM_HINT_NTA && self.n_tiles <= 2 { self.n_tiles } else { 0 }
     }
 
-    /// Asks for `LINES` lines of weights so, and goes on by `bytes`.
+    /// Prefetches `LINES` lines of weights past L2, and advances by `bytes`.
     #[inline(always)]
     pub(in crate::kernels) fn prefetch_lines<const LINES: usize>(&mut self, bytes: usize) {
         use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
@@ -79,8 +79,8 @@ impl Ahead<'_> {
         self.w = self.w.wrapping_add(bytes);
     }
 
-    /// Asks for `lines` lines of each row that group `i` of `groups` has to ask for: all rows at once
-    /// would hold up loads.
+    /// Prefetches `lines` lines of each output row that is the share of group `i` of `groups`: all rows at once would
+    /// delay loads.
     #[inline(always)]
     pub(in crate::kernels) fn prefetch_rows(&self, lines: usize, i: usize, groups: usize) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -94,7 +94,7 @@ impl Ahead<'_> {
     }
 }
 
-/// Columns of a step in which a tile asks for what is ahead.
+/// Columns of a step, after which a tile prefetches.
 pub(in crate::kernels) const AHEAD_COLUMNS: usize = 16;
 
 /// A group of a tile of `M` rows, in blocks of `KR` columns.
@@ -113,7 +113,7 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
 }
 
 impl<'a> Q8Tile<'a> {
-    /// For BCML2, the sums of blocks.
+    /// Sums of blocks for BCML2.
     #[cfg(target_arch = "aarch64")]
     #[inline(always)]
     pub(in crate::kernels) fn int_sums(&self) -> &'a [i32] {
@@ -126,7 +126,7 @@ impl<'a> Q8Tile<'a> {
         self.group / BLOCK
     }
 
-    /// Each group.
+    /// The tile's groups.
     #[inline(always)]
     pub(in crate::kernels) fn groups<const M: usize, const KR: usize>(
         &self,
@@ -134,7 +134,7 @@ impl<'a> Q8Tile<'a> {
         let q: &[u8] = bytemuck::cast_slice(self.q);
         let (scales, zeros) = (self.scales.as_chunks().0, self.zeros.as_chunks().0);
         let len = self.group * M;
-        // Values not by zipped chunks: that would divide to know how many there are.
+        // Values are indexed: zipped chunks would divide to find their number.
         scales.iter().zip(zeros).enumerate().map(move |(g, (scales, zeros))| TileGroup {
             q: q[g * len..][..len].as_chunks().0.as_chunks().0,
             scales,
@@ -142,7 +142,7 @@ impl<'a> Q8Tile<'a> {
         })
     }
 
-    /// Each group, with sums.
+    /// The tile's groups, with sums.
     #[inline(always)]
     pub(in crate::kernels) fn summed_groups<const M: usize, const KR: usize>(
         &self,

@@ -31,7 +31,7 @@ pub(super) fn naive_attention(
     out
 }
 
-/// Keys and values in pages, of which each position's follow in any order.
+/// Keys and values in pages of any order.
 struct Paged<T> {
     stored: Vec<T>,
     table: Vec<u32>,
@@ -40,7 +40,7 @@ struct Paged<T> {
 }
 
 impl<T: Copy + Default> Paged<T> {
-    /// Pages of `1 << page_shift` positions, the last one first, with others' between keys and values.
+    /// Pages of `1 << page_shift` positions, the last one first, with other data between keys and values.
     fn new((keys, values): (&[T], &[T]), head_dim: usize, page_shift: u32) -> Paged<T> {
         let page = head_dim << page_shift;
         let pages = keys.chunks(page).zip(values.chunks(page));
@@ -66,7 +66,7 @@ impl<T: Copy + Default> Paged<T> {
     }
 }
 
-/// Attention of queries at the last position of `(keys, values)` in pages of `1 << page_shift`.
+/// Attention of queries at the last position of `kv`, in pages of `1 << page_shift` positions.
 fn attend_paged(
     kernels: Kernels,
     q: &[f32],
@@ -91,7 +91,7 @@ fn attend_at(
     out
 }
 
-/// Attention of queries at the last position of floats.
+/// Attention of queries at the last position, with keys and values as floats.
 fn attend_floats(
     kernels: Kernels,
     q: &[f32],
@@ -197,8 +197,8 @@ struct Streamed {
 }
 
 impl Streamed {
-    /// Attention of the positions `rows`, with keys and values in pages of `1 << page_shift`, of which
-    /// there are only those that a window needs.
+    /// Attention of the positions `rows`, with keys and values in pages of `1 << page_shift` positions; only the pages
+    /// that a window needs exist.
     fn attend(&self, kernels: Kernels, rows: std::ops::Range<usize>, page_shift: u32) -> Vec<f32> {
         let (width, head_dim) = (self.n_q * self.head_dim, self.head_dim);
         let seen = (rows.start + 1).saturating_sub(self.window) >> page_shift;
@@ -279,7 +279,7 @@ fn attention_survives_scores_far_apart_and_not_numbers() {
         assert_eq!(attend(&[-1e4]), [1.0]);
         assert!(attend(&[f32::NAN])[0].is_nan());
         assert!(attend(&[1e38])[0].is_nan());
-        // Together they do not see each other.
+        // Queries of one tile do not affect each other.
         let [a, b, c, d] = attend(&[1e4, f32::NAN, -1e4, 1e38])[..] else {
             panic!("an output for each query");
         };

@@ -5,7 +5,7 @@ use super::*;
 use crate::kernels::kv8::{self, KEY_LINES, TILE_LINES, VALUE_LINES};
 use crate::kernels::{Attended, HEAD_DIM_MAX, KV_BLOCK, KvLine, KvPages, KvStored, kv_block_lines};
 
-/// Keys and values in pages, the last one first, with others' before and between them.
+/// Keys and values in pages, the last one first, with other data before and between them.
 struct Paged {
     stored: Vec<KvLine>,
     table: Vec<u32>,
@@ -13,11 +13,11 @@ struct Paged {
     head_dim: usize,
 }
 
-/// Bytes of places where nothing was stored: scales are NaN.
+/// Bytes where nothing was stored; as scales they are NaN.
 const JUNK: KvLine = KvLine([0xff; 64]);
 
 impl Paged {
-    /// Stored by `kernels` in pages of `1 << page_shift` positions.
+    /// Keys and values stored by `kernels` in pages of `1 << page_shift` positions.
     fn new(
         kernels: Kernels,
         (keys, values): (&[f32], &[f32]),
@@ -62,7 +62,7 @@ impl Paged {
         }
     }
 
-    /// Attention of `q`'s heads, rows of `width`, from position `pos` on.
+    /// Attention of the heads of `q`, rows of `width` values, from position `pos` on.
     fn attend(
         &self,
         kernels: Kernels,
@@ -165,7 +165,7 @@ fn int8_attention_is_near_and_every_tier_matches_scalar() {
             let (k, v) = stand_for(&paged, len);
             let wanted = naive_attention(&q, &k, &v, head_dim, scale);
             for (found, (wanted, size)) in found.iter().zip(wanted) {
-                // Queries have 7 bits.
+                // Queries have 7 bits, which bounds the error.
                 assert_close(*found, wanted, 0.02 * size);
             }
         }
@@ -244,7 +244,7 @@ fn int8_keeps_what_is_far_outside_f16_and_shows_what_is_no_number() {
             assert!((found[3] - x.clamp(-65504.0, 65504.0)).abs() < 40.0, "{}", found[3]);
             assert!(found.iter().all(|x| x.is_finite()));
         }
-        // The NaN is in all values that share a scale, and in no other.
+        // A NaN makes all values NaN that share its scale, and no others.
         let found = value(f32::NAN);
         assert!(found[..128].iter().all(|x| x.is_nan()));
         assert!(found[128..].iter().all(|x| (x - 0.5).abs() < 1e-3));

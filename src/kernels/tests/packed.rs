@@ -13,8 +13,8 @@ use crate::quant::bcml2;
 
 mod six;
 
-/// Groups and columns: one group, several, so many that few tiles take a panel in parts; of one block
-/// of 4-bit weights and of several.
+/// Groups and columns: one group, several, so many that few tiles take a panel in parts; with one block of 4-bit
+/// weights in a group, and several.
 const SHAPES: [(usize, usize); 7] =
     [(32, 32), (32, 96), (64, 320), (96, 192), (128, 256), (256, 512), (64, 2304)];
 
@@ -42,13 +42,13 @@ fn dims(rows: usize, k: usize) -> MatrixDims {
 
 fn pack(kernels: Kernels, layout: Layout, w: Q8Matrix<'_>) -> Vec<u8> {
     let bytes = layout.bytes_q8(dims(w.rows(), w.k()), w.group()).unwrap();
-    // Bytes that packing leaves out keep this pattern.
+    // Bytes that packing leaves unwritten would keep this pattern.
     let mut packed = vec![0x5a; bytes];
     kernels.pack_q8(w, &mut packed);
     packed
 }
 
-/// Blocks of any codes and parameters from around zero, some of them zero themselves.
+/// Blocks of any codes, with parameters around zero, some of them zero.
 fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
     let parameter = |random: &mut Random| match random.next() % 8 {
         0 => f16::ZERO,
@@ -68,7 +68,7 @@ fn blocks(random: &mut Random, n: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Row `index` of activations: of each two one that is quantised already.
+/// Row `index` of activations; every second one is already quantised.
 fn activation_row<'a>(x: &'a [f32], rows: &Q8Activations<'a>, index: usize) -> ActivationRow<'a> {
     match index % 2 {
         0 => ActivationRow::F32(x),
@@ -236,7 +236,7 @@ fn packed_products_of_two_levels_equal_scalar_in_every_tier() {
     }
 }
 
-/// Sums of the longest group at the ends of their range, and steps that are no numbers.
+/// Sums of the longest group at both ends of their range, and steps that are not finite.
 #[test]
 fn extreme_packed_values_of_two_levels_do_not_overflow() {
     for (tier, layout) in packing() {
@@ -261,7 +261,7 @@ fn extreme_packed_values_of_two_levels_do_not_overflow() {
     }
 }
 
-/// Quantised activations as rows and as tiles.
+/// Quantised activations in rows and in tiles.
 struct Both {
     rows: (Vec<i8>, Vec<f32>),
     tiles: (Vec<i8>, Vec<f32>, Vec<f32>),
@@ -344,7 +344,7 @@ fn batches_are_cut_into_tiles_that_have_kernels() {
                 }
                 assert_eq!(next, m);
             }
-            // Parts are cut as the whole is.
+            // Parts are cut like the whole.
             let whole = cut.tiles(2 * CUT_ROWS + 5).map(|tile| tile.len());
             let parts = [CUT_ROWS, CUT_ROWS, 5].into_iter().flat_map(|m| cut.tiles(m));
             assert!(whole.eq(parts.map(|tile| tile.len())));
@@ -375,7 +375,7 @@ fn many_tiles_of_long_packed_rows_equal_scalar() {
     let (group, k) = (64, 8448);
     for (tier, layout) in packing() {
         let rows = layout.panel_rows() + 1;
-        // More than are cut at once.
+        // More rows than are cut at once.
         let m = if quick() { 61 } else { CUT_ROWS + 5 };
         let w = (random.bytes(rows * k, i8::MIN), random.floats(rows * k / group));
         let x = random.floats(m * k);
@@ -480,7 +480,7 @@ fn bytes_of_another_shape_are_no_packed_matrix() {
     }
 }
 
-/// AVX-VNNI's kernels with the same instruction as AVX-512 encodes it: many CPUs have only that.
+/// AVX-VNNI's kernels with the AVX-512 encoding of the same instruction, which many CPUs have alone.
 #[cfg(target_arch = "x86_64")]
 mod vnni_by_avx512 {
     use std::arch::x86_64::*;

@@ -1,4 +1,4 @@
-//! A single row, which takes 4-bit weights as they are packed.
+//! A single row of activations with packed 4-bit weights.
 
 use std::arch::asm;
 
@@ -13,31 +13,31 @@ use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 pub(in super::super) const PANEL_BLOCK: usize = NR * BLOCK_BYTES;
 
 registers! {
-    // Sums of low codes and of bytes of the first two strips and of the others.
+    // Sums of low codes and of bytes, for the first two strips and for the others.
     low0 = 0, bytes0 = 1, low1 = 2, bytes1 = 3,
     total0 = 4, total1 = 5, total2 = 6, total3 = 7,
-    // Multipliers of a block and of the next, then of that and the one behind.
+    // Multipliers of an even and of an odd block.
     even0 = 8, even1 = 9, even2 = 10, even3 = 11, odd0 = 12, odd1 = 13, odd2 = 14, odd3 = 15,
-    // Offsets; before, parameters as they are packed; after, 128 times a block's sum.
+    // Offsets. Before that, packed parameters; after that, 128 times a block's sum.
     offset0 = 28, offset1 = 29, offset2 = 30, offset3 = 31, bias = 28,
-    // Codes: low ones, bytes.
+    // Low codes, and bytes.
     code0 = 16, code1 = 17, code2 = 18, code3 = 19, byte0 = 20, byte1 = 21, byte2 = 22, byte3 = 23,
-    // Sums of products as floats, of each strip; results.
+    // Sums of products of each strip as floats; results.
     dot0 = 16, dot1 = 17, dot2 = 18, dot3 = 19, y0 = 16, y1 = 17, y2 = 18, y3 = 19,
-    // Activations, 16 columns each.
+    // Activations, 16 columns in each register.
     x0 = 24, x1 = 25,
     // Mask of low codes; sums of activations of two blocks, or the row's scale.
     mask = 26, x_sums = 27, x_scale = 27,
 }
 
-/// A low code of each byte.
+/// The low code of each byte.
 macro_rules! low_code {
     ($code:ident $byte:ident) => {
         concat!("and v", r!($code), ".16b, v", r!($byte), ".16b, v", r!(mask), ".16b\n")
     };
 }
 
-/// Eight `sdot`: sixteen columns of two strips, bytes as they are and low codes.
+/// Eight `sdot`: sixteen columns of two strips, whole bytes and low codes.
 macro_rules! sdot_codes {
     ($low:ident $bytes:ident $x:ident) => {
         concat!(
@@ -69,8 +69,8 @@ macro_rules! load_parameters {
     };
 }
 
-/// Adds the codes' sums times `$a` to `$d` to the totals. The sums of high codes, times 16, are what
-/// those of bytes have above those of low codes.
+/// Adds the codes' sums times `$a` to `$d` to the totals. Sums of bytes less sums of low codes are those of high codes
+/// times 16.
 macro_rules! add_code_totals {
     ($a:ident $b:ident $c:ident $d:ident) => {
         concat!(
@@ -88,15 +88,14 @@ macro_rules! add_code_totals {
     };
 }
 
-/// Four floats of integers that are 16 times as large.
+/// Converts four integers that are 16 times too large to floats.
 macro_rules! high_to_floats {
     ($dot:ident) => {
         concat!("scvtf v", r!($dot), ".4s, v", r!($dot), ".4s, #4\n")
     };
 }
 
-/// Ends the block before, whose multipliers are in `$a` to `$d`, and loads those of the next to the
-/// others.
+/// Ends the previous block, whose multipliers are in `$a` to `$d`, and loads the next block's to `$e` to `$h`.
 macro_rules! end_block {
     ($a:ident $b:ident $c:ident $d:ident, $e:ident $f:ident $g:ident $h:ident) => {
         concat!(
@@ -110,8 +109,8 @@ macro_rules! end_block {
     };
 }
 
-/// Offsets times one of two sums of activations, and the products of a block. High codes stand in their
-/// bytes less 8, which is 128 for each activation.
+/// Adds offsets times one of two sums of activations, and the products of a block. High codes in bytes are less 8,
+/// which makes 128 for each activation.
 macro_rules! add_block {
     ($lane:literal) => {
         concat!(
@@ -132,7 +131,7 @@ macro_rules! add_block {
     };
 }
 
-/// Makes sums zero and totals what a product is added to and stays the same, its zero signed.
+/// Clears sums, and sets totals to -0.0: adding to it keeps a product as it is, with the sign of a zero.
 macro_rules! clear {
     ($sum:ident $total:ident) => {
         concat!("movi v", r!($sum), ".2d, #0\nmovi v", r!($total), ".4s, #128, lsl #24\n")
@@ -164,9 +163,9 @@ pub(super) fn gemv_q8_q4_f32_1x16c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32
     assert_eq!(x.q.len(), n * steps * BLOCK);
     assert_eq!(x.sums.len(), n * steps);
     assert_eq!(out.len(), NR);
-    // SAFETY: for each of `n` groups this reads a scale and writes what it read of `out`, all of it;
-    // for each of its `steps` blocks it reads one of `panel`, 32 bytes of `x` and a sum. So many were
-    // found to be there. Everything else is registers that are named.
+    // SAFETY: for each of `n` groups this reads a scale, and reads and writes all of `out`. For each of its `steps`
+    // blocks it reads one of `panel`, 32 bytes of `x` and a sum. The lengths were checked above. Everything else is in
+    // named registers.
     unsafe {
         asm!(
             concat!("movi v", r!(mask), ".16b, #15"),

@@ -64,7 +64,7 @@ fn packed_6_bit_products_equal_scalar_in_every_tier() {
     }
 }
 
-/// The scalar product is that of int8 weights in groups of 32.
+/// The scalar product must equal that of int8 weights in groups of 32.
 #[test]
 fn products_of_6_bits_are_those_of_int8() {
     let mut random = Random(28);
