@@ -391,8 +391,8 @@ impl Engine {
         self.heard(waited)
     }
 
-    /// Waits for the oldest submitted batch that wants logits. Returns its spans and logits, `[wanted,
-    /// vocab_size]`.
+    /// Waits for the oldest submitted batch that wants logits. Returns its spans and logits,
+    /// `[wanted, vocab_size]`.
     ///
     /// # Errors
     /// If the batch could not be computed.

@@ -1,14 +1,14 @@
-//! The chat templates LEAP knows, and what a checkpoint's own template says of itself.
+//! The chat templates that LEAP knows, and the texts that a checkpoint's own template adds.
 
 use super::Date;
 
-/// How the turns of a conversation are written before they become ids.
+/// Form in which the turns of a conversation are written before they become ids.
 ///
-/// The discriminant is what model and tokenizer files store.
+/// Model and tokenizer files store the discriminant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChatTemplate {
-    /// Plain text: turns are joined by line breaks, for base models.
+    /// Plain text for base models: turns are joined by line breaks.
     #[default]
     None = 0,
     /// Llama 2 and CodeLlama: `[INST] <<SYS>>…`.
@@ -21,11 +21,11 @@ pub enum ChatTemplate {
     MistralV3 = 4,
     /// Zephyr and TinyLlama-Chat: `<|user|>` lines.
     Zephyr = 5,
-    /// ChatML: `<|im_start|>…`, as Qwen 2.5, SmolLM2 and others have it.
+    /// ChatML: `<|im_start|>…`; Qwen 2.5, SmolLM2 and others.
     ChatMl = 6,
     /// Qwen 3: ChatML with thoughts, which leave the context after the turn.
     Qwen3 = 7,
-    /// SmolLM3: ChatML with thoughts, and a system turn that says the date and the mode.
+    /// SmolLM3: ChatML with thoughts, and a system turn with the date and the mode.
     SmolLm3 = 8,
     /// Granite 3: `<|start_of_role|>…`.
     Granite = 9,
@@ -33,11 +33,11 @@ pub enum ChatTemplate {
     Gemma = 10,
     /// Phi-3: `<|user|>` and `<|end|>` with line breaks.
     Phi3 = 11,
-    /// Phi-4-mini: the same without line breaks.
+    /// Phi-4-mini: like Phi-3, without line breaks.
     Phi4 = 12,
-    /// gpt-oss: channels, of which the last is the answer.
+    /// gpt-oss: channels; the last one is the answer.
     Harmony = 13,
-    /// The checkpoint has a template of its own that is none of these.
+    /// The checkpoint has a template of its own that LEAP does not know.
     Unknown = 255,
 }
 
@@ -60,7 +60,7 @@ impl ChatTemplate {
         ChatTemplate::Harmony,
     ];
 
-    /// The template stored as `id`, if this version knows it.
+    /// The template with this `id`, if this version knows it.
     pub fn from_id(id: u8) -> Option<ChatTemplate> {
         let unknown = (id == ChatTemplate::Unknown as u8).then_some(ChatTemplate::Unknown);
         Self::ALL.get(usize::from(id)).copied().or(unknown)
@@ -87,7 +87,7 @@ impl ChatTemplate {
         }
     }
 
-    /// The template called `name`; `tinyllama` and `mistral` are accepted as other names.
+    /// The template called `name`; `tinyllama` and `mistral` are alternative names.
     pub fn from_name(name: &str) -> Option<ChatTemplate> {
         match name {
             "tinyllama" => Some(ChatTemplate::Zephyr),
@@ -99,35 +99,35 @@ impl ChatTemplate {
 
 /// Texts that a checkpoint's own template writes, found at export.
 ///
-/// U+0002 and U+0003 stand around what is filled in when they are used: a date's format, such as
+/// U+0002 and U+0003 enclose a placeholder, which is replaced when the text is used: a date's format, such as
 /// `%d %B %Y`, or [`EFFORT`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatTexts {
-    /// Where the model may think, or knows no thoughts.
+    /// Texts for a model that may think, or has no thoughts.
     pub thinking: SystemTexts,
-    /// Where it must not.
+    /// Texts for a model that must not think.
     pub quiet: SystemTexts,
 }
 
 /// Texts that a template writes around the system's text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemTexts {
-    /// Before it.
+    /// Text before the system's.
     pub head: String,
-    /// In its place where there is none; `None` where there is no system turn then.
+    /// Text in place of a missing system text; `None` if there is no system turn then.
     pub default: Option<String>,
-    /// An empty text counts as none.
+    /// Whether an empty system text counts as missing.
     pub skips_empty: bool,
-    /// After it.
+    /// Text after the system's.
     pub tail: String,
-    /// Start of an answer: a sign that there are to be no thoughts, or their tag.
+    /// Start of an answer: a sign that the model must not think, or the tag that opens its thoughts.
     pub prompt: String,
 }
 
-/// Where [`ChatTexts`] have how much the model is to think: low, medium or high.
+/// Placeholder in [`ChatTexts`] for the reasoning effort: low, medium or high.
 pub const EFFORT: &str = "reasoning_effort";
 
-/// `text` with what is filled in; `None` if it asks for something that is not known.
+/// `text` with its placeholders replaced; `None` if it has an unknown placeholder.
 pub fn filled(text: &str, today: Date, effort: &str) -> Option<String> {
     let mut parts = text.split('\u{2}');
     let mut filled = parts.next()?.to_owned();

@@ -1,15 +1,15 @@
-//! Reads fields of a file in order; each read names its field.
+//! Reads the fields of a file in order. Each read names its field.
 
 use super::FormatError;
 
-/// Reads four bytes that the caller knows to be there.
+/// Reads four bytes, which the caller has checked to exist.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut array = [0; 4];
     array.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(array)
 }
 
-/// A position in `bytes` that only moves forward.
+/// A read position in `bytes`, which only moves forward.
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
     pos: usize,

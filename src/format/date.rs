@@ -1,4 +1,4 @@
-//! Dates as chat templates print them.
+//! Dates in the formats of chat templates.
 
 /// A day of the Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 impl Date {
-    /// A day of the years 1 to 9999; months and days count from 1.
+    /// The date, for years 1 to 9999; months and days count from 1. `None` if there is no such day.
     pub fn new(year: u16, month: u8, day: u8) -> Option<Date> {
         let is_leap =
             year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
@@ -39,7 +39,7 @@ impl Date {
         is_day.then_some(Date { year, month, day })
     }
 
-    /// The day that a text in ISO 8601 starts with: `2026-03-09`, or that and a time.
+    /// The date at the beginning of an ISO 8601 text: `2026-03-09`, alone or with a time.
     pub fn from_iso(text: &str) -> Option<Date> {
         let (date, time) = text.split_at_checked(10)?;
         let mut parts = date.split('-');
@@ -55,8 +55,8 @@ impl Date {
         is_alone.then(|| Date::new(year, month.try_into().ok()?, day.try_into().ok()?)).flatten()
     }
 
-    /// The date as strftime writes it in the C locale; `None` where `format` asks for more than
-    /// day, month and year.
+    /// The date in strftime's `format` in the C locale; `None` if `format` needs more than day, month and
+    /// year.
     pub fn format(self, format: &str) -> Option<String> {
         let mut out = String::new();
         let month = MONTHS[usize::from(self.month) - 1];

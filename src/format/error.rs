@@ -6,23 +6,23 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The file ends before `what`, which needs it to be `need` bytes long.
+    /// The file ends before the end of `what`, for which it must be `need` bytes long.
     Truncated {
         /// Field or tensor that does not fit.
         what: String,
-        /// Bytes the file would have to hold.
+        /// Bytes that the file would need.
         need: u64,
-        /// Bytes it holds.
+        /// Bytes that the file has.
         have: u64,
     },
-    /// The first bytes are not this kind of file's.
+    /// The first bytes are not those of this format.
     BadMagic {
         /// The magic number of the format.
         wanted: u32,
         /// First bytes of the file.
         found: u32,
     },
-    /// Another file was downloaded in its place: what it is, and what to do.
+    /// Another file was downloaded instead; names its kind, and what to do.
     StandIn(&'static str),
     /// A field holds a value that no valid file has.
     Field {
@@ -33,24 +33,24 @@ pub enum FormatError {
         /// The value wanted.
         wanted: String,
     },
-    /// A valid file of a kind this version cannot use.
+    /// A valid file that this version cannot use.
     Unsupported(String),
     /// Stored and computed checksums differ.
     Checksum {
         /// Tensor or `header`.
         what: String,
     },
-    /// Bytes follow the last thing the format defines.
+    /// Bytes follow the end that the format defines.
     TrailingBytes {
-        /// Where the file should end.
+        /// Byte at which the file should end.
         end: u64,
-        /// Bytes it holds.
+        /// Bytes that the file has.
         have: u64,
     },
 }
 
 impl FormatError {
-    /// `field` holds `value`, which no valid file has.
+    /// An error for a `field` with a `value` that no valid file has.
     pub(super) fn field(
         field: &'static str,
         value: impl Into<i64>,

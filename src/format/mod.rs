@@ -1,8 +1,7 @@
-//! The files LEAP reads and writes: model files ([`model`]) and `tokenizer.bin` ([`tokenizer`]).
+//! The files that LEAP reads and writes: model files ([`model`]) and `tokenizer.bin` ([`tokenizer`]).
 //!
-//! Everything here works on bytes; opening and mapping a file is the caller's. All numbers
-//! are little-endian. Input is not trusted: each length is checked before it is used, and
-//! nothing is allocated that is larger than the input itself.
+//! Everything here works on bytes; the caller opens and maps files. All numbers are little-endian. Input is
+//! not trusted: each length is checked before it is used, and no allocation is larger than the input.
 
 pub mod model;
 pub mod tokenizer;

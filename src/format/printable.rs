@@ -1,9 +1,9 @@
-//! The text of input files, as messages may show it.
+//! Text from input files in a form that messages may show.
 
-/// Most characters of a file's text in a message.
+/// Maximum number of a text's characters in a message.
 const EXCERPT_CHARS: usize = 80;
 
-/// `text` with what a terminal would obey, or show as nothing, written out as `\n` or `\u{1b}`.
+/// `text` with characters escaped, as `\n` or `\u{1b}`, that control a terminal or are invisible.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -15,7 +15,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The first 80 characters of `text`, made [`printable`].
+/// The first 80 characters of `text`, in [`printable`] form.
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_CHARS) {
         Some((end, _)) => printable(&text[..end]) + "…",
@@ -24,7 +24,7 @@ pub fn excerpt(text: &str) -> String {
 }
 
 fn is_printable(c: char) -> bool {
-    // Marks of direction, joiners and separators change how the rest of a line looks.
+    // Direction marks, joiners and separators change how the rest of a line looks.
     let is_format = matches!(u32::from(c),
         0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfeff | 0xfff9..=0xfffb);
     !c.is_control() && !is_format

@@ -1,4 +1,4 @@
-//! Files that stand where another was meant to be, and marks before a text.
+//! Recognises files that were downloaded instead of the wanted one, and byte order marks.
 
 /// U+FEFF, which some editors write before a text to say that it is UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
@@ -13,13 +13,13 @@ pub(crate) fn text_without_mark(text: &str) -> &str {
     text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
-/// Whether a text that begins with `bytes` is UTF-16, as some editors save it, by its byte order mark.
+/// Whether a text that begins with `bytes` is UTF-16, by its byte order mark.
 pub(crate) fn is_utf16(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
 }
 
-/// The kind of file that begins with `bytes` and was downloaded in place of the wanted one, and how to get
-/// that one; `None` if it is nothing of the kind.
+/// A message if a file that begins with `bytes` was downloaded instead of the wanted one: its kind, and how
+/// to get the wanted file. `None` if the file is neither of these kinds.
 pub(crate) fn stand_in(bytes: &[u8]) -> Option<&'static str> {
     let start = without_mark(bytes).trim_ascii_start();
     let starts_with =

@@ -9,25 +9,25 @@
 //!   u32 flags            u32 bos id, or all ones
 //!   u32 count (≤ 8), u32 stop ids
 //!   u32 count, per token that is not a normal one: u32 id (ascending), u8 token kind
-//!   u32 count, per listed merge, first to apply first: u32 left id, u32 right id
-//!   only from version 2 on, which is written where this is needed:
+//!   u32 count, per listed merge, in the order of priority: u32 left id, u32 right id
+//!   from version 2 on, which is written if one of these fields is needed:
 //!   u32 length, name of the splitter
-//!   u32 count, ids (ascending) of tokens that take in the white space after them
-//!   twice, where the model may think and where not: u32 length, text before the system's;
-//!     u8 bits (1: there is a default, 2: an empty system text counts as none), u32 length, default;
-//!     u32 length, text after the system's; u32 length, what an answer begins with
-//!   only in version 3: twice, u32 count, ids (ascending) of tokens that take in the white space before
-//!     them, and of those that are found as whole words only
+//!   u32 count, ids (ascending) of tokens that absorb the white space after them
+//!   twice, first for a model that may think, then for one that must not: u32 length, text before the
+//!     system's; u8 bits (1: there is a default, 2: an empty system text counts as missing), u32 length,
+//!     default; u32 length, text after the system's; u32 length, start of an answer
+//!   only in version 3: two lists of u32 count, ids (ascending): tokens that absorb the white space before
+//!     them, and tokens that match only as whole words
 //! footer, the last 12 bytes of the file:
-//!   u32 bytes of the trailer   u32 CRC32 of all before the footer   u32 magic "LEAT"
+//!   u32 bytes of the trailer   u32 CRC32 of everything before the footer   u32 magic "LEAT"
 //! ```
 //!
-//! A higher score merges first; byte-level vocabularies store minus the rank. Byte-level
-//! tokens are raw bytes. SentencePiece tokens are text with spaces where the model has
-//! `▁`, and byte pieces are the text `<0x0A>`.
+//! A higher score merges first; byte-level vocabularies store the negated rank. Byte-level tokens are raw
+//! bytes. SentencePiece tokens are text with spaces in place of the model's `▁`, and byte pieces are the text
+//! `<0x0A>`.
 //!
-//! A file without the trailer is the published format. Its kind is inferred: `<unk>`, `<s>`
-//! and `</s>` first mean SentencePiece as in Llama 2, anything else means Llama 3.
+//! A file without the trailer has the published format. Its kind is inferred: if it begins with `<unk>`,
+//! `<s>` and `</s>`, it is SentencePiece as in Llama 2, otherwise Llama 3.
 
 mod bytes;
 mod file;

@@ -1,7 +1,7 @@
 //! Turns gate and up projections into the input of the down projection.
 //!
-//! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by tanh is `x ·
-//! sigmoid(2u)` with `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where `2u / x` is finite.
+//! Every activation here is a swish: `x · sigmoid(c · x)` is `swish(c · x) / c`, and the GELU by tanh is
+//! `x · sigmoid(2u)` with `u = sqrt(2 / pi) · (x + 0.044715 · x³)` (arXiv:1606.08415), where `2u / x` is finite.
 //! So the tiers' SwiGLU kernels do the delicate part, and the operations before them are rounded alike
 //! everywhere.
 

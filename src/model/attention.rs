@@ -130,8 +130,8 @@ impl Attention<'_> {
     }
 
     /// Rotates the queries and keys in `buffers.qkv` if the layer has RoPE, and stores keys and values.
-    /// Writes attention's result to `buffers.inputs.f32`, or to `buffers.part` on a team's node; `[m,
-    /// q_dim]`.
+    /// Writes attention's result to `buffers.inputs.f32`, or to `buffers.part` on a team's node;
+    /// `[m, q_dim]`.
     pub(super) fn run(&self, pool: &Pool, layer: usize, buffers: &mut Buffers<'_>) {
         let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
         if q_dim == 0 {

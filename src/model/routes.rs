@@ -9,8 +9,8 @@ use crate::kernels::softmax_terms;
 /// Experts of the rows of a batch. A use is a pair of a row and one of its experts. Uses are numbered expert
 /// by expert, and for each expert row by row. All buffers are empty if the model is no mixture.
 pub(super) struct Routes<'a> {
-    /// Scores of the experts; after the choice, weights of the chosen ones at the same places; `[batch,
-    /// experts]`.
+    /// Scores of the experts; after the choice, weights of the chosen ones at the same places;
+    /// `[batch, experts]`.
     pub(super) scores: &'a mut [f32],
     /// The experts of each row, ascending; `[batch, active]`.
     pub(super) chosen: &'a mut [u32],

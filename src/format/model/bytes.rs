@@ -1,4 +1,4 @@
-//! Headers from and to bytes.
+//! Parses and emits headers.
 
 use super::header::{
     Architecture, FileShare, HEADER_LEN, Header, MAGIC, Packed, RopeScaling, STOP_IDS_MAX,
@@ -21,7 +21,7 @@ const FEATURES_VERSION: u32 = 2;
 const PACKED: i32 = 256;
 /// Added to the version of a file of some layers.
 const PARTIAL: i32 = 512;
-/// Added to what a share says of the ends, if it has only some rows of its matrices.
+/// Added to the flag of a share's ends if the file holds only some rows.
 const ROWS: u32 = 2;
 pub(super) const CRC_AT: usize = 192;
 const SHARE_AT: usize = 212;
@@ -31,10 +31,10 @@ const ROWS_CRC_AT: usize = 240;
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
     ///
-    /// Afterwards every tensor of [`Header::tensors`] lies inside the file.
+    /// After this every tensor of [`Header::tensors`] lies inside the file.
     ///
     /// # Errors
-    /// Says which field is wrong, or which tensor does not fit.
+    /// The field that is wrong, or the tensor that does not fit.
     pub fn parse(file: &[u8]) -> Result<Header, FormatError> {
         if let Some(what) = stand_in(file) {
             return Err(FormatError::StandIn(what));
@@ -104,7 +104,7 @@ impl Header {
         })
     }
 
-    /// Reads the extension; returns offset and length of the checksum table.
+    /// Reads the extension. Returns offset and length of the checksum table.
     fn parse_extension(&mut self, bytes: &[u8], form: Form) -> Result<(u64, u64), FormatError> {
         let mut r = Cursor::new(bytes);
         r.take("base header, version and length", EXTENSION_AT + 12)?;
@@ -160,7 +160,7 @@ impl Header {
         }
     }
 
-    /// Reads which rows `file` has if it says so.
+    /// Reads the block of rows if `file` has one.
     fn parse_slice(&mut self, file: &[u8], form: Form) -> Result<(), FormatError> {
         if !form.has_rows {
             return Ok(());
@@ -176,16 +176,16 @@ impl Header {
         Ok(())
     }
 
-    /// Length of the header in bytes, with what follows it before the tensors.
+    /// Length of the header in bytes, including the blocks between it and the tensors.
     pub fn len_bytes(&self) -> usize {
         HEADER_LEN + self.block_len() + if self.slice().is_some() { SLICE_LEN } else { 0 }
     }
 
-    /// The bytes of the header, [`Header::len_bytes`] of them.
+    /// Bytes of the header, [`Header::len_bytes`] of them.
     ///
     /// # Panics
-    /// If there are more than [`STOP_IDS_MAX`] stop ids, or the file is packed, a share or has features
-    /// but no extension.
+    /// If there are more than [`STOP_IDS_MAX`] stop ids, or if there is no extension but the file is packed,
+    /// a share or has features.
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = [0; HEADER_LEN];
         let mut w = HeaderWriter { bytes: &mut bytes, pos: 0 };
@@ -275,7 +275,7 @@ impl Header {
     }
 }
 
-/// Layout of the file, by its version, besides the format of weights.
+/// Layout of the file, apart from the format of weights.
 #[derive(Clone, Copy)]
 struct Form {
     is_packed: bool,
@@ -289,8 +289,8 @@ impl Form {
         !self.is_packed && !self.is_partial && !self.has_block
     }
 
-    /// Adds what the extension in the header `bytes` says; its checksum and length have been
-    /// checked.
+    /// Adds what the extension in the header `bytes` says. Checks the header's checksum and the extension's
+    /// length.
     fn of_extension(self, bytes: &[u8]) -> Result<Form, FormatError> {
         let mut r = Cursor::new(bytes);
         r.take("base header", EXTENSION_AT + 4)?;

@@ -1,4 +1,4 @@
-//! Whether the fields of a header fit each other.
+//! Checks whether the fields of a header fit together.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ const GROUP_MIN: usize = 32;
 const GROUP_MAX: usize = 1 << 16;
 
 impl Header {
-    /// Checks that the fields fit each other.
+    /// Checks that the fields fit together.
     ///
     /// # Errors
-    /// Names the first field that does not.
+    /// The first field that does not fit.
     pub fn check(&self) -> Result<(), FormatError> {
         if !self.has_extension && !self.dim.is_multiple_of(self.n_heads) {
             let wanted = format!("a divisor of dim {}", self.dim);
@@ -76,7 +76,7 @@ impl Header {
             }
             Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, .. }) => {
                 let finite = factor.is_finite() && beta_fast.is_finite();
-                // The blend's ends are logarithms to the base theta.
+                // The blend's ends are logarithms to base theta.
                 let has_base = self.rope_theta > 1.0 && original_ctx > 0;
                 let is_sound =
                     finite && factor > 0.0 && beta_slow > 0.0 && beta_fast > beta_slow && has_base;

@@ -1,4 +1,4 @@
-//! The block of features behind a header, from and to bytes, and whether it makes sense.
+//! Parses, emits and checks the block of features after a header.
 
 use super::features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
@@ -8,12 +8,12 @@ use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
 
-/// Length of the block without divisors.
+/// Length of the block without divisors and dense layers.
 const FIXED_LEN: usize = 128;
-/// Most experts that a header may claim.
+/// Maximum number of experts that a header may claim.
 const EXPERTS_MAX: usize = 4096;
 
-/// Number of flags.
+/// Number of known flags.
 const FLAGS: u32 = 8;
 
 /// Length of a set of layers in bytes.
@@ -47,7 +47,7 @@ impl Features {
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
 
-    /// Divisors for texts that are not long, then those for long ones.
+    /// Divisors for ordinary texts, then those for long ones.
     fn all_divisors(&self) -> impl Iterator<Item = f32> + '_ {
         let long = self.long_rope.iter().flat_map(|long| &long.divisors);
         self.rope_divisors.iter().chain(long).copied()
@@ -136,7 +136,7 @@ impl Features {
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
         };
-        // Bytes beyond the fields above are zero, and a block has one form.
+        // Emitting again shows that the rest is zero, and that the block has its only valid form.
         match features.emit() == block {
             true => Ok(features),
             false => {
@@ -171,7 +171,7 @@ fn parse_set(r: &mut Cursor<'_>, name: &'static str) -> Result<LayerSet, FormatE
 }
 
 impl Header {
-    /// Whether the file has a block of features: what Llama and Mistral compute is said without.
+    /// Whether the file has a block of features. Llama and Mistral models need none.
     pub(super) fn has_block(&self) -> bool {
         let is_new = !matches!(self.architecture, Architecture::Llama | Architecture::Mistral);
         let is_new_rope =
@@ -189,7 +189,7 @@ impl Header {
         if self.has_block() { self.features.emit() } else { Vec::new() }
     }
 
-    /// Reads the block of features from `file`, of which the header says length and checksum.
+    /// Reads the block of features from `file`; length and checksum come from the header.
     pub(super) fn parse_block(
         &mut self,
         file: &[u8],
@@ -208,7 +208,7 @@ impl Header {
         }
     }
 
-    /// Whether the features fit each other and the rest of the header.
+    /// Checks that the features fit together and fit the rest of the header.
     pub(super) fn check_features(&self) -> Result<(), FormatError> {
         let Features { full_layers, unrotated_layers, rotary_dim, .. } = &self.features;
         let unsupported = |what: String| Err(FormatError::Unsupported(what));
@@ -246,7 +246,7 @@ impl Header {
         self.check_dense()
     }
 
-    /// Whether the layers that are no mixtures are some of the model's, beside mixtures.
+    /// Checks that the dense layers are some of the model's, but not all, and that the others are mixtures.
     fn check_dense(&self) -> Result<(), FormatError> {
         let Features { dense, experts, ffn_bias, .. } = &self.features;
         if *ffn_bias && experts.is_some() {

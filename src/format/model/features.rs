@@ -1,17 +1,17 @@
-//! Features of families' layers that Llama's lack.
+//! Features of model families' layers that Llama's lack.
 
-/// Most layers that a [`LayerSet`] can tell apart.
+/// Maximum number of layers of a model for which a [`LayerSet`] can tell each apart.
 pub const LAYER_SET_MAX: usize = 256;
 
-/// Most experts that a token may use.
+/// Maximum number of experts that a token may use.
 pub const EXPERTS_ACTIVE_MAX: usize = 16;
 
-/// Some of a model's layers, the first [`LAYER_SET_MAX`] at most.
+/// A set of layers, among the model's first [`LAYER_SET_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerSet(pub(super) [u64; LAYER_SET_MAX / 64]);
 
 impl LayerSet {
-    /// The set of `layers`; `None` if one is beyond what a set can hold.
+    /// The set of `layers`; `None` if one is beyond [`LAYER_SET_MAX`].
     pub fn new(layers: impl Iterator<Item = usize>) -> Option<LayerSet> {
         let mut set = LayerSet::default();
         for layer in layers {
@@ -20,81 +20,81 @@ impl LayerSet {
         Some(set)
     }
 
-    /// Whether `layer` is one of them.
+    /// Whether `layer` is in the set.
     pub fn contains(&self, layer: usize) -> bool {
         self.0.get(layer / 64).is_some_and(|word| word >> (layer % 64) & 1 == 1)
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.end() == 0
     }
 
-    /// The layer after the last of them.
+    /// The layer after the last of the set.
     pub(super) fn end(&self) -> usize {
         (0..LAYER_SET_MAX).rev().find(|layer| self.contains(*layer)).map_or(0, |last| last + 1)
     }
 }
 
-/// From the gate and up projections to the input of the down projection.
+/// Function from the gate and up projections to the input of the down projection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// gate · sigmoid(gate) · up.
     Silu,
-    /// gelu(gate) · up, with the GELU that is approximated by tanh.
+    /// gelu(gate) · up, with the tanh approximation of GELU.
     GeluTanh,
     /// With gate at most `limit` and up within ±`limit`: gate · sigmoid(1.702 · gate) · (up + 1).
     ClampedSilu {
-        /// Above 0.
+        /// Limit of gate and up; above 0.
         limit: f32,
     },
 }
 
-/// Feed-forward layers of which each token uses some.
+/// Mixture of experts: feed-forward layers of which each token uses some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {
-    /// How many there are.
+    /// Number of experts.
     pub n: usize,
-    /// How many a token uses.
+    /// Number of experts that a token uses.
     pub n_active: usize,
-    /// Whether the weights of those add up to 1, not those of all.
+    /// Whether the weights of the used experts add up to 1; otherwise those of all experts do.
     pub is_normalised: bool,
     /// Whether router and experts add biases.
     pub has_biases: bool,
 }
 
-/// Layers of a model of mixtures that have one feed-forward layer instead.
+/// Dense layers of a model of mixtures: they have one feed-forward layer without experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenseLayers {
-    /// Which layers.
+    /// The dense layers.
     pub layers: LayerSet,
     /// Width of their feed-forward layer.
     pub ffn_dim: usize,
 }
 
-/// Divisors of frequencies in all of a text that is long.
+/// RoPE divisors for all of a long text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LongRope {
-    /// Tokens of the longest text that is not.
+    /// Length of the longest text that is not a long one, in tokens.
     pub original_ctx: usize,
-    /// A divisor for each pair.
+    /// A divisor for each pair of a head.
     pub divisors: Vec<f32>,
 }
 
-/// Features of a family's layers that Llama's lack; the default is Llama.
+/// Features of a model family's layers that Llama's lack. The default is Llama.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
     /// Whether queries, keys and values have biases.
     pub qkv_bias: bool,
     /// Whether attention's output has a bias.
     pub output_bias: bool,
-    /// Whether gate, up and down of a feed-forward layer that is no mixture have biases.
+    /// Whether gate, up and down have biases, in a model without experts.
     pub ffn_bias: bool,
     /// Whether each head's queries and keys are normalised before they are rotated.
     pub qk_norm: bool,
-    /// Whether there is a norm behind attention and one behind the feed-forward layer, too.
+    /// Whether there are norms after attention and after the feed-forward layer.
     pub post_norms: bool,
-    /// Whether each head's softmax has one more score, whose weight goes nowhere.
+    /// Whether each head's softmax has one more score, whose weight belongs to no position.
     pub sinks: bool,
     /// Function applied to the gate.
     pub activation: Activation,
@@ -102,25 +102,26 @@ pub struct Features {
     pub embedding_scale: f32,
     /// Factor of attention's scores; `None` for 1 / sqrt(head_dim).
     pub attention_scale: Option<f32>,
-    /// Factor of each half of a layer before it is added to the residual stream.
+    /// Factor of the outputs of attention and of the feed-forward layer, before they are added to the
+    /// residual stream.
     pub residual_scale: f32,
-    /// Layers that look at all positions though the model has a window.
+    /// Layers that attend to all positions although the model has a window.
     pub full_layers: LayerSet,
-    /// Layers that do not rotate queries and keys.
+    /// Layers without RoPE.
     pub unrotated_layers: LayerSet,
-    /// Base of the RoPE frequencies of layers with a window, which are not scaled then.
+    /// Base of the RoPE frequencies of layers with a window, which are then not scaled.
     pub local_theta: Option<f64>,
-    /// How many values of a head are rotated, its first; `None` for all.
+    /// How many values of a head are rotated, from the first on; `None` for all.
     pub rotary_dim: Option<usize>,
-    /// Factor of the cosines and sines of rotations, except in layers with `local_theta`.
+    /// Factor of RoPE's cosines and sines, except in layers with `local_theta`.
     pub rope_magnitude: f32,
-    /// Divisor of each pair's frequency, for models without a formula; empty for the others.
+    /// Divisor of each pair's RoPE frequency, for models without a scaling formula; empty for others.
     pub rope_divisors: Vec<f32>,
-    /// If others take their place in long texts.
+    /// Divisors for long texts, if they are different.
     pub long_rope: Option<LongRope>,
-    /// If the feed-forward layers are mixtures.
+    /// Experts, if the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
-    /// Layers of a model of mixtures that are none.
+    /// Dense layers of a model of mixtures, if it has any.
     pub dense: Option<DenseLayers>,
 }
 

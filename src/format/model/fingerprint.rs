@@ -1,9 +1,9 @@
-//! Numbers that tell models apart.
+//! Fingerprints that identify models.
 
 use super::header::{HEADER_LEN, Header};
 
-/// Stands for the content of a model whose header and table of checksums are these. Of `header`
-/// [`HEADER_LEN`] bytes count, among which is the checksum of a block of features.
+/// Fingerprint of a model's content, from its header and its table of checksums. Only [`HEADER_LEN`] bytes of
+/// `header` count; they include the checksum of a block of features.
 pub fn fingerprint(header: &[u8], checksums: &[u8]) -> u64 {
     let mut hash = Fnv::new();
     hash.add(&header[..HEADER_LEN]);
@@ -11,7 +11,7 @@ pub fn fingerprint(header: &[u8], checksums: &[u8]) -> u64 {
     hash.0
 }
 
-/// Stands for what `fingerprint` does, and these bytes.
+/// Fingerprint of `fingerprint`'s content together with `bytes`.
 pub(super) fn fingerprint_with(fingerprint: u64, bytes: &[u8]) -> u64 {
     let mut hash = Fnv(fingerprint);
     hash.add(bytes);
@@ -19,9 +19,9 @@ pub(super) fn fingerprint_with(fingerprint: u64, bytes: &[u8]) -> u64 {
 }
 
 impl Header {
-    /// Stands for the whole model's content, however its matrices are packed and whichever of
-    /// its layers the file holds: the header and the checksums of all tensors. Those that a file
-    /// does not store are computed, from all of its bytes.
+    /// Fingerprint of the whole model's content: header and checksums of all tensors. It does not depend on
+    /// packing, or on which layers the file holds. Checksums that a file does not store are computed from all
+    /// of its bytes.
     ///
     /// `file` is the whole file that this header was parsed from.
     pub fn fingerprint(&self, file: &[u8]) -> u64 {

@@ -13,23 +13,23 @@ use crate::format::ChatTemplate;
 pub const HEADER_LEN: usize = 256;
 /// First four bytes of every model file.
 pub const MAGIC: u32 = 0x616B_3432;
-/// Most stop ids a header holds.
+/// Maximum number of stop ids in a header.
 pub const STOP_IDS_MAX: usize = 8;
-/// Longest context a header may claim; anything above is damage.
+/// Longest context that a header may claim; a larger value means damage.
 pub const SEQ_LEN_MAX: usize = 1 << 24;
-/// Widest attention head the kernels are made for.
+/// Widest attention head that the kernels support.
 pub const HEAD_DIM_MAX: usize = 512;
 
-/// Tensors of a file with packed matrices start at multiples of this.
+/// Alignment, in bytes, of the tensors of a file with packed matrices.
 pub const PACKED_ALIGN: u64 = 128;
-/// Most rows a panel may have.
+/// Maximum number of rows of a panel.
 pub const PANEL_ROWS_MAX: usize = 256;
 
-/// Family of the checkpoint.
+/// Model family of the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Architecture {
-    /// Llama and everything shaped like it.
+    /// Llama and all models of the same shape.
     Llama = 0,
     /// Mistral 7B: Llama with a sliding window.
     Mistral = 1,
@@ -37,17 +37,17 @@ pub enum Architecture {
     Qwen2 = 2,
     /// Qwen3: norms of queries and keys.
     Qwen3 = 3,
-    /// SmolLM3: no rotation in some layers.
+    /// SmolLM3: some layers without RoPE.
     SmolLm3 = 4,
     /// Granite: multipliers of embeddings, scores, residuals and logits.
     Granite = 5,
-    /// Gemma 3, text: four norms a layer, GELU, local and global layers.
+    /// Gemma 3, text only: four norms per layer, GELU, local and global layers.
     Gemma3 = 6,
-    /// Phi 3 and Phi-4-mini: rotation of a part of each head.
+    /// Phi 3 and Phi-4-mini: rotates only a part of each head.
     Phi3 = 7,
-    /// Qwen3's mixture of experts.
+    /// Qwen3 with mixtures of experts.
     Qwen3Moe = 8,
-    /// gpt-oss: a mixture with biases and sinks.
+    /// gpt-oss: mixtures of experts with biases, and attention sinks.
     GptOss = 9,
 }
 
@@ -66,7 +66,7 @@ impl Architecture {
     ];
 }
 
-/// How RoPE frequencies are scaled for contexts longer than the training's.
+/// Scaling of RoPE frequencies for contexts longer than the training context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
     /// Every frequency divided by `factor`.
@@ -74,7 +74,7 @@ pub enum RopeScaling {
         /// Divisor, above 0.
         factor: f32,
     },
-    /// Llama 3.1: long wavelengths divided by `factor`, short ones kept, a blend between.
+    /// Llama 3.1: long wavelengths are divided by `factor`, short ones are kept, with a blend in between.
     Llama3 {
         /// Divisor of the low frequencies, above 0.
         factor: f32,
@@ -82,48 +82,48 @@ pub enum RopeScaling {
         low_freq_factor: f32,
         /// Wavelengths below `original_ctx / high_freq_factor` are kept.
         high_freq_factor: f32,
-        /// Context length of the training.
+        /// Context length in training.
         original_ctx: u32,
     },
-    /// YaRN (arXiv:2309.00071): pairs that turn less than `beta_slow` times in the training's
-    /// context divided by `factor`, those that turn more than `beta_fast` times kept, a blend between.
+    /// YaRN (arXiv:2309.00071), by a pair's turns in the training context: pairs with fewer than `beta_slow`
+    /// are divided by `factor`, pairs with more than `beta_fast` are kept, with a blend in between.
     Yarn {
         /// Divisor of the low frequencies, above 0.
         factor: f32,
-        /// Turns below which a pair is divided.
+        /// Number of turns below which a pair is divided.
         beta_slow: f32,
-        /// Turns above which a pair is kept.
+        /// Number of turns above which a pair is kept.
         beta_fast: f32,
-        /// Context length of the training.
+        /// Context length in training.
         original_ctx: u32,
         /// Whether the blend begins and ends at whole pairs.
         is_truncated: bool,
     },
-    /// Each frequency by a divisor of its own, [`Features::rope_divisors`].
+    /// Each frequency has its own divisor, see [`Features::rope_divisors`].
     Divisors,
 }
 
-/// How the matrices of a file are packed for the kernels of one instruction set.
+/// Packing of a file's matrices for the kernels of one instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Id of the layout; a layout that changes gets a new one.
+    /// Id of the layout; a changed layout gets a new id.
     pub layout: u32,
     /// Rows of a panel, at most [`PANEL_ROWS_MAX`].
     pub panel_rows: usize,
-    /// [`Header::fingerprint`] of the same model with no packed matrix.
+    /// [`Header::fingerprint`] of the same model without packing.
     pub fingerprint: u64,
 }
 
-/// The share of a model that a file holds, if it is not all of it.
+/// The part of a model that a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileShare {
-    /// The layers.
+    /// Layers in the file.
     pub layers: Range<usize>,
-    /// Whether embedding, final norm and classifier are there.
+    /// Whether the file holds embedding, final norm and classifier.
     pub has_ends: bool,
-    /// [`Header::fingerprint`] of the whole model with no packed matrix.
+    /// [`Header::fingerprint`] of the whole model without packing.
     pub fingerprint: u64,
-    /// The rows of its matrices, if these are not all.
+    /// Rows of its matrices in the file; `None` for all.
     pub slice: Option<Slice>,
 }
 
@@ -138,11 +138,11 @@ pub struct Header {
     pub ffn_dim: usize,
     /// Number of transformer layers.
     pub n_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub n_heads: usize,
-    /// Key and value heads; divides `n_heads`.
+    /// Number of key and value heads; divides `n_heads`.
     pub n_kv_heads: usize,
-    /// Rows of the embedding and of the classifier.
+    /// Number of ids: rows of the embedding and of the classifier.
     pub vocab_size: usize,
     /// Longest context in tokens.
     pub max_seq_len: usize,
@@ -150,36 +150,36 @@ pub struct Header {
     pub shared_classifier: bool,
     /// Width of one attention head.
     pub head_dim: usize,
-    /// Added to the mean square in RMSNorm.
+    /// Epsilon: added to the mean square in RMSNorm.
     pub norm_eps: f32,
     /// Base of the RoPE frequencies.
     pub rope_theta: f64,
     /// Scaling of the RoPE frequencies.
     pub rope_scaling: Option<RopeScaling>,
-    /// Positions a token can look back, itself included; `None` for all.
+    /// Positions that a token attends to, including its own; `None` for all.
     pub sliding_window: Option<usize>,
-    /// Family of the checkpoint.
+    /// Model family of the checkpoint.
     pub architecture: Architecture,
-    /// Features of its layers that Llama's lack.
+    /// Features of the layers that Llama's lack.
     pub features: Features,
-    /// Id that starts a text.
+    /// Id that begins a text.
     pub bos: Option<u32>,
     /// Ids that end an answer, at most [`STOP_IDS_MAX`].
     pub stop_ids: Vec<u32>,
-    /// How conversations are written.
+    /// Form of conversations.
     pub chat_template: ChatTemplate,
     /// [`crate::format::tokenizer::fingerprint`] of the tokenizer file; 0 if unknown.
     pub tokenizer_hash: u64,
-    /// Whether the extension is, or will be, in the file.
+    /// Whether the file has the extension, or gets it when written.
     pub has_extension: bool,
-    /// How matrices are packed; `None` if they are row-major.
+    /// Packing of the matrices; `None` if they are row-major.
     pub packed: Option<Packed>,
-    /// The share of the model in the file; `None` for all of it.
+    /// Part of the model in the file; `None` for the whole model.
     pub share: Option<FileShare>,
 }
 
 impl Header {
-    /// Llama without a size, as a file without extension stands for: what a header is made from.
+    /// A header to start from: Llama with all sizes 0, and the values that a file without extension implies.
     pub(crate) fn blank(weights: Weights) -> Header {
         Header {
             weights,
@@ -213,17 +213,17 @@ impl Header {
         self.n_kv_heads * self.head_dim
     }
 
-    /// How many values of a head are rotated.
+    /// Number of values of a head that are rotated.
     pub fn rotary_dim(&self) -> usize {
         self.features.rotary_dim.unwrap_or(self.head_dim)
     }
 
-    /// Feed-forward layers of a layer: 1, or its experts.
+    /// Number of feed-forward layers in a layer: its experts, or 1.
     pub fn n_ffns(&self) -> usize {
         self.features.experts.map_or(1, |experts| experts.n)
     }
 
-    /// Width of the feed-forward layer where it is no mixture though others are; 0 if there is no such layer.
+    /// FFN width of the dense layers in a model of mixtures; 0 if it has none.
     pub fn dense_ffn_dim(&self) -> usize {
         self.features.dense.map_or(0, |dense| dense.ffn_dim)
     }
@@ -233,11 +233,11 @@ impl Header {
         self.ffn_dim.max(self.dense_ffn_dim())
     }
 
-    /// Has these layers, ascending, be no mixtures but feed-forward layers of this width; if they are all, the model
-    /// is none either.
+    /// Makes `layers`, which are ascending, dense layers of width `ffn_dim`. If these are all layers, the
+    /// model is no longer a mixture.
     ///
     /// # Errors
-    /// If a file cannot say so.
+    /// If the file format cannot express this.
     #[cfg(feature = "tools")]
     pub(crate) fn set_dense(&mut self, layers: &[usize], ffn_dim: usize) -> Result<(), String> {
         match layers.len() {
@@ -254,7 +254,7 @@ impl Header {
         Ok(())
     }
 
-    /// Whether layer `layer` is no mixture though others are.
+    /// Whether `layer` is a dense layer in a model of mixtures.
     pub fn is_dense(&self, layer: usize) -> bool {
         self.features.dense.is_some_and(|dense| dense.layers.contains(layer))
     }

@@ -1,8 +1,7 @@
 //! The table of tensors: a row for each kind that a model may have, in the order of the file.
 //!
-//! Code that lists, sizes, stores or packs tensors asks the table. A family that brings a new
-//! tensor
-//! adds a [`TensorKind`] and its row at the end, and the exporter's row of names.
+//! Code that lists, sizes, stores or packs tensors uses the table. For a family with a new tensor, add a
+//! [`TensorKind`] and its row at the end, and the exporter's row of names.
 
 use super::header::Header;
 
@@ -23,15 +22,15 @@ pub enum TensorKind {
     Wk,
     /// Value projection.
     Wv,
-    /// Attention output.
+    /// Attention's output projection.
     Wo,
     /// Feed-forward gate.
     W1,
-    /// Feed-forward output.
+    /// Down projection.
     W2,
-    /// Feed-forward input.
+    /// Up projection.
     W3,
-    /// From the last hidden state to logits; absent if the embedding serves.
+    /// Projection from the last hidden state to logits; absent if the embedding is also the classifier.
     Classifier,
     /// Bias of queries.
     Bq,
@@ -45,51 +44,51 @@ pub enum TensorKind {
     QNorm,
     /// Norm of each head's keys.
     KNorm,
-    /// Norm behind attention.
+    /// Norm after attention.
     AttentionPostNorm,
-    /// Norm behind the feed-forward layer.
+    /// Norm after the feed-forward layer.
     FfnPostNorm,
-    /// A score of each head beside those of positions.
+    /// Attention sinks: one more score for each head.
     Sinks,
-    /// Scores of the experts.
+    /// Router: projection to the scores of the experts.
     Router,
-    /// Bias of those.
+    /// Bias of the router's scores.
     RouterBias,
-    /// Biases of the gate, or of the experts' gates.
+    /// Bias of the gate, or of all experts' gates.
     B1,
-    /// Biases of the feed-forward layer's output, or of the experts'.
+    /// Bias of the down projection, or of all experts'.
     B2,
-    /// Biases of the feed-forward layer's input, or of the experts'.
+    /// Bias of the up projection, or of all experts'.
     B3,
-    /// Gate of a layer that is no mixture though others are.
+    /// Gate of a dense layer in a model of mixtures.
     DenseW1,
-    /// Output of such a layer.
+    /// Down projection of a dense layer.
     DenseW2,
-    /// Input of such a layer.
+    /// Up projection of a dense layer.
     DenseW3,
 }
 
 /// Use of a tensor, which decides how it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
-    /// Is applied to activations elementwise: one row, always f32.
+    /// Applied to activations elementwise: one row, always f32.
     Vector,
-    /// Is multiplied by.
+    /// A matrix that is multiplied.
     Matrix,
-    /// Has a row for each token, which is looked up.
+    /// One row for each token, which is looked up.
     Embedding,
-    /// Is multiplied by, and stored as the embedding is.
+    /// A matrix that is multiplied, and stored like the embedding.
     Classifier,
-    /// Is multiplied by in f32, always.
+    /// A matrix that is multiplied, always in f32.
     Router,
 }
 
-/// How the rows of a tensor follow each other.
+/// Order of the rows of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// Rows in the order in which they are computed with.
+    /// The order in which they are computed.
     Plain,
-    /// In each head, rows 2i and 2i + 1 are a pair of RoPE, or values of a vector.
+    /// Rows 2i and 2i + 1 of each head are a RoPE pair; in a vector, values 2i and 2i + 1.
     RopePairs,
 }
 
@@ -203,54 +202,54 @@ impl TensorKind {
         &TABLE[self as usize]
     }
 
-    /// Its name in messages.
+    /// Name of the kind in messages.
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// Whether each layer has one.
+    /// Whether each layer has a tensor of this kind.
     pub fn is_per_layer(self) -> bool {
         self.spec().is_per_layer
     }
 
-    /// Its use.
+    /// Use of the tensor.
     pub fn role(self) -> TensorRole {
         self.spec().role
     }
 
-    /// How its rows follow each other.
+    /// Order of the tensor's rows.
     pub fn order(self) -> RowOrder {
         self.spec().order
     }
 
-    /// Whether each expert of a mixture has its own, one behind the other.
+    /// Whether the tensor holds one part for each expert of a mixture, one after the other.
     pub fn is_per_expert(self) -> bool {
         matches!(self, W1 | W2 | W3 | B1 | B2 | B3)
     }
 
-    /// Whether only layers that are mixtures have one, where others are none.
+    /// Whether dense layers of a model of mixtures lack this kind.
     fn is_of_mixture(self) -> bool {
         self.is_per_expert() || matches!(self, Router | RouterBias)
     }
 
-    /// Whether it is a vector, always f32.
+    /// Whether the tensor is a vector, which is always f32.
     pub fn is_vector(self) -> bool {
         self.role() == Vector
     }
 }
 
 impl Header {
-    /// The kinds of tensors of this model, in the order of its file.
+    /// Kinds of tensors of this model, in the order of its file.
     pub(super) fn kinds(&self) -> impl Iterator<Item = TensorKind> {
         TABLE.iter().filter(|spec| (spec.is_present)(self)).map(|spec| spec.kind)
     }
 
-    /// Whether the file has tensors of `kind`, or its share of the model would.
+    /// Whether the model has tensors of `kind`. The file's share need not hold them.
     pub fn has(&self, kind: TensorKind) -> bool {
         (kind.spec().is_present)(self)
     }
 
-    /// Whether layer `layer` has a tensor of `kind`, which the model has.
+    /// Whether `layer` has a tensor of `kind`, if the model has this kind.
     pub fn has_in(&self, kind: TensorKind, layer: usize) -> bool {
         match kind {
             DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer),
@@ -264,8 +263,8 @@ impl Header {
         (kind.spec().shape)(self)
     }
 
-    /// The matrix that turns the last hidden state into logits. A file of packed matrices has one
-    /// of its own in any case: rows of the embedding cannot be read from its packed form.
+    /// The matrix that turns the last hidden state into logits. A packed file always has a separate one,
+    /// because rows of the embedding cannot be read from packed form.
     pub fn classifier(&self) -> TensorKind {
         match self.shared_classifier && self.packed.is_none() {
             true => Embedding,
@@ -273,7 +272,7 @@ impl Header {
         }
     }
 
-    /// Whether tensors of `kind` are matrices that are multiplied by, quantised if the model is.
+    /// Whether a tensor of `kind` is a matrix that is multiplied, and so quantised if the model is.
     pub fn is_multiplied(&self, kind: TensorKind) -> bool {
         match kind.role() {
             Vector | TensorRole::Router => false,
@@ -282,11 +281,11 @@ impl Header {
         }
     }
 
-    /// The columns of every matrix, along which groups run.
+    /// Number of columns of every matrix; groups lie along the columns.
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
         let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
         let matrices = TABLE.iter().filter(is_matrix);
-        // A width that no layer has is no limit.
+        // The width of dense layers is no limit if there are none.
         let is_dense = |spec: &TensorSpec| matches!(spec.kind, DenseW1 | DenseW2 | DenseW3);
         let matrices = matrices.filter(move |spec| !is_dense(spec) || (spec.is_present)(self));
         matrices.map(|spec| (spec.shape)(self).1)

@@ -1,22 +1,23 @@
-//! Computation of each layer of a model.
+//! Parameters of each layer of a model.
 
 use super::features::Activation;
 use super::header::{Header, RopeScaling};
 
-/// Parameters of a layer besides its matrices. Its norms and biases follow from the tensors that are there.
+/// Parameters of a layer besides its tensors. Norms and biases follow from the tensors that exist.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Positions a token can look back, itself included; `None` for all.
+    /// Positions that a token attends to, including its own; `None` for all.
     pub window: Option<usize>,
-    /// How queries and keys are rotated; `None` if they are not.
+    /// Rotation of queries and keys; `None` if they are not rotated.
     pub rope: Option<Rope>,
     /// Factor of attention's scores.
     pub attention_scale: f32,
     /// Function applied to the gate.
     pub activation: Activation,
-    /// Factor of each half of the layer before it is added to the residual stream.
+    /// Factor of the outputs of attention and of the feed-forward layer, before they are added to the
+    /// residual stream.
     pub residual_scale: f32,
-    /// Added to the mean square in RMSNorm.
+    /// Epsilon: added to the mean square in RMSNorm.
     pub norm_eps: f32,
 }
 
@@ -27,13 +28,13 @@ pub struct Rope {
     pub theta: f64,
     /// Scaling of the frequencies.
     pub scaling: Option<RopeScaling>,
-    /// Factor of cosines and sines.
+    /// Factor of the cosines and sines.
     pub magnitude: f32,
 }
 
 impl Header {
-    /// Parameters of layer `layer`. The layers of Llama and Mistral are all alike; those of another family
-    /// differ by its [`Features`](super::Features).
+    /// Parameters of `layer`. All layers of Llama and Mistral are alike; those of other families differ by
+    /// [`Features`](super::Features).
     pub fn layer(&self, layer: usize) -> LayerSpec {
         assert!(layer < self.n_layers);
         let features = &self.features;

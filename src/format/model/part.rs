@@ -1,36 +1,36 @@
-//! A model file's part with some of its layers, or some rows of these, as a file of its own.
+//! A part of a model file as a file of its own: some of its layers, or some rows of these.
 
 use std::ops::Range;
 
 use super::header::{FileShare, Header};
 use super::slice::Slice;
 
-/// Bytes of a part that stand in the file of the whole.
+/// A byte range that a part copies from the whole model's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte in the part.
+    /// First byte in the part's file.
     pub at: u64,
-    /// First byte in the file.
+    /// First byte in the whole file.
     pub from: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// The header of a part, and where the rest of it is.
+/// The header of a part, and where its other bytes come from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The header of its file.
+    /// Header of the part's file.
     pub header: Header,
-    /// Its tensors and their checksums, in the order of its file. Bytes between them are zero. Checksums of a
-    /// part that has only some rows are not among them, as the whole file has none of them.
+    /// Byte ranges of tensors and checksums, in the order of the part's file. Bytes in between are zero. For
+    /// a part that has only some rows, checksums are missing: the whole file does not have them.
     pub extents: Vec<Extent>,
 }
 
 impl Header {
-    /// The part with `layers` of the file with this header, the very bytes that `leap export --layers`
-    /// writes; layer 0 brings the embedding, the final norm and the classifier. With a `slice` it has these rows
-    /// alone of each matrix that is multiplied by. `fingerprint` is that of
-    /// the model. `None` if the file does not hold these layers and rows, or has no checksums.
+    /// The part with `layers` of the file with this header: the same bytes as `leap export --layers` writes.
+    /// Layer 0 brings the embedding, the final norm and the classifier. With a `slice` the part has only
+    /// these rows of each matrix that is multiplied. `fingerprint` is that of the model. `None` if the file
+    /// does not hold these layers and rows, or has no checksums.
     pub fn part(
         &self,
         layers: Range<usize>,
@@ -55,7 +55,7 @@ impl Header {
         Some(Part { header, extents })
     }
 
-    /// The header of the file of all layers and rows, of which this may be a part's.
+    /// Header of the file with all layers and rows, if this header is that of a part.
     pub fn whole(&self) -> Header {
         Header { share: None, ..self.clone() }
     }
@@ -101,13 +101,13 @@ fn joined(extents: impl Iterator<Item = Extent>) -> Vec<Extent> {
 }
 
 impl Part {
-    /// Bytes of its file.
+    /// Length of the part's file in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.header.tensors_end() + 4 * self.header.n_tensors() as u64
     }
 
-    /// Pieces of `range` in the part's file that are also in the whole file: place in the part, place in the
-    /// whole, number of bytes.
+    /// Pieces of `range` of the part's file that the whole file has, too: position in the part, position in
+    /// the whole, number of bytes.
     pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let first = self.extents.partition_point(|extent| extent.at + extent.bytes <= range.start);
         let extents = self.extents[first..].iter();

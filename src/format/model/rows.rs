@@ -1,4 +1,4 @@
-//! A file that has only some rows of its model's matrices: those of one board of a team.
+//! Files that have only some rows of their model's matrices: those of one board of a team.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::weights::Encoding;
 use crate::format::FormatError;
 
 impl Slice {
-    /// All rows.
+    /// All rows of the model of `header`.
     pub fn whole(header: &Header) -> Slice {
         Slice {
             heads: 0..header.n_heads,
@@ -23,7 +23,7 @@ impl Slice {
         }
     }
 
-    /// Its rows of a matrix of `kind`, or of one expert's.
+    /// Rows in a matrix of `kind`, or in one expert's part of it.
     pub fn rows(&self, kind: TensorKind, head_dim: usize) -> Range<usize> {
         let of_heads = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
         match kind {
@@ -41,12 +41,12 @@ impl Slice {
 }
 
 impl Header {
-    /// The rows that the file has of each matrix; `None` if it has all.
+    /// Rows of each matrix that the file has; `None` for all.
     pub fn slice(&self) -> Option<&Slice> {
         self.share.as_ref().and_then(|share| share.slice.as_ref())
     }
 
-    /// The rows of tensors of `kind` that the file has, if it does not have all: so many of each of so many parts.
+    /// Rows of a tensor of `kind` that the file has, in each of its parts; `None` if it has all.
     fn cut_of(&self, kind: TensorKind) -> Option<Cut> {
         let slice = self.slice().filter(|_| self.is_multiplied(kind))?;
         let (rows, cols) = self.shape(kind);
@@ -54,7 +54,7 @@ impl Header {
         Some(Cut { n, each: rows / n, cols, own: slice.rows(kind, self.head_dim) })
     }
 
-    /// `[rows, cols]` of a tensor of `kind` in the file.
+    /// Shape, `[rows, cols]`, of a tensor of `kind` in the file.
     pub fn held_shape(&self, kind: TensorKind) -> (usize, usize) {
         match self.cut_of(kind) {
             Some(Cut { n, cols, own, .. }) => (n * own.len(), cols),
@@ -62,19 +62,20 @@ impl Header {
         }
     }
 
-    /// Whether the file has tensors of `kind`, as far as rows decide that: the node that embeds for a team
-    /// has the embedding.
+    /// Whether the file's rows include tensors of `kind`. An embedding that is only looked up is left out:
+    /// the node that embeds for a team has it.
     pub(super) fn has_rows_of(&self, kind: TensorKind) -> bool {
         self.slice().is_none() || kind.role() != TensorRole::Embedding || self.is_multiplied(kind)
     }
 
-    /// Where in tensor `from` of `whole`, which is the same model's file with all rows, those of this file are.
+    /// Byte ranges, in tensor `from` of `whole`, of the rows that this file has. `whole` is the header of the
+    /// same model's file with all rows.
     pub(super) fn places_in(&self, whole: &Header, from: &Tensor) -> Vec<Range<u64>> {
         let kind = from.id.kind;
         let Some(Cut { n, each, cols, own }) = self.cut_of(kind) else {
             return std::iter::once(0..from.bytes).collect();
         };
-        // A packed matrix's last panel is filled up.
+        // The last panel of a packed matrix is filled up with rows.
         let panel = self.packing_of(kind).map_or(1, |packed| packed.panel_rows);
         let all = (n * each).next_multiple_of(panel);
         let places = |from: u64, row_bytes: u64| {
@@ -98,7 +99,7 @@ impl Header {
         }
     }
 
-    /// Whether the rows are the model's, and such as can be cut out of its packed matrices.
+    /// Checks that the file's rows lie within the model's, and can be cut out of packed matrices.
     pub(super) fn check_slice(&self) -> Result<(), FormatError> {
         let Some(FileShare { slice: Some(slice), .. }) = &self.share else { return Ok(()) };
         let whole = Slice::whole(self);
@@ -115,14 +116,14 @@ impl Header {
         }
     }
 
-    /// Stands for these rows of the model that `fingerprint` stands for; the same if the file has all.
+    /// Fingerprint of these rows of the model with this `fingerprint`; unchanged if the file has all rows.
     pub fn fingerprint_of_rows(&self, fingerprint: u64) -> u64 {
         let Some(slice) = self.slice() else { return fingerprint };
         fingerprint_with(fingerprint, &slice.emit())
     }
 }
 
-/// Rows of a matrix that has `n` parts of `each` rows: `own` of each part.
+/// Rows of a matrix of `n` parts with `each` rows: the rows `own` of each part.
 struct Cut {
     n: usize,
     each: usize,

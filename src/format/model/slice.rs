@@ -1,11 +1,11 @@
-//! Which rows of a model's matrices one board of a team has.
+//! The rows of a model's matrices that one board of a team has.
 
 use std::ops::Range;
 
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
 
-/// Bytes in which a file says that.
+/// Bytes of a [`Slice`] in a file.
 pub(super) const SLICE_LEN: usize = 128;
 
 /// The rows of one node of a team.
@@ -13,9 +13,9 @@ pub(super) const SLICE_LEN: usize = 128;
 pub struct Slice {
     /// Query heads.
     pub heads: Range<usize>,
-    /// KV heads that they look at.
+    /// KV heads of these query heads.
     pub kv_heads: Range<usize>,
-    /// Rows of the outputs that are added to the residual stream.
+    /// Rows of attention's output and down, whose results are added to the residual stream.
     pub dim: Range<usize>,
     /// Rows of gate and up.
     pub ffn: Range<usize>,
@@ -30,7 +30,7 @@ impl Slice {
         [&self.heads, &self.kv_heads, &self.dim, &self.ffn, &self.vocab, &self.dense_ffn]
     }
 
-    /// Its bytes in a file.
+    /// Bytes of the slice in a file.
     pub(super) fn emit(&self) -> Vec<u8> {
         let ends = self.ranges().into_iter().flat_map(|range| [range.start, range.end]);
         let mut bytes: Vec<u8> = ends.flat_map(|end| (end as u32).to_le_bytes()).collect();

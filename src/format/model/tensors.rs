@@ -1,4 +1,4 @@
-//! The tensors of a model and their places in its file.
+//! The tensors of a model, and their places in its file.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,17 +10,17 @@ use super::weights::{Encoding, Ends, Weights};
 use crate::format::FormatError;
 use crate::format::cursor::u32_at;
 
-/// A tensor's place in the model.
+/// Identifies a tensor of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorId {
     /// Purpose of the tensor.
     pub kind: TensorKind,
-    /// Its layer; 0 if the kind is not per layer.
+    /// Layer of the tensor; 0 for a tensor outside the layers.
     pub layer: usize,
 }
 
 impl TensorId {
-    /// The only tensor of `kind`, or that of the first layer.
+    /// The only tensor of `kind`, or that of layer 0.
     pub fn first(kind: TensorKind) -> TensorId {
         TensorId { kind, layer: 0 }
     }
@@ -35,23 +35,23 @@ impl fmt::Display for TensorId {
     }
 }
 
-/// A tensor's shape and where its bytes lie in the file.
+/// A tensor's shape, and its place in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Which tensor.
+    /// Identity of the tensor.
     pub id: TensorId,
-    /// Rows; 1 of a vector.
+    /// Number of rows; 1 for a vector.
     pub rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub cols: usize,
     /// First byte in the file.
     pub offset: u64,
-    /// Length in bytes, with the padding of a file of packed matrices.
+    /// Length in bytes, including the padding in a packed file.
     pub bytes: u64,
 }
 
 impl Tensor {
-    /// Its bytes in `file`, the whole file.
+    /// Bytes of the tensor in `file`, the whole file.
     pub(super) fn of<'f>(&self, file: &'f [u8]) -> &'f [u8] {
         let start = self.offset as usize;
         &file[start..start + self.bytes as usize]
@@ -107,10 +107,10 @@ impl Header {
         TensorId { kind, layer }.to_string()
     }
 
-    /// The tensors of the file, in its order.
+    /// Tensors of the file, in their order.
     ///
-    /// Offsets are right for a header that passed [`Header::parse`] or whose tensors are
-    /// known to be shorter than 2^64 bytes together.
+    /// Offsets are correct for a header that passed [`Header::parse`], or if all tensors together are known
+    /// to have fewer than 2^64 bytes.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> + '_ {
         let mut offset = self.len_bytes() as u64;
         let ids = self
@@ -125,26 +125,26 @@ impl Header {
         })
     }
 
-    /// Where the tensors end, which is where the checksums begin if there are any.
+    /// End of the tensors in the file, where the checksums begin if there are any.
     pub fn tensors_end(&self) -> u64 {
         self.tensors().last().map_or(0, |t| t.offset.saturating_add(t.bytes))
     }
 
-    /// How tensors of `kind` are packed; `None` if they are row-major.
+    /// Packing of tensors of `kind`; `None` if they are row-major.
     pub fn packing_of(&self, kind: TensorKind) -> Option<Packed> {
         let rows = self.rows_of_one(kind);
         let is_whole = |packed: &Packed| rows.is_none_or(|n| n.is_multiple_of(packed.panel_rows));
         self.packed.filter(|packed| self.is_multiplied(kind) && is_whole(packed))
     }
 
-    /// Rows of one expert of a mixture in tensors of `kind`; `None` if it does not have its own. Panels are
-    /// packed from whole experts.
+    /// Rows per expert in a tensor of `kind`; `None` if it is not divided by experts. Panels never extend
+    /// over two experts.
     pub fn rows_of_one(&self, kind: TensorKind) -> Option<usize> {
         let experts = self.features.experts.filter(|_| kind.is_per_expert())?;
         Some(self.shape(kind).0 / experts.n)
     }
 
-    /// Bytes of `tensor` that one token needs: of experts those that it uses.
+    /// Bytes of `tensor` that one token needs: of a mixture only the active experts.
     pub fn active_bytes(&self, tensor: &Tensor) -> u64 {
         match self.features.experts {
             Some(experts) if tensor.id.kind.is_per_expert() => {
@@ -154,9 +154,9 @@ impl Header {
         }
     }
 
-    /// Bytes that decoding one token reads of the tensors that the file has and `is_held` names: of the
-    /// embedding one row, which counts as nothing unless it is the classifier too, and of experts those
-    /// that a token uses.
+    /// Bytes of the file's tensors that decoding one token reads, among those for which `is_held` is true. Of
+    /// the embedding this is one row, which counts as nothing, unless it is also the classifier; of a mixture
+    /// it is the active experts.
     pub fn bytes_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> u64 {
         let is_looked_up = |kind: TensorKind| kind.role() == TensorRole::Embedding;
         let is_read = |kind: TensorKind| !is_looked_up(kind) || self.is_multiplied(kind);
@@ -164,7 +164,7 @@ impl Header {
         read.map(|tensor| self.active_bytes(&tensor)).sum()
     }
 
-    /// How tensors of `kind` are stored.
+    /// Encoding of tensors of `kind`.
     pub fn encoding(&self, kind: TensorKind) -> Encoding {
         match (self.weights, kind.role()) {
             (_, TensorRole::Vector | TensorRole::Router) | (Weights::F32, _) => Encoding::F32,
@@ -183,12 +183,12 @@ impl Header {
         }
     }
 
-    /// Bytes of a tensor of `kind` without padding: at most [`Tensor::bytes`].
+    /// Bytes of a tensor of `kind` without padding; at most [`Tensor::bytes`].
     pub fn content_bytes(&self, kind: TensorKind) -> u64 {
         self.checked_content_bytes(kind).unwrap_or(u64::MAX)
     }
 
-    /// The layers of the file, as far as tensors of `kind` are per layer; else 0, if it has one.
+    /// Layers of the file, for a `kind` that is per layer; otherwise layer 0, if the file has the tensor.
     fn all_layers_of(&self, kind: TensorKind) -> Range<usize> {
         match &self.share {
             Some(share) if kind.is_per_layer() => share.layers.clone(),
@@ -198,12 +198,13 @@ impl Header {
         }
     }
 
-    /// The layers of which the file has a tensor of `kind`; 0 if the kind is not per layer.
+    /// Layers for which the file has a tensor of `kind`; layer 0 for a tensor outside the layers.
     fn layers_of(&self, kind: TensorKind) -> impl Iterator<Item = usize> + '_ {
         self.all_layers_of(kind).filter(move |layer| self.has_in(kind, *layer))
     }
 
-    /// How many these are. Only the first layers can lack a tensor: a damaged header's are not walked through.
+    /// Number of layers for which the file has a tensor of `kind`. Only the first [`LAYER_SET_MAX`] layers
+    /// can lack one, so a damaged number of layers does not make this slow.
     fn n_layers_of(&self, kind: TensorKind) -> usize {
         let Range { start, end } = self.all_layers_of(kind);
         let lacks = |layer: &usize| !self.has_in(kind, *layer);
@@ -232,18 +233,18 @@ impl Header {
         self.encoding(kind).bytes(rows as u64, cols as u64)
     }
 
-    /// The header of this model with nothing packed and nothing left out.
+    /// Header of this model without packing and with all layers.
     pub fn plain(&self) -> Header {
         Header { packed: None, share: None, ..self.clone() }
     }
 
     /// Compares the stored checksum of each tensor with its bytes.
     ///
-    /// `file` is the whole file that this header was parsed from. Without extension there
-    /// is nothing to compare and the answer is `false`.
+    /// `file` is the whole file that this header was parsed from. Without extension there is nothing to
+    /// compare, and the result is `false`.
     ///
     /// # Errors
-    /// Names the first tensor whose bytes differ.
+    /// The first tensor whose bytes do not match.
     pub fn verify(&self, file: &[u8]) -> Result<bool, FormatError> {
         for (tensor, crc) in self.tensors().zip(self.checksums(file)) {
             if crc32fast::hash(tensor.of(file)) != crc {
@@ -253,7 +254,7 @@ impl Header {
         Ok(self.has_extension)
     }
 
-    /// The stored checksums of [`Header::tensors`]; none if the file has none.
+    /// Stored checksums of [`Header::tensors`]; none if the file has no extension.
     ///
     /// `file` is the whole file that this header was parsed from.
     pub fn checksums<'f>(&self, file: &'f [u8]) -> impl Iterator<Item = u32> + use<'f> {

@@ -1,4 +1,4 @@
-//! Tests of the model header.
+//! Tests of the model file's header.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ fn small(weights: Weights) -> Header {
     }
 }
 
-/// A whole file with zero weights and right checksums.
+/// A whole file with zero weights and correct checksums.
 fn file(header: &Header) -> Vec<u8> {
     let mut bytes = header.emit().to_vec();
     let mut crcs = Vec::new();
@@ -73,7 +73,7 @@ fn emit_then_parse_is_the_identity() {
     }
 }
 
-/// Every feature at once, which no family has.
+/// A header with every feature at once, which no family has.
 fn featured(weights: Weights) -> Header {
     let features = Features {
         qkv_bias: true,
@@ -126,7 +126,7 @@ fn features_come_back_from_their_block() {
     assert_eq!((layers[1].attention_scale, layers[1].residual_scale), (0.25, 0.5));
 }
 
-/// Three layers, of which the second alone is a mixture.
+/// Three layers, of which only the second is a mixture.
 fn partly_dense(weights: Weights) -> Header {
     let layers = LayerSet::new([0, 2].into_iter()).unwrap();
     let mut header = Header { n_layers: 3, ..featured(weights) };
@@ -198,7 +198,7 @@ fn models_without_features_have_the_bytes_that_they_always_had() {
     }
 }
 
-/// A file of `header`, whose block of features was changed by `change`, with right checksums.
+/// A file of `header` with correct checksums, whose block of features `change` has changed.
 fn with_block(header: &Header, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     let good = file(header);
     let len = header.len_bytes();
@@ -318,7 +318,7 @@ fn files_of_some_rows_have_those_of_each_matrix() {
             // A node with some of the rows embeds nothing.
             let has = |kind| header.tensors().any(|tensor| tensor.id.kind == kind);
             assert_eq!(has(TensorKind::Embedding), whole.classifier() == TensorKind::Embedding);
-            // Another fingerprint for what is packed of them, the same for the model.
+            // The model's fingerprint is the same, but the fingerprint for packing differs.
             assert_eq!(header.fingerprint(&bytes), 77);
             assert_ne!(header.fingerprint_of_rows(77), 77);
             for len in 0..header.len_bytes() {
@@ -462,7 +462,7 @@ fn damaged_base_fields_are_refused_without_checksum() {
     }
 }
 
-/// A file of packed matrices, among which the embedding is not.
+/// The header of a packed file; the embedding is not packed.
 fn packed(weights: Weights, shared_classifier: bool) -> Header {
     let packed = Some(Packed { layout: 0x0202, panel_rows: 16, fingerprint: 0x0123_4567 });
     Header { packed, shared_classifier, ..small(weights) }
@@ -483,7 +483,7 @@ fn packed_matrices_have_whole_panels_and_aligned_places() {
             assert_eq!(header.n_tensors(), header.plain().n_tensors() + usize::from(shared));
         }
     }
-    // 40 rows of 64 columns are 48 in panels of 16: codes, and a scale for each 32.
+    // In panels of 16, 40 rows of 64 columns become 48: codes, and a scale for each 32 values.
     let header = packed(Weights::Q8 { group: 32 }, false);
     assert_eq!(header.content_bytes(TensorKind::Classifier), 48 * (64 + 2 * 4));
     assert_eq!(header.content_bytes(TensorKind::Embedding), 40 * (64 + 2 * 4));

@@ -1,4 +1,4 @@
-//! How the numbers of a model are stored.
+//! Encodings of a model's weights.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
 /// Flag of the header's extension: embedding and classifier have 6 bits.
 pub(super) const FLAG_SIX_BIT_EMBEDDING: u32 = 2;
 
-/// How matrices are stored; vectors are always f32.
+/// Encoding of the matrices; vectors are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
     /// Version 1: f32.
@@ -23,24 +23,24 @@ pub enum Weights {
     },
     /// Version 3: 4-bit blocks.
     Q4 {
-        /// Activations per scale, and values per scale of what is int8.
+        /// Activations per scale, and values per scale of int8 matrices.
         group: usize,
         /// Whether the embedding and the classifier are int8.
         int8_embedding: bool,
     },
     /// Version 4: 4-bit blocks with scales in two levels.
     B2 {
-        /// Values per scale of what is int8.
+        /// Values per scale of int8 matrices.
         group: usize,
-        /// The embedding and the classifier.
+        /// Encoding of the embedding and the classifier.
         ends: Ends,
     },
 }
 
-/// How the embedding and the classifier of version 4 are stored.
+/// Encoding of the embedding and the classifier in version 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// Codes of 4.5 bits, like other matrices.
+    /// 4.5 bits per value, like other matrices.
     FourBits,
     /// int8.
     Int8,
@@ -48,7 +48,7 @@ pub enum Ends {
     SixBits,
 }
 
-/// How one tensor is stored.
+/// Encoding of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// f32.
@@ -67,7 +67,7 @@ pub enum Encoding {
 }
 
 impl Weights {
-    /// The version number that stands for this kind of file.
+    /// Version number of a file with these weights.
     pub fn version(self) -> i32 {
         match self {
             Weights::F32 => 1,
@@ -77,7 +77,7 @@ impl Weights {
         }
     }
 
-    /// Values that share a scale in what is int8, and in activations; `None` if these stay f32.
+    /// Values per scale of int8 matrices, and of activations; `None` if these stay f32.
     pub fn group(self) -> Option<usize> {
         match self {
             Weights::F32 => None,
@@ -97,8 +97,8 @@ impl Weights {
         }
     }
 
-    /// These weights with the embedding and classifier that the extension's flags name; `None` if
-    /// the flags mean nothing here.
+    /// These weights with the encoding of embedding and classifier that the extension's flags name; `None` if
+    /// the flags are not valid here.
     pub(super) fn with_flags(self, flags: u32) -> Option<Weights> {
         match (self, flags) {
             (_, 0) => Some(self),
@@ -117,14 +117,14 @@ impl Weights {
 }
 
 impl Encoding {
-    /// Bytes of a `[rows, cols]` matrix, which has whole groups and blocks.
+    /// Bytes of a matrix `[rows, cols]`, which consists of whole groups and blocks.
     pub(super) fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let len = rows.checked_mul(cols)?;
         match self {
             Encoding::F32 => len.checked_mul(4),
             Encoding::Q8 { group } => len.checked_add((len / group as u64).checked_mul(4)?),
             Encoding::Bcml1 => (len / BLOCK as u64).checked_mul(BLOCK_BYTES as u64),
-            // Columns are fewer than 2^31.
+            // There are fewer than 2^31 columns.
             Encoding::Bcml2 => rows.checked_mul(bcml2::row_bytes(cols as usize) as u64),
             Encoding::Bcml6 => rows.checked_mul(bcml6::row_bytes(cols as usize) as u64),
         }

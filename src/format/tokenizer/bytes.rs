@@ -1,4 +1,4 @@
-//! Tokenizers from and to bytes.
+//! Parses and emits tokenizers.
 
 use super::file::{Merges, STOP_IDS_MAX, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::infer::infer;
@@ -10,20 +10,20 @@ use crate::format::{ChatTemplate, ChatTexts, Date, FormatError, SystemTexts, exc
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"LEAT");
 pub(super) const FOOTER_BYTES: usize = 12;
 const TRAILER_VERSION: u32 = 1;
-/// Has what [`put_extension`](TokenizerFile::put_extension) writes; only where it is needed.
+/// Version with the fields of [`put_extension`](TokenizerFile::put_extension); written only if one is needed.
 const EXTENDED_VERSION: u32 = 2;
-/// Has two more lists of ids after that; only where one of them is not empty.
+/// Version with two more lists of ids after these; written only if one of the lists is not empty.
 const SIDES_VERSION: u32 = 3;
 const NO_ID: u32 = u32::MAX;
 
 impl TokenizerFile {
     /// Reads a `tokenizer.bin`, with or without trailer.
     ///
-    /// `vocab_size` is the model's; without it, entries are read to the end of the file.
+    /// `vocab_size` is that of the model; without it, entries are read to the end of the file.
     ///
     /// # Errors
     ///
-    /// Says which field is cut off or impossible, or that checksum or size do not match.
+    /// The field that is cut off or impossible; or that the checksum or the size does not match.
     pub fn parse(bytes: &[u8], vocab_size: Option<usize>) -> Result<TokenizerFile, FormatError> {
         if bytes.starts_with(&MAGIC.to_le_bytes()) {
             return Err(FormatError::Unsupported(
@@ -44,7 +44,7 @@ impl TokenizerFile {
         }
     }
 
-    /// The bytes of the file, with trailer.
+    /// Bytes of the file, with trailer.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.vocab.bytes.len() + self.vocab.len() * 8 + 4096);
         put_u32(&mut out, self.vocab.longest());
@@ -116,10 +116,10 @@ impl TokenizerFile {
     }
 }
 
-/// A number that tells one `tokenizer.bin` from another: FNV-1a over 64-bit words.
+/// Fingerprint of a `tokenizer.bin`: FNV-1a over 64-bit words.
 ///
-/// The last word is filled up with zeros and the length goes in first. A model file stores
-/// it to recognise the tokenizer it was exported with; it is no protection against forgery.
+/// The length goes in first, and the last word is padded with zeros. A model file stores the fingerprint to
+/// recognise the tokenizer that it was exported with; it does not protect against forgery.
 pub fn fingerprint(bytes: &[u8]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(PRIME);
@@ -131,7 +131,7 @@ pub fn fingerprint(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Lengths come from a [`Vocab`], which holds less than 4 GiB.
+/// Writes a length, which comes from a [`Vocab`] of less than 4 GiB.
 fn put_u32(out: &mut Vec<u8>, value: usize) {
     out.extend(u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
 }
@@ -146,10 +146,10 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// Bytes of the entries, and of the trailer.
+/// Bytes of the entries, and bytes of the trailer.
 type BodyAndTrailer<'a> = (&'a [u8], &'a [u8]);
 
-/// Entries and trailer, or `None` if the file has no footer.
+/// Splits a file into entries and trailer; `None` if it has no footer.
 fn split_footer(bytes: &[u8]) -> Result<Option<BodyAndTrailer<'_>>, FormatError> {
     let Some(footer_at) = bytes.len().checked_sub(FOOTER_BYTES) else { return Ok(None) };
     let (before, footer) = bytes.split_at(footer_at);
@@ -170,11 +170,11 @@ fn split_footer(bytes: &[u8]) -> Result<Option<BodyAndTrailer<'_>>, FormatError>
     })
 }
 
-/// Reads exactly `count` entries, or all there are, and nothing may follow.
+/// Reads exactly `count` entries, or all there are. Nothing may follow.
 fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatError> {
     let mut r = Cursor::new(bytes);
     let longest = r.u32("max_token_bytes")?;
-    // No more than the file can hold, whatever it says.
+    // The capacity is limited by the file's length, whatever `count` is.
     let mut vocab = Vocab::with_capacity(count.unwrap_or(0).min(bytes.len() / 8), bytes.len());
     while count.map_or(r.pos() < bytes.len(), |n| vocab.len() < n) {
         let score = r.f32("token score")?;
@@ -244,7 +244,7 @@ fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatErr
     })
 }
 
-/// Parses the part behind the merges that later versions have.
+/// Parses the fields after the merges, which later versions have.
 fn parse_extension(
     r: &mut Cursor<'_>,
     version: u32,
@@ -273,7 +273,7 @@ fn parse_splitter(r: &mut Cursor<'_>) -> Result<Splitter, FormatError> {
     })
 }
 
-/// A list of ids in ascending order.
+/// Reads a list of ids in ascending order.
 fn parse_ids(
     r: &mut Cursor<'_>,
     field: &'static str,

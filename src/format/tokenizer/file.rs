@@ -3,16 +3,16 @@
 use super::vocab::Vocab;
 use crate::format::{ChatTemplate, ChatTexts};
 
-/// Most stop ids a model or tokenizer file holds.
+/// Maximum number of stop ids in a model or tokenizer file.
 pub const STOP_IDS_MAX: usize = 8;
 
-/// How text becomes tokens.
+/// Algorithm that turns text into tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TokenizerKind {
-    /// Bytes, merged inside the pieces that a [`Splitter`] cuts.
+    /// Bytes, merged within the pieces that a [`Splitter`] cuts.
     ByteLevel = 0,
-    /// Characters of the whole text, merged as SentencePiece BPE models are.
+    /// Characters of the whole text, merged like in SentencePiece BPE models.
     SentencePiece = 1,
 }
 
@@ -24,19 +24,20 @@ impl TokenizerKind {
     }
 }
 
-/// How byte-level tokenizers cut text into the pieces that merging stays inside.
+/// Rule by which byte-level tokenizers cut text into pieces; merges do not cross pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Splitter {
-    /// Numbers by threes: Llama 3 and SmolLM3.
+    /// Numbers in groups of three digits: Llama 3 and SmolLM3.
     #[default]
     Llama3,
-    /// The pattern of Llama 3 with numbers digit by digit: Qwen 2 to 3.
+    /// Llama 3's pattern, but numbers digit by digit: Qwen 2 to 3.
     Qwen2,
-    /// Digits one by one, then GPT-2's pieces of what is between: SmolLM2, StarCoder, Granite 3.
+    /// Digits one by one, and GPT-2's pieces for the text in between: SmolLM2, StarCoder, Granite 3.
     Gpt2Digits,
-    /// Words end where small letters are followed by capitals: GPT-4o, gpt-oss, Phi-4-mini.
+    /// Words also end between small letters and capitals: GPT-4o, gpt-oss, Phi-4-mini.
     O200k,
-    /// Runs of punctuation, then GPT-2's pieces, then digits by threes: llama.cpp's for files that name none.
+    /// Runs of punctuation, then GPT-2's pieces, then digits in groups of three: llama.cpp's default for
+    /// files that name no splitter.
     GgufDefault,
 }
 
@@ -50,7 +51,7 @@ impl Splitter {
         Splitter::GgufDefault,
     ];
 
-    /// The name that tokenizer files hold.
+    /// Name in tokenizer files.
     pub fn name(self) -> &'static str {
         match self {
             Splitter::Llama3 => "llama3",
@@ -67,9 +68,9 @@ impl Splitter {
 pub enum Merges {
     /// Two neighbours merge if together they are a token; highest score first, then leftmost.
     ByScore,
-    /// Neighbours merge by score; equal scores go by the left neighbour's id, then by its place.
+    /// Neighbours merge by score, then by the lowest id of the left neighbour, then leftmost.
     ByScoreThenLeft,
-    /// Only these pairs of ids merge, earlier ones first, then leftmost.
+    /// Only these pairs of ids merge; earlier pairs first, then leftmost.
     Listed(Vec<(u32, u32)>),
 }
 
@@ -83,35 +84,35 @@ impl Merges {
     }
 }
 
-/// Details in which tokenizers of one kind differ.
+/// Details in which tokenizers of the same kind differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerFlags {
-    /// A piece of text that is a token is taken whole, however merging would split it.
+    /// A piece of text that is itself a token becomes that token, however merges would split it.
     pub whole_pieces: bool,
-    /// SentencePiece: a space is put before the text.
+    /// SentencePiece: a space is added before the text.
     pub dummy_prefix: bool,
     /// SentencePiece: characters not in the vocabulary become byte tokens.
     pub byte_fallback: bool,
-    /// SentencePiece: runs of spaces count as one, and none stand at the ends.
+    /// SentencePiece: a run of spaces counts as one, and spaces at both ends are removed.
     pub remove_extra_spaces: bool,
-    /// Text after a special token gets the dummy prefix too.
+    /// Text after a special token also gets the dummy prefix.
     pub prefix_every_segment: bool,
     /// Text that starts with a space gets no dummy prefix.
     pub prefix_unless_space: bool,
-    /// User-defined tokens split the text as special tokens do, instead of standing in it.
+    /// User-defined tokens split the text like special tokens; otherwise they are part of it.
     pub split_at_user_defined: bool,
-    /// Text is brought to Unicode's form NFC first.
+    /// Text is normalised to Unicode's NFC first.
     pub nfc: bool,
-    /// Conversations start without the BOS that other texts start with.
+    /// Conversations do not begin with BOS, though other texts do.
     pub chat_without_bos: bool,
-    /// Byte-level: a byte without a token parts its neighbours, as in llama.cpp; otherwise it is
-    /// left out before they merge, as in Hugging Face's tokenizers.
+    /// Byte-level: a byte without a token separates its neighbours, as in llama.cpp. Otherwise it is removed
+    /// before they merge, as in Hugging Face's tokenizers.
     pub missing_bytes_part: bool,
-    /// SentencePiece: each unknown character is an unknown token of its own, instead of one for a run.
+    /// SentencePiece: each unknown character becomes an unknown token; otherwise a run of them becomes one.
     pub separate_unknowns: bool,
-    /// SentencePiece: no merge crosses the left side of a space.
+    /// SentencePiece: no merge crosses the boundary before a space.
     pub cuts_at_spaces: bool,
-    /// The last user turn of a conversation carries the system's text, where others' first one does.
+    /// The system's text is part of a conversation's last user turn; otherwise of the first.
     pub system_in_last_turn: bool,
 }
 
@@ -160,32 +161,32 @@ impl TokenizerFlags {
     }
 }
 
-/// Everything `tokenizer.bin` says.
+/// Contents of a `tokenizer.bin`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenizerFile {
-    /// How text becomes tokens.
+    /// Algorithm that turns text into tokens.
     pub kind: TokenizerKind,
-    /// How text is cut before it merges, in byte-level tokenizers.
+    /// Rule for cutting text before merges, in byte-level tokenizers.
     pub splitter: Splitter,
-    /// Details of that.
+    /// Details of the algorithm.
     pub flags: TokenizerFlags,
-    /// The tokens.
+    /// Tokens of the vocabulary.
     pub vocab: Vocab,
-    /// Which neighbours merge.
+    /// Neighbours that merge, and their order.
     pub merges: Merges,
-    /// The token every text starts with, if there is one.
+    /// Token that every text begins with, if there is one.
     pub bos: Option<u32>,
-    /// Tokens that end the text, at most [`STOP_IDS_MAX`]; the first is the end of sequence.
+    /// Tokens that end a text, at most [`STOP_IDS_MAX`]; the first is the end of sequence.
     pub stop_ids: Vec<u32>,
-    /// Control and user-defined tokens, in ascending order, that take in the white space to their
-    /// right wherever a text names them.
+    /// Control and user-defined tokens, in ascending order, that absorb the white space to their right when a
+    /// text contains them.
     pub strips_right: Vec<u32>,
-    /// Tokens that take in the white space to their left, in ascending order.
+    /// Tokens, in ascending order, that absorb the white space to their left.
     pub strips_left: Vec<u32>,
-    /// Tokens that are found only where no word goes on at either side, in ascending order.
+    /// Tokens, in ascending order, that match only as whole words.
     pub whole_words: Vec<u32>,
-    /// How conversations are written.
+    /// Form of conversations.
     pub chat: ChatTemplate,
-    /// Texts that the template of the checkpoint adds.
+    /// Texts that the checkpoint's own template adds.
     pub chat_texts: ChatTexts,
 }

@@ -1,10 +1,10 @@
-//! Settings for files of the published format, which has no trailer.
+//! Settings for files in the published format, which has no trailer.
 
 use super::file::{Merges, Splitter, TokenizerFile, TokenizerFlags, TokenizerKind};
 use super::vocab::{TokenKind, Vocab, byte_piece};
 use crate::format::{ChatTemplate, ChatTexts, FormatError};
 
-/// The tokenizer that a vocabulary of the published format is meant for.
+/// The tokenizer for a vocabulary in the published format.
 pub(super) fn infer(vocab: Vocab) -> Result<TokenizerFile, FormatError> {
     let starts_with = |wanted: [&[u8]; 3]| {
         wanted.iter().zip(0u32..).all(|(&bytes, id)| vocab.get(id) == Some(bytes))
@@ -56,7 +56,7 @@ fn infer_llama2(published: &Vocab) -> Result<TokenizerFile, FormatError> {
     })
 }
 
-/// Published files score tokens by their id or by minus it; both mean that ids are ranks.
+/// Published files use the id or its negative as a token's score. In both cases the id is the rank.
 fn infer_llama3(published: &Vocab) -> Result<TokenizerFile, FormatError> {
     let bos = published.find(b"<|begin_of_text|>");
     let mut vocab = Vocab::default();

@@ -33,7 +33,7 @@ fn sample() -> TokenizerFile {
     }
 }
 
-/// `body` with the footer that makes its last `trailer_bytes` a trailer.
+/// `body` with a footer that declares its last `trailer_bytes` bytes the trailer.
 fn with_footer(mut body: Vec<u8>, trailer_bytes: u32) -> Vec<u8> {
     let crc = crc32fast::hash(&body);
     body.extend(trailer_bytes.to_le_bytes());
@@ -153,7 +153,7 @@ fn every_truncation_is_refused_when_the_size_is_known() {
     for len in (0..bytes.len()).filter(|&len| len != body_bytes) {
         assert!(TokenizerFile::parse(&bytes[..len], Some(5)).is_err(), "cut at {len}");
     }
-    // Without its whole trailer the file is of the published format, and good.
+    // Without its trailer the file has the published format, and is valid.
     assert!(TokenizerFile::parse(&bytes[..body_bytes], Some(5)).is_ok());
 }
 
@@ -176,7 +176,7 @@ fn impossible_trailer_fields_are_refused_even_with_a_good_checksum() {
         for value in [0xffu8, 0x80, 9] {
             let mut body = bytes[..before_footer].to_vec();
             body[at] = value;
-            // Must not panic or allocate much; a few fields may hold these values.
+            // Parsing must not panic or allocate much; in a few fields these values are valid.
             let _ = TokenizerFile::parse(&with_footer(body, 54), Some(5));
         }
     }

@@ -2,24 +2,24 @@
 
 use crate::format::FormatError;
 
-/// SentencePiece's mark for a space. Vocabularies and normalised texts have the space.
+/// SentencePiece's mark for a space. Vocabularies and normalised texts have a space instead.
 pub const SPACE_MARK: &str = "\u{2581}";
 
 /// Purpose of a vocabulary entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TokenKind {
-    /// Text, reached by merging.
+    /// Text that merges produce.
     Normal = 0,
-    /// Stands for text that no other token covers.
+    /// Represents text that no other token covers.
     Unknown = 1,
     /// A marker that plain text never becomes.
     Control = 2,
-    /// Text that is always one token, before anything merges.
+    /// Text that is always one token, matched before merges.
     UserDefined = 3,
-    /// One byte of a character the vocabulary lacks; a piece of another form is only ever decoded.
+    /// One byte of a character that the vocabulary lacks. A piece not written like `<0x0A>` is only decoded.
     Byte = 4,
-    /// Never the result of encoding; merges may pass through it.
+    /// Never a result of encoding, but possible as an intermediate result of merges.
     Unused = 5,
 }
 
@@ -38,11 +38,11 @@ impl TokenKind {
     }
 }
 
-/// The tokens by id, their bytes in one allocation.
+/// Tokens by id; all bytes are in one allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vocab {
     pub(super) bytes: Vec<u8>,
-    /// Where each token ends in `bytes`.
+    /// End of each token in `bytes`.
     ends: Vec<u32>,
     scores: Vec<f32>,
     kinds: Vec<TokenKind>,
@@ -58,11 +58,11 @@ impl Vocab {
         }
     }
 
-    /// Appends a token; its id is the old length.
+    /// Appends a token. Its id is the length before.
     ///
     /// # Errors
     ///
-    /// If the score is not a number, or all tokens together pass 4 GiB.
+    /// If the score is not a number, or all tokens together exceed 4 GiB.
     pub fn push(&mut self, bytes: &[u8], score: f32, kind: TokenKind) -> Result<(), FormatError> {
         if score.is_nan() {
             let id = self.len();
@@ -87,7 +87,7 @@ impl Vocab {
         self.ends.is_empty()
     }
 
-    /// The bytes of a token, or `None` if `id` is not in the vocabulary.
+    /// Bytes of a token; `None` if `id` is not in the vocabulary.
     pub fn get(&self, id: u32) -> Option<&[u8]> {
         let index = usize::try_from(id).ok()?;
         let end = *self.ends.get(index)?;
@@ -95,7 +95,7 @@ impl Vocab {
         self.bytes.get(start as usize..end as usize)
     }
 
-    /// The merge priority of a token, higher first.
+    /// Merge priority of a token; higher scores merge first.
     pub fn score(&self, id: u32) -> Option<f32> {
         self.scores.get(usize::try_from(id).ok()?).copied()
     }
@@ -105,19 +105,19 @@ impl Vocab {
         self.kinds.get(usize::try_from(id).ok()?).copied()
     }
 
-    /// Changes what a token is for; an unknown id changes nothing.
+    /// Changes the purpose of a token. Does nothing for an unknown id.
     pub fn set_kind(&mut self, id: u32, kind: TokenKind) {
         if let Some(slot) = usize::try_from(id).ok().and_then(|i| self.kinds.get_mut(i)) {
             *slot = kind;
         }
     }
 
-    /// Every token in the order of ids.
+    /// Every token, in the order of ids.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &[u8], TokenKind)> {
         (0u32..).zip(&self.kinds).map(|(id, &kind)| (id, self.get(id).unwrap_or_default(), kind))
     }
 
-    /// The first id whose bytes are `name`. Linear: for setting up, not for encoding.
+    /// The first id with these bytes. A linear search: for set-up, not for encoding.
     pub fn find(&self, name: &[u8]) -> Option<u32> {
         self.iter().find(|&(_, bytes, _)| bytes == name).map(|(id, ..)| id)
     }
@@ -127,7 +127,7 @@ impl Vocab {
     }
 }
 
-/// The byte that a piece such as `<0x0A>` stands for.
+/// The byte of a piece such as `<0x0A>`.
 pub fn byte_piece(piece: &[u8]) -> Option<u8> {
     let digits = piece.strip_prefix(b"<0x")?.strip_suffix(b">")?;
     let digits = std::str::from_utf8(digits).ok().filter(|d| d.len() == 2)?;
@@ -135,7 +135,7 @@ pub fn byte_piece(piece: &[u8]) -> Option<u8> {
     is_hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Whether a byte piece has no small letter among its digits, as all libraries write it.
+/// Whether a byte piece has no small letter among its digits; all libraries write it like this.
 pub fn is_capital_piece(piece: &[u8]) -> bool {
     !piece.iter().skip(3).any(u8::is_ascii_lowercase)
 }
