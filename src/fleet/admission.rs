@@ -1,5 +1,5 @@
-//! Decides which of the boards that answer can be in a ring or a team. A board that cannot is left out, and
-//! the log has its name and the reason; the master goes on.
+//! Decides which of the boards that answer can be in a ring or a team. Any other board is left out: the log has its
+//! name and the reason, and the master goes on.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,52 +10,52 @@ use crate::ring::plan::Board;
 use crate::ring::{Address, Topology};
 use crate::wire::call::{Figures, Speed};
 
-/// Bytes of memory for a model that a board may have.
+/// Valid range of a board's memory for a model, in bytes.
 const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// Bytes of weights a second that it may read.
+/// Valid range of the bytes of weights that a board reads in a second.
 const READ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000_000_000;
-/// Most threads that it may compute with.
+/// Most threads that a board may compute with.
 const THREADS_MAX: u16 = 4096;
-/// Most milliwatts that it may take.
+/// Most milliwatts that a board may take.
 const MILLIWATTS_MAX: u32 = 10_000_000;
-/// Boards left out that are remembered.
+/// Most boards left out that are remembered.
 const LEFT_OUT_MAX: usize = 256;
 
-/// How long a board that answered and did not serve is not given a part again, unless it was away meanwhile:
-/// it may have been started again then.
+/// Time for which a board that answered and did not serve gets no part, unless it was away meanwhile: it may have been
+/// restarted then.
 const SET_ASIDE_FOR: Duration = Duration::from_secs(3600);
 
-/// Boards that were left out, and why: each is told of once.
+/// Boards that were left out, and the reasons. Each is reported once.
 #[derive(Clone)]
 pub(crate) struct LeftOut {
     entries: Arc<Mutex<Vec<Entry>>>,
     events: Teller,
 }
 
-/// A board that was left out.
+/// A board that was left out, and the reason.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Where it is called.
+    /// Address that the master calls.
     pub(crate) at: Address,
-    /// Name of the board, if it told one.
+    /// Name of the board, if it gave one.
     pub(crate) name: Option<String>,
     pub(crate) why: String,
     kind: Kind,
 }
 
-/// Chances of a board that was left out.
+/// State of a board that was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The board cannot be in the ring until its settings or files change.
     Unfit,
-    /// The board had a part since then, and did not serve.
+    /// The board had a part at this time, and did not serve. It gets none for [`SET_ASIDE_FOR`].
     SetAside(Instant),
-    /// The board is taken in when it comes.
+    /// The board does not answer. It is taken in when it comes.
     Away,
 }
 
 impl LeftOut {
-    /// No boards so far; `events` hear of them.
+    /// No boards yet; `events` receives the reports.
     pub(super) fn new(events: Teller) -> LeftOut {
         LeftOut { entries: Arc::default(), events }
     }
@@ -64,26 +64,26 @@ impl LeftOut {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Boards that are left out now.
+    /// Boards that are left out at the moment.
     pub(crate) fn all(&self) -> Vec<Entry> {
         self.entries().clone()
     }
 
-    /// The board at `place`, which is called `name` if it said so, cannot be in the ring.
+    /// Notes that the board at `place`, with its `name` if it gave one, cannot be in the ring.
     pub(super) fn tell(&self, place: &Address, name: Option<&str>, why: &str) {
         if self.put(Entry::new((place, name), why, Kind::Unfit)) {
             self.events.tell(&Event::LeftOut { place, name, why });
         }
     }
 
-    /// The board at `place` does not answer.
+    /// Notes that the board at `place` does not answer.
     pub(super) fn tell_away(&self, place: &Address, why: &str) {
         if self.put(Entry::new((place, None), why, Kind::Away)) {
             self.events.tell(&Event::Absent { place, why });
         }
     }
 
-    /// Remembers a board; `false` if it was already, for the same reason.
+    /// Remembers a board; `false` if it is known already, with the same reason.
     fn put(&self, entry: Entry) -> bool {
         let mut entries = self.entries();
         let is_same = |other: &Entry| {
@@ -100,8 +100,8 @@ impl LeftOut {
         has_room
     }
 
-    /// The board of this name, at `place`, had a part and is left out of the ring from now on: it answered
-    /// and did not serve because of `why`, or did not answer. The caller tells the user.
+    /// Leaves out the board of this name at `place`, which had a part. `why` says why it answered and did not serve;
+    /// `None` if it did not answer. The caller tells the user.
     pub(super) fn set_aside(&self, place: &Address, name: &str, why: Option<&str>) {
         let mut entries = self.entries();
         entries.retain(|other| other.at != *place);
@@ -112,8 +112,7 @@ impl LeftOut {
         }
     }
 
-    /// Notes whether the board at `place` answers, and whether it has a part. Returns whether it may have
-    /// one.
+    /// Notes whether the board at `place` answers, and whether it has a part. Returns whether it may have a part.
     pub(super) fn see(&self, place: &Address, is_there: bool, has_part: bool) -> bool {
         let mut entries = self.entries();
         let Some(index) = entries.iter().position(|other| other.at == *place) else { return true };
@@ -132,13 +131,13 @@ impl LeftOut {
         true
     }
 
-    /// The board at `place` can be in the ring.
+    /// Notes that the board at `place` can be in the ring.
     pub(super) fn admit(&self, place: &Address) {
         self.entries().retain(|other| other.at != *place || other.kind != Kind::Unfit);
     }
 }
 
-/// Why a board is left out that does not answer.
+/// Reason for a board that does not answer.
 const AWAY: &str = "it does not answer";
 
 impl Entry {
@@ -147,7 +146,7 @@ impl Entry {
     }
 }
 
-/// Whether a board's name can stand in a ring file, in a command of `leap ring` and in a page.
+/// True if a board's name can be part of a ring file, of a command of `leap ring` and of a page.
 pub(crate) fn is_plain(name: &str) -> bool {
     let is_plain = |c: char| match c {
         '#' | '<' | '>' | '&' | '"' | '\'' | '`' | ',' | '=' | '\\' => false,
@@ -159,7 +158,7 @@ pub(crate) fn is_plain(name: &str) -> bool {
 /// Checks a board's name.
 ///
 /// # Errors
-/// The fault, and what to do about it.
+/// The fault, and the remedy.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     match name {
         "" => Err("it has no name: give it one with --node".to_owned()),
@@ -170,7 +169,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Checks what a board says of itself.
+/// Checks the figures that a board gives of itself.
 ///
 /// # Errors
 /// Refuses figures that make no sense.
@@ -194,7 +193,7 @@ pub(super) fn check_figures(figures: &Figures) -> Result<(), String> {
 /// Checks that `board` can be in one ring, or in one team, with `others`, the master first.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// The reason why it cannot, and the remedy.
 pub(super) fn check_beside(others: &[Board], board: &Board, shape: Shape) -> Result<(), String> {
     if let Some(other) = others.iter().find(|other| other.name == board.name) {
         return Err(format!(
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(whys(), [AWAY]);
         assert!(left_out.see(&fig, true, false), "it was started again");
         assert!(whys().is_empty());
-        // One that could not be in the ring stays until it can be.
+        // A board that cannot be in the ring stays left out until it can.
         left_out.tell(&fig, Some("fig"), "two boards are called fig");
         assert!(left_out.see(&fig, true, false));
         assert_eq!(whys(), ["two boards are called fig"]);
@@ -319,7 +318,7 @@ mod tests {
             assert!(why.contains("of pi's, 10.0.0.2:9999: give it another --port"), "{why}");
             assert!(check("10.0.0.3", &figures("# fig")).is_err());
         }
-        // A team's boards need some ports each.
+        // A board of a team needs some ports of its own.
         let near = Figures { port: 10_000, ..figures("fig") };
         let last = Figures { port: u16::MAX, ..figures("fig") };
         for figures in [near, last] {

@@ -10,37 +10,37 @@ use crate::sys::memory;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 use crate::wire::hello::NAME_MAX;
 
-/// Part of the free memory that a model may take: the rest is for the system and other programs.
+/// Part of the free memory that a model may take; the rest is for the system and other programs.
 const MEMORY_PART: f64 = 0.9;
 
 /// Measured speeds and free memory of a board.
 pub(crate) struct Own {
-    /// How quick it is, with all of its threads first.
+    /// Speeds by number of threads, all threads first.
     pub(crate) speeds: Vec<Speed>,
     /// Bytes of memory for a model.
     pub(crate) memory: u64,
 }
 
-/// The measurement, and the names that it is kept under.
+/// A measurement, and the names that its figures are kept under.
 pub(crate) struct Measuring<'a, E> {
-    /// Names the measured kernels, processors and sensor: figures of other ones do not count.
+    /// Names the measured kernels, processors and sensor; figures of others do not count.
     pub(crate) machine: &'a str,
-    /// Milliwatts at rest and at work, if the user states them.
+    /// Milliwatts idle and busy, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,
-    /// Measures.
+    /// Runs the measurement.
     pub(crate) measure: &'a mut dyn FnMut() -> Result<Vec<Speed>, E>,
 }
 
 /// Speeds, power and memory of this board. Figures that `folder` keeps are not measured again.
 ///
 /// # Errors
-/// If it cannot be measured.
+/// If the measurement fails.
 pub(crate) fn own<E>(
     folder: &Path,
     Measuring { machine, milliwatts, measure }: Measuring<'_, E>,
     events: &dyn Events,
 ) -> Result<Own, E> {
-    // Another release may be quicker.
+    // The version is part of the name because another one may be faster.
     let machine = format!("{} {} {machine}", name(), env!("CARGO_PKG_VERSION"));
     let free = memory::available_bytes().unwrap_or_default();
     let memory = (free as f64 * MEMORY_PART) as u64;
@@ -51,9 +51,9 @@ pub(crate) fn own<E>(
         None => {
             events.tell(&Event::Measures);
             let speeds = measure()?;
-            // The measurement's memory is free again, and is no model's.
+            // The peak must not count the measurement's memory, which is free again.
             memory::forget_peak();
-            // Where they cannot be kept they are measured again.
+            // Figures that cannot be kept are measured again at the next start.
             let _ = keep(&path, &machine, &speeds);
             speeds
         }
@@ -64,7 +64,7 @@ pub(crate) fn own<E>(
     Ok(Own { speeds, memory })
 }
 
-/// Has the board measured again when it starts the next time.
+/// Removes the kept figures, so that the board is measured at its next start.
 pub(crate) fn forget(folder: &Path) -> io::Result<()> {
     match fs::remove_file(path(folder)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -76,8 +76,8 @@ fn path(folder: &Path) -> PathBuf {
     folder.join("figures")
 }
 
-/// Writes the figures to a file: the machine, then for each number of threads that number, its bytes a second
-/// of each kind of weights, and milliwatts at rest and at work.
+/// Writes the figures to a file: the machine, then a line for each number of threads. A line has that number, the bytes
+/// a second for each kind of weights, and the milliwatts idle and busy.
 fn keep(path: &Path, machine: &str, speeds: &[Speed]) -> io::Result<()> {
     let mut file = AtomicFile::create(path)?;
     writeln!(file, "{machine}")?;
@@ -103,7 +103,7 @@ fn recall(kept: &str, machine: &str) -> Option<Vec<Speed>> {
     (of == machine && (1..=SPEEDS_MAX).contains(&speeds.len())).then_some(speeds)
 }
 
-/// The machine's name, from the system.
+/// The machine's host name.
 pub(crate) fn name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name: String = name.trim().chars().filter(char::is_ascii_graphic).take(NAME_MAX).collect();

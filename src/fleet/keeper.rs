@@ -1,5 +1,5 @@
-//! Looks after the boards of a ring or a team while it works: leaves out a board that is away, takes in one that came,
-//! and moves parts of the model to boards that turn out to be quicker.
+//! Looks after the boards of a running ring or team: leaves out a board that is away, takes in a board that came, and
+//! moves parts of the model to boards that turn out to be faster.
 
 use std::io;
 use std::thread;
@@ -11,69 +11,68 @@ use super::members::only;
 use super::watch::{Act, WORTH_IT, Watch};
 use crate::ring::plan::Board;
 
-/// The boards that were called, and whether each of them is there.
+/// The boards that were called, and for each whether it answers.
 pub(super) type Looked = (Vec<Board>, Vec<bool>);
 
-/// Another plan, and how many times as good it is as the one there is.
+/// Another plan, and how many times better than the current one it is.
 pub(super) struct Better<P> {
     pub(super) gain: f64,
-    /// The plan, or why it cannot be.
+    /// The plan, or the reason why there is none.
     pub(super) plan: Result<P, String>,
 }
 
-/// When something is compared, since the keeper began.
+/// Times of a comparison, since the keeper began.
 pub(super) struct Times {
     pub(super) now: Duration,
-    /// Observations of boards before this time are outdated.
+    /// Observations from before this time are outdated.
     pub(super) known_since: Duration,
 }
 
-/// The parts of a model that boards have, and how these become other ones.
+/// The parts of a model that boards have, and how they change.
 pub(super) trait Parts: Send + 'static {
-    /// Other parts.
+    /// Another assignment of parts.
     type Plan;
 
-    /// How the boards share the model.
+    /// The kind of division: ring or team.
     const SHAPE: Shape;
 
-    /// Looks which of the boards are there, this one first; `None` if none were called.
+    /// Checks which of the boards answer, this board first; `None` if none were called.
     fn look(&mut self) -> Option<Looked>;
 
     /// Names of the boards that have a part.
     fn nodes(&self) -> Vec<String>;
 
-    /// Whether enough is known to judge what another board would add.
+    /// True if enough is known to judge what another board would add.
     fn is_known(&self) -> bool;
 
-    /// The best parts for these boards, this one first. The gain is infinite if it is not needed.
+    /// The best parts for these boards, this one first. The gain is infinite if any plan is to be taken.
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
-    /// Other parts for the boards that are there, by speeds observed since the last look; `None` if there is
-    /// nothing to compare.
+    /// Other parts for the boards that are `there`, by speeds observed since the last look; `None` if there is nothing
+    /// to compare.
     fn compare(&mut self, there: &[Board], times: Times) -> Option<Better<Self::Plan>>;
 
-    /// Makes it so.
+    /// Puts the plan into effect.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason why it failed, in words.
     fn take(&mut self, plan: Self::Plan) -> Result<(), String>;
 
-    /// Why the board of this name did not serve when it answered last.
+    /// The reason why the board of this name did not serve when it last answered.
     fn idle(&self, name: &str) -> Option<String>;
 
-    /// The board of this name has no part any more.
+    /// Leaves out the board of this name: it has no part any more.
     fn set_aside(&self, name: &str);
 
-    /// Tells the board of this name that it has no part: it may still follow an order from before it went
-    /// away.
+    /// Tells the board of this name that it has no part: it may still follow an order from before it went away.
     fn rest(&self, name: &str);
 
-    /// The next comparison begins now.
+    /// Starts the next comparison at this moment.
     fn compare_from_now(&mut self);
 }
 
-/// Looks after `parts` for as long as the process lives; `considered` boards were in the first plan. A
-/// board's state, or a better plan, must last for the time `after` before anything changes.
+/// Looks after `parts` as long as the process lives; the first plan considered the boards `considered`. A board's
+/// state, or a better plan, must last for the time `after` before anything changes.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -89,14 +88,14 @@ pub(super) fn start<P: Parts>(
     Ok(())
 }
 
-/// Does what a watch says.
+/// Carries out what the watch decides.
 struct Keeper<P> {
     parts: P,
     watch: Watch,
     began: Instant,
-    /// Hears what happens.
+    /// Receives reports.
     events: Teller,
-    /// Why what was to be done is not, if it is not.
+    /// The reported reason why an action failed; `None` if it did not.
     told: Option<String>,
 }
 
@@ -115,8 +114,8 @@ impl<P: Parts> Keeper<P> {
         }
     }
 
-    /// Takes boards in and leaves them out. Returns the boards that are there if nothing was to be done and
-    /// all that have a part are there; none of them if they were not called.
+    /// Takes boards in and leaves them out. Returns the boards that are there if no action was due and all boards with
+    /// a part are there; an empty list if boards were not called; else `None`.
     fn look_after_boards(&mut self) -> Option<Vec<Board>> {
         let Some((boards, is_there)) = self.parts.look() else { return Some(Vec::new()) };
         let seen: Vec<(&str, bool)> =
@@ -135,14 +134,14 @@ impl<P: Parts> Keeper<P> {
                     self.parts.set_aside(&name);
                 }
             }
-            // Nothing is known of a ring that has not been open: later.
+            // A ring that was never open has no times to judge by: later.
             Act::With(name) if !self.parts.is_known() => self.watch.forget(&name),
             Act::With(name) => self.take_in(&name, &there),
         }
         None
     }
 
-    /// Takes in the board of this name, if that makes things better.
+    /// Takes in the board of this name, if that is an improvement.
     fn take_in(&mut self, name: &str, there: &[Board]) {
         let Better { gain, plan } = self.parts.plan(there);
         if plan.is_ok() && gain < WORTH_IT {
@@ -152,12 +151,12 @@ impl<P: Parts> Keeper<P> {
         }
         self.take(plan, &Event::Came { name, shape: P::SHAPE });
         if self.told.is_some() {
-            // It is tried again.
+            // Try again later.
             self.watch.forget(name);
         }
     }
 
-    /// Takes another plan if that has been better for long enough, by speeds observed since the last look.
+    /// Takes another plan if it has been better for long enough, by speeds observed since the last look.
     fn compare(&mut self, there: &[Board]) {
         let now = self.began.elapsed();
         let times = Times { now, known_since: self.watch.known_since(now) };
@@ -170,7 +169,7 @@ impl<P: Parts> Keeper<P> {
         }
     }
 
-    /// Takes a plan for the reason that `event` says; says once why that cannot be.
+    /// Takes a plan for the reason that `event` gives; reports once why that fails.
     fn take(&mut self, plan: Result<P::Plan, String>, event: &Event<'_>) {
         let result = plan.and_then(|plan| {
             if self.told.is_none() {

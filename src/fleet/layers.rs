@@ -1,4 +1,4 @@
-//! The layers of a ring as parts that move by themselves.
+//! The layers of a ring, as parts that the keeper moves.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::watch::{OFTEN, TOKENS_MIN, WORTH_IT};
 use crate::ring::Times as RingTimes;
 use crate::ring::plan::{Board, Objective};
 
-/// Moves the layers of a ring when a board has been away or back, or slower, for the time `after`. Lasts as
-/// long as the process.
+/// Moves the layers of a ring when a board has been away, back or slower for the time `after`. Runs as long as the
+/// process.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -37,10 +37,10 @@ pub(crate) fn keep(moves: Arc<Moves>, objective: Objective, after: Duration) -> 
 struct RingParts {
     moves: Arc<Moves>,
     objective: Objective,
-    /// Times at the beginning of the comparison.
+    /// Times at the start of the comparison.
     before: RingTimes,
     experience: Experience,
-    /// Nodes whose speed differed from their own figures, and how often in a row.
+    /// Nodes whose speed differed from their own figures, and how many times in a row.
     drifted: Vec<(String, u32)>,
 }
 
@@ -69,7 +69,7 @@ impl Parts for RingParts {
         }
     }
 
-    /// Compares with other layers for the nodes, or for other boards that are `there`.
+    /// Compares with other layers for the nodes, and for all boards that are `there`.
     fn compare(
         &mut self,
         there: &[Board],
@@ -91,7 +91,7 @@ impl Parts for RingParts {
         planner.note(&seen, now, &mut self.experience);
         let said = self.moves.said();
         let mut better = planner.plan(&seen, (&said, &self.experience), self.objective).ok();
-        // The ring becomes another one only where that gives more.
+        // Boards join the ring only if they add enough to what moving layers gains.
         if let Some(among_nodes) = &mut better
             && there.len() > seen.lines.len()
             && let Ok(wider) = planner.plan_wider(&seen, (there, &self.experience), self.objective)
@@ -126,8 +126,8 @@ impl Parts for RingParts {
 }
 
 impl RingParts {
-    /// Has nodes measure themselves at their next start if their speed has differed from their own figures
-    /// several times in a row.
+    /// Makes nodes measure themselves at their next start if their speed differed from their own figures several times
+    /// in a row.
     fn look_for_drift(&mut self, seen: &Seen, said: &[Board]) {
         let drifted = self.moves.planner.drifted(seen, said);
         let known = |name: &String| drifted.iter().any(|(drifted, _)| drifted == name);
@@ -143,7 +143,7 @@ impl RingParts {
                     1
                 }
             };
-            // Once is enough.
+            // The node is told only once.
             if times == OFTEN {
                 log::info!(
                     "{name} is {ratio:.2} times as quick as its own figures: it has to measure again"

@@ -14,7 +14,7 @@ pub(crate) struct Asked {
     pub(crate) kv_memory: Option<u64>,
 }
 
-/// The sizes that a model with this header is run with.
+/// The sizes for a run of a model with this header.
 pub(crate) fn sizes(header: &Header, asked: Asked) -> Plan {
     let ctx_len = asked.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
     let plan = Plan {
@@ -28,9 +28,9 @@ pub(crate) fn sizes(header: &Header, asked: Asked) -> Plan {
     Plan { kv_pages: asked.kv_memory.map(|bytes| plan.pages_in(bytes, header)), ..plan }
 }
 
-/// The layers of a model with this header, run with these sizes.
+/// The load of each layer of a model with this header and these sizes.
 pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
-    // Sums over all boards then fit.
+    // This limit keeps sums over all boards from overflowing.
     if plan.bytes(header, &Share::whole(header))? > usize::MAX / 4 {
         return Err(PlanError::TooLarge);
     }
@@ -57,7 +57,7 @@ fn read(header: &Header, tensor: &Tensor) -> u64 {
     header.bytes_per_token(|id: TensorId| id == tensor.id)
 }
 
-/// Operations of a row, in those matrices that it is multiplied by.
+/// Operations for one row of activations, in matrices that are multiplied.
 fn ops(header: &Header, tensor: &Tensor) -> u64 {
     let is_looked_up = tensor.id.kind.role() == TensorRole::Embedding;
     let is_matrix = !tensor.id.kind.is_vector();
@@ -98,7 +98,7 @@ mod tests {
             assert!(all().map(|need| need.memory).sum::<u64>() > weights, "{shape}");
             assert!(load.every > 0 && load.row_bytes == 4 * header.dim as u64);
         }
-        // 1.1 B weights, of which the embedding is not multiplied by.
+        // 1.1 B weights; the embedding is not multiplied.
         let (_, load) = load_of("tinyllama");
         let ops = load.layers.iter().chain([&load.ends]).map(|need| need.ops).sum::<u64>();
         assert_eq!(ops, 2 * 1_034_420_224);

@@ -1,4 +1,4 @@
-//! A better split for a ring that runs.
+//! Better splits for a running ring.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,24 +13,23 @@ use crate::ring::plan::{
 use crate::ring::{Address, PORT_DEFAULT};
 use crate::wire::frame::NodeLine;
 
-/// Tokens after which times are believed.
+/// Fewest tokens whose times count.
 const TOKENS_MIN: u64 = 16;
-/// Rows of a batch, on average, up to which its time is one of a single row.
+/// Most rows of a batch, on average, that still counts as a single row.
 const ROWS_MAX: f64 = 1.2;
-/// Ratio of a node's observed speed to its own figures, or the inverse, beyond which its figures do not count
-/// any more.
+/// Ratio of a node's observed speed to its own figures, or the inverse, beyond which these figures are outdated.
 const DRIFT: f64 = 1.3;
-/// Memory and bytes a second where no measurement exists: enough for any plan.
+/// Bytes of memory, or a second, that stand for an unknown figure: enough for any plan.
 const ENOUGH: u64 = 1 << 50;
 
-/// A split, and what comes of it.
+/// A split and its gain.
 #[derive(Debug)]
 pub(crate) struct Better {
     /// Boards that could serve.
     pub(super) boards: Vec<Board>,
     /// Boards that serve, with their layers.
     pub(super) parts: Vec<Part>,
-    /// How many times as good as the split there is; infinite if that cannot be.
+    /// How many times better than the current split it is; infinite if the current one is impossible.
     pub(crate) gain: f64,
 }
 
@@ -43,15 +42,15 @@ impl Better {
     }
 }
 
-/// Plans by the times that were observed, else by what boards said of themselves.
+/// Plans with observed times, or else with boards' own figures.
 pub(super) struct Planner {
     /// The model.
     pub(super) load: Load,
 }
 
 impl Planner {
-    /// The best split of the ring `seen`, whose nodes and their order stay. `said` are the boards' own
-    /// figures, if they gave some, and `experience` the observed speeds.
+    /// The best split of the ring `seen`, with the same nodes in the same order. `said` are the boards' own figures, if
+    /// they gave any; `experience` has the observed speeds.
     pub(super) fn plan(
         &self,
         seen: &Seen,
@@ -89,7 +88,7 @@ impl Planner {
         self.best_known(seen, self.among(seen, there, objective), experience, objective)
     }
 
-    /// The best split if boards that get more layers than now may be as slow as they were with more.
+    /// The best split if a board that gets more layers may become as slow as it was with more.
     fn best_known(
         &self,
         seen: &Seen,
@@ -109,8 +108,7 @@ impl Planner {
         Ok(if now.gain > then.gain { now } else { then })
     }
 
-    /// Predicts the gain of `better`: a board that gets more layers than now has the speed in `with_more`, the
-    /// others that in `now`.
+    /// Predicts the gain of `better`: a board that gains layers gets its speed from `with_more`, the others from `now`.
     fn judge(
         &self,
         seen: &Seen,
@@ -132,9 +130,9 @@ impl Planner {
         Better { boards, gain, ..better }
     }
 
-    /// Nodes that are other than they said of themselves: how many times as quick.
+    /// Nodes whose speed differs from their own figures, with the ratio of the two.
     pub(super) fn drifted(&self, seen: &Seen, said: &[Board]) -> Vec<(String, f64)> {
-        // The boards' own measurements are passes of one row.
+        // The boards' own measurements are for passes of one row.
         if seen.times.tokens as f64 > ROWS_MAX * seen.times.batches as f64 {
             return Vec::new();
         }
@@ -150,7 +148,7 @@ impl Planner {
         seen.lines.iter().enumerate().filter_map(drift).collect()
     }
 
-    /// Notes what the nodes that are seen show at this moment.
+    /// Notes the current speeds of the nodes.
     pub(super) fn note(&self, seen: &Seen, at: Duration, experience: &mut Experience) {
         for (index, line) in seen.lines.iter().enumerate() {
             if let Some(bytes_per_s) = self.bytes_per_s(seen, (index, line)) {
@@ -209,8 +207,8 @@ impl Planner {
         Ok(Better { parts: best, gain, boards })
     }
 
-    /// Average ratio of a node's time for a layer to the time by its own figures. Nodes that are much slower
-    /// or quicker than their figures are left out: they have reasons of their own.
+    /// Mean ratio of the nodes' time for a layer to the time by their own figures. Nodes that are much slower or faster
+    /// than their figures are left out: they have reasons of their own.
     fn slower(&self, seen: &Seen, said: &[Board]) -> f64 {
         let rows = seen.times.tokens as f64 / seen.times.batches.max(1) as f64;
         let need = self.load.layers.first().copied().unwrap_or_default();
@@ -225,7 +223,7 @@ impl Planner {
         if all.is_empty() { 1.0 } else { all.iter().sum::<f64>() / all.len() as f64 }
     }
 
-    /// A node as a board that has to serve; `None` if nothing is known of its speed.
+    /// A node as a board that must serve; `None` if its speed is unknown.
     fn board(
         &self,
         seen: &Seen,
@@ -256,7 +254,7 @@ impl Planner {
                 said.map_or(unknown, |said| Board { read, int8: ENOUGH as f64, ..said.clone() })
             }
         };
-        // A node that works goes on with its threads.
+        // A running node keeps its number of threads.
         board.threads = threads_told(&board, line);
         if let Some(as_told) =
             board.others.iter().find(|other| Some(other.threads) == board.threads)
@@ -268,11 +266,10 @@ impl Planner {
         Some(board)
     }
 
-    /// Bytes of weights that a node goes through in a second.
+    /// Bytes of weights that a node reads in a second.
     fn bytes_per_s(&self, seen: &Seen, (index, line): (usize, &NodeLine)) -> Option<f64> {
         let times = &seen.times;
-        // Measured and unmeasured nodes are not mixed: observed speeds count only if every node has
-        // one.
+        // Measured and unmeasured nodes are not mixed: observed speeds count only if every node has one.
         let is_known = times.batches >= TOKENS_MIN
             && (0..seen.lines.len())
                 .all(|node| times.compute_us.get(node).is_some_and(|us| *us > 0));
@@ -283,7 +280,7 @@ impl Planner {
     }
 }
 
-/// The present split, in terms of these boards; `None` if there is none, or a board outside them has layers.
+/// The current split among `boards`; `None` if there is none, or a board that is not among them has layers.
 fn parts_now(seen: &Seen, boards: &[Board]) -> Option<Vec<Part>> {
     let part = |line: &NodeLine| {
         let board = boards.iter().position(|board| line.name == board.name.as_str())?;
@@ -293,7 +290,7 @@ fn parts_now(seen: &Seen, boards: &[Board]) -> Option<Vec<Part>> {
     parts.filter(|parts| !parts.is_empty())
 }
 
-/// Layers that a board has.
+/// Number of layers of a board.
 fn n_layers(seen: &Seen, board: &Board) -> usize {
     let line = seen.lines.iter().find(|line| line.name == board.name.as_str());
     line.map_or(0, |line| layers(line).len())
@@ -346,7 +343,7 @@ mod tests {
 
     #[test]
     fn times_that_were_observed_decide() {
-        // Six layers each, of which the second node's take twice as long.
+        // Both nodes have six layers; the second node takes twice as long.
         let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
         let better = plan(&seen, Objective::Throughput).unwrap();
         assert_eq!(better.layers(&seen.lines).unwrap(), [0..8, 8..12]);
@@ -359,7 +356,7 @@ mod tests {
     fn a_board_slow_with_many_layers_does_not_get_them_back_at_once() {
         let mut experience = Experience::default();
         let at = Duration::from_secs;
-        // The second node is throttled, and quick for two layers nevertheless.
+        // The second node is throttled, yet fast with two layers.
         let slow = seen([0..6, 6..12], 100, [60_000, 240_000]);
         planner().note(&slow, at(10), &mut experience);
         let few = seen([0..10, 10..12], 100, [100_000, 20_000]);
@@ -373,7 +370,7 @@ mod tests {
         assert!(planner().plan(&few, known, Objective::Throughput).unwrap().gain > 1.6);
     }
 
-    /// A board that goes through so many bytes a second, as it says.
+    /// A board that says that it reads this many bytes a second.
     fn said(name: &str, read: f64) -> Board {
         let seen = seen([0..6, 6..12], 100, [60_000, 120_000]);
         let known = planner().board(&seen, &[], (0, &line("desk", 0..6))).unwrap();
@@ -396,10 +393,10 @@ mod tests {
         let wider = |seen: &Seen, experience: &Experience| {
             planner().plan_wider(seen, (&there, experience), Objective::Latency).unwrap()
         };
-        // It is as quick as it said: no other board would help.
+        // The master is as fast as its figures: no other board would help.
         let quick = alone(1_000);
         assert_eq!(wider(&quick, &Experience::default()).gain, 1.0);
-        // At a quarter, which says nothing of the other board.
+        // The master runs at a quarter, which says nothing of the other board.
         let slow = alone(4_000);
         let mut experience = Experience::default();
         planner().note(&slow, Duration::from_secs(1), &mut experience);
@@ -407,7 +404,7 @@ mod tests {
         assert_eq!(better.parts.len(), 2, "{better:?}");
         assert_eq!(better.parts[1].layers, 1..12);
         assert!(better.gain > 1.8, "{better:?}");
-        // Where the other one has shown that it is as slow, it stays.
+        // If the other board has been as slow, the split stays.
         experience.note(Duration::from_secs(2), "pi", 11, 3e6);
         assert_eq!(wider(&slow, &experience).gain, 1.0);
     }
@@ -424,7 +421,7 @@ mod tests {
         said[1].read *= 1.2;
         let drifted = planner().drifted(&seen, &said);
         assert!(matches!(&drifted[..], [(name, ratio)] if name == "pi" && *ratio < 0.7));
-        // With the threads that it was told it is as it said.
+        // With its assigned number of threads, the board matches its figures.
         let other = Other { threads: 1, read: said[1].read / 1.44, watts: None };
         said[1].others.push(other);
         assert_eq!(planner().drifted(&seen, &said), []);

@@ -1,5 +1,4 @@
-//! The boards that a master calls: those that are there, and their figures. A board that cannot serve is left
-//! out.
+//! The boards that a master calls: those that are there, and their figures. Boards that cannot serve are left out.
 
 use std::fs;
 use std::net::IpAddr;
@@ -23,29 +22,29 @@ use crate::ring::plan::{Board, Load, Wish};
 use crate::ring::{Address, Topology};
 use crate::wire::call::{Call, Figures};
 
-/// How long a master waits before it calls a board again that was away.
+/// Pause before a master calls a board again that was away.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A model that boards are to have.
+/// A model that is to be divided among boards.
 pub(crate) struct Divided<'a> {
     pub(crate) header: &'a Header,
     /// The model's demand on boards.
     pub(crate) load: &'a Load,
-    /// Figures of the boards that apply to it.
+    /// The kind of figures that applies to the model.
     pub(crate) kind: Kind,
-    /// Where its last split is kept.
+    /// Path of the file that keeps the last split.
     pub(crate) kept_at: &'a Path,
 }
 
-/// This board and those that are there, and where these are called.
+/// This board and the boards that are there; and the addresses to call the latter.
 pub(super) type Known = (Vec<Board>, Vec<Address>);
 
-/// A board's figures, the way there, and this board's address as the other one sees it.
+/// A board's figures, the link to it, and this board's address as the other one sees it.
 type Talk = (Figures, Way, IpAddr);
 
 /// Result of calling a board until it answers.
 enum There<T> {
-    /// The board answered with this.
+    /// The board answered, with this result.
     Talked(T),
     /// The board has been away for long enough: the master goes on without it.
     Away,
@@ -57,18 +56,17 @@ enum There<T> {
 pub(super) struct Roll<'a> {
     pub(super) wanted: &'a Wanted,
     pub(super) caller: &'a Caller,
-    /// Where they are called, but for those that were left out.
+    /// Addresses to call, without boards that were left out.
     places: Vec<Address>,
-    /// Name and address of the links of the boards of the last split.
+    /// Names of the boards of the last split, and addresses of their links.
     before: Vec<(String, Address)>,
     left_out: LeftOut,
-    /// Why the last one was.
+    /// Reason for the board that was left out last.
     why: Option<String>,
 }
 
 impl<'a> Roll<'a> {
-    /// The roll of the boards at `places`, of which the `wanted` ones must come; some may be in the split
-    /// that is kept at `kept_at`.
+    /// The roll of the boards at `places`, of which the `wanted` ones must come; some may be in the split at `kept_at`.
     pub(super) fn new(
         (wanted, caller): (&'a Wanted, &'a Caller),
         places: &[Address],
@@ -91,23 +89,23 @@ impl<'a> Roll<'a> {
         self.left_out.clone()
     }
 
-    /// How many boards are called.
+    /// Number of boards to call.
     pub(super) fn n_places(&self) -> usize {
         self.places.len()
     }
 
-    /// The board at `place` cannot serve.
+    /// Leaves out the board at `place`, which cannot serve.
     pub(super) fn leave_out(&mut self, place: &Address, name: Option<&str>, why: String) {
         self.left_out.tell(place, name, &why);
         self.places.retain(|other| other != place);
         self.why = Some(format!("{place}: {why}"));
     }
 
-    /// This board and those that are there, with what they can do, and where these are called.
+    /// This board and the boards that are there with their figures, and the addresses to call the latter.
     pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, FleetError> {
         loop {
             let talks = self.talk_to_all()?;
-            // Another board has to tell this board's address.
+            // Another board must tell this board's address.
             if !talks.is_empty() {
                 let known = self.admit(talks, own, kind)?;
                 if !known.1.is_empty() {
@@ -126,7 +124,7 @@ impl<'a> Roll<'a> {
         }
     }
 
-    /// Talks with each of the boards that are there, or come in time.
+    /// Calls each board; returns the answers of those that are there, or come in time.
     fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, FleetError> {
         let patience = (Instant::now(), self.wanted.patience);
         let mut talks = Vec::with_capacity(self.places.len());
@@ -143,8 +141,8 @@ impl<'a> Roll<'a> {
         Ok(talks)
     }
 
-    /// This board and those of the answering ones that can be in one ring, or team. Of two boards of one
-    /// name, the one in the last split can.
+    /// This board and those of the answering boards that can be in one ring or team. Of two boards with the same name,
+    /// the one in the last split can.
     fn admit(
         &mut self,
         talks: Vec<(Address, Talk)>,
@@ -158,7 +156,7 @@ impl<'a> Roll<'a> {
         let mut called: Vec<(usize, Address)> = Vec::with_capacity(talks.len());
         let mut seen: Vec<Figures> = Vec::with_capacity(talks.len());
         for (index, (place, (figures, way, _))) in talks {
-            // A board that is reached at two addresses says the same at both, to the byte.
+            // A board that is reached at two addresses sends the same bytes at both.
             if seen.contains(&figures) {
                 self.places.retain(|other| *other != place);
                 continue;
@@ -175,7 +173,7 @@ impl<'a> Roll<'a> {
                 }
             }
         }
-        // In the order in which they are called.
+        // Restores the order of calls.
         let this = boards.remove(0);
         let mut others: Vec<((usize, Address), Board)> = called.into_iter().zip(boards).collect();
         others.sort_by_key(|((index, _), _)| *index);
@@ -192,7 +190,7 @@ impl<'a> Roll<'a> {
         self.before.iter().any(is_it)
     }
 
-    /// This board, as the others see it.
+    /// This board as the others see it.
     fn this(&self, talks: &[(Address, Talk)], own: &Own, kind: Kind) -> Result<Board, FleetError> {
         let mut seen_as: Option<IpAddr> = None;
         let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
@@ -211,14 +209,14 @@ impl<'a> Roll<'a> {
         Ok(Board { wish: Wish::Always, ..known((name, address), of_own, best_way, kind) })
     }
 
-    /// Tells each board, of this address and name, its part of the ring, or that it has none; true if all
-    /// were told. `None` if one refuses its part: it is left out.
+    /// Tells each board (address, name, whether it has a part) its part of the ring, or that it has none. True if all
+    /// were told; `None` if one refuses its part: it is left out.
     pub(super) fn tell(
         &mut self,
         others: &[(&Address, &str, bool)],
         ring: &str,
     ) -> Result<Option<bool>, FleetError> {
-        // One that goes away just now is told or left out later.
+        // A board that goes away at this moment is told or left out later.
         let patience = (Instant::now(), self.wanted.patience);
         let port = self.wanted.give;
         let mut are_told = true;
@@ -236,8 +234,8 @@ impl<'a> Roll<'a> {
         Ok(Some(are_told))
     }
 
-    /// Calls the board at `address` until it is there, and talks with it. It may be away for some time from
-    /// `start` on, or for ever.
+    /// Calls the board at `address` until it is there, and talks with it. The board may be away for the time `patience`
+    /// from `start` on, or for ever.
     fn until_there<T>(
         &self,
         address: &Address,
@@ -254,7 +252,7 @@ impl<'a> Roll<'a> {
             if is_interruption || is_interrupted() {
                 return Err(FleetError::Interrupted);
             }
-            // A board that the user names and wants in any case is waited for until the user has mended it.
+            // A board that the user names and insists on is waited for until the user has repaired it.
             let is_wanted = patience.is_none() && matches!(self.wanted.sought, Boards::Named(_));
             if !may_pass && !is_wanted {
                 return Ok(There::Unfit(why));

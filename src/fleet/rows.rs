@@ -1,4 +1,4 @@
-//! The rows of a team as parts that move by themselves.
+//! The rows of a team, as parts that the keeper moves.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::model::SharesError;
 use crate::ring::Topology;
 use crate::ring::plan::{Board, Load};
 
-/// Opens the links of the team in a ring file, and returns the listener of its events.
+/// Opens the links of the team in a ring file, and returns a listener for its events.
 pub(crate) type Links = Box<dyn Fn(&str) -> (LinkTeam, TellTeam) + Send>;
 
 /// A team whose rows are to move.
@@ -30,13 +30,13 @@ pub(crate) struct Team {
     pub(crate) load: Load,
     /// Opens the links of another team of these boards.
     pub(crate) links: Links,
-    /// How many boards get ready.
+    /// Number of boards that are getting ready.
     pub(crate) n_coming: Arc<AtomicUsize>,
     pub(crate) desk: Arc<Desk>,
 }
 
-/// Shares the rows of a team again when a board has been away or back, or slower, for the time `after`. The
-/// engine that leads the team takes the changes from the returned receiver. Lasts as long as the process.
+/// Divides the rows of a team again when a board has been away, back or slower for the time `after`. The engine that
+/// leads the team takes the changes from the returned receiver. Runs as long as the process.
 ///
 /// # Errors
 /// If the system refuses a thread.
@@ -51,17 +51,17 @@ pub(crate) fn keep(team: Team, after: Duration) -> io::Result<Receiver<OtherTeam
 /// The rows of a team.
 struct TeamParts {
     team: Team,
-    /// Takes other teams to the engine's thread.
+    /// Sends other teams to the engine's thread.
     changes: Sender<OtherTeam>,
-    /// Times at the beginning of the comparison.
+    /// Times at the start of the comparison.
     before: TeamTimes,
-    /// How quick boards have been with how many thousandths of the rows.
+    /// Observed speeds of boards, by thousandths of the rows.
     experience: Experience,
 }
 
-/// Another team.
+/// Another team and its shares.
 struct Other {
-    /// The boards that are there, which are told.
+    /// Names of the boards that are there, which are told of the change.
     there: Vec<String>,
     /// Boards that have rows, the lead first.
     nodes: Vec<String>,
@@ -90,12 +90,12 @@ impl Parts for TeamParts {
         true
     }
 
-    /// Every board that is there gets rows.
+    /// A plan in which every board that is there gets rows.
     fn plan(&mut self, there: &[Board]) -> Better<Other> {
         Better { gain: f64::INFINITY, plan: self.other(there) }
     }
 
-    /// Compares with other shares of the same boards.
+    /// Compares with other shares for the same boards.
     fn compare(
         &mut self,
         there: &[Board],
@@ -124,7 +124,7 @@ impl Parts for TeamParts {
         Some(Better { gain, plan: self.other(&boards) })
     }
 
-    /// Shares the rows among other boards, or otherwise, once they have theirs.
+    /// Divides the rows differently, or among other boards, once these have theirs.
     fn take(&mut self, other: Other) -> Result<(), String> {
         let _coming = Coming::new(&self.team.n_coming);
         let names = other.nodes.iter().skip(1).map(String::as_str).collect();
@@ -133,7 +133,7 @@ impl Parts for TeamParts {
         let is_told = Arc::new(AtomicBool::new(false));
         let answer = self.ask(&other, Arc::clone(&is_told))?;
         let changed = answer.recv().unwrap_or_else(|_| Err("the master ends".to_owned()));
-        // Even if a board was not reached: the team waits for it now.
+        // True even if a board was not reached: the team then waits for it.
         if is_told.load(Ordering::Acquire) {
             let fleet = &mut self.team.fleet;
             fleet.caller.tell(&Event::OtherTeam { nodes: &other.nodes });
@@ -151,7 +151,7 @@ impl Parts for TeamParts {
         self.team.fleet.set_aside(name);
     }
 
-    /// A board that came always gets a part.
+    /// Does nothing: a board that came always gets a part.
     fn rest(&self, _: &str) {}
 
     fn compare_from_now(&mut self) {
@@ -160,7 +160,7 @@ impl Parts for TeamParts {
 }
 
 impl TeamParts {
-    /// The team of these boards, this one first.
+    /// The team of the boards that are `there`, this one first.
     fn other(&self, there: &[Board]) -> Result<Other, String> {
         let refused = |e: &dyn std::fmt::Display| e.to_string();
         let Team { header, load, .. } = &self.team;
@@ -181,8 +181,8 @@ impl TeamParts {
         Ok(Other { there, nodes, shares, file })
     }
 
-    /// Asks the engine's thread to lead the other team; the returned receiver gets its answer. The thread
-    /// tells the boards that are there when it does.
+    /// Asks the engine's thread to lead the other team; the returned receiver gets its answer. That thread then tells
+    /// the boards that are there.
     fn ask(
         &self,
         other: &Other,
@@ -193,7 +193,7 @@ impl TeamParts {
             (self.team.fleet.clone(), other.file.clone(), other.there.clone());
         let tell = Box::new(move || {
             is_told.store(true, Ordering::Release);
-            // Without it the next start may share the rows otherwise.
+            // If this fails, the next start may divide the rows differently.
             let _ = fleet.keep_split(&file);
             fleet.tell(&there, &file)
         });
@@ -204,8 +204,8 @@ impl TeamParts {
     }
 }
 
-/// The boards of a team with their observed speeds in so many passes, and the gain of a token with shares
-/// that fit these.
+/// The boards of a team with the speeds that `passes` passes showed, and the gain in time per token of shares that fit
+/// these speeds.
 fn as_shown(
     (header, load): (&Header, &Load),
     (boards, shares): (Vec<&Board>, &[u16]),
@@ -271,10 +271,10 @@ mod tests {
         };
         let (ratio, gain) = show([1, 1], [100, 100], 1);
         assert!((ratio - 1.0).abs() < 0.02 && (gain - 1.0).abs() < 0.02, "{ratio} {gain}");
-        // pi is throttled to a quarter: of 400 ms there remain 160.
+        // pi is throttled to a quarter: of 400 ms, 160 would remain.
         let (ratio, gain) = show([1, 1], [100, 400], 2);
         assert!((ratio - 4.0).abs() < 0.1 && (gain - 2.5).abs() < 0.2, "{ratio} {gain}");
-        // With few rows it seems to be quick.
+        // With few rows, pi seems to be fast.
         let (_, gain) = show([4, 1], [160, 40], 3);
         assert!(gain < 1.05, "{gain}");
     }

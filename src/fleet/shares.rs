@@ -8,19 +8,19 @@ use super::team_plan::TeamPlan;
 use crate::ring::plan::Board;
 use crate::ring::{Address, TeamPlace, Topology};
 
-/// Smallest ratio by which a new split of the rows must be quicker than the last one, whose rows the boards
-/// have; and a team than a ring, to be mentioned.
+/// Smallest ratio by which new shares must be faster than the last ones, whose rows the boards have. Also the smallest
+/// ratio by which a team must be faster than a ring to be mentioned.
 const WORTH_IT: f64 = 1.1;
 
-/// Seconds of a token as a team of these boards, if that is much less than `token_s` as a ring.
+/// Seconds per token as a team of these boards, if that is much less than `token_s` as a ring.
 pub(super) fn hint(model: &Divided<'_>, known: &[Board], token_s: f64) -> Option<f64> {
     let team = TeamPlan::new(model.header, model.load, known).ok()?;
     let is_much = team.lacks().is_none() && WORTH_IT * team.token_s() < token_s;
     is_much.then(|| team.token_s())
 }
 
-/// Checks that each of the boards has memory for its part. A board without which the others have enough is
-/// the obstacle.
+/// Checks that each board has memory for its part. If the others have enough without one board, that board is the
+/// obstacle.
 pub(super) fn check(model: &Divided<'_>, known: &[Board]) -> Result<(), Obstacle> {
     let plan = best(model, known).map_err(Obstacle::End)?;
     let Some((name, need)) = plan.lacks() else { return Ok(()) };
@@ -37,7 +37,7 @@ pub(super) fn check(model: &Divided<'_>, known: &[Board]) -> Result<(), Obstacle
     Err(Obstacle::Memory(FleetError::Memory { name: name.to_owned(), need }))
 }
 
-/// The best shares of these boards.
+/// The best shares for these boards.
 pub(super) fn best<'a>(
     model: &Divided<'_>,
     known: &'a [Board],
@@ -45,7 +45,7 @@ pub(super) fn best<'a>(
     TeamPlan::new(model.header, model.load, known).map_err(FleetError::Shares)
 }
 
-/// The split in the file, if it is of these boards and not much slower than `best_s` for a token.
+/// The shares in the file, if they are for these boards and not much slower than `best_s` per token.
 pub(super) fn kept<'a>(
     model: &Divided<'_>,
     known: &'a [Board],

@@ -1,4 +1,4 @@
-//! A ring's split: which boards have which layers, as a file that is kept from one start to the next.
+//! A ring's split into ranges of layers, and the file that keeps it from one start to the next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use super::roll::Divided;
 use crate::ring::plan::{Board, Figures, NoSplit, Objective, Part, Task, solve, with_others};
 use crate::ring::{Member, Topology};
 
-/// Smallest ratio by which a new split must be better than the last one: measurements of links vary, and each
-/// board has the layers of the last one.
+/// Smallest ratio by which a new split must be better than the last one: measurements of links vary, and each board has
+/// the layers of the last split.
 const WORTH_IT: f64 = 1.1;
 
 /// A line for each node of a ring file.
@@ -23,7 +23,7 @@ pub(crate) fn ring_lines(task: &Task<'_>, parts: &[Part]) -> String {
     parts.iter().map(line).collect()
 }
 
-/// The name of the file that keeps the last split of the model at this path.
+/// Name of the file that keeps the last split of the model at this path.
 pub(crate) fn file_name(model: &Path) -> PathBuf {
     let model = model.canonicalize().unwrap_or_else(|_| model.to_owned());
     let hash = Sha256::digest(model.as_os_str().as_encoded_bytes());
@@ -31,13 +31,13 @@ pub(crate) fn file_name(model: &Path) -> PathBuf {
     PathBuf::from(format!("split-{hex}"))
 }
 
-/// How many boards the split that is kept there has, beside this one.
+/// Number of boards in the split that is kept at `path`, without this one.
 pub(super) fn n_kept(path: &Path) -> usize {
     let topology = fs::read_to_string(path).ok().and_then(|text| Topology::parse(&text).ok());
     topology.map_or(0, |topology| topology.n_boards() - 1)
 }
 
-/// The boards that the solver may choose from: each with its other numbers of threads if energy counts.
+/// The boards for the solver; if energy counts, each also with its other numbers of threads.
 pub(super) fn choices(known: &[Board], objective: Objective) -> Vec<Board> {
     with_others(known, objective == Objective::Energy)
 }
@@ -51,7 +51,7 @@ pub(super) fn best(
     solve(&Task::new(model.load, &choices(known, objective)), objective, None)
 }
 
-/// The split in that file, if it is of these boards and not much worse than the best.
+/// The split in the file at `path`, if it is for these boards and not much worse than `best`.
 pub(super) fn kept(
     path: &Path,
     task: &Task<'_>,

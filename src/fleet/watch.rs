@@ -1,17 +1,16 @@
-//! Decides when to act on boards that are away or back, or have become slower. A state machine without a
-//! clock.
+//! Decides when to act on boards that are away or back, or have become slower. It is a state machine without a clock.
 
 use std::time::Duration;
 
-/// How often boards are looked after, at least and at most.
+/// Shortest and longest interval between checks of the boards.
 const LOOKED_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
 /// Smallest gain that justifies another board or another split, as a ratio. Observations vary.
 pub(super) const WORTH_IT: f64 = 1.1;
-/// How often in a row another split has to be better.
+/// Times in a row that another split must be better.
 pub(super) const OFTEN: u32 = 2;
-/// Tokens of a comparison.
+/// Fewest tokens of a comparison.
 pub(super) const TOKENS_MIN: u64 = 64;
-/// Longest time between two moves for speed.
+/// Longest rest between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
 /// A speed observed with more layers stays valid for this many rest periods.
 const KNOWN_FOR: u32 = 20;
@@ -21,29 +20,29 @@ const KNOWN_FOR: u32 = 20;
 pub(super) enum Act {
     /// Nothing.
     Nothing,
-    /// This node is away.
+    /// This node is away: plan without it.
     Without(String),
-    /// This board is there, and is no node.
+    /// This board is there and has no part: plan with it.
     With(String),
 }
 
-/// Memory of a watch. Times are those since it began.
+/// State of a watch. Times count from its beginning.
 pub(super) struct Watch {
-    /// How long a board has to be as it is, or a split the better one.
+    /// Time for which a board's state, or a better split, must last.
     after: Duration,
-    /// Boards, whether they are there, and since when.
+    /// Boards: name, whether it is there, and since when.
     boards: Vec<(String, bool, Duration)>,
     /// Boards that a plan has considered.
     considered: Vec<String>,
     n_better: u32,
-    /// Layers do not move for speed before.
+    /// Time before which layers do not move for speed.
     rests_until: Duration,
-    /// How long they rest after the next move.
+    /// Length of the rest after the next move.
     rest: Duration,
 }
 
 impl Watch {
-    /// The watch over a ring or a team that was planned with these boards.
+    /// The watch over a ring or a team whose plan considered these boards.
     pub(super) fn new(after: Duration, considered: Vec<String>) -> Watch {
         Watch {
             after,
@@ -55,22 +54,22 @@ impl Watch {
         }
     }
 
-    /// How often boards are looked after.
+    /// Interval between checks of the boards.
     pub(super) fn period(&self) -> Duration {
         (self.after / 4).clamp(LOOKED_EVERY.0, LOOKED_EVERY.1)
     }
 
-    /// How long a board has to be as it is before something is done about that.
+    /// Time for which a board's state must last before an action.
     pub(super) fn after(&self) -> Duration {
         self.after
     }
 
-    /// Since when counts at `now` what a node showed.
+    /// At `now`, observations from before this time are outdated.
     pub(super) fn known_since(&self, now: Duration) -> Duration {
         now.saturating_sub(KNOWN_FOR * self.rest)
     }
 
-    /// Which boards are there, and which are nodes of the ring.
+    /// Notes which boards are there and which are nodes of the ring, and returns the action that is due.
     pub(super) fn see(&mut self, now: Duration, boards: &[(&str, bool)], nodes: &[String]) -> Act {
         for (name, is_there) in boards {
             match self.boards.iter_mut().find(|(known, ..)| known == name) {
@@ -101,26 +100,25 @@ impl Watch {
         }
     }
 
-    /// A plan is yet to consider this board.
+    /// Notes that no plan has considered this board.
     pub(super) fn forget(&mut self, name: &str) {
         self.considered.retain(|known| known != name);
     }
 
-    /// Another split is so many times as good: whether it is to be taken.
+    /// Notes that another split is `gain` times as good; true if it is to be taken.
     pub(super) fn compare(&mut self, now: Duration, gain: f64) -> bool {
         if now < self.rests_until {
             return false;
         }
         self.n_better = if gain >= WORTH_IT { self.n_better + 1 } else { 0 };
-        // While the speed that drove the layers away still counts, a quiet time says nothing.
+        // A quiet time proves nothing as long as the speed counts that drove the layers away.
         if self.n_better == 0 && now >= self.rests_until + (KNOWN_FOR + 4) * self.rest {
             self.rest = self.after;
         }
         self.n_better >= OFTEN
     }
 
-    /// Notes that layers have moved for speed: they do so again only after some rest, and a longer one each
-    /// time.
+    /// Notes that layers have moved for speed. The next move comes only after a rest, which is longer each time.
     pub(super) fn moved(&mut self, now: Duration) {
         self.n_better = 0;
         self.rest = (2 * self.rest).min(REST_MAX);
@@ -148,20 +146,20 @@ mod tests {
         let away = [("desk", true), ("pi", false), ("orange", true)];
         assert_eq!(watch.see(s(0), &there, &ring), Act::Nothing);
         assert_eq!(watch.see(s(10), &away, &ring), Act::Nothing);
-        // Back for a moment.
+        // The board is back for a moment.
         assert_eq!(watch.see(s(60), &there, &ring), Act::Nothing);
         assert_eq!(watch.see(s(70), &away, &ring), Act::Nothing);
         assert_eq!(watch.see(s(129), &away, &ring), Act::Nothing);
         let without = Act::Without("pi".to_owned());
         assert_eq!(watch.see(s(130), &away, &ring), without);
-        // It could not be done.
+        // The action failed.
         assert_eq!(watch.see(s(140), &away, &ring), without);
         let rest = nodes(&["desk", "orange"]);
         assert_eq!(watch.see(s(150), &away, &rest), Act::Nothing);
         assert_eq!(watch.see(s(160), &there, &rest), Act::Nothing);
         assert_eq!(watch.see(s(219), &there, &rest), Act::Nothing);
         assert_eq!(watch.see(s(220), &there, &rest), Act::With("pi".to_owned()));
-        // The plan has no use for it.
+        // The plan has no use for the board.
         assert_eq!(watch.see(s(230), &there, &rest), Act::Nothing);
         assert_eq!(watch.see(s(240), &away, &rest), Act::Nothing);
         assert_eq!(watch.see(s(300), &away, &rest), Act::Nothing);
@@ -172,7 +170,7 @@ mod tests {
     #[test]
     fn layers_move_for_speed_more_and_more_seldom() {
         let mut watch = Watch::new(s(60), Vec::new());
-        // Two looks a minute apart; every other split turns out to be the better one.
+        // Two looks are a minute apart; every other split turns out to be better.
         let moves: Vec<u64> = (0..600)
             .map(|minute| minute * 60)
             .filter(|&now| {
@@ -187,7 +185,7 @@ mod tests {
         assert_eq!(moves[0], 120);
         assert_eq!(gaps[..6], [3, 5, 9, 17, 33, 61]);
         assert!(gaps[6..].iter().all(|gap| *gap == 61), "{gaps:?}");
-        // After a long time in which nothing was better it is as at first.
+        // After a long time in which nothing was better, rests are short again.
         let calm =
             (0..1600).map(|minute| 36000 + minute * 60).filter(|&now| watch.compare(s(now), 1.05));
         assert_eq!(calm.count(), 0);

@@ -28,7 +28,8 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
 
 /// The meaning of `wanted` for a model with this template.
 ///
-/// # Errors If the model cannot do that.
+/// # Errors
+/// If the model cannot do that.
 pub(super) fn choose(wanted: Option<Think>, template: ChatTemplate) -> Result<Think, Failure> {
     let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
     match (Thoughts::of(template), wanted) {

@@ -126,7 +126,8 @@ pub fn block_lines(head_dim: usize) -> [usize; 2] {
 
 /// Sets the positions from `n` on to zeros, in a block of int8 keys, or of values if not `is_key`, given as bytes.
 ///
-/// # Panics If a block has fewer positions.
+/// # Panics
+/// If a block has fewer positions.
 pub fn clear_block(block: &mut [u8], is_key: bool, n: usize) {
     let (group, step) = if is_key { (KEY_LINES, 2) } else { (VALUE_LINES, TILE_LINES) };
     for lines in block.chunks_mut(group * LINE) {
