@@ -1,30 +1,30 @@
-//! One allocation, carved into every buffer that generation needs.
+//! One allocation, divided into every buffer that generation needs.
 //!
-//! `model::plan` adds up the sizes; nothing is allocated afterwards.
+//! `model::plan` adds up the sizes. Later nothing is allocated.
 
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-/// Every buffer starts at a multiple of this many bytes: two cache lines.
+/// Alignment of every buffer in bytes: two cache lines.
 pub(crate) const ALIGN: usize = 128;
 
-/// A line of the arena. Only its alignment matters.
+/// An aligned piece of the arena.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(128))]
 struct AlignedLine([u8; ALIGN]);
 
-/// The memory. Zeroed, and resident only where it has been touched.
+/// The memory of the arena. It is zeroed, and resident only where it was touched.
 pub(crate) struct Arena {
     lines: Vec<AlignedLine>,
 }
 
-/// The arena is too small, or the machine has not that much memory.
+/// The arena is too small, or the machine does not have enough memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exhausted {
     /// Buffer that did not fit.
     pub what: &'static str,
-    /// Bytes it needs.
+    /// Bytes that the buffer needs.
     pub bytes: usize,
 }
 
@@ -40,7 +40,7 @@ impl Arena {
     /// Allocates `bytes`, rounded up to whole lines.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// If the system has no memory for it.
     pub(crate) fn new(bytes: usize) -> Result<Arena, Exhausted> {
         bytemuck::allocation::try_zeroed_vec(bytes.div_ceil(ALIGN))
             .map(|lines| Arena { lines })
@@ -52,13 +52,13 @@ impl Arena {
         self.lines.len() * ALIGN
     }
 
-    /// Starts carving from the beginning; the same sequence gives the same buffers.
+    /// Starts to carve from the beginning. The same sequence of calls gives the same buffers.
     pub(crate) fn carver(&mut self) -> Carver<'_> {
         Carver { rest: Some(bytemuck::cast_slice_mut(&mut self.lines)), used: 0 }
     }
 }
 
-/// Hands out buffers from an arena, in order, or only counts what they would need.
+/// Hands out buffers from an arena in order, or only counts their bytes.
 pub(crate) struct Carver<'a> {
     /// The rest of the arena; `None` when only counting.
     rest: Option<&'a mut [u8]>,
@@ -66,17 +66,17 @@ pub(crate) struct Carver<'a> {
 }
 
 impl<'a> Carver<'a> {
-    /// Counts bytes instead of handing them out: every buffer is empty.
+    /// Only counts bytes: every buffer is empty.
     pub(crate) fn counting() -> Carver<'a> {
         Carver { rest: None, used: 0 }
     }
 
-    /// Bytes taken so far; `usize::MAX` stands for more than can be addressed.
+    /// Bytes taken so far; `usize::MAX` means more than can be addressed.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// The next `len` elements.
+    /// A buffer of the next `len` elements.
     ///
     /// # Errors
     /// If fewer bytes are left than `what` needs.

@@ -23,44 +23,41 @@
 //! # }
 //! ```
 //!
-//! [`engine::Engine::push`] gives ids to a stream and returns logits; choose from them with a
-//! [`sampler::Sampler`].
+//! [`engine::Engine::push`] gives ids to a stream and returns logits. A [`sampler::Sampler`] chooses from
+//! them.
 //!
-//! A model, ids and options give the same logits, bit for bit, on every CPU, with any number of
-//! threads,
-//! in batches of any size. Decoding allocates nothing. [`engine::Options`] says how a model is run,
-//! [`engine::Scheduler`] answers any number of jobs, each until a stop string or token of its own, and
-//! [`engine::chat`] holds conversations. Model files come from the program `leap export`.
+//! Equal models, ids and options give equal logits, bit for bit, on every CPU, with any number of
+//! threads, in batches of any size. Decoding allocates nothing. [`engine::Options`] says how a model is run,
+//! [`engine::Scheduler`] answers any number of jobs, each until its own stop string or token, and
+//! [`engine::chat`] holds conversations. The command `leap export` writes model files.
 //!
 //! # Layers
 //!
-//! The crate is built in layers; a module uses only what stands below it, and
-//! `tests/layering.rs` checks that.
+//! The crate is built in layers. A module uses only modules below it, and `tests/layering.rs` checks this.
 //!
-//! - `quant`, `arena`, [`sampler`]: plain computation. The values of the bytes of a quantised
-//!   block mean, one allocation carved into buffers, the choice of a token. They know no
-//!   files, no sockets and no CPUs.
-//! - `sys`: everything that asks the operating system: maps, CPU features, affinity,
-//!   signals, clocks. `pool` is a fixed set of threads on top of it.
-//! - [`mod@format`]: the files LEAP reads and writes, as bytes and meanings.
+//! - `quant`, `arena`, [`sampler`]: plain computation. The meaning of a quantised block's bytes, one
+//!   allocation carved into buffers, the choice of a token. These modules know no files, sockets or CPUs.
+//! - `sys`: all calls of the operating system: maps, CPU features, affinity, signals, clocks. `pool` is a
+//!   fixed set of threads on top of it.
+//! - [`mod@format`]: the files that LEAP reads and writes, as bytes and as values.
 //! - [`tokenizer`]: text to ids and back, and chat templates.
 //! - `kernels`: the arithmetic, one file per instruction set, chosen once at start.
-//! - `pack`: the file that keeps weights in a tier's own layout, shared by processes.
-//! - `model`: configuration, weights, KV cache and the forward pass; what a node needs of whatever device
-//!   computes in it.
+//! - `pack`: the file of weights in a tier's own layout, shared by processes.
+//! - `model`: configuration, weights, KV cache and the forward pass; and the interface between a node and the
+//!   device that computes for it.
 //! - [`engine`]: generation: jobs and their scheduler, stop conditions, figures.
-//! - [`export`]: checkpoints of other programs to LEAP's files (feature `tools`).
-//! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes
-//!   that lose, repeat and reorder nothing, over carriers that do.
-//! - `group`: nodes that belong together: epochs, missing nodes and their reasons, deadlines.
-//! - `ring`: the layers of each node, and the handling of frames that reach it.
-//! - `team`: nodes that share every layer by output rows: one pass in lockstep, and what each computed
-//!   gathered on all.
-//! - `channel`: a sealed connection of two boards. `call`: the master of a ring asks boards what they can do,
-//!   and tells each its place. `fetch`: a board gets its layers of a model from another board.
-//! - `control`: a socket by which a running master is asked what its ring does, and told to change it.
-//! - `fleet`: boards that work together: which are there, their speeds, which part of a model each gets, and
-//!   how parts move while they work.
+//! - [`export`]: converts checkpoints of other programs to LEAP's files (feature `tools`).
+//! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes that never lose,
+//!   repeat or reorder data, over carriers that do.
+//! - `group`: membership of nodes: epochs, missing nodes and their reasons, deadlines.
+//! - `ring`: the layers of each node, and the handling of its frames.
+//! - `team`: nodes that share every layer by output rows: they compute a pass in lockstep, and gather the
+//!   results of all on each.
+//! - `channel`: a sealed connection between two boards. `call`: the master of a ring asks boards for their
+//!   abilities, and tells each its part. `fetch`: a board gets its layers of a model from another board.
+//! - `control`: a socket on which a running master reports the state of its ring, and takes changes.
+//! - `fleet`: boards that work together: their membership, their speeds, the part of the model that each
+//!   gets, and how parts move while they work.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
 
@@ -92,7 +89,8 @@ pub mod tokenizer;
 mod transport;
 mod wire;
 
-/// The inner modules, for this package's program, tests, benches and fuzzers. They change without notice.
+/// The inner modules, for this package's program, tests, benches and fuzzers. Their interfaces change without
+/// notice.
 #[doc(hidden)]
 pub mod internals {
     pub mod cli {

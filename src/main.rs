@@ -1,4 +1,4 @@
-//! The `leap` program: one binary, one command per applet.
+//! The `leap` program: one binary with all commands.
 
 use std::process::ExitCode;
 

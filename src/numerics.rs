@@ -1,17 +1,19 @@
-//! The number of the rules that decide bits, and elementary functions that give every machine the same ones.
+//! The version of the rules that determine result bits, and elementary functions with the same bits on every
+//! machine.
 //!
-//! Libraries of C differ in the last bit of sine, cosine, logarithm and exponential. Here these consist of
-//! additions, multiplications and divisions in f64, each rounded once by IEEE 754, and of no fused ones.
-//! Series are Taylor's, long enough that rounding alone is left of their error.
+//! C libraries differ in the last bit of sine, cosine, logarithm and exponential. Here these functions use
+//! only additions, multiplications and divisions in f64, each rounded once by IEEE 754, never fused. The
+//! series are Taylor series, long enough that only rounding errors remain.
 
 use std::f64::consts::{FRAC_2_PI, LN_2, LOG2_E, SQRT_2};
 
-/// Number of the rules by which logits are computed: the order of sums, groups of activations, elementary
-/// functions. Nodes with different numbers do not work together, and files of keys and values of another
-/// number are not used. A change of any text changes it.
+/// Version of the rules by which logits are computed: the order of sums, groups of activations, elementary
+/// functions. Nodes with different versions do not work together, and stored keys and values of another
+/// version are not used. Must change whenever a change of the code changes any text.
 pub(crate) const NUMERICS: u8 = 2;
 
-/// Pi / 2 in parts of 22 bits and a rest: products of the first three with integers below `2^31` are exact.
+/// Pi / 2 as three parts of 22 bits and a rest. Products of the three parts with integers below `2^31` are
+/// exact.
 const PI_2: [f64; 4] = {
     let a = f64::from_bits(0x3FF9_21FB_0000_0000);
     let b = f64::from_bits(0x3E95_110B_0000_0000);
@@ -20,7 +22,7 @@ const PI_2: [f64; 4] = {
     [a, b, c, d]
 };
 
-/// ln(2) in a part of 32 bits and a rest: products of the first with integers below `2^21` are exact.
+/// ln(2) as a part of 32 bits and a rest. Products of the first part with integers below `2^21` are exact.
 const LN_2_PARTS: [f64; 2] =
     [f64::from_bits(0x3FE6_2E42_FEE0_0000), f64::from_bits(0x3DEA_39EF_3579_3C76)];
 
@@ -43,10 +45,10 @@ const fn series(first: usize) -> [f64; 9] {
     all
 }
 
-/// Sine and cosine of `x` radians, `0 <= x < 2^31`, within `2^-52`. A larger `x` gives some point of
-/// the unit circle, or NaN.
+/// Sine and cosine of `x` radians, `0 <= x < 2^31`, within `2^-52`. For a larger `x` the result is some point
+/// of the unit circle, or NaN.
 ///
-/// `x` is reduced to `|r| <= pi / 4` after Cody and Waite: the products are exact, and so are all
+/// `x` is reduced to `|r| <= pi / 4` by Cody and Waite's method: the products are exact, and so are all
 /// differences but the last two.
 pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     let quadrant = (x * FRAC_2_PI + 0.5) as u32;
@@ -64,7 +66,8 @@ pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
 
 /// Natural logarithm of a normal `x > 0`, within a few units of the last place. NaN for other numbers.
 ///
-/// With `x = m * 2^e` and `sqrt(1/2) <= m < sqrt(2)` it is `e * ln(2) + 2 * artanh((m - 1) / (m + 1))`.
+/// With `x = m * 2^e` and `sqrt(1/2) <= m < sqrt(2)` the result is
+/// `e * ln(2) + 2 * artanh((m - 1) / (m + 1))`.
 pub(crate) fn ln(x: f64) -> f64 {
     if !x.is_normal() || x < 0.0 {
         return f64::NAN;
@@ -81,9 +84,9 @@ pub(crate) fn ln(x: f64) -> f64 {
     e * LN_2_PARTS[0] + (e * LN_2_PARTS[1] + 2.0 * s * artanh)
 }
 
-/// `e^x`, within a few units of the last place; 0 or infinity beyond the normal numbers.
+/// `e^x`, within a few units of the last place; 0 or infinity outside the range of normal numbers.
 ///
-/// With `x = n * ln(2) + r` and `|r| <= ln(2) / 2` it is `2^n * e^r`.
+/// With `x = n * ln(2) + r` and `|r| <= ln(2) / 2` the result is `2^n * e^r`.
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -1022.0 * LN_2 {
         return 0.0;
@@ -99,7 +102,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((n + 1023) as u64) << 52)
 }
 
-/// `base^exponent` of a positive `base`.
+/// `base^exponent` for a positive `base`.
 pub(crate) fn pow(base: f64, exponent: f64) -> f64 {
     exp(exponent * ln(base))
 }
@@ -112,7 +115,7 @@ fn horner(coefficients: &[f64], x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Positions times frequencies, as RoPE has them, and what lies around multiples of pi / 4.
+    /// Products of positions and frequencies, like in RoPE, and numbers around multiples of pi / 4.
     fn arguments() -> impl Iterator<Item = f64> {
         let rope = (0..64).flat_map(|pair| {
             let frequency = pow(500_000.0, -f64::from(pair) / 64.0);
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(ln(1.0), 0.0);
     }
 
-    /// The bits themselves, so that another machine that gives others is found out.
+    /// Pins the bits, so that a machine with other results is noticed.
     #[test]
     fn bits_are_the_same_everywhere() {
         let mut hash = 0_u64;

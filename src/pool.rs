@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
 //! A fixed set of threads that share the work of one call at a time.
 //!
-//! The caller is one of the threads. Work comes in pieces, and each thread begins with a section of them, the
-//! same ones in each call of as many: so its memory is still in its caches, and successive pieces are
-//! neighbours in memory. A thread that has finished takes half of another's remaining pieces, so that unequal
-//! cores finish together. A call never waits for a thread that has not started on it: if other programs use
-//! the cores too, the threads that run do the work. Between calls the threads spin for a moment, as the next
-//! call usually follows at once, then sleep.
+//! The caller is one of the threads. Work is divided into pieces. Each thread begins with a section of
+//! successive pieces, which is always the same for the same number of pieces: so their memory is still in the
+//! thread's caches, and neighbouring pieces are neighbours in memory. A thread that has finished takes half
+//! of another's remaining pieces, so that unequal cores finish together. A call never waits for a thread that
+//! has not started on it: if other programs use the cores too, the running threads do the work. Between calls
+//! the threads spin for a moment, because the next call usually follows at once, then sleep.
 
 mod calls;
 mod pairs;
@@ -29,18 +29,20 @@ use self::parts::Parts;
 pub use self::parts::{Chunked, Chunks, ColumnChunks, RowChunks, TILE_ROWS};
 use crate::sys::cpu;
 
-/// Rows of a matrix that [`Pool::run_columns`] gives to a job at once: many, as a job reads its weights again
-/// for each such part. A multiple of every tile height of the kernels.
+/// Maximum number of rows that [`Pool::run_columns`] gives to a job at once. It is large because a job reads
+/// its weights again for each such tile. A multiple of every tile height of the kernels.
 pub const ROW_TILE: usize = 384;
 
-/// The work on some columns of some rows: their section, which they are, and the parts of the
-/// rows.
+/// A job on some columns of some rows. Its arguments are the section, the columns in it, the rows, and the
+/// rows' parts in these columns.
 type ColumnJob<'a> = &'a (dyn Fn(usize, Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
-/// The work on some columns of some rows: which they are, and the parts of the rows.
+/// A job on some columns of some rows. Its arguments are the rows, the columns, and the rows' parts in these
+/// columns.
 type TileJob<'a> = &'a (dyn Fn(Range<usize>, Range<usize>, &mut [&mut [f32]]) + Sync + 'a);
 
-/// The work on a unit of two matrices: its number, its columns of each row of both, and a chunk.
+/// A job on a unit of two matrices. Its arguments are the unit's index, each row's parts in both matrices,
+/// and a chunk.
 type UnitJob<'a, C> = &'a (dyn Fn(usize, &[[&mut [f32]; 2]], C) + Sync + 'a);
 
 /// A set of threads; dropping it ends them.
@@ -49,16 +51,16 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Number of finished pieces of each unit of [`Pool::run_pairs`].
     counts: Counts,
-    /// Calls come from one thread at a time, so a pool may move but not be shared.
+    /// Calls come from one thread at a time: a pool may move to another thread, but not be shared.
     not_sync: PhantomData<Cell<()>>,
 }
 
 impl Pool {
-    /// Starts `cpus.len() - 1` threads; the caller and they are pinned to `cpus` in order, the caller
-    /// until the pool is dropped.
+    /// Starts `cpus.len() - 1` threads. The caller and these threads are pinned to `cpus` in this order; the
+    /// caller is unpinned when the pool is dropped.
     ///
-    /// With `cpus` empty the caller works alone and is not pinned. A core that cannot be
-    /// pinned to is no failure: the thread then runs where the system puts it.
+    /// If `cpus` is empty, the caller works alone and is not pinned. If a thread cannot be pinned to its
+    /// core, it runs where the system puts it.
     ///
     /// # Errors
     /// If the system refuses a thread.
@@ -76,7 +78,7 @@ impl Pool {
             let name = format!("leap-{}", index + 1);
             let worker = thread::Builder::new().name(name).spawn(move || {
                 cpu::pin_current_thread(cpu);
-                // The first use of a thread's own handle allocates.
+                // A thread's first use of its own handle allocates, so this happens here.
                 drop(thread::current());
                 calls.note_start();
                 calls.work(index);
@@ -92,12 +94,12 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Number of threads, the caller included.
+    /// Number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Calls `job` once for each number below `pieces`, on all threads; returns when all are done.
+    /// Calls `job` once for each number below `pieces`, on all threads. Returns when all are done.
     ///
     /// # Panics
     /// If `job` panicked on any thread.
@@ -105,12 +107,13 @@ impl Pool {
         if self.workers.is_empty() || pieces < 2 {
             return (0..pieces).for_each(job);
         }
-        // SAFETY: a pool is not shared, nor can a job hold it, and a call ends before it returns.
+        // SAFETY: a pool is not shared and no job can hold it, so no other call is in progress; a call ends
+        // before it returns.
         unsafe { self.calls.run(pieces, job, &self.workers) };
     }
 
-    /// Calls `job(index, chunk)` for each chunk: of one slice ([`Chunks`]), or of several that are cut
-    /// into the same number, `(a, (b, c))`.
+    /// Calls `job(index, chunk)` for each chunk of one slice ([`Chunks`]), or of several slices,
+    /// `(a, (b, c))`, that are cut into the same number of chunks.
     ///
     /// # Panics
     /// If the numbers of chunks differ.
@@ -121,12 +124,12 @@ impl Pool {
         });
     }
 
-    /// Splits the matrix `out`, whose columns are sections of these `widths` side by side, by
-    /// columns and calls `job(section, columns, rows, parts)`: `parts` holds those columns of the
-    /// section, counted from its start, of each of those rows.
+    /// Splits the matrix `out` by columns. The columns consist of sections with these `widths`, side by side.
+    /// Calls `job(section, columns, rows, parts)`: `columns` are counted from the section's start, and
+    /// `parts` holds these columns of each of `rows`.
     ///
-    /// Columns come in multiples of `step` except at a section's end, rows in tiles of
-    /// [`ROW_TILE`]; one thread walks all rows of its columns before it takes new ones.
+    /// Columns come in multiples of `step`, except at a section's end; rows come in tiles of [`ROW_TILE`].
+    /// One thread computes all rows of its columns before it takes others.
     ///
     /// # Panics
     /// If `out` is not a whole number of rows.
@@ -155,12 +158,13 @@ impl Pool {
         });
     }
 
-    /// Splits two matrices that stand side by side in the rows of `out`, up to [`TILE_ROWS`] of them, and calls
-    /// `job(matrix, columns, rows, parts)` for each piece. The thread that finishes the last piece of a unit, in both
-    /// matrices, calls `make(unit, parts, chunk)`.
+    /// Splits two matrices that stand side by side in up to [`TILE_ROWS`] rows of `out`. Calls
+    /// `job(matrix, columns, rows, parts)` for each piece. The thread that finishes the last piece of a unit,
+    /// in both matrices, calls `make(unit, parts, chunk)`.
     ///
     /// # Panics
-    /// If `out` is not such rows, a unit is not whole pieces, there are more than [`UNITS_MAX`], or not a chunk for each.
+    /// If `out` does not consist of such rows, a unit is not a multiple of pieces, there are more than
+    /// [`UNITS_MAX`] units, or not one chunk for each unit.
     pub fn run_pairs<C: Chunked>(
         &self,
         out: &mut [f32],
@@ -186,8 +190,8 @@ impl Pool {
             let unit = columns.start / pairs.unit;
             {
                 let slice = |row| {
-                    // SAFETY: `run` calls each piece once, and each has columns of its own, which its unit takes
-                    // only after this piece is counted.
+                    // SAFETY: `run` calls each piece once, and each has columns of its own. Its unit takes
+                    // these columns only after this piece is counted.
                     unsafe { parts.slice(pairs.place(row, matrix, &columns)) }
                 };
                 let mut slices: heapless::Vec<_, TILE_ROWS> = (0..rows).map(slice).collect();
@@ -198,23 +202,22 @@ impl Pool {
             }
             let columns = pairs.columns(unit);
             let both = |row| {
-                // SAFETY: all pieces of the unit are done, this is the only one that was the last, and no other
-                // unit has these columns.
+                // SAFETY: all pieces of the unit are done, only this one was the last, and no other unit has
+                // these columns.
                 [0, 1].map(|matrix| unsafe { parts.slice(pairs.place(row, matrix, &columns)) })
             };
             let slices: heapless::Vec<_, TILE_ROWS> = (0..rows).map(both).collect();
-            // SAFETY: a unit is done once, and there are as many chunks.
+            // SAFETY: each unit is completed once, and there is one chunk for each.
             make(unit, &slices, unsafe { chunks.chunk(unit) });
         });
     }
 
-    /// Splits the matrix `out`, `[rows, width]`, into tiles of `step` rows and columns, fewer at
-    /// its ends, and calls `job(rows, columns, parts)` for each. Later rows are taken first: if some
-    /// rows are more work, those are, and long pieces should not be begun last.
+    /// Splits the matrix `out`, `[rows, width]`, into tiles of the given numbers of rows and columns, fewer
+    /// at its ends. Calls `job(rows, columns, parts)` for each. Later rows are taken first: they may be more
+    /// work, and a long piece should not begin last.
     ///
     /// # Panics
-    /// If `out` is not a whole number of rows, or a tile is to have none or more than
-    /// [`TILE_ROWS`] of them.
+    /// If `out` is not a whole number of rows, or a tile has no rows or more than [`TILE_ROWS`].
     pub fn run_tiles(
         &self,
         out: &mut [f32],
@@ -235,8 +238,8 @@ impl Pool {
             let mut slices = heapless::Vec::<&mut [f32], TILE_ROWS>::new();
             for row in tile.clone() {
                 let range = row * width + columns.start..row * width + columns.end;
-                // SAFETY: `run` calls each piece once, and two pieces differ in their rows or in
-                // their columns: `i` counts columns up as it counts rows down, `across` to a row.
+                // SAFETY: `run` calls each piece once. Two pieces differ in their rows or in their columns,
+                // because there are `across` pieces for the same rows, each with other columns.
                 let slice = unsafe { parts.slice(range) };
                 // A tile has at most TILE_ROWS rows.
                 let _ = slices.push(slice);
@@ -246,8 +249,8 @@ impl Pool {
     }
 }
 
-/// Piece `index` of sections of these widths, cut in steps: its section, the column where that
-/// starts, and the piece's columns in it.
+/// Piece `index` of sections with these `widths`, cut in steps: its section, the section's first column, and
+/// the piece's columns within the section.
 fn piece(widths: &[usize], step: usize, mut index: usize) -> (usize, usize, Range<usize>) {
     let mut start = 0;
     for (section, width) in widths.iter().enumerate() {
@@ -269,7 +272,7 @@ impl Drop for Pool {
         }
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker's panic was reported by the call that met it.
+            // A worker's panic was reported by the call during which it happened.
             let _ = worker.join();
         }
     }

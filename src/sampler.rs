@@ -1,8 +1,8 @@
-//! Chooses the next token from the logits: greedy, temperature, top-k and top-p.
+//! Chooses the next token from the logits: greedy, or by temperature, top-k and top-p.
 //!
-//! Nothing is sorted but the few candidates on the border: candidates are counted in bins
-//! of their distance from the largest logit, rounded to f16, whose bits are in the order of
-//! the numbers. One choice costs two passes over the vocabulary.
+//! Only the few candidates on the border are sorted. All others are counted in bins by their distance from
+//! the largest logit, rounded to f16, whose bits are in the order of the numbers. One choice takes two passes
+//! over the vocabulary.
 
 use std::f64::consts::{LN_2, LOG2_E};
 
@@ -10,32 +10,32 @@ use half::f16;
 
 use crate::numerics::ln;
 
-/// Distances fall into the bins of the non-negative finite f16 values.
+/// Number of bins: one for each non-negative finite f16, which is a distance.
 const BINS: usize = f16::INFINITY.to_bits() as usize + 1;
 
-/// Logits that are compared at the same time: four vectors of the narrowest kind.
+/// Number of logits that are compared at a time: four vectors of the narrowest kind.
 const LANES: usize = 16;
-/// Logits of which the largest is looked for at once.
+/// Number of logits whose largest is found at a time.
 const BLOCK: usize = 1024;
 
-/// How tokens are chosen.
+/// Parameters of the choice of tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// Divides the logits; 0 takes the most likely token.
     pub temperature: f32,
-    /// Keep the most likely tokens that have this probability together; 1 keeps all.
+    /// Keeps the most likely tokens whose probabilities add up to this; 1 keeps all.
     pub top_p: f32,
-    /// Keep this many of the most likely tokens; 0 keeps all.
+    /// Keeps this many of the most likely tokens; 0 keeps all.
     pub top_k: usize,
-    /// Which random numbers are drawn: one for each position.
+    /// Seed of the random numbers; each position has its own number.
     pub seed: u64,
 }
 
 impl Sampling {
-    /// Always the most likely token.
+    /// Always takes the most likely token.
     pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 1 };
 
-    /// Tokens and weight to keep, of a weight of `total`.
+    /// Number of tokens and sum of weights to keep, if all weights add up to `total`.
     fn wanted(&self, total: f32) -> (usize, f32) {
         let count = if self.top_k == 0 { usize::MAX } else { self.top_k };
         (count, if self.top_p < 1.0 { total * self.top_p } else { f32::INFINITY })
@@ -43,7 +43,7 @@ impl Sampling {
 }
 
 /// Chooses tokens. Its buffers are scratch, which any number of streams can share: a choice depends only on
-/// the arguments of [`Sampler::sample`]. Allocates only when made.
+/// the arguments of [`Sampler::sample`]. Allocates only in [`Sampler::new`].
 pub struct Sampler {
     /// `[BINS]`.
     bins: Vec<Bin>,
@@ -54,7 +54,7 @@ pub struct Sampler {
 #[derive(Clone, Copy, Default)]
 struct Bin {
     count: u32,
-    /// Sum of the weights of its tokens.
+    /// Sum of the weights of the bin's tokens.
     weight: f32,
 }
 
@@ -65,22 +65,22 @@ struct Candidate {
     weight: f32,
 }
 
-/// How the logits of one choice become weights.
+/// Turns the logits of one choice into weights.
 #[derive(Clone, Copy)]
 struct Weighing {
     /// The largest logit.
     max: f32,
-    /// The inverse of the temperature, negative.
+    /// Negated inverse of the temperature.
     scale: f32,
 }
 
 impl Weighing {
-    /// Bin of a logit; NaN falls into the last one.
+    /// Bin of a logit; that of a NaN is the last one.
     fn bin(self, logit: f32) -> usize {
         usize::from(f16::from_f32(self.max - logit).to_bits()).min(BINS - 1)
     }
 
-    /// In proportion to the probability; 0 for what is not a number.
+    /// Weight of a logit, proportional to its probability; 0 for a NaN.
     fn weight(self, logit: f32) -> f32 {
         let distance = self.max - logit;
         if distance.is_nan() { 0.0 } else { exp(distance * self.scale) }
@@ -93,8 +93,8 @@ impl Sampler {
         Sampler { bins: vec![Bin::default(); BINS], border: Vec::with_capacity(vocab_size) }
     }
 
-    /// The id chosen for position `pos` of a stream from the logits after the one before; `None` if no
-    /// logit is a number. The same arguments always give the same id.
+    /// The id chosen for position `pos` of a stream, from the logits after the position before; `None` if no
+    /// logit is a number. Equal arguments always give the same id.
     ///
     /// At equal logits the lowest id counts as the most likely.
     pub fn sample(&mut self, sampling: &Sampling, pos: usize, logits: &[f32]) -> Option<u32> {
@@ -123,8 +123,8 @@ impl Sampler {
         }
     }
 
-    /// The bin in which the wanted count or weight is reached, whichever comes first; all bins before it
-    /// are kept whole.
+    /// The bin in which the wanted count or weight is reached, whichever is first. All bins before it are
+    /// kept completely.
     fn border_bin(&self, (wanted_count, wanted_weight): (usize, f32)) -> usize {
         let (mut count, mut weight) = (0, 0.0);
         for (index, bin) in self.bins.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Sampler {
         BINS - 1
     }
 
-    /// Collects the tokens of the border bin that are kept.
+    /// Collects the tokens of the border bin that are kept, the most likely first.
     fn keep_border(
         &mut self,
         logits: &[f32],
@@ -169,7 +169,7 @@ impl Sampler {
         self.border.truncate(kept.max(usize::from(border_bin == 0)));
     }
 
-    /// The token at which the kept weights, added up, pass `drawn`.
+    /// The token at which the sum of the kept weights exceeds `drawn`.
     fn pick(
         &self,
         logits: &[f32],
@@ -191,7 +191,7 @@ impl Sampler {
     }
 }
 
-/// The id of the largest logit, the lowest of equals; `None` if none is a number.
+/// The id of the largest logit, the lowest id among equals; `None` if no logit is a number.
 pub fn argmax(logits: &[f32]) -> Option<u32> {
     let (mut max, mut start) = (f32::NEG_INFINITY, 0);
     for (index, block) in logits.chunks(BLOCK).enumerate() {
@@ -203,7 +203,7 @@ pub fn argmax(logits: &[f32]) -> Option<u32> {
     logits[start..].iter().position(|&logit| logit == max).map(|at| (start + at) as u32)
 }
 
-/// The logarithm of the sum of e^logit: a logit less this is the logarithm of its probability. NaNs add
+/// Logarithm of the sum of e^logit. A logit minus this value is the logarithm of its probability. NaNs add
 /// nothing.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = argmax(logits).map_or(0.0, |id| logits[id as usize]);
@@ -212,10 +212,10 @@ pub fn log_sum_exp(logits: &[f32]) -> f64 {
     f64::from(max) + ln(sum)
 }
 
-/// The largest number in `block`; negative infinity if there is none. Several comparisons are under
-/// way at once, which vectors do well.
+/// The largest number in `block`; negative infinity if there is none. Makes several comparisons at a time, so
+/// that the compiler can use vectors.
 fn largest(block: &[f32]) -> f32 {
-    // False for what is not a number, which so never wins.
+    // The comparison is false for a NaN, so a NaN never wins.
     let larger = |max: f32, x: f32| if x > max { x } else { max };
     let (chunks, tail) = block.as_chunks::<LANES>();
     let mut max = [f32::NEG_INFINITY; LANES];
@@ -230,9 +230,8 @@ fn largest(block: &[f32]) -> f32 {
 /// The random number of position `pos` under `seed`: at least 0 and below 1. It does not depend on earlier
 /// draws, so a position can be computed again, ahead of time, or on another board.
 ///
-/// This is member `pos` of the SplitMix64 sequence (Steele, Lea, Flood: Fast splittable pseudorandom
-/// number generators, 2014) that starts at the mixed seed: from near seeds themselves, sequences would
-/// overlap.
+/// This is member `pos` of the SplitMix64 sequence (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators, 2014) that starts at the mixed seed. Without mixing, sequences of near seeds would overlap.
 fn unit(seed: u64, pos: u64) -> f32 {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let counter = pos.wrapping_add(1).wrapping_mul(GAMMA);
@@ -256,16 +255,16 @@ const INVERSE_FACTORIALS: [f64; 9] = {
     inverses
 };
 
-/// e^x for x <= 0, the same bits on every machine: C libraries differ in the last one.
+/// e^x for x <= 0, with the same bits on every machine. C libraries differ in the last bit.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by its Taylor series, whose error is below 2^-31.
+/// x = n ln 2 + r with |r| <= ln 2 / 2. e^r is its Taylor series, with an error below 2^-31.
 fn exp(x: f32) -> f32 {
     let x = f64::from(x);
-    // Below it f32 has only zero.
+    // Below this the result rounds to zero in f32.
     if x.is_nan() || x < -104.0 {
         return 0.0;
     }
-    // Rounded to the nearest, as x is negative.
+    // Rounds to the nearest integer, because x is not positive and the cast truncates.
     let n = (x * LOG2_E - 0.5) as i64;
     let r = x - n as f64 * LN_2;
     let series = INVERSE_FACTORIALS.iter().rev().fold(0.0, |sum, inverse| sum * r + inverse);
@@ -372,7 +371,7 @@ mod tests {
         assert_close(&frequencies(sampling(1.0, 0.0, 0), &logits), &[1.0, 0.0, 0.0, 0.0]);
     }
 
-    /// Equal within f16, so both fall into one bin, but not equal.
+    /// The two logits differ, but are equal in f16 and fall into one bin.
     #[test]
     fn near_ties_on_the_border_are_told_apart() {
         let logits = [0.0, 9.000_1, 9.000_2, 20.0];
@@ -386,7 +385,7 @@ mod tests {
         let logits: Vec<f32> = (0..100).map(|i| (i % 7) as f32).collect();
         let wanted = |seed| Sampling { seed, ..sampling(1.0, 0.95, 0) };
         let draw = |seed, pos| Sampler::new(logits.len()).sample(&wanted(seed), pos, &logits);
-        // One scratch for two seeds, in any order, some of them twice.
+        // One scratch serves two seeds, in any order of positions, some of them twice.
         let mut shared = Sampler::new(logits.len());
         for at in [7, 0, 3, 3, 99, 1 << 40, 7, 1] {
             for seed in [3, u64::MAX, 3] {
@@ -398,7 +397,7 @@ mod tests {
         assert_ne!(text(3), text(4));
     }
 
-    /// Chi-square statistic of how pairs of numbers fall into squares; 255 on average, with a
+    /// Chi-square statistic of the distribution of pairs of numbers over squares; 255 on average, with a
     /// standard deviation of 23.
     fn chi_square(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
         const SIDE: usize = 16;
@@ -416,7 +415,7 @@ mod tests {
             for step in [1, 2, 64] {
                 let after_pos = (0..N).map(|pos| (unit(start, pos), unit(start, pos + step)));
                 let after_seed = (start..start + N).map(|s| (unit(s, 40), unit(s + step, 40)));
-                // The next seed does not go on where this one is, one position later.
+                // The next seed's sequence is not this one's, shifted by some positions.
                 let shifted =
                     (start..start + N).map(|s| (unit(s, 40), unit(s + step, 40 - step % 40)));
                 for (what, chi) in [

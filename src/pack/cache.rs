@@ -1,4 +1,4 @@
-//! Building and reading a cache file.
+//! Builds and reads cache files.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,12 +15,12 @@ pub struct CacheFile {
     entries: HashMap<u64, CacheEntry>,
 }
 
-/// A tensor that a cache file has to hold.
+/// A tensor that a cache file must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedEntry {
-    /// Its key.
+    /// Key of the tensor.
     pub key: u64,
-    /// Its length in bytes.
+    /// Length of the tensor in bytes.
     pub bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl CacheFile {
     /// Maps the cache at `path` if it is complete and was built for `identity`.
     ///
     /// # Errors
-    /// If it is not there, damaged, or belongs to something else.
+    /// If the file does not exist, is damaged, or was built for another identity.
     pub fn open(path: &Path, identity: &CacheIdentity) -> Result<CacheFile, CacheError> {
         let io_error = |source| CacheError::Io { path: path.to_owned(), source };
         let mismatch = |what| CacheError::Mismatch { path: path.to_owned(), what };
@@ -41,14 +41,14 @@ impl CacheFile {
         Ok(CacheFile { map, entries })
     }
 
-    /// Maps the cache at `path`. If it is not there, does not match or lacks some of `wanted`, another is
-    /// built in its place: `build` takes over tensors of the old file, and packs the rest.
+    /// Maps the cache at `path`. If the file does not exist, does not match or lacks some of `wanted`, a new
+    /// one replaces it: `build` takes over tensors of the old file, and packs the rest.
     ///
-    /// Processes that want the same file wait for the first to build it. Says whether this
-    /// one did.
+    /// Processes that want the same file wait for the first one to build it. Also returns whether this
+    /// process built it.
     ///
     /// # Errors
-    /// If the file cannot be written, or `build` fails; what was there stays then, and nothing is left
+    /// If the file cannot be written, or `build` fails. An existing file then stays, and nothing else is left
     /// behind.
     pub fn open_or_build<E: From<CacheError>>(
         path: &Path,
@@ -60,7 +60,7 @@ impl CacheFile {
         if let Some(cache) = open().ok().filter(|cache| cache.lacks(wanted) == 0) {
             return Ok((cache, false));
         }
-        // A file system without locks costs double work at worst.
+        // Without locks in the file system the worst case is double work.
         let _lock = lock_folder(path).ok();
         let former = match open() {
             Ok(cache) if cache.lacks(wanted) == 0 => return Ok((cache, false)),
@@ -75,49 +75,49 @@ impl CacheFile {
         Ok((builder.finish()?, true))
     }
 
-    /// How many of `wanted` it does not hold.
+    /// Number of `wanted` tensors that the file does not hold.
     pub fn lacks(&self, wanted: &[WantedEntry]) -> usize {
         wanted.iter().filter(|wanted| self.find(wanted).is_none()).count()
     }
 
-    /// The tensor that is wanted.
+    /// The wanted tensor, if the file holds it.
     pub fn find(&self, wanted: &WantedEntry) -> Option<CacheEntry> {
         self.entries.get(&wanted.key).copied().filter(|entry| entry.bytes == wanted.bytes)
     }
 
-    /// The bytes of an entry of this cache.
+    /// Bytes of an entry of this cache.
     ///
     /// # Panics
-    /// If the entry is another cache's and lies outside this one.
+    /// If the entry belongs to another cache and lies outside this file.
     pub fn offset_to_addr(&self, entry: &CacheEntry) -> &[u8] {
         let start = entry.offset as usize;
         &self.map.as_bytes()[start..start + entry.bytes as usize]
     }
 
-    /// The whole file.
+    /// Bytes of the whole file.
     pub fn file_bytes(&self) -> &[u8] {
         self.map.as_bytes()
     }
 }
 
-/// A cache file being built. Dropped before [`CacheBuilder::finish`], it leaves nothing behind.
+/// A cache file that is being built. If dropped before [`CacheBuilder::finish`], it leaves nothing behind.
 pub struct CacheBuilder {
     path: PathBuf,
     identity: CacheIdentity,
     file: AtomicFile,
     entries: Vec<CacheEntry>,
-    /// The file that this one replaces, if it is of the same identity.
+    /// The file to be replaced, if it has the same identity.
     former: Option<CacheFile>,
-    /// Entries taken over from it, by their offsets there.
+    /// Entries taken over from `former`, by their offsets there.
     taken: HashMap<u64, CacheEntry>,
-    /// Where the next tensor goes.
+    /// Offset of the next tensor.
     end: u64,
-    /// The tensor being packed: the only copy outside the file.
+    /// The tensor that is being packed: the only copy outside the file.
     space: Vec<u8>,
 }
 
 impl CacheBuilder {
-    /// Begins the cache file `path`, which takes the place of `former`.
+    /// Begins the cache file `path`, which will replace `former`.
     ///
     /// # Errors
     /// If the folder cannot be written.
@@ -140,11 +140,11 @@ impl CacheBuilder {
         })
     }
 
-    /// Makes sure that `wanted` will fit on the disk. Returns the other tensors of the old file that may be
-    /// taken over: none if the disk has no room for them.
+    /// Reserves space on the disk for `wanted`. Returns the other tensors of the old file, which may be taken
+    /// over; none if the disk has no room for them.
     ///
     /// # Errors
-    /// If what is wanted does not fit.
+    /// If the disk has no room for `wanted`.
     pub fn reserve_disk(&mut self, wanted: &[WantedEntry]) -> Result<Vec<WantedEntry>, CacheError> {
         let padded = |entries: &[WantedEntry]| -> u64 {
             entries.iter().map(|entry| entry.bytes.next_multiple_of(ALIGN)).sum()
@@ -167,11 +167,11 @@ impl CacheBuilder {
         }
     }
 
-    /// Stores the old file's tensor under the key of `wanted`, if it has one of that length with intact
-    /// bytes; returns whether it did.
+    /// Copies the old file's tensor with the key of `wanted`, if it has that length and is intact. Returns
+    /// whether it did.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the tensor cannot be written.
     pub fn take_over(&mut self, wanted: &WantedEntry) -> Result<bool, CacheError> {
         let Some(former) = &self.former else { return Ok(false) };
         let Some(entry) = former.find(wanted) else { return Ok(false) };
@@ -196,16 +196,16 @@ impl CacheBuilder {
         self.entries.iter().find(|entry| entry.key == key).copied()
     }
 
-    /// Room for a tensor of `bytes`, to be filled completely and then inserted.
+    /// Room for a tensor of `bytes`. The caller must fill all of it, then insert it.
     pub fn reserve_space(&mut self, bytes: usize) -> &mut [u8] {
         self.space.resize(bytes, 0);
         &mut self.space
     }
 
-    /// Stores the filled space under `key`, unless that key is taken.
+    /// Stores the filled room under `key`, unless the key exists already.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the tensor cannot be written.
     pub fn look_up_or_insert(&mut self, key: u64) -> Result<CacheEntry, CacheError> {
         if let Some(entry) = self.look_up(key) {
             return Ok(entry);
@@ -222,7 +222,7 @@ impl CacheBuilder {
         Ok(entry)
     }
 
-    /// Stores what `entry` holds under another key too.
+    /// Stores the tensor of `entry` under another key, too.
     pub fn insert_same(&mut self, key: u64, entry: CacheEntry) {
         if self.look_up(key).is_none() {
             self.entries.push(CacheEntry { key, ..entry });
@@ -232,7 +232,7 @@ impl CacheBuilder {
     /// Completes the file, gives it its name and maps it.
     ///
     /// # Errors
-    /// If it cannot be written or does not read back.
+    /// If the file cannot be written or does not read back.
     pub fn finish(mut self) -> Result<CacheFile, CacheError> {
         self.entries.sort_unstable_by_key(|entry| entry.key);
         let index = file::emit_index(&self.entries);

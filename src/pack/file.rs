@@ -18,19 +18,19 @@
 /// First four bytes of every cache file.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LEAW");
 const VERSION: u32 = 2;
-/// Where tensors begin: the largest page size in use, so that they map well everywhere.
+/// Offset of the first tensor: the largest page size in use, so that tensors can be mapped on every system.
 pub(super) const DATA_AT: u64 = 65536;
-/// Tensors start at multiples of this.
+/// Alignment of tensors in bytes.
 pub(super) const ALIGN: u64 = 128;
 pub(super) const HEADER_LEN: usize = 44;
 const ENTRY_LEN: usize = 32;
 
-/// Model and kernels that a cache was built for. All of it has to match.
+/// Model and kernels that a cache was built for. All fields must match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheIdentity {
-    /// Stands for the model's content.
+    /// Fingerprint of the model's content.
     pub fingerprint: u64,
-    /// Number of the layout that the kernels read.
+    /// Id of the layout that the kernels read.
     pub layout: u32,
     /// Version of the tensors' order and meaning.
     pub order: u32,
@@ -39,22 +39,22 @@ pub struct CacheIdentity {
 /// One packed tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheEntry {
-    /// The caller's name for it.
+    /// Key that the caller gave the tensor.
     pub key: u64,
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// CRC32 of its bytes.
+    /// CRC32 of the tensor's bytes.
     pub crc: u32,
 }
 
-/// Contents of a cache file, in numbers.
+/// Header and index of a cache file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheSummary {
-    /// Model and kernels that it was built for.
+    /// Model and kernels that the cache was built for.
     pub identity: CacheIdentity,
-    /// Its tensors, by key.
+    /// Tensors, in the order of their keys.
     pub entries: Vec<CacheEntry>,
 }
 
@@ -63,7 +63,7 @@ pub struct CacheSummary {
 /// Every entry of the result lies inside the file.
 ///
 /// # Errors
-/// Says what is damaged.
+/// The part that is damaged.
 pub fn summary(file: &[u8]) -> Result<CacheSummary, &'static str> {
     let header: &[u8; HEADER_LEN] = file.first_chunk().ok_or("length")?;
     if u32_at(header, 0) != MAGIC || u32_at(header, 4) != VERSION {
@@ -108,7 +108,7 @@ fn parse_entry(bytes: &[u8], end: u64) -> Result<CacheEntry, &'static str> {
 /// Compares the bytes of every entry of `file` with their checksum.
 ///
 /// # Errors
-/// Says that a tensor's differ.
+/// If the bytes of a tensor do not match.
 pub fn verify(file: &[u8], entries: &[CacheEntry]) -> Result<(), &'static str> {
     let is_intact = |entry: &CacheEntry| {
         let start = entry.offset as usize;
@@ -121,7 +121,7 @@ pub fn verify(file: &[u8], entries: &[CacheEntry]) -> Result<(), &'static str> {
     }
 }
 
-/// The header of a file whose index stands at `index_at`.
+/// The header of a file whose index begins at `index_at`.
 pub(super) fn emit_header(
     identity: &CacheIdentity,
     index_at: u64,
@@ -140,7 +140,7 @@ pub(super) fn emit_header(
         &crc32fast::hash(index).to_le_bytes(),
     ];
     for part in parts {
-        // The parts are 40 bytes together.
+        // The parts have 40 bytes in all.
         let _ = words.extend_from_slice(part);
     }
     let mut header = [0; HEADER_LEN];
@@ -149,7 +149,7 @@ pub(super) fn emit_header(
     header
 }
 
-/// The index of `entries`, in order of their keys.
+/// The index of `entries`, which are in the order of their keys.
 pub(super) fn emit_index(entries: &[CacheEntry]) -> Vec<u8> {
     let mut index = Vec::with_capacity(entries.len() * ENTRY_LEN);
     for entry in entries {
@@ -160,7 +160,7 @@ pub(super) fn emit_index(entries: &[CacheEntry]) -> Vec<u8> {
     index
 }
 
-/// Reads four bytes that the caller knows to be there.
+/// Reads four bytes, which the caller has checked to exist.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut array = [0; 4];
     array.copy_from_slice(&bytes[at..at + 4]);

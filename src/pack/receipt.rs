@@ -1,20 +1,20 @@
-//! The note that a model's weights were compared with their checksums, so that later starts of the
-//! same file need not.
+//! A note that a model's weights were compared with their checksums, so that later starts with the same file
+//! can skip it.
 //!
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEAR"
 //! 4       u32      format version, 2
 //! 8       u64      inode of the model's file
-//! 16      u64      its length
-//! 24      i64 × 2  when it was written to, and when it changed, in nanoseconds
+//! 16      u64      length of the model's file
+//! 24      i64 × 2  times of its last modification and of its last status change, in nanoseconds
 //! 40      u64      fingerprint of the model
 //! 48      u32      number of the model's parts
-//! 52               a bit for each part that was compared, the lowest first; zeros up to a byte
-//! …       u32      CRC32 of all before it
+//! 52               a bit for each part, set if it was compared, the lowest bit first; zeros up to a byte
+//! …       u32      CRC32 of everything before
 //! ```
 //!
-//! The caller decides what the parts are.
+//! The caller defines the parts.
 
 use std::fs;
 use std::io::Write;
@@ -27,32 +27,32 @@ use crate::sys::map::Stamp;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEAR");
 const VERSION: u32 = 2;
-/// Bytes before those of the parts.
+/// Bytes before the parts' bits.
 const HEAD_LEN: usize = 52;
 
-/// Parts of a model file that were compared with their checksums.
+/// The parts of a model file that were compared with their checksums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The model's file as it was then.
+    /// Stamp of the model's file at that time.
     pub stamp: Stamp,
-    /// Stands for the model's content.
+    /// Fingerprint of the model's content.
     pub fingerprint: u64,
-    /// Whether each part of the model was.
+    /// Whether each part was compared.
     pub checked: Vec<bool>,
 }
 
 impl Receipt {
-    /// The receipt in `folder` for a file that still has this stamp.
+    /// The receipt in `folder` for the file with this stamp; `None` if there is none or the file has changed.
     pub fn read(folder: &Path, stamp: &Stamp) -> Option<Receipt> {
         let bytes = fs::read(place(folder, stamp)).ok()?;
         let receipt = Receipt::parse(&bytes)?;
         (receipt.stamp == *stamp).then_some(receipt)
     }
 
-    /// Leaves the receipt in `folder`.
+    /// Writes the receipt to `folder`.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the receipt cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), CacheError> {
         let path = place(folder, &self.stamp);
         let io_error = |source| CacheError::Io { path: path.clone(), source };

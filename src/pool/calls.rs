@@ -6,30 +6,31 @@ use std::thread::{self, JoinHandle};
 
 use super::section::Section;
 
-/// Polls of an idle thread before it sleeps: some tens of microseconds.
+/// Number of polls of an idle thread before it sleeps: some tens of microseconds.
 const SPINS: u32 = 20_000;
 
-/// The work of one call: pieces are numbers, each taken once.
+/// The work of one call. Pieces are numbers, and each is taken once.
 pub(super) type PieceJob<'a> = &'a (dyn Fn(usize) + Sync + 'a);
 
 /// State that the threads of a pool share.
 pub(super) struct Calls {
-    /// Number of the call in the upper half; [`CLOSED`] and the number of workers in it.
+    /// Number of the call in the upper half; [`CLOSED`] and the number of workers in the call in the lower
+    /// half.
     state: AtomicU64,
     /// The current job: a pointer to a [`PieceJob`] on the caller's stack.
     job: AtomicPtr<()>,
-    /// Pieces that are left, by the thread that takes them first: the caller, then the workers.
+    /// Remaining pieces of each thread: the caller's first, then the workers'.
     sections: Vec<Section>,
-    /// Workers that have started: what a thread allocates at first is behind them.
+    /// Number of workers that have started and have made the allocations of a thread's start.
     started: AtomicUsize,
-    /// Workers that sleep, one flag each.
+    /// A flag for each worker: whether it sleeps.
     sleeping: Vec<AtomicBool>,
     panicked: AtomicBool,
     closing: AtomicBool,
 }
 
 impl Calls {
-    /// For so many workers beside the caller.
+    /// State for `n_workers` workers and the caller.
     pub(super) fn new(n_workers: usize) -> Calls {
         Calls {
             state: AtomicU64::new(CLOSED),
@@ -42,14 +43,14 @@ impl Calls {
         }
     }
 
-    /// Calls `job` once for each number below `pieces`, on the caller and whichever `workers` join;
-    /// returns when all are done.
+    /// Calls `job` once for each number below `pieces`, on the caller and all `workers` that join. Returns
+    /// when all are done.
     ///
     /// # Panics
     /// If `job` panicked on any thread.
     ///
     /// # Safety
-    /// - No other call may be under way.
+    /// - No other call may be in progress.
     pub(super) unsafe fn run(&self, pieces: usize, job: PieceJob<'_>, workers: &[JoinHandle<()>]) {
         self.job.store((&raw const job).cast_mut().cast(), Ordering::Relaxed);
         let (mut start, n) = (0, self.sections.len());
@@ -59,7 +60,7 @@ impl Calls {
             start = end;
         }
         let epoch = epoch(self.state.load(Ordering::Relaxed)).wrapping_add(1);
-        // Pairs with the sleeper's swap: it sees this call, or we see it sleeping.
+        // Pairs with the swap in `sleep`: either the worker sees this call, or this thread sees it sleeping.
         self.state.swap(u64::from(epoch) << 32, Ordering::SeqCst);
         for (flag, worker) in self.sleeping.iter().zip(workers) {
             if flag.load(Ordering::SeqCst) {
@@ -73,22 +74,22 @@ impl Calls {
         assert!(!self.panicked.load(Ordering::Relaxed), "a worker thread panicked");
     }
 
-    /// Notes that a worker is ready.
+    /// Counts a worker that is ready.
     pub(super) fn note_start(&self) {
         self.started.fetch_add(1, Ordering::Release);
     }
 
-    /// How many workers are ready.
+    /// Number of workers that are ready.
     pub(super) fn started(&self) -> usize {
         self.started.load(Ordering::Acquire)
     }
 
-    /// Has each worker return once it is awake.
+    /// Makes each worker return once it is awake.
     pub(super) fn end(&self) {
         self.closing.store(true, Ordering::SeqCst);
     }
 
-    /// Runs worker `index`: takes its part in each call until [`Calls::end`].
+    /// Body of worker `index`: works on each call until [`Calls::end`].
     pub(super) fn work(&self, index: usize) {
         let mut seen = 0;
         while let Some(epoch) = self.join_next(seen, index) {
@@ -108,8 +109,8 @@ impl Calls {
         }
     }
 
-    /// Moves half of another thread's remaining pieces to `thread`, and returns the first of them; `None` if none are left.
-    /// No other thread can take the returned piece: the caller runs it.
+    /// Moves half of another thread's remaining pieces to `thread`, and returns the first of them for the
+    /// caller to run; no other thread can take it. `None` if no pieces are left.
     fn take_over(&self, thread: usize) -> Option<usize> {
         let n = self.sections.len();
         let mut others = (1..n).map(|i| &self.sections[(thread + i) % n]);
@@ -142,7 +143,7 @@ impl Calls {
         }
     }
 
-    /// Enters the call of `state`, unless it is closed by now.
+    /// Enters the call of `state`, unless it has been closed.
     fn join(&self, mut state: u64) -> bool {
         let call = epoch(state);
         while epoch(state) == call && state & CLOSED == 0 {
@@ -160,9 +161,9 @@ impl Calls {
         false
     }
 
-    /// Sleeps until there is a call after `seen`, or wakes spuriously.
+    /// Sleeps until there is a call after `seen`. May wake spuriously.
     fn sleep(&self, seen: u32, index: usize) {
-        // A swap and no store: an emulator may let the loads below pass a store.
+        // A swap instead of a store: an emulator may move the loads below before a store.
         self.sleeping[index].swap(true, Ordering::SeqCst);
         let is_due = epoch(self.state.load(Ordering::SeqCst)) != seen;
         if !is_due && !self.closing.load(Ordering::SeqCst) {
@@ -172,15 +173,15 @@ impl Calls {
     }
 }
 
-/// Set once a call takes no more workers.
+/// Flag in [`Calls::state`]: the call takes no more workers.
 const CLOSED: u64 = 1 << 31;
 
-/// The number of a call.
+/// Number of a call.
 fn epoch(state: u64) -> u32 {
     (state >> 32) as u32
 }
 
-/// Takes a worker out of a call, also when it panics.
+/// Takes a worker out of a call when dropped, also in a panic.
 struct Leave<'a>(&'a Calls);
 
 impl Drop for Leave<'_> {
@@ -192,7 +193,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Closes a call and waits until no worker is in it.
+/// When dropped, closes a call and waits until no worker is in it.
 struct Close<'a>(&'a Calls);
 
 impl Drop for Close<'_> {
@@ -204,7 +205,7 @@ impl Drop for Close<'_> {
             if spins < SPINS {
                 std::hint::spin_loop();
             } else {
-                // A worker may wait for this very core.
+                // A worker may be waiting for this core.
                 thread::yield_now();
             }
             state = self.0.state.load(Ordering::Acquire);

@@ -1,25 +1,25 @@
-//! How two matrices that stand side by side are cut, of whose columns something is made together.
+//! Division of two matrices that stand side by side into pieces, and into units that are completed together.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Most units of two matrices.
+/// Maximum number of units of two matrices.
 pub const UNITS_MAX: usize = 256;
 
-/// How two matrices of the same width are cut by columns.
+/// Division of two matrices of the same width by columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
-    /// Columns of each.
+    /// Number of columns of each matrix.
     pub width: usize,
-    /// Columns of a piece.
+    /// Number of columns of a piece.
     pub step: usize,
-    /// Columns that something is made of together, whole pieces.
+    /// Number of columns of a unit: a multiple of `step`.
     pub unit: usize,
 }
 
 impl Pairs {
-    /// How many units there are.
+    /// Number of units.
     pub fn units(&self) -> usize {
         self.width.div_ceil(self.unit)
     }
@@ -29,23 +29,24 @@ impl Pairs {
         index * self.unit..((index + 1) * self.unit).min(self.width)
     }
 
-    /// Pieces of both matrices in unit `index`.
+    /// Number of pieces in unit `index`, of both matrices.
     pub(super) fn pieces_of(&self, index: usize) -> usize {
         2 * self.columns(index).len().div_ceil(self.step)
     }
 
-    /// Pieces of one matrix in a run: the units of one of so many threads. A thread goes through its run of the first matrix,
-    /// then of the second, as memory is quickest where one piece follows the other.
+    /// Number of pieces of one matrix in a run, which covers the units of one of `threads` threads. A thread
+    /// computes its run of the first matrix, then of the second, because memory is fastest when pieces follow
+    /// each other.
     fn run(&self, threads: usize) -> usize {
         self.units().div_ceil(threads) * (self.unit / self.step)
     }
 
-    /// How many pieces so many threads have; some may have no columns.
+    /// Number of pieces for `threads` threads; some may have no columns.
     pub(super) fn pieces(&self, threads: usize) -> usize {
         2 * threads * self.run(threads)
     }
 
-    /// The matrix of piece `index` and its columns.
+    /// Matrix and columns of piece `index`.
     pub(super) fn piece(&self, threads: usize, index: usize) -> (usize, Range<usize>) {
         let run = self.run(threads);
         let (thread, in_both) = (index / (2 * run), index % (2 * run));
@@ -53,17 +54,17 @@ impl Pairs {
         (in_both / run, start..(start + self.step).min(self.width))
     }
 
-    /// Where columns of one matrix stand in row `row` of both.
+    /// Position of columns of one matrix in row `row` of `out`.
     pub(super) fn place(&self, row: usize, matrix: usize, columns: &Range<usize>) -> Range<usize> {
         let start = (2 * row + matrix) * self.width;
         start + columns.start..start + columns.end
     }
 }
 
-/// How many pieces of each unit are done; 0 between calls.
+/// Number of finished pieces of each unit; 0 between calls.
 pub(super) struct Counts(Vec<Count>);
 
-/// In lines of its own, which the thread that mostly takes a unit's pieces has in its cache.
+/// A counter in cache lines of its own, which stay with the thread that takes most of the unit's pieces.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicUsize);
@@ -73,8 +74,8 @@ impl Counts {
         Counts((0..UNITS_MAX).map(|_| Count::default()).collect())
     }
 
-    /// Counts a piece of `unit`, which has so many; true if it is the last. The caller that gets true sees
-    /// the writes of the others.
+    /// Counts a finished piece of `unit`, which has `pieces` pieces. True if it is the last; its caller then
+    /// sees the writes of all others.
     pub(super) fn add(&self, unit: usize, pieces: usize) -> bool {
         let count = &self.0[unit].0;
         let is_last = count.fetch_add(1, Ordering::AcqRel) + 1 == pieces;
@@ -84,7 +85,7 @@ impl Counts {
         is_last
     }
 
-    /// Makes all counts 0 again if a job panics.
+    /// Resets all counts to 0 if a job panics before the guard is dropped.
     pub(super) fn reset(&self) -> Reset<'_> {
         Reset(self)
     }

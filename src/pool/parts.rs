@@ -1,21 +1,21 @@
-//! Slices that several threads write at once, each its own part.
+//! Slices of which several threads write disjoint parts at a time.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Most rows that [`Pool::run_tiles`](super::Pool::run_tiles) and [`Pool::run_pairs`](super::Pool::run_pairs) hand to a
-/// job at once, or [`ColumnChunks`] have.
+/// Maximum number of rows that [`Pool::run_tiles`](super::Pool::run_tiles) and
+/// [`Pool::run_pairs`](super::Pool::run_pairs) give to a job at once, and of rows in [`ColumnChunks`].
 pub const TILE_ROWS: usize = 32;
 
-/// A slice whose disjoint parts several threads write.
+/// A slice of which several threads write disjoint parts.
 pub(super) struct Parts<'a, T> {
     start: *mut T,
     len: usize,
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a `Parts` only gives out `&mut` parts, which its users keep disjoint, so sharing
-// it moves each element to at most one thread; `T: Send` allows that.
+// SAFETY: a `Parts` only gives out `&mut` parts, which its users keep disjoint. So sharing it moves each
+// element to at most one thread, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
@@ -24,28 +24,28 @@ impl<'a, T> Parts<'a, T> {
     }
 
     /// # Safety
-    /// - No two parts that are alive at the same time may overlap.
+    /// - No two parts may overlap while both are alive.
     pub(super) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end);
         assert!(range.end <= self.len);
-        // SAFETY: the range lies inside the slice that `new` borrowed for `'a`, and the
-        // caller keeps parts apart.
+        // SAFETY: the range lies inside the slice that `new` borrowed for `'a`, and the caller keeps parts
+        // disjoint.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 
-/// Slices whose chunks threads write, each its own.
+/// Slices in chunks that different threads write.
 ///
 /// # Safety
 /// - Chunks of different indices share no memory.
 pub unsafe trait Chunked: Sync {
-    /// Chunks that belong together: one of each slice.
+    /// One chunk of each slice.
     type Chunk;
 
-    /// How many chunks there are.
+    /// Number of chunks.
     ///
     /// # Panics
-    /// If slices that belong together have different numbers of them.
+    /// If the slices have different numbers of chunks.
     fn count(&self) -> usize;
 
     /// Chunk `index`.
@@ -55,7 +55,7 @@ pub unsafe trait Chunked: Sync {
     unsafe fn chunk(&self, index: usize) -> Self::Chunk;
 }
 
-/// A slice in chunks of the same length, but for the last, which may be shorter.
+/// A slice in chunks of equal length; the last one may be shorter.
 pub struct Chunks<'a, T> {
     parts: Parts<'a, T>,
     chunk: usize,
@@ -78,12 +78,12 @@ unsafe impl<'a, T: Send> Chunked for Chunks<'a, T> {
 
     unsafe fn chunk(&self, index: usize) -> &'a mut [T] {
         let start = index * self.chunk;
-        // SAFETY: chunks do not overlap, and the caller takes none twice.
+        // SAFETY: chunks do not overlap, and the caller takes each only once.
         unsafe { self.parts.slice(start..(start + self.chunk).min(self.parts.len)) }
     }
 }
 
-/// Rows of a matrix in chunks of unequal numbers of them.
+/// The rows of a matrix in chunks with different numbers of rows.
 pub struct RowChunks<'a, 'e, T> {
     parts: Parts<'a, T>,
     width: usize,
@@ -91,17 +91,17 @@ pub struct RowChunks<'a, 'e, T> {
 }
 
 impl<'a, 'e, T> RowChunks<'a, 'e, T> {
-    /// The rows of `slice`, of `width` elements each, in chunks that end behind the rows `ends`.
+    /// The rows of `slice`, of `width` elements each. Each chunk ends before the row in `ends`.
     ///
     /// # Panics
-    /// If `ends` go back.
+    /// If `ends` are not sorted.
     pub fn new(slice: &'a mut [T], width: usize, ends: &'e [usize]) -> RowChunks<'a, 'e, T> {
         assert!(ends.is_sorted());
         RowChunks { parts: Parts::new(slice), width, ends }
     }
 }
 
-// SAFETY: chunk `index` starts where the one before ends, and ends do not go back.
+// SAFETY: chunk `index` starts where the one before ends, and ends are sorted.
 unsafe impl<'a, T: Send> Chunked for RowChunks<'a, '_, T> {
     type Chunk = &'a mut [T];
 
@@ -111,12 +111,12 @@ unsafe impl<'a, T: Send> Chunked for RowChunks<'a, '_, T> {
 
     unsafe fn chunk(&self, index: usize) -> &'a mut [T] {
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
-        // SAFETY: chunks do not overlap, and the caller takes none twice.
+        // SAFETY: chunks do not overlap, and the caller takes each only once.
         unsafe { self.parts.slice(start * self.width..self.ends[index] * self.width) }
     }
 }
 
-/// The first columns of a matrix of up to [`TILE_ROWS`] rows, some at a time.
+/// The first columns of a matrix of up to [`TILE_ROWS`] rows, in chunks of columns.
 pub struct ColumnChunks<'a, T> {
     parts: Parts<'a, T>,
     width: usize,
@@ -125,10 +125,11 @@ pub struct ColumnChunks<'a, T> {
 }
 
 impl<'a, T> ColumnChunks<'a, T> {
-    /// The first `columns` of the rows of `slice`, of `width` elements each, in chunks of `chunk`, fewer in the last.
+    /// The first `columns` columns of the rows of `slice`, which have `width` elements, in chunks of `chunk`
+    /// columns; the last one may have fewer.
     ///
     /// # Panics
-    /// If these are no rows, too many, or shorter.
+    /// If `slice` is not a whole number of rows, has too many rows, or `columns` exceeds `width`.
     pub fn new(
         slice: &'a mut [T],
         width: usize,
@@ -142,7 +143,7 @@ impl<'a, T> ColumnChunks<'a, T> {
     }
 }
 
-// SAFETY: chunk `index` has the columns of its own, which end where those of the next start.
+// SAFETY: chunk `index` has columns of its own, which end where those of the next chunk start.
 unsafe impl<'a, T: Send> Chunked for ColumnChunks<'a, T> {
     type Chunk = heapless::Vec<&'a mut [T], TILE_ROWS>;
 
@@ -153,7 +154,8 @@ unsafe impl<'a, T: Send> Chunked for ColumnChunks<'a, T> {
     unsafe fn chunk(&self, index: usize) -> Self::Chunk {
         let (start, end) = (index * self.chunk, ((index + 1) * self.chunk).min(self.columns));
         let rows = 0..self.parts.len / self.width;
-        // SAFETY: rows do not overlap, nor do columns of two chunks, and the caller takes none twice.
+        // SAFETY: rows do not overlap, nor do columns of two chunks, and the caller takes each chunk only
+        // once.
         rows.map(|row| unsafe {
             self.parts.slice(row * self.width + start..row * self.width + end)
         })
@@ -161,7 +163,7 @@ unsafe impl<'a, T: Send> Chunked for ColumnChunks<'a, T> {
     }
 }
 
-// SAFETY: each slice's chunks keep apart, and two slices are mutable, so share nothing.
+// SAFETY: the chunks of each slice are disjoint, and two mutable slices share no memory.
 unsafe impl<A: Chunked, B: Chunked> Chunked for (A, B) {
     type Chunk = (A::Chunk, B::Chunk);
 
@@ -171,12 +173,12 @@ unsafe impl<A: Chunked, B: Chunked> Chunked for (A, B) {
     }
 
     unsafe fn chunk(&self, index: usize) -> Self::Chunk {
-        // SAFETY: the caller takes no chunk twice, so neither slice's is.
+        // SAFETY: the caller takes each chunk only once, so each slice's chunk is taken once.
         unsafe { (self.0.chunk(index), self.1.chunk(index)) }
     }
 }
 
-// SAFETY: each slice's chunks keep apart, and slices are mutable, so share nothing.
+// SAFETY: the chunks of each slice are disjoint, and mutable slices share no memory.
 unsafe impl<C: Chunked, const N: usize> Chunked for heapless::Vec<C, N> {
     type Chunk = heapless::Vec<C::Chunk, N>;
 
@@ -187,7 +189,7 @@ unsafe impl<C: Chunked, const N: usize> Chunked for heapless::Vec<C, N> {
     }
 
     unsafe fn chunk(&self, index: usize) -> Self::Chunk {
-        // SAFETY: the caller takes no chunk twice, so no slice's is.
+        // SAFETY: the caller takes each chunk only once, so each slice's chunk is taken once.
         self.iter().map(|chunks| unsafe { chunks.chunk(index) }).collect()
     }
 }

@@ -1,21 +1,21 @@
-//! The pieces that a thread has left of a call.
+//! The pieces of a call that a thread has left.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Consecutive pieces: the first in the upper half, the one after the last in the lower. In cache lines of
-/// its own, which its thread mostly has in its cache.
+/// Consecutive pieces: the first in the upper half, the one after the last in the lower half. A section has
+/// cache lines of its own, which mostly stay in its thread's cache.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Section(AtomicU64);
 
-// Relaxed ordering suffices: the state of a call orders its begin and end. A piece that was taken never comes back, so a
-// compare-and-exchange that succeeds took pieces that were really left.
+// Relaxed ordering suffices: the state of a call orders its begin and end. A piece that was taken never comes
+// back, so a successful compare-and-exchange took pieces that were really left.
 impl Section {
-    /// Has `pieces` from now on, and had none.
+    /// Stores `pieces`. The section must be empty.
     ///
     /// # Panics
-    /// If there are too many.
+    /// If a piece's number exceeds 32 bits.
     pub(super) fn put(&self, pieces: Range<usize>) {
         self.0.store(bits(pieces), Ordering::Relaxed);
     }
@@ -31,7 +31,7 @@ impl Section {
         self.cut(|pieces| pieces.start..middle(pieces), |pieces| middle(pieces)..pieces.end)
     }
 
-    /// Leaves some of the pieces, and returns what was taken; `None` if there are none.
+    /// Keeps the pieces of `left`, and returns those of `taken`; `None` if there are no pieces.
     fn cut<T>(
         &self,
         left: impl Fn(&Range<usize>) -> Range<usize>,

@@ -136,7 +136,7 @@ fn dropping_ends_the_threads() {
 fn units_are_made_of_what_all_their_pieces_wrote() {
     for threads in [1, 2, 4] {
         let pool = pool(threads);
-        // Units of 6 columns in pieces of 3, the last of 2.
+        // Units of 6 columns in pieces of 3; the last unit has 2 columns.
         let pairs = Pairs { width: 20, step: 3, unit: 6 };
         for round in 0..50 {
             let (mut out, mut sums) = (vec![-1.0; 2 * 2 * 20], vec![0.0; 4]);

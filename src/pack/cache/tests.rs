@@ -124,7 +124,8 @@ fn wanted(key: u64, bytes: u64) -> WantedEntry {
     WantedEntry { key, bytes }
 }
 
-/// Builds what is lacking of `wanted`, filled with 7; returns the cache and the keys taken over.
+/// Builds tensors of `wanted` that the cache lacks, filled with 7. Returns the cache, and the keys taken
+/// over.
 fn extend(path: &Path, wanted: &[WantedEntry]) -> (CacheFile, Vec<u64>) {
     let mut taken = Vec::new();
     let built = CacheFile::open_or_build(path, &IDENTITY, wanted, |builder| {
@@ -151,12 +152,12 @@ fn a_file_that_lacks_tensors_is_replaced_by_one_that_has_the_old_ones_too() {
     let bytes = |cache: &CacheFile, key| cache.offset_to_addr(&cache.entries[&key]).to_vec();
     assert_eq!(bytes(&cache, 6), [7; 200]);
     assert_eq!(bytes(&cache, 5), [2; 77]);
-    // Another process keeps what it has mapped.
+    // Another process can still use its map of the old file.
     assert_eq!((bytes(&old, 10), old.entries.len()), (vec![1; 1000], 3));
     let summary = file::summary(cache.file_bytes()).unwrap();
     assert_eq!(file::verify(cache.file_bytes(), &summary.entries), Ok(()));
     assert_eq!(cache.entries[&10].offset, cache.entries[&11].offset);
-    // All is there now: nothing is built.
+    // Nothing is missing, so nothing is built.
     let (again, taken) = extend(&folder.cache(), &[wanted(10, 1000), wanted(6, 200)]);
     assert_eq!((taken, again.entries.len(), folder.names()), (vec![], 4, 1));
 }
@@ -172,7 +173,7 @@ fn a_damaged_tensor_is_not_taken_over() {
     let (cache, taken) = extend(&folder.cache(), &[wanted(5, 77), wanted(6, 200)]);
     assert_eq!(taken, [10, 11]);
     assert_eq!(cache.offset_to_addr(&cache.entries[&5]), [7; 77]);
-    // Nor one of another length.
+    // A tensor of another length is not taken over either.
     let (cache, taken) = extend(&folder.cache(), &[wanted(10, 999)]);
     assert_eq!((taken, cache.entries[&10].bytes), (vec![5, 6, 11], 999));
 }
