@@ -1,7 +1,6 @@
 //! Sockets that the service manager opened for this process: systemd's `sd_listen_fds(3)`.
 //!
-//! `LISTEN_FDS` says how many there are, from descriptor 3 on, and `LISTEN_PID` names the process that they
-//! are for.
+//! `LISTEN_FDS` is the number of sockets, from descriptor 3 on, and `LISTEN_PID` names the process that they are for.
 
 use std::env;
 use std::io;
@@ -23,9 +22,9 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// A socket that clients connect to.
 #[derive(Debug)]
 pub enum Listener {
-    /// A socket of the network.
+    /// A TCP socket.
     Tcp(TcpListener),
-    /// A file of this machine.
+    /// A Unix socket.
     Unix(UnixListener),
 }
 
@@ -61,8 +60,8 @@ fn listener(fd: RawFd) -> io::Result<Listener> {
     if !is_listening(fd) {
         return Err(bad("is no socket that listens"));
     }
-    // SAFETY: it is open and has no other owner: the manager passed it, `IS_TAKEN` was set once, and a socket
-    // of this process's own that listens cannot be there, as its numbers follow those passed.
+    // SAFETY: it is open and has no other owner: the manager passed it, `IS_TAKEN` was set once, and a socket of this
+    // process's own that listens cannot be there, because its numbers follow those passed.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let kind = socket::getsockopt(&fd, sockopt::SockType)?;
     let address: SockaddrStorage = socket::getsockname(fd.as_raw_fd())?;
@@ -121,7 +120,7 @@ mod tests {
         let Listener::Tcp(tcp) = listener(tcp.into_raw_fd()).unwrap() else { panic!("not TCP") };
         assert_eq!(tcp.local_addr().unwrap(), address);
         let client = std::net::TcpStream::connect(address).unwrap();
-        // It waits for connections, as it must.
+        // The socket waits for connections, although the file did not.
         assert!(tcp.accept().is_ok());
         let file = std::fs::File::open("/dev/null").unwrap();
         for (fd, wanted) in [

@@ -12,7 +12,7 @@ use super::memory::virtual_bytes;
 /// Whether a copy of this process completes `work` with `bytes` more memory than this one has, and within
 /// `seconds` seconds. Effects of `work`, and its output on the terminal, are not seen here.
 ///
-/// # Errors
+/// If the process cannot be copied.
 /// If there is no such copy.
 pub fn comes_to_an_end(bytes: u64, seconds: u32, work: impl FnOnce()) -> io::Result<bool> {
     let memory = virtual_bytes().map_or(bytes, |own| own.saturating_add(bytes));
@@ -39,13 +39,13 @@ pub fn comes_to_an_end(bytes: u64, seconds: u32, work: impl FnOnce()) -> io::Res
     }
 }
 
-/// Limits this process to `most`, or what it may have at most.
+/// Limits `what` to `most`, or to the most that this process may have.
 fn limit(what: Resource, most: u64) -> nix::Result<()> {
     let most = most.min(getrlimit(what)?.1);
     setrlimit(what, most, most)
 }
 
-/// Whether `child` ends well.
+/// Waits for `child`. Returns whether it ended well.
 fn wait(child: libc::pid_t) -> io::Result<bool> {
     let mut status = 0;
     loop {
@@ -78,7 +78,7 @@ mod tests {
         assert!(comes_to_an_end(64 * MIB, 10, fits).unwrap());
         assert!(!comes_to_an_end(64 * MIB, 10, || panic!("in the child")).unwrap());
         assert!(!comes_to_an_end(64 * MIB, 1, || sleep(Duration::from_secs(60))).unwrap());
-        // An emulator does not limit what it emulates.
+        // An emulator does not apply limits to the program that it emulates.
         if std::env::var_os("LEAP_TEST_RUNNER").is_none() {
             let bursts = || drop(black_box(vec![1_u8; 256 << 20]));
             assert!(!comes_to_an_end(64 * MIB, 10, bursts).unwrap());

@@ -1,4 +1,4 @@
-//! Date and time where the machine stands.
+//! Local date and time.
 
 /// Year, month and day, both from 1, in the machine's time zone; `None` if its clock has no date of the
 /// calendar.

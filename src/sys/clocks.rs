@@ -12,17 +12,17 @@ const STEPS_MAX: usize = 6;
 /// Highest clock that is believed, in kHz.
 const KHZ_MAX: u64 = 20_000_000;
 
-/// Clocks of some cores that can be capped. They are as before when this is dropped.
+/// Clocks of some cores that can be capped. Dropping this restores the caps from before.
 pub struct Clocks {
     policies: Vec<Policy>,
-    /// In kHz, the slowest first.
+    /// Clocks to choose from, in kHz, the slowest first.
     steps: Vec<u64>,
 }
 
 struct Policy {
-    /// Where the highest clock allowed is written.
+    /// File with the highest clock that is allowed.
     cap: PathBuf,
-    /// Its value before.
+    /// The file's value before.
     before: u64,
 }
 
@@ -39,7 +39,7 @@ impl Clocks {
                 continue;
             }
             let Some(before) = khz(tree, &format!("{folder}/scaling_max_freq")) else { continue };
-            // The kernel takes the next clock that a slower cluster has.
+            // The fastest cluster's steps serve all: the kernel takes the next clock that a slower cluster has.
             if steps.last().is_none_or(|last| *last < before) {
                 steps = offered(tree, &folder, before);
             }
@@ -53,7 +53,7 @@ impl Clocks {
         &self.steps
     }
 
-    /// Lets no core run faster than that.
+    /// Lets no core run faster than `khz`.
     ///
     /// # Errors
     /// The system's: mostly, that this is for root.
@@ -73,7 +73,7 @@ impl Drop for Clocks {
 }
 
 fn write(policy: &Policy, khz: u64) -> io::Result<()> {
-    // Never made: what is no cpufreq file stays away.
+    // The file is never created: nothing but cpufreq files is written.
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&policy.cap)?;
     io::Write::write_all(&mut file, format!("{khz}\n").as_bytes())
 }
@@ -83,7 +83,7 @@ fn khz(tree: &Tree, file: &str) -> Option<u64> {
     (1..=KHZ_MAX).contains(&khz).then_some(khz)
 }
 
-/// Clocks up to `most`: those that are listed, or as many from the lowest on at equal distances.
+/// Up to [`STEPS_MAX`] clocks up to `most`: of those that are listed, or at equal distances from the lowest on.
 fn offered(tree: &Tree, folder: &str, most: u64) -> Vec<u64> {
     let list = tree.text(&format!("{folder}/scaling_available_frequencies")).unwrap_or_default();
     let mut all: Vec<u64> = list.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();

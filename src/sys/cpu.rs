@@ -16,8 +16,8 @@ use super::tree::Tree;
 pub struct Core {
     /// The kernel's number of the core.
     pub cpu: usize,
-    /// Speed next to the other cores, as the kernel's `cpu_capacity` gives it; the fastest has 1024 on most
-    /// boards, and all are equal if the kernel does not say.
+    /// Speed relative to the other cores, as the kernel's `cpu_capacity` gives it. The fastest core has 1024 on most
+    /// boards; all are equal if the kernel does not say.
     pub capacity: u32,
 }
 
@@ -37,7 +37,7 @@ pub fn fast_cores(cores: &[Core]) -> Vec<usize> {
     cores.iter().filter(|c| c.capacity * 4 >= fastest * 3).map(|c| c.cpu).collect()
 }
 
-/// The cores worth using by default, as many as the process's control groups leave time for.
+/// The cores worth using by default, at most as many as the control groups' quota allows.
 pub fn cores_worth_using() -> Vec<usize> {
     bounded(fast_cores(&cores()), quota(&Tree::new(Path::new("/"))))
 }
@@ -60,7 +60,7 @@ fn bounded<T>(mut cores: Vec<T>, quota: Option<usize>) -> Vec<T> {
     cores
 }
 
-/// From now on the calling thread runs when others leave it time, on any core.
+/// Gives the calling thread the lowest priority, and lets it run on any core.
 pub fn give_way() {
     unpin_current_thread();
     // SAFETY: numbers alone are passed. The thread goes on as before if the system does not do it.
@@ -69,7 +69,7 @@ pub fn give_way() {
 
 /// Lets the calling thread run on every core the process may use.
 ///
-/// A new thread may run only where the one that made it may, which can be pinned.
+/// A new thread inherits the pinning of the thread that made it.
 pub fn unpin_current_thread() {
     let mut set = CpuSet::new();
     let is_complete = allowed().iter().all(|&cpu| set.set(cpu).is_ok());
@@ -118,16 +118,16 @@ fn sort_fastest_first(cores: &mut [Core]) {
     cores.sort_by_key(|core| (std::cmp::Reverse(core.capacity), core.cpu));
 }
 
-/// CPU time that all of this machine has spent on anything but idling, since it started.
+/// CPU time that all cores of this machine have spent on anything but idling, since the machine started.
 ///
-/// Time that is not idle: idle time is measured, while the rest is sampled by a tick, which misses work that
-/// is over before the next one.
+/// Computed from the idle time, which is measured. The rest is sampled by a tick, which misses work that is over before
+/// the next one.
 pub fn busy_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let seconds: f64 = uptime.split_whitespace().next()?.parse().ok()?;
     let mut busy = Duration::ZERO;
-    // The first line is the sum of all that ever were there; each after it is a core.
+    // The first line sums all cores that ever were online; each line after it is a core.
     for line in text.lines().skip(1).take_while(|line| line.starts_with("cpu")) {
         let mut fields = line.split_whitespace().skip(4).map(str::parse::<u64>);
         let (idle, waiting) = (fields.next()?.ok()?, fields.next()?.ok()?);

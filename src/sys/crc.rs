@@ -1,8 +1,8 @@
-//! CRC32 (IEEE 802.3) of bytes while they are copied or moved: they pass through the CPU once for both.
+//! CRC32 (IEEE 802.3) of bytes while they are copied or moved, so that they pass through the CPU only once.
 //!
-//! With AVX-512 the bytes are a polynomial over GF(2), 64 bytes of which are carried forward at a time
-//! by multiplications without carries ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-//! Instruction", Intel 2009, in its form for reflected bits).
+//! With AVX-512 the bytes are a polynomial over GF(2), 64 bytes of which are carried forward at a time by carry-less
+//! multiplications ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, in its form
+//! for reflected bits).
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ mod avx512 {
         len: usize,
     ) -> u32 {
         let head = _mm512_set_epi64(d as i64, c as i64, b as i64, a as i64, 0, 0, 0, 0);
-        // Its 28 bytes move to the end. A checksum begins with its first 32 bits inverted.
+        // The head's 28 bytes move to the end. A checksum begins with its first 32 bits inverted.
         let up = _mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0);
         let head = _mm512_maskz_permutexvar_epi32(0xfe00, up, head);
         let inverted = _mm512_maskz_set1_epi32(0x0200, -1);
@@ -129,9 +129,9 @@ mod avx512 {
         let load_at = |at: usize| unsafe { _mm512_loadu_si512(from.add(at).cast()) };
         // SAFETY: as above.
         let store_at = |at: usize, x| unsafe { _mm512_storeu_si512(to.add(at).cast(), x) };
-        // Before others are written over it.
+        // Loaded before other bytes are written over it.
         let last = load_at(len - BLOCK);
-        // Two sums, as a product takes much longer than it occupies its unit.
+        // Two independent sums hide the latency of the multiplications.
         let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_xor_si512(head, inverted));
         let mut at = 0;
         while at + 2 * BLOCK <= len {
@@ -187,7 +187,7 @@ mod avx512 {
             turn
         };
         let turn = TURN[rest..].first_chunk().expect("the rest is shorter than a block");
-        // The sum's first bytes stand at the end now: they are a block before the others.
+        // The sum's first bytes are at the end: they are a block before the others.
         let turned = _mm512_permutexvar_epi8(load(turn), sum);
         let end = !(u64::MAX >> rest);
         let block = _mm512_mask_blend_epi8(end, turned, last);

@@ -15,8 +15,8 @@ use nix::unistd::{AccessFlags, access, linkat};
 /// Names that are tried for a temporary file before giving up.
 const ATTEMPTS: u32 = 100;
 
-/// A file that has no name until [`commit`](Self::commit), or a temporary one if the file system has no files
-/// without.
+/// A file that has no name until [`commit`](Self::commit), or a temporary name where the file system has no files
+/// without names.
 ///
 /// Dropped before that, it is gone and nothing has changed. A process that is killed leaves
 /// nothing of a file without a name.
@@ -87,7 +87,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Gives the file without a name one.
+    /// Gives the unnamed file this name.
     fn link(&self, name: &Path) -> io::Result<()> {
         linkat(AT_FDCWD, &self.temporary, AT_FDCWD, name, AtFlags::AT_SYMLINK_FOLLOW)?;
         Ok(())
@@ -123,8 +123,8 @@ impl AtomicFile {
         self.inner()?.set_len(len)
     }
 
-    /// Writes all of `bytes` at `offset` and has the disk begin with them, so that little is left for
-    /// [`sync`](Self::sync). Bytes that [`Write`] has buffered come later.
+    /// Writes all of `bytes` at `offset` and makes the system start writing them to the disk, so that little is left
+    /// for [`sync`](Self::sync). Bytes that [`Write`] has buffered come later.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ fn unnamed(folder: &Path) -> Option<(File, PathBuf)> {
     path.exists().then_some((file, path))
 }
 
-/// Has `create` make something under a hidden name beside `path` that nothing has yet.
+/// Calls `create` with hidden names beside `path` until one is free.
 fn with_temporary_name<T>(
     path: &Path,
     create: impl Fn(&Path) -> io::Result<T>,
@@ -334,7 +334,7 @@ mod tests {
             let mut file = AtomicFile::create(&folder.join("out")).unwrap();
             file.write_all(&[7; 1 << 17]).unwrap();
             file.sync().unwrap();
-            // A process that is killed now leaves what there is now.
+            // A process that is killed here leaves these names.
             assert!(names(&folder).is_empty());
             file.commit().unwrap();
             assert_eq!(names(&folder), ["out"]);

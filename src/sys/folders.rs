@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::is_writable;
 
-/// `$XDG_CACHE_HOME/leap`: what can be made again. Made if it is not there; `None` if it cannot be.
+/// `$XDG_CACHE_HOME/leap`, for files that can be made again. Created if it is missing; `None` if that fails.
 pub fn cache() -> Option<PathBuf> {
     own("XDG_CACHE_HOME", ".cache", 0o777)
 }
@@ -30,13 +30,13 @@ pub fn writable_cache() -> Result<PathBuf, String> {
     }
 }
 
-/// `$XDG_RUNTIME_DIR/leap`: what ends with the user's session; else as [`cache`].
+/// `$XDG_RUNTIME_DIR/leap`, for files that end with the user's session; without that variable, the [`cache`] folder.
 pub fn runtime() -> Option<PathBuf> {
     let base = env::var_os("XDG_RUNTIME_DIR").filter(|base| !base.is_empty());
     base.and_then(|base| made(PathBuf::from(base), 0o700)).or_else(cache)
 }
 
-/// `$XDG_STATE_HOME/leap`, for private files, which only the user can read. As [`cache`].
+/// `$XDG_STATE_HOME/leap`, for private files, which only the user can read. Created like [`cache`].
 #[cfg(feature = "tools")]
 pub fn state() -> Option<PathBuf> {
     own("XDG_STATE_HOME", ".local/state", 0o700)

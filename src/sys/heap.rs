@@ -1,4 +1,4 @@
-//! The heap of the program: what it cannot give ends the program with one line instead of a signal.
+//! The heap of the program: a lack of memory ends the program with one line instead of a signal.
 //!
 //! Most allocations are small, and their callers cannot go on without them. A caller that wants much memory,
 //! of a size that the user chose, asks with [`may_fail`] and says what it was for.
@@ -16,14 +16,14 @@ pub struct Heap {
     pub exit_code: i32,
 }
 
-/// Whether a thread has said so.
+/// Whether a thread has begun to print the message.
 static IS_SAID: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`, whose allocations on this thread may fail: it handles that itself.
+/// Runs `work`, which handles failed allocations on this thread itself.
 pub fn may_fail<T>(work: impl FnOnce() -> T) -> T {
     let before = MAY_FAIL.replace(true);
     let result = work();

@@ -1,4 +1,4 @@
-//! How warm the machine is.
+//! Temperatures of the machine.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::tree::Tree;
 
 const THERMAL: &str = "sys/class/thermal";
-/// Thousandths of degrees that a chip which runs can have.
+/// Plausible temperatures of a running chip, in thousandths of degrees Celsius.
 pub const MILLIDEGREES: std::ops::RangeInclusive<i64> = -40_000..=150_000;
-/// How often a thermometer looks.
+/// Interval between measurements.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
 /// Flag of a reading: the machine is slowed down. The other bits are its degrees, or all are `UNKNOWN`.
 const SLOWED: u16 = 1 << 8;
@@ -21,13 +21,13 @@ const UNKNOWN: u16 = u16::MAX;
 pub struct Zone {
     /// The system's name for it.
     pub name: String,
-    /// Where it is in the tree.
+    /// Folder of the zone in the tree.
     pub folder: String,
-    /// Thousandths of degrees Celsius.
+    /// Temperature in thousandths of degrees Celsius.
     pub millidegrees: i64,
 }
 
-/// All of them.
+/// All zones with a plausible temperature.
 pub fn zones(tree: &Tree) -> Vec<Zone> {
     let zones = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("thermal_zone"));
     let known = zones.filter_map(|zone| {
@@ -40,7 +40,7 @@ pub fn zones(tree: &Tree) -> Vec<Zone> {
     known.collect()
 }
 
-/// From what temperature on the system slows the machine down for the zone in `folder`.
+/// Temperature from which on the system slows the machine down for the zone in `folder`, in thousandths of degrees.
 pub fn passive_trip(tree: &Tree, folder: &str) -> Option<i64> {
     let points = (0..16).map(|point| format!("{folder}/trip_point_{point}"));
     let passive =
@@ -49,7 +49,7 @@ pub fn passive_trip(tree: &Tree, folder: &str) -> Option<i64> {
     degrees.filter(|degrees| *degrees > 0 && MILLIDEGREES.contains(degrees)).min()
 }
 
-/// Cores that the system slows down at the moment: what it calls the first, and its step of how many.
+/// The first core that the system slows down: its name, its cooling step, and the number of steps.
 pub fn slowed_cores(tree: &Tree) -> Option<(String, i64, i64)> {
     let devices = tree.names(THERMAL).into_iter().filter(|name| name.starts_with("cooling_device"));
     devices.map(|device| format!("{THERMAL}/{device}")).find_map(|device| {
@@ -62,7 +62,7 @@ pub fn slowed_cores(tree: &Tree) -> Option<(String, i64, i64)> {
     })
 }
 
-/// Looks at the warmest zone again and again.
+/// Measures the warmest zone again and again.
 #[derive(Clone)]
 pub struct Thermometer(Arc<AtomicU16>);
 
@@ -89,8 +89,8 @@ impl Thermometer {
         Ok(Some(thermometer))
     }
 
-    /// Whole degrees Celsius of the warmest zone, 0 if it is colder than that, and whether heat slows the
-    /// machine down; `None` if that is no longer known.
+    /// Whole degrees Celsius of the warmest zone, 0 if it is below 0, and whether heat slows the machine down; `None`
+    /// if the temperature is no longer known.
     pub fn read(&self) -> Option<(u8, bool)> {
         let shown = self.0.load(Ordering::Relaxed);
         (shown != UNKNOWN).then_some((shown as u8, shown & SLOWED != 0))

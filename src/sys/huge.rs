@@ -5,12 +5,12 @@ use std::io;
 
 use memmap2::{Advice, MmapMut};
 
-/// Size of the pages that memory is wanted in.
+/// Wanted size of memory pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// Huge ones, where there are any.
+    /// Huge pages, if there are any.
     Huge,
-    /// The system's own, as those of a mapped file.
+    /// The system's own size, as for a mapped file.
     Small,
 }
 
@@ -23,7 +23,7 @@ impl HugeMemory {
     /// `bytes` of zeros; resident only where they have been touched.
     ///
     /// # Errors
-    /// If the system has not that much memory. That it has no huge pages is no error.
+    /// If the system does not have that much memory. A lack of huge pages is no error.
     pub fn new(bytes: usize) -> io::Result<HugeMemory> {
         HugeMemory::in_pages(bytes, Pages::Huge)
     }

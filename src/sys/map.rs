@@ -27,16 +27,17 @@ pub struct Map {
 
 /// Identity and times of a file: two stamps are equal if it was not written to meanwhile.
 ///
-/// The device is left out, as the same disk may have another number after the next start.
+/// The device is left out, because the same disk may have another number after the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// Number of the file on its disk.
     pub inode: u64,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u64,
     /// When it was written to last, in nanoseconds.
     pub modified_ns: i64,
-    /// Last change of anything about it, its name or times too, in nanoseconds. No program can set this time.
+    /// Last change of the file or of its metadata, such as name and times, in nanoseconds. No program can set this
+    /// time.
     pub changed_ns: i64,
 }
 
@@ -114,7 +115,7 @@ impl Map {
         &self.map
     }
 
-    /// Says that the map will be read mostly in order: read ahead further.
+    /// Tells the system that the map will be read mostly in order, so that it reads ahead further.
     pub fn advise_sequential(&self) {
         // Advice may be refused; the map works without it.
         let _ = self.map.advise(Advice::Sequential);

@@ -12,9 +12,9 @@ use super::tree::{Tree, kib_field};
 
 /// Stack that the program takes at once where memory is limited.
 const STACK_BYTES: usize = 192 << 10;
-/// Least stack that it works with.
+/// Smallest stack that the program works with.
 const STACK_MIN_BYTES: u64 = 256 << 10;
-/// Stack that it asks for if it has less.
+/// Stack that the program asks for if it has less.
 const STACK_WANTED_BYTES: u64 = 1 << 20;
 
 /// Most memory this process has had resident so far, in bytes; mapped files count.
@@ -56,7 +56,7 @@ pub fn available_bytes_of(tree: &Tree) -> Option<u64> {
     machine.into_iter().chain(cgroup::available_bytes(tree)).min()
 }
 
-/// Blocks that this process has had read from disks so far, those of files that it maps among them.
+/// Blocks read from disks for this process so far, including those of files that it maps.
 pub fn blocks_read() -> u64 {
     let usage = getrusage(UsageWho::RUSAGE_SELF);
     usage.map_or(0, |usage| u64::try_from(usage.block_reads()).unwrap_or(0))
@@ -77,9 +77,8 @@ pub fn is_shortage(error: &io::Error) -> bool {
         || error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Makes sure that the main thread, which calls, has a stack to work with: raises its limit if that is low,
-/// and takes the stack now if memory is limited, as a stack that cannot grow later ends the program by a
-/// signal.
+/// Makes sure that the main thread, which has to call this, has a stack to work with. Raises the stack's limit if that
+/// is low. Takes the stack at once if memory is limited: a stack that cannot grow later ends the program by a signal.
 ///
 /// # Errors
 /// The limit in bytes, if it is too low and cannot be raised.

@@ -20,7 +20,7 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, fchmod};
 use nix::sys::time::TimeSpec;
 
-/// Bytes of a message at most: the kernel may join datagrams that came together.
+/// Longest message in bytes: the kernel may join datagrams that came together.
 pub const MESSAGE_BYTES: usize = 1 << 16;
 /// Most datagrams that are handed to the kernel as one.
 const SEGMENTS_MAX: usize = 45;
@@ -51,7 +51,7 @@ pub struct DatagramSocket {
     socket: UdpSocket,
     /// Whether the kernel splits long messages into datagrams.
     splits: Cell<bool>,
-    /// Length of the datagrams that it splits into now; 0 if it does not.
+    /// Length of the datagrams that the kernel splits messages into; 0 if it does not split.
     segment_bytes: Cell<usize>,
 }
 
@@ -82,7 +82,7 @@ impl DatagramSocket {
     /// The system's.
     pub fn bind(address: SocketAddr) -> io::Result<DatagramSocket> {
         let socket = DatagramSocket::bind_single(address)?;
-        // Kernels that do not join datagrams give them one by one.
+        // Kernels that do not join datagrams deliver them one by one.
         let _ = setsockopt(&socket.socket, sockopt::UdpGroSegment, &true);
         Ok(socket)
     }
@@ -135,9 +135,9 @@ impl DatagramSocket {
         set_option(&self.socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, us as libc::c_int)
     }
 
-    /// Receives a message that has arrived into `room`, without waiting: the sender, and its bytes. None if
-    /// nothing is there. It may be several datagrams, all but the last of one length: their first says how
-    /// long they are, which the kernel would in more time.
+    /// Receives a message into `room`, without waiting. Returns the sender and the bytes; `None` if nothing is there.
+    /// The message may be several datagrams, all but the last of one length. The first one has to contain this length:
+    /// asking the kernel takes longer.
     ///
     /// # Errors
     /// The system's, but for those that mean that nothing is there.
@@ -224,7 +224,7 @@ impl DatagramSocket {
         self.splits.get()
     }
 
-    /// Sends one datagram, however the one before was split.
+    /// Sends one datagram, no matter how the previous message was split.
     fn send_whole(&self, to: SocketAddr, datagram: &[u8]) -> Result<(), Errno> {
         if datagram.len() > self.segment_bytes.get() {
             self.splits_at(0);
@@ -258,17 +258,16 @@ impl DatagramSocket {
     }
 }
 
-/// Has lost packets of a stream retransmitted soon, and not at ever longer intervals: on a radio that loses
-/// many packets in a row a stream would stand still for minutes. A system that cannot do that goes on as it
-/// does.
+/// Makes the system retransmit lost packets of a stream soon, and not at ever longer intervals: on a radio that loses
+/// many packets in a row, the stream would stand still for minutes. Changes nothing on a system that cannot do that.
 pub fn repeat_soon(stream: &TcpStream) {
-    /// Longest pause before something is sent again, in milliseconds; systems from 2025 on know it.
+    /// Longest pause between retransmissions, in milliseconds; systems from 2025 on know it.
     const TCP_RTO_MAX_MS: i32 = 44;
     let _ = set_option(stream, libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS, 1);
     let _ = set_option(stream, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, 1_000);
 }
 
-/// Datagrams travel whole or not at all, on IPv4 and, from a socket of IPv6, on both.
+/// Makes datagrams travel whole or not at all, on IPv4 and, from a socket of IPv6, on both.
 fn forbid_fragments(socket: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
     if is_ipv6 {
         let how = libc::IPV6_PMTUDISC_DO;
@@ -299,7 +298,7 @@ impl AsFd for DatagramSocket {
     }
 }
 
-/// A stream that is being connected: it can be written once it is connected.
+/// Begins to connect a stream. It can be written to once it is connected.
 ///
 /// # Errors
 /// The system's, when it knows at once that this cannot succeed.
@@ -336,7 +335,7 @@ pub fn broadcasts() -> io::Result<Vec<Ipv4Addr>> {
     Ok(found)
 }
 
-/// Bits of addresses that are the same in the network of `own`, an address of this machine; `None` if no interface has it.
+/// Length of the network's prefix of `own`, an address of this machine; `None` if no interface has this address.
 pub fn prefix_len(own: IpAddr) -> Option<u32> {
     let ip = |address: Option<SockaddrStorage>| {
         let address = address?;
@@ -351,17 +350,17 @@ pub fn prefix_len(own: IpAddr) -> Option<u32> {
     }
 }
 
-/// Whether there is no file left for another socket: this process or the system has as many as it may.
+/// Whether the error means that no file or memory is left for another socket, in this process or in the system.
 pub fn is_out_of_files(e: &io::Error) -> bool {
     let full = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     full.iter().any(|errno| e.raw_os_error() == Some(*errno as i32))
 }
 
 /// Whether a stream is over in both directions: nothing that is sent arrives any more. A TCP peer that has closed its
-/// socket answers the next bytes with a reset, and only then is this true; one of a Unix socket needs none.
+/// socket answers the next bytes with a reset, and only then is this true. For a Unix socket it is true at once.
 pub fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::new(fd, PollFlags::empty())];
-    // The kernel tells of these without being asked to.
+    // The kernel reports these without being asked to.
     let over = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
     match ppoll(&mut polled, Some(TimeSpec::from_duration(Duration::ZERO)), None) {
         Ok(_) => polled[0].revents().is_some_and(|events| events.intersects(over)),
@@ -384,8 +383,7 @@ pub fn is_readable(fd: BorrowedFd<'_>) -> bool {
     !matches!(socket::recv(fd.as_raw_fd(), &mut [0], flags), Err(Errno::EAGAIN | Errno::EINTR))
 }
 
-/// Waits until one of `fds` can be read, or written if it says so, for at most `timeout`.
-/// Signals end the wait.
+/// Waits until one of `fds` can be read, or written if its flag is set, for at most `timeout`. Signals end the wait.
 pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {
     let mut polled: heapless::Vec<PollFd<'_>, POLLED_MAX> = heapless::Vec::new();
     for (fd, is_writer) in fds {
@@ -394,7 +392,7 @@ pub fn wait(fds: &[(BorrowedFd<'_>, bool)], timeout: Duration) {
             break;
         }
     }
-    // Callers look at all of them anyway, whatever ended the wait.
+    // Callers check all of them anyway, whatever ended the wait.
     let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(timeout)), None);
 }
 
@@ -407,7 +405,7 @@ mod tests {
         (bind(), bind())
     }
 
-    /// At least `n` datagrams, of which the first says how long all but the last of a message are.
+    /// At least `n` datagrams. The first one of a message contains the length of all but the last.
     fn collect(socket: &DatagramSocket, n: usize) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut room = vec![0; MESSAGE_BYTES];
         let mut all = Vec::new();
@@ -455,7 +453,7 @@ mod tests {
     #[test]
     fn a_long_datagram_after_short_ones_arrives_whole() {
         let (a, _) = pair("127.0.0.1:0");
-        // One that joins would hide that it came in pieces.
+        // A socket that joins datagrams would hide that this one came in pieces.
         let b = DatagramSocket::bind_single("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = b.local_address().unwrap();
         let mut room = vec![0; MESSAGE_BYTES];

@@ -1,7 +1,7 @@
-//! Tells the service manager how a service is: systemd's notification protocol (`sd_notify(3)`).
+//! Reports a service's state to the service manager: systemd's notification protocol (`sd_notify(3)`).
 //!
-//! A datagram of `NAME=value` lines goes to the socket that `NOTIFY_SOCKET` names. Where no
-//! manager listens nothing happens: a service runs the same from a terminal or a SysV script.
+//! A datagram of `NAME=value` lines goes to the socket that `NOTIFY_SOCKET` names. Without a manager nothing happens: a
+//! service runs the same from a terminal or a SysV script.
 
 use std::env;
 use std::io;
@@ -19,32 +19,30 @@ static MANAGER: OnceLock<Mutex<Notifier>> = OnceLock::new();
 
 /// Finds the manager that started this process, as its environment says.
 ///
-/// A socket that cannot be reached is logged and left alone: the manager ends a service that
-/// does not report.
+/// A socket that cannot be reached is only logged: the manager ends a service that does not report.
 pub fn start() {
     MANAGER.get_or_init(|| Mutex::new(Notifier::from_environment()));
 }
 
-/// Says that the service has started.
+/// Reports that the service has started.
 pub fn ready() {
     with(Notifier::ready);
 }
 
-/// Says what the service does now, in one line for people.
+/// Reports what the service does, in one line for people.
 pub fn status(text: &str) {
     with(|notifier| notifier.status(text));
 }
 
-/// Says that the service is about to end.
+/// Reports that the service is about to end.
 pub fn stopping() {
     with(|notifier| notifier.send("STOPPING=1"));
 }
 
-/// Says that the service is alive, if a sign is due. Cheap enough for every turn of a loop, also
-/// on many threads, and without allocation; only a loop that makes progress, or has a reason to
-/// wait, may call it.
+/// Reports that the service is alive, if a sign is due. Cheap enough for every turn of a loop, also on many threads,
+/// and without allocation. Only a loop that makes progress, or has a reason to wait, may call it.
 pub fn alive() {
-    // Where another thread is at it, that is enough.
+    // If another thread is reporting, that is enough.
     if let Some(manager) = MANAGER.get()
         && let Ok(mut notifier) = manager.try_lock()
     {
@@ -65,12 +63,12 @@ fn with(report: impl FnOnce(&mut Notifier)) {
     }
 }
 
-/// The line to the service manager, and its watchdog's clock.
+/// The connection to the service manager, and the clock of its watchdog.
 #[derive(Debug)]
 struct Notifier {
-    /// `None` where no manager listens.
+    /// `None` if no manager listens.
     socket: Option<UnixDatagram>,
-    /// How often the manager gets a sign of life.
+    /// Interval between signs of life.
     period: Option<Duration>,
     last_sign: Option<Instant>,
 }
@@ -119,7 +117,7 @@ impl Notifier {
     }
 }
 
-/// A path, or with `@` in front a name in the abstract space.
+/// Connects to a path, or to a name in the abstract namespace with `@` in front.
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let address = match name {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -132,7 +130,7 @@ fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// A third of the manager's patience; `None` if it has no watchdog, or watches another process.
+/// A third of the watchdog's timeout; `None` if there is no watchdog, or it watches another process.
 fn watchdog_period(variable: impl Fn(&str) -> Option<u64>) -> Option<Duration> {
     if variable("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id())) {
         return None;

@@ -1,4 +1,4 @@
-//! Signals that ask the program to stop, and the one that tells of an unreadable file.
+//! Signals that ask the program to stop, and the signal for an unreadable mapped file.
 
 use std::io;
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 /// The thread of [`Reading`], 0 if there is none.
 static READER: AtomicUsize = AtomicUsize::new(0);
 
-/// The words and the exit code of [`explain_bus_errors`].
+/// The message and the exit code of [`explain_bus_errors`].
 static BUS_ERROR: OnceLock<(&str, i32)> = OnceLock::new();
 
 /// Counts SIGINT, SIGTERM and SIGHUP from now on, instead of ending the process, and makes a file-size limit
@@ -44,13 +44,13 @@ pub fn interrupted() -> u32 {
     INTERRUPTS.load(Ordering::Relaxed) + u32::from(is_final())
 }
 
-/// Whether a signal asked for the program's end, and not only for that of its present work: any but SIGINT,
+/// Whether a signal asked for the program's end, and not only for the end of its present work: any signal but SIGINT,
 /// which a person sends.
 pub fn is_final() -> bool {
     ENDED_BY.load(Ordering::Relaxed) != 0
 }
 
-/// The number of the signal that [`interrupted`] tells of.
+/// The number of the signal behind [`interrupted`].
 pub fn interrupted_by() -> Option<i32> {
     match (ENDED_BY.load(Ordering::Relaxed), INTERRUPTS.load(Ordering::Relaxed)) {
         (0, 0) => None,
@@ -75,9 +75,9 @@ pub fn count_one() -> io::Result<()> {
 /// See [`interrupt_reading`].
 pub struct Reading(());
 
-/// While the result lives, a SIGTERM or SIGHUP that is counted also sends SIGINT to the calling
-/// thread, once a second: the one that comes just before it waits would be lost. A line editor takes
-/// that signal over and returns from reading for it alone, with the terminal as it found it.
+/// While the result lives, a SIGTERM or SIGHUP that is counted also sends SIGINT to the calling thread. It does so once
+/// a second, because a signal just before the thread waits would be lost. A line editor handles SIGINT itself, and
+/// returns from reading with the terminal as it found it.
 pub fn interrupt_reading() -> Reading {
     // SAFETY: the call has no requirements.
     READER.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
@@ -90,9 +90,8 @@ impl Drop for Reading {
     }
 }
 
-/// Has the process end with `message` on stderr and `exit_code`, instead of by SIGBUS, when it reads a mapped
-/// file that its disk no longer gives, or that is shorter than when it was mapped. The first call decides on
-/// the message.
+/// Makes the process end with `message` on stderr and `exit_code`, instead of by SIGBUS, when it reads a mapped file
+/// that its disk no longer gives, or that is shorter than when it was mapped. The first call sets the message.
 ///
 /// # Errors
 /// The system's.

@@ -1,16 +1,15 @@
-//! Plain loops compiled for the vectors that the machine has.
+//! Plain loops, compiled for the vectors that the machine has.
 //!
-//! Programs are compiled for the oldest CPU of their architecture. Loops that the compiler makes
-//! vectors of gain from newer ones without a line of their own: [`run`] has the same code again
-//! with 256-bit and with 512-bit vectors. Nothing else changes, and results are the same bits, as
-//! no two operations are fused.
+//! Programs are compiled for the oldest CPU of their architecture. [`run`] has the same code again with 256-bit and
+//! with 512-bit vectors, so that loops that the compiler vectorises gain from newer CPUs. Results are the same bits,
+//! because no two operations are fused.
 
-/// Work to run in some instruction set. `run` and all that it calls in its loops must be `#[inline(always)]`:
-/// functions that are not inlined are compiled as elsewhere.
+/// Work to run in some instruction set. `run` and all that it calls in its loops must be `#[inline(always)]`: functions
+/// that are not inlined are compiled for the oldest CPU.
 pub trait Work {
-    /// Its result.
+    /// Result of the work.
     type Output;
-    /// Does it.
+    /// Does the work.
     fn run(self) -> Self::Output;
 }
 

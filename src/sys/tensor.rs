@@ -24,7 +24,7 @@ use abi::{
 };
 use open_error::PATH;
 
-/// The way to a neighbour.
+/// Properties of the way to a neighbour.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// The network device cannot gather pages: the system copies a frame once when it sends.
@@ -35,9 +35,9 @@ pub struct Route {
 pub struct Device {
     file: OwnedFd,
     map: NonNull<u8>,
-    /// Banks that a [`RxBank`] exists for.
+    /// Banks that a [`RxBank`] exists for, as bits.
     taken_banks: AtomicU64,
-    /// Slots that a [`TxSlot`] exists for, and those the network is known to be done with.
+    /// Slots that a [`TxSlot`] exists for, and slots that the network is known to have read, as bits.
     taken_slots: AtomicU64,
     idle_slots: AtomicU64,
 }
@@ -86,7 +86,7 @@ impl Device {
         }))
     }
 
-    /// Where this node receives and sends from. Once only.
+    /// Sets the address where this node receives, and that it sends from. May be called once.
     ///
     /// # Errors
     /// [`OpenError::Capability`], or that another opener has the port.
@@ -97,14 +97,14 @@ impl Device {
         })
     }
 
-    /// Receives frames from 0 on of a session, from this neighbour, and forgets all others.
-    /// `banks` are all that were taken: they are free afterwards.
+    /// Receives frames of a new session from this neighbour, from frame 0 on, and forgets all others. `banks` must be
+    /// all that were taken; they are free afterwards.
     ///
     /// # Errors
     /// The system's.
     ///
     /// # Panics
-    /// If banks are missing: what is read through them would be written to.
+    /// If banks are missing: the module would write to memory that is being read.
     pub fn set_peer(
         &self,
         from: SocketAddr,
@@ -137,8 +137,8 @@ impl Device {
         Ok(Route { is_copied: dest.flags & 1 != 0 })
     }
 
-    /// Sends `chunks` of frame `seq`, which lies in slot `seq % BANKS`; `crcs` has the checksum of
-    /// each chunk's datagram. Says how many the network took.
+    /// Sends `chunks` of frame `seq`, which lies in slot `seq % BANKS`; `crcs` has the checksum of each chunk's
+    /// datagram. Returns how many datagrams the network took.
     ///
     /// # Errors
     /// The system's.
@@ -227,7 +227,7 @@ impl Drop for Device {
     }
 }
 
-/// Sets a bit; whether it was clear.
+/// Sets a bit. Returns whether it was clear.
 fn take(mask: &AtomicU64, index: usize) -> bool {
     assert!(index < BANKS);
     mask.fetch_or(1 << index, Ordering::AcqRel) & 1 << index == 0
@@ -237,13 +237,13 @@ fn take(mask: &AtomicU64, index: usize) -> bool {
 pub struct BankReport {
     /// Number of the frame.
     pub seq: u32,
-    /// Its session.
+    /// Session of the frame.
     pub session: u64,
-    /// Its chunks.
+    /// Number of the frame's chunks.
     pub n_chunks: u16,
-    /// Bytes of its chunks together.
+    /// Bytes of all chunks of the frame.
     pub frame_bytes: u32,
-    /// The chunks that are there.
+    /// The chunks that are there, as bits.
     pub chunks: u128,
 }
 
@@ -301,7 +301,7 @@ impl RxBank {
         Some((crc, bytes))
     }
 
-    /// Puts a datagram of the session that came another way where the module would.
+    /// Stores a datagram of the session that did not come through the module, where the module would store it.
     ///
     /// # Errors
     /// The system's; `ENOTCONN` if the module receives another session.
@@ -366,8 +366,8 @@ pub struct TxSlot {
 }
 
 impl TxSlot {
-    /// Asks the module, unless it is known, whether the network has read all it was given of this slot:
-    /// then another frame can be written.
+    /// Whether the network has read all it was given of this slot, so that another frame can be written. Asks the
+    /// module, unless the answer is known.
     pub fn ask_idle(&self) -> bool {
         if self.device.idle_slots.load(Ordering::Relaxed) & 1 << self.index != 0 {
             return true;

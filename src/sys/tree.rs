@@ -27,7 +27,7 @@ impl Tree {
         self.root == Path::new("/")
     }
 
-    /// Where `path`, which has no leading slash, stands.
+    /// The full path of `path`, which has no leading slash.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -50,7 +50,7 @@ impl Tree {
         self.text(path)?.parse().ok()
     }
 
-    /// The number of KiB that a line of `path` begins with `field`, in bytes.
+    /// The number of KiB in the line of `path` that begins with `field`, in bytes.
     pub fn kib_field(&self, path: &str, field: &str) -> Option<u64> {
         kib_field(&self.raw_text(path)?, field)
     }
@@ -72,7 +72,7 @@ impl Tree {
         names
     }
 
-    /// Where the symbolic link `path` points.
+    /// Target of the symbolic link `path`.
     pub fn link(&self, path: &str) -> Option<String> {
         fs::read_link(self.path(path)).ok()?.into_os_string().into_string().ok()
     }

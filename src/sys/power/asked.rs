@@ -1,4 +1,4 @@
-//! A sensor that a thread asks.
+//! A sensor that a thread reads.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use super::sensor::Sensor;
 use super::shared::Shared;
 use super::totals::PowerReading;
 
-/// How often it is asked while there is work, and while there is none.
+/// Interval between samples with work, and without.
 const PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// How often a sensor that counts by itself is asked, while there is work and while there is none.
+/// Interval between samples of a sensor that counts by itself, with work and without.
 const COUNTER_PERIOD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
-/// A sample holds for no longer.
+/// Longest time for which a sample is used.
 const AGE_MAX: Duration = Duration::from_secs(2);
 
-/// A sensor, and the thread that has it.
+/// A sensor, and the thread that reads it.
 pub(super) struct AskedSensor {
     name: String,
     shared: Arc<Shared>,
@@ -34,7 +34,7 @@ impl AskedSensor {
                 shared.add(sample, wanted, sensor.name());
             }
         })?;
-        // Later calls that do not wait find a sample.
+        // Waits for the first sample, so that later calls that do not wait find one.
         shared.read(&name);
         Ok(AskedSensor { name, shared })
     }
@@ -47,7 +47,7 @@ impl AskedSensor {
         self.shared.read(&self.name)
     }
 
-    /// The reading of now, if the last sample still holds.
+    /// The reading extrapolated to now, if the last sample is not too old.
     pub(super) fn held(&self) -> Option<PowerReading> {
         self.shared.look();
         self.shared.held(AGE_MAX, &self.name)

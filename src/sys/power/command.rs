@@ -12,15 +12,15 @@ use nix::unistd::Pid;
 use super::shared::Shared;
 use super::totals::{PowerReading, Sample};
 
-/// Its name.
+/// Name of the sensor.
 pub(super) const NAME: &str = "--power-cmd";
-/// How long its first reading is waited for.
+/// Longest wait for the first reading.
 const START_PATIENCE: Duration = Duration::from_secs(2);
-/// A command that ends is started again after this time.
+/// Shortest time between two starts of a command that ends, with work and without.
 const PERIOD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
 /// A reading holds until the next one, but no longer.
 const AGE_MAX: Duration = Duration::from_secs(10);
-/// Longest line.
+/// Longest line, in bytes.
 const LINE_BYTES: u64 = 256;
 
 /// A command that runs again and again, or goes on printing.
@@ -78,7 +78,7 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     let Ok(mut child) = shell.spawn() else { return add(shared, None) };
     *group.lock().unwrap_or_else(PoisonError::into_inner) =
         i32::try_from(child.id()).ok().map(Pid::from_raw);
-    // The end of the meter kills what runs: this process may have started too late for that.
+    // If the meter ended before the command's number was known, nobody else kills the command.
     if shared.is_ending() {
         kill(group);
     }
@@ -90,8 +90,8 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     }
 }
 
-/// Has the system end this process when its parent dies in any way. If that is not possible, the end of their
-/// pipe does, at the next output.
+/// Makes the system kill this process when its parent dies in any way. If that is not possible, the closed pipe ends it
+/// at its next output.
 fn end_with_parent() -> io::Result<()> {
     // SAFETY: it takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -123,14 +123,14 @@ fn add(shared: &Shared, sample: Option<Sample>) {
 
 /// Ends the command and what it has started.
 fn kill(group: &Mutex<Option<Pid>>) {
-    // Taken before the command is waited for, when its number may be another process's.
+    // Taken before the command is waited for: afterwards its number may be another process's.
     if let Some(group) = group.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // It may have ended.
+        // The command may have ended already.
         let _ = killpg(group, Signal::SIGKILL);
     }
 }
 
 fn end(child: &mut Child) {
-    // It has been killed; that there is nothing to wait for is as well.
+    // The command has been killed, and an error here only means that there is nothing to wait for.
     let _ = child.wait();
 }

@@ -23,7 +23,7 @@ pub use sensor::{LockedSensor, Sensor, locked};
 pub use totals::{PowerReading, Spent, WATTS_MAX};
 use totals::{Sample, Totals};
 
-/// Where watts come from.
+/// Where the power figures come from.
 pub enum PowerSource {
     /// A sensor of the machine.
     Sensor(Sensor),
@@ -54,7 +54,7 @@ impl Meter {
     /// Begins to add up. Until [`Meter::set_working`] says otherwise, the machine has no work.
     ///
     /// # Errors
-    /// If there is no thread for it.
+    /// If the system refuses a thread.
     pub fn start(source: PowerSource) -> io::Result<Meter> {
         let (name, kind) = match source {
             PowerSource::Sensor(sensor) => {
@@ -78,7 +78,7 @@ impl Meter {
         &self.name
     }
 
-    /// Tells whether LEAP works: sensors are asked more often then, and energy is added up by itself too.
+    /// Tells the meter whether LEAP works: then sensors are read more often, and energy also counts as used by answers.
     pub fn set_working(&self, is_working: bool) {
         match &self.kind {
             MeterKind::Asked(sensor) => sensor.set_working(is_working),
@@ -93,15 +93,15 @@ impl Meter {
         }
     }
 
-    /// Ends a command, at the end of a program that does not come to drop the meter.
+    /// Ends the command, for a program that ends without dropping the meter.
     pub fn stop(&self) {
         if let MeterKind::Command(sensor) = &self.kind {
             sensor.stop();
         }
     }
 
-    /// Notes whether this process computes: stated power follows that, if other processes compute in between.
-    /// Returns the energy so far, without waiting for the sensor; `None` if it does not answer.
+    /// Notes whether this process computes: stated power follows that, in case other processes compute in between.
+    /// Returns the energy so far, without waiting for the sensor; `None` if the sensor does not answer.
     pub fn compute(&self, is_computing: bool) -> Option<f64> {
         let reading = match &self.kind {
             MeterKind::Asked(sensor) => sensor.held(),

@@ -10,7 +10,7 @@ use crate::sys::tree::Tree;
 const MAILBOX: &str = "dev/vcio";
 /// `_IOWR(100, 0, char *)` of the firmware's driver.
 const IOCTL_PROPERTY: u32 = 0xc000_6400 | (size_of::<*mut u8>() as u32) << 16;
-/// The firmware's tag for a command in words, which the answer takes the place of.
+/// The firmware's tag for a command in words; its answer replaces the command.
 const TAG_COMMAND: u32 = 0x0003_0080;
 const COMMAND: &[u8] = b"pmic_read_adc";
 /// Bytes of a command or an answer; the chip's takes nine tenths of them.
@@ -38,7 +38,7 @@ const RAILS: [&str; 12] = [
 const BOARD_PER_RAILS: f64 = 1.1451;
 const BOARD_WATTS: f64 = 0.5879;
 
-/// The chip of a machine, or of a copy of one, where a file has the firmware's answer.
+/// The chip of a machine, or of a copy of the machine's files, where a file has the firmware's answer.
 pub(super) struct Pmic {
     tree: Tree,
 }
@@ -54,7 +54,7 @@ impl Pmic {
         has_one(tree) && file.exists() && File::open(file).is_err()
     }
 
-    /// Power of the whole board.
+    /// Power of the whole board, in watts.
     pub(super) fn watts(&self) -> Option<f64> {
         let answer = match self.tree.is_this_machine() {
             true => ask(&File::open(self.tree.path(MAILBOX)).ok()?)?,
@@ -65,13 +65,13 @@ impl Pmic {
     }
 }
 
-/// Other boards with this chip differ in what does not hang on its rails.
+/// Whether the board's power follows from this chip: other boards with it differ in what its rails do not supply.
 fn has_one(tree: &Tree) -> bool {
     let compatible = tree.text("proc/device-tree/compatible");
     compatible.is_some_and(|names| names.contains("raspberrypi,5-model-b"))
 }
 
-/// `VDD_CORE_A current(7)=0.75012000A` times `VDD_CORE_V volt(15)=0.72000000V`.
+/// Power of a rail: `VDD_CORE_A current(7)=0.75012000A` times `VDD_CORE_V volt(15)=0.72000000V`.
 fn rail_watts(answer: &str, rail: &str) -> Option<f64> {
     let value = |unit: char, most: f64| {
         let line = answer.lines().find_map(|line| {
@@ -84,7 +84,7 @@ fn rail_watts(answer: &str, rail: &str) -> Option<f64> {
     Some(value('A', 100.0)? * value('V', 30.0)?)
 }
 
-/// Has the firmware carry out [`COMMAND`].
+/// Makes the firmware carry out [`COMMAND`]. Returns its answer.
 fn ask(mailbox: &File) -> Option<String> {
     let mut message = [0_u32; HEAD_WORDS + TEXT_BYTES / 4 + 1];
     message[0] = size_of_val(&message) as u32;

@@ -1,22 +1,21 @@
-//! Sensors that say the power of supply rails through hwmon, or as JetPack 4 does.
+//! Sensors for the power of supply rails, through hwmon or the driver of JetPack 4.
 
 use crate::sys::tree::Tree;
 
 const HWMON: &str = "sys/class/hwmon";
 const I2C: &str = "sys/bus/i2c/devices";
-/// Rails that all others hang on: of NVIDIA's boards, and of Corsair's power supplies.
+/// Rails that supply all others: of NVIDIA's boards, and of Corsair's power supplies.
 const WHOLE: [&str; 3] = ["VDD_IN", "POM_5V_IN", "power total"];
 /// Channels of an INA3221; the driver's seventh adds up shunts of several.
 const CHANNELS: std::ops::RangeInclusive<u32> = 1..=3;
 /// Devices that measure a part of the machine which LEAP does not use, or what flows into a battery.
 const OTHERS: [&str; 8] =
     ["amdgpu", "radeon", "nouveau", "i915", "xe", "nvme", "BAT", "ucsi_source_psy"];
-/// Readings that a rail of a board can give, in thousandths. A current of nothing is some thousandths below
-/// it too.
+/// Plausible readings of a board's rail, in thousandths. Without current, a reading may be some thousandths below zero.
 const MILLIVOLTS: std::ops::RangeInclusive<i64> = 0..=100_000;
 const MILLIAMPERES: std::ops::RangeInclusive<i64> = -1_000..=100_000;
 
-/// One rail, by the files that tell of it.
+/// A rail, and the files with its readings.
 struct Rail {
     label: String,
     files: RailFiles,
@@ -34,12 +33,12 @@ pub(super) struct Rails {
 }
 
 impl Rails {
-    /// Their power; `None` if one does not answer.
+    /// Power of all rails, in watts; `None` if one does not answer.
     pub(super) fn watts(&self) -> Option<f64> {
         self.rails.iter().map(|rail| rail.watts(&self.tree)).sum()
     }
 
-    /// With its name: of `rails` the one that all hang on, else all.
+    /// The name, and the rails to read: of `rails` the one that supplies all others, else all.
     fn new(tree: &Tree, what: &str, mut rails: Vec<Rail>) -> Option<(String, Rails)> {
         if let Some(at) = rails.iter().position(|rail| WHOLE.contains(&rail.label.as_str())) {
             rails = vec![rails.swap_remove(at)];
@@ -90,7 +89,7 @@ pub(super) fn ina3221(tree: &Tree) -> Option<(String, Rails)> {
     Rails::new(tree, "INA3221", rails)
 }
 
-/// The INA3221 by the driver of JetPack 4, which counts from 0 and says milliwatts.
+/// The INA3221 through the driver of JetPack 4, which counts channels from 0 and gives milliwatts.
 fn jetpack4(tree: &Tree) -> Vec<Rail> {
     let mut rails = Vec::new();
     for chip in devices(tree, I2C).filter(|chip| name(tree, chip) == "ina3221x") {
@@ -107,7 +106,7 @@ fn jetpack4(tree: &Tree) -> Vec<Rail> {
     rails
 }
 
-/// Power by other devices: by the one for the whole machine if there is one.
+/// Power from other devices: from the one for the whole machine, if there is one.
 pub(super) fn hwmon(tree: &Tree) -> Option<(String, Rails)> {
     let all = devices(tree, HWMON).map(|device| (name(tree, &device), device));
     let mut all: Vec<_> =

@@ -18,7 +18,7 @@ struct Zone {
 }
 
 impl Rapl {
-    /// With their name.
+    /// The counters, with their name.
     pub(super) fn find(tree: &Tree) -> Option<(String, Rapl)> {
         let zones: Vec<Zone> = zones(tree).collect();
         let name = match zones.len() {
@@ -29,7 +29,7 @@ impl Rapl {
         Some((name, Rapl { tree: tree.clone(), zones }))
     }
 
-    /// Energy since the last time, or nothing the first time; `None` if one does not answer.
+    /// Energy since the last call in joules, 0 at the first call; `None` if a counter does not answer.
     pub(super) fn joules(&mut self) -> Option<f64> {
         let spent: Vec<Option<u64>> =
             self.zones.iter_mut().map(|zone| zone.microjoules(&self.tree)).collect();
@@ -71,7 +71,7 @@ fn zones(tree: &Tree) -> impl Iterator<Item = Zone> {
     })
 }
 
-/// A counter that is there, and cannot be read.
+/// File of a counter that exists but cannot be read.
 pub(super) fn locked_file(tree: &Tree) -> Option<String> {
     zones(tree).map(|zone| zone.file).find(|file| tree.has(file) && tree.text(file).is_none())
 }

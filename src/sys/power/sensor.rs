@@ -23,7 +23,7 @@ enum SensorKind {
 pub struct LockedSensor {
     /// The sensor's name, and the users that may read it.
     pub text: String,
-    /// The command by which others may read it.
+    /// The command that lets this user read it.
     pub mend: String,
 }
 
@@ -52,7 +52,7 @@ impl Sensor {
         &self.name
     }
 
-    /// Whether it counts energy by itself.
+    /// Whether the sensor counts energy by itself.
     pub(super) fn is_counter(&self) -> bool {
         matches!(self.kind, SensorKind::Rapl(_))
     }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use super::totals::{PowerReading, Sample, Totals};
 use crate::sys::cpu;
 
-/// How long an answer of a sensor is waited for: the slowest take a tenth of it.
+/// Longest wait for an answer of a sensor: the slowest sensors take a tenth of it.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a thread may take to end; then it is left to itself.
+/// How long a thread may take to end. After that it is left alone.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// A caller that looks at samples more often than this counts as looking all the time.
 const LOOKED_AT: Duration = Duration::from_millis(900);
 
-/// Samples added up, and what is wanted of the thread that brings them.
+/// Totals of the samples, and requests to the thread that takes them.
 #[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
@@ -26,14 +26,14 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct State {
     totals: Totals,
-    /// Samples that callers wait for, and those of them that came.
+    /// Samples that were requested, and those that were taken.
     wanted: u64,
     done: u64,
-    /// Energy that has been told without a sample of that moment, and that of it while there was work.
+    /// Largest energy that was reported by extrapolation, and its part during work, in joules.
     told: (f64, f64),
     /// Time of the last look at a sample.
     looked: Option<Instant>,
-    /// Set once a caller has waited in vain: no caller waits for this sensor any more.
+    /// Set when a caller has waited in vain: callers do not wait again until a sample comes.
     is_stuck: bool,
     has_warned: bool,
     is_ending: bool,
@@ -41,7 +41,7 @@ struct State {
 }
 
 impl Shared {
-    /// Has a thread bring samples, which ends soon after [`Shared::end`].
+    /// Starts a thread that takes samples. It ends soon after [`Shared::end`].
     pub(super) fn start(work: impl FnOnce(&Shared) + Send + 'static) -> io::Result<Arc<Shared>> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -68,8 +68,8 @@ impl Shared {
         drop(ended);
     }
 
-    /// Waits until a sample is wanted, or `period` (of work, without work) is over since `last`; returns the
-    /// number of wanted samples, or `None` at the end.
+    /// Waits until a sample is requested, or `period` (with work, without work) has passed since `last`. Returns the
+    /// number of requested samples, or `None` at the end.
     pub(super) fn wait(&self, last: Instant, period: (Duration, Duration)) -> Option<u64> {
         let mut state = self.lock();
         loop {
@@ -87,8 +87,8 @@ impl Shared {
         }
     }
 
-    /// Adds a sample of the sensor called `name`, or notes that there was none. All up to `wanted` count as
-    /// taken then.
+    /// Adds a sample of the sensor called `name`, or notes that there was none. All requests up to `wanted` count as
+    /// done then.
     pub(super) fn add(&self, sample: Option<Sample>, wanted: u64, name: &str) {
         let mut state = self.lock();
         match sample {
@@ -110,7 +110,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// The reading of a new sample; `None` if none comes soon.
+    /// Requests a sample, and returns the reading with it; `None` if none comes soon.
     pub(super) fn read(&self, name: &str) -> Option<PowerReading> {
         let mut state = self.lock();
         if state.is_stuck {
@@ -130,7 +130,7 @@ impl Shared {
         state.totals.reading()
     }
 
-    /// Notes a look at the samples: while looks go on, samples come as often as during work.
+    /// Notes that a caller looks at the samples. While callers go on looking, samples come as often as during work.
     pub(super) fn look(&self) {
         let mut state = self.lock();
         if !state.is_looked_at() {
@@ -145,7 +145,7 @@ impl Shared {
         self.lock().totals.reading()
     }
 
-    /// The reading of now, if the last sample is at most `age_max` old and still holds.
+    /// The reading extrapolated to now, if the last sample is at most `age_max` old.
     pub(super) fn held(&self, age_max: Duration, name: &str) -> Option<PowerReading> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -154,14 +154,14 @@ impl Shared {
             state.warn(name);
         }
         let mut held = reading.and_then(|_| state.totals.held(now))?;
-        // The next sample may say that it was less; energy only grows.
+        // The next sample may show less than was extrapolated, but reported energy only grows.
         let (joules, working_joules) = state.told;
         state.told = (held.joules.max(joules), held.working_joules.max(working_joules));
         (held.joules, held.working_joules) = state.told;
         Some(held)
     }
 
-    /// Waits until the thread has something to say, but no longer than `patience`.
+    /// Waits until the thread has taken a sample or failed, but no longer than `patience`.
     pub(super) fn wait_for_first(&self, patience: Duration) {
         let is_missing = |state: &mut State| state.done == 0 && !state.has_ended;
         drop(self.changed.wait_timeout_while(self.lock(), patience, is_missing));

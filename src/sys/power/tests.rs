@@ -1,4 +1,4 @@
-//! Sensors played back from trees of files, and what is added up of them.
+//! Sensors simulated by trees of files, and the totals of their samples.
 
 use std::f64::consts::PI;
 use std::fs;
@@ -32,7 +32,7 @@ impl Board {
         Sensor::find(&Tree::new(&self.0))
     }
 
-    /// The total over 20 s that take `watts(s)` at second `s`, as `write` puts it into the files.
+    /// Energy over 20 s with power `watts(s)` at second `s`, which `write` puts into the files.
     fn play(&self, watts: impl Fn(f64) -> f64, mut write: impl FnMut(&Board, f64)) -> f64 {
         write(self, watts(0.0));
         let mut sensor = self.sensor().unwrap();
@@ -97,7 +97,7 @@ fn rails_of_several_chips_are_added_without_those_that_are_not_connected() {
         board.write(&format!("{device}/in{channel}_input"), "10000");
         board.write(&format!("{device}/curr{channel}_input"), "100");
     }
-    // Nothing flows: the chip says a little less.
+    // Without current, the chip reads slightly below zero.
     board.write("sys/class/hwmon/hwmon1/curr2_input", "-8");
     let mut sensor = board.sensor().unwrap();
     assert_eq!(sensor.name(), "INA3221, 3 rails");
@@ -302,7 +302,7 @@ fn a_node_tells_what_it_spends_without_waiting() {
     tell(150);
     assert!(told.is_sorted(), "{told:?}");
     let spent = meter.read().unwrap().since(&before).unwrap();
-    // Until the first sample of nothing it is thought to take as much as before.
+    // Until the first sample of zero, the power is assumed to stay as before.
     assert!(spent.watts() < 5.0 && *told.last().unwrap() > before.joules, "{spent:?}");
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// More than any machine that runs this takes: a sensor that says so is broken.
+/// More power than any machine that runs this takes: a sensor that reports it is broken.
 pub const WATTS_MAX: f64 = 10_000.0;
-/// Power of a counter is told over no shorter time: it moves in steps of a millisecond.
+/// Shortest time over which a counter's power is computed: the counter moves in steps of a millisecond.
 const COUNTED_MIN: Duration = Duration::from_millis(50);
 
 /// A reading of a sensor.
@@ -12,7 +12,7 @@ const COUNTED_MIN: Duration = Duration::from_millis(50);
 pub(super) enum Sample {
     /// Power at this moment.
     Watts(f64),
-    /// Energy since the sample before; of the first one nothing.
+    /// Energy since the previous sample; the first sample counts nothing.
     Joules(f64),
 }
 
@@ -23,7 +23,7 @@ pub struct PowerReading {
     pub joules: f64,
     /// Energy while LEAP worked, in joules.
     pub working_joules: f64,
-    /// Power at the end of it, once it is known.
+    /// Latest power, once it is known.
     pub watts: Option<f64>,
     at: Instant,
     gaps: u64,
@@ -39,7 +39,7 @@ pub struct Spent {
 }
 
 impl PowerReading {
-    /// How old it is.
+    /// Age of the reading.
     pub(super) fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.at)
     }
@@ -53,7 +53,7 @@ impl PowerReading {
 }
 
 impl Spent {
-    /// Power over that time, on average.
+    /// Average power over that time.
     pub fn watts(&self) -> f64 {
         self.joules / self.seconds
     }
@@ -79,7 +79,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds what was spent since the sample before. One that no machine can be behind is a gap.
+    /// Adds the energy since the previous sample. A sample that no machine can cause is a gap.
     pub(super) fn add(&mut self, now: Instant, sample: Sample) {
         let seconds =
             self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last.at));
@@ -107,7 +107,7 @@ impl Totals {
         self.last = Some(Last { at: now, watts, was_working: self.is_working });
     }
 
-    /// Counts a gap: the sensor did not answer, and what is spent until it does is unknown.
+    /// Counts a gap: the sensor did not answer, and the energy until it does is unknown.
     pub(super) fn count_gap(&mut self) {
         self.gaps += 1;
         self.last = None;
@@ -128,7 +128,7 @@ impl Totals {
         Some(PowerReading { joules, working_joules, watts, at, gaps })
     }
 
-    /// The reading at `now`, if the power stayed that of the last sample.
+    /// The reading at `now`, if the power has been that of the last sample.
     pub(super) fn held(&self, now: Instant) -> Option<PowerReading> {
         let mut held = self.reading()?;
         let seconds = now.saturating_duration_since(held.at).as_secs_f64();

@@ -1,4 +1,4 @@
-//! Why the device is not to be used.
+//! Why the device cannot be used.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::abi::API_VERSION;
 
 pub(super) const PATH: &str = "/dev/leap_tensor";
 
-/// Why the device is not to be used.
+/// Why the device cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -14,9 +14,9 @@ pub enum OpenError {
     NoDevice,
     /// This user may not open the device.
     Permission,
-    /// Neighbours may not be named without CAP_NET_ADMIN.
+    /// Setting neighbours needs CAP_NET_ADMIN.
     Capability,
-    /// Open as often as the module allows.
+    /// The device is open as often as the module allows.
     Busy,
     /// The module speaks another version of the interface.
     Version {
