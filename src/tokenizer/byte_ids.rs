@@ -4,14 +4,14 @@ use super::error::TokenizerError;
 use super::merge::Rules;
 use crate::format::tokenizer::{TokenKind, Vocab, byte_piece, is_capital_piece};
 
-/// No token.
+/// The id that stands for no token.
 pub(super) const NO_ID: u32 = u32::MAX;
 
 /// The token of each byte in a byte-level vocabulary, or [`NO_ID`].
 ///
 /// # Errors
 ///
-/// If no byte has one: no text could be encoded.
+/// If no byte has a token: no text could be encoded.
 pub(super) fn of_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
     let mut ids = [NO_ID; 256];
     for (byte, id) in (0u8..=255).zip(&mut ids) {
@@ -25,7 +25,7 @@ pub(super) fn of_tokens(rules: &Rules) -> Result<[u32; 256], TokenizerError> {
 
 /// The byte piece of each byte in a SentencePiece vocabulary, or [`NO_ID`].
 ///
-/// Capitals win over small letters; with `capitals` only they count, as in Hugging Face's
+/// Pieces in capitals win over pieces in small letters. With `capitals` only the former count, as in Hugging Face's
 /// tokenizers.
 pub(super) fn of_pieces(vocab: &Vocab, capitals: bool) -> [u32; 256] {
     let mut ids = [NO_ID; 256];

@@ -12,10 +12,9 @@
 //! none        S↵U↵A↵
 //! ```
 //!
-//! Llama 2: contents are trimmed; Mistral: spaces after an answer are; the others trim nothing.
-//! Where a template has no system turn, the first user turn carries it, or the last one if the
-//! checkpoint's own template has it so. A model's BOS starts the
-//! conversation, once (Llama 2: every user turn).
+//! Llama 2 trims contents, Mistral trims spaces after an answer, the others trim nothing. If a template has no system
+//! turn, the first user turn carries the system's text, or the last one if the checkpoint's own template does so. A
+//! model's BOS starts the conversation, once (Llama 2: every user turn).
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
@@ -37,13 +36,13 @@ pub enum ChatRole {
     Calls,
     /// Description of the tools for the model, before a user's text.
     Tools,
-    /// A tool: what came of a call.
+    /// A tool, with the result of a call.
     Tool,
-    /// The model, whose answer has begun so and is to be gone on with; the last of a conversation.
+    /// The model, with the beginning of an answer that is to be continued; the last message of a conversation.
     Begun,
 }
 
-/// Mistral's tokens around definitions of tools, before calls, and around what came of them.
+/// Mistral's tokens around definitions of tools, before calls, and around results.
 const MISTRAL_TOOLS: [&str; 5] = [
     "[AVAILABLE_TOOLS]",
     "[/AVAILABLE_TOOLS]",
@@ -57,12 +56,12 @@ const MISTRAL_TOOLS: [&str; 5] = [
 /// To drop old turns, write the conversation again with the oldest one that is kept.
 pub struct ChatFormat {
     template: ChatTemplate,
-    /// Templates of markers.
+    /// Writes the templates of markers.
     script: Option<ChatScript>,
     bos: Option<u32>,
-    /// Mistral's `[INST]` and `[/INST]`, where they are tokens.
+    /// Mistral's `[INST]` and `[/INST]`, if they are tokens.
     inst: [u32; 2],
-    /// Mistral's [`MISTRAL_TOOLS`], where there are such.
+    /// Ids of [`MISTRAL_TOOLS`], if the vocabulary has all of them.
     tools: Option<[u32; 5]>,
     /// Ends an answer; `None` in plain text.
     end: Option<u32>,
@@ -117,7 +116,7 @@ impl ChatFormat {
             }
         }
         let mut stop_ids = tokenizer.stop_ids().to_vec();
-        // In gpt-oss this ends a channel, and the next one follows.
+        // In gpt-oss the end token ends a channel, and the next one follows.
         let ends_answer = template != ChatTemplate::Harmony;
         stop_ids.extend(end.filter(|end| ends_answer && !stop_ids.contains(end)));
         let bos = tokenizer.bos().filter(|_| !(is_own && tokenizer.flags.chat_without_bos));
@@ -133,7 +132,7 @@ impl ChatFormat {
         Ok(ChatFormat { template, script, bos, inst, tools, end, stop_ids, tells_last })
     }
 
-    /// Whether calls of tools have their special tokens, where the template has such.
+    /// Whether the vocabulary has the special tokens for calls of tools, if the template needs any.
     pub fn has_tool_tokens(&self) -> bool {
         self.template != ChatTemplate::MistralV3 || self.tools.is_some()
     }
@@ -222,12 +221,12 @@ impl ChatFormat {
         }
     }
 
-    /// Whether an answer's text goes on with what stands before it.
+    /// Whether an answer's text continues the text before it.
     fn continues_text(&self) -> bool {
         matches!(self.template, ChatTemplate::Zephyr | ChatTemplate::None)
     }
 
-    /// The text that an answer is to, with what stands before it.
+    /// Appends the question of a turn, with what comes before it.
     fn put_question(
         &self,
         tok: &Tokenizer,
@@ -263,7 +262,7 @@ impl ChatFormat {
         }
     }
 
-    /// The system's text and the user's, where the two are one.
+    /// The text of a user turn that carries the system's text.
     fn joined(&self, system: &str, user: &str) -> String {
         match self.template {
             ChatTemplate::Llama2 => format!("<<SYS>>\n{system}\n<</SYS>>\n\n{user}"),
@@ -274,8 +273,8 @@ impl ChatFormat {
 
     /// Appends a conversation of messages, ready for the answer to the last one.
     ///
-    /// Texts that the template has no place for are left out: if the system has no turns
-    /// ([`ChatScript::joins_system`]), its texts behind the first message.
+    /// Texts that the template has no place for are left out, such as the system's texts behind the first message if
+    /// the system has no turns ([`ChatScript::joins_system`]).
     pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut turns: Vec<ChatTurn<'_>> = Vec::new();
@@ -297,7 +296,7 @@ impl ChatFormat {
         self.write(tok, system, &turns, out);
     }
 
-    /// An answer that was given before, with its end.
+    /// Appends an answer that was given before, and its end.
     fn put_answer(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
         match self.template {
             ChatTemplate::Llama2 => tok.encode(&format!("{} ", trim(text)), out),
@@ -310,7 +309,7 @@ impl ChatFormat {
         out.extend(self.end);
     }
 
-    /// A user turn.
+    /// Appends a user turn.
     fn put_user(&self, tok: &Tokenizer, text: &str, is_first: bool, out: &mut Vec<u32>) {
         match self.template {
             ChatTemplate::Llama2 => tok.encode(&format!("[INST] {} [/INST]", trim(text)), out),
@@ -326,7 +325,7 @@ impl ChatFormat {
         }
     }
 
-    /// Header, text and end of Zephyr's turn, written as one text before it is tokenised.
+    /// Appends a turn of Zephyr. Header, text and end are one text before it is tokenised.
     fn put_turn(
         &self,
         tok: &Tokenizer,
@@ -354,15 +353,15 @@ impl ChatFormat {
     }
 }
 
-/// Texts before the first turn of a conversation.
+/// What comes before the next turn of a conversation.
 struct Start<'a> {
-    /// Whether nothing but the BOS stands before it.
+    /// Whether nothing but the BOS stands before the turn.
     is_first: bool,
     /// Instructions that the next user turn carries.
     system: Option<&'a str>,
 }
 
-/// Answers the last turn, or speaks without being asked where that has its answer.
+/// Answers the last turn. If that has an answer, the new answer becomes a turn without a question.
 fn put_answer<'a>(turns: &mut Vec<ChatTurn<'a>>, answer: ChatAnswer<'a>) {
     match turns.last_mut() {
         Some(turn) if turn.answer.is_none() => turn.answer = Some(answer),
@@ -370,7 +369,7 @@ fn put_answer<'a>(turns: &mut Vec<ChatTurn<'a>>, answer: ChatAnswer<'a>) {
     }
 }
 
-/// A text between two special tokens.
+/// Appends a text between two special tokens.
 fn put_between([open, close]: [u32; 2], tok: &Tokenizer, text: &str, out: &mut Vec<u32>) {
     out.push(open);
     tok.encode(text, out);
@@ -384,7 +383,7 @@ struct Ids<'a> {
     text: String,
     /// Whether nothing stands before the text.
     is_first: bool,
-    /// Whether the token before it takes in white space.
+    /// Whether the token before the text strips white space.
     strips: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Ids back to text, as they come.
 //!
-//! Bytes that are no UTF-8 become U+FFFD, as often as the library says that a tokenizer comes from ([`Rule`]).
+//! Bytes that are no UTF-8 become U+FFFD. How many of these depends on the library that a tokenizer comes from
+//! ([`Rule`]).
 
 use super::Tokenizer;
 use super::utf8::{ByteRun, Replace, Utf8Stream};
@@ -12,12 +13,12 @@ const UNKNOWN_SURFACE: &str = " \u{2047} ";
 /// How a library turns tokens into text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
-    /// tokenizers and tiktoken: the bytes of all tokens that are shown belong together.
+    /// The libraries tokenizers and tiktoken: the bytes of all tokens that are shown belong together.
     ByteLevel,
     /// SentencePiece: neighbouring byte tokens belong together, any other token ends their run.
     SentencePiece,
-    /// tokenizers with byte fallback, `tokenizer.json`: a run of byte tokens is text only as a whole, and tokens
-    /// that are not shown do not end it.
+    /// The library tokenizers with byte fallback, `tokenizer.json`: a run of byte tokens is text only as a whole, and
+    /// tokens that are not shown do not end it.
     Fallback,
 }
 
@@ -25,7 +26,7 @@ impl Rule {
     fn of(tokenizer: &Tokenizer) -> Rule {
         match tokenizer.kind {
             TokenizerKind::ByteLevel => Rule::ByteLevel,
-            // Only tokenizers looks for user-defined tokens before all else.
+            // Only the library tokenizers looks for user-defined tokens before all else.
             TokenizerKind::SentencePiece if tokenizer.flags.split_at_user_defined => Rule::Fallback,
             TokenizerKind::SentencePiece => Rule::SentencePiece,
         }
@@ -62,9 +63,8 @@ impl Tokenizer {
 
 /// Turns ids into text, token by token.
 ///
-/// The whole text, after all tokens and [`flush`](Self::flush), does not depend on how the tokens came. It
-/// allocates nothing but room in the string it writes to, and for the characters of byte tokens that the next
-/// byte could undo.
+/// The whole text, after all tokens and [`flush`](Self::flush), does not depend on how the tokens came. The decoder
+/// allocates only in the string that it writes to, and for the characters of byte tokens that the next byte could undo.
 #[derive(Clone)]
 pub struct Decoder<'t> {
     tokenizer: &'t Tokenizer,
@@ -135,7 +135,7 @@ impl<'t> Decoder<'t> {
         self.utf8.flush(out);
     }
 
-    /// Takes the first space of a text off, which begins in `out` at `from`.
+    /// Removes the first space of a text that begins in `out` at `from`.
     fn strip_start(&mut self, from: usize, out: &mut String) {
         if self.at_start && out.len() > from {
             self.at_start = false;
@@ -161,7 +161,7 @@ impl<'t> Decoder<'t> {
             && matches!(kind, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused)
         {
             let without = piece.strip_prefix(b" ");
-            // Where extra spaces are removed, all spaces at the start go.
+            // If extra spaces are removed, all spaces at the start go.
             let goes_on = without.is_some() && self.tokenizer.flags.remove_extra_spaces;
             piece = without.unwrap_or(piece);
             self.at_start = piece.is_empty() && goes_on;
@@ -172,7 +172,7 @@ impl<'t> Decoder<'t> {
         self.utf8.flush(out);
     }
 
-    /// Ends the text: the start of a character that never was completed gives U+FFFD.
+    /// Ends the text: the incomplete start of a character gives U+FFFD.
     pub fn flush(&mut self, out: &mut String) {
         let from = out.len();
         self.utf8.flush(out);

@@ -10,8 +10,8 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Matches the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text; with
-    /// `marks`, those of spaces alone match as many `▁`.
+    /// Matches the tokens whose kind `wanted` accepts. Names that are not UTF-8 match no text. With `marks`, names of
+    /// only spaces match as many `▁`.
     pub(super) fn new(vocab: &Vocab, marks: bool, wanted: impl Fn(TokenKind) -> bool) -> Matcher {
         let name = |bytes| {
             let name = std::str::from_utf8(bytes).ok()?;
@@ -36,7 +36,7 @@ impl Matcher {
         self.names.is_empty()
     }
 
-    /// Id and end of the longest name that stands in `text` at `at`.
+    /// Id and end of the longest name in `text` that starts at `at`.
     ///
     /// Both ends lie between characters if `text` is UTF-8.
     pub(super) fn longest_at(&self, text: &[u8], at: usize) -> Option<(u32, usize)> {

@@ -8,7 +8,7 @@ use super::TokenizerError;
 use super::table::TokenTable;
 use crate::format::tokenizer::{Merges, TokenKind, TokenizerKind, Vocab};
 
-/// A vocabulary, and which of its tokens merge into what, and how soon.
+/// A vocabulary, and the merges of its tokens with their order.
 pub(super) struct Rules {
     pub(super) vocab: Vocab,
     table: TokenTable,
@@ -68,7 +68,8 @@ impl Rules {
 
     /// Whether no merge crosses the boundary between two bytes: no token has them side by side.
     ///
-    /// Text may be cut there without changing the result, but for how unused tokens divide.
+    /// Text may be cut there without changing the result. Never true in a vocabulary with unused tokens, because their
+    /// division depends on earlier text.
     pub(super) fn is_cut(&self, before: u8, after: u8) -> bool {
         let (word, bit) = joint(before, after);
         !self.has_unused && self.joined[word] & bit == 0
@@ -162,7 +163,7 @@ impl Merger {
         self.splits.clear();
     }
 
-    /// Appends a symbol; a frozen one never merges. Stretches must follow each other.
+    /// Appends a symbol; a frozen one never merges. Symbols must follow each other in the text without gaps.
     pub(super) fn push(&mut self, id: u32, stretch: Range<usize>, is_frozen: bool) {
         let index = self.symbols.len();
         let (start, end) = (stretch.start, stretch.end);

@@ -41,7 +41,7 @@ use byte_ids::NO_ID;
 use matcher::Matcher;
 use merge::Rules;
 
-/// CodeLlama's markers: before what precedes, what follows and what is wanted, and its end.
+/// CodeLlama's markers: before the prefix, the suffix and the middle, and the end of the middle.
 pub const INFILL: [&str; 4] = ["\u{2581}<PRE>", "\u{2581}<SUF>", "\u{2581}<MID>", "\u{2581}<EOT>"];
 
 /// Encodes and decodes with one vocabulary.
@@ -51,7 +51,7 @@ pub struct Tokenizer {
     flags: TokenizerFlags,
     bos: Option<u32>,
     stop_ids: Vec<u32>,
-    /// In ascending order.
+    /// Ids of tokens in ascending order, as in the next two fields.
     strips_right: Vec<u32>,
     strips_left: Vec<u32>,
     whole_words: Vec<u32>,
@@ -59,8 +59,7 @@ pub struct Tokenizer {
     chat_texts: ChatTexts,
     /// Holds the vocabulary too.
     rules: Rules,
-    /// The token of each byte, or [`NO_ID`]; no bytes have one where SentencePiece has no byte
-    /// fallback.
+    /// The token of each byte, or [`NO_ID`]. If SentencePiece has no byte fallback, no byte has a token.
     byte_ids: [u32; 256],
     unknown: Option<u32>,
     /// Control, unknown and user-defined tokens.
@@ -177,7 +176,7 @@ impl Tokenizer {
         INFILL.iter().all(|name| self.special(name).is_some())
     }
 
-    /// Appends the ids of `text` to `out`, where names of special tokens become those.
+    /// Appends the ids of `text` to `out`. Names of special tokens become these tokens.
     ///
     /// At each place the longest name wins. No BOS is added.
     pub fn encode_with_special(&self, text: &str, out: &mut Vec<u32>) {
@@ -236,7 +235,7 @@ impl Tokenizer {
         self.encode_unsplit(&text[rest..], prefix_of(rest), out);
     }
 
-    /// Whether the token `id` stands at `name` in `text`: some do only where it is a whole word.
+    /// Whether the token `id` may stand at `name` in `text`: some tokens have to be whole words.
     fn may_stand(&self, id: u32, text: &str, name: Range<usize>) -> bool {
         let goes_on = |next: Option<char>| next.is_some_and(is_word);
         let is_part = || {
@@ -246,7 +245,7 @@ impl Tokenizer {
         self.whole_words.binary_search(&id).is_err() || !is_part()
     }
 
-    /// Where the text `before` the name of the token `id` ends: some take in its white space.
+    /// Where the text `before` the name of the token `id` ends: some tokens strip white space before them.
     fn start_of(&self, id: u32, text: &str, before: Range<usize>) -> usize {
         match self.strips_left.binary_search(&id) {
             Ok(_) => before.start + text[before].trim_end().len(),
@@ -254,7 +253,7 @@ impl Tokenizer {
         }
     }
 
-    /// Where the text goes on after the token `id`, whose name ends at `end`.
+    /// Where the text goes on after the token `id`, whose name ends at `end`: some tokens strip white space after them.
     fn end_of(&self, id: u32, text: &str, end: usize) -> usize {
         match self.strips_right(id) {
             true => text.len() - text[end..].trim_start().len(),
@@ -267,7 +266,7 @@ impl Tokenizer {
         self.strips_right.binary_search(&id).is_ok()
     }
 
-    /// Id and end of the special token that is named in `text` at `at`, but for user-defined ones.
+    /// Id and end of the special token whose name is in `text` at `at`, except user-defined tokens.
     fn control_at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
         let found = self.special.longest_at(text.as_bytes(), at);
         found.filter(|&(id, _)| self.token_kind(id) != Some(TokenKind::UserDefined))
@@ -295,7 +294,7 @@ impl Tokenizer {
         self.stop_ids.first().copied()
     }
 
-    /// Tokens after which the model has nothing more to say.
+    /// Tokens that end the model's text.
     pub fn stop_ids(&self) -> &[u32] {
         &self.stop_ids
     }
@@ -337,7 +336,7 @@ impl Tokenizer {
     }
 }
 
-/// Whether `\w` of regular expressions matches it; combining marks are left out.
+/// Whether `\w` of regular expressions matches `c`; combining marks are left out.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

@@ -25,21 +25,21 @@ use crate::format::{ChatTemplate, ChatTexts, Date, SystemTexts, filled};
 pub struct ChatTurn<'a> {
     /// The user's text, or the tool's.
     pub user: &'a str,
-    /// Which of the two it is.
+    /// Kind of the text.
     pub kind: TurnKind<'a>,
     /// The answer; `None` in the last turn, as a rule.
     pub answer: Option<ChatAnswer<'a>>,
 }
 
-/// Whose text begins a turn.
+/// Kind of the text that begins a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnKind<'a> {
     /// The user's.
     #[default]
     User,
-    /// The user's, and before it this, which tells the model of its tools.
+    /// The user's text, after this description of the tools.
     WithTools(&'a str),
-    /// A tool's: what came of a call.
+    /// A tool's: the result of a call.
     Result,
     /// The system's, behind the start of the conversation.
     System,
@@ -52,11 +52,11 @@ pub enum TurnKind<'a> {
 pub enum ChatAnswer<'a> {
     /// An answer as text.
     Text(&'a str),
-    /// A call of tools, in the template's words.
+    /// A call of tools, in the template's format.
     Calls(&'a str),
     /// The ids that the model chose, with the one that ended it.
     Ids(&'a [u32]),
-    /// The beginning of the answer that is wanted, which goes on from there.
+    /// The beginning of the wanted answer, to be continued.
     Begun(&'a str),
 }
 
@@ -65,14 +65,14 @@ pub enum ChatAnswer<'a> {
 pub struct ChatOptions {
     /// Whether the model may think before it answers.
     pub thinks: bool,
-    /// How much, for gpt-oss.
+    /// How much the model thinks, for gpt-oss.
     pub effort: &'static str,
     /// The date that dated templates print.
     pub today: Date,
 }
 
 impl ChatOptions {
-    /// The efforts there are.
+    /// The efforts that exist.
     pub const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
     /// The default options.
@@ -81,7 +81,7 @@ impl ChatOptions {
     }
 }
 
-/// Takes what a template writes.
+/// Receiver of a template's output.
 pub(super) trait Sink {
     /// The template's own text, in which special tokens are named.
     fn markup(&mut self, text: &str);
@@ -100,18 +100,18 @@ impl Sink for String {
         self.push_str(text);
     }
 
-    /// Without a vocabulary they are no text.
+    /// Ids have no text without a vocabulary.
     fn ids(&mut self, _ids: &[u32]) {}
 }
 
-/// Texts around those of a conversation.
+/// A template's texts around the messages of a conversation.
 struct Shape {
-    /// Special tokens that it names; the last one ends an answer.
+    /// Special tokens that the template names; the last one ends an answer.
     markers: &'static [&'static str],
     system: [&'static str; 2],
     user: [&'static str; 2],
     assistant: [&'static str; 2],
-    /// Where the model goes on; what an answer starts with.
+    /// Text after which the model writes its answer.
     prompt: &'static str,
 }
 
@@ -193,8 +193,7 @@ impl ChatScript {
         self.shape.markers
     }
 
-    /// Texts around the system's text, without the checkpoint's own; nothing if the system's text joins the
-    /// first turn.
+    /// Texts around the system's text, without the checkpoint's own; `None` if the system's text joins the first turn.
     pub fn around_system(&self) -> Option<[&'static str; 2]> {
         (self.template != ChatTemplate::Gemma).then_some(self.shape.system)
     }
@@ -242,14 +241,14 @@ impl ChatScript {
         }
     }
 
-    /// The text that an answer is to, with what stands around it.
+    /// Writes the question of a turn, with the texts around it.
     fn write_question(&self, out: &mut impl Sink, turn: &ChatTurn<'_>, joined: &mut Option<&str>) {
         let [open, close] = match turn.kind {
             TurnKind::Unasked => return,
             TurnKind::Result if self.template == ChatTemplate::Llama3 => {
                 [LLAMA3_RESULT, self.shape.user[1]]
             }
-            // The checkpoint's tail belongs to the first one alone.
+            // The checkpoint's tail belongs only to the first system text.
             TurnKind::System if self.template == ChatTemplate::SmolLm3 => CHATML.system,
             TurnKind::System if self.template != ChatTemplate::Gemma => self.shape.system,
             _ => self.shape.user,
@@ -273,7 +272,7 @@ impl ChatScript {
         let [open, close] = self.shape.assistant;
         match answer {
             ChatAnswer::Text(text) => {
-                // Only SmolLM3 keeps the sign that there were no thoughts.
+                // Only SmolLM3 keeps the mark that there were no thoughts.
                 let is_kept = self.template == ChatTemplate::SmolLm3;
                 let prompt = if is_kept { texts.prompt.as_str() } else { "" };
                 out.markup(&[open, prompt].concat());
@@ -291,7 +290,7 @@ impl ChatScript {
                 let end = self.shape.markers.last().copied().unwrap_or_default();
                 out.markup(close.trim_start_matches(end));
             }
-            // There is nothing to go on with: the model begins as it likes.
+            // There is nothing to continue: the model begins its own answer.
             ChatAnswer::Begun("") => {
                 out.markup(&[self.shape.prompt, &texts.prompt].concat());
             }
@@ -390,19 +389,19 @@ impl ChatScript {
         }
     }
 
-    /// Files with other holes are refused when they are read.
+    /// `text` with date and effort filled in. Files with other placeholders are refused when they are read.
     fn filled(&self, text: &str) -> String {
         filled(text, self.options.today, self.options.effort).unwrap_or_default()
     }
 }
 
-/// In place of the user's header, before what came of a tool.
+/// Replaces the user's header before a tool's result.
 const LLAMA3_RESULT: &str = "<|start_header_id|>ipython<|end_header_id|>\n\n";
 
-/// With this in the system's text, SmolLM3's template writes nothing else beside it.
+/// With this in the system's text, SmolLM3's template adds nothing to that text.
 const OVERRIDE: &str = "/system_override";
 
-/// Takes white space off both ends, as the templates' language does.
+/// Removes white space from both ends, as the templates' language does.
 pub(super) fn trim(text: &str) -> &str {
     text.trim_matches(is_white)
 }
@@ -411,7 +410,8 @@ fn trim_end(text: &str) -> &str {
     text.trim_end_matches(is_white)
 }
 
-/// Counts the separators U+001C to U+001F, which Unicode's White_Space leaves out.
+/// Whether the templates' language counts `c` as white space: with the separators U+001C to U+001F, which Unicode's
+/// White_Space leaves out.
 fn is_white(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

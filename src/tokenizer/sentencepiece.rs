@@ -10,7 +10,7 @@ impl Tokenizer {
     pub(super) fn encode_sentencepiece(&self, text: &str, has_prefix: bool, out: &mut Vec<u32>) {
         let mut text = self.normalise(text, has_prefix);
         if self.unknown.is_none() && self.flags.split_at_user_defined {
-            // tokenizers drops them before their neighbours merge.
+            // The library tokenizers drops unknown characters before their neighbours merge.
             text.retain(|c| self.can_write(c));
         }
         let bytes = text.as_bytes();
@@ -63,17 +63,16 @@ impl Tokenizer {
         merger.clear();
     }
 
-    /// Where a token that must not be in the result divides.
+    /// Length of the left part of an unused token, which must not be in the result.
     fn split_of(&self, merger: &Merger, id: u32) -> Option<usize> {
         let is_unused = self.token_kind(id) == Some(TokenKind::Unused);
         is_unused.then(|| merger.split_of(id)).flatten()
     }
 
-    /// Writes one token, or what stands for a character without one.
+    /// Writes one token, or what stands for a character without a token.
     ///
-    /// An unknown token is written when its run ends: characters that are unknown too belong to the
-    /// run, unless each has a token of its own. In tokenizers byte tokens do not end a run, but come
-    /// before its token.
+    /// An unknown token is written when its run ends: characters that are unknown too belong to the run, unless each
+    /// has a token of its own. In the library tokenizers, byte tokens do not end a run, but come
     fn put(&self, id: u32, text: &[u8], owes_unknown: &mut bool, out: &mut Vec<u32>) {
         // A character whose token is unused has none.
         if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {

@@ -22,9 +22,8 @@
 //!  ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //! ```
 //!
-//! The splitter of GGUF files that name none has four patterns, each of which cuts the pieces that the one
-//! before left; the text between its matches is a piece, too. Contractions never match, as their mark is
-//! punctuation:
+//! The splitter of GGUF files that name none has four patterns, each of which cuts the pieces that the one before left;
+//! the text between its matches is a piece, too. Contractions never match, because their mark is punctuation:
 //!
 //! ```text
 //! [\p{P}$+<=>^~|]+
@@ -33,8 +32,8 @@
 //! [0-9][0-9][0-9]
 //! ```
 //!
-//! Every character belongs to one of the classes, so the pieces cover the text. None is looked at
-//! more often than a fixed number of times, hence the time is linear.
+//! Every character belongs to one of the classes, so the pieces cover the text. Each character is examined at most a
+//! fixed number of times, so the time is linear.
 
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
@@ -101,7 +100,7 @@ fn class(c: char) -> Class {
     }
 }
 
-/// Bytes of the piece at the start of a text, given with its first character.
+/// Length of the piece at the start of a text; the first argument is the text's first character.
 type PieceLen = fn(char, &str) -> usize;
 
 /// The pieces of `text`, in order and without gaps.
@@ -184,7 +183,7 @@ fn gguf_default_len(first: char, text: &str) -> usize {
     if is_punctuation(first) {
         return text.find(|c| !is_punctuation(c)).unwrap_or(text.len());
     }
-    // The pieces between punctuation end there.
+    // Pieces end before punctuation.
     let is_symbol = |c: char| class(c).is_symbol() && !is_punctuation(c);
     let after_space = text.strip_prefix(' ').unwrap_or(text);
     let space = text.len() - after_space.len();
@@ -346,7 +345,7 @@ mod tests {
     fn the_default_of_gguf_files_cuts_at_punctuation_and_takes_digits_by_threes() {
         let check = |wanted: &[&str]| check_with(Splitter::GgufDefault, wanted);
         check(&["I", "'", "m", " here", ",", " don", "'", "t", "."]);
-        // White space goes with what follows, but for punctuation.
+        // White space goes with what follows, except before punctuation.
         check(&["a", " ", "(", "b", ")", "  ", "!?", "\n", " c", "  "]);
         check(&["a", "\n\n\n", " d", "\t", "\t", "e", " \n ", "$<=>^~|+", "f"]);
         check(&["x", " ", "123", "456", "7", " ", " ", "12", "\n", "3"]);

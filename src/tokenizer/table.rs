@@ -8,7 +8,7 @@ const EMPTY: u32 = u32::MAX;
 
 /// A hash table of ids; the bytes stay in the vocabulary.
 ///
-/// Keyed at random, so that no vocabulary is slow on purpose. At most half full.
+/// Hashes are keyed at random, so that nobody can make a slow vocabulary. At most half full.
 pub(super) struct TokenTable {
     slots: Vec<u32>,
     hasher: RandomState,
@@ -34,7 +34,7 @@ impl TokenTable {
         Some(self.slots[self.slot(vocab, bytes)]).filter(|&id| id != EMPTY)
     }
 
-    /// Where `bytes` are, or would be.
+    /// The slot of `bytes`, or the one where they would be.
     fn slot(&self, vocab: &Vocab, bytes: &[u8]) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = self.hasher.hash_one(bytes) as usize & mask;

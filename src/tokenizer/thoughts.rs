@@ -1,4 +1,4 @@
-//! Tells a model's thoughts from its answer, as the text comes.
+//! Separates a model's thoughts from its answer while the text comes.
 
 use crate::format::ChatTemplate;
 
@@ -7,7 +7,7 @@ use crate::format::ChatTemplate;
 pub enum Thoughts {
     /// Between `<think>` and `</think>`: Qwen 3 and SmolLM3.
     Tags,
-    /// In channels but the final one: gpt-oss. Seen only in text that names its control tokens.
+    /// In all channels but the final one: gpt-oss. Seen only in text that names its control tokens.
     Channels,
 }
 
@@ -29,7 +29,7 @@ pub enum Part {
     Thought,
     /// The answer.
     Answer,
-    /// Which channel follows, and other signs that are no text.
+    /// Names of channels, and other signs that are no text.
     Sign,
 }
 
@@ -45,16 +45,16 @@ pub struct ThoughtFilter {
     kind: Thoughts,
     held: String,
     part: Part,
-    /// The signs since the last channel began.
+    /// The header of the current channel.
     channel: String,
-    /// Line breaks after thoughts belong to them.
+    /// Whether line breaks that come next belong to the thoughts.
     drops_newlines: bool,
     /// Whether thoughts between tags may begin: nothing of the answer has come.
     may_think: bool,
 }
 
 impl ThoughtFilter {
-    /// At the start of an answer, or of thoughts before it.
+    /// A filter at the start of an answer, or of thoughts before it.
     pub fn new(kind: Thoughts, begins_thinking: bool) -> ThoughtFilter {
         let part = match kind {
             Thoughts::Tags if begins_thinking => Part::Thought,
@@ -66,12 +66,12 @@ impl ThoughtFilter {
         ThoughtFilter { kind, held, part, channel, drops_newlines: false, may_think }
     }
 
-    /// In the middle of an answer, behind which no thoughts come between tags.
+    /// A filter in the middle of an answer, after which no thoughts come between tags.
     pub fn within_answer(kind: Thoughts) -> ThoughtFilter {
         ThoughtFilter { may_think: false, part: Part::Answer, ..ThoughtFilter::new(kind, false) }
     }
 
-    /// Takes more text, and tells what is known of it now.
+    /// Takes more text, and calls `tell` for what is certain.
     pub fn push(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
         self.held.push_str(text);
         let held = std::mem::take(&mut self.held);
@@ -93,7 +93,7 @@ impl ThoughtFilter {
         self.held.push_str(&rest[sure..]);
     }
 
-    /// Tells of what was held back at the end of the text.
+    /// Calls `tell` for what was held back, at the end of the text.
     pub fn flush(&mut self, tell: &mut dyn FnMut(Part, &str)) {
         let held = std::mem::take(&mut self.held);
         self.tell(&held, tell);
@@ -112,14 +112,14 @@ impl ThoughtFilter {
         text.match_indices('<').find_map(|(at, _)| Some((at, *sign_at(at)?)))
     }
 
-    /// Bytes at the end of `text` that a sign may start with.
+    /// Length of the end of `text` that may be the start of a sign.
     fn possible_sign_len(&self, text: &str) -> usize {
         let starts = |at: usize| self.signs().iter().any(|sign| sign.starts_with(&text[at..]));
         let longest = text.rfind('<').filter(|&at| starts(at));
         longest.map_or(0, |at| text.len() - at)
     }
 
-    /// Whether a sign behind `before` is text, as an answer has begun.
+    /// Whether a sign behind `before` is text, because an answer has begun.
     fn is_answer_begun(&mut self, before: &str) -> bool {
         if self.kind == Thoughts::Tags && self.part == Part::Answer {
             self.may_think &= before.trim_start().is_empty();
@@ -128,7 +128,7 @@ impl ThoughtFilter {
         false
     }
 
-    /// Bytes of a text between tags that may yet be no answer: white space, and what a tag may start with.
+    /// Length of a text between tags that may still be no answer: white space, and the possible start of a tag.
     fn possible_start_len(&mut self, text: &str) -> usize {
         self.may_think &= TAGS.iter().any(|tag| tag.starts_with(text.trim_start()));
         if self.may_think { text.len() } else { 0 }
@@ -159,7 +159,8 @@ impl ThoughtFilter {
         }
     }
 
-    /// White space between a text's start, or thoughts, and a tag belongs to the thoughts.
+    /// Tells the text before a sign. White space between a text's start, or thoughts, and a tag belongs to the
+    /// thoughts.
     fn tell_before_sign(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
         match self.kind == Thoughts::Tags && self.part == Part::Answer {
             true if text.is_empty() => {}
