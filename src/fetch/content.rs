@@ -24,12 +24,12 @@ pub(crate) struct Content {
     file: File,
     /// The file's state when its tensors were compared.
     stamp: Mutex<Stamp>,
-    /// Its header and its checksums, then.
+    /// Header and checksums of the file at that time.
     identity: Vec<u8>,
     header: Header,
     fingerprint: u64,
     cut: Cut,
-    /// Which of its tensors match their checksums, as far as that was of interest.
+    /// Tensors that are known to match their checksums.
     matching: Mutex<Vec<bool>>,
 }
 
@@ -44,7 +44,7 @@ impl Stamp {
     }
 }
 
-/// A part of it, as a file of its own.
+/// A part of a model file, as a file of its own.
 pub(super) struct PartBytes<'a> {
     content: &'a Content,
     head: Vec<u8>,
@@ -86,11 +86,11 @@ impl Content {
         if !self.header.has_extension {
             return Err(overwritten());
         }
-        // Another model has checksums that fit it.
+        // Another model's file has checksums that fit it.
         if identity(&self.file, &self.header).ok().as_ref() != Some(&self.identity) {
             return Err(overwritten());
         }
-        // A time that changed says nothing yet.
+        // A changed time alone does not mean other bytes.
         self.matching.lock().unwrap_or_else(PoisonError::into_inner).fill(false);
         for tensor in self.header.tensors() {
             if let Err(e) = self.check(&tensor) {
@@ -168,13 +168,13 @@ impl PartBytes<'_> {
         self.part.len_bytes()
     }
 
-    /// Stands for its rows; 0 if it has all.
+    /// Fingerprint of the part's rows; 0 if it has all rows.
     pub(super) fn rows(&self) -> u64 {
         let fingerprint = self.content.fingerprint;
         self.part.header.slice().map_or(0, |_| self.part.header.fingerprint_of_rows(fingerprint))
     }
 
-    /// Puts a piece into `out`, whose length follows; `None` if there is no such piece.
+    /// Reads a piece into `out`, which gets the piece's length; `None` if there is no such piece.
     ///
     /// # Errors
     /// If reading fails; for a part of some rows, also if the file does not match its checksums.
@@ -193,7 +193,7 @@ impl PartBytes<'_> {
         Ok(Some(()))
     }
 
-    /// Reads what is there from `start` on.
+    /// Reads the part's bytes from `start` on.
     fn read(&self, start: u64, out: &mut [u8]) -> io::Result<()> {
         let end = start + out.len() as u64;
         let head = self.head.get(start as usize..).unwrap_or_default();

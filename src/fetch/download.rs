@@ -1,7 +1,7 @@
 //! Gets the pieces of a file, and makes them safe on the disk.
 //!
-//! One connection is as fast as the network and the disks are, unless the network loses much: then TCP stands still
-//! most of the time, for each connection alone. So further ones are opened while few pieces come.
+//! One connection is as fast as the network and the disks, unless the network loses much: then each TCP connection
+//! stands still most of the time. So further connections are opened while few pieces come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -15,21 +15,22 @@ use crate::channel::{Channel, ChannelError};
 
 /// Most connections at the same time.
 pub(super) const LANES_MAX: usize = 8;
-/// Most connections that are being opened: until they have proved the key, the giver takes many for a crowd of strangers.
+/// Most connections that are being opened at a time: the giver takes many without a proven key for a crowd of
+/// strangers.
 const OPENING_MAX: usize = 2;
-/// How often the speed is looked at.
+/// How often the speed is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Fewest pieces between two looks, 256 KiB: with fewer, further connections are opened.
 const FEW: u64 = 8;
-/// How often the user is asked whether to go on.
+/// How often the download checks whether the user interrupts it.
 const ASKED_EVERY: Duration = Duration::from_millis(200);
-/// Fewest pieces that are made safe at once, while others come.
+/// Fewest pieces that are synced to the disk at once, while others come.
 const SAFE_AT_ONCE: u64 = AHEAD / 2;
 
 /// A file that is being sent.
 pub(super) struct Download<'a> {
     pub(super) target: Target<'a>,
-    /// Opens a further connection on which the same is offered.
+    /// Opens a further connection on which the same file is offered.
     pub(super) open: &'a (dyn Fn() -> Result<Channel<'a>, FetchError> + Sync),
     pub(super) is_interrupted: &'a (dyn Fn() -> bool + Sync),
     /// Tells connections to end.
@@ -37,8 +38,8 @@ pub(super) struct Download<'a> {
 }
 
 impl<'a> Download<'a> {
-    /// Gets all pieces, over `first` and further connections, and says how many bytes were sent. `progress` hears how
-    /// many bytes of how many are there.
+    /// Gets all pieces, over `first` and further connections, and returns how many bytes were sent. `progress` gets the
+    /// bytes that are there, and the bytes of the whole file.
     pub(super) fn run(
         &self,
         first: Channel<'a>,
@@ -66,20 +67,20 @@ impl<'a> Download<'a> {
     }
 }
 
-/// The threads that are at it.
+/// The threads of a download.
 struct Crew<'scope, 'env, 'a> {
     download: &'env Download<'a>,
     scope: &'scope Scope<'scope, 'env>,
     pieces: &'env Pieces,
     tell: Sender<News>,
-    /// Connections, with those that are being opened.
+    /// Connections, including those that are being opened.
     n_lanes: usize,
     n_opening: usize,
-    /// Connections that there may be.
+    /// Most connections at a time.
     n_lanes_max: usize,
-    /// Whether a thread makes pieces safe.
+    /// Whether a thread is syncing the file.
     is_keeping: bool,
-    /// Pieces that were written since that was begun last.
+    /// Pieces written since the last sync began.
     n_written: u64,
 }
 
@@ -117,7 +118,7 @@ impl<'a> Crew<'_, '_, 'a> {
             if looked.elapsed() >= LOOK_EVERY {
                 let is_slow = n_there - n_before < FEW;
                 (looked, n_before) = (Instant::now(), n_there);
-                // The first piece of some rows takes long to compute.
+                // The giver takes long to compute the first piece of some rows.
                 let may_help = n_there > 0 || self.download.target.offer.rows == 0;
                 while is_slow && may_help && self.has_place() && self.pieces.has_more() {
                     self.begin(None)?;
@@ -155,18 +156,18 @@ impl<'a> Crew<'_, '_, 'a> {
         begun.map(|_| ()).map_err(|e| FetchError::Channel(ChannelError::Io(e)))
     }
 
-    /// A connection has ended.
+    /// Notes that a connection has ended. Returns its error if that ends the download.
     fn lose(&mut self, was_open: bool, error: FetchError) -> Result<(), FetchError> {
         self.n_lanes -= 1;
         match was_open {
-            // Other boards may need its place.
+            // Other boards may need the connection's place.
             true => self.n_lanes_max = (self.n_lanes_max - 1).max(1),
             false => self.n_opening -= 1,
         }
         if error.may_pass() && self.n_lanes > 0 { Ok(()) } else { Err(error) }
     }
 
-    /// Has what is written made safe, if it is enough and nobody is at it.
+    /// Starts to sync the file, if enough pieces are written and no thread is syncing.
     fn keep(&mut self) -> Result<(), FetchError> {
         let pieces = self.pieces.unsafe_pieces();
         if self.is_keeping || pieces.end - pieces.start < SAFE_AT_ONCE {

@@ -15,7 +15,7 @@ pub(crate) enum FetchError {
     Refused(String),
     /// The file cannot be written.
     File(PathBuf, io::Error),
-    /// The disk has no room for the rest of it: bytes that are missing.
+    /// The disk lacks this many bytes for the rest of the file.
     Full(PathBuf, u64),
 }
 
@@ -52,13 +52,13 @@ impl FetchError {
         matches!(self, FetchError::Channel(ChannelError::Io(_)))
     }
 
-    /// Whether the user ended it.
+    /// Whether the user interrupted the fetch.
     pub(crate) fn is_interruption(&self) -> bool {
         matches!(self, FetchError::Channel(ChannelError::Interrupted))
     }
 }
 
-/// The other end says what has no meaning.
+/// The error of a message without meaning.
 pub(super) fn broken(what: &'static str) -> FetchError {
     FetchError::Channel(ChannelError::Broken(what))
 }

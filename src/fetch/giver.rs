@@ -25,7 +25,7 @@ pub(crate) enum Gift {
     Stranger { from: IpAddr, why: String },
 }
 
-/// Hears of a gift.
+/// Receiver of events.
 pub(crate) type Tell = Box<dyn Fn(&Gift) + Send + Sync>;
 
 /// How many pieces this process has given.
@@ -86,7 +86,7 @@ impl Service for Giver {
                 Question::Piece(index) => (index, false),
                 Question::Want { .. } => return Err(ChannelError::Broken("it asks twice")),
             };
-            // The board asks again, and hears why.
+            // The board then asks for its layers again, and gets the reason.
             if let Err(why) = self.content.check_unchanged() {
                 if !is_further {
                     (self.tell)(&Gift::Refused { name, from, why });

@@ -8,17 +8,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use super::kept::Kept;
 use crate::wire::give::{Offer, PIECE_BYTES};
 
-/// Bytes that may be those of a piece: the giver has its hash.
+/// Bytes that may be those of a piece: the giver's hash decides.
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
-    /// Whether they stand where they belong.
+    /// Whether they are in their place in the file.
     pub(super) is_in_place: bool,
 }
 
 /// Where pieces are looked for.
 pub(super) struct Here<'a> {
     part: &'a File,
-    /// Bytes of it, of the file's.
+    /// Length of `part`; the next field is the length of the offered file.
     len: u64,
     whole_len: u64,
     kept: Option<Kept>,
@@ -56,7 +56,7 @@ impl<'a> Here<'a> {
         let n = end.checked_sub(start).filter(|n| *n > 0 && end <= self.len)?;
         let mut bytes = vec![0; n as usize];
         self.part.read_exact_at(&mut bytes, start).ok()?;
-        // Pieces do not come in order: where one is missing there are zeros.
+        // Pieces do not come in order: a missing one is zeros.
         bytes.iter().any(|byte| *byte != 0).then_some(bytes)
     }
 }

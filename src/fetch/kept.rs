@@ -81,7 +81,7 @@ impl Kept {
 }
 
 impl KeptFile {
-    /// The file at `path`, and the header of the whole model's.
+    /// The file at `path`, and the header of the whole model's file.
     fn open(path: &Path, fingerprint: u64) -> Option<(Header, KeptFile)> {
         let header = Header::parse(Map::open(path).ok()?.as_bytes()).ok()?;
         let whole = header.whole();
@@ -95,7 +95,7 @@ impl KeptFile {
         (of_part == header).then_some((whole, KeptFile { file, extents }))
     }
 
-    /// Reads the bytes that the file has from there on, and returns their number; `None` if there are none.
+    /// Reads the bytes that the file has from `from` on, and returns their number; `None` if there are none.
     fn read(&self, from: u64, out: &mut [u8]) -> Option<usize> {
         let behind = self.extents.partition_point(|extent| extent.from <= from);
         let extent = self.extents[..behind].last()?;

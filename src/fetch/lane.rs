@@ -18,7 +18,7 @@ use crate::wire::give::{HASH_LEN, Offer, PIECE_BYTES, Question};
 
 /// Fewest pieces that are requested ahead.
 const AHEAD_MIN: usize = 2;
-/// Beyond them, as many pieces are requested ahead as came in this time: a slow connection leaves the rest to faster ones.
+/// Further pieces are requested ahead, as many as came in this time: a slow connection leaves the rest to faster ones.
 const LATELY: Duration = Duration::from_secs(1);
 
 /// The file that is being sent.
@@ -148,7 +148,7 @@ impl<'a, 'd> Lane<'a, 'd> {
     }
 }
 
-/// Bytes of a piece.
+/// Length of a piece.
 fn piece_len(offer: &Offer, index: u64) -> usize {
     offer.bytes.saturating_sub(index * PIECE_BYTES).min(PIECE_BYTES) as usize
 }

@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Ending of such a file's name.
+/// Extension of an incomplete file's name.
 pub(super) const END: &str = "part";
 
-/// Opens the file at `path`, which is made if it is not there, once it is free.
+/// Opens the incomplete file at `path` once no other process has it. Creates the file if it is missing.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     loop {
         let file =
@@ -22,15 +22,15 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes such files from `folder` but for `own`: those of abandoned fetches.
+/// Removes incomplete files of abandoned fetches from `folder`, except `own`.
 pub(super) fn remove_others(folder: &Path, own: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     for path in paths.filter(|path| path.extension().is_some_and(|end| end == END)) {
-        // One that is locked is being written, here or by another program.
+        // A locked file is being written, here or by another program.
         let is_idle = File::open(&path).is_ok_and(|file| {
             let is_free = path != own && file.try_lock().is_ok();
-            // While the lock is held, so that no other process begins to write to it.
+            // Removed while the lock is held, so that no other process begins to write to it.
             is_free && fs::remove_file(&path).is_ok()
         });
         if is_idle {

@@ -19,13 +19,13 @@ pub(super) struct Pieces {
 struct State {
     /// Pieces that were never requested.
     untaken: Range<u64>,
-    /// Pieces of connections that were lost.
+    /// Pieces that lost connections have given back.
     returned: Vec<u64>,
     /// Requested pieces, and on how many connections each.
     asked: Vec<(u64, usize)>,
     /// Pieces before this one are safe.
     safe: u64,
-    /// Pieces behind it that are there.
+    /// Pieces from there on that are in the file.
     there: BTreeSet<u64>,
     is_over: bool,
 }
@@ -37,8 +37,8 @@ impl Pieces {
         Pieces { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A piece to request. A connection that `may_wait`, as it has nothing else to do, gets the slowest piece of another
-    /// connection, or waits; `None` then means that no work is left.
+    /// A piece to request. A connection that `may_wait`, because it has nothing else to do, gets the slowest piece of
+    /// another connection, or waits; `None` then means that no work is left.
     pub(super) fn take(&self, may_wait: bool) -> Option<u64> {
         let mut state = self.state();
         loop {
@@ -82,7 +82,7 @@ impl Pieces {
         self.changed.notify_all();
     }
 
-    /// Pieces that are there one after the other behind those that are safe.
+    /// The consecutive pieces in the file that follow the safe ones.
     pub(super) fn unsafe_pieces(&self) -> Range<u64> {
         let state = self.state();
         let n = (state.safe..).zip(&state.there).take_while(|(at, piece)| at == *piece).count();
@@ -97,7 +97,7 @@ impl Pieces {
         self.changed.notify_all();
     }
 
-    /// Whether a piece may be requested now that no connection has.
+    /// Whether there is a piece that may be requested, and that no connection has.
     pub(super) fn has_more(&self) -> bool {
         let state = self.state();
         !state.returned.is_empty() || state.may_take()
@@ -130,7 +130,7 @@ impl State {
         Some(piece)
     }
 
-    /// The piece that has been under way longest, of those that are so on one connection.
+    /// The piece that was requested first, of those that only one connection has requested.
     fn take_again(&mut self) -> Option<u64> {
         let (piece, n) = self.asked.iter_mut().find(|(_, n)| *n == 1)?;
         *n += 1;
@@ -170,7 +170,7 @@ mod tests {
     fn a_connection_with_nothing_to_do_takes_over_what_is_slow() {
         let pieces = Pieces::new(2);
         assert_eq!([pieces.take(true), pieces.take(true)], [Some(0), Some(1)]);
-        // The other connection asks for them too, once.
+        // The other connection requests both, too, once.
         assert_eq!([pieces.take(true), pieces.take(true)], [Some(0), Some(1)]);
         assert!(pieces.put(0) && !pieces.put(0));
         // One of two connections is lost: the other one still brings it.

@@ -25,37 +25,37 @@ use crate::wire::seal::Key;
 pub(crate) struct Order<'a> {
     /// Name of the board.
     pub(crate) name: &'a str,
-    /// Its layers; all from the first on if there is no end.
+    /// The board's layers; without an end, all from the first one on.
     pub(crate) layers: (usize, Option<usize>),
-    /// Which rows of them, if not all.
+    /// The rows that the board wants of each layer, if not all.
     pub(crate) rows: Option<&'a Rows>,
-    /// Says which rows these are.
+    /// Computes these rows for a model.
     pub(crate) cut: Cut,
     /// The key of the ring.
     pub(crate) key: &'a Key,
-    /// Where it keeps the file. The folder is there.
+    /// Existing folder in which the board keeps the file.
     pub(crate) folder: &'a Path,
-    /// Asked again and again whether to end the work.
+    /// Called again and again: whether to end the work.
     pub(crate) is_interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// A file with the layers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetched {
-    /// Where it is.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     /// The layers.
     pub(crate) layers: Range<u32>,
     /// Whether it has all of their rows.
     pub(crate) has_all_rows: bool,
-    /// Bytes of it.
+    /// Length of the file.
     pub(crate) bytes: u64,
-    /// Bytes that were sent now.
+    /// Bytes that this call received.
     pub(crate) sent: u64,
 }
 
-/// Gets the layers of `order` from the board at `address`; `progress` gets the bytes so far, and those of
-/// all. A file that is there already stays, and the bytes of an interrupted call are used.
+/// Gets the layers of `order` from the board at `address`; `progress` gets the bytes so far, and the bytes of the whole
+/// file. A file that is there already stays, and the bytes of an interrupted call are used.
 ///
 /// # Errors
 /// [`FetchError`]. Bytes that have come stay for the next call.
@@ -109,7 +109,7 @@ pub(crate) fn fetch(
     Ok(fetched(sent))
 }
 
-/// Says so if `folder` has no room for so many bytes, even without what other fetches have left.
+/// Fails if `folder` has no room for `missing` bytes, even after files of abandoned fetches are removed.
 fn check_room(folder: &Path, partial: &Path, missing: u64) -> Result<(), FetchError> {
     let free = || free_bytes(folder).unwrap_or(u64::MAX);
     if free() < missing {

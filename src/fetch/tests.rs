@@ -28,7 +28,7 @@ fn key() -> Key {
     Key::new([7; 32])
 }
 
-/// A folder that is gone with the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -140,7 +140,7 @@ fn another_model_of_the_same_shape_that_is_written_over_this_one_is_named() {
     let header = Header::parse(&file).unwrap();
     let content = Content::open(&model, &header, header.fingerprint(&file), cut).unwrap();
     assert_eq!(content.check_unchanged(), Ok(()));
-    // Its checksums fit it.
+    // Another model's file, whose checksums fit it.
     let (index, tensor) = header.tensors().enumerate().last().unwrap();
     let place = tensor.offset as usize..(tensor.offset + tensor.bytes) as usize;
     file[place.start] ^= 1;
@@ -164,7 +164,7 @@ fn all_layers_are_the_very_file() {
     assert_eq!(fs::read(fetched.path).unwrap(), fs::read(MODEL).unwrap());
 }
 
-/// Has the board interrupted when so many bytes are there.
+/// Interrupts a fetch once `at` bytes are there.
 fn interrupted(from: SocketAddr, folder: &Folder, at: u64) {
     let (key, is_enough) = (key(), AtomicBool::new(false));
     let is_interrupted = || is_enough.load(Ordering::Relaxed);
@@ -192,7 +192,7 @@ fn files_of_abandoned_fetches_are_removed() {
     let folder = Folder::new("left");
     interrupted(from, &folder, 2 * PIECE_BYTES);
     assert!(folder.names()[0].ends_with(".part"));
-    // Another program is at this one.
+    // Another program is writing this one.
     let held = folder.0.join("0123456789abcdef-1-2.bin.part");
     let file = fs::File::create(&held).unwrap();
     file.lock().unwrap();
@@ -288,7 +288,7 @@ fn a_peer_that_is_no_board_gives_nothing() {
     let folder = Folder::new("no-board");
     assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Broken(_)))));
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
-    // It was sent away before its turn came, as others crowd there.
+    // The connection was closed before its turn came, because others crowd there.
     assert!(fetch(from, &folder, 0).unwrap_err().may_pass());
     assert!(matches!(fetch(from, &folder, 0), Err(FetchError::Channel(ChannelError::Key))));
     server.join().unwrap();
@@ -296,7 +296,7 @@ fn a_peer_that_is_no_board_gives_nothing() {
     assert!(folder.names().is_empty());
 }
 
-/// A board that has the key, and does not do what boards do.
+/// A board that has the key, but breaks the protocol.
 struct Liar {
     offer: Offer,
     /// Bytes that it sends in place of each piece.
@@ -341,7 +341,7 @@ fn a_board_that_lies_is_told_and_nothing_is_taken_for_a_file() {
     let more = Offer { bytes: u64::MAX, ..offer.clone() };
     assert!(words(tell(more, vec![1; 8])).contains("without meaning"));
     assert!(words(tell(offer.clone(), vec![1; 7])).contains("short message"));
-    // It is there, and then not.
+    // The board answers, and then it is gone.
     assert!(tell(offer.clone(), Vec::new()).may_pass());
     // A file of the right length with other bytes: they are checked before use.
     let piece = vec![1; PIECE_BYTES as usize];
@@ -455,7 +455,7 @@ fn what_a_disk_has_changed_of_them_is_sent() {
     let had = fetch(from, &folder, 2).unwrap();
     let mut bytes = fs::read(&had.path).unwrap();
     let header = Header::parse(&bytes).unwrap();
-    // A byte in each piece: none of the file is as it was.
+    // A byte in each piece is changed, so no piece is as it was.
     let first = header.tensors().next().unwrap().offset as usize;
     bytes[first..].iter_mut().step_by(PIECE_BYTES as usize / 2).for_each(|byte| *byte ^= 1);
     fs::write(&had.path, &bytes).unwrap();
@@ -463,7 +463,7 @@ fn what_a_disk_has_changed_of_them_is_sent() {
     let part = fs::read(&more.path).unwrap();
     assert_eq!(Header::parse(&part).unwrap().verify(&part), Ok(true));
     assert!(more.sent > more.bytes / 2 && part.len() < whole.len(), "{more:?}");
-    // One that is no model's, and one that ends early.
+    // A file that is no model, and one that ends early.
     for len in [0, 100, bytes.len() / 2] {
         fs::remove_file(&more.path).unwrap();
         fs::write(&had.path, &bytes[..len]).unwrap();
@@ -478,7 +478,7 @@ fn rows_of_a_damaged_file_are_not_given() {
     let mut file = fs::read(MODEL).unwrap();
     let header = Header::parse(&file).unwrap();
     let w2 = header.tensors().find(|tensor| tensor.id.kind == TensorKind::W2).unwrap();
-    // Not one of the rows that are asked for.
+    // The damaged row is not requested.
     file[w2.offset as usize] ^= 1;
     let path = folder.0.join("model");
     fs::write(&path, &file).unwrap();

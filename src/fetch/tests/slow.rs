@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// Treatment of a request for a piece by a connection: it is the n-th connection, of so many that were opened so far, and
-/// the m-th such question on it.
+/// How a connection treats a request for a piece. The arguments are the connection's number, the number of connections
+/// so far, and the number of the request on this connection.
 type Manner = fn(n: usize, n_opened: usize, m: usize) -> Next;
 
 enum Next {
@@ -68,7 +68,7 @@ impl Service for Slow {
     }
 }
 
-/// Fetches from such a board: what it opened, and how many pieces were sent.
+/// Fetches from a slow board. Returns how each connection was opened, and how many pieces were sent.
 fn fetched(name: &str, manner: Manner) -> (Vec<bool>, usize) {
     let file: Vec<u8> = (0..FILE_BYTES).map(|at| (at / 7 % 251) as u8 + 1).collect();
     let (opened, n_sent) = (Arc::default(), Arc::default());
