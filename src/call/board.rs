@@ -23,32 +23,32 @@ pub(crate) enum Order {
     Rest,
 }
 
-/// Takes an order: keeps it, or says why not.
+/// Handler of an order: keeps it, or returns why not.
 pub(crate) type Take = Box<dyn Fn(Order) -> Result<(), String> + Send + Sync>;
-/// Gets the layers that a ring file gives the board from a port of the master: returns the percentage that is
-/// there, or the reason why there are none.
+/// Handler that gets the layers that a ring file gives the board, from a port of the master. Returns the percentage
+/// that is there, or the reason why there are none.
 pub(crate) type Prepare = Box<dyn Fn(&str, u16) -> Result<u32, String> + Send + Sync>;
-/// Forgets what the board has measured of itself.
+/// Handler that forgets the board's measurements of itself.
 pub(crate) type Forget = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// The board's work for the master that holds it, or the reason why there is none.
 pub(crate) type State = Box<dyn Fn() -> Result<HeldState, String> + Send + Sync>;
-/// Hears of strangers.
+/// Handler of strangers.
 pub(crate) type Refuse = Box<dyn Fn(IpAddr, &ChannelError) + Send + Sync>;
 
 /// A board that waits for orders: its figures, and the handlers of calls.
 pub(crate) struct Board {
-    /// Its speeds and memory.
+    /// The board's speeds and memory.
     pub(crate) figures: Figures,
     pub(crate) take: Take,
     pub(crate) prepare: Prepare,
-    /// Keeps an order without doing it: the ring has become so by itself.
+    /// Keeps an order without carrying it out, because the ring has changed so by itself.
     pub(crate) keep: Take,
     pub(crate) forget: Forget,
     pub(crate) state: State,
     pub(crate) refuse: Refuse,
 }
 
-/// How often a board looks whether another master has taken it.
+/// How often a board checks whether another master has taken it.
 const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
 /// A board, and the master that it works for.
@@ -120,7 +120,7 @@ impl Called {
         reply
     }
 
-    /// Works for `caller` for as long as that says so.
+    /// Works for `caller` as long as it repeats its call, and no other master takes the board.
     fn hold(&self, mut channel: Channel<'_>, caller: &Caller) -> Result<(), ChannelError> {
         if let Err(why) = self.holders.admit(caller) {
             return channel.send(&Reply::busy(&why).emit());

@@ -1,4 +1,4 @@
-//! The search for boards whose addresses are not written down.
+//! The search for boards whose addresses are not configured.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -11,10 +11,10 @@ use crate::wire::seal::Key;
 
 /// How long a master listens for answers.
 const WINDOW: Duration = Duration::from_secs(2);
-/// How often it asks meanwhile: datagrams are lost.
+/// How often the master asks meanwhile, because datagrams are lost.
 const ASKED_EVERY: Duration = Duration::from_millis(250);
 
-/// Addresses that are remembered.
+/// Most addresses that are remembered.
 const ADDRESSES_MAX: usize = 1024;
 /// Most boards that one address may answer for while a master listens: a board restarts no more often.
 const RESTARTS_MAX: usize = 3;
@@ -47,7 +47,7 @@ pub(crate) fn answer(port: u16, key: Key) -> io::Result<()> {
     Ok(())
 }
 
-/// Which of this machine's addresses what is sent to `to` comes from.
+/// The address of this machine that datagrams to `to` come from.
 fn address_towards(to: SocketAddr) -> io::Result<IpAddr> {
     let probe = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     probe.connect(to)?;
@@ -57,7 +57,7 @@ fn address_towards(to: SocketAddr) -> io::Result<IpAddr> {
 /// Boards that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Where they wait, in the order of their addresses.
+    /// Addresses at which they wait, in ascending order.
     pub(crate) places: Vec<IpAddr>,
     /// Addresses that answered for several boards, and for how many.
     pub(crate) crowded: Vec<(IpAddr, usize)>,
@@ -66,9 +66,9 @@ pub(crate) struct Found {
 /// Answers of one address.
 struct Answers {
     from: IpAddr,
-    /// The board of the newest one.
+    /// The board of the latest answer.
     board: u64,
-    /// How often that was another one than before.
+    /// Number of different boards so far, one after the other.
     n_boards: usize,
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn seek(
     Ok(found(all))
 }
 
-/// Takes an answer. One address is one board: a board that has started again answers with another number.
+/// Takes an answer. One address is one board: a restarted board answers with another number.
 fn hear(all: &mut Vec<Answers>, board: u64, from: IpAddr) {
     let n_known = all.len();
     match all.iter_mut().find(|answers| answers.from == from) {
@@ -132,7 +132,7 @@ fn found(mut all: Vec<Answers>) -> Found {
     Found { places, crowded }
 }
 
-/// Gives `take` what comes until it is time to ask again.
+/// Passes what arrives to `take`, until it is time to ask again.
 fn listen(socket: &UdpSocket, take: &mut dyn FnMut(&[u8], IpAddr)) -> io::Result<()> {
     let until = Instant::now() + ASKED_EVERY;
     let mut bytes = [0; FIND_LEN + 1];
@@ -168,7 +168,7 @@ mod tests {
         for board in 100..5100 {
             hear(&mut all, board, second);
         }
-        // One of two addresses, and one that has started again.
+        // A board with two addresses, and one that was restarted.
         for (board, from) in [(7, third), (7, first), (8, first), (7, first), (7, third)] {
             hear(&mut all, board, from);
         }

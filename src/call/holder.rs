@@ -1,9 +1,8 @@
-//! The master that a board works for, as far as other masters need it: while that one lives, no other takes
-//! the board.
+//! The master that a board works for: while this master lives, no other one takes the board.
 //!
-//! A master holds a connection open to each of its boards. When it ends in any way, its system closes the
-//! connection, and the board is free at once; when its machine or the way there is gone, nothing comes for
-//! [`SILENCE`], and the board is free then. Between the order and that connection there is [`GRACE`].
+//! A master holds a connection open to each of its boards. When it ends in any way, its system closes the connection,
+//! and the board is free at once. If its machine or the network fails, nothing comes for [`SILENCE`], and then the
+//! board is free. A master has [`GRACE`] between its order and that connection.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,17 +10,17 @@ use std::time::{Duration, Instant};
 
 /// How long a master that holds a board may be silent.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
-/// How long one may take to hold a board that it has given an order to.
+/// How long a master may take between an order to a board and its connection.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A master that calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Caller {
-    /// Random, another one each time that it starts.
+    /// Random number of this run of the master.
     pub(super) run: u64,
     pub(super) name: String,
     pub(super) from: IpAddr,
-    /// Whether it takes boards of other masters.
+    /// Whether it takes boards from other masters.
     pub(super) is_taking: bool,
 }
 
@@ -37,9 +36,9 @@ struct State {
 
 struct Held {
     by: Caller,
-    /// Its connections that hold the board.
+    /// Connections of the master that hold the board.
     leases: Vec<u64>,
-    /// End of its hold if it has no connection by then.
+    /// End of the hold if the master has no connection by then.
     until: Instant,
 }
 
@@ -88,7 +87,7 @@ impl Held {
 }
 
 impl Holders {
-    /// Whether this master may talk to the board; else the name of the master that it works for.
+    /// Whether this master may talk to the board. The error names the master that the board works for.
     pub(super) fn admit(&self, caller: &Caller) -> Result<(), String> {
         let state = self.state();
         match &state.master {
@@ -102,7 +101,7 @@ impl Holders {
         }
     }
 
-    /// This master has given the board an order that it does.
+    /// Notes that this master has given the board an order.
     pub(super) fn take(&self, caller: &Caller) {
         let mut state = self.state();
         let until = Instant::now() + GRACE;
@@ -112,13 +111,13 @@ impl Holders {
         }
     }
 
-    /// The board has nothing to do for this master any more.
+    /// Notes that the board has nothing to do for this master any more.
     pub(super) fn release(&self, caller: &Caller) {
         let mut state = self.state();
         state.master.take_if(|held| held.by.run == caller.run);
     }
 
-    /// This master holds the board from now on.
+    /// Notes that this master holds the board, until the lease is dropped.
     pub(super) fn hold(&self, caller: &Caller) -> Lease<'_> {
         let mut state = self.state();
         let id = state.next_lease;
@@ -157,7 +156,7 @@ mod tests {
         let lease = holders.hold(&desk);
         assert_eq!(holders.admit(&laptop), Err(words.to_owned()));
         assert!(holders.admit(&desk).is_ok() && lease.lost().is_none());
-        // It ends: its connection does.
+        // The master ends, and with it its connection.
         drop(lease);
         assert!(holders.admit(&laptop).is_ok());
     }
@@ -166,10 +165,10 @@ mod tests {
     fn a_master_that_has_started_again_has_its_boards_at_once() {
         let holders = Holders::default();
         let (before, after) = (caller(1, "desk"), caller(2, "desk"));
-        // It died before it held the board.
+        // The first run died before it held the board.
         holders.take(&before);
         assert!(holders.admit(&after).is_ok());
-        // A second one on the same machine is another one while the first lives.
+        // While the first run lives, a second one on the same machine counts as another master.
         let lease = holders.hold(&before);
         assert!(holders.admit(&after).is_err());
         drop(lease);

@@ -14,11 +14,11 @@ use crate::wire::hello::{self, Name};
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// Short calls, of which the quickest tells the round trip.
+/// Short calls. The quickest of them gives the round trip.
 const TRIPS: usize = 10;
-/// Long calls of the last batch after which it is known what the way can carry: 2 MB.
+/// Long calls of the last and longest batch that measures the bandwidth: 2 MB.
 const PROBES: usize = 64;
-/// A way on which that takes longer is known by fewer.
+/// No further batch begins after this time, so that a slow way is measured by fewer calls.
 const MEASURED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Why a call came to nothing.
@@ -26,9 +26,9 @@ const MEASURED_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) enum CallError {
     /// The connection ended, or never was.
     Channel(ChannelError),
-    /// The board will not, in its own words.
+    /// The board refuses; its own words.
     Refused(String),
-    /// The board works for another master, in its own words.
+    /// The board works for another master; its own words.
     Busy(String),
 }
 
@@ -58,12 +58,12 @@ impl CallError {
         matches!(self, CallError::Channel(ChannelError::Io(_)) | CallError::Busy(_))
     }
 
-    /// Whether the board said so, with the key. Any other failure may come from a stranger in its place.
+    /// Whether the failure comes from the board, proven with the key. Any other may come from a stranger in its place.
     pub(crate) fn is_proven(&self) -> bool {
         matches!(self, CallError::Refused(_) | CallError::Busy(_))
     }
 
-    /// Whether the user ended it.
+    /// Whether the user interrupted the call.
     pub(crate) fn is_interruption(&self) -> bool {
         matches!(self, CallError::Channel(ChannelError::Interrupted))
     }
@@ -89,7 +89,7 @@ impl Identity {
         Identity { run, name: hello::name(name), is_taking: AtomicBool::new(is_taking) }
     }
 
-    /// From now on it takes no more boards that work for others.
+    /// From now on this master takes no boards that work for others.
     pub(crate) fn be_content(&self) {
         self.is_taking.store(false, Ordering::Relaxed);
     }
@@ -101,12 +101,12 @@ pub(crate) fn introduce(name: &str, is_taking: bool) -> &'static Identity {
     SELF.get_or_init(|| Identity::new(name, is_taking))
 }
 
-/// The way to a board.
+/// Speed of the way to a board.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Way {
-    /// Seconds there and back.
+    /// Round trip in seconds.
     pub(crate) round_trip_s: f64,
-    /// Bytes a second.
+    /// Bandwidth in bytes per second.
     pub(crate) bytes_per_s: f64,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Called<'a> {
     /// Calls the board at `address`.
     ///
     /// # Errors
-    /// If it is not there, or no board with this key.
+    /// If no board with this key is there.
     pub(crate) fn new(
         address: SocketAddr,
         key: &Key,
@@ -129,7 +129,7 @@ impl<'a> Called<'a> {
     /// Calls the board in the name of this master.
     ///
     /// # Errors
-    /// If it is not there, no board with this key, or works for another master.
+    /// If no board with this key is there, or it works for another master.
     pub(crate) fn by(
         master: &Identity,
         address: SocketAddr,
@@ -143,7 +143,7 @@ impl<'a> Called<'a> {
     /// Calls a board over a channel in the name of this master.
     ///
     /// # Errors
-    /// If it works for another master, or is gone.
+    /// If the board works for another master, or is gone.
     pub(super) fn over(master: &Identity, channel: Channel<'a>) -> Result<Called<'a>, CallError> {
         let mut called = Called(channel);
         let Identity { run, name, is_taking } = master;
@@ -152,11 +152,11 @@ impl<'a> Called<'a> {
         Ok(called)
     }
 
-    /// Has the board work for this master alone until the connection ends or is silent for some seconds.
-    /// Returns the board's state.
+    /// Makes the board work for this master alone, until the connection ends or is silent for some seconds. Returns the
+    /// board's state.
     ///
     /// # Errors
-    /// [`CallError`]. One that refuses cannot do what it was told, and is held nevertheless.
+    /// [`CallError`]. A board that refuses cannot carry out its order, but is held nevertheless.
     pub(crate) fn hold(&mut self) -> Result<HeldState, CallError> {
         match self.say(&Call::Hold)? {
             Reply::Held(state) => Ok(state),
@@ -164,7 +164,7 @@ impl<'a> Called<'a> {
         }
     }
 
-    /// Where it reaches this board.
+    /// Address at which the board reaches this master.
     ///
     /// # Errors
     /// The system's.
@@ -172,7 +172,7 @@ impl<'a> Called<'a> {
         Ok(self.0.local_ip().map_err(ChannelError::from)?)
     }
 
-    /// Asks for its speeds and memory.
+    /// Asks for the board's speeds and memory.
     ///
     /// # Errors
     /// [`CallError`].
@@ -183,7 +183,7 @@ impl<'a> Called<'a> {
         }
     }
 
-    /// Measures the way there.
+    /// Measures the way to the board.
     ///
     /// # Errors
     /// [`CallError`].
@@ -216,7 +216,7 @@ impl<'a> Called<'a> {
         }
     }
 
-    /// Tells it the ring, or that it has no place there.
+    /// Tells the board the ring, or that the board has no place in it.
     ///
     /// # Errors
     /// [`CallError`].
@@ -224,8 +224,7 @@ impl<'a> Called<'a> {
         self.done(call)
     }
 
-    /// Has the board get its layers of another ring file while it works. Returns the percentage that is
-    /// there.
+    /// Makes the board get its layers of another ring file while it works. Returns the percentage that is there.
     ///
     /// # Errors
     /// [`CallError`].

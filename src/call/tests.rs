@@ -23,7 +23,7 @@ fn figures() -> Figures {
     Figures { port: 9999, memory: 33, name: name("pi"), speeds }
 }
 
-/// A board that takes what it is told, but no second order, and where it waits.
+/// A board that accepts one order and no second one, and its address.
 fn wait() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let (orders, strangers) = (Arc::clone(&heard), Arc::clone(&heard));
@@ -125,7 +125,7 @@ fn a_board_with_another_key_is_not_heard() {
     // The board hangs up, with or without a greeting of its own.
     let _ = stranger.read_to_end(&mut Vec::new());
     assert_eq!(call(address).unwrap().ask().unwrap(), figures());
-    // One line for all that come from there.
+    // All strangers of one address are reported once.
     assert_eq!(heard.lock().unwrap().len(), 1);
 }
 
@@ -156,7 +156,7 @@ fn a_board_that_is_away_may_come() {
 fn a_way_that_carries_little_is_measured_by_little() {
     let (board, _) = wait();
     let way = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    // The board answers greetings for its own address alone.
+    // The board answers only greetings for its own address.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, way.local_addr().unwrap().port()));
     let carried = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&carried);
