@@ -59,8 +59,8 @@ impl Pool {
     /// Starts `cpus.len() - 1` threads. The caller and these threads are pinned to `cpus` in this order; the
     /// caller is unpinned when the pool is dropped.
     ///
-    /// If `cpus` is empty, the caller works alone and is not pinned. If a thread cannot be pinned to its
-    /// core, it runs where the system puts it.
+    /// With fewer than two `cpus` the caller works alone and is not pinned. If a thread cannot be pinned to
+    /// its core, it runs where the system puts it.
     ///
     /// # Errors
     /// If the system refuses a thread.

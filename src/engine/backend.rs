@@ -1,4 +1,4 @@
-//! The runner of an engine's batches: this node alone ([`Local`]), or a group of nodes with it: a
+//! The runner of an engine's batches: this node alone ([`Local`]), or a group that it leads. The group is a
 //! ring ([`RingMaster`]), or a team that has the whole model ([`TeamAlone`](super::team::TeamAlone)).
 
 use super::error::StepError;
@@ -7,12 +7,12 @@ use super::prefix::{PageToRead, PromptPage, Text};
 use super::ring::RingMaster;
 use crate::model::{Batch, PageChange, Span, Stage};
 
-/// Runs batches in the order of submission. `stage` is the compute of this node, the same in each call.
+/// Computes batches in the order of submission. `stage` is the compute of this node, the same in each call.
 pub(super) trait Backend: Send {
-    /// Whether a batch can be submitted without waiting for another one's result.
+    /// Whether a batch can be submitted without waiting for the result of another.
     fn has_room(&self) -> bool;
 
-    /// How many nodes compute different batches at the same time.
+    /// Number of nodes that compute different batches at the same time.
     fn n_nodes(&self) -> usize {
         1
     }
@@ -22,10 +22,11 @@ pub(super) trait Backend: Send {
         1
     }
 
-    /// Submits a batch, which fits the plan. Batches that want logits are collected in the same order.
+    /// Submits a batch, which must fit the plan. Batches that want logits are collected in the order of
+    /// submission.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError>;
 
-    /// Waits until the oldest submitted batch that wants logits is back, or `is_waiting` returns false.
+    /// Waits for the oldest submitted batch that wants logits, or until `is_waiting` returns false.
     fn wait(
         &mut self,
         _stage: &mut OwnStage,
@@ -34,10 +35,11 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// Waits for the oldest batch submitted that wants logits: its spans, and its logits, `[wanted, vocab_size]`.
+    /// Waits for the oldest submitted batch that wants logits. Returns its spans and logits,
+    /// `[wanted, vocab_size]`.
     fn collect<'a>(&'a mut self, stage: &'a mut OwnStage) -> Result<Logits<'a>, StepError>;
 
-    /// Waits for the oldest batch submitted that wants logits, and drops it.
+    /// Waits for the oldest submitted batch that wants logits, and drops its result.
     fn skip(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         self.forget();
         Ok(())
@@ -46,28 +48,28 @@ pub(super) trait Backend: Send {
     /// Drops the results of all submitted batches: the caller will not collect them.
     fn forget(&mut self);
 
-    /// A stream has another page from the next batch on.
+    /// Changes a page of a stream. The change holds from the next batch on.
     fn change_page(&mut self, stage: &mut OwnStage, change: &PageChange) {
         let is_there = stage.change_page(change);
         assert!(is_there, "there is no {change:?}");
     }
 
-    /// Keeps a page of a prompt in files; `false` if that is to be tried again.
+    /// Keeps a page of a prompt in files; `false` if the caller should try again later.
     fn keep(&mut self, _stage: &mut OwnStage, _page: &PromptPage<'_>) -> bool {
         true
     }
 
-    /// Whether pages can be read from files now: no batch is in flight.
+    /// Whether pages can be read from files: no batch may be in flight.
     fn can_read(&mut self, _stage: &OwnStage) -> bool {
         false
     }
 
-    /// Whether pages are read by several nodes, which have to be still for that.
+    /// Whether several nodes read pages together, for which no batch may be in flight.
     fn reads_together(&self, _stage: &OwnStage) -> bool {
         false
     }
 
-    /// Has pages of a text read; returns how many, the first, are there.
+    /// Has pages of a text read. Returns how many, from the first on, were read.
     fn read_pages(
         &mut self,
         _stage: &mut OwnStage,
@@ -77,15 +79,15 @@ pub(super) trait Backend: Send {
         0
     }
 
-    /// No batch is submitted for now: other nodes hear what they are to keep.
+    /// Notes that no batch follows for the moment. Other nodes then get the pages that they are to keep.
     fn rest(&mut self, _stage: &mut OwnStage) {}
 
-    /// Waits until all that compute with this node are ready.
+    /// Waits until all nodes that compute with this one are ready.
     fn assemble(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())
     }
 
-    /// Makes the change of the group that was asked for, if there is one, and opens it again.
+    /// Applies a requested change to the group, if there is one, and opens the group again.
     fn change(&mut self, _stage: &mut OwnStage) -> Result<(), StepError> {
         Ok(())
     }
@@ -96,33 +98,33 @@ pub(super) trait Backend: Send {
         Ok(())
     }
 
-    /// From now on `is_interrupted` is asked while nodes are waited for.
+    /// Polls `is_interrupted` during waits for nodes.
     fn interrupt_by(&mut self, _is_interrupted: fn() -> bool) {}
 
-    /// The ring, if this is its master.
+    /// The ring, if this node is its master.
     fn ring(&self) -> Option<&RingMaster> {
         None
     }
 
-    /// The ring, to change it.
+    /// Mutable access to the ring.
     fn ring_mut(&mut self) -> Option<&mut RingMaster> {
         None
     }
 }
 
-/// Spans of a batch, and the logits that they want.
+/// Spans of a batch, and their wanted logits.
 pub(super) type Logits<'a> = (&'a [Span], &'a mut [f32]);
 
-/// This node alone, which has all layers.
+/// This node alone, with all layers.
 pub(super) struct Local {
-    /// Spans of the batch that was submitted last.
+    /// Spans of the last submitted batch.
     spans: Vec<Span>,
-    /// Whether its logits have still to be collected.
+    /// Whether the batch's logits must still be collected.
     is_waiting: bool,
 }
 
 impl Local {
-    /// For batches of up to `max_batch` spans.
+    /// A backend for batches of up to `max_batch` spans.
     pub(super) fn new(max_batch: usize) -> Local {
         Local { spans: Vec::with_capacity(max_batch), is_waiting: false }
     }

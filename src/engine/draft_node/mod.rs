@@ -1,9 +1,10 @@
-//! Drafts of a smaller model on another board, whose cores are free for it: see [`crate::wire::draft`].
+//! Drafts from a smaller model on another board, which has cores free for it: see [`crate::wire::draft`].
 //!
-//! - [`node`]: that board. It keeps the keys and values of each text, and drafts on while no message comes.
-//! - [`master`]: the board that writes texts. A thread of its own talks with the node; `desk` is shared by
+//! - [`node`]: the board with the smaller model. It keeps the KV of each text, and drafts further while no
+//!   message arrives.
+//! - [`master`]: the board that generates texts. A separate thread talks with the node. `desk` is shared by
 //!   that thread and the engine's, so that the engine never waits.
-//! - `vocabulary`: whether both know the same tokens.
+//! - `vocabulary`: whether both boards know the same tokens.
 
 mod desk;
 pub mod master;
@@ -12,6 +13,6 @@ pub mod node;
 mod tests;
 mod vocabulary;
 
-/// TCP port on which a draft node listens, unless the user names one. It differs from that of a ring's
-/// boards, as one board may be both.
+/// Default TCP port of a draft node. It differs from the ports of a ring's boards, because one board can be
+/// both.
 pub const PORT_DEFAULT: u16 = 9997;

@@ -1,4 +1,4 @@
-//! A board that guesses how the texts of others go on.
+//! A draft node: a board that drafts the next tokens of other boards' texts.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,22 +16,22 @@ use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
-/// Ids of a text that are read before it is looked whether the text is another by now.
+/// Number of a text's ids that are read between two looks for a new message.
 const READ_MAX: usize = 64;
 
 /// An event at a draft node.
 #[derive(Debug)]
 pub enum DraftNotice {
-    /// A master's texts are guessed.
+    /// Drafting for a master has begun.
     Begun {
-        /// Where it is.
+        /// Address of the master.
         from: IpAddr,
-        /// How many texts.
+        /// Number of the master's texts.
         n_texts: usize,
     },
-    /// A client without the key, of another release, or with malformed messages.
+    /// A client was refused: it lacks the key, has another release, or sends malformed messages.
     Stranger {
-        /// Where it is.
+        /// Address of the client.
         from: IpAddr,
         /// Cause of the failure.
         why: String,
@@ -48,8 +48,8 @@ struct DraftNode {
     tell: Tell,
 }
 
-/// Starts a draft node: `engine` drafts for each master that connects to `address` and has the key, until the process
-/// ends. Returns the address it listens at.
+/// Starts a draft node. `engine` drafts for each master that connects to `address` and has the key, until the
+/// process ends. Returns the address that the node listens on.
 ///
 /// # Errors
 /// If the system refuses the address or a thread.
@@ -65,20 +65,20 @@ pub fn start(
     server::start(("leap-draft", Purpose::Guesses), address, key, node)
 }
 
-/// A text of a master, and the tokens that the node's model expects next.
+/// A text of a master, and the tokens that the node's model expects after it.
 struct Thought {
     stream: Stream,
-    /// The text and what follows, up to `[ctx_len]`.
+    /// Ids of the text, then drafted ids, up to `[ctx_len]`.
     ids: Vec<u32>,
     n_text: usize,
     serial: u32,
-    /// Ids that are wanted after the text, and how many of them were sent.
+    /// Number of drafts that the master wants after the text, and number of those that were sent.
     wanted: usize,
     n_sent: usize,
 }
 
 impl Service for DraftNode {
-    /// Does what a master asks, and thinks on meanwhile.
+    /// Answers a master's messages, and drafts in between.
     fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
         let (mut bytes, mut out) = (vec![0; MESSAGE_MAX], Vec::with_capacity(draft::ANSWER_MAX));
         let mut thoughts: Option<Vec<Thought>> = None;
@@ -87,7 +87,7 @@ impl Service for DraftNode {
             let all = thoughts.as_deref_mut().unwrap_or_default();
             let n = all.len();
             let next = (0..n).map(|at| (turn + at) % n).find(|at| all[*at].is_wanting());
-            // Text of the master comes first: the drafted tokens may be of no use by now.
+            // A message from the master comes first: it may show that the drafts are useless.
             if let Some(index) = next
                 && !channel.has_next()
             {
@@ -141,7 +141,7 @@ fn broken(what: &'static str) -> ChannelError {
 
 fn emit_refused(why: &str, out: &mut Vec<u8>) {
     let mut reason = heapless::String::new();
-    // It is short.
+    // The string is short enough.
     let _ = reason.push_str(why);
     Answer::Refused(reason).emit(out);
 }
@@ -151,7 +151,7 @@ impl DraftNode {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Streams for up to `n` texts.
+    /// Streams for up to `n` texts; fewer if the engine has no more.
     fn begin(&self, n: usize) -> Vec<Thought> {
         let mut engine = self.engine();
         let ctx_len = engine.ctx_len();
@@ -159,7 +159,7 @@ impl DraftNode {
         streams.map(|stream| Thought::new(stream, ctx_len)).collect()
     }
 
-    /// Answers what is asked of tokens, and whether it is there.
+    /// Answers a ping, or a question about the vocabulary.
     fn answer(&self, ask: &Ask<'_>, out: &mut Vec<u8>) -> Result<(), ChannelError> {
         match ask {
             Ask::Ping => Answer::Pong.emit(out),
@@ -182,14 +182,14 @@ impl Thought {
         Thought { stream, ids, n_text: 0, serial: 0, wanted: 0, n_sent: 0 }
     }
 
-    /// Takes what a master says of its text; `None` if that cannot be.
+    /// Applies a master's message about its text; `None` if the message is invalid.
     fn hear(&mut self, text: &Text<'_>, about: &Node) -> Option<()> {
         let (from, n) = (text.from as usize, text.ids.len());
         let is_known = text.ids.iter().all(|id| id < about.vocab_len);
         if from > self.n_text || from + n > about.ctx_len as usize || !is_known {
             return None;
         }
-        // The tokens drafted after it may still be right.
+        // Keeps drafts that agree with the new text: they may still be right.
         let follows = self.ids[from..].iter().copied();
         if from + n > self.ids.len() || !follows.take(n).eq(text.ids.iter()) {
             self.ids.truncate(from);
@@ -202,12 +202,12 @@ impl Thought {
         (self.n_text > 0 || self.wanted == 0).then_some(())
     }
 
-    /// Whether more is wanted than was sent.
+    /// Whether more drafts are wanted than were sent.
     fn is_wanting(&self) -> bool {
         self.n_sent < self.wanted
     }
 
-    /// Reads a part of the text, or thinks of one more id if all is read.
+    /// Reads a part of the text; if all of it is read, drafts one more id.
     fn think(&mut self, node: &DraftNode) -> Result<(), ChannelError> {
         if self.ids.len() > self.n_text + self.n_sent {
             return Ok(());
@@ -220,14 +220,14 @@ impl Thought {
         match engine.push(&mut self.stream, slice) {
             Ok(logits) => match argmax(logits).filter(|_| is_all) {
                 Some(id) => self.ids.push(id),
-                // Not a number: there is nothing to say.
+                // The logits are NaN: there is no draft.
                 None if is_all => self.wanted = 0,
                 None => {}
             },
             Err(StepError::Interrupted) => return Err(ChannelError::Interrupted),
             Err(e) => {
                 log::debug!("no draft: {e}");
-                // It may have had no memory because of this text's.
+                // The reason may be memory that this text's KV occupies.
                 self.stream.clear();
                 self.wanted = 0;
             }
@@ -235,8 +235,7 @@ impl Thought {
         Ok(())
     }
 
-    /// Puts drafted tokens that are wanted into `out`, for the text with number `index`; `false` if there are
-    /// none.
+    /// Writes the drafts to send to `out`, for the text number `index`; `false` if there are none.
     fn emit(&mut self, index: usize, out: &mut Vec<u8>) -> bool {
         let end = self.ids.len().min(self.n_text + self.wanted);
         let ids = self.ids.get(self.n_text + self.n_sent..end).unwrap_or_default();

@@ -1,16 +1,16 @@
-//! Whether two boards know the same tokens.
+//! Tests whether two boards know the same tokens.
 
 use sha2::{Digest, Sha256};
 
 use crate::tokenizer::Tokenizer;
 use crate::wire::draft::HASH_LEN;
 
-/// Tokens, as another board tells them apart from others.
+/// Identifies a vocabulary to another board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Vocabulary {
-    /// How many there are.
+    /// Number of tokens.
     pub(super) len: u32,
-    /// The hash of all.
+    /// Hash of all tokens.
     pub(super) hash: [u8; HASH_LEN],
 }
 
@@ -21,7 +21,7 @@ impl Vocabulary {
     }
 }
 
-/// The hash of the first `n` tokens.
+/// Hash of the first `n` tokens.
 pub(super) fn hash(tokenizer: &Tokenizer, n: u32) -> [u8; HASH_LEN] {
     let mut hash = Sha256::new();
     for bytes in (0..n).map_while(|id| tokenizer.token_bytes(id)) {

@@ -13,11 +13,11 @@ pub enum NodeError {
     Link(io::Error),
     /// The system refused a thread.
     Thread(io::Error),
-    /// A row of the model is larger than a frame.
+    /// A row of the model does not fit into a frame.
     Width,
-    /// More streams or rows than frames can number.
+    /// There are more streams or rows than frames can number.
     Counts,
-    /// The weights are damaged: the other nodes' work would be for nothing.
+    /// The weights are damaged, so that the other nodes would work in vain.
     Weights(CheckError),
 }
 

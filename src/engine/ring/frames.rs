@@ -1,4 +1,4 @@
-//! Conversions from the model's types (`usize`, its own floats) to those of frames.
+//! Conversions between the model's types (`usize`, its own floats) and those of frames.
 
 use crate::engine::prefix::{PageToRead, PromptPage, Text};
 use crate::model::{Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, Wants};
@@ -9,10 +9,10 @@ use crate::wire::frame::{
 };
 use crate::wire::{Dtype, KvType};
 
-/// Most streams, and most rows of a batch: frames number them in 16 bits.
+/// Maximum number of streams, and of rows of a batch: frames number them in 16 bits.
 pub(in crate::engine) const COUNT_MAX: u16 = u16::MAX;
 
-/// `span` in the words of frames; `None` if it has a number that is beyond them.
+/// Converts `span` for a frame; `None` if a number does not fit.
 fn to_frame(span: &Span) -> Option<FrameSpan> {
     Some(FrameSpan {
         stream: span.stream.try_into().ok()?,
@@ -27,13 +27,13 @@ fn to_frame(span: &Span) -> Option<FrameSpan> {
     })
 }
 
-/// `spans` in the words of frames; `None` if one of them has a number that is beyond them.
+/// Converts `spans` for a frame; `None` if a number does not fit.
 pub(in crate::engine) fn to_frames(spans: &[Span], out: &mut Vec<FrameSpan>) -> Option<()> {
     out.clear();
     spans.iter().try_for_each(|span| to_frame(span).map(|span| out.push(span)))
 }
 
-/// The batch of a frame's spans and their `tokens`.
+/// Writes the batch of a frame's spans and `tokens` to `out`.
 pub(in crate::engine) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mut Batch) {
     out.clear();
     for span in spans.iter().map(from_frame) {
@@ -43,7 +43,7 @@ pub(in crate::engine) fn batch(spans: &[FrameSpan], mut tokens: &[u32], out: &mu
     }
 }
 
-/// A frame's span in the words of the model.
+/// Converts a frame's span for the model.
 pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
     Span {
         stream: span.stream.into(),
@@ -58,7 +58,7 @@ pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
     }
 }
 
-/// Converts `change` for a frame; frames have room for all streams and pages of a plan that fits one.
+/// Converts `change` for a frame. Its numbers fit, because those of the plan do.
 pub(in crate::engine) fn to_page(change: &PageChange) -> FramePage {
     let pair = |pair: PagePair| (pair.page, pair.window);
     FramePage {
@@ -69,7 +69,7 @@ pub(in crate::engine) fn to_page(change: &PageChange) -> FramePage {
     }
 }
 
-/// A frame's page in the words of the model.
+/// Converts a frame's page for the model.
 pub(in crate::engine) fn from_page(page: &FramePage) -> PageChange {
     let pair = |(page, window)| PagePair { page, window };
     PageChange {
@@ -80,7 +80,7 @@ pub(in crate::engine) fn from_page(page: &FramePage) -> PageChange {
     }
 }
 
-/// A page that is to be kept in the words of frames.
+/// Converts a page to keep for a frame.
 pub(in crate::engine) fn to_keep(page: &PromptPage<'_>) -> FrameKeep {
     let mut ids = [0; KEEP_IDS];
     ids[..page.ids.len()].copy_from_slice(page.ids);
@@ -95,7 +95,7 @@ pub(in crate::engine) fn to_keep(page: &PromptPage<'_>) -> FrameKeep {
     }
 }
 
-/// A frame's page that is to be kept in the words of the engine.
+/// Converts a frame's page to keep for the engine.
 pub(in crate::engine) fn from_keep(page: &FrameKeep) -> PromptPage<'_> {
     PromptPage {
         stream: page.stream.into(),
@@ -107,7 +107,7 @@ pub(in crate::engine) fn from_keep(page: &FrameKeep) -> PromptPage<'_> {
     }
 }
 
-/// Pages that are to be read in the words of frames, as many as one holds.
+/// Converts pages to read for a frame, up to the number that fits.
 pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead]) -> PagesToRead {
     let room = FRAME_MAX.saturating_sub(HEADER_LEN + pages.len() * FETCH_LEN) / 4;
     let ids = &ids[..ids.len().min(room)];
@@ -119,12 +119,12 @@ pub(in crate::engine) fn to_read((ids, is_long): Text<'_>, pages: &[PageToRead])
         is_windowed: page.is_windowed,
         page: page.page,
     });
-    // A page that is cut has another name.
+    // A page that is cut off would have another name.
     let len = if is_cut { ids.len() / KV_PAGE * KV_PAGE } else { ids.len() };
     PagesToRead { is_long, ids: ids[..len].to_vec(), pages: pages.collect() }
 }
 
-/// Pages to read, in the engine's types.
+/// Converts a frame's pages to read for the engine.
 pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     let page = |page: &FetchPage| PageToRead {
         index: page.index as usize,
@@ -134,7 +134,7 @@ pub(in crate::engine) fn from_read(pages: &[FetchPage]) -> Vec<PageToRead> {
     pages.iter().map(page).collect()
 }
 
-/// Sizes that all nodes of a ring use for runs of `plan`; `None` if a number does not fit into a frame.
+/// Sizes that all nodes of a ring use for `plan`; `None` if a number does not fit into a frame.
 pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<Sizes> {
     let n_pages = plan.kv_pages.unwrap_or_else(|| {
         let of_context = plan.ctx_len.div_ceil(KV_PAGE).max(1);
@@ -156,7 +156,7 @@ pub(in crate::engine) fn sizes(plan: &Plan, dim: usize, wire: Dtype) -> Option<S
     })
 }
 
-/// The plan of a run of these sizes.
+/// The plan with these sizes.
 pub(in crate::engine) fn plan(sizes: &Sizes) -> Plan {
     Plan {
         ctx_len: sizes.ctx_len as usize,
@@ -172,7 +172,7 @@ pub(in crate::engine) fn plan(sizes: &Sizes) -> Plan {
     }
 }
 
-/// How floats of `dtype` are kept.
+/// Format of floats of type `dtype`.
 pub(in crate::engine) fn precision(dtype: Dtype) -> Precision {
     match dtype {
         Dtype::F16 => Precision::F16,
@@ -180,7 +180,7 @@ pub(in crate::engine) fn precision(dtype: Dtype) -> Precision {
     }
 }
 
-/// Frames have room for the ids of a page.
+/// A frame has room for the ids of a page.
 const _: () = assert!(KEEP_IDS == KV_PAGE);
 
 #[cfg(test)]

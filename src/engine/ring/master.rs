@@ -1,4 +1,4 @@
-//! The master's loop: batches go in, rows that want logits come back.
+//! The master's loop: submits batches, and receives the rows that want logits.
 
 mod backend;
 mod changes;
@@ -33,86 +33,87 @@ use crate::wire::frame::{
 };
 use crate::wire::hello::Name;
 
-/// Longest wait for the link before the caller's wish is asked again.
+/// Longest wait for the link between two polls of the caller's interrupt.
 const WAIT: Duration = Duration::from_millis(100);
 /// Longest wait for the link while the master waits for something else, too.
 const LOOKED_EVERY: Duration = Duration::from_millis(1);
-/// How long a leaving master tries to tell the others.
+/// Time in which a leaving master tries to tell the other nodes.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// Told what happens to the ring, and its nodes as far as they are known.
+/// Callback for notices of the ring, with its nodes if they are known.
 pub type Tell = Box<dyn FnMut(&Notice, &[NodeLine]) + Send>;
 
 /// Reads the figures of the master's machine, like a worker's meter.
 pub type MasterMeter = Box<dyn Fn(bool) -> MachineReading + Send>;
 
-/// Other nodes for a ring that runs.
+/// Other nodes for a running ring.
 pub struct OtherNodes {
-    /// All of them with their layers, the master first.
+    /// All nodes with their layers, the master first.
     pub members: Vec<Member>,
-    /// Where the second of them is.
+    /// Address of the second node.
     pub next: SocketAddr,
-    /// Tells them. Meanwhile nothing is sent to the nodes there were.
+    /// Tells the other nodes. During the call nothing is sent to the former nodes.
     pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
-    /// Hears whether the master has its layers, and the others know of theirs.
+    /// Gets the outcome: whether the master has its layers and the others know theirs.
     pub done: Sender<Result<(), String>>,
 }
 
-/// Other layers for the nodes of a ring that runs.
+/// Other layers for the nodes of a running ring.
 pub struct OtherLayers {
-    /// In the ring's order, the master's first.
+    /// Layers in the ring's order, the master's first.
     pub layers: Vec<Range<usize>>,
     /// Settled by the first to act: the master, which begins the change, or the caller, which withdraws it.
     pub is_settled: Arc<AtomicBool>,
-    /// Hears what came of it.
+    /// Gets the outcome.
     pub done: Sender<Result<(), ResplitError>>,
 }
 
 /// A change to a running ring.
 pub enum Change {
-    /// A ring of other nodes.
+    /// Another set of nodes.
     Nodes(OtherNodes),
-    /// Other layers for the nodes that there are.
+    /// Other layers for the present nodes.
     Layers(OtherLayers),
 }
 
-/// How a master hears of changes.
+/// How a master gets changes.
 pub struct ChangesBy {
-    /// They come from here.
+    /// Channel of requested changes.
     pub asked: Receiver<Change>,
-    /// How many get other nodes ready: meanwhile those that are away are waited for.
+    /// Number of changes for which callers are preparing other nodes. Until then the master waits for missing
+    /// nodes.
     pub n_coming: Arc<AtomicUsize>,
-    /// Where the weights of the master's other layers are kept.
+    /// Place of the weights of the master's other layers.
     pub place: WeightsPlace,
-    /// Whether such a change leaves out nodes that cannot take their part. Else the ring cannot be opened.
+    /// Whether a change leaves out nodes that cannot take their part. Otherwise the ring cannot open.
     pub leaves_out: bool,
 }
 
-/// How a master takes part in a ring.
+/// Options of a ring's master.
 pub struct RingOptions {
     /// Name of the node.
     pub name: String,
-    /// Most nodes of the ring.
+    /// Maximum number of nodes of the ring.
     pub n_nodes: usize,
-    /// How activations travel.
+    /// Type of activations on the wire.
     pub wire: Dtype,
-    /// The nodes as far as they are known, the master first.
+    /// The known nodes, the master first.
     pub members: Vec<Member>,
-    /// Longest time without progress; `None` to wait for ever.
+    /// Longest time without progress; `None` to wait forever.
     pub timeout: Option<Duration>,
-    /// First epoch, a random number.
+    /// First epoch: a random number.
     pub epoch: u32,
-    /// Asked while waiting; `true` ends the wait.
+    /// Polled during waits; `true` ends the wait.
     pub is_interrupted: fn() -> bool,
-    /// Told what happens to the ring.
+    /// Callback for notices of the ring.
     pub tell: Tell,
-    /// Tells what the machine has spent.
+    /// Reads the machine's figures.
     pub meter: MasterMeter,
-    /// How it hears of changes, if there may be any.
+    /// Source of changes, if there can be any.
     pub changes: Option<ChangesBy>,
 }
 
-/// How a node makes other layers ready, and the check that may end that.
+/// How a node prepares other layers, and the poll that interrupts this.
 type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 
 /// Condition that ends a wait.
@@ -124,17 +125,17 @@ enum Goal {
     HandedOver(Instant),
     /// No batch is in flight.
     Still,
-    /// A batch has room, and no other can be computed meanwhile.
+    /// There is room for a batch, and no other can be computed before it.
     Room,
-    /// A FETCH has room.
+    /// There is room for a FETCH.
     Fetch,
-    /// The FETCH is answered.
+    /// The FETCH has been answered.
     Fetched,
-    /// The oldest batch that wants logits is back.
+    /// The oldest batch that wants logits has returned.
     Done,
 }
 
-/// The ring as the master's engine uses it.
+/// The ring, in the form that the master's engine uses.
 pub struct RingMaster {
     node: Node,
     master: Master,
@@ -143,24 +144,24 @@ pub struct RingMaster {
     /// The batch being computed.
     batch: Batch,
     results: Results,
-    /// Whether what was submitted is lost, and what nodes had stored.
+    /// Whether the submitted batches and the nodes' KV are lost.
     is_lost: bool,
     user: User,
     changes: Changes,
-    /// This node's stored positions per stream.
+    /// KV that this node has stored for the streams.
     held: Held,
     sizes: Sizes,
     n_nodes: usize,
 }
 
-/// Everything that the next batch takes round the ring.
+/// Everything that goes round the ring with the next batch.
 struct NextBatch {
     spans: Vec<FrameSpan>,
-    /// Pages that streams have from it on.
+    /// Changed pages of streams, valid from this batch on.
     pages: Vec<FramePage>,
-    /// Pages of prompts that are to be kept ahead of it.
+    /// Pages of prompts to keep before this batch.
     keeps: Vec<FrameKeep>,
-    /// Which node keeps none, as was told last.
+    /// Node without prefix files that was reported last.
     unkept: Option<Name>,
 }
 
@@ -169,30 +170,30 @@ struct Results {
     returned: Returned,
     /// Spans of the last result.
     spans: Vec<Span>,
-    /// Whether that result has been given to its user.
+    /// Whether the user has taken that result.
     is_taken: bool,
 }
 
-/// The master's user: what it is called, and what it is told and asked.
+/// The master's user: its name and callbacks.
 struct User {
     name: String,
     is_interrupted: fn() -> bool,
     tell: Tell,
-    /// Notices of the carrier that have been told.
+    /// Number of the carrier's notices that were reported.
     n_told: usize,
     meter: MasterMeter,
 }
 
-/// Changes that are asked for or under way.
+/// Changes that are requested or in progress.
 struct Changes {
     /// Source of changes, if there may be any.
     by: Option<ChangesBy>,
-    /// A change that waits until batches are answered.
+    /// A change that waits until no batch is in flight.
     waiting: Option<Change>,
 }
 
 impl RingMaster {
-    /// A master that runs `stage`, the first share, over `endpoint`.
+    /// A master that computes `stage`, the first share, over `endpoint`.
     ///
     /// # Errors
     /// If the model is too wide for frames, or the system refuses a thread.
@@ -218,7 +219,7 @@ impl RingMaster {
             epoch: options.epoch,
         });
         let n_rows = master.n_result_rows();
-        // Those that there are, the caller has told.
+        // The caller has reported earlier notices.
         let n_told = endpoint.notices().len();
         let RingOptions { name, wire, is_interrupted, tell, meter, changes, n_nodes, .. } = options;
         let n_pages = plan.ctx_len.div_ceil(KV_PAGE) + plan.n_streams;
@@ -249,7 +250,7 @@ impl RingMaster {
     /// Waits until the ring is complete.
     ///
     /// # Errors
-    /// If the ring cannot open, or the caller withdraws.
+    /// If the ring cannot open, or the caller interrupts the wait.
     pub(in crate::engine) fn open(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         if !self.assemble(stage)? {
             self.master.begin_anew();
@@ -257,7 +258,7 @@ impl RingMaster {
         self.drive(stage, Goal::Open)
     }
 
-    /// Waits until all boards of this node's place are there; `false` if their KV is lost.
+    /// Waits until all boards of this node are ready; `false` if their KV is lost.
     fn assemble(&mut self, stage: &mut OwnStage) -> Result<bool, StepError> {
         let (assembled, _) = self.node.compute(|| stage.assemble_team());
         let is_intact = assembled?;
@@ -267,21 +268,19 @@ impl RingMaster {
         Ok(is_intact)
     }
 
-    /// Starts again after this node's place lost its KV: once all its boards are back, everything is
-    /// recomputed.
+    /// Starts again after this node's boards lost their KV. Once all are back, everything is recomputed.
     fn begin_anew(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         self.assemble(stage)?;
         self.master.begin_anew();
         Ok(())
     }
 
-    /// Gives the nodes other layers, in the ring's order, this one's first, and waits until the ring is open
-    /// with them; streams go on, and times start again. Returns the matrices packed on this node: `prepare`
-    /// gets its weights ready.
+    /// Gives the nodes other layers, and waits until the ring is open again. `layers` are in the ring's
+    /// order, this node's first. Streams continue; measured times are reset. `prepare` packs this node's
+    /// weights; returns its report.
     ///
-    /// # Errors
-    /// If the split is none of this ring, or a node cannot take its part: the ring is opened as it was
-    /// before then. Or if the ring is lost.
+    /// If `layers` is not a valid split of this ring, or a node cannot take its part: the ring is then open
+    /// as before. Or if the ring is lost.
     pub(in crate::engine) fn resplit(
         &mut self,
         stage: &mut OwnStage,
@@ -289,11 +288,11 @@ impl RingMaster {
         prepare: &Prepare<'_, Transformer>,
     ) -> Result<Option<PackReport>, ResplitError> {
         self.check(stage, layers)?;
-        // A move now would lose the batches in flight, which are then recomputed.
+        // A move now would lose the batches in flight, which would have to be recomputed.
         if !self.master.hold() {
             self.drive(stage, Goal::Still).inspect_err(|_| self.master.go_on())?;
         }
-        // Meanwhile the ring may have become another one.
+        // During the wait the ring may have changed.
         self.check(stage, layers).inspect_err(|_| self.master.go_on())?;
         let lines = self.lines().iter();
         let before: Vec<Range<usize>> =
@@ -310,8 +309,8 @@ impl RingMaster {
                 self.assign(stage, &before, (prepare, &|| false))?;
                 self.drive(stage, Goal::Open)?;
             }
-            // The caller does not wait until it is open. Stopping a move under way would lose all KV: it
-            // goes on.
+            // The caller does not wait for the ring to open. A move in progress continues, because stopping
+            // it would lose all KV.
             Err(ResplitError::Step(StepError::Interrupted)) if !self.master.is_moving() => {
                 self.assign(stage, &before, (prepare, &|| false))?;
             }
@@ -320,13 +319,13 @@ impl RingMaster {
         result
     }
 
-    /// Whether `layers` are a split of the ring as it is.
+    /// Checks whether `layers` are a split of the present ring.
     fn check(&self, stage: &OwnStage, layers: &[Range<usize>]) -> Result<(), ResplitError> {
         check_split(layers, self.lines().len(), stage.about().header.n_layers)?;
         check_fixed(self.lines(), layers)
     }
 
-    /// Takes this node's part of `layers`, and begins to open the ring with them.
+    /// Takes this node's part of `layers`, and starts to open the ring with the new layers.
     fn assign(
         &mut self,
         stage: &mut OwnStage,
@@ -339,7 +338,7 @@ impl RingMaster {
         Ok(report)
     }
 
-    /// Makes this node's part ready, if it has changed; returns its line.
+    /// Prepares this node's part, if it has changed. Returns the report of packing, and this node's line.
     fn take_layers(
         &mut self,
         stage: &mut OwnStage,
@@ -372,12 +371,12 @@ impl RingMaster {
         self.master.lines()
     }
 
-    /// Reports of places that are teams, about their boards.
+    /// Reports on the boards of nodes that are teams.
     pub fn reports(&self) -> &[BoardsReport] {
         self.master.reports()
     }
 
-    /// Where the time of decoded tokens went.
+    /// Where the time of decoded tokens was spent.
     pub fn times(&self) -> &Times {
         self.master.times()
     }
@@ -387,12 +386,12 @@ impl RingMaster {
         self.master.setbacks()
     }
 
-    /// Forgets the times so far.
+    /// Resets the measured times.
     pub fn start_times(&mut self) {
         self.master.start_times();
     }
 
-    /// Nodes that can compute at the same time.
+    /// Number of nodes that compute at the same time.
     pub fn n_nodes(&self) -> usize {
         match self.lines().len() {
             0 => self.n_nodes,
@@ -404,7 +403,7 @@ impl RingMaster {
         self.drive_while(stage, goal, None)
     }
 
-    /// Drives the ring until its goal is reached, or until the other wait is over.
+    /// Drives the ring until its goal is reached, or until `is_waiting` returns false.
     fn drive_while(
         &mut self,
         stage: &mut OwnStage,
@@ -416,7 +415,7 @@ impl RingMaster {
         }
         let result = self.try_drive(stage, goal, is_waiting);
         if result == Err(StepError::Interrupted) {
-            // A batch may come to nothing that was to compute what they hold.
+            // The batch that would have computed these pages may be dropped.
             self.next.keeps.clear();
             self.master.forget_pending();
         }
@@ -437,7 +436,7 @@ impl RingMaster {
                 self.next.keeps.clear();
                 return Err(StepError::Lost);
             }
-            // The caller hears of it when it submits the next batch.
+            // The caller learns of the loss when it submits the next batch.
             if self.is_lost && matches!(goal, Goal::Fetch | Goal::Fetched) {
                 return Err(StepError::Lost);
             }
@@ -488,7 +487,7 @@ impl RingMaster {
         let mut hop = Hop::new(&mut **endpoint);
         let step = self.master.poll(self.node.now(), &mut hop, &mut rows);
         if step == MasterStep::Compute {
-            // Frames taken just now are acknowledged before this thread is away.
+            // Acknowledges received frames before this thread computes.
             serve(&mut **endpoint, Duration::ZERO);
         }
         while let Some(notice) = carrier_notice(&**endpoint, &mut self.user.n_told) {
@@ -517,7 +516,7 @@ impl RingMaster {
 }
 
 impl Drop for RingMaster {
-    /// Tells the workers, as far as that is possible at once.
+    /// Tells the workers that the ring ends, if that is possible within [`FAREWELL`].
     fn drop(&mut self) {
         let mut endpoint = self.node.lock();
         self.master.close(&mut Hop::new(&mut **endpoint));

@@ -1,4 +1,4 @@
-//! A node of a ring at work: connects the model's stages, the ring's state machines and a link.
+//! The work of a node of a ring: connects the model's stages, the ring's state machines and a link.
 
 mod error;
 pub(super) mod frames;

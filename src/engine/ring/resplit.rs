@@ -9,16 +9,16 @@ use crate::model::{PackError, PackReport, StartError};
 use crate::ring::{Member, RingError};
 use crate::wire::frame::NodeLine;
 
-/// Gets the weights of a stage ready that has taken other layers: packs new ones, and compares them with
-/// their checksums. Returns the result of packing, if weights were packed.
+/// Prepares the weights of a stage that has taken other layers: packs new ones, and compares them with their
+/// checksums. Returns the report of packing, if weights were packed.
 pub type Prepare<'a, S> =
     dyn Fn(&mut S, Listener<'_>) -> Result<Option<PackReport>, PackError> + 'a;
 
-/// Why the nodes of a ring do not have other layers now.
+/// Why the nodes of a ring did not get other layers.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ResplitError {
-    /// The ring is missing, or the layers are no split of it.
+    /// There is no ring, or the layers are not a valid split of it.
     Split(String),
     /// This node has no memory for its part, or its file does not hold it.
     Start(StartError),
@@ -48,7 +48,7 @@ impl From<StepError> for ResplitError {
 }
 
 impl ResplitError {
-    /// Whether the ring can go on as it was before.
+    /// Whether the ring can continue as before.
     pub(super) fn leaves_a_ring(&self) -> bool {
         let ring = match self {
             ResplitError::Split(_) => return false,
@@ -60,15 +60,15 @@ impl ResplitError {
     }
 }
 
-/// Tells of weights in preparation only what slows a node down.
+/// Logs only that part of preparing weights which makes a node slower.
 pub(super) fn tell_unpacked(what: Preparing<'_>) {
     if let Preparing::Unpacked(why) = what {
         log::warn!("{why}; weights are used unpacked, which is slower");
     }
 }
 
-/// The layers of the nodes of these lines once the nodes leave that are not among `members`: the members have
-/// all layers then, the others none. `None` if no node leaves, or others come, or are in another order.
+/// Layers of the nodes of `lines` after nodes that are not among `members` have left: members have all
+/// layers, the others none. `None` if no node leaves, a new one comes, or the order changes.
 pub(super) fn left_by(lines: &[NodeLine], members: &[Member]) -> Option<Vec<Range<usize>>> {
     let (mut end, mut rest) = (0, members.iter().peekable());
     let layers = |line: &NodeLine| match rest.next_if(|member| line.name == member.name.as_str()) {
@@ -83,7 +83,7 @@ pub(super) fn left_by(lines: &[NodeLine], members: &[Member]) -> Option<Vec<Rang
     leaves.then_some(layers)
 }
 
-/// Checks that `layers` leave those of places that are teams as they are.
+/// Checks that `layers` leave those of nodes that are teams unchanged.
 pub(crate) fn check_fixed(lines: &[NodeLine], layers: &[Range<usize>]) -> Result<(), ResplitError> {
     let moves = |(line, layers): &(&NodeLine, &Range<usize>)| {
         line.nodes > 1 && **layers != (line.layers.start as usize..line.layers.end as usize)
@@ -97,7 +97,7 @@ pub(crate) fn check_fixed(lines: &[NodeLine], layers: &[Range<usize>]) -> Result
     }
 }
 
-/// Checks that `layers` give each of `n_nodes` some of the model's layers, and leave none out.
+/// Checks that `layers` give each of `n_nodes` nodes some of the model's layers, and leave none out.
 pub(crate) fn check_split(
     layers: &[Range<usize>],
     n_nodes: usize,

@@ -1,4 +1,4 @@
-//! The rows of batches as a master sees them.
+//! The rows of batches, from the master's side.
 
 use super::frames;
 use super::streams;
@@ -8,7 +8,7 @@ use crate::ring::{Held, Rows};
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes};
 
-/// The rows of results, as they came.
+/// Rows of results, in the form in which they arrived.
 pub(super) struct Returned {
     precision: Precision,
     row_bytes: usize,
@@ -17,20 +17,20 @@ pub(super) struct Returned {
 }
 
 impl Returned {
-    /// None yet.
+    /// Zeroed room for `n_rows` rows.
     pub(super) fn new(n_rows: usize, dim: usize, wire: Dtype) -> Returned {
         let precision = frames::precision(wire);
         let row_bytes = dim * precision.bytes();
         Returned { precision, row_bytes, bytes: vec![0; n_rows * row_bytes] }
     }
 
-    /// `n` of them, from `first` on.
+    /// Bytes of `n` rows from row `first` on, with their precision.
     pub(super) fn rows(&self, first: usize, n: usize) -> (Precision, &[u8]) {
         (self.precision, &self.bytes[first * self.row_bytes..][..n * self.row_bytes])
     }
 }
 
-/// Rows of the master: it gives the stage's, and takes the last node's.
+/// Rows of the master: it sends the stage's, and receives the last node's.
 pub(super) struct MasterRows<'a> {
     pub(super) stage: &'a mut OwnStage,
     pub(super) returned: &'a mut Returned,

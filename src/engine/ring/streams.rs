@@ -1,4 +1,4 @@
-//! A stage's stored positions of the streams, in the types of the ring.
+//! A stage's KV of the streams, in the types of the ring.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::ring::{Held, KvPart, KvParts, PagesToRead};
 use crate::sys::memory;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, Sizes, Streams};
 
-/// The keys and values of a stage.
+/// Access to the KV of a stage.
 pub(super) struct StageParts<'a, S: Stage + ?Sized>(pub(super) &'a mut S);
 
 fn place(part: KvPart) -> KvPlace {
@@ -34,13 +34,13 @@ impl<S: Stage + ?Sized> KvParts for StageParts<'_, S> {
     }
 }
 
-/// The layers of a stage.
+/// Layers of a stage.
 pub(super) fn layers(stage: &(impl Stage + ?Sized)) -> Range<u32> {
     let StageInfo { share, .. } = stage.about();
     share.layers.start as u32..share.layers.end as u32
 }
 
-/// Copies the KV of a stage that is about to lose it, if much more memory is free.
+/// Copies the KV of a stage that is about to lose it, using at most half of the free memory.
 pub(super) fn set_aside(held: &mut Held, stage: &mut (impl Stage + ?Sized)) {
     let room = memory::available_bytes().map_or(u64::MAX, |free| free / 2);
     held.set_aside(layers(stage), room, &mut StageParts(stage));
@@ -83,7 +83,7 @@ pub(super) fn keep(
     is_there
 }
 
-/// Reads pages in an epoch, no more than the first `n_max`; returns how many are there.
+/// Reads pages in an epoch, at most the first `n_max`. Returns the number of pages read.
 pub(super) fn read(
     held: &mut Held,
     prefixes: Option<&mut Store>,
@@ -105,7 +105,7 @@ pub(super) fn read(
     n_read
 }
 
-/// A node's claim about its KV of the streams of epoch `from`.
+/// A node's claim about the KV that it has of epoch `from`.
 pub(super) fn said(held: &Held, from: Option<u32>, sizes: &Sizes) -> Streams {
     if held.has(from, sizes) { Streams::Kept } else { Streams::Empty }
 }

@@ -1,4 +1,4 @@
-//! A worker's loop. It outlives masters: the next one opens the ring again.
+//! A worker's loop. It outlives masters: the next master opens the ring again.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -25,62 +25,62 @@ use crate::wire::frame::{
 };
 use crate::wire::hello;
 
-/// Longest wait for the link before it is asked again whether to go on.
+/// Longest wait for the link between two polls for an interrupt.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// The most that a worker is ready to keep for a master.
+/// Maximum sizes that a worker accepts from a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest context.
     pub ctx_len: usize,
-    /// Streams.
+    /// Maximum number of streams.
     pub n_streams: usize,
-    /// Rows of a batch.
+    /// Maximum number of rows of a batch.
     pub max_batch: usize,
 }
 
 impl Limits {
-    /// Largest number of KV pages: streams share them, and some may hold unused text.
+    /// Maximum number of KV pages: enough for all streams, and as many again for texts that are not in use.
     pub(in crate::engine) fn pages_max(&self) -> usize {
         self.ctx_len.div_ceil(KV_PAGE).saturating_mul(self.n_streams).saturating_mul(2)
     }
 }
 
-/// Tells what a node's machine says of itself, and is told whether the node computes.
+/// Reads the figures of a node's machine. The argument says whether the node computes.
 pub type NodeMeter<'a> = &'a dyn Fn(bool) -> MachineReading;
 
-/// Gives a stage layers that its file lacks from another file, by [`Stage::set_share`]; `None` if no file has
-/// them.
+/// Gives a stage layers that its file lacks, from another file, like [`Stage::set_share`]. `None` if no file
+/// has them.
 pub type Elsewhere<'a, S> = &'a dyn Fn(&mut S, &Share, Plan) -> Option<Result<(), StartError>>;
 
-/// How a worker takes part in a ring.
+/// Options of a ring's worker.
 pub struct WorkerOptions<'a, S> {
     /// Name of the worker.
     pub name: &'a str,
-    /// The layers that it has unless the master gives it others.
+    /// The worker's layers, unless the master gives it others.
     pub wish: Option<Range<usize>>,
-    /// Limits of the openings that it accepts.
+    /// Maximum sizes that the worker accepts.
     pub limits: Limits,
-    /// Gets other layers' weights ready.
+    /// Prepares the weights of other layers.
     pub prepare: &'a Prepare<'a, S>,
-    /// Has other files.
+    /// Takes layers from other files.
     pub elsewhere: Elsewhere<'a, S>,
-    /// Where it keeps beginnings of prompts, if it does.
+    /// Files of prompt beginnings, if the worker keeps them.
     pub prefixes: Option<&'a RefCell<Store>>,
-    /// Tells what the node's machine has spent.
+    /// Reads the figures of the node's machine.
     pub meter: NodeMeter<'a>,
-    /// Tells what its boards have done, if it is a team of several.
+    /// Reports on the node's boards, if it is a team.
     pub report: &'a dyn Fn(&S) -> Option<BoardsReport>,
-    /// Asked again and again whether to end the work.
+    /// Polled regularly; true ends the work.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// Works for any master until it is interrupted. `stage` runs this node's share, made ready; plan and layers
-/// follow the master's wishes, within the limits and the files. `held` is the KV from the node's last work,
-/// and in the end the present one.
+/// Works for any master until it is interrupted. `stage` has this node's share, with prepared weights. The
+/// master chooses plan and layers, within the limits and the files. `held` is the KV from the node's last
+/// work, and afterwards that of this work.
 ///
 /// # Errors
-/// If the weights do not match their checksums, also those of another file, or the system refuses a thread.
+/// If weights do not match their checksums, including those of another file, or the system refuses a thread.
 pub fn run_worker<S: Stage>(
     stage: &mut S,
     endpoint: Box<dyn Endpoint>,
@@ -101,7 +101,7 @@ pub fn run_worker<S: Stage>(
         held,
         restored: None,
     };
-    // Those that there are, the caller has told.
+    // The caller has reported earlier notices.
     let mut n_told = endpoint.notices().len();
     let node = Node::new(endpoint, Some(hello::name(name)))?;
     let StageInfo { header, .. } = host.stage.about();
@@ -123,7 +123,7 @@ pub fn run_worker<S: Stage>(
             serve(&mut **endpoint, WAIT);
             continue;
         }
-        // Frames taken just now are acknowledged before this thread is away.
+        // Acknowledges received frames before this thread computes.
         serve(&mut **endpoint, Duration::ZERO);
         drop(endpoint);
         let is_over = match step {
@@ -142,29 +142,29 @@ pub fn run_worker<S: Stage>(
     host.damaged.map_or(Ok(()), |e| Err(NodeError::Weights(e)))
 }
 
-/// Outcome of getting ready.
+/// Outcome of preparing for an opening.
 enum Readied {
-    /// This.
+    /// The answer for the master.
     Status(Status),
     /// The worker is ready, with other layers than before.
     Took(PackReport),
-    /// The user ended it, or another file is damaged.
+    /// The user ended the work, or another file is damaged.
     Over,
 }
 
-/// The node's stage as the ring sees it.
+/// The node's stage, in the form that the ring uses.
 struct StageRows<'a, S> {
     stage: &'a mut S,
     options: &'a WorkerOptions<'a, S>,
-    /// The share whose weights are ready; `None` if those of the transformer are not.
+    /// Share whose weights are ready; `None` if the stage's present weights are not.
     ready: Option<Share>,
-    /// Whether another file is in use than at first, and how it is damaged, if it is.
+    /// Whether another file is in use than at first; and the damage, if that file is damaged.
     is_elsewhere: bool,
     damaged: Option<CheckError>,
-    /// Whether it has no layers in this epoch, and then leaves the ring. Its stage stays unchanged.
+    /// Whether the node has no layers in this epoch and so leaves the ring. Its stage stays unchanged.
     is_leaving: bool,
     held: &'a mut Held,
-    /// The epoch for whose streams the stage got what was set aside.
+    /// Epoch whose KV was restored to the stage.
     restored: Option<u32>,
 }
 
@@ -201,7 +201,7 @@ impl<S: Stage> Rows for StageRows<'_, S> {
 }
 
 impl<S: Stage> StageRows<'_, S> {
-    /// Computes a batch; `false` if the user ended it.
+    /// Computes a batch; `false` if the user ended the work.
     fn compute(&mut self, node: &Node, worker: &mut Worker, batch: &mut Vec<Span>) -> bool {
         batch.clear();
         batch.extend(worker.spans().iter().map(frames::from_frame));
@@ -221,8 +221,7 @@ impl<S: Stage> StageRows<'_, S> {
                 }
             }
             Err(ForwardError::Interrupted) => return false,
-            // A board of its team is lost; or another plan came meanwhile, as the spans were checked against
-            // the plan.
+            // A board of the node's team is lost. Or the plan changed: the spans were checked against it.
             Err(_) => {
                 self.held.clear();
                 self.restored = None;
@@ -232,7 +231,7 @@ impl<S: Stage> StageRows<'_, S> {
         true
     }
 
-    /// Reads pages of a text that is about to be computed.
+    /// Reads pages of a text that will be computed next.
     fn fetch(&mut self, node: &Node, worker: &mut Worker) {
         let (epoch, sizes) = worker.epoch();
         let (n_read, _) = node.compute(|| {
@@ -246,7 +245,7 @@ impl<S: Stage> StageRows<'_, S> {
         worker.fetched(n_read);
     }
 
-    /// Gets ready for the master, and answers; `false` if the work ends here.
+    /// Prepares for the master's opening, and answers it; `false` if the work ends.
     fn answer(&mut self, node: &Node, worker: &mut Worker, tell: &mut dyn FnMut(&Notice)) -> bool {
         let opening = worker.opening();
         let (asked, from, sizes) = (opening.layers.clone(), opening.from, opening.sizes);
@@ -320,18 +319,18 @@ impl<S: Stage> StageRows<'_, S> {
         self.take(node, share, plan, opening.from.is_some())
     }
 
-    /// The layers that it has in this epoch.
+    /// The node's layers in this epoch.
     fn layers(&self) -> Range<u32> {
         if self.is_leaving { 0..0 } else { streams::layers(self.stage) }
     }
 
-    /// Copies the stage's KV: other nodes are about to need it, or the stage is about to be emptied.
+    /// Copies the stage's KV, because other nodes will need it or the stage will be emptied.
     fn set_aside(&mut self) {
         streams::set_aside(self.held, self.stage);
         self.restored = None;
     }
 
-    /// Gives the stage what was set aside of epoch `from`, unless it has that.
+    /// Restores the copied KV of epoch `from` to the stage, unless the stage has it.
     fn restore(&mut self, from: Option<u32>, sizes: &Sizes) {
         if !self.held.is_intact(from, sizes) && (from.is_none() || self.restored != from) {
             let own = (self.layers(), sizes);
@@ -340,7 +339,7 @@ impl<S: Stage> StageRows<'_, S> {
         }
     }
 
-    /// Takes other layers, and packs the new ones; `goes_on` if the stage's KV is still valid.
+    /// Takes other layers, and packs the new ones. `goes_on` tells that the stage's KV is still valid.
     fn take(&mut self, node: &Node, share: Share, plan: Plan, goes_on: bool) -> Readied {
         let before = self.ready.take();
         match goes_on {

@@ -1,19 +1,19 @@
-//! Why a node cannot be one of a team.
+//! Why a node cannot be part of a team.
 
 use std::fmt;
 
 use crate::engine::ring::NodeError;
 use crate::model::{SharesError, StartError};
 
-/// Why a node cannot be one of a team.
+/// Why a node cannot be part of a team.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TeamStartError {
-    /// The model cannot be shared so.
+    /// The model cannot be shared with these shares.
     Shares(SharesError),
     /// This node has no memory for its part.
     Start(StartError),
-    /// The model file has only some rows, and others than are this board's.
+    /// The model file has only some rows, and not those of this board.
     Rows,
     /// The node cannot work.
     Node(NodeError),

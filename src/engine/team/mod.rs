@@ -1,4 +1,4 @@
-//! A node of a team at work: joins the model's passes and the team's gathers.
+//! The work of a node of a team: connects the model's passes and the team's gathers.
 
 mod alone;
 mod error;

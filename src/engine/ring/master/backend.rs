@@ -1,4 +1,4 @@
-//! The backend of a ring's master: submitted batches go round, and come back in order.
+//! The backend of a ring's master: submitted batches go round the ring and return in order.
 
 use super::{Goal, RingMaster};
 use crate::engine::backend::{Backend, Logits};
@@ -31,7 +31,7 @@ impl Backend for RingMaster {
         }
     }
 
-    /// Sends a batch on its way; waits only if too many are.
+    /// Sends a batch; waits only if too many are in flight.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
         let fits = frames::to_frames(batch.spans(), &mut self.next.spans);
         fits.ok_or(ForwardError::Plan)?;
@@ -43,7 +43,7 @@ impl Backend for RingMaster {
         self.drive(stage, Goal::Room)
     }
 
-    /// Something else that is waited for is looked at each millisecond.
+    /// Polls `is_waiting` every millisecond.
     fn wait(
         &mut self,
         stage: &mut OwnStage,
@@ -65,7 +65,7 @@ impl Backend for RingMaster {
                     self.results.is_taken = true;
                     return Ok((&self.results.spans, stage.transformer.last_logits(wanted)));
                 }
-                // Nothing else is computed until the rows are taken.
+                // Nothing else is computed before the rows are taken.
                 Err(ForwardError::Gather(_)) => {
                     self.begin_anew(stage)?;
                     self.drive(stage, Goal::Open)?;
@@ -81,7 +81,7 @@ impl Backend for RingMaster {
         Ok(())
     }
 
-    /// Streams go on as if the results had been taken, unless that is lost.
+    /// Streams continue as if the results had been collected, unless these are lost.
     fn forget(&mut self) {
         self.results.is_taken = false;
         self.master.forget_pending();
@@ -91,8 +91,8 @@ impl Backend for RingMaster {
         self.next.pages.push(frames::to_page(change));
     }
 
-    /// Has all nodes keep a page of a prompt that submitted batches compute, ahead of the next batch. They
-    /// hear of all pages of a prompt, or of none.
+    /// Has all nodes keep a page of a prompt, which submitted batches compute, before the next batch. The
+    /// nodes get all pages of a prompt, or none.
     fn keep(&mut self, stage: &mut OwnStage, page: &PromptPage<'_>) -> bool {
         if page.n_whole < PAGES_MIN {
             return true;

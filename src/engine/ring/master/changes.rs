@@ -12,15 +12,15 @@ use crate::model::{Stage, Transformer};
 use crate::ring::Member;
 use crate::wire::hello;
 
-/// Longest wait for leaving nodes to hand over their KV. The remaining nodes get their layers ready
-/// meanwhile, which they then need not do later.
+/// Longest wait for leaving nodes to hand over their KV. During it the remaining nodes prepare their layers,
+/// which saves that time later.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
 impl RingMaster {
-    /// Makes the change of the ring that was asked for, if there is one, once batches are answered; `true` if
-    /// so.
+    /// Applies a requested change to the ring, if there is one and no batch is in flight. True if a change
+    /// was applied.
     pub(super) fn look_for_changes(&mut self, stage: &mut OwnStage) -> bool {
-        // While one is made, no other is looked for.
+        // No further change is applied during this one.
         let Some(by) = self.changes.by.take() else { return false };
         if by.n_coming.load(Ordering::Acquire) > 0 {
             self.master.be_patient();
@@ -69,7 +69,8 @@ impl RingMaster {
         let took = self.take_layers(stage, &members[0].layers, (&prepare, &is_interrupted));
         let told = match took {
             Ok((_, line)) => {
-                // A board that could not be told may be told again; the others follow the change already.
+                // If a board could not be told, the caller can tell it again; the others have followed the
+                // change already.
                 let told = tell();
                 let mut endpoint = self.node.lock();
                 let name = members.get(1).or(members.first()).map(|next| hello::name(&next.name));

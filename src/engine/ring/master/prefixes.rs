@@ -1,4 +1,4 @@
-//! Beginnings of prompts that all nodes keep.
+//! Prompt beginnings that all nodes keep in files.
 
 use super::{Goal, RingMaster};
 use crate::engine::own_stage::OwnStage;
@@ -8,12 +8,12 @@ use crate::ring::PagesToRead;
 use crate::wire::frame::NodeLine;
 
 impl RingMaster {
-    /// Whether all nodes keep them, as far as is known.
+    /// Whether all known nodes keep prompt beginnings.
     pub(super) fn keeps_prefixes(&self, stage: &OwnStage) -> bool {
         self.without(stage).is_none()
     }
 
-    /// The first node that keeps none.
+    /// The first node that keeps no prompt beginnings.
     fn without(&self, stage: &OwnStage) -> Option<&NodeLine> {
         let is_without = |(index, line): &(usize, &NodeLine)| match index {
             0 => stage.kv_part_bytes() == 0,
@@ -22,7 +22,7 @@ impl RingMaster {
         self.lines().iter().enumerate().find(is_without).map(|(_, line)| line)
     }
 
-    /// Whether all keep them; tells once which node does not.
+    /// Whether all nodes keep prompt beginnings. Logs once which node does not.
     pub(super) fn may_keep(&mut self, stage: &OwnStage) -> bool {
         let without = self.without(stage);
         let Some((name, nodes)) = without.map(|line| (line.name.clone(), line.nodes)) else {
@@ -37,7 +37,7 @@ impl RingMaster {
         false
     }
 
-    /// Has all nodes read pages; returns how many, from the first, all nodes have. 0 if the ring is lost
+    /// Has all nodes read pages. Returns how many, from the first on, all nodes have; 0 if the ring is lost
     /// meanwhile.
     pub(super) fn send_round(&mut self, stage: &mut OwnStage, wanted: PagesToRead) -> usize {
         if self.drive(stage, Goal::Fetch).is_err() {
@@ -49,7 +49,7 @@ impl RingMaster {
         self.drive(stage, Goal::Fetched).map_or(0, |()| self.master.take_found())
     }
 
-    /// Reads this node's part of them.
+    /// Reads this node's part of the pages.
     pub(super) fn fetch(&mut self, stage: &mut OwnStage) {
         let (master, held, sizes) = (&self.master, &mut self.held, &self.sizes);
         let wanted = master.fetch();
