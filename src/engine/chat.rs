@@ -20,9 +20,9 @@ struct Turn {
 
 /// An answer of the model.
 enum Given {
-    /// Its ids, with the end token.
+    /// Ids of the answer, with the end token.
     Ids(Vec<u32>),
-    /// Its text, without thoughts.
+    /// Text of the answer, without thoughts.
     Text(String),
 }
 

@@ -24,8 +24,8 @@ pub(super) struct Lane<'t> {
     since: usize,
     /// Batches in flight whose results this lane takes.
     pub(super) n_under_way: usize,
-    /// How many of these batches, the oldest ones, are wasted: they began with rejected drafts, or their job
-    /// has ended.
+    /// Number of wasted batches in flight, which are the oldest ones: they began with rejected drafts, or
+    /// their job has ended.
     n_wasted: usize,
     /// Whether the job waits for KV pages: it was preempted and has given up its own.
     pub(super) is_parked: bool,
@@ -33,7 +33,7 @@ pub(super) struct Lane<'t> {
     pub(super) room: usize,
     /// Ids of the prompt of the current or last job.
     prompt_len: usize,
-    /// How much of that prompt the prefix files hold.
+    /// How much of this prompt was handed to the prefix files.
     kept: Kept,
     /// Whether the job has ended and its pages are to be freed.
     pub(super) is_over: bool,

@@ -82,9 +82,9 @@ impl Listener<'_> {
 pub struct WeightsPlace {
     /// The model's file; `None` if the model is not in a file.
     pub model: Option<PathBuf>,
-    /// Where its packed weights are kept.
+    /// Where the model's packed weights are kept.
     pub cache: Cache,
-    /// Whether its packed weights are copied to huge pages.
+    /// Whether the packed weights are copied to huge pages.
     pub huge: Huge,
 }
 

@@ -1,6 +1,6 @@
 //! The KV cache: the layout of the keys and values of each position.
 //!
-//! They lie in pages of [`KV_PAGE`] positions. A table lists a stream's pages, and the caller may change it:
+//! Keys and values lie in pages of [`KV_PAGE`] positions. A table lists a stream's pages, and the caller may change it:
 //! streams can share equal beginnings. Layers with a window that is shorter than the context have pages and a
 //! table of their own, in which later positions overwrite earlier ones. That table is just large enough that
 //! a batch never overwrites positions in the windows of its own rows.

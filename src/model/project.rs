@@ -65,7 +65,7 @@ impl Source<'_> {
     }
 }
 
-/// What a projection needs besides its operands.
+/// The context of a projection: everything but its operands.
 #[derive(Clone, Copy)]
 pub(super) struct Projector<'a> {
     pub(super) kernels: &'a Kernels,
@@ -318,7 +318,7 @@ impl Projector<'_> {
     }
 }
 
-/// What a thread needs to multiply.
+/// The context of a thread that multiplies.
 #[derive(Clone, Copy)]
 pub(super) struct Multiplier<'a> {
     pub(super) kernels: &'a Kernels,

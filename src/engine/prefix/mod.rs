@@ -21,7 +21,7 @@ pub(super) use store::{PAGES_MIN, PageToRead, PromptPage, Text};
 
 pub use store::Store;
 
-/// Number of a prompt's pages that were handed to the files.
+/// Progress of handing a prompt's pages to the prefix files.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     n_pages: usize,

@@ -136,7 +136,7 @@ impl Shelf {
     }
 }
 
-/// Removes unfinished files of killed processes. Some file systems have no files without a name.
+/// Removes unfinished files of killed processes. Only file systems without `O_TMPFILE` have any.
 pub(super) fn remove_leftovers(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
