@@ -260,7 +260,8 @@ fn nodes_that_are_of_no_use_are_told_of_or_refused() {
     with(&[&llama.at(), "--key", &key, "-p", PROMPT]).fails(3, refused);
     let at = node.at();
     with(&[&at, "-p", "a"]).fails(2, "--draft-node needs --key");
-    with(&[&at, "--key", &key, "--draft", "off"]).fails(2, "no --draft MODEL or off");
+    with(&[&at, "--key", &key, "--draft", "off"])
+        .fails(2, "give --draft-node or --draft, not both");
     with(&["a:b", "--key", &key]).fails(2, "no port");
     place.run(&["run", "--key", &key, "-p", "a"]).fails(2, "--key is for --role master");
     let worker = |more: &[&str]| {

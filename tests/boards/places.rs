@@ -323,7 +323,10 @@ mod processes {
         };
         fails(&["master", "--node", "fig"], "fig is a board of pi's team");
         fails(&["worker", "--node", "fog"], "there are desk, pi, fig");
-        fails(&["master", "--rebalance-after", "60"], "those of pi, a team, stay");
+        fails(
+            &["master", "--rebalance-after", "60"],
+            "cannot move the layers of pi, which is a team",
+        );
         // A board that keeps shorter contexts than the master asks for.
         let _pi = worker(&ring, "pi");
         let mut fig = leap();
