@@ -1,8 +1,8 @@
-//! Time of a made-up model's stages: a token alone, a prompt in one batch, and passes of so many rows
-//! with logits of the last row, or of all rows if they are no more than `--logits`, after a context of so many tokens:
-//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--group 32] [--layers N] [--prompt 128]
-//! [--passes 1,2,4] [--rounds 1] [--depth 0] [--threads 1] [--logits 1]`. Of several rounds of passes the quickest of
-//! each is told and their median.
+//! Times of a made-up model's stages after a context of `--depth` tokens: tokens one by one, a prompt in one batch, and
+//! passes of few rows. A pass wants logits of its last row, or of all its rows if these are no more than `--logits`:
+//! `cargo bench --bench decode -- [--shape tinyllama] [--version 2] [--group 32] [--layers N] [--prompt 128] [--passes
+//! 1,2,4] [--rounds 1] [--depth 0] [--threads 1] [--logits 1]`. Of several rounds of passes it prints the fastest of
+//! each, and their median.
 //!
 //! Each stage ends with a line on stdout, and does the same work in every run, so that
 //! `scripts/arm-cost.sh` can count the instructions between two lines.
@@ -26,7 +26,7 @@ struct Args {
     /// Tokens of the context before each stage.
     depth: usize,
     threads: usize,
-    /// Passes of no more rows want logits of all of them.
+    /// Most rows of a pass that wants logits of all its rows.
     logits: usize,
 }
 

@@ -1,10 +1,10 @@
-//! The gain of drafts for a made-up model that writes a given text: drafts of a smaller model of the same
-//! shape, of which so many are right, and n-grams where the text repeats its prompt with edits: `cargo bench
-//! --bench drafts -- [--shape tinyllama] [--version 2] [--layers N] [--draft-layers 3] [--threads 2]
-//! [--prompt 64] [--tokens 160] [--right 0,0.5,0.7,0.9] [--rounds 5]`.
+//! The gain of drafts for a made-up model that writes a given text. Drafts come from a smaller model of the same shape,
+//! with a set acceptance rate, and from n-grams where the text repeats its prompt with edits: `cargo bench --bench
+//! drafts -- [--shape tinyllama] [--version 2] [--layers N] [--draft-layers 3] [--threads 2] [--prompt 64] [--tokens
+//! 160] [--right 0,0.5,0.7,0.9] [--rounds 5]`.
 //!
-//! Each round writes all texts in turn, each kind first without drafts; gains are those of a round, and their medians
-//! and ranges are told.
+//! Each round writes all texts in turn, each kind first without drafts. Gains are taken within a round; the bench
+//! prints their medians and ranges.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use leap::engine::{
 use leap::format::model::{Ends, Header, Weights};
 use leap::internals::model::{Model, Shape};
 
-/// Ids of a document that is copied, and after how many one is another.
+/// Ids of a document that is copied, and the distance between changed ids.
 const DOCUMENT: usize = 256;
 const EDIT_EVERY: usize = 24;
 
-/// Lets a text come and no other.
+/// A filter that allows one text only.
 #[derive(Clone, Debug)]
 struct Script {
     text: Arc<Vec<u32>>,
@@ -49,12 +49,12 @@ impl TokenFilter for Script {
 #[derive(Clone)]
 enum Guess {
     Nothing,
-    /// A model that is right at this part of the places of the whole text.
+    /// A model with this acceptance rate, and the whole text.
     Model(f64, Vec<u32>),
     Ngrams,
 }
 
-/// Guesses as it is told to.
+/// A drafter that follows `guess`.
 struct Guesser {
     guess: Arc<Mutex<Guess>>,
     engine: Engine,
@@ -63,7 +63,7 @@ struct Guesser {
     ctx_len: usize,
 }
 
-/// Whether a drafter that is right at this part of the places is right at `pos` (SplitMix64).
+/// True if a drafter with the acceptance rate `part` is right at `pos` (SplitMix64).
 fn is_right(part: f64, pos: usize) -> bool {
     let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -122,7 +122,7 @@ fn number(name: &str, default: usize) -> usize {
     text.parse().unwrap_or_else(|_| panic!("{name} {text}: no number"))
 }
 
-/// A made-up model with its weights prepared, of so many layers.
+/// A made-up model of `layers` layers with its weights prepared.
 fn engine(layers: Option<usize>, options: &Options) -> Engine {
     let name = value("--shape", "tinyllama");
     let shape = Shape::from_name(&name).unwrap_or_else(|| panic!("{name} is no shape"));
@@ -141,7 +141,7 @@ fn engine(layers: Option<usize>, options: &Options) -> Engine {
     engine
 }
 
-/// Has `job` done.
+/// Runs `job` to its end.
 fn write(scheduler: &mut Scheduler<'_>, engine: &mut Engine, job: &Job) -> JobFigures {
     let mut figures = None;
     scheduler.submit(job.clone());
@@ -155,13 +155,13 @@ fn write(scheduler: &mut Scheduler<'_>, engine: &mut Engine, job: &Job) -> JobFi
     figures.expect("an end")
 }
 
-/// The median of `values`, and their range.
+/// Median and range of `values`.
 fn spread(mut values: Vec<f64>) -> (f64, Range<f64>) {
     values.sort_by(f64::total_cmp);
     (values[values.len() / 2], values[0]..values[values.len() - 1])
 }
 
-/// A job that goes on from `prompt` with `text`.
+/// A job that continues `prompt` with `text`.
 fn job(prompt: &[u32], text: &[u32]) -> Job {
     let filter = Script { text: Arc::new(text.to_vec()), at: 0 };
     Job { filter: Some(Box::new(filter)), n_predict: text.len(), ..Job::new(prompt.to_vec()) }

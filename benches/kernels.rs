@@ -4,9 +4,9 @@
 //! kernel, not of the machine's other work. `cargo bench -- NAME` runs the kernels whose name
 //! contains NAME.
 //!
-//! Each stands next to what limits it too, measured in the same run: reading the same bytes and
-//! doing nothing else, and for int8 products the tier's int8 peak, whichever takes longer. Packed
-//! weights of one row of activations (decoding) come from memory, everything else from caches.
+//! Each kernel's limit is measured in the same run: the longer of reading the same bytes without computing, and, for
+//! int8 products, the tier's int8 peak. Packed weights for one row of activations (decoding) come from memory,
+//! everything else from caches.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -49,25 +49,25 @@ struct Report {
     filter: Option<String>,
     /// Each tier with its int8 peak, in operations a nanosecond.
     tiers: Vec<(Kernels, f64)>,
-    /// Bytes to read, to measure how long that takes.
+    /// Bytes for measuring how long reading takes.
     bytes: Vec<u8>,
 }
 
-/// Least work of a kernel, whatever its code.
+/// Least work of a kernel with any code.
 #[derive(Clone, Copy)]
 struct Needs {
-    /// Bytes it reads.
+    /// Bytes that the kernel reads.
     bytes: usize,
     /// Int8 multiplications and additions.
     int8_ops: usize,
 }
 
-/// A kernel that reads so many bytes; its arithmetic has no known limit.
+/// Needs of a kernel that reads this many bytes, and whose arithmetic has no known limit.
 fn reads(bytes: usize) -> Needs {
     Needs { bytes, int8_ops: 0 }
 }
 
-/// Operations of the int8 peak in a nanosecond.
+/// Operations a nanosecond at the int8 peak.
 fn int8_peak(kernels: Kernels) -> f64 {
     const ROUNDS: usize = 20_000;
     let spin = time(|| {
@@ -81,7 +81,7 @@ fn per_nanosecond(work: usize, time: Duration) -> f64 {
 }
 
 impl Report {
-    /// Prints what each tier does a second of `work` units (in `unit`s of 10^9) per call of `f`.
+    /// Prints the rate of each tier in `unit`s of 10^9 a second, for `work` units per call of `f`.
     fn line(
         &self,
         name: &str,
@@ -105,7 +105,7 @@ impl Report {
         self.filter.as_ref().is_none_or(|filter| name.contains(filter))
     }
 
-    /// The least time that `needs` take.
+    /// The shortest time for `needs`.
     fn limit(&self, kernels: Kernels, peak: f64, needs: Needs) -> Duration {
         let bytes = &self.bytes[..needs.bytes];
         let reading = time(|| {
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// Prints a rate, beside the times that scalar and the limit take.
+/// Prints a rate, beside the times of scalar and of the limit.
 #[expect(clippy::print_stdout, reason = "a program that prints its table")]
 fn row(
     name: &str,
@@ -167,7 +167,7 @@ fn bench_matmul(report: &Report) {
         report.line(&format!("quantize_q8 m={m}"), (bytes, "GB/s"), reads(bytes), |kernels| {
             kernels.quantize_q8(black_box(&x), GROUP, &mut xq, &mut xs);
         });
-        // In case the filter left these out.
+        // The filter may have left out the loop that quantises them.
         Kernels::best().quantize_q8(&x, GROUP, &mut xq, &mut xs);
         let x8 = Q8Activations::new(&xq, &xs, K, GROUP).expect("consistent lengths");
         let mut out = vec![0.0; m * ROWS];
@@ -242,7 +242,7 @@ fn tiles(kernels: Kernels, w: &Packed, m: usize) -> Tiles {
     (q, scales, zeros, sums)
 }
 
-/// Memory as weights have it: in huge pages if there are any.
+/// Memory like that of weights: in huge pages if there are any.
 fn memory(bytes: usize) -> HugeMemory {
     HugeMemory::new(bytes).expect("memory for some copies of a matrix")
 }
@@ -373,7 +373,7 @@ fn bench_attend(report: &Report) {
     report.line("store_kv", (bytes, "GB/s"), reads(bytes), |kernels| {
         kernels.store_kv(black_box(&computed), &mut stored);
     });
-    // The last positions of a context, alone and as a prompt's.
+    // The last positions of a context: a single one, and several of a prompt.
     for (rows, n_q) in [(1, 1), (1, 8), (4, 8), (32, 1)] {
         let q = floats(rows * n_q * HEAD_DIM);
         let q: Vec<&[f32]> = q.chunks(n_q * HEAD_DIM).collect();

@@ -1,12 +1,12 @@
-//! Drafts in a ring whose workers take given times, whatever they compute on: one stream of the demo model, plain
-//! and with drafts of which so many are right:
-//! `cargo bench --bench ring -- [--workers 4] [--times 1:10,2:10.5,…] [--tokens 200] [--right 0.5,0.7,0.9,1] [--each 2]`.
+//! Drafts in a ring whose workers take given times, on any machine: one stream of the demo model, plain and with drafts
+//! of given acceptance rates: `cargo bench --bench ring -- [--workers 4] [--times 1:10,2:10.5,…] [--tokens 200]
+//! [--right 0.5,0.7,0.9,1] [--each 2]`.
 //!
-//! `--times` are milliseconds that a worker takes for batches of so many rows; others lie on the lines between
-//! them. The workers compute the demo model's layers, then sleep for the rest of their time, so that a machine with
-//! few cores can be a ring of many boards. The master has layers, too, and takes no more time than it needs.
-//! `--each` are milliseconds that a draft takes to be made: by the master, and by a board of its own, which thinks on
-//! until a text is another than it thought. Without it, drafts are there at once.
+//! `--times` are milliseconds that a worker takes for batches by their rows; others are interpolated. The workers
+//! compute the demo model's layers, then sleep for the rest of their time, so a machine with few cores can stand for a
+//! ring of many boards. The master has layers, too, and takes only the time that it needs. `--each` are milliseconds
+//! for making a draft: by the master, and by a board of its own, which drafts on until the text differs from its
+//! drafts. Without it, drafts take no time.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -43,7 +43,7 @@ fn time(rows: usize) -> Duration {
     Duration::from_secs_f64((first + part * (last - first)) / 1e3)
 }
 
-/// A stage that takes its time.
+/// A stage that sleeps for the rest of its time.
 struct Slow(Transformer);
 
 impl Stage for Slow {
@@ -116,7 +116,7 @@ impl Stage for Slow {
     }
 }
 
-/// A worker that takes its time.
+/// The work of a worker with a [`Slow`] stage.
 fn work(
     telling: Telling,
     (share, _): (Model, WeightsPlace),
@@ -147,10 +147,10 @@ fn work(
     run_worker(&mut stage, endpoint, &options, &mut Held::default(), &mut |_| {}).unwrap();
 }
 
-/// Knows the text, and is wrong at some of its places.
+/// A drafter that knows the text, and is wrong at some positions.
 struct Forced {
     text: Vec<u32>,
-    /// Part of the places where it is right.
+    /// Part of the positions where it is right.
     right: f64,
     maker: Maker,
 }
@@ -158,33 +158,33 @@ struct Forced {
 /// The maker of drafts.
 #[derive(Clone, Copy)]
 enum Maker {
-    /// They are there.
+    /// Drafts take no time.
     Free,
-    /// The master, which takes so long for each.
+    /// The master makes drafts, at this time for each.
     Master(Duration),
-    /// A board of its own, which does.
+    /// A board of its own makes drafts, at this time for each.
     Node(Duration, Thought),
 }
 
-/// State of a board's made-up model.
+/// State of a draft node's made-up model.
 #[derive(Clone, Copy)]
 struct Thought {
-    /// Since when it thinks of what follows so many ids.
+    /// Start of the drafts that follow the first `first` ids.
     begun: Instant,
     first: usize,
-    /// Ids that were asked about last, and how many drafts are enough for them.
+    /// Ids of the latest request, and the number of drafts that suffice for it.
     n_ids: usize,
     n_enough: usize,
 }
 
 impl Thought {
-    /// The place after the last one that it has thought of.
+    /// Position after the last draft that exists.
     fn end(&self, each: Duration) -> usize {
         self.first + self.begun.elapsed().div_duration_f64(each) as usize
     }
 }
 
-/// The token at a place of `text` by a model that is right at this part of its places.
+/// The token at position `pos` of `text` that a model with the acceptance rate `right` says.
 fn says(text: &[u32], right: f64, pos: usize) -> u32 {
     let hash = (pos as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let hash = (hash ^ (hash >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -236,7 +236,7 @@ impl Drafter for Forced {
     }
 }
 
-/// The text that `engine` says, and tokens a second.
+/// The text that `engine` writes, and tokens a second.
 fn run(engine: &mut Engine, job: &Job, drafter: Option<Forced>) -> (Vec<u32>, f64) {
     let mut scheduler = Scheduler::new(engine, 1, None).unwrap();
     if let Some(drafter) = drafter {
@@ -268,7 +268,7 @@ fn main() {
     let recipe = Recipe {
         model: package("models/demo.bin"),
         kv: KvKind::F16,
-        // The last layers, one for each worker.
+        // The workers have the last layers, one each.
         cuts: (6 - n_workers..6).collect(),
         is_tcp: false,
         has_key: false,

@@ -1,13 +1,13 @@
 //! Checks `src/` against the layers that `src/lib.rs` describes.
 //!
-//! - A module uses only the modules its row of [`LAYERS`] names, and each of them.
+//! - A module uses only the modules that its row of [`LAYERS`] names, and each of them.
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
-//! - No two files use each other, through however many others; files and functions are short.
-//! - Only [`UNSAFE`] modules hold unsafe code, and each block of it says why it is sound.
+//! - No two files use each other, even through other files; files and functions are short.
+//! - Only [`UNSAFE`] modules have unsafe code, and each block of it says why it is sound.
 //! - A comment can be read alone, also in `tests/` and `benches/`.
 //!
-//! Test code (`#[cfg(test)]`) may use every layer and print, as oracles come from anywhere; the
-//! rules for unsafe code hold for it too. Macros are read as they stand, not expanded.
+//! Test code (`#[cfg(test)]`) may use every layer and print, because test oracles come from anywhere; the rules for
+//! unsafe code apply to it too. Macros are read unexpanded.
 
 #[path = "layering/circles.rs"]
 mod circles;
@@ -24,7 +24,7 @@ use std::path::Path;
 
 use source::{Line, Token};
 
-/// Each module, and what it may use. `main` is `src/main.rs`; `src/lib.rs` uses all.
+/// Each module, and the modules that it may use. `main` is `src/main.rs`; `src/lib.rs` uses all.
 const LAYERS: &[(&str, &[&str])] = &[
     ("quant", &[]),
     ("numerics", &[]),
@@ -98,8 +98,8 @@ const BELOW_CLI: &[&str] = &[
 /// Modules that may print, exit and hide an error's type.
 const TERMINAL: &[&str] = &["cli", "main"];
 
-/// End the process where nothing can be returned, from a signal handler or for want of memory, with
-/// the words and the exit code that `cli` gave them; or a copy of it.
+/// Files that end the process, or a copy of it, where no error can be returned: in a signal handler, or without memory.
+/// Message and exit code come from `cli`.
 const LAST_WORDS: &[&str] = &["src/sys/signal.rs", "src/sys/heap.rs", "src/sys/child.rs"];
 
 /// Modules that may hold unsafe code.
@@ -138,7 +138,7 @@ fn comments_can_be_read_alone() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
-/// Every `.rs` file below `folder`, as path from the package's root and text.
+/// Collects every `.rs` file below `folder`: its path from the package's root, and its text.
 fn read_sources(folder: &Path, name: &str, files: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("the package's sources are readable") {
         let path = entry.expect("the package's sources are readable").path();
@@ -166,8 +166,8 @@ fn violations(files: &[(String, String)]) -> Vec<String> {
     found
 }
 
-/// Permissions in the rows of [`LAYERS`] that no file in `files` (path, text) uses, one line each. Layers
-/// that join everything may use everything.
+/// Permissions in the rows of [`LAYERS`] that no file in `files` (path, text) uses, one line each. Layers that join
+/// everything may use everything.
 fn unused(files: &[(String, String)]) -> Vec<String> {
     let files: Vec<File> = files.iter().map(|(path, text)| File::new(path, text)).collect();
     let uses: BTreeSet<(&str, &str)> = shipped(&files)
@@ -240,8 +240,8 @@ impl File {
         }
     }
 
-    /// Every name that follows a path to the crate's root: `crate::`, `leap::`, or enough
-    /// `super::`. The root itself under another name counts as `as`.
+    /// Every name that follows a path to the crate's root: `crate::`, `leap::`, or enough `super::`. Importing the root
+    /// itself under another name counts as `as`.
     fn root_names(&self) -> Vec<&Token> {
         let tokens = &self.shipped;
         let mut inline = Vec::new();
@@ -310,7 +310,7 @@ impl File {
         }
     }
 
-    /// Whether a SAFETY comment stands on `line`, or above the statement that reaches it.
+    /// True if `line`, or the lines above its statement, have a SAFETY comment.
     fn is_explained(&self, line: usize) -> bool {
         for (above, Line { code, comment }) in self.lines[..=line].iter().rev().enumerate() {
             if comment.contains("SAFETY:") {
@@ -326,13 +326,13 @@ impl File {
     }
 }
 
-/// The text of token `i`; empty behind the end.
+/// The text of token `i`; empty beyond the end.
 fn text(tokens: &[Token], i: usize) -> &str {
     tokens.get(i).map_or("", |t| t.text.as_str())
 }
 
-/// If a path that starts at `i`, in a module `depth` below the root, begins at the crate's root:
-/// the index behind that beginning.
+/// The index after the beginning of a path at `i`, if that beginning leads to the crate's root. The path is in a module
+/// `depth` below the root.
 fn path_to_root(tokens: &[Token], i: usize, depth: usize) -> Option<usize> {
     let mut end = i + 1;
     let mut left = match text(tokens, i) {
@@ -346,14 +346,14 @@ fn path_to_root(tokens: &[Token], i: usize, depth: usize) -> Option<usize> {
         left = left.checked_sub(1)?;
         end += 2;
     }
-    // Where the program finds the inner modules.
+    // The program imports inner modules from `leap::internals`.
     if text(tokens, i) == "leap" && text(tokens, end + 1) == "internals" {
         end += 2;
     }
     (left == 0).then_some(end)
 }
 
-/// The names that a path continues with at `i`: one, or the first of each branch of a group.
+/// The names that continue a path at `i`: one, or the first of each branch of a group.
 fn names_after(tokens: &[Token], i: usize) -> Vec<&Token> {
     match (text(tokens, i), text(tokens, i + 1)) {
         ("as", _) => vec![&tokens[i]],
@@ -363,7 +363,7 @@ fn names_after(tokens: &[Token], i: usize) -> Vec<&Token> {
     }
 }
 
-/// The first token of each branch of the group that `tokens` begin with.
+/// The first token of each branch of the group at the beginning of `tokens`.
 fn branches(tokens: &[Token]) -> Vec<&Token> {
     let mut depth = 0;
     let mut names = Vec::new();
@@ -383,12 +383,12 @@ fn branches(tokens: &[Token]) -> Vec<&Token> {
     names
 }
 
-/// Whether the path that goes on behind `i` names one of `wanted`.
+/// True if the path that continues after `i` names one of `wanted`.
 fn names_any(tokens: &[Token], i: usize, wanted: &[&str]) -> bool {
     names_after(tokens, i + 1).iter().any(|t| wanted.contains(&t.text.as_str()))
 }
 
-/// Whether `Box` at `i` is a `Box<dyn Error>`, by whatever path.
+/// True if `Box` at `i` is a `Box<dyn Error>`, with any path.
 fn boxes_an_error(tokens: &[Token], i: usize) -> bool {
     text(tokens, i + 1) == "<"
         && text(tokens, i + 2) == "dyn"
@@ -399,14 +399,13 @@ fn boxes_an_error(tokens: &[Token], i: usize) -> bool {
             .is_some_and(|t| t.text == "Error")
 }
 
-/// Whether `allow(` or `expect(` at `i` is the attribute that lets unsafe code in.
+/// True if `allow(` or `expect(` at `i` is the attribute that permits unsafe code.
 fn allows_unsafe(tokens: &[Token], i: usize) -> bool {
     text(tokens, i + 1) == "("
         && tokens[i..].iter().take_while(|t| t.text != ")").any(|t| t.text == "unsafe_code")
 }
 
-/// `tokens` without the items under `#[cfg(test)]`, and the names of modules among those that
-/// stand in other files.
+/// `tokens` without the items under `#[cfg(test)]`; and the names of those items that are modules in other files.
 fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     let mut shipped = Vec::new();
     let mut modules = Vec::new();
@@ -431,7 +430,7 @@ fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     (shipped, modules)
 }
 
-/// Whether `#[cfg(test)]`, or a `cfg` that requires it among other things, begins at `i`.
+/// True if `#[cfg(test)]`, or a `cfg` that requires it among other conditions, begins at `i`.
 fn is_test_attribute(tokens: &[Token], i: usize) -> bool {
     let is_cfg = ["#", "[", "cfg", "("].iter().enumerate().all(|(n, t)| text(tokens, i + n) == *t);
     if !is_cfg {
@@ -442,7 +441,7 @@ fn is_test_attribute(tokens: &[Token], i: usize) -> bool {
     has("test") && !has("not") && !has("any")
 }
 
-/// The index behind the bracket that closes the one at `i`.
+/// The index after the bracket that closes the one at `i`.
 fn group_end(tokens: &[Token], i: usize) -> usize {
     let mut depth = 0;
     for (n, token) in tokens.iter().enumerate().skip(i) {
@@ -458,7 +457,7 @@ fn group_end(tokens: &[Token], i: usize) -> usize {
     tokens.len()
 }
 
-/// The index behind the item that begins at `start`: its semicolon, or its body.
+/// The index after the item that begins at `start`: after its semicolon or its body.
 fn item_end(tokens: &[Token], start: usize) -> usize {
     let mut i = start;
     let mut is_use = false;
@@ -467,7 +466,7 @@ fn item_end(tokens: &[Token], start: usize) -> usize {
             "use" => is_use = true,
             ";" => return i + 1,
             "{" if !is_use => return group_end(tokens, i),
-            // The item was the last of its block, as a field may be.
+            // The item was the last of its block, which may be a field.
             ")" | "]" | "}" => return i,
             _ => {}
         }

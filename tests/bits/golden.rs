@@ -11,7 +11,7 @@ use leap::internals::model::{Batch, KvKind, Model, Plan, Span, Transformer};
 use leap::internals::pool::Pool;
 use leap::sampler::argmax;
 
-/// How an engine is to be run.
+/// Settings of an engine.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     isa: Isa,
@@ -39,8 +39,7 @@ impl Setup {
         self.logits_of(model, prompt, false)
     }
 
-    /// The logits after each id of `prompt`, with weights packed in memory if there is a layout for
-    /// them.
+    /// The logits after each id of `prompt`, with weights packed in memory if there is a layout for them.
     fn logits_of(self, model: &Arc<Model>, prompt: &[u32], is_packed: bool) -> Vec<f32> {
         let mut engine = self.engine(model, prompt.len());
         if is_packed {
@@ -68,7 +67,7 @@ mod reference {
     use crate::common::models::{CHECKPOINTS, Case, FAMILIES, cases, export};
     use crate::common::quick;
 
-    /// Largest difference to a reference logit, as a part of the largest one.
+    /// Largest difference from a reference logit, relative to the largest logit.
     const MAX_DRIFT: f64 = 2e-4;
     /// Longest prompt for the slower tiers when every instruction is emulated.
     const QUICK_LEN: usize = 17;
@@ -195,7 +194,7 @@ mod reference {
         Weights::B2 { group: 64, ends: Ends::SixBits },
     ];
 
-    /// A prompt's first ids.
+    /// The first `len` ids of a prompt.
     fn short_prompt(checkpoint: &str, len: usize) -> Vec<u32> {
         let mut prompt = cases(checkpoint).pop().unwrap().prompt;
         prompt.truncate(len);
@@ -238,10 +237,9 @@ mod reference {
     fn quantised_families_are_as_near_to_f32_as_llama_is() {
         for weights in QUANTISED {
             let of = |checkpoint| mean_kl(checkpoint, weights, &short_prompt(checkpoint, 60));
-            // Weights are random and have outliers; where experts are chosen, another may be. gpt-oss's
-            // scores spread twice as far as Llama's here, also by YaRN's magnitude, and what rounding
-            // queries and keys moves them by grows with them: with half the scores its divergence, most
-            // of which comes from there, is a third.
+            // Weights are random and have outliers, and a change may pick other experts. gpt-oss's scores spread twice
+            // as far here as Llama's, also because of YaRN's magnitude, and rounding queries and keys moves them in
+            // proportion. With half the scores, its divergence, which mostly comes from there, is a third.
             let bound = 2.5 * of("llama3-tiny");
             for checkpoint in FAMILIES {
                 let kl = of(checkpoint);
@@ -250,8 +248,8 @@ mod reference {
         }
     }
 
-    /// Takes one stream back again and again, and compares with streams that never were. Its window
-    /// is 48 or 16, in all layers or in some, which it passed long ago.
+    /// Rewinds one stream many times, and compares it with streams that were never rewound. Its window is 48 or 16, in
+    /// all layers or in some, and was passed long ago.
     #[test]
     fn a_stream_behind_its_window_can_be_taken_back_by_a_batch() {
         for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {
@@ -271,7 +269,7 @@ mod reference {
             ids.truncate(keep);
             ids.extend((0..more).map(|i| (i * 13 + back as u32) % 251));
             let kept = engine.rewind(&mut stream, &ids);
-            // More is kept where pages hold it still.
+            // More is kept if pages still hold it.
             assert!(kept == keep || (kept == 0 && back > batch), "{back} back: {kept} of {keep}");
             let found = bits(engine.push(&mut stream, &ids[kept..]).unwrap());
             let wanted = setup.logits(model, &ids);
@@ -280,8 +278,8 @@ mod reference {
         }
     }
 
-    /// For mistral-tiny one that passes the sliding window (48) several times, so that its ring
-    /// of keys and values wraps wherever the batches are smaller than the prompt.
+    /// A long prompt. That of mistral-tiny passes the sliding window (48) several times, so the ring of keys and values
+    /// wraps whenever batches are smaller than the prompt.
     fn long_prompt(checkpoint: &str) -> Vec<u32> {
         let mut prompt = cases(checkpoint).pop().unwrap().prompt;
         prompt.truncate(match checkpoint {
@@ -318,7 +316,7 @@ mod reference {
     }
 }
 
-/// Ids that mean something to the demo model: a text is not needed to compare bits.
+/// Ids of the demo model's vocabulary: comparing bits needs no text.
 fn demo_prompt(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| i * i * 31 % 4000 + 7).collect()
 }
@@ -352,13 +350,13 @@ impl Track {
         Track { stream, ids: ids.to_vec(), logits: Vec::new() }
     }
 
-    /// Ids of this track that have been through the model.
+    /// Ids of this track that the model has computed.
     fn pos(&self, vocab_size: usize) -> usize {
         self.logits.len() / vocab_size
     }
 }
 
-/// Runs the tracks' next rows in one batch, `counts[i]` of track i, taken turn by turn.
+/// Runs the tracks' next rows in one batch, `counts[i]` rows of track i, in turn.
 fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
     let vocab_size = transformer.model().header().vocab_size;
     let mut batch = Batch::default();
@@ -416,7 +414,7 @@ fn streams_do_not_see_each_other(plan: Plan) {
 
     for (stream, prompt) in prompts.iter().enumerate() {
         let mut transformer = start();
-        // Another slot of the cache: where a stream lies makes no difference.
+        // Another slot of the cache, which must make no difference.
         let mut alone = [Track::new((stream + 1) % 3, prompt)];
         let wanted = &together[stream];
         while alone[0].logits.len() < wanted.logits.len() {
@@ -427,7 +425,7 @@ fn streams_do_not_see_each_other(plan: Plan) {
     }
 }
 
-/// A stream whose number takes more than 16 bits has keys and values of its own.
+/// Streams whose numbers differ only above 16 bits must not share keys and values.
 #[test]
 fn streams_and_rows_are_not_counted_in_16_bits() {
     let start = |n_streams: usize, batch: usize| {
@@ -459,7 +457,7 @@ fn streams_and_rows_are_not_counted_in_16_bits() {
     }
 }
 
-/// A token of the demo model is too little work to wait for other threads after each step of it.
+/// A token of the demo model is too little work to wait for other threads after each step.
 #[test]
 fn a_small_model_has_one_thread_unless_more_are_asked_for() {
     let cores = Options::default().cpus();

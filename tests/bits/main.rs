@@ -1,4 +1,4 @@
-//! Bits that are the same on every tier, in every batch, and however a model's layers are spread.
+//! Bits that are the same on every tier, in every batch, and in every split of a model's layers.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Rings of nodes give what one node gives.
+//! Rings of nodes give the same bits as one node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use leap::format::model::{FileShare, Header};
 use leap::internals::wire::Dtype;
 use leap::sampler::argmax;
 
-/// Logits after a prompt and after each of the tokens that greedy decoding chooses next.
+/// Logits after a prompt, and after each of the tokens that greedy decoding chooses.
 fn run(engine: &mut Engine) -> (Vec<u32>, Vec<Vec<u32>>) {
     let prompt: Vec<u32> = (0..70).map(|i| (i * 53 % 4000) as u32).collect();
     let mut stream = engine.stream().unwrap();
@@ -48,7 +48,7 @@ fn rings_give_the_bits_of_one_node() {
     }
 }
 
-/// Which the master says to all nodes.
+/// The master tells all nodes the type of keys and values.
 #[test]
 fn a_ring_keeps_keys_and_values_as_its_master_does() {
     let mut answers = Vec::new();
@@ -61,7 +61,7 @@ fn a_ring_keeps_keys_and_values_as_its_master_does() {
     }
 }
 
-/// A device that has its rows elsewhere, and in another form, between two that are CPUs.
+/// A device with its own memory and byte order, between two CPU nodes.
 #[test]
 fn another_device_can_be_a_node() {
     let recipe = Recipe { n_streams: 2, ..Recipe::demo(&[1, 3]) };
@@ -136,7 +136,7 @@ fn refused_batches_leave_the_ring_as_it_was() {
     assert!(logits == bits(alone.push(&mut stream, &[1, 2, 3]).unwrap()));
 }
 
-/// Frames number streams and rows in 16 bits; one node alone does not.
+/// Frames have 16 bits for the numbers of streams and rows; one node alone has no such limit.
 #[test]
 fn more_streams_or_rows_than_frames_can_number_are_refused() {
     let recipe = Recipe::demo(&[2]);
@@ -151,8 +151,8 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
     }
 }
 
-/// Layers with windows, rotations and experts of their own are the same on whichever node they are,
-/// whichever node has most of them, and whatever the weights.
+/// Layers with windows, rotations and experts of their own give the same bits on every node, with every split and all
+/// weights.
 #[cfg(feature = "tools")]
 #[test]
 fn rings_of_other_families_give_the_bits_of_one_node() {
@@ -188,7 +188,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
     });
 }
 
-/// Later positions take the places of earlier ones there, which travel with the layers.
+/// In windows, later positions replace earlier ones, and the pages travel with the layers.
 #[cfg(feature = "tools")]
 #[test]
 fn layers_with_windows_take_along_what_they_have_stored() {
@@ -228,10 +228,10 @@ fn layers_with_windows_take_along_what_they_have_stored() {
     }
 }
 
-/// Tokens that a stream is given before the next one starts again.
+/// Length of a window of tokens; the next one starts with an empty context.
 const WINDOW: usize = 128;
 
-/// Mean negative log-likelihood of `ids`, each after those before it in its window.
+/// Mean negative log-likelihood of `ids`, each given those before it in its window.
 fn nll(engine: &mut Engine, ids: &[u32]) -> f64 {
     let vocab_size = engine.header().vocab_size;
     let batch = engine.max_batch();
@@ -261,7 +261,7 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
     if crate::common::quick() {
         ids.truncate(WINDOW + 1);
     }
-    // One hop there and one back, also between teams, and the most that the model's layers can be spread over.
+    // One hop each way, also between teams; and the widest spread of the model's layers.
     let teams = [vec![1, 1], vec![1, 1]];
     for (cuts, teams) in [(&[3][..], &[][..]), (&[3], &teams), (&[1, 2, 3, 4, 5], &[])] {
         let recipe = Recipe { max_logits: 16, teams: teams.to_vec(), ..Recipe::demo(cuts) };
@@ -278,7 +278,7 @@ fn half_precision_on_the_wire_does_not_move_perplexity() {
     }
 }
 
-/// Greedy tokens after a prompt with their logits; `change` is called before each.
+/// Greedy tokens after a prompt with their logits; calls `change` before each token.
 fn run_with(
     engine: &mut Engine,
     mut change: impl FnMut(&mut Engine, usize),
@@ -305,7 +305,7 @@ fn a_ring_goes_on_with_other_layers_and_packs_only_what_is_new() {
     let is_packed = engine.packed_bytes().is_some();
     let place = recipe.place(0);
     let found = run_with(&mut engine, |engine, step| {
-        // Matrices packed and reused: of a layer there are 7, and the master has the classifier.
+        // Matrices packed and reused: a layer has 7, and the master also has the classifier.
         let (split, own, others) = match step {
             4 => ([0..1, 1..5, 5..6], (0, 8), [Some((14, 14)), Some((0, 7))]),
             8 => ([0..4, 4..5, 5..6], (14, 15), [Some((0, 7)), None]),
@@ -364,7 +364,7 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
             });
         let before = COMPUTED.load(Ordering::Relaxed);
         let found = run_with(&mut engine, |engine, step| {
-            // To the node before, to the one behind, and by way of the master.
+            // Layers move to the previous node, to the next one, and through the master.
             let splits: &[_] = match step {
                 3 => &[[0..3, 3..4, 4..6]],
                 5 => &[[0..1, 1..2, 2..6]],
@@ -376,7 +376,7 @@ fn what_was_stored_moves_with_the_layers_and_nothing_is_computed_again() {
             }
         });
         assert!(found == wanted, "{kv:?}");
-        // Two workers, the prompt of 70 in five batches, and eleven tokens.
+        // Two workers; the prompt of 70 in five batches, and eleven tokens.
         assert_eq!(COMPUTED.load(Ordering::Relaxed) - before, 2 * (5 + 11), "{kv:?}");
     }
 }
@@ -403,12 +403,12 @@ fn nodes_that_leave_hand_over_what_they_have_stored() {
         if step != 4 {
             return;
         }
-        // The master alone is the ring from now on.
+        // The master alone is the ring from here on.
         let address = Address { host: next.ip().to_string(), port: next.port() };
         let name = "node0".to_owned();
         let members = vec![Member { name, address, layers: 0..6, threads: None }];
         let (done, answer) = mpsc::channel();
-        // The others end when they are told.
+        // The other nodes end when they are told.
         let leaving = workers.take();
         let tell = Box::new(move || {
             drop(leaving);
@@ -455,7 +455,7 @@ fn a_node_that_lacks_layers_is_named_and_the_ring_goes_on_as_before() {
         let refused = match step {
             3 => [0..1, 1..5, 5..6],
             5 => [0..1, 1..4, 4..7],
-            // It can take everything in the file.
+            // A node can take all layers that its file has.
             7 => {
                 engine.resplit(&[0..1, 1..4, 4..6], &place).unwrap();
                 return;

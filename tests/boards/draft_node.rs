@@ -1,5 +1,5 @@
-//! Another board guesses how texts go on: real programs on the loopback interface. Texts are the same whether it
-//! does, dies, comes back, or is none.
+//! Another board drafts: real programs on the loopback interface. Texts are the same if it drafts, dies, comes back, or
+//! does not exist.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -17,10 +17,10 @@ use crate::http::{Served, ask};
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
-/// The notice of a master, once, when its node is of no use.
+/// A master's notice, given once while its draft node is of no use.
 const NOTICE: &str = "texts go on without it, and it is tried again";
 
-/// Keys of boards, and what they keep.
+/// Folder of boards' keys and files.
 pub(crate) struct Place(Folder);
 
 impl Place {
@@ -51,7 +51,7 @@ impl Place {
         Ran::new(self.leap(args).output().unwrap())
     }
 
-    /// A draft node with this model on `port`, or on any if it is 0.
+    /// A draft node with this model on `port`, or on any port if it is 0.
     pub(crate) fn node(&self, model: &str, port: u16) -> Node {
         let (port, key) = (port.to_string(), self.path("key"));
         let mut command = self.leap(&["worker", "--draft-model", model, "--key", &key]);
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// A draft node that is killed with this.
+/// A draft node, killed when this is dropped.
 pub(crate) struct Node {
     pub(crate) child: Child,
     pub(crate) port: u16,
@@ -97,7 +97,7 @@ impl Node {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until it has said that.
+    /// Waits until its output contains `part`.
     fn says(&self, part: &str) {
         let until = Instant::now() + Duration::from_secs(60);
         while !self.said().contains(part) {
@@ -141,7 +141,7 @@ fn texts_are_the_same_if_another_board_guesses() {
         let said = |first: &[&str]| text_of(&place.run(&[first, &args].concat()).succeeds());
         let (wanted, _) = said(&["run", "--draft", "off"]);
         assert_eq!(said(&[&["run"], &of_node[..]].concat()).0, wanted);
-        // The board may be named as the ring file does.
+        // The board may have a name from the ring file.
         let named = format!("node:{}", node.port);
         let master = ["master", "--draft-node", &named, "--key", &key];
         assert_eq!(said(&[&master[..], &of_ring].concat()).0, wanted);
@@ -151,7 +151,7 @@ fn texts_are_the_same_if_another_board_guesses() {
         "{}",
         node.said()
     );
-    // Its drafts are used. Their number in time depends on the machine.
+    // Drafts are used. The number that come in time depends on the machine.
     let forced = |more: &[&str]| {
         let args = ["run", "--temp", "0", "-n", "200", "--json", "-p", PROMPT];
         let mut command = place.leap(&[&args[..], more].concat());
@@ -166,7 +166,7 @@ fn texts_are_the_same_if_another_board_guesses() {
     assert!(is_used, "no more drafts are right than n-grams are: {n_right}");
 }
 
-/// A program that is killed with this.
+/// A program, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -199,7 +199,7 @@ fn a_node_that_dies_and_comes_back_changes_no_text() {
     };
     for round in 0..if quick() { 1 } else { 3 } {
         assert_eq!(answers().to_vec(), wanted, "round {round}");
-        // In mid-text: the first bytes of an answer are there.
+        // In the middle of a text: the first bytes of an answer are there.
         let mut body = story(1);
         body["stream"] = json!(true);
         let mut stream = served.begin("/v1/completions", &body);
@@ -208,11 +208,11 @@ fn a_node_that_dies_and_comes_back_changes_no_text() {
         stream.read_to_end(&mut Vec::new()).unwrap();
         assert_eq!(answers().to_vec(), wanted, "without a node, round {round}");
         node = Some(place.node("models/demo-draft.bin", port));
-        // It is tried again.
+        // The master tries the node again.
         node.as_ref().unwrap().says("drafts 2 texts");
     }
     let said = served.said(NOTICE);
-    // After a minute it would be told of again.
+    // After a minute the notice may come again.
     let n_told = said.matches(NOTICE).count();
     assert!(n_told == 1 || begun.elapsed() > Duration::from_secs(60), "{said}");
     let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
@@ -250,7 +250,7 @@ fn nodes_that_are_of_no_use_are_told_of_or_refused() {
         assert!(ran.err.contains(why) && ran.err.contains(NOTICE), "{ran:?}");
         assert_eq!(ran.err.trim_end().lines().count(), 1, "{ran:?}");
     }
-    // A model that knows other tokens is of no use ever.
+    // A model with another vocabulary is never of use.
     let out = place.path("llama.bin");
     let checkpoint = package("tests/golden/llama2-meta-tiny");
     let checkpoint = checkpoint.to_str().unwrap();

@@ -11,15 +11,15 @@ use crate::common::folder::Folder;
 use crate::common::models::package;
 use crate::common::{leap, own_host};
 
-/// How often a node may wake up that has nothing to do, and what it may take of a core. A busy machine
-/// adds to neither; one that spins has all that the machine can give.
+/// Most wake-ups a second of an idle node, and most of its CPU time as a part of a core. A busy machine adds to
+/// neither; a node that spins takes all that the machine can give.
 const WAKES_PER_S: f64 = 50.0;
 const CPU_MOST: f64 = 0.03;
-/// How long a state is given to settle, and watched.
+/// Time for a state to settle, and time of the measurement.
 const SETTLE: Duration = Duration::from_millis(2500);
 const WATCH: Duration = Duration::from_millis(2000);
 
-/// A node's process; it ends with this.
+/// A node's process, killed when this is dropped.
 struct Node {
     name: &'static str,
     child: Child,
@@ -32,7 +32,7 @@ impl Drop for Node {
     }
 }
 
-/// How often the threads of a process have woken up, and the CPU time that it took.
+/// Wake-ups of a process's threads, and its CPU time.
 #[derive(Clone, Copy)]
 struct Spent {
     wakes: u64,
@@ -55,7 +55,7 @@ impl Node {
     }
 }
 
-/// A ring of three on addresses of this process alone.
+/// A ring of three nodes, on addresses that only this process uses.
 struct Ring {
     carrier: &'static str,
     file: PathBuf,
@@ -80,19 +80,19 @@ impl Ring {
         let mut command = leap();
         command.arg(role).arg(package("models/demo.bin")).arg("--ring").arg(&self.file);
         command.args(["--node", name, "--threads", "1", "--transport", self.carrier]);
-        // Slow kernels, so that an answer lasts.
+        // Slow kernels make an answer last.
         command.env("LEAP_ISA", "scalar").args(options).stdin(Stdio::piped());
         command.stdout(File::create(self.folder.join("text")).unwrap());
         let log = File::options().create(true).append(true).open(self.folder.join(name)).unwrap();
         Node { name, child: command.stderr(log).spawn().unwrap() }
     }
 
-    /// A master that waits for nodes, and then for a line.
+    /// A master that waits for nodes, then for a line.
     fn chat(&self) -> Node {
         self.start("desk", &["--chat", "--ctx", "512", "--ring-timeout", "0"])
     }
 
-    /// Until the log of `name` has `what`.
+    /// Waits until the log of `name` contains `what`.
     fn wait_for(&self, name: &str, what: &str) {
         let start = Instant::now();
         let has = || {
@@ -154,7 +154,7 @@ impl Ring {
         self.answer();
     }
 
-    /// In the middle of an answer nodes go.
+    /// Nodes end in the middle of an answer.
     fn answer(&self) {
         let (mut pi, orange) = (self.start("pi", &[]), self.start("orange", &[]));
         let sampling = ["--temp", "1.5", "--top-p", "1", "--seed", "2", "--ring-timeout", "0"];
@@ -173,7 +173,7 @@ impl Ring {
 
 #[test]
 fn nodes_that_wait_sleep() {
-    // Emulators do not sleep as the program does.
+    // Emulators do not sleep like the program.
     if std::env::var_os("LEAP_TEST_RUNNER").is_some() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Rings that are looked at and changed while they answer: real programs on the loopback interface.
+//! Rings that are queried and changed while they answer: real programs on the loopback interface.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
 
-/// A ring of three boards that runs on this machine, in a folder of its own.
+/// A ring of three boards on this machine, with a folder of its own.
 struct Ring {
     folder: Folder,
     file: PathBuf,
 }
 
-/// A program that is killed with this.
+/// A program, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -51,7 +51,7 @@ impl Ring {
         Ring { folder, file }
     }
 
-    /// A command of `leap` that has the ring's folder for its files.
+    /// A command of `leap` that keeps its files in the ring's folder.
     fn leap(&self, args: &[&str]) -> Command {
         let mut command = leap();
         command.args(args).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
@@ -85,7 +85,7 @@ impl Ring {
         serde_json::from_str(&status.out).unwrap()
     }
 
-    /// Names and layers of the nodes, as status has them and resize takes them.
+    /// Names and layers of the nodes, in the form that `resize` takes.
     fn layers(&self) -> String {
         let status = self.status();
         let nodes = status["nodes"].as_array().unwrap().iter();
@@ -141,7 +141,7 @@ fn alone(prompt: &str, seed: usize) -> String {
 fn streams_go_on_while_layers_move_and_a_worker_dies() {
     let ring = Ring::new();
     let (pi, _orange) = (ring.worker("pi"), ring.worker("orange"));
-    // Those that work last are there until all answers are.
+    // The last workers must run until all answers are there.
     let mut pi = Some(pi);
     let served = ring.serve(&["--streams", "3"]);
     let wanted: Vec<String> = (1..4).map(|seed| alone(PROMPT, seed)).collect();
@@ -190,7 +190,7 @@ fn streams_go_on_while_layers_move_and_a_worker_dies() {
     assert!(status.starts_with("node ") && status.contains("\nopen: "), "{status}");
 }
 
-/// Changes a byte of the smallest file in `folder` that holds this layer.
+/// Changes a byte of the smallest file in `folder` that has this layer.
 fn damage(folder: &Path, layer: usize) {
     let held = |path: &PathBuf| {
         let mut parts = path.file_stem()?.to_str()?.split('-').skip(1).map(str::parse::<usize>);
@@ -205,11 +205,11 @@ fn damage(folder: &Path, layer: usize) {
     std::fs::write(&file, bytes).unwrap();
 }
 
-/// Boards that have nothing but the key, and a master that calls them.
+/// Boards that have only the key, and a master that calls them.
 struct Boards {
     ring: Ring,
     key: PathBuf,
-    /// Ports of the links, the master's first, and of the calls.
+    /// Ports of the links (the master's first), and ports that the master calls.
     links: [String; 3],
     calls: [String; 2],
     give: String,
@@ -229,7 +229,7 @@ impl Boards {
         Boards { ring, key, links, calls: [pi, orange], give }
     }
 
-    /// pi or orange.
+    /// Starts pi (0) or orange (1).
     fn worker(&self, index: usize) -> Running {
         self.worker_with(index, &[])
     }
@@ -245,12 +245,12 @@ impl Boards {
         Running(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// desk, which calls these.
+    /// Starts desk, which calls these workers.
     fn serve(&self, workers: &[usize], args: &[&str]) -> Served {
         self.serve_from(self.ring.folder.path(), workers, args)
     }
 
-    /// Serves with `cache` as the folder for what it keeps.
+    /// Starts desk with `cache` as the folder for its files.
     fn serve_from(&self, cache: &Path, workers: &[usize], args: &[&str]) -> Served {
         let model = crate::common::models::package("models/demo.bin");
         self.serve_model(&model, cache, workers, args)
@@ -279,7 +279,7 @@ impl Boards {
         Served::by(command)
     }
 
-    /// laptop, another master that calls both, and says what it does in the file `said` of its own.
+    /// Starts laptop, another master that calls both boards, and writes its output to its own file `said`.
     fn laptop(&self, args: &[&str]) -> Running {
         let model = crate::common::models::package("models/demo.bin");
         let (model, key) = (model.to_str().unwrap(), self.key.to_str().unwrap());
@@ -296,8 +296,8 @@ impl Boards {
         Running(command.stdout(Stdio::null()).stderr(said).spawn().unwrap())
     }
 
-    /// Waits until the ring has these nodes, the first of which is its master; the others' order is that of a plan by
-    /// how much memory was free when each was asked.
+    /// Waits until the ring has these nodes, the master first. The others may be in any order, which depends on free
+    /// memory when each was asked.
     fn wait_for(&self, names: &[&str]) {
         let start = Instant::now();
         loop {
@@ -319,12 +319,12 @@ impl Boards {
     }
 }
 
-/// The request whose answer is that of [`alone`], to the prompt with seed 1.
+/// The request with the same answer as [`alone`] with seed 1.
 fn asked() -> Value {
     json!({"prompt": PROMPT, "temperature": 1, "top_p": 0.9, "seed": 1, "max_tokens": 100})
 }
 
-/// Asks for the same again and again while `work` is done.
+/// Repeats the same request while `work` runs, and checks its answers.
 fn while_answers_are_right<T>(served: &Served, work: impl FnOnce() -> T) -> T {
     let (wanted, is_over) = (alone(PROMPT, 1), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -359,18 +359,18 @@ fn a_ring_does_without_boards_that_die_and_takes_in_those_that_come() {
         pi = Some(boards.worker(0));
         boards.wait_for(&["desk", "pi", "orange"]);
     });
-    // No client asks for anything.
+    // No client asks for anything at this time.
     drop(pi.take());
     boards.wait_for(&["desk", "orange"]);
     drop(served);
-    // A master that starts does without a board that is away, too.
+    // A new master, too, goes on without a board that is away.
     let served = boards.serve(&[0, 1], &args);
     boards.wait_for(&["desk", "orange"]);
     while_answers_are_right(&served, || {
         pi = Some(boards.worker(0));
         boards.wait_for(&["desk", "orange", "pi"]);
     });
-    // The other board still does what that master told, and would be the node before this one's.
+    // The other board still follows the previous master's order, in which it is the node before this one.
     drop(served);
     let served = boards.serve(&[1], &args);
     while_answers_are_right(&served, || boards.wait_for(&["desk", "orange"]));
@@ -396,7 +396,8 @@ fn a_second_master_takes_a_servers_boards_only_if_it_is_told_to_and_gives_them_b
     let answer = served.post("/v1/completions", &asked());
     assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
     drop(second);
-    // Told to, it takes them. The server says so, stays, and says to its clients why there is no answer.
+    // With `--take`, the second master takes them. The server reports this, stays, and tells its clients why there is
+    // no answer.
     let mut second = boards.laptop(&["--take"]);
     let ask = || crate::http::ask(&served.address, "POST", "/v1/completions", &asked().to_string());
     served.said("another master took ");
@@ -409,7 +410,7 @@ fn a_second_master_takes_a_servers_boards_only_if_it_is_told_to_and_gives_them_b
         assert!(!is_late(), "{head}{text}");
     }
     assert!(second.0.wait().unwrap().success(), "{}", said());
-    // They are free: the server has them again by itself.
+    // The boards are free: the server takes them back by itself.
     loop {
         let (head, text) = ask();
         if head.starts_with("HTTP/1.1 200 ") {
@@ -423,7 +424,7 @@ fn a_second_master_takes_a_servers_boards_only_if_it_is_told_to_and_gives_them_b
     served.said(" works for this master again");
 }
 
-/// Nothing can be kept below a file, as on a board whose file system is mounted to be read.
+/// No folder can be made below a file: this stands for a read-only file system.
 #[test]
 fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
     let boards = Boards::new();
@@ -441,7 +442,7 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
     let (head, text) = ask();
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}{text}");
     check(&text);
-    // The board is switched off: requests are then refused with the reason, and the server stays.
+    // The board is switched off: requests are refused with the reason, and the server stays.
     drop(worker.take());
     let why = "the ring is lost: no progress for 3 s; ";
     let (head, text) = ask();
@@ -449,7 +450,7 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
         head.starts_with("HTTP/1.1 503 ") && text.contains(why) && text.contains("pi"),
         "{head}{text}"
     );
-    // `/health` says so too, for as long as it lasts.
+    // `/health` gives the reason, too, as long as it lasts.
     let is_told = || {
         let (head, text) = crate::http::ask(&served.address, "GET", "/health", "");
         head.starts_with("HTTP/1.1 503 ") && text.contains(why)
@@ -462,7 +463,7 @@ fn a_server_that_can_keep_nothing_answers_and_says_when_its_boards_are_gone() {
         thread::sleep(Duration::from_millis(100));
         assert!(is_told(), "/health says so until they are back");
     }
-    // It is switched on again.
+    // The board is switched on again.
     worker.replace(boards.worker(0));
     loop {
         let (head, text) = ask();
@@ -499,7 +500,7 @@ fn boards_fetch_layers_while_the_ring_runs() {
         for (index, running) in workers.iter_mut().enumerate() {
             let _ = running.0.kill();
             let _ = running.0.wait();
-            // Its disk has not kept what it was given: that is given again.
+            // A disk has damaged a layer: the layer is sent again.
             let layers = ring.folder.join(["pi", "orange"][index]).join("leap/layers");
             damage(&layers, [4, 5][index]);
             *running = boards.worker(index);
@@ -508,7 +509,7 @@ fn boards_fetch_layers_while_the_ring_runs() {
     });
     assert_eq!(ring.layers(), "desk=0..1,pi=1..2,orange=2..6");
     ring.ask(&["replan", "--objective", "memory"]).succeeds();
-    // Boards say what they take, but for this one.
+    // All boards but this one state their watts.
     ring.ask(&["replan", "--objective", "energy"]).fails(1, "the watts of desk");
     ring.ask(&["resize", "desk=0..1,pi=1..3,orange=4..6"]).fails(2, "are no split");
     let says = |served: &Served| {
@@ -516,7 +517,7 @@ fn boards_fetch_layers_while_the_ring_runs() {
         assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*wanted));
     };
     says(&served);
-    // The next master finds boards that have moved.
+    // The next master finds boards whose layers have moved.
     drop(served);
     says(&boards.serve(&[0, 1], &[]));
 }
@@ -526,7 +527,7 @@ fn nodes_compute_with_as_many_threads_as_the_ring_file_says() {
     let ring = Ring::new();
     let lines = std::fs::read_to_string(&ring.file).unwrap();
     std::fs::write(&ring.file, lines.replace('\n', " threads=2\n")).unwrap();
-    // A node's own `--threads` goes before the ring file's.
+    // A node's own `--threads` overrides the ring file.
     let _orange = ring.worker("orange");
     let file = ring.file.to_str().unwrap();
     let mut command = ring.leap(&["worker", "-q", "--ring", file, "--node", "pi"]);
@@ -598,7 +599,7 @@ fn masters_that_died_make_way_and_two_are_told_apart() {
     served.signal(nix::sys::signal::Signal::SIGTERM);
     served.code();
     ring.ask(&["status"]).fails(1, "no master");
-    // Where it is told to, or nowhere.
+    // The socket is at the given path, or does not exist.
     drop(served);
     let path = ring.folder.join("socket");
     let served = ring.serve(&["--control", path.to_str().unwrap()]);
@@ -658,12 +659,12 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
             .unwrap();
     }
     let _pi = boards.worker(0);
-    // It is ready for shorter contexts than the master asks for.
+    // This board allows only shorter contexts than the master asks for.
     let _orange = boards.worker_with(1, &["--ctx", "64"]);
     let model = folder.join("demo.bin");
     let served = boards.serve_model(&model, folder.path(), &[0, 1], &["--rebalance-after", "1"]);
     boards.wait_for(&["desk", "pi"]);
-    // The ring may be open before the master has heard why orange is not in it; on a busy machine orange may be away for a
+    // The ring may open before the master has heard why orange is not in it. On a busy machine orange may be away for a
     // while, and be tried again.
     let start = Instant::now();
     let left_out = loop {
@@ -684,7 +685,7 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
     assert!(status.contains(&line), "{status}");
     let answer = served.post("/v1/completions", &asked());
     assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*alone(PROMPT, 1)));
-    // No board asks for layers now. Other weights, in place.
+    // No board fetches layers at this time. The weights are overwritten in place.
     let file = std::fs::File::options().write(true).open(&model).unwrap();
     let middle = file.metadata().unwrap().len() / 2;
     file.write_all_at(&[0x55; 9], middle).unwrap();

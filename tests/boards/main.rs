@@ -1,4 +1,4 @@
-//! Boards that compute together: rings, teams and places, and what may happen to them.
+//! Boards that compute together: rings, teams and places, and their failures.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Rings whose places are teams give what one node gives.
+//! Rings whose places are teams give the same bits as one node.
 
 use crate::common::models::bits;
 use crate::common::rings::Recipe;
@@ -13,7 +13,7 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     Recipe { batch: BATCH, max_logits: BATCH, teams, ..Recipe::demo(cuts) }
 }
 
-/// Logits of all tokens of a prompt, and of those that greedy decoding chooses then.
+/// Logits of all tokens of a prompt, and of those that greedy decoding chooses.
 fn run(engine: &mut Engine) -> Vec<Vec<u32>> {
     let vocab_size = engine.header().vocab_size;
     let prompt: Vec<u32> = (0..168).map(|i| (i * 53 % vocab_size) as u32).collect();
@@ -63,7 +63,7 @@ fn places_keep_keys_and_values_as_the_master_does() {
     }
 }
 
-/// Layers move between the other places, and what teams have stored stays where it is.
+/// Layers move between the other places; layers of teams stay.
 #[test]
 fn layers_of_teams_stay_and_others_move() {
     let recipe = recipe(&[1, 3], &[ALONE, ALONE, &[1, 1]]);
@@ -131,7 +131,7 @@ mod processes {
     use crate::common::ran::Ran;
     use crate::common::{leap, own_host};
 
-    /// Ends with what it is in.
+    /// A program, killed when this is dropped.
     struct Running(Child);
 
     impl Drop for Running {
@@ -157,14 +157,14 @@ mod processes {
         master
     }
 
-    /// Some more of what the master writes.
+    /// Reads some more of the master's text.
     fn read(text: &mut Vec<u8>, stdout: &mut ChildStdout) {
         let at = text.len();
         text.resize(at + 64, 0);
         stdout.read_exact(&mut text[at..]).unwrap();
     }
 
-    /// The rest of it, and what it says.
+    /// Reads the rest of the text, and the messages.
     fn end(mut text: Vec<u8>, mut stdout: ChildStdout, master: Child) -> (String, String) {
         stdout.read_to_end(&mut text).unwrap();
         let ended = master.wait_with_output().unwrap();
@@ -295,7 +295,7 @@ mod processes {
         master.args(["--give", "9300", "--key"]).arg(&key).arg("--ring").arg(&ring).args(TEXT);
         let ran = Ran::new(master.stdin(Stdio::null()).output().unwrap()).succeeds();
         assert_eq!(ran.out, alone());
-        // A board that is not the place's lead gets its rows alone: a third.
+        // A board that is not the place's lead gets only its rows: a third.
         let bytes = |node: &str| {
             let files = std::fs::read_dir(folder.join(node).join("layers")).unwrap();
             let mut files = files.map(|entry| entry.unwrap().path());
@@ -327,7 +327,7 @@ mod processes {
             &["master", "--rebalance-after", "60"],
             "cannot move the layers of pi, which is a team",
         );
-        // A board that keeps shorter contexts than the master asks for.
+        // A board that allows only shorter contexts than the master asks for.
         let _pi = worker(&ring, "pi");
         let mut fig = leap();
         fig.args(["worker", "--transport", "udp", "--threads", "1", "--ctx", "64"]);

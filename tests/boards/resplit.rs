@@ -1,5 +1,4 @@
-//! Layers that move while batches are in flight: nothing is computed twice, and no wait is for work that is
-//! not needed.
+//! Layers that move while batches are in flight: nothing is computed twice, and nothing waits for unneeded work.
 
 use std::sync::mpsc::channel;
 
@@ -15,7 +14,7 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     Recipe { batch: 9, n_streams: 4, max_logits: 9, teams, ..Recipe::demo(cuts) }
 }
 
-/// Answers to prompts of several lengths; `each_step` may do something to the engine.
+/// Answers to prompts of several lengths; calls `each_step` with the engine after each step.
 fn answers(engine: &mut Engine, mut each_step: impl FnMut(&mut Engine, usize)) -> Vec<Heard> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let job = |n: u32| {
@@ -85,12 +84,12 @@ fn a_team_that_changes_amid_many_streams_keeps_every_result() {
         if let Some(other) = other.take_if(|_| n_steps == 5) {
             changes.send(other).unwrap();
         }
-        // After each step, whether or not a result waits to be collected.
+        // Changes are looked for after each step, even if a result waits to be collected.
         engine.look_for_changes().unwrap();
     });
     assert_eq!(is_done.try_recv(), Ok(Ok(())));
     assert!(found.iter().zip(&alone).all(|(found, alone)| found.ids == alone.ids));
-    // Other boards have other rows of what streams have stored, which is computed once more.
+    // In the new team, boards have other rows of the stored keys and values, which are computed once more.
     let setbacks = engine.team().unwrap().setbacks();
     assert_eq!(*setbacks, Setbacks { streams_lost: 1, ..Setbacks::default() });
 }

@@ -1,4 +1,4 @@
-//! Streams of a ring or a team share pages of keys and values as those of one board do.
+//! Streams of a ring or a team share pages of keys and values like those of one board.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_bytes(&bytes, None).unwrap()
 }
 
-/// A ring whose layers are cut at `cuts`, whose `n_streams` have memory for `kv_tokens`.
+/// A ring with layers cut at `cuts`, whose `n_streams` streams have memory for `kv_tokens` tokens.
 fn recipe(cuts: &[usize], n_streams: usize, batch: usize, kv_tokens: usize) -> Recipe {
     let kv_tokens = Some(kv_tokens);
     Recipe { batch, n_streams, max_logits: 3, kv_tokens, ..Recipe::demo(cuts) }
@@ -33,7 +33,7 @@ fn below(n: usize, state: &mut u64) -> usize {
     (*state % n as u64) as usize
 }
 
-/// Texts of few different beginnings.
+/// Texts that begin in one of few ways.
 fn alike(vocab: usize) -> Vec<Job> {
     let mut state = 0x5eed;
     (0..20)
@@ -47,8 +47,7 @@ fn alike(vocab: usize) -> Vec<Job> {
         .collect()
 }
 
-/// The text of each of `jobs`, `change` called before each step, and how many ids of their prompts were
-/// computed.
+/// The text of each of `jobs`, and the number of prompt ids that were computed. Calls `change` before each step.
 fn answers(
     engine: &mut Engine,
     jobs: &[Job],
@@ -65,7 +64,7 @@ fn answers(
     (ids.iter().map(|id| listener.0.remove(id).unwrap().ids).collect(), computed)
 }
 
-/// Their texts on one board alone.
+/// The texts of these jobs on one board alone.
 fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
     let recipe = Recipe { n_streams: 1, kv_tokens: None, ..recipe.clone() };
     let alone =
@@ -133,7 +132,7 @@ fn texts_on_a_ring_share_their_beginnings() {
         let n_ids: usize = jobs.iter().map(|job| job.prompt.len()).sum();
         assert!(computed < n_ids, "{computed} of {n_ids}");
         assert_no_page_is_lost(&engine, kv_tokens);
-        // A prompt that is held needs its last id alone.
+        // For a stored prompt, only the last id is computed.
         answers(&mut engine, &jobs[..1], |_| {});
         let (found, computed) = answers(&mut engine, &jobs[..1], |_| {});
         assert!(found == wanted[..1]);
@@ -141,7 +140,7 @@ fn texts_on_a_ring_share_their_beginnings() {
     }
 }
 
-/// Pages travel with the layers: each once, and also those that no stream holds.
+/// Pages travel with the layers, each once; so do those that no stream holds.
 #[test]
 fn pages_move_with_their_layers() {
     let kinds = [KvKind::Int8, KvKind::F16];
@@ -178,7 +177,7 @@ fn pages_move_with_their_layers() {
     }
 }
 
-/// Layers with windows have pages of their own, in which later positions take the place of earlier ones.
+/// Layers with windows have pages of their own, in which later positions replace earlier ones.
 #[cfg(feature = "tools")]
 #[test]
 fn texts_with_windows_share_their_beginnings_on_a_ring() {
@@ -213,7 +212,7 @@ fn texts_with_windows_share_their_beginnings_on_a_ring() {
     }
 }
 
-/// Works with a device that loses what it has stored now and then.
+/// A worker whose device loses its stored rows from time to time.
 fn forget(
     telling: Telling,
     (share, _): (Model, WeightsPlace),
@@ -248,7 +247,7 @@ fn what_a_node_loses_is_computed_again() {
     assert_no_page_is_lost(&engine, 320);
     assert!(answers(&mut engine, &texts, |_| {}).0 == wanted);
     assert_no_page_is_lost(&engine, 320);
-    // A user of one stream need not know.
+    // With a single stream, the caller need not notice.
     let ids: Vec<u32> = (0..120).map(|i| i * 29 % 4000).collect();
     let all = |engine: &mut Engine| -> Vec<Vec<f32>> {
         let mut stream = engine.stream().unwrap();

@@ -1,4 +1,5 @@
-//! Beginnings of prompts in files of a ring's nodes, each its own layers' part: what all have is not computed again.
+//! Beginnings of prompts in files of a ring's nodes, each with the part of its own layers: beginnings that all nodes
+//! have are not computed again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use crate::common::rings::Recipe;
 use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
 use leap::sampler::Sampling;
 
-/// A ring of three whose nodes have folders in `folder`.
+/// A ring of three whose nodes keep their files in `folder`.
 fn recipe(folder: &Folder) -> Recipe {
     for node in 0..3 {
         fs::create_dir_all(folder.join(&node.to_string())).unwrap();
@@ -18,7 +19,7 @@ fn recipe(folder: &Folder) -> Recipe {
     Recipe { batch: 64, n_streams: 3, max_logits: 3, kv_tokens, prefixes, ..Recipe::demo(&[2, 4]) }
 }
 
-/// The answers to jobs at the same time, and how many ids of their prompts were computed.
+/// The answers to jobs that run at the same time, and the number of prompt ids computed for each.
 fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
@@ -29,8 +30,7 @@ fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
 }
 
-/// Answers `jobs` on a ring that has just been started. When the ring is dropped, all prefixes are
-/// written.
+/// Answers `jobs` on a newly started ring. When the ring is dropped, it writes all prefixes.
 fn restarted(recipe: &Recipe, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let (mut engine, _workers) = recipe.ring();
     run(&mut engine, jobs)
@@ -41,12 +41,12 @@ fn job(prompt: Vec<u32>) -> Job {
     Job { n_predict: 12, sampling, ..Job::new(prompt) }
 }
 
-/// A prompt of `n` ids, the last ones being `kind`.
+/// A prompt of `n` ids, the first `n_common` of them common to all prompts, the others `kind`.
 fn prompt(n: u32, n_common: u32, kind: u32) -> Vec<u32> {
     (0..n).map(|i| if i < n_common { i * 5 % 97 } else { kind }).collect()
 }
 
-/// The text of one board for each, alone.
+/// The text of each job on one board alone.
 fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
     let one = |job: &Job| run(&mut recipe.alone(), std::slice::from_ref(job)).remove(0).0;
     jobs.iter().map(one).collect()
@@ -66,10 +66,10 @@ fn goes_on_after_restarts(recipe: &Recipe) {
     let answer = |job: usize| restarted(recipe, &jobs[job..=job]).remove(0);
     assert_eq!(answer(0), (wanted[0].clone(), 420));
     assert_eq!(answer(0), (wanted[0].clone(), 1), "but for the last id all is in files");
-    // Another text after the same beginning, which ends inside of a page.
+    // Another text with the same beginning, which ends inside a page.
     assert_eq!(answer(1), (wanted[1].clone(), 100));
     assert_eq!(answer(2), (wanted[2].clone(), 1));
-    // Others are decoded while it is read.
+    // Other streams decode while the beginning is read.
     let found = restarted(recipe, &jobs);
     assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
     assert!(found.iter().map(|(_, computed)| computed).sum::<usize>() <= 420);
@@ -85,7 +85,7 @@ fn a_prompt_goes_on_from_files_of_all_nodes() {
     }
 }
 
-/// Also where a node has layers with windows alone.
+/// Covers nodes that have only layers with windows.
 #[cfg(feature = "tools")]
 #[test]
 fn windows_are_in_files_of_all_nodes_too() {
@@ -115,7 +115,7 @@ fn what_a_node_lacks_is_computed_and_kept_again() {
         files(&folder.join(node)).iter().for_each(|file| fs::remove_file(file).unwrap());
         again(420);
         again(1);
-        // A page that is damaged, and all behind it.
+        // A page is damaged, which also invalidates those behind it.
         let page = files(&folder.join(node))
             .into_iter()
             .find(|file| file.to_str().is_some_and(|name| name.ends_with("-2.kv")));
@@ -126,7 +126,7 @@ fn what_a_node_lacks_is_computed_and_kept_again() {
         again(420 - 128);
         again(1);
     }
-    // A node without a folder keeps nothing, and then no other does.
+    // If one node has no folder, no node keeps anything.
     for node in ["0", "1"] {
         files(&folder.join(node)).iter().for_each(|file| fs::remove_file(file).unwrap());
     }
@@ -150,7 +150,7 @@ fn files_of_other_layers_are_let_alone() {
         let recipe = Recipe { cuts: cuts.to_vec(), ..recipe.clone() };
         assert_eq!(restarted(&recipe, &jobs), [(wanted.clone(), computed)], "{cuts:?}");
     }
-    // And when they move while a ring runs, with what was read.
+    // Layers that move while a ring runs take along keys and values read from files.
     let (mut engine, _workers) = recipe.ring();
     assert_eq!(run(&mut engine, &jobs), [(wanted.clone(), 1)]);
     let other = job(prompt(440, 310, 9));
@@ -169,7 +169,7 @@ fn below(n: u32, state: &mut u32) -> u32 {
     *state % n
 }
 
-/// Texts of common beginnings, little memory, layers that move, and many restarts.
+/// Texts with common beginnings, little memory, moving layers, and many restarts.
 #[test]
 fn any_texts_go_on_from_files_of_all_nodes() {
     let (folder, mut state) = (Folder::new(), 11);

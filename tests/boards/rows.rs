@@ -1,5 +1,4 @@
-//! Boards that have nothing but a key become a team: each gets its rows, and no more. Real programs on the loopback
-//! interface.
+//! Boards that have only a key become a team: each gets its rows, and no more. Real programs on the loopback interface.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
 
-/// A program that is killed with this.
+/// A program, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -27,7 +26,7 @@ impl Drop for Running {
     }
 }
 
-/// Three boards on this machine, in folders of their own.
+/// Three boards on this machine, with a folder for each.
 struct Boards {
     folder: Folder,
     host: String,
@@ -38,7 +37,7 @@ struct Boards {
 const WORKERS: [&str; 2] = ["pi", "orange"];
 
 impl Boards {
-    /// Boards at an address of their own.
+    /// Boards with an IP address of their own.
     fn new() -> Boards {
         let folder = Folder::new();
         let host = own_host().to_string();
@@ -56,7 +55,7 @@ impl Boards {
         command
     }
 
-    /// Starts a board, which says what it does in a file of its own from then on.
+    /// Starts a board, which writes its output to a file of its own.
     fn worker(&self, index: usize) -> Running {
         let mut command = self.leap(&["worker"], WORKERS[index]);
         command.args(["--join", &format!("{}", 9100 + index)]);
@@ -70,7 +69,7 @@ impl Boards {
         fs::read_to_string(self.folder.join(WORKERS[index]).join("said")).unwrap()
     }
 
-    /// Waits until a board has said this.
+    /// Waits until a board's output contains `what`.
     fn wait_for(&self, index: usize, what: &str) {
         let start = Instant::now();
         while !self.said(index).contains(what) {
@@ -79,18 +78,18 @@ impl Boards {
         }
     }
 
-    /// The folder of what a board keeps.
+    /// The folder of a board's kept files.
     fn kept(&self, index: usize) -> PathBuf {
         self.folder.join(WORKERS[index]).join("leap/layers")
     }
 
-    /// The model files that a board has.
+    /// The model files of a board.
     fn files(&self, index: usize) -> Vec<PathBuf> {
         let files = fs::read_dir(self.kept(index)).unwrap().map(|entry| entry.unwrap().path());
         files.filter(|path| path.extension().is_some_and(|end| end == "bin")).collect()
     }
 
-    /// Has a board believe that it is so many times slower than it is.
+    /// Edits a board's kept figures to make it seem `by` times slower.
     fn slow_down(&self, index: usize, by: u64) {
         let path = self.kept(index).join("figures");
         let figures = fs::read_to_string(&path).unwrap();
@@ -104,7 +103,7 @@ impl Boards {
         fs::write(&path, format!("{machine}\n{speeds}")).unwrap();
     }
 
-    /// desk, which shares a model with these.
+    /// A command of desk, which leads a team with these workers.
     fn lead(&self, command: &str, workers: &[usize]) -> Command {
         let model = models::package("models/demo.bin");
         let mut lead = self.leap(&[command, model.to_str().unwrap(), "--team", "auto"], "desk");
@@ -114,7 +113,7 @@ impl Boards {
         lead
     }
 
-    /// The lead's messages and its text.
+    /// The lead's messages and text.
     fn run(&self, workers: &[usize]) -> Ran {
         let mut lead = self.lead("run", workers);
         lead.args(["-n", "60", "--seed", "7", "--temp", "0.8", "-p", PROMPT]);
@@ -122,14 +121,14 @@ impl Boards {
     }
 }
 
-/// The text of one board.
+/// The text that one board alone writes.
 fn alone() -> String {
     let mut command = leap();
     command.args(["run", "-q", "--ctx", "256", "-n", "60", "--seed", "7", "--temp", "0.8"]);
     Ran::new(command.args(["-p", PROMPT]).stdin(Stdio::null()).output().unwrap()).succeeds().out
 }
 
-/// The shares of the boards, as the lead's table has them.
+/// The boards' shares in the lead's table.
 fn shares(ran: &Ran) -> [u64; 3] {
     let share = |name: &str| {
         let line = ran.err.lines().find(|line| line.starts_with(&format!("{name} ")));
@@ -144,7 +143,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     let boards = Boards::new();
     let wanted = alone();
     let model = fs::metadata(models::package("models/demo.bin")).unwrap().len();
-    // orange is much slower than the others.
+    // orange is made to seem much slower than the others.
     let mut workers = [0, 1].map(|index| boards.worker(index));
     (0..2).for_each(|index| boards.wait_for(index, " waits for a master on "));
     drop(workers);
@@ -164,7 +163,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     });
     assert!(sizes[1] < sizes[0] && sizes[0] + sizes[1] < model, "{sizes:?} of {model}");
 
-    // Nothing is sent twice: to boards that were away, and to those that the next lead calls.
+    // Nothing is sent twice: neither to boards that were away, nor to boards of the next lead.
     for start in 0..2 {
         if start == 0 {
             drop(workers);
@@ -177,7 +176,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     }
     (0..2).for_each(|index| assert!(boards.said(index).contains("were here already")));
 
-    // A disk that has not kept what it was given gets it once more.
+    // A damaged file is fetched once more.
     drop(workers);
     let file = &boards.files(0)[0];
     let mut bytes = fs::read(file).unwrap();
@@ -188,7 +187,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     let mended = boards.run(&[0, 1]);
     assert_eq!(mended.out, wanted);
     assert!(boards.said(0).contains("its layers are fetched again"), "{}", boards.said(0));
-    // In another team it has other rows.
+    // In another team the board has other rows.
     let other = boards.run(&[0]);
     assert_eq!(other.out, wanted);
     assert!(other.err.contains("gives its rows of layers 0..6 to pi"), "{}", other.err);
@@ -196,7 +195,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     drop(workers);
 }
 
-/// The text that a server's answer has.
+/// The text of a server's answer.
 fn answer(served: &Served) -> String {
     let body = json!({
         "prompt": PROMPT, "temperature": 0.8, "top_p": 0.9, "seed": 7, "max_tokens": 60
@@ -235,12 +234,12 @@ fn such_a_team_outlives_the_death_of_each_board() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // Boards that wait for their lead are there for the next one.
+    // Boards that wait for their lead serve the next one.
     drop(served);
     assert_eq!(answer(&serve()), wanted);
 }
 
-/// Says with its own end that something is over.
+/// Sets a flag when this is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -249,7 +248,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Seconds for which a board is away before the others do without it.
+/// Seconds that a board may be away before the others go on without it.
 const SOON: &str = "1";
 
 #[test]
@@ -272,7 +271,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
     };
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Texts are under way all the time.
+        // Texts are written all the time.
         let end = End(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -292,7 +291,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
         assert_eq!(answer(&served), wanted);
         assert_eq!(nodes(), ["desk"]);
 
-        // One comes back, and then the other, which still believes in the team that it knew.
+        // One board comes back, then the other, which still knows the old team.
         workers[1] = Some(boards.worker(1));
         let said = served.said("leap: orange is there, and gets rows\n");
         assert!(!said.contains("pi is there"), "{said}");

@@ -1,4 +1,4 @@
-//! A master that waits for its ring hears what others say, and goes on waiting.
+//! A master that waits for its ring ignores strangers' messages.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -18,9 +18,9 @@ use leap::internals::wire::hello::{
 };
 
 const DEMO: &str = "models/demo.bin";
-/// Digits of a key that looks like a random one.
+/// Digits of a key that looks random.
 const KEY: &str = "8f1ac3570b9e24d6e17f3302c64bd98a5ee0713c2fa84916b7d20c85f36e41da";
-/// Far more than anything here takes.
+/// Far longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn datagram(kind: DatagramKind, session: u64, payload: &[u8]) -> Vec<u8> {
@@ -31,7 +31,7 @@ fn datagram(kind: DatagramKind, session: u64, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Greetings of nodes that are of another ring: without a key, with another one, of a later version.
+/// Greetings of nodes of another ring: without a key, with another key, and of a later version.
 fn greetings() -> Vec<Vec<u8>> {
     let greeting = |protocol: u16, has_key: bool| {
         let node = RingInfo { name: name("stray"), n_layers: 6, ..RingInfo::default() };
@@ -53,7 +53,7 @@ fn greetings() -> Vec<Vec<u8>> {
     vec![greeting(PROTOCOL, false), greeting(PROTOCOL, true), greeting(PROTOCOL + 7, true)]
 }
 
-/// Answers to a HELLO by a stranger that reads it and has no key.
+/// Answers of a stranger without a key to a HELLO that it reads.
 fn answers(hello_nonce: Nonce) -> Vec<Vec<u8>> {
     let refuse = |refusal| {
         let mut payload = [0; REFUSE_LEN];
@@ -76,7 +76,7 @@ fn nonce(hello: &[u8]) -> Nonce {
     hello[HEADER_LEN + 16..HEADER_LEN + 32].try_into().unwrap()
 }
 
-/// Stands where the master looks for its next node, and greets the master too, until `is_over`.
+/// Occupies the address of the master's next node, and also greets the master, until `is_over`.
 fn pester_udp(master: SocketAddr, next: SocketAddr, is_over: &dyn Fn() -> bool) {
     let socket = UdpSocket::bind(next).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -149,7 +149,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may be over.
+        // It may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -159,7 +159,7 @@ fn check(transport: &str, ports: [u16; 2], pester: fn(SocketAddr, SocketAddr, &d
     let folder = Folder::new();
     let key = folder.join("key");
     fs::write(&key, KEY).unwrap();
-    // An address that no other test of this machine has.
+    // An address that no other test on this machine has.
     let [.., high, low] = std::process::id().to_be_bytes();
     let [master, next] = ports.map(|port| SocketAddr::from(([127, 79, high, low], port)));
     let (out, err) = (folder.join("out"), folder.join("err"));
@@ -169,7 +169,7 @@ fn check(transport: &str, ports: [u16; 2], pester: fn(SocketAddr, SocketAddr, &d
     let start = Instant::now();
     let told = || fs::read_to_string(&err).unwrap();
     let speaks = format!("speaks protocol {}", PROTOCOL + 7);
-    // One for each greeting, and for each answer but the one that only a forger gives.
+    // One for each greeting and each answer, except the answer that only a forger gives.
     let wanted = [
         "a node at 127.",
         "stray at 127.",
@@ -185,7 +185,7 @@ fn check(transport: &str, ports: [u16; 2], pester: fn(SocketAddr, SocketAddr, &d
     assert!(is_told(), "{}", told());
     assert_eq!(waiting.0.try_wait().unwrap(), None, "the master goes on waiting: {}", told());
     assert!(!told().contains("has model"), "{}", told());
-    // Ports of connections change, and nothing else.
+    // Only ports of connections may differ.
     let told_lines = told().replace(|c: char| c.is_ascii_digit(), "");
     let mut lines: Vec<&str> = told_lines.lines().collect();
     let n_lines = lines.len();
@@ -215,11 +215,11 @@ fn strangers_do_not_end_a_master_that_waits_over_tcp() {
     check("tcp", [9103, 9104], pester_tcp);
 }
 
-/// Two masters: the address of each, and the address where it looks for its next node.
+/// Two masters: the address of each, and the address of its expected next node.
 type Ways = [(SocketAddr, SocketAddr); 2];
 
-/// Leads what two masters say astray for as long as each of them has not heard it `n` times: back to where it comes
-/// from, and to the other one. `ways` are the masters, and where each looks for its next node.
+/// Misleads two masters until each has been heard `n` times: their datagrams go back to their sender, and to the other
+/// master. `ways` are the masters, and the addresses of their expected next nodes.
 fn mislead_udp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     let sockets = ways.map(|(_, next)| UdpSocket::bind(next).unwrap());
     for socket in &sockets {
@@ -241,7 +241,8 @@ fn mislead_udp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     }
 }
 
-/// Streams are led astray as datagrams are: what comes goes back, to the other master's stream, and to both masters' own doors.
+/// Misleads two masters over TCP: bytes go back to the sender, to the other master's stream, and to both masters'
+/// listening addresses.
 fn mislead_tcp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     let listeners = ways.map(|(_, next)| TcpListener::bind(next).unwrap());
     for listener in &listeners {
@@ -268,7 +269,7 @@ fn mislead_tcp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
             }
             heard[way] += 1;
             doors.extend(ways.iter().filter_map(|(master, _)| TcpStream::connect(master).ok()));
-            // Writes to connections that were shut out fail.
+            // Writes to closed connections fail.
             for mut to in streams.iter().flatten().chain(&doors) {
                 let _ = to.write_all(&room[..n]);
             }
@@ -283,7 +284,7 @@ fn mislead_tcp(ways: Ways, is_over: &dyn Fn(usize) -> bool) {
     }
 }
 
-/// Two masters of one key, each of which knows its ring, hear only themselves and each other.
+/// Two masters with the same key, which expect certain rings, hear only themselves and each other.
 fn check_misled(transport: &str, ports: [u16; 4], mislead: fn(Ways, &dyn Fn(usize) -> bool)) {
     let folder = Folder::new();
     let key = folder.join("key");
@@ -317,7 +318,7 @@ fn check_misled(transport: &str, ports: [u16; 4], mislead: fn(Ways, &dyn Fn(usiz
     assert!(n_played.get() >= 8, "each master says something again and again: {}", n_played.get());
     assert_eq!(waiting.0.try_wait().unwrap(), None, "it goes on waiting: {}", told("first"));
     assert_eq!(other.0.try_wait().unwrap(), None, "it goes on waiting: {}", told("second"));
-    // The board comes that it waits for.
+    // The expected board comes.
     let worker = start_node("worker", "worker", 0);
     while waiting.0.try_wait().unwrap().is_none() {
         assert!(start.elapsed() < 2 * PATIENCE, "{}", told("first"));
@@ -339,7 +340,7 @@ fn a_master_that_hears_itself_and_another_goes_on_and_opens_over_tcp() {
     check_misled("tcp", [9114, 9115, 9116, 9117], mislead_tcp);
 }
 
-/// A program that may open only so many files; a worker of the demo model has 14 of its own.
+/// A program that may open at most `n` files; a worker of the demo model needs 14.
 fn with_files(n: u32, command: Command) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {n}; exec \"$@\""), "sh"]);
@@ -358,7 +359,7 @@ fn a_node_with_few_files_lets_its_friends_in_before_strangers() {
     let words = ["worker", DEMO, "--transport", "tcp"];
     let command = Node::command(&words, &key, [next, master]);
     let _worker = Node::spawn(with_files(18, command), &out, &err);
-    // Strangers that say nothing, and come again as soon as they are sent away.
+    // Silent strangers, who connect again as soon as they are disconnected.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -15,7 +15,7 @@ use crate::common::{leap, models};
 
 const PROMPT: &str = "Once upon a time there was a";
 
-/// A program that is killed with this.
+/// A program, killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -25,13 +25,13 @@ impl Drop for Running {
     }
 }
 
-/// Free ports.
+/// A free TCP port.
 fn tcp() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The first of as many ports as a board of a team may need: other tests do not get these, nor does the system give them
-/// to sockets that name none.
+/// The first of as many UDP ports as a board of a team may need. Other tests do not get these, and the system does not
+/// give them to sockets without a port.
 fn udp() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 12_000 + (process::id() % 500) as u16 * 40;
@@ -45,20 +45,20 @@ fn udp() -> u16 {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Nothing,
-    /// Another program has the port of its links.
+    /// Another program uses the port of the board's links.
     NoPort,
-    /// Its links speak TCP where the master's speak UDP: it takes its order, and its master hears nothing of it.
+    /// The board's links use TCP, the master's UDP: the board takes its order, and its master never hears from it.
     Silent,
-    /// It is ready for shorter contexts than the master asks for.
+    /// The board allows only shorter contexts than the master asks for.
     Short,
 }
 
-/// A worker on this machine, in a folder of its own.
+/// A worker on this machine, with a folder of its own.
 struct Board {
     folder: PathBuf,
     call: u16,
     _running: Running,
-    /// Has the port of its links, and answers nothing.
+    /// Occupies the port of the board's links, and answers nothing.
     _taken: Option<UdpSocket>,
 }
 
@@ -96,7 +96,7 @@ impl Desk {
         command
     }
 
-    /// Starts a board of this name, which keeps things in a folder of this one, and waits until it waits.
+    /// Starts a board of this name with the folder `kept`, and returns once it waits for a master.
     fn board(&self, name: &str, kept: &str, key: &PathBuf) -> Board {
         self.board_with((name, kept), key, Fault::Nothing)
     }
@@ -104,7 +104,7 @@ impl Desk {
     /// Starts a board with this fault.
     fn board_with(&self, (name, kept): (&str, &str), key: &PathBuf, fault: Fault) -> Board {
         let (folder, call) = (self.folder.join(kept), tcp());
-        // This machine is measured once.
+        // The figures are copied, so that this machine is measured once.
         let layers = |kept: &str| self.folder.join(kept).join("leap/layers");
         fs::create_dir_all(layers(kept)).unwrap();
         let _ = fs::copy(layers("pi").join("figures"), layers(kept).join("figures"));
@@ -174,7 +174,7 @@ fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() 
         assert!(ran.err.contains("layers"), "{}", ran.err);
         assert!(pi.said().contains("layers "), "{}", pi.said());
     }
-    // Without any other board, that is the end, with a message.
+    // Without any other board, the master ends with a message.
     let ran = desk.run(&[&left_out[2]], &["--role", "master"]);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.err.contains("leap: no board is left: 127.0.0.1:"), "{ran:?}");
@@ -195,7 +195,7 @@ fn a_board_that_takes_its_order_and_cannot_serve_says_why_and_is_left_out() {
         assert!(!ran.err.contains("fig is away"), "it answers: {}", ran.err);
         assert!(ran.err.contains("pi"), "{args:?}: {}", ran.err);
     }
-    // Told to wait for each of its boards, the master says at its end what it waited for.
+    // A master that must wait for its boards says at its end what it waited for.
     let args = ["--role", "master", "--objective", "memory", "--rebalance-after", "off"];
     let ran = desk.run(&[&pi, &fig], &[&args[..], &["--ring-timeout", "5"]].concat());
     assert_eq!(ran.code, Some(4), "{ran:?}");

@@ -27,17 +27,17 @@ const PLAN: Plan = Plan {
     kv_pages: None,
 };
 
-/// Rows by node.
+/// Rows of each node, if it has given them.
 type Given = Vec<Option<Vec<u8>>>;
 
-/// Nodes of one process that bring their parts together in memory.
+/// Nodes of one process that exchange their parts in memory.
 struct Table {
     n_nodes: usize,
     start_max: usize,
-    /// Inputs of nodes to gathers that are not done, by their numbers, and how many nodes have taken them.
+    /// Inputs of nodes to unfinished gathers, by the gathers' numbers, and how many nodes have taken them.
     gathers: Mutex<BTreeMap<usize, (Given, usize)>>,
     changed: Condvar,
-    /// Gathers that began while another one was under way.
+    /// Gathers that began while another gather was open.
     n_overlapped: AtomicUsize,
 }
 
@@ -120,10 +120,10 @@ impl Gather for Seat<'_> {
     }
 }
 
-/// How a team is made up.
+/// Make-up of a team.
 struct Setup<'a> {
     shares: &'a [u16],
-    /// By node, in turn.
+    /// Instruction sets, given to nodes in turn.
     isas: &'a [Isa],
     is_packed: bool,
     kv: KvKind,
@@ -138,7 +138,7 @@ fn node(model: &Arc<Model>, isa: Isa, is_packed: bool, plan: Plan) -> Transforme
     node
 }
 
-/// Brings nothing together, and counts the bytes of rows that it is to.
+/// A gather that exchanges nothing, and counts the bytes of rows that it is given.
 struct Scales(usize);
 
 impl Gather for Scales {
@@ -162,19 +162,19 @@ impl Gather for Scales {
     }
 }
 
-/// Runs `batch` on a node; the logits that it has.
+/// Runs `batch` on a node, and returns its logits.
 fn run(node: &mut Transformer, batch: &Batch, gather: &mut dyn Gather) -> Vec<u32> {
     node.embed(batch).unwrap();
     node.run_layers_in_team(batch.spans(), gather).unwrap();
     bits(node.logits_in_team(batch.spans(), gather).unwrap())
 }
 
-/// The logits of `batches` by a team; those that its lead has.
+/// The logits of `batches` by a team, as its lead has them.
 fn by_team(model: &Arc<Model>, setup: &Setup<'_>, batches: &[Batch]) -> Vec<Vec<u32>> {
     by_team_over(model, setup, (Precision::F32, usize::MAX), batches)
 }
 
-/// The logits of `batches` by a team with these gathers, of parts of at most so many bytes.
+/// The logits of `batches` by a team with this precision of gathers, and parts of at most `start_max` bytes.
 fn by_team_over(
     model: &Arc<Model>,
     setup: &Setup<'_>,
@@ -204,7 +204,8 @@ fn by_team_over(
     })
 }
 
-/// Batches of prompts and of single tokens of two streams; one goes in halves, of which both have some of one stream.
+/// Batches of prompts and of single tokens of two streams. One goes in halves, of which each has some rows of one
+/// stream.
 fn batches(vocab_size: usize) -> Vec<Batch> {
     let places: [&[(usize, Range<usize>)]; 8] = [
         &[(0, 0..21), (1, 0..7)],
@@ -241,7 +242,7 @@ fn check(model: &Arc<Model>, setup: &Setup<'_>, name: &str) {
     }
 }
 
-/// A file in `folder` of the rows that node `own` has of the model at `path`.
+/// A file in `folder` with the rows of node `own` of the model at `path`.
 fn rows_of(folder: &Folder, path: &Path, shares: &[u16], own: usize) -> Arc<Model> {
     let whole = fs::read(path).unwrap();
     let header = Header::parse(&whole).unwrap();
@@ -263,7 +264,7 @@ fn rows_of(folder: &Folder, path: &Path, shares: &[u16], own: usize) -> Arc<Mode
     Arc::new(Model::open_part(&path).unwrap())
 }
 
-/// Checks like [`check`]; members have their own rows alone.
+/// Checks like [`check`]; members have only their own rows.
 fn check_parts(path: &Path, setup: &Setup<'_>, name: &str) {
     let (folder, model) = (Folder::new(), Arc::new(Model::open(path).unwrap()));
     let batches = batches(model.header().vocab_size);
@@ -367,7 +368,7 @@ fn inputs_of_int8_are_gathered_as_int8() {
     assert_eq!(int8, n_layers * (2 * 4 * dim + (dim + ffn_dim) * (32 + 4) / 32));
 }
 
-/// In f16 texts are others than those of one board, and the same in all teams.
+/// With f16, texts may differ from those of one board, and are the same in all teams.
 #[test]
 fn teams_of_all_sizes_round_alike() {
     let model = demo();
@@ -383,14 +384,14 @@ fn teams_of_all_sizes_round_alike() {
     }
 }
 
-/// Halves are no longer than links hold.
+/// Halves are no longer than a link's buffer.
 #[test]
 fn a_batch_may_go_in_several_pairs_of_halves() {
     let model = demo();
     let batches = batches(model.header().vocab_size);
     let setup = Setup { shares: &[1, 1], isas: &[best()], is_packed: true, kv: KvKind::F16 };
     let wanted = by_team(&model, &setup, &batches);
-    // A row's part of what is added to the residual stream.
+    // A row's part of the sum that is added to the residual stream.
     let part_bytes = 4 * model.header().dim / 2;
     let halves = (Precision::F32, 64 * part_bytes);
     assert!(by_team_over(&model, &setup, halves, &batches) == wanted);
@@ -483,7 +484,7 @@ mod processes {
     use crate::common::folder::Folder;
     use crate::common::{leap, own_host};
 
-    /// Ends with what it is in.
+    /// A program, killed when this is dropped.
     struct Running(Child);
 
     impl Drop for Running {
@@ -500,14 +501,14 @@ mod processes {
         Running(worker.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// A prompt so long that it goes in halves, also when what was computed is lost.
+    /// A prompt that is long enough to go in halves, also when lost rows are computed again.
     fn prompt(command: &mut Command) -> &mut Command {
         command.args(["-p", &"Once upon a time there was a board. ".repeat(30)]);
         let words = ["-n", "200", "--temp", "0.8", "--seed", "7"];
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped())
     }
 
-    /// A lead's run, which goes on for a while.
+    /// A lead's run, which takes a while.
     fn lead(folder: &Folder) -> Command {
         let mut lead = leap();
         // `leap run` is a lead, too.
@@ -531,7 +532,7 @@ mod processes {
 
         let _pi = worker(&folder, "pi");
         let orange = worker(&folder, "orange");
-        // The lead dies in the middle of a text, and another one takes its place.
+        // The lead dies in the middle of a text, and another lead replaces it.
         let first = Running(lead(&folder).stderr(Stdio::null()).spawn().unwrap());
         thread::sleep(Duration::from_millis(300));
         drop(first);
@@ -549,7 +550,7 @@ mod processes {
         assert_eq!(String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&wanted));
     }
 
-    /// A board is away at the first words after a long pause. How long a team waits is counted from when it began to wait, not
+    /// A board is away when the conversation goes on after a long pause. A team counts its wait from its beginning, not
     /// from the last answer.
     #[test]
     fn a_conversation_that_rested_for_longer_than_the_timeout_outlives_a_lost_board() {
@@ -575,7 +576,7 @@ mod processes {
         let mut lead = chat(&["--transport", "udp", "--ring-timeout", "4", "--team", file]);
         let mut words = lead.stdin.take().unwrap();
         words.write_all(said[0].as_bytes()).unwrap();
-        // Longer than the timeout.
+        // This pause is longer than the timeout.
         thread::sleep(Duration::from_secs(6));
         let pid = Pid::from_raw(pi.0.id() as i32);
         kill(pid, Signal::SIGSTOP).unwrap();

@@ -1,5 +1,5 @@
-//! Streams whose neighbours end or wait in mid-answer, or whose draft node goes: their texts stay the same, nothing is
-//! computed twice, and nothing is waited for that nobody needs.
+//! Streams whose neighbours end or wait in mid-answer, or whose draft node ends: their texts stay the same, nothing is
+//! computed twice, and nothing waits for unneeded work.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -15,7 +15,7 @@ use leap::internals::transport::place::HostPort;
 use leap::internals::wire::seal::Key;
 use leap::tokenizer::Tokenizer;
 
-/// Far more than anything here takes.
+/// Far longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
@@ -24,7 +24,7 @@ fn recipe(cuts: &[usize], teams: &[&[u16]]) -> Recipe {
     Recipe { batch: 9, n_streams: 4, max_logits, teams, ..Recipe::demo(cuts) }
 }
 
-/// Has `test` use a ring, a ring with a team in it, and a team without a ring, of which none may lose anything.
+/// Runs `test` with a ring, a ring with a team in it, and a team without a ring. None may lose anything.
 fn each_group(of: fn(&[usize], &[&[u16]]) -> Recipe, test: impl Fn(&mut Engine, &str)) {
     let one: &[u16] = &[1];
     let rings: [(&str, &[&[u16]]); 2] =
@@ -39,13 +39,13 @@ fn each_group(of: fn(&[usize], &[&[u16]]) -> Recipe, test: impl Fn(&mut Engine, 
     assert_no_setbacks(&engine);
 }
 
-/// Jobs whose prompts have these lengths. No two begin alike, in whatever round, and share what is stored.
+/// Jobs whose prompts have these lengths. No two prompts begin alike, in any round, so nothing stored is shared.
 fn jobs(lens: &[u32], n_predict: usize, round: u32) -> Vec<Job> {
     let ids = |n: u32| (0..n).map(|i| (i * 53 + n * 17 + round * 31) % 700 + 3).collect();
     lens.iter().map(|n| Job { n_predict, ..Job::new(ids(*n)) }).collect()
 }
 
-/// Results of jobs; `each_step` may do something before each step but the first.
+/// Results of jobs; calls `each_step` before each step but the first.
 fn answers(
     engine: &mut Engine,
     scheduler: &mut Scheduler<'_>,
@@ -63,7 +63,7 @@ fn answers(
     ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
-/// Results of jobs on a board alone, with memory for all.
+/// Results of jobs on one board alone, with memory for all.
 fn alone(jobs: &[Job]) -> Vec<Heard> {
     let mut engine = recipe(&[], &[]).alone();
     let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();
@@ -81,7 +81,7 @@ const LENS: [u32; 6] = [31, 4, 23, 12, 40, 7];
 fn clients_that_leave_in_mid_answer_cost_the_others_nothing() {
     each_group(recipe, |engine, what| {
         let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
-        // In the midst of prompts, of answers, and before it has a stream.
+        // A client leaves during prompts, during answers, and before its job has a stream.
         for (round, (leaver, at)) in
             [(0, 1), (0, 3), (1, 6), (2, 15), (4, 2), (3, 30)].iter().enumerate()
         {
@@ -134,7 +134,7 @@ fn streams_that_wait_for_memory_and_go_on_lose_no_batch_of_others() {
         |cuts: &[usize], teams: &[&[u16]]| Recipe { kv_tokens: Some(256), ..recipe(cuts, teams) };
     each_group(small, |engine, what| {
         let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
-        // Each answer has room, and all of them together have not.
+        // Each answer fits the memory; all of them together do not.
         let jobs = jobs(&[70, 64, 75, 80, 66], 60, 0);
         let found = answers(engine, &mut scheduler, &jobs, |_, _, _| {});
         for (found, wanted) in found.iter().zip(&alone(&jobs)) {

@@ -1,17 +1,17 @@
-//! A heap that counts what it is asked for.
+//! A heap that counts allocations.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait; so are system calls")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-/// Counts what any thread asks the heap for, but that of the harness.
+/// Counts allocations of all threads but the test harness's.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that have been asked for.
+/// Bytes that were allocated.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// The thread of the test harness, or 0. It says when a test takes more than a minute.
+/// Id of the test harness's thread, or 0. That thread prints a message when a test takes more than a minute.
 static HARNESS: AtomicI32 = AtomicI32::new(0);
 
 fn count(bytes: usize) {
@@ -27,11 +27,11 @@ fn this_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-// SAFETY: every call goes on to `System` unchanged, which keeps the promises.
+// SAFETY: every call is passed on to `System` unchanged, which keeps the promises.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises about `layout` are those `System` asks for.
+        // SAFETY: `System` asks for the same promises about `layout` as this function.
         unsafe { System.alloc(layout) }
     }
 
@@ -50,7 +50,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Leaves out the process's first thread, unless the test runs on it (`--test-threads=1`).
+/// Excludes the process's first thread, unless the test runs on it (`--test-threads=1`).
 pub(crate) fn leave_out_harness() {
     let first = std::process::id() as i32;
     if this_thread() != first {
@@ -63,7 +63,7 @@ pub(crate) fn allocations() -> usize {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// The bytes of it.
+/// Bytes that the process has allocated so far.
 #[allow(dead_code, reason = "not every test that counts looks at them")]
 pub(crate) fn allocated_bytes() -> usize {
     BYTES.load(Ordering::Relaxed)

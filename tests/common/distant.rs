@@ -1,4 +1,4 @@
-//! A device of its own: a thread without shared memory computes, and keeps rows as big-endian bytes.
+//! A device of its own: a thread that computes without shared memory, and keeps rows as big-endian bytes.
 #![allow(dead_code, reason = "every test crate compiles this module; not all have devices")]
 
 use std::sync::Arc;
@@ -22,13 +22,14 @@ struct Device {
     rows: Vec<u8>,
 }
 
-/// The device as its host sees it.
+/// The device, as its host uses it.
 pub(crate) struct Distant {
     model: Arc<Model>,
     plan: Plan,
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
-    /// With which batches it loses what it has stored, and how many it was to run.
+    /// The device loses its stored rows each time it has run this many batches; and the number of batches that it was
+    /// to run.
     loses_every: Option<usize>,
     n_run: usize,
 }
@@ -41,7 +42,7 @@ impl Device {
         Device { cores, rows: vec![0; bytes] }
     }
 
-    /// The device's order of bytes to the usual one, and back.
+    /// Converts rows between the device's byte order and the machine's.
     fn turned(rows: &[u8]) -> Vec<u8> {
         rows.as_chunks::<4>().0.iter().flat_map(|b| [b[3], b[2], b[1], b[0]]).collect()
     }
@@ -66,7 +67,7 @@ impl Device {
 }
 
 impl Distant {
-    /// A device that runs `model`, a share without ends.
+    /// A device that runs `model`, a range of layers without embedding and classifier.
     pub(crate) fn new(model: Arc<Model>) -> Distant {
         let plan = Plan {
             ctx_len: 1,
@@ -100,7 +101,7 @@ impl Distant {
         distant
     }
 
-    /// Has the device do something, and waits for its result.
+    /// Runs `work` on the device, and waits for its result.
     fn call<T: Send + 'static>(&self, work: impl FnOnce(&mut Device) -> T + Send + 'static) -> T {
         let (result, returned) = channel();
         let command: Command = Box::new(move |device| result.send(work(device)).unwrap());

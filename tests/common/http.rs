@@ -1,4 +1,4 @@
-//! `leap serve` and a client that sends what it is told to.
+//! `leap serve`, and a client that sends given bytes.
 #![allow(dead_code, reason = "every test crate compiles this module; not all serve")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::common::leap;
 
-/// Longest wait for a line of a server. Boards that come and go beside busy programs take most of a minute.
+/// Longest wait for a line of a server. On a busy machine, boards that come and go take most of a minute.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server of the demo model, which ends with this.
+/// A server of the demo model, ended when this is dropped.
 pub(crate) struct Served {
     child: Child,
     /// Output of the server so far.
@@ -47,7 +47,7 @@ impl Served {
         };
         let said = Arc::new(Mutex::new(String::new()));
         let to = Arc::clone(&said);
-        // A pipe without a reader would stop the server.
+        // A thread reads the pipe: a full pipe would stop the server.
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 *to.lock().unwrap() += &(line + "\n");
@@ -56,7 +56,7 @@ impl Served {
         Served { child, said, address }
     }
 
-    /// Output of the server since it listens, once `part` is in it.
+    /// Output of the server since it listens; waits until it contains `part`.
     pub(crate) fn said(&self, part: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -69,7 +69,7 @@ impl Served {
         }
     }
 
-    /// The answer to `body`, which is there.
+    /// The answer to `body`, which must succeed.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let (head, text) = ask(&self.address, "POST", path, &body.to_string());
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{text}");
@@ -83,7 +83,7 @@ impl Served {
         stream
     }
 
-    /// A connection on which `body` has been sent, and what came over it until there was text.
+    /// A connection on which `body` has been sent, and the bytes of the answer up to its first text.
     pub(crate) fn begin_text(&self, path: &str, body: &Value) -> (TcpStream, String) {
         let mut stream = self.begin(path, body);
         let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ impl Served {
         }
     }
 
-    /// Asks, reads a little and goes away.
+    /// Sends a request, reads a little of the answer and disconnects.
     pub(crate) fn begin_and_leave(&self, path: &str, body: &Value) {
         self.begin(path, body).read_exact(&mut [0; 40]).unwrap();
     }
@@ -114,7 +114,7 @@ impl Served {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// The exit code, once the server has ended.
+    /// Waits for the server's end, and returns its exit code.
     pub(crate) fn code(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -146,10 +146,10 @@ pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (Strin
     (head.to_owned(), body)
 }
 
-/// All that comes back for `bytes`, after which the client sends no more.
+/// All bytes that come back for `bytes`; the client sends nothing after them.
 pub(crate) fn exchange(address: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    // A server that refuses early does not read all of it.
+    // A server that refuses early does not read all of the request.
     let _ = stream.write_all(bytes);
     if bytes.ends_with(b"{") {
         stream.shutdown(std::net::Shutdown::Write).unwrap();

@@ -1,4 +1,4 @@
-//! Jobs for schedulers, and what is heard of them.
+//! Jobs for schedulers, and their events.
 #![allow(dead_code, reason = "every test crate compiles this module; not all schedule jobs")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) struct Heard {
     pub(crate) figures: Option<JobFigures>,
 }
 
-/// Everything that is heard.
+/// The events of all jobs.
 #[derive(Default)]
 pub(crate) struct Listener(pub(crate) BTreeMap<JobId, Heard>);
 
@@ -31,7 +31,7 @@ impl Listener {
                 assert!(!part.is_empty());
                 heard.text += part;
             }
-            // No job here asks for it.
+            // No job here asks for single tokens.
             JobEvent::Token { id: token, .. } => panic!("{id:?} tells of {token}"),
             JobEvent::Logits { logits, .. } => {
                 heard.logits.extend(logits.iter().map(|x| x.to_bits()));
@@ -56,7 +56,7 @@ pub(crate) fn finish(scheduler: &mut Scheduler<'_>, engine: &mut Engine, listene
     }
 }
 
-/// Runs `jobs` on all streams of `engine`; what is heard of each.
+/// Runs `jobs` on all streams of `engine`, and returns the events of each.
 pub(crate) fn run(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> Vec<Heard> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, Some(tokenizer)).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
@@ -65,12 +65,12 @@ pub(crate) fn run(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> V
     ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
-/// Runs `jobs` one after the other; what is heard of each.
+/// Runs `jobs` one after the other, and returns the events of each.
 pub(crate) fn alone(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> Vec<Heard> {
     jobs.iter().flat_map(|job| run(engine, tokenizer, std::slice::from_ref(job))).collect()
 }
 
-/// Checks that two runs of the same jobs said the same.
+/// Checks that two runs of the same jobs gave the same results.
 #[track_caller]
 pub(crate) fn assert_same(found: &[Heard], wanted: &[Heard], what: &str) {
     assert_eq!(found.len(), wanted.len());
@@ -87,8 +87,8 @@ pub(crate) fn prompt(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     ids
 }
 
-/// Jobs that differ in all that jobs can: length of the prompt, sampling, and what ends them. Some share
-/// a prefix.
+/// Jobs that differ in every way that jobs can: length of the prompt, sampling, and what ends them. Some share a
+/// prefix.
 pub(crate) fn mixed(tokenizer: &Tokenizer) -> Vec<Job> {
     let random = |seed| Sampling { temperature: 0.9, top_p: 0.95, top_k: 40, seed };
     let long = |n: u32| -> Vec<u32> { (0..n).map(|i| i * 53 % 4000).collect() };
@@ -106,7 +106,7 @@ pub(crate) fn mixed(tokenizer: &Tokenizer) -> Vec<Job> {
         Job { n_predict: 0, wants_logits: true, ..Job::new(long(37)) },
         Job { starts_text: true, stop_ids: (0..4000).step_by(3).collect(), ..job("One day", 50) },
         Job { wants_logits: true, sampling: random(9), ..job("In the forest, a girl", 11) },
-        // To the end of the context.
+        // This job runs to the end of the context.
         Job { n_predict: usize::MAX, ..Job::new(long(240)) },
         job("", 1),
     ]

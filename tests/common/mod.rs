@@ -27,13 +27,13 @@ pub(crate) fn leap() -> Command {
     command(&runner, env!("CARGO_BIN_EXE_leap"))
 }
 
-/// Whether tests with many cases should take a sample of them.
+/// True if tests with many cases should take a sample of them.
 #[allow(dead_code, reason = "every test crate compiles this module; not all have many cases")]
 pub(crate) fn quick() -> bool {
     env::var("LEAP_TEST_QUICK").is_ok_and(|value| value == "1")
 }
 
-/// An address of the loopback network that no other test has, of this process or another: all its ports are free.
+/// An address of the loopback network that no other test has, in this process or another: all its ports are free.
 #[allow(dead_code, reason = "every test crate compiles this module; not all need hosts")]
 pub(crate) fn own_host() -> Ipv4Addr {
     static HOSTS: AtomicU8 = AtomicU8::new(1);
@@ -41,7 +41,7 @@ pub(crate) fn own_host() -> Ipv4Addr {
     Ipv4Addr::new(127, HOSTS.fetch_add(1, Ordering::Relaxed), high, low)
 }
 
-/// Has `each` run for all of these, four at a time: for work that mostly waits, as rings do that begin and end.
+/// Calls `each` with all items, four at a time: for work that mostly waits, like the start and end of rings.
 #[allow(dead_code, reason = "every test crate compiles this module; not all have many rings")]
 pub(crate) fn side_by_side<T: Sync>(all: &[T], each: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
@@ -57,10 +57,10 @@ pub(crate) fn side_by_side<T: Sync>(all: &[T], each: impl Fn(&T) + Sync) {
     });
 }
 
-/// `program` behind the words of `runner`.
+/// `program`, preceded by the words of `runner`.
 fn command(runner: &str, program: &str) -> Command {
     let mut words = runner.split_whitespace().chain([program]);
-    // The chain ends in `program`, so it is never empty.
+    // The chain ends with `program`, so it is never empty.
     let mut command = Command::new(words.next().unwrap_or(program));
     command.args(words);
     command

@@ -22,7 +22,7 @@ pub(crate) fn demo() -> Arc<Model> {
     Arc::new(Model::open(&package("models/demo.bin")).unwrap())
 }
 
-/// The bits of logits: equality of floats would call -0 and 0 the same.
+/// Bits of logits: a comparison of floats would treat -0 and 0 as equal.
 pub(crate) fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
@@ -46,7 +46,7 @@ mod reference {
     /// The checkpoints with reference outputs.
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
-    /// Those of other families than Llama's.
+    /// Checkpoints of other families than Llama's.
     pub(crate) const FAMILIES: [&str; 11] = [
         "qwen2-tiny",
         "qwen3-tiny",
@@ -61,8 +61,7 @@ mod reference {
         "qwen3moe-dense-tiny",
     ];
 
-    /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The map
-    /// outlives the file's name.
+    /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The mapping outlives the file.
     pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
         let folder = Folder::new();
         Arc::new(Model::open(&export_to(&folder, checkpoint, weights)).unwrap())
@@ -83,14 +82,14 @@ mod reference {
         path
     }
 
-    /// A prompt and what the reference implementation makes of it.
+    /// A prompt and the reference implementation's results.
     pub(crate) struct Case {
         pub(crate) prompt: Vec<u32>,
-        /// After the last id of the prompt.
+        /// Logits after the last id of the prompt.
         pub(crate) last_logits: Vec<f32>,
-        /// After each id of the prompt.
+        /// Most likely id after each id of the prompt.
         pub(crate) argmax: Vec<u32>,
-        /// Mean over the prompt's ids but the first.
+        /// Mean negative log-likelihood of the prompt's ids but the first.
         pub(crate) nll: Option<f64>,
         /// Continuation by greedy decoding.
         pub(crate) greedy: Vec<u32>,

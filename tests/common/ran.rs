@@ -18,7 +18,7 @@ impl Ran {
         Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Checks the exit code and that a failure is told in one line that contains `what`.
+    /// Checks the exit code, and that the failure is one line that contains `what`.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, what: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -33,7 +33,7 @@ impl Ran {
         self
     }
 
-    /// One JSON object a line.
+    /// The output as JSON objects, one in each line.
     #[cfg(feature = "tools")]
     #[track_caller]
     pub(crate) fn objects(&self) -> Vec<serde_json::Value> {

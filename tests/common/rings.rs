@@ -1,4 +1,4 @@
-//! Rings of threads of this process, over sockets of the loopback interface.
+//! Rings of threads in this process, over sockets of the loopback interface.
 #![allow(dead_code, reason = "every test crate compiles this module; not all start rings")]
 
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ use leap::internals::wire::seal::Key;
 pub(crate) struct Recipe {
     pub(crate) model: PathBuf,
     pub(crate) kv: KvKind,
-    /// Where the layers are cut.
+    /// Layers at which the model is cut.
     pub(crate) cuts: Vec<usize>,
     pub(crate) is_tcp: bool,
     pub(crate) has_key: bool,
@@ -41,20 +41,20 @@ pub(crate) struct Recipe {
     pub(crate) batch: usize,
     pub(crate) n_streams: usize,
     pub(crate) max_logits: usize,
-    /// Folder of a cache file for each node; without one nothing is packed.
+    /// Folder of a cache file for each node; `None` to pack nothing.
     pub(crate) cache: Option<PathBuf>,
-    /// A node that has another file than the model's: which, and what.
+    /// A node with a file of its own instead of the model's: its index, and the path.
     pub(crate) own_file: Option<(usize, PathBuf)>,
-    /// Shares of the nodes of each place's team; none, or one, where it is no team.
+    /// Shares of the nodes of each place's team; none or one share if the place is no team.
     pub(crate) teams: Vec<Vec<u16>>,
-    /// Tokens whose keys and values all streams have room for together; whole contexts of all if nothing is said.
+    /// Tokens whose keys and values fit the memory of all streams together; `None`: whole contexts of all.
     pub(crate) kv_tokens: Option<usize>,
-    /// Folders in which nodes keep beginnings of prompts; one that has none keeps nothing.
+    /// Folder of the nodes' folders for beginnings of prompts; a node without a folder keeps none.
     pub(crate) prefixes: Option<PathBuf>,
 }
 
 impl Recipe {
-    /// The demo model, cut here, for one stream.
+    /// The demo model cut at `cuts`, for one stream.
     pub(crate) fn demo(cuts: &[usize]) -> Recipe {
         Recipe {
             model: Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin"),
@@ -83,16 +83,16 @@ pub(crate) struct Workers {
     master: SocketAddr,
 }
 
-/// Notices to the workers' users: index of the worker, and the notice as it is debugged.
+/// Notices to the workers' users: index of the worker, and the notice's debug text.
 type Told = Arc<Mutex<Vec<(usize, String)>>>;
 
-/// A worker, and where it writes down what it tells.
+/// A worker, and the list of its notices.
 pub(crate) struct Telling {
     pub(crate) index: usize,
     told: Told,
-    /// The mesh and options of the team that it leads, if its place is one.
+    /// Mesh and options of the team that it leads, if its place is a team.
     lead: Option<(Mesh, TeamOptions)>,
-    /// Where it keeps beginnings of prompts.
+    /// Folder of its beginnings of prompts.
     prefixes: Option<PathBuf>,
 }
 
@@ -103,12 +103,12 @@ impl Telling {
 }
 
 impl Workers {
-    /// Where the ring's master listens.
+    /// Address of the ring's master.
     pub(crate) fn master(&self) -> SocketAddr {
         self.master
     }
 
-    /// Notices of the worker at `index` of the ring since the last call.
+    /// Notices of the worker at `index` since the last call.
     pub(crate) fn told(&self, index: usize) -> Vec<String> {
         let mut told = self.told.lock().unwrap();
         let (own, others) = told.drain(..).partition(|(by, _)| *by == index);
@@ -127,27 +127,28 @@ impl Drop for Workers {
     }
 }
 
-/// No batch of a ring was computed again, and no patience was spent, unless a link failed, as on a machine that stood still.
+/// Checks that a ring computed no batch again and waited for nothing, unless a link failed, as on a machine that stood
+/// still.
 pub(crate) fn assert_nothing_lost(engine: &Engine) {
     let setbacks = engine.ring().unwrap().setbacks();
     assert!(setbacks.failures > 0 || *setbacks == Setbacks::default(), "{setbacks:?}");
 }
 
-/// No batch of a team without a ring was computed again, and no patience was spent.
+/// Checks that a team without a ring computed no batch again and waited for nothing.
 pub(crate) fn assert_no_setbacks(engine: &Engine) {
     assert_eq!(engine.team().unwrap().setbacks(), &Setbacks::default());
 }
 
-/// Has layers of a ring's nodes move, a move at a time.
+/// Moves layers of a ring's nodes, one move at a time.
 pub(crate) struct Mover {
     changes: Sender<Change>,
     answer: Option<Receiver<Result<(), ResplitError>>>,
-    /// Moves that are made.
+    /// Moves that are done.
     pub(crate) n_moves: usize,
 }
 
 impl Mover {
-    /// Asks for another split, unless the last one is still to come.
+    /// Asks for another split, unless the last one is not done yet.
     pub(crate) fn ask(&mut self, layers: &[Range<usize>]) {
         match self.answer.as_ref().map(Receiver::try_recv) {
             Some(Err(TryRecvError::Empty)) => return,
@@ -165,7 +166,7 @@ impl Mover {
 }
 
 impl Recipe {
-    /// The master of a ring of threads whose layers may move.
+    /// The master of a ring of threads, whose layers may move.
     pub(crate) fn moving_ring(&self) -> (Engine, Workers, Mover) {
         let (changes, asked) = channel();
         let by =
@@ -193,7 +194,7 @@ impl Recipe {
         Engine::new(Arc::new(Model::open(&self.model).unwrap()), &self.options()).unwrap()
     }
 
-    /// The lead of a team that has all layers, of the nodes of the first place.
+    /// The lead of a team that has all layers, made of the first place's nodes.
     pub(crate) fn team_alone(&self) -> Engine {
         let mut engine = self.alone();
         let (mesh, options) = self.team(0, &Model::open(&self.model).unwrap()).unwrap();
@@ -201,7 +202,7 @@ impl Recipe {
         engine
     }
 
-    /// The lead of such a team, which becomes another one where that is sent.
+    /// The lead of a team like [`Recipe::team_alone`]'s, which changes to each team that is sent.
     pub(crate) fn changing_team(&self) -> (Engine, Sender<OtherTeam>) {
         let (changes, asked) = channel();
         let mut engine = self.alone();
@@ -262,8 +263,8 @@ impl Recipe {
         (engine, Workers { is_interrupted, threads, told, master: addresses[0] })
     }
 
-    /// Begins the members of the team that the place at `index` is, if it is one; returns what its lead needs. They last as
-    /// long as the process.
+    /// Starts the members of the team of the place at `index`, if it is one; returns mesh and options of its lead. The
+    /// members run as long as the process.
     fn team(&self, index: usize, share: &Model) -> Option<(Mesh, TeamOptions)> {
         let shares = self.teams.get(index).filter(|shares| shares.len() > 1)?.clone();
         let mut meshes = meshes(shares.len(), share).into_iter().enumerate();
@@ -292,19 +293,19 @@ impl Recipe {
         Some((lead, options))
     }
 
-    /// Where the node at `index` keeps its weights.
+    /// Location of the packed weights of the node at `index`.
     pub(crate) fn place(&self, index: usize) -> WeightsPlace {
         let file = |folder: &PathBuf| Cache::At(folder.join(format!("{index}.leapw")));
         let cache = self.cache.as_ref().map_or(Cache::Off, file);
         WeightsPlace { model: None, cache, huge: Huge::Off }
     }
 
-    /// Where the node at `index` keeps beginnings of prompts.
+    /// Folder of the beginnings of prompts of the node at `index`.
     fn prefixes(&self, index: usize) -> Option<PathBuf> {
         self.prefixes.as_ref().map(|folder| folder.join(index.to_string()))
     }
 
-    /// How the master takes part.
+    /// The master's options.
     pub(crate) fn ring_options(&self) -> RingOptions {
         RingOptions {
             name: "node0".to_owned(),
@@ -338,7 +339,7 @@ impl Recipe {
             kv_dim: header.kv_dim() as u32,
             vocab_size: header.vocab_size as u32,
             held: 0..header.n_layers as u32,
-            // The master may be alone later.
+            // The master may be alone later, so it wishes no range.
             wish: (index > 0).then_some(layers.start as u32..layers.end as u32),
             dtype: self.wire,
             is_master: index == 0,
@@ -358,11 +359,11 @@ impl Recipe {
     }
 }
 
-/// A worker's work: its identity and the receiver of its notices, its share and the place of its weights, its
-/// links, and the flag that ends it.
+/// A worker's work. Arguments: its identity and notices, its share and the location of its weights, its links, and the
+/// flag that ends it.
 pub(crate) type Work = fn(Telling, (Model, WeightsPlace), Box<dyn Endpoint>, &AtomicBool);
 
-/// A mesh for each of `n` nodes of a team, the lead's first.
+/// A mesh for each of the `n` nodes of a team, the lead's first.
 fn meshes(n: usize, share: &Model) -> Vec<Mesh> {
     let node = RingInfo { model: share.fingerprint().unwrap(), ..RingInfo::default() };
     let open = |own: usize| -> Box<dyn Endpoint> {
@@ -384,7 +385,7 @@ fn meshes(n: usize, share: &Model) -> Vec<Mesh> {
     all.into_iter().map(|endpoints| Mesh::new(endpoints).unwrap()).collect()
 }
 
-/// An engine that is ready for what others say.
+/// A worker's engine; the ring's settings come later.
 fn worker(share: Model, place: &WeightsPlace) -> Engine {
     let options =
         Options { ctx_len: Some(1), batch: Some(1), threads: Some(1), ..Options::default() };
@@ -399,7 +400,7 @@ fn keep_prefixes(engine: &mut Engine, folder: Option<PathBuf>) {
     }
 }
 
-/// The most that workers keep.
+/// Largest settings that workers accept.
 pub(crate) const LIMITS: Limits = Limits { ctx_len: 512, n_streams: 8, max_batch: 160 };
 
 /// Runs layers on this machine's CPUs.

@@ -1,4 +1,4 @@
-//! A pseudo-terminal, on which a test types as a person does.
+//! A pseudo-terminal, on which a test types like a person.
 #![allow(dead_code, reason = "every test crate compiles this module; not all need a terminal")]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 
-/// Far longer than anything that is waited for takes.
+/// Far longer than any awaited output takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs on a terminal of its own.
@@ -24,7 +24,7 @@ pub(crate) struct Terminal {
     /// Keeps the terminal open when the program has ended.
     slave: OwnedFd,
     screen: Receiver<Vec<u8>>,
-    /// Output that was not waited for yet.
+    /// Output that no wait has consumed yet.
     shown: String,
 }
 
@@ -34,8 +34,8 @@ impl Terminal {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let stdio = || pty.slave.try_clone().unwrap();
-        // Gives the terminal to a session of its own, so that Ctrl-C there is a signal, and signals
-        // their usual meaning, whatever runs the tests (`nohup` ignores one).
+        // The terminal gets a session of its own, so that Ctrl-C there is a signal. Signals get their default actions,
+        // whatever runs the tests (`nohup` ignores one).
         let mut on_terminal = Command::new("env");
         on_terminal.args(["--default-signal", "setsid", "--ctty"]).arg(command.get_program());
         on_terminal.args(command.get_args());
@@ -99,8 +99,7 @@ impl Terminal {
         kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
     }
 
-    /// Whether the terminal shows what is typed and passes it on line by line, as programs
-    /// expect to find it.
+    /// True if the terminal echoes input and passes it on line by line, the state that programs expect.
     pub(crate) fn is_cooked(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
@@ -122,7 +121,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Only a failed test leaves one running.
+        // A program still runs only if the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,16 +1,14 @@
-//! Circles between files: each file uses only what stands below it, so that one can be read without
-//! those that use it.
+//! Circles between files: each file uses only files below it, so that it can be read without its users.
 //!
-//! A file uses another if it names an item of it, through whatever re-exports. A `pub use` alone is
-//! no use: a module's first file may re-export what its children offer, but what they need of it
-//! belongs below both.
+//! A file uses another if it names an item of it, through any re-exports. A `pub use` alone does not count: a module's
+//! first file may re-export its children's items, but items that the children need belong below both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::Token;
 use super::{File, group_end, text};
 
-/// Re-exports that lead to re-exports, at most.
+/// Longest chain of re-exports.
 const HOPS_MAX: usize = 8;
 
 /// For each pair of files, the names that the first takes from the second.
@@ -66,7 +64,7 @@ type Names = Vec<String>;
 struct Import {
     name: String,
     path: Names,
-    /// Whether others may take it from here.
+    /// True if other files may take the name from here.
     is_export: bool,
 }
 
@@ -99,7 +97,7 @@ impl<'f> Tree<'f> {
         uses
     }
 
-    /// `path` as `module` means it, from the crate's root; `None` if it leads to another crate.
+    /// `path` in `module`, from the crate's root; `None` if it leads to another crate.
     fn absolute(&self, module: &Module<'f>, path: &[String]) -> Option<Names> {
         let here = &module.file.module;
         let (first, mut rest) = path.split_first()?;
@@ -124,7 +122,7 @@ impl<'f> Tree<'f> {
         Some(names)
     }
 
-    /// The file that defines what `names` lead to, and its name there; `None` if that is a module.
+    /// The file that defines the item at `names`, and the item's name there; `None` if it is a module.
     fn item(&self, names: Names, hops: usize) -> Option<(&'f File, String)> {
         let depth = (0..=names.len()).rev().find(|&n| self.0.contains_key(&names[..n]))?;
         let (module, rest) = (&self.0[&names[..depth]], &names[depth..]);
@@ -154,12 +152,12 @@ fn imports(tokens: &[Token]) -> Vec<Import> {
     imports
 }
 
-/// Whether the `use` at `i` begins a declaration, rather than saying what an `impl Trait` captures.
+/// True if the `use` at `i` begins a declaration; it may also list the captures of an `impl Trait`.
 fn is_declaration(tokens: &[Token], i: usize) -> bool {
     text(tokens, i) == "use" && text(tokens, i + 1) != "<"
 }
 
-/// The names that the tree of a `use` at `i` ends in, with their paths; returns the index behind it.
+/// Collects the names that the tree of a `use` at `i` ends in, with their paths; returns the index after the tree.
 fn branches(
     tokens: &[Token],
     mut i: usize,

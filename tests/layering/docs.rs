@@ -1,11 +1,11 @@
-//! Comments can be read alone: none leans on the one above it.
+//! Checks that each comment can be read alone, without the one above it.
 
 use super::{File, source::Line};
 
-/// How a comment begins that says less than it needs: less than the one above, or half a sentence.
+/// Beginnings of comments that depend on the comment above, or are half a sentence.
 const BEGINNINGS: &[&str] = &["The same", "As"];
 
-/// The paragraphs of comments in `files` that begin so, one line each.
+/// The paragraphs of comments in `files` with such a beginning, one line each.
 pub(crate) fn leaning<'f>(files: impl Iterator<Item = &'f File>) -> Vec<String> {
     let mut found = Vec::new();
     for file in files {
@@ -28,7 +28,7 @@ fn words(line: &Line) -> Option<&str> {
     is_alone.then(|| line.comment.trim_start_matches(['/', '!']).trim())
 }
 
-/// Which of [`BEGINNINGS`] `words` begin with, as words of their own.
+/// The one of [`BEGINNINGS`] that `words` begin with, as whole words.
 fn beginning(words: &str) -> Option<&'static str> {
     let is_whole = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric());
     BEGINNINGS.iter().copied().find(|b| words.strip_prefix(b).is_some_and(is_whole))

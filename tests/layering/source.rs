@@ -1,9 +1,9 @@
-//! Rust source as tokens, with comments kept apart and the content of literals left out.
+//! Rust source as tokens, with comments kept apart and without the content of literals.
 
 /// One line of a file.
 #[derive(Default)]
 pub(crate) struct Line {
-    /// The line without comments; every string or character literal is `""`.
+    /// Code of the line without comments; every string or character literal is `""`.
     pub(crate) code: String,
     /// Comments of the line, without their slashes and stars.
     pub(crate) comment: String,
@@ -13,7 +13,7 @@ pub(crate) struct Line {
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) text: String,
-    /// Index of its line, from 0.
+    /// Index of the token's line, from 0.
     pub(crate) line: usize,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn tokens(lines: &[Line]) -> Vec<Token> {
     tokens
 }
 
-/// Splits `text` into lines and tells code from comments and literals.
+/// Splits `text` into lines, and separates code from comments and literals.
 pub(crate) fn lines(text: &str) -> Vec<Line> {
     let mut scanner =
         Scanner { chars: text.chars().collect(), at: 0, lines: vec![Line::default()] };
@@ -149,12 +149,12 @@ impl Scanner {
         }
     }
 
-    /// The character `ahead` of the next one; NUL behind the end.
+    /// The character `ahead` places after the next one; NUL beyond the end.
     fn peek(&self, ahead: usize) -> char {
         self.chars.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
-    /// Takes the next character and keeps the count of lines.
+    /// Takes the next character, and counts lines.
     fn advance(&mut self) -> char {
         let next = self.peek(0);
         self.at += 1;

@@ -1,4 +1,4 @@
-//! Checkpoints given where a model file is wanted.
+//! Checkpoints instead of a model file.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl Person {
         Ran::new(self.command(args).output().unwrap())
     }
 
-    /// Has the model at `path` generate; the answer and what was said beside it.
+    /// Generates with the model at `path`; returns the answer, and the messages beside it.
     #[track_caller]
     fn tell(&self, path: &str, more: &[&str]) -> (Value, String) {
         let args = ["run", path, "-p", "The fox", "-n", "8", "--temp", "0", "--json"];
@@ -44,7 +44,7 @@ impl Person {
         (serde_json::from_str(&ran.out).unwrap(), ran.err)
     }
 
-    /// Names of what is kept.
+    /// Names of the kept files.
     fn kept(&self) -> Vec<String> {
         let entries = fs::read_dir(self.cache.join("leap")).into_iter().flatten();
         let mut names: Vec<String> =
@@ -62,12 +62,12 @@ fn copy(from: &str, to: &Path) {
     }
 }
 
-/// A field or tensor's name, or a text.
+/// The name of a field or tensor, or a text.
 fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
 }
 
-/// The fields of a GGUF file, how many there are, and the length of its vocabulary.
+/// The fields of a GGUF file, their number, and the size of the vocabulary.
 fn gguf_fields(file: &[u8]) -> (&[u8], u64, u64) {
     fn number(file: &[u8], at: &mut usize, bytes: usize) -> u64 {
         let mut number = [0; 8];
@@ -169,7 +169,7 @@ fn gguf_file_is_converted_once() {
     assert_eq!((&again["text"], &*err), (&first["text"], ""));
     assert_eq!(person.kept(), kept);
 
-    // It says what the exported file does, and holds the same bytes.
+    // The converted file answers like the exported file, and has the same bytes.
     let exported = folder.join("m.bin");
     let ran = person.run(&["export", exported.to_str().unwrap(), "--gguf", path]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -224,7 +224,7 @@ fn changed_checkpoint_is_converted_again() {
     let (_, err) = person.tell(path, &[]);
     assert!(err.contains("converting "), "{err}");
     let after = person.kept();
-    // Files made of the former state are gone, and no others.
+    // Files of the former state are gone, and no others.
     assert_eq!(after.len(), 3, "{after:?}");
     assert!(after.iter().all(|name| !before.contains(name)), "{after:?}");
     assert!(after.contains(&"another-model.bin".to_owned()));
@@ -233,7 +233,7 @@ fn changed_checkpoint_is_converted_again() {
 #[test]
 fn conversion_that_fails_leaves_nothing_and_names_a_way() {
     let person = Person::new();
-    // A disk on which the model has no room.
+    // A disk without room for the model.
     let full = person.command(&["run", FOLDER, "-p", "a"]);
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -f 64; exec \"$@\"", "sh"]).arg(full.get_program());
@@ -258,7 +258,7 @@ fn conversion_that_fails_leaves_nothing_and_names_a_way() {
     person.run(&["run", mistral, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
     assert_eq!(person.kept(), [""; 0]);
 
-    // Damaged in what comes last.
+    // The last file of the checkpoint is missing.
     let damaged = Folder::new();
     copy("tests/golden/llama3-tiny", damaged.path());
     fs::remove_file(damaged.join("model-00004-of-00004.safetensors")).unwrap();

@@ -1,4 +1,4 @@
-//! Texts are the same with drafts and without, whatever is guessed.
+//! Texts are the same with any drafts as without.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ fn recipe(n_streams: usize, batch: usize) -> Recipe {
     Recipe { batch, n_streams, max_logits: n_streams + DRAFTS_MAX, ..Recipe::demo(&[]) }
 }
 
-/// Knows how texts go on, and now and then says something else.
+/// A drafter that knows how texts go on, and sometimes drafts wrong ids.
 struct Knowing {
-    /// By the first ids of a text, which no two texts share.
+    /// Whole texts by their first ids, which no two texts share.
     texts: BTreeMap<Vec<u32>, Vec<u32>>,
     state: u64,
 }
@@ -90,7 +90,7 @@ fn drafted(
     ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
-/// Tokens of drafts that were tried, and of those that were the text's.
+/// Drafts that were tried, and drafts that were right.
 fn counts(heard: &[Heard]) -> (usize, usize) {
     let figures = heard.iter().map(|heard| heard.figures.unwrap());
     figures.fold((0, 0), |(tried, right), f| (tried + f.drafted, right + f.accepted()))
@@ -149,10 +149,10 @@ fn a_ring_says_the_same_with_drafts() {
     }
 }
 
-/// Knows how a text goes on, and the longest part of it that was drafts at a time.
+/// A drafter that knows how a text goes on, and records the longest run of drafts.
 struct Sure {
     text: Vec<u32>,
-    /// Ids of the text that are known not to be drafts, and most ids after them.
+    /// Ids of the text that were known not to be drafts, and most ids after them.
     known: Arc<[AtomicUsize; 2]>,
 }
 
@@ -195,16 +195,16 @@ fn a_ring_is_full_of_drafts() {
         scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
     }
     assert_same(&[listener.0.remove(&id).unwrap()], &wanted, "a ring full of drafts");
-    // Two nodes have these while the third gets more.
+    // Two nodes have these drafts while the third gets more.
     assert!(known[1].load(Relaxed) >= 8, "{known:?}");
 }
 
-/// Knows how a text goes on, but answers a little late, as another machine would.
+/// A drafter that knows how a text goes on, and answers a little late, like another machine.
 struct Late {
     text: Vec<u32>,
-    /// Ids after which it was asked.
+    /// Number of ids when it was last asked.
     asked: usize,
-    /// How often it was looked since then whether that is there.
+    /// Number of checks for its answer since then.
     n_looks: AtomicUsize,
 }
 
@@ -250,7 +250,7 @@ fn drafts_that_come_late_follow_what_a_ring_has() {
     let (mut engine, _workers) = Recipe { cuts: vec![2, 4], ..recipe(1, 32) }.ring();
     let ring = drafted(&mut engine, None, jobs, late());
     assert_same(&[&alone[..], &ring].concat(), &[&wanted[..], &wanted].concat(), "late drafts");
-    // A board alone does not wait for them.
+    // A board alone does not wait for drafts.
     assert_eq!(counts(&alone).1, 0);
     assert!(counts(&ring).1 > 20, "{:?}", counts(&ring));
 }
@@ -298,7 +298,7 @@ fn what_has_been_said_is_drafted() {
     assert_eq!(heard[0].text, heard[1].text);
     let [first, again] = [0, 1].map(|index| heard[index].figures.unwrap());
     assert_eq!(first.generated_tokens, first.passes + first.accepted());
-    // The second time it is known, but for where its first words were followed by something else.
+    // The second time the text is known, except where its first words had another continuation.
     assert!(again.passes < 20, "{again:?}");
 }
 
@@ -307,7 +307,7 @@ fn what_a_smaller_model_says_is_drafted() {
     let tokenizer = tokenizer();
     let jobs = mixed(&tokenizer);
     let wanted = alone(&mut recipe(1, 64).alone(), &tokenizer, &jobs);
-    // A model drafts best for itself.
+    // The model drafts for itself, which gives the best drafts.
     for n_streams in [1, 3] {
         let options = Options { n_streams: Some(n_streams), ..recipe(n_streams, 64).options() };
         let model = Arc::new(Model::open(&package("models/demo.bin")).unwrap());

@@ -1,5 +1,5 @@
-//! Damaged and malicious model and tokenizer files: one clear error, no panic, no memory beyond
-//! the file's size.
+//! Damaged and malicious model and tokenizer files: each gives one clear error, no panic, and no memory beyond the
+//! file's size.
 
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
@@ -21,19 +21,19 @@ use leap::internals::model::Model;
 use leap::sampler::argmax;
 use leap::tokenizer::Tokenizer;
 
-/// Counts the bytes that each thread asks the heap for.
+/// Counts the bytes that each thread allocates.
 struct Counting;
 
 thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes on to `System` unchanged, which keeps the promises. The counter needs
-// no memory and no destructor, so it may be used inside an allocation.
+// SAFETY: every call is passed on to `System` unchanged, which keeps the promises. The counter needs no memory and no
+// destructor, so it may be used inside an allocation.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
-        // SAFETY: the caller's promises about `layout` are those `System` asks for.
+        // SAFETY: `System` asks for the same promises about `layout` as this function.
         unsafe { System.alloc(layout) }
     }
 
@@ -56,14 +56,14 @@ fn count(bytes: usize) {
     ALLOCATED.set(ALLOCATED.get().saturating_add(bytes));
 }
 
-/// The result of `work`, and the bytes it asked the heap for.
+/// The result of `work`, and the bytes that it allocated.
 fn counted<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATED.get();
     let result = work();
     (result, ALLOCATED.get() - before)
 }
 
-/// Numbers that repeat from run to run.
+/// Reproducible random numbers.
 struct Random(u64);
 
 impl Random {
@@ -139,7 +139,7 @@ fn header(weights: Weights, has_extension: bool) -> Header {
     }
 }
 
-/// A sound model file with random weights.
+/// A valid model file with random weights.
 fn model_file(header: &Header) -> Vec<u8> {
     let mut random = Random(0x0dd0_5eed);
     let mut file = header.emit().to_vec();
@@ -177,20 +177,20 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), shift))
 }
 
-/// Makes the header's own checksum right again.
+/// Corrects the header's own checksum.
 fn seal(file: &mut [u8]) {
     file[CRC_AT..CRC_AT + 4].fill(0);
     let crc = crc32(&file[..HEADER_LEN]);
     file[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Each kind of model file: name, bytes and whether it has the extension.
+/// Each kind of model file: name, bytes, and whether it has the extension.
 fn models() -> Vec<(String, Vec<u8>, bool)> {
     let mut models = Vec::new();
     let [two_levels, six] =
         [Ends::FourBits, Ends::SixBits].map(|ends| Weights::B2 { group: 32, ends });
     for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels, six] {
-        // The extension gives the kinds of embedding and classifier.
+        // The extension holds the kinds of embedding and classifier.
         for has_extension in [true, false].into_iter().filter(|has| *has || weights != six) {
             let file = model_file(&header(weights, has_extension));
             models.push((format!("{weights}, extension {has_extension}"), file, has_extension));
@@ -199,7 +199,7 @@ fn models() -> Vec<(String, Vec<u8>, bool)> {
     models
 }
 
-/// Reads a header, which must not take memory that the file's size does not justify.
+/// Parses a header, which must not take more memory than the file's size justifies.
 fn parse(file: &[u8], name: &str) -> Result<Header, leap::format::FormatError> {
     let (result, bytes) = counted(|| Header::parse(file));
     assert!(bytes <= 4096, "{name}: {bytes} bytes allocated");
@@ -220,7 +220,7 @@ fn run(file: &[u8], folder: &Folder, name: &str) {
     let (ids, limit) = (&[1, 2, 3, 4, 5][..], model.header().vocab_size as u32);
     let ids: Vec<u32> = ids.iter().map(|id| id % limit).collect();
     let (engine, bytes) = counted(|| Engine::new(model, &options));
-    // Rows of at most the file's width, a few times over.
+    // Buffers are rows of at most the file's width, several times over.
     assert!(bytes <= 4 * file.len() + (1 << 20), "{name}: {bytes} bytes allocated");
     let mut engine = engine.unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut stream = engine.stream().unwrap();
@@ -234,11 +234,11 @@ fn run(file: &[u8], folder: &Folder, name: &str) {
 struct Field {
     name: &'static str,
     at: usize,
-    /// Values that a sound file may have, whatever else is in it.
+    /// Values that are legal in any valid file.
     legal: &'static [i32],
 }
 
-/// Every field; those of 64 bits as two.
+/// Every field; 64-bit fields count as two.
 const FIELDS: &[Field] = &[
     Field { name: "magic", at: 0, legal: &[] },
     Field { name: "version", at: 4, legal: &[] },
@@ -264,10 +264,10 @@ const EXTENSION: &[Field] = &[
     Field { name: "extension length", at: 72, legal: &[] },
     Field { name: "flags", at: FLAGS_AT, legal: &[0] },
     Field { name: "head_dim", at: 80, legal: &[] },
-    // These bits as floats: zero, NaN, NaN, -0, a tiny number, infinity.
+    // These bits read as floats are zero, NaN, NaN, -0, a tiny number, infinity.
     Field { name: "norm_eps", at: 84, legal: &[0, i32::MIN, 1 << 20] },
     Field { name: "rope_theta, low half", at: 88, legal: ANY },
-    // The last is a huge number.
+    // The last value is a huge number.
     Field { name: "rope_theta, high half", at: 92, legal: &[0x7f80_0000] },
     Field { name: "rope scaling", at: 96, legal: &[0] },
     Field { name: "rope original context", at: 100, legal: ANY },
@@ -288,10 +288,10 @@ const EXTENSION: &[Field] = &[
     Field { name: "checksum table length, high half", at: 188, legal: &[0] },
 ];
 
-/// Every field of `file` with every absurd value, its own checksum right.
+/// `file` with every absurd value in every field, and with a right checksum.
 fn absurd_fields(file: &[u8], has_extension: bool) -> Vec<(String, Vec<u8>, bool)> {
     let is_q8 = file[4] == 2;
-    // Without its flags, tensors of a file have other lengths.
+    // Without its flags, the file's tensors have other lengths.
     let has_flags = file[FLAGS_AT] != 0;
     let mut fields: Vec<&Field> = FIELDS.iter().collect();
     fields.extend(is_q8.then_some(&GROUP_SIZE));
@@ -341,7 +341,7 @@ fn scaled_rope_with_absurd_factors_is_refused() {
                     file[at..at + 4].copy_from_slice(&value.to_le_bytes());
                 }
                 seal(&mut file);
-                // Linear scaling has one factor.
+                // Linear scaling has only one factor.
                 let is_legal = kind == 1 && at != 104;
                 let name = format!("kind {kind}, {at} = {value}");
                 assert_eq!(parse(&file, &name).is_ok(), is_legal, "{name}");
@@ -410,7 +410,7 @@ fn flipped_bits_of_weights_are_found_and_do_no_harm() {
     }
 }
 
-/// Reads a tokenizer and uses it, if it can be read.
+/// Parses a tokenizer and uses it if it is valid.
 fn use_tokenizer(file: &[u8], vocab_size: Option<usize>, name: &str) -> Result<(), String> {
     let (result, bytes) = counted(|| {
         let file = TokenizerFile::parse(file, vocab_size).map_err(|e| e.to_string())?;
@@ -427,7 +427,7 @@ fn use_tokenizer(file: &[u8], vocab_size: Option<usize>, name: &str) -> Result<(
     Ok(())
 }
 
-/// Bytes of the trailer and footer of [`tokenizer_file`], from the footer.
+/// Length of the trailer and footer of [`tokenizer_file`], read from the footer.
 fn trailer_bytes(file: &[u8]) -> usize {
     let footer = &file[file.len() - 12..];
     12 + u32::from_le_bytes(footer[..4].try_into().unwrap()) as usize
@@ -442,8 +442,8 @@ fn tokenizer_cut_or_flipped_anywhere_is_refused() {
         for len in 0..sound.len() {
             let name = format!("{len} bytes of {vocab_size:?}");
             let result = use_tokenizer(&sound[..len], vocab_size, &name);
-            // All entries without the trailer are a file of the published format; so are the first few, if
-            // their number is not given.
+            // All entries without the trailer are a file of the published format. So are the first few entries, if the
+            // number of entries is not given.
             let may_be_whole = len == entries || (len < entries && vocab_size.is_none());
             assert!(result.is_err() || may_be_whole, "{name}");
         }
@@ -507,11 +507,11 @@ fn published_tokenizer_cut_or_flipped_is_refused_or_harmless() {
     }
 }
 
-/// Runs the program on the files in `folder` with little memory, where that can be limited.
+/// Runs the program on the files in `folder`, with little memory if that can be limited.
 fn leap_run(folder: &Path) -> Output {
     let leap = crate::common::leap();
     let is_native = std::env::var("LEAP_TEST_RUNNER").is_err();
-    // An emulator reserves more address space than the program it runs.
+    // An emulator reserves more address space than its program.
     let limit = if is_native { "ulimit -v 300000; " } else { "" };
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{limit}exec \"$@\""), "sh"]);
@@ -520,10 +520,10 @@ fn leap_run(folder: &Path) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Checks that the program ends by itself with one of `codes`, and with one line if it fails.
+/// Checks that the program exits with one of `codes`, and with one line if it fails.
 fn check_run(folder: &Folder, codes: &[i32], name: &str) {
     let output = leap_run(folder.path());
-    // A signal leaves no code.
+    // A program that a signal ended has no code.
     let code = output.status.code().unwrap_or_else(|| panic!("{name}: {output:?}"));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(codes.contains(&code), "{name}: code {code}, {text}");
@@ -542,7 +542,7 @@ fn program_ends_with_code_3_for_bad_models() {
         let fields = absurd_fields(&file, has_extension);
         for (field, file, is_legal) in fields.iter().step_by(3 * sparse) {
             folder.write("model.bin", file);
-            // The tokenizer beside it has no other vocabulary and no other fingerprint.
+            // The tokenizer beside the model fits its vocabulary and fingerprint.
             let codes: &[i32] = if *is_legal { &[0, 3] } else { &[3] };
             check_run(&folder, codes, &format!("{name}, {field}"));
         }
@@ -555,7 +555,7 @@ fn program_ends_with_code_3_for_bad_models() {
             folder.write("model.bin", flipped);
             let codes: &[i32] = if has_extension { &[3] } else { &[0, 3] };
             check_run(&folder, codes, &format!("{name}, header, seed {seed}"));
-            // Without checksums damaged weights run, to text or to the end of numbers.
+            // Without checksums, damaged weights run until the text ends or numbers become NaN.
             let codes: &[i32] = if has_extension { &[3] } else { &[0, 1] };
             let flipped = flip(&file, HEADER_LEN..file.len(), &mut Random(seed));
             folder.write("model.bin", flipped);

@@ -1,4 +1,4 @@
-//! Keys and values in int8 predict texts as well as those in f16.
+//! Keys and values in int8 predict texts as well as keys and values in f16.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::common::models::package;
 use leap::engine::{Engine, KvKind, Options, Wants, score};
 use leap::internals::model::Model;
 
-/// Tokens that a stream is given before the next one starts again.
+/// Length of a window of tokens; the next one starts with an empty context.
 const WINDOW: usize = 256;
 
 /// Token ids of texts that the demo model was not trained on.
@@ -28,7 +28,7 @@ fn engine(model: &Arc<Model>, kv: KvKind) -> Engine {
     Engine::new(Arc::clone(model), &options).unwrap()
 }
 
-/// The logits after each token and those before it in its window.
+/// The logits after each token, given the tokens before it in its window.
 fn logits(engine: &mut Engine, ids: &[u32]) -> Vec<Vec<f32>> {
     let vocab_size = engine.header().vocab_size;
     let mut stream = engine.stream().unwrap();

@@ -1,4 +1,4 @@
-//! Texts that grow beyond the context where other RoPE factors begin to count (LongRoPE).
+//! Texts that grow beyond the length at which other RoPE factors apply (LongRoPE).
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use leap::format::model::Weights;
 use leap::sampler::argmax;
 use serde_json::{Value, json};
 
-/// Tokens of the longest text that is not a long one.
+/// Longest text in tokens that is not long.
 const ORIGINAL: usize = 32;
 const SHORT: [f64; 6] = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5];
 const LONG: [f64; 6] = [1.5, 2.0, 3.0, 4.0, 5.0, 6.0];
@@ -26,7 +26,7 @@ fn model(folder: &Folder, name: &str, short: [f64; 6], long: [f64; 6]) -> PathBu
     model_from(ORIGINAL, folder, name, [short, long])
 }
 
-/// Exports a small Phi 3 whose texts are long from more than `original` tokens on.
+/// Exports a small Phi 3, for which texts of more than `original` tokens are long.
 fn model_from(original: usize, folder: &Folder, name: &str, factors: [[f64; 6]; 2]) -> PathBuf {
     let [short, long] = factors;
     let golden = package("tests/golden/phi3-tiny");
@@ -87,7 +87,7 @@ fn the_length_of_a_text_chooses_its_factors() {
         let parts = [&ids[..cuts[0]], &ids[cuts[0]..cuts[1]], &ids[cuts[1]..]];
         assert!(after(&mut both, &parts) == wanted, "{cuts:?}");
     }
-    // A text goes on from what was held of its own kind.
+    // A text reuses stored keys and values of its own kind only.
     let short = after(&mut both, &[&ids[..20]]);
     let mut stream = both.stream().unwrap();
     both.push(&mut stream, &ids).unwrap();
@@ -97,7 +97,7 @@ fn the_length_of_a_text_chooses_its_factors() {
     assert!(bits(both.push(&mut stream, &ids[59..]).unwrap()) == wanted);
 }
 
-/// The most likely tokens after `prompt`, each by computing all of the text before it.
+/// The most likely tokens after `prompt`; the whole text is computed again for each.
 fn expected(engine: &mut Engine, prompt: &[u32], n: usize) -> Vec<u32> {
     let mut ids = prompt.to_vec();
     for _ in 0..n {
@@ -107,11 +107,11 @@ fn expected(engine: &mut Engine, prompt: &[u32], n: usize) -> Vec<u32> {
     ids.split_off(prompt.len())
 }
 
-/// Ids of prompts whose texts become long at different times.
+/// Lengths of prompts whose texts become long at different times.
 const PROMPTS: [usize; 5] = [29, 20, 40, 32, 3];
 
-/// Answers jobs with these prompts; `each_step` may do something to the engine. If `said` are what is
-/// answered, that is guessed.
+/// Answers jobs with these prompts; calls `each_step` with the engine in each step. If `said` has the answers, they are
+/// drafted.
 fn answers(
     engine: &mut Engine,
     said: &[Vec<u32>],
@@ -146,7 +146,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
         let found = answers(&mut alone, said, |_, _| {});
         let texts: Vec<&[u32]> = found.iter().map(|heard| &*heard.ids).collect();
         assert!(texts == wanted);
-        // The logits of a prompt that is not long, told once.
+        // The logits of the prompt, which is not long, come once.
         assert_eq!(found[0].logits.len(), 29 * 768);
         let n_right: usize = found.iter().map(|heard| heard.figures.unwrap().accepted()).sum();
         assert!(n_right > 20 || said.is_empty(), "{n_right}");
@@ -156,7 +156,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
     let (mut engine, _workers) = ring.ring();
     let mut n_opened = 0;
     let found = answers(&mut engine, &wanted, |engine, n_steps| {
-        // The ring is opened again, and told again what its streams hold.
+        // The ring opens again, and the master sends it the streams' state again.
         if n_steps % 8 == 0 {
             let cut = 1 + n_steps / 8 % 3;
             engine.resplit(&[0..cut, cut..5], &ring.place(0)).unwrap();
@@ -169,7 +169,7 @@ fn streams_grow_long_alone_together_and_in_a_ring() {
     assert_nothing_lost(&engine);
 }
 
-/// Texts that are long, that are not, and that become it while they are written.
+/// Some texts are long, some are not, and some become long while they are written.
 #[test]
 fn files_have_pages_of_long_texts_and_others() {
     let (folder, kept, crossing) = (Folder::new(), Folder::new(), Folder::new());
@@ -197,7 +197,7 @@ fn files_have_pages_of_long_texts_and_others() {
         let found = answer(n, Some(&kept));
         assert_eq!(found, (answer(n, None).0, computed), "{n}");
     }
-    // It is a long one before its last page is kept.
+    // This text becomes long before its last page is kept.
     for computed in [300, 44] {
         let found = answer(300, Some(&crossing));
         assert_eq!(found, (answer(300, None).0, computed));

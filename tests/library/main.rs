@@ -1,4 +1,4 @@
-//! The engine by its library, and files: checkpoints, vocabularies, conversions.
+//! The engine as a library, and files: checkpoints, vocabularies, conversions.
 
 #[path = "../common/mod.rs"]
 mod common;

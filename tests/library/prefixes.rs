@@ -1,4 +1,4 @@
-//! Beginnings of prompts in files: another process goes on from them, and says what it would have said.
+//! Beginnings of prompts in files: another process continues from them, with the same text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use leap::sampler::Sampling;
 
 const PLENTY: u64 = 1 << 30;
 
-/// A model, and how its keys and values are kept.
+/// A model, and the format of its keys and values.
 type Setup = (Arc<Model>, Option<KvKind>);
 
 fn demo() -> Setup {
     (Arc::new(Model::open(&package("models/demo.bin")).unwrap()), None)
 }
 
-/// An engine with memory for `kv_tokens` that keeps up to `limit` bytes in `folder`, if there is one.
+/// An engine with memory for `kv_tokens` tokens that keeps up to `limit` bytes in the folder, if there is one.
 fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -> Engine {
     let options = Options {
         n_streams: Some(3),
@@ -38,7 +38,7 @@ fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -
     engine
 }
 
-/// The answers to jobs at the same time, and how many ids of their prompts were computed.
+/// The answers to jobs that run at the same time, and the number of prompt ids computed for each.
 fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
@@ -54,7 +54,7 @@ fn job(prompt: &[u32]) -> Job {
     Job { n_predict: 12, sampling, ..Job::new(prompt.to_vec()) }
 }
 
-/// A prompt of `n` ids, the last ones being `kind`.
+/// A prompt of `n` ids, the first `n_common` of them common to all prompts, the others `kind`.
 fn prompt(n: u32, n_common: u32, kind: u32) -> Vec<u32> {
     (0..n).map(|i| if i < n_common { i * 5 % 97 } else { kind }).collect()
 }
@@ -66,14 +66,14 @@ fn files(folder: &Folder) -> Vec<PathBuf> {
     files
 }
 
-/// The answers of engines that have computed nothing, each with its own.
+/// The answer to each job by a new engine.
 fn fresh(model: &Setup, jobs: &[Job]) -> Vec<Vec<u32>> {
     let one =
         |job: &Job| run(&mut engine(model, 512, None), std::slice::from_ref(job))[0].0.clone();
     jobs.iter().map(one).collect()
 }
 
-/// Each engine is one after a restart. Dropping an engine ends its writing.
+/// Each engine stands for one after a restart. Dropping an engine completes its writing.
 fn goes_on_after_restarts(model: &Setup) {
     let folder = Folder::new();
     let place = Some((folder.path(), PLENTY));
@@ -83,12 +83,12 @@ fn goes_on_after_restarts(model: &Setup) {
     let answer = |job: usize| run(&mut engine(model, 512, place), &jobs[job..=job])[0].clone();
     assert_eq!(answer(0), (wanted[0].clone(), 420));
     assert_eq!(answer(0), (wanted[0].clone(), 1), "but for the last id all is in files");
-    // Another text after the same beginning, which ends inside of a page.
+    // Another text with the same beginning, which ends inside a page.
     assert_eq!(answer(1), (wanted[1].clone(), 100));
     assert_eq!(answer(2), (wanted[2].clone(), 1));
-    // Too little was missing to be worth a file.
+    // The rest is too short to be worth a file.
     assert_eq!(answer(1), (wanted[1].clone(), 100));
-    // With two contexts and another process that has the same at the same time.
+    // Two contexts, and another process that writes the same files at the same time.
     let mut other = engine(model, 1024, place);
     let found = run(&mut engine(model, 1024, place), &jobs);
     assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
@@ -125,7 +125,7 @@ fn files_that_are_not_what_they_should_be_are_removed() {
     let wanted = fresh(&model, &jobs);
     run(&mut engine(&model, 512, place), &jobs);
     let names = files(&folder);
-    // Six full pages and the rest.
+    // Six full pages, and the rest.
     assert_eq!(names.len(), 7);
     folder.write("notes.txt", "mine");
     let whole: Vec<Vec<u8>> = names.iter().map(|name| fs::read(name).unwrap()).collect();
@@ -159,7 +159,7 @@ fn below(n: u32, state: &mut u32) -> u32 {
     *state % n
 }
 
-/// Texts of common beginnings, little memory, few files, and many restarts.
+/// Texts with common beginnings, little memory, few files, and many restarts.
 fn any_texts(model: &Setup, state: &mut u32) {
     let (folder, sizing) = (Folder::new(), Folder::new());
     let jobs: Vec<Job> = (0..16)
@@ -201,7 +201,7 @@ fn any_texts_with_windows_go_on_from_files() {
     }
 }
 
-/// Another way to keep keys and values, another model: other pages, in the same folder.
+/// Other formats of keys and values, and other models, have pages of their own in the same folder.
 #[test]
 fn pages_of_other_models_are_let_alone() {
     let (model, folder) = (demo(), Folder::new());
@@ -218,7 +218,7 @@ fn pages_of_other_models_are_let_alone() {
     }
 }
 
-/// A file holds its own text alone, whatever else was in memory.
+/// A file has only its own text, whatever else was in memory.
 #[test]
 fn a_file_holds_its_own_text_alone() {
     let model = demo();
@@ -249,13 +249,13 @@ fn all_files_have_no_more_than_may_be() {
             let mut engine = engine(&model, 512, place);
             let (found, computed) = run(&mut engine, std::slice::from_ref(job)).remove(0);
             assert_eq!(&found, wanted);
-            // Pages of their common start are used by all, and stay.
+            // Pages of the common beginning are used by all, and stay.
             assert!(computed <= 420 - 128, "{computed}");
             drop(engine);
             assert!(files(&folder).len() <= 10);
         }
     }
-    // No page fits.
+    // The limit is too small for a page.
     let none = Folder::new();
     for _ in 0..2 {
         let found = run(&mut engine(&model, 512, Some((none.path(), 100))), &jobs[..1]);

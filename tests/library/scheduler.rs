@@ -1,4 +1,4 @@
-//! Every job of a scheduler gets the text that it gets alone, with any other jobs beside it.
+//! Every job of a scheduler gets the same text as alone, beside any other jobs.
 
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,13 +53,13 @@ fn below(n: usize, state: &mut u64) -> usize {
     (*state % n as u64) as usize
 }
 
-/// Jobs that come at any time beside others that are bad or cancelled; those that are left say what
-/// they say alone, and what a cancelled one said is how that begins.
+/// Jobs that come at any time, beside bad and cancelled ones. The others get the same text as alone; a cancelled job's
+/// text is the beginning of that.
 fn crowd(engine: &mut Engine, tokenizer: &Tokenizer, seed: u64) {
     let jobs = mixed(tokenizer);
     let wanted = alone(&mut recipe(1, 64, 64).alone(), tokenizer, &jobs);
     let mut scheduler = Scheduler::new(engine, usize::MAX, Some(tokenizer)).unwrap();
-    // How prompts are cut beside streams that decode is no matter of what they say.
+    // The cut of prompts beside decoding streams does not change texts.
     let fixed = StallLimit::Fixed(Duration::from_micros(seed));
     scheduler.limit_stalls([StallLimit::None, StallLimit::Doubled, fixed][seed as usize % 3]);
     let (mut state, mut listener) = (seed, Listener::default());
@@ -133,7 +133,7 @@ fn rings_answer_jobs_as_one_node() {
     }
 }
 
-/// Layers move while batches are under way and results wait to be collected.
+/// Layers move while batches are in flight and results wait to be collected.
 #[test]
 fn jobs_go_on_while_layers_move() {
     let tokenizer = tokenizer();
@@ -161,17 +161,17 @@ fn jobs_go_on_while_layers_move() {
     assert!(mover.n_moves > 10, "{}", mover.n_moves);
 }
 
-/// Questions that are left until [`is_interrupted`] says yes.
+/// Calls of [`is_interrupted`] until it returns true.
 static LEFT: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Whose questions these are.
+/// Lock for the test that uses [`LEFT`].
 static ASKING: Mutex<()> = Mutex::new(());
 
 fn is_interrupted() -> bool {
     LEFT.fetch_sub(1, Ordering::Relaxed) == 0
 }
 
-/// Runs jobs while the engine is interrupted in one of `every` steps, in the midst of a batch. If `said` are what
-/// is answered, that is guessed.
+/// Runs jobs; one of `every` steps is interrupted in the middle of a batch. If `said` has the answers, they are
+/// drafted.
 fn interrupted(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,
@@ -189,11 +189,11 @@ fn interrupted(
     let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
     let mut listener = Listener::default();
     let (mut n_steps, mut n_interrupts) = (0, 0);
-    // Calls during the last whole step: a ring is asked while it waits, too, more often on a slow machine.
+    // Calls during the last whole step. A ring also asks while it waits, more often on a slow machine.
     let mut n_asked = 1;
     while !scheduler.is_idle() {
         n_steps += 1;
-        // Most steps come to their end, or there would be none.
+        // Most steps must be whole, or the jobs would never end.
         let is_whole = n_steps % every != 0;
         let left = if is_whole { u32::MAX } else { n_steps * 7 % n_asked };
         LEFT.store(left, Ordering::Relaxed);
@@ -201,7 +201,7 @@ fn interrupted(
         let after = LEFT.load(Ordering::Relaxed);
         match is_whole {
             true => n_asked = (u32::MAX - after).max(1),
-            // The count went on behind zero.
+            // The counter went below zero and wrapped.
             false => n_interrupts += u32::from(after > left),
         }
     }
@@ -281,12 +281,12 @@ fn a_prompt_goes_on_from_the_stream_that_holds_most_of_it() {
         })
         .collect();
     let lengths: Vec<usize> = texts.iter().map(|text| prompt(&tokenizer, text).len()).collect();
-    // They have the token in common that begins every text. Of the last one all is held but its last id,
-    // whose logits are wanted.
+    // The prompts share the token that begins every text. All of the last prompt is stored; only its last id is
+    // computed, for its logits.
     assert_eq!(computed, [lengths[0], lengths[1] - 1, 1]);
 }
 
-/// An engine of `n_streams` that share memory for `kv_tokens`.
+/// An engine of `n_streams` streams that share memory for `kv_tokens` tokens.
 fn sharing(n_streams: usize, batch: usize, kv_tokens: usize) -> Engine {
     let recipe = recipe(n_streams, batch, n_streams);
     let kv_memory = KvMemory::Tokens(kv_tokens);
@@ -294,7 +294,7 @@ fn sharing(n_streams: usize, batch: usize, kv_tokens: usize) -> Engine {
     Engine::new(Arc::new(Model::open(&recipe.model).unwrap()), &options).unwrap()
 }
 
-/// Jobs that are given up and computed again say nothing twice, and what they say alone.
+/// Jobs that are preempted and computed again repeat no text, and get the same text as alone.
 #[test]
 fn jobs_share_less_memory_than_they_need() {
     let tokenizer = tokenizer();
@@ -318,7 +318,7 @@ fn jobs_share_less_memory_than_they_need() {
     assert_eq!(error, "memory for keys and values of 192 tokens, a context of 256 needs more");
 }
 
-/// Texts of common beginnings: each job's answer is what it is alone, and what is held is not computed.
+/// Texts with common beginnings: each job gets the same answer as alone, and stored ids are not computed.
 fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
     let options = |n_streams, kv_memory| Options {
         n_streams: Some(n_streams),
@@ -361,7 +361,7 @@ fn share_beginnings(model: &Arc<Model>, kv_tokens: usize) {
     let figures = engine.page_figures();
     assert_eq!(figures.n_used, 0);
     assert!(computed < n_ids, "{computed} of {n_ids}");
-    // A prompt that is held needs its last id alone.
+    // For a stored prompt, only the last id is computed.
     let (found, _) = run(&mut engine, &jobs[..1]);
     assert!(found == wanted[..1]);
     let (found, computed) = run(&mut engine, &jobs[..1]);
@@ -389,7 +389,7 @@ fn texts_with_windows_share_their_beginnings() {
     }
 }
 
-/// Answers to the same prompt at the same time: it is computed once.
+/// A prompt that several jobs have at the same time is computed once.
 #[test]
 fn a_prompt_of_many_is_computed_once() {
     let mut engine = sharing(5, 32, 1024);
@@ -432,8 +432,8 @@ fn a_prompt_and_decoding_streams_both_go_on() {
             scheduler.step(&mut engine, &mut |id, event| listener.hear(id, event));
             n_steps += 1;
         }
-        // A step is a batch here. Each has a row of the prompt, or all that is left when others have
-        // theirs; where lanes take turns, it comes after all others.
+        // A step is a batch here. Each batch has a row of the prompt, or all rows left over by the others; if lanes
+        // take turns, the prompt comes after all others.
         let wanted =
             if batch > n_decoding { 40_usize.div_ceil(batch - n_decoding) } else { 40 * 3 };
         assert!(n_steps <= wanted + 2, "{n_steps} steps beside {n_decoding}, batches of {batch}");
@@ -459,7 +459,7 @@ fn logits_of_a_prompt_are_those_of_a_stream() {
         }
     }
     let job = Job { wants_logits: true, n_predict: 0, ..Job::new(ids) };
-    // Twice, as nothing may be left out that a stream holds.
+    // The second time, a stream holds the prompt, and all its logits must still come.
     for _ in 0..2 {
         assert!(run(&mut engine, &tokenizer, from_ref(&job))[0].logits == wanted);
     }

@@ -1,7 +1,7 @@
-//! Decoding allocates nothing, on any thread; on a ring, in any of its nodes.
+//! Decoding allocates nothing on any thread, nor, in a ring, on any node.
 //!
-//! The counter sees all threads but the harness's, so this file holds one test: another one at the
-//! same time would be counted too.
+//! The counter sees all threads but the harness's, so this file has one test: another test at the same time would be
+//! counted too.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,13 +48,13 @@ fn by_push_batch(model: &Arc<Model>, kv: KvKind, sampling: Sampling) -> usize {
     allocations() - before
 }
 
-/// Jobs of all lengths, of which none ends before it is counted.
+/// Jobs of all lengths, none of which ends before it is counted.
 fn jobs(sampling: Sampling, n: usize) -> Vec<Job> {
-    // The first two begin in every other word and never end; the last is never begun.
+    // The first two strings begin in every other word and never complete; the last never begins.
     let stops = [" the\u{0}", ". ?\u{0}", "\u{0}"].map(str::to_owned).to_vec();
     let job = |n_ids: usize| Job {
         sampling,
-        // Three tokens a step at most.
+        // A step generates at most three tokens.
         n_predict: 3 * N_TOKENS + 100,
         stop_strings: stops.clone(),
         ..Job::new(PROMPT.iter().copied().cycle().take(n_ids).collect())
@@ -62,19 +62,19 @@ fn jobs(sampling: Sampling, n: usize) -> Vec<Job> {
     (0..n).map(|i| job(PROMPT.len() + 20 * i)).collect()
 }
 
-/// Guesses by what was said before.
+/// A drafter that uses earlier text.
 fn ngrams(engine: &Engine, n: usize) -> Box<dyn Drafter> {
     Box::new(NgramDrafter::new(n, engine.ctx_len()))
 }
 
-/// Guesses by a model that gets the threads of the one it guesses for.
+/// A drafter with a model, which borrows the threads of the main model.
 fn smaller(model: &Arc<Model>, n: usize) -> Box<dyn Drafter> {
     let options = Options { n_streams: Some(n), threads: Some(1), ..Options::default() };
     let engine = Engine::new(model.clone(), &options).unwrap();
     Box::new(ModelDrafter::new(engine, true).unwrap())
 }
 
-/// Guesses by a model on another board, whose allocations are counted too.
+/// A drafter with a model on another board, whose allocations count too.
 fn elsewhere(model: &Arc<Model>, tokenizer: &TokenizerFile, n: usize) -> Box<dyn Drafter> {
     let options = Options { n_streams: Some(n), threads: Some(1), ..Options::default() };
     let engine = Engine::new(model.clone(), &options).unwrap();
@@ -89,7 +89,7 @@ fn elsewhere(model: &Arc<Model>, tokenizer: &TokenizerFile, n: usize) -> Box<dyn
     Box::new(drafter)
 }
 
-/// Allocations while `n` jobs of a scheduler decode, and others have their prompts read.
+/// Allocations while `n` jobs of a scheduler decode, and other prompts are computed.
 fn by_scheduler(
     engine: &mut Engine,
     drafter: Box<dyn Drafter>,
@@ -111,7 +111,7 @@ fn by_scheduler(
     for job in jobs(sampling, n) {
         scheduler.submit(job);
     }
-    // Threads allocate when they first do something.
+    // Threads allocate when they first work.
     steps(&mut scheduler, 30);
     let before = allocations();
     steps(&mut scheduler, N_TOKENS);
@@ -120,12 +120,11 @@ fn by_scheduler(
     allocated
 }
 
-/// Bytes that a job asks for beside its own prompt, stop ids and strings, from when it is submitted
-/// to its end.
+/// Bytes that a job allocates from submission to end, besides its own prompt, stop ids and strings.
 fn bytes_of_a_job(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling) -> usize {
     let mut scheduler = Scheduler::new(engine, 1, Some(tokenizer)).unwrap();
     let mut bytes = 0;
-    // The queue has its room from the first one on.
+    // The first job allocates the queue.
     for _ in 0..2 {
         let job = jobs(sampling, 1).remove(0);
         let before = allocated_bytes();
@@ -138,7 +137,7 @@ fn bytes_of_a_job(engine: &mut Engine, tokenizer: &Tokenizer, sampling: Sampling
     bytes
 }
 
-/// Allocations in all nodes of a ring while it decodes.
+/// Allocations on all nodes of a ring while it decodes.
 fn by_ring(recipe: &Recipe) -> usize {
     let (mut engine, _workers) = recipe.ring();
     let mut stream = engine.stream().unwrap();
@@ -149,7 +148,7 @@ fn by_ring(recipe: &Recipe) -> usize {
             next = argmax(logits).unwrap();
         }
     };
-    // Threads allocate when they first do something.
+    // Threads allocate when they first work.
     decode(10);
     let before = allocations();
     decode(N_TOKENS);
@@ -198,7 +197,7 @@ fn decoding_allocates_nothing() {
         let counted = by_scheduler(&mut engine, drafter, &tokenizer, random, 4);
         assert_eq!(counted, 0, "4 streams, tcp {is_tcp}, key {has_key}");
     }
-    // The counter counts.
+    // The counter itself must work.
     let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
     assert!(allocations() > before);

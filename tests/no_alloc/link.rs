@@ -16,7 +16,7 @@ use leap::internals::wire::datagram::FRAME_MAX;
 use leap::internals::wire::hello::RingInfo;
 use leap::internals::wire::seal::Key;
 
-/// Frames sent while counting, of each length.
+/// Frames of each length, sent while counting.
 const N_FRAMES: usize = 200;
 
 fn options(layers: (u32, u32), key: Option<Key>, next: Option<HostPort>) -> CarrierOptions {
@@ -30,7 +30,7 @@ fn options(layers: (u32, u32), key: Option<Key>, next: Option<HostPort>) -> Carr
     CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), next)
 }
 
-/// Sends frames of `bytes` from `a` to `b` and returns the allocations of both.
+/// Sends frames of `bytes` from `a` to `b`; returns the allocations of both.
 fn allocations_of(a: &mut dyn Endpoint, b: &mut dyn Endpoint, bytes: usize) -> usize {
     let before = allocations();
     let start = Instant::now();
@@ -73,7 +73,7 @@ fn check(open: fn(CarrierOptions) -> Box<dyn Endpoint>, key: Option<Key>) {
     let mut a = open(options((0, 1), key, Some(next)));
     connect(a.as_mut(), b.as_mut());
     for bytes in [64, 16 << 10, FRAME_MAX] {
-        // The first frames may still grow what is kept.
+        // The first frames may still grow buffers.
         allocations_of(a.as_mut(), b.as_mut(), bytes);
         let n = allocations_of(a.as_mut(), b.as_mut(), bytes);
         assert_eq!(n, 0, "{} frames of {bytes} bytes over {}", N_FRAMES, a.carrier());
@@ -88,7 +88,7 @@ fn frames_cross_a_link_without_allocations() {
         check(|options| Box::new(Udp::open(options).unwrap()), key.clone());
         check(|options| Box::new(Tcp::open(options).unwrap()), key);
     }
-    // The counter counts.
+    // The counter itself must work.
     let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
     assert!(allocations() > before);

@@ -1,4 +1,4 @@
-//! Nothing is allocated for a token: alone, over a link, in a team.
+//! No token allocates: on one board, over a link, in a team.
 
 mod alone;
 #[path = "../common/counting.rs"]
@@ -10,7 +10,7 @@ mod team;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One test at a time runs until the result is dropped: the heap counts what all threads ask for.
+/// Lets one test run at a time, until the result is dropped: the heap counts allocations of all threads.
 fn alone_in_process() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

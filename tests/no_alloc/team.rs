@@ -1,4 +1,4 @@
-//! Batches and gathers of a team make no allocations, on any node.
+//! Batches and gathers of a team allocate nothing on any node.
 //!
 //! The counter sees all threads but the harness's, so this file holds one test.
 
@@ -21,7 +21,7 @@ use leap::internals::wire::hello::{Name, RingInfo};
 use leap::internals::wire::{Dtype, KvType};
 
 const N_NODES: usize = 3;
-/// Batches before and while counting.
+/// Batches before counting, and batches while counting.
 const N_PASSES: usize = 50;
 /// Bytes of each node's part of a row.
 const PART_BYTES: usize = 4000;
@@ -69,14 +69,14 @@ fn opening() -> Opening {
     }
 }
 
-/// A call to a node.
+/// A call to a node's gather functions.
 enum Call<'c, 'r> {
     Gather(Gathered<'r>),
     Start(&'c mut [Gathered<'r>]),
     Finish(&'c mut [Gathered<'r>]),
 }
 
-/// The gathers of a batch, and two that are under way at a time.
+/// Makes the gathers of a batch one by one, then two at a time.
 fn gather_all(
     bytes: &mut [u8],
     mut call: impl FnMut(Call<'_, '_>) -> Result<(), TeamError>,
@@ -156,7 +156,7 @@ fn batches_and_gathers_allocate_nothing() {
             is_warm.wait();
             n
         };
-        // Buffers that are kept may grow at first.
+        // Buffers may grow at first.
         let counted = (passes(), passes());
         lead.close();
         counted

@@ -1,4 +1,4 @@
-//! LEAP as a process: which stream gets what, and the exit code.
+//! LEAP as a process: its streams, and its exit code.
 
 use std::process::{Output, Stdio};
 

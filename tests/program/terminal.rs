@@ -1,6 +1,6 @@
-//! The program on a terminal, as a person sees it: conversations, and how far long work is.
+//! The program on a terminal, as a person sees it: conversations, and the progress of long work.
 //!
-//! Not of the static build, which tests run in an emulator: keys and signals arrive late there.
+//! Not for the static build, which tests run in an emulator: keys and signals arrive late there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -34,7 +34,7 @@ impl Person {
         person
     }
 
-    /// Writes a message and returns what LEAP makes of it.
+    /// Types a message and returns LEAP's report.
     #[track_caller]
     fn say(&mut self, keys: &str) -> Value {
         self.terminal.press(keys);
@@ -45,14 +45,13 @@ impl Person {
         serde_json::from_str(&format!("{{\"model\"{rest}")).unwrap()
     }
 
-    /// Writes a message and returns what LEAP took it for.
+    /// Types a message and returns the text that LEAP received.
     #[track_caller]
     fn message(&mut self, keys: &str) -> String {
         self.say(keys)["prompt"].as_str().unwrap().to_owned()
     }
 
-    /// Writes a command, and waits for LEAP's reply and until it asks again: an end of input that is
-    /// typed before is lost.
+    /// Types a command, and waits for LEAP's reply and its next prompt: an end of input typed earlier is lost.
     #[track_caller]
     fn command(&mut self, text: &str, reply: &str) {
         self.terminal.press(&format!("{text}\r"));
@@ -151,7 +150,7 @@ fn pasted_paragraphs_are_one_message() {
     let mut person = Person::new(&home, &[]);
     let pasted = "\x1b[200~make \\\r  all\r\n\r\nand go\r\x1b[201~";
     assert_eq!(person.message(pasted), "make \\\n  all\n\nand go");
-    // Typed ahead, messages wait for their turn.
+    // Messages that are typed ahead wait for their turn.
     person.terminal.press("one\rtwo\r");
     for wanted in ["one", "two"] {
         person.terminal.wait_for(&format!("\"prompt\": \"{wanted}\""));
@@ -214,7 +213,7 @@ fn control_c_takes_a_line_back_and_ends_an_answer() {
     terminal.press(&format!("not this{CTRL_C}"));
     terminal.wait_for("/exit leaves");
     for message in ["one", "two"] {
-        // Keys typed before it may be lost to Ctrl-C, as on any terminal.
+        // Keys typed before the prompt may be lost with Ctrl-C, as on any terminal.
         terminal.wait_for(PROMPT);
         terminal.press(&format!("{message}\r"));
         terminal.wait_for(message);
@@ -276,8 +275,7 @@ fn lines_of_a_pipe_are_messages_whatever_they_hold() {
     assert!(!home.join("leap").exists());
 }
 
-/// Starts `leap pack` on a folder that is in use until it has waited for longer than quick work
-/// takes, and lets it go on then.
+/// Starts `leap pack` on a locked folder, and unlocks it after more time than quick work takes.
 fn pack_slowly(folder: &Folder, start: impl FnOnce(&Command) -> u32) {
     let lock = File::open(folder.path()).unwrap();
     lock.lock().unwrap();
@@ -323,7 +321,7 @@ fn long_work_is_told_of_in_a_journal_and_drawn_on_a_terminal() {
     assert!(shown.contains("packing weights") && shown.contains(" left"), "{shown:?}");
     assert_eq!(terminal.end().code(), Some(0));
 
-    // Quick work is not worth a word.
+    // Quick work gets no message.
     let folder = Folder::new();
     let mut command = leap();
     command.args(["pack", "models/demo.bin", "--cache"]).arg(folder.path()).env_remove("LEAP_ISA");

@@ -1,5 +1,5 @@
-//! `config.json`, or `params.json` if the first byte is odd, beside weights that are always the
-//! same. The rest of the bytes is the file.
+//! `config.json`, or `params.json` if the first byte is odd, beside weights that are always the same. The other bytes
+//! are the file.
 #![no_main]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::Weights;
 
-/// A tensor of each family whose shape is asked for; every other is missing.
+/// One tensor of each family whose shape is read; all others are missing.
 const TABLE: &str = r#"{"tok_embeddings.weight":{"dtype":"BF16","shape":[8,4],"data_offsets":[0,64]},
 "layers.0.feed_forward.w1.weight":{"dtype":"BF16","shape":[8,4],"data_offsets":[64,128]}}"#;
 

@@ -1,4 +1,4 @@
-//! Any bytes as ACK and PING: what parses is emitted to something that parses to the same.
+//! Any bytes as ACK and PING: messages that parse are emitted to bytes that parse to the same.
 #![no_main]
 
 use leap::internals::wire::control::{ACK_MAX, Ack, PING_LEN, Ping};

@@ -1,4 +1,4 @@
-//! Any bytes as a datagram: a header that parses is emitted again as it was.
+//! Any bytes as a datagram: a header that parses is emitted unchanged.
 #![no_main]
 
 use leap::internals::wire::datagram::{Datagram, HEADER_LEN, DatagramHeader, checksum};

@@ -1,4 +1,4 @@
-//! Any bytes as what masters and draft nodes say: what parses is emitted to something that parses to the same.
+//! Any bytes as messages of masters and draft nodes: those that parse are emitted to bytes that parse to the same.
 #![no_main]
 
 use leap::internals::wire::draft::{ANSWER_MAX, Answer, Ask, Draft, WANTED_MAX};

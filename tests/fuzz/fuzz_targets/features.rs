@@ -1,14 +1,13 @@
-//! Any bytes as the block of features of a model file whose checksums are right, and before them some as
-//! fields of the header.
+//! Any bytes as the block of features of a model file with right checksums; the first ones are fields of the header.
 #![no_main]
 
 use leap::format::model::{HEADER_LEN, Header};
 
-/// Where the header has length and checksum of the block, and its own checksum.
+/// Offset of the header's length and checksum of the block, and offset of its own checksum.
 const BLOCK_AT: usize = 232;
 const CRC_AT: usize = 192;
 
-/// A sound header of a small model: see `format::model`.
+/// A valid header of a small model: see `format::model`.
 fn header() -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     let fields: [(usize, u32); 14] = [
@@ -51,6 +50,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let crc = crc32(&file);
     file[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
     file.extend_from_slice(block);
-    // The tensors are missing: what is wrong is found before, or that.
+    // The tensors are missing: either an earlier fault or that is found.
     assert!(Header::parse(&file).is_err());
 });

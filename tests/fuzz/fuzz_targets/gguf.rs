@@ -1,4 +1,4 @@
-//! A GGUF file: its tensors, its tokenizer, and the model that its fields describe.
+//! Any bytes as a GGUF file: its tensors, its tokenizer, and the model that its fields describe.
 #![no_main]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Any bytes as messages of the handshake: what parses is emitted to something that parses to
-//! the same, and can be shown.
+//! Any bytes as messages of the handshake: those that parse are emitted to bytes that parse to the same, and can be
+//! shown.
 #![no_main]
 
 use leap::internals::wire::hello::{

@@ -1,5 +1,5 @@
-//! Two linked nodes, between which any datagrams arrive at any times. The first byte chooses a
-//! key or none; then come pieces: what to do, and a datagram with its length in front.
+//! Two linked nodes, and any datagrams between them at any times. The first byte chooses a key or none; then follow
+//! pieces: an action, and a datagram preceded by its length.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -50,7 +50,7 @@ impl Pair {
         Pair { nodes: [a, b], now: 0 }
     }
 
-    /// Brings what is due at `from` to the other node; answers are lost half of the time.
+    /// Delivers the due datagrams of `from` to the other node; half of the answers are lost.
     fn exchange(&mut self, from: usize) {
         let mut sent = Sent::default();
         self.nodes[from].transmit(self.now, &mut sent);
@@ -117,7 +117,7 @@ fuzz_target!(|bytes: &[u8]| {
         pair.act(*what, &mut tail[..len].to_vec());
         rest = &tail[len..];
     }
-    // After any strange datagrams, honest nodes still connect.
+    // After any strange datagrams, the honest nodes must still connect.
     for _ in 0..400 {
         pair.now += 20_000;
         pair.exchange(0);

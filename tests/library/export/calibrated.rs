@@ -1,4 +1,4 @@
-//! Exports that are calibrated with a text.
+//! Exports calibrated with a text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn golden(name: &str) -> PathBuf {
     package("tests/golden").join(name)
 }
 
-/// A file with the beginning of the text that is built in.
+/// A file with the beginning of the built-in text.
 fn text(folder: &Folder) -> String {
     let text = fs::read_to_string(package("src/cli/export/text.txt")).unwrap();
     let path = folder.join("text");
@@ -53,7 +53,7 @@ fn bytes_are_the_same_for_one_thread_and_for_every_tier() {
         let out = folder.join("other");
         let (code, told) = std::thread::scope(|scope| {
             let alone = scope.spawn(|| {
-                // The program inherits the thread's one CPU.
+                // The program inherits this thread's single CPU.
                 let (mut one, all) = (CpuSet::new(), sched_getaffinity(Pid::from_raw(0)).unwrap());
                 let cpu = (0..CpuSet::count()).find(|&cpu| all.is_set(cpu).unwrap()).unwrap();
                 one.set(cpu).unwrap();

@@ -10,7 +10,7 @@ use leap::export::{ExportError, ExportOptions, ExportPlan};
 use leap::format::model::{Ends, Weights};
 use serde_json::{Value, json};
 
-/// A folder that is gone when the test ends.
+/// A folder that is removed when the test ends.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -73,7 +73,7 @@ pub(crate) struct Dims {
     pub(crate) vocab_size: usize,
 }
 
-/// Heads whose width is not dim / n_heads, and fewer of them for keys.
+/// Heads whose width is not dim / n_heads, and fewer heads for keys.
 pub(crate) const SMALL: Dims = Dims {
     dim: 64,
     ffn_dim: 128,
@@ -95,7 +95,7 @@ pub(crate) const TINY: Dims = Dims {
     vocab_size: 8,
 };
 
-/// Values that repeat from run to run: about one in eight is an outlier.
+/// Reproducible values, of which about one in eight is an outlier.
 struct Random(u64);
 
 impl Random {
@@ -177,15 +177,13 @@ impl Checkpoint {
         tensor.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
 
-    /// Makes each 32 values of every matrix lie on sixteen even steps and reach the first and the
-    /// last, so that there is one way to encode them in 4 bits without error. Every stored type
-    /// holds these values exactly.
+    /// Puts each 32 values of every matrix on sixteen even steps, with the first and the last step used: only one 4-bit
+    /// encoding is exact then. Every stored type holds these values exactly.
     pub(crate) fn put_on_steps(&mut self) {
         self.put_on_steps_of(3, 65);
     }
 
-    /// Puts values on sixteen equal steps that include 0, so that there is one way to encode them
-    /// in 4.5 bits.
+    /// Puts values on sixteen equal steps that include 0: only one encoding in 4.5 bits is exact then.
     pub(crate) fn put_on_even_steps(&mut self) {
         self.put_on_steps_of(1, 16);
     }
@@ -220,7 +218,7 @@ impl Checkpoint {
         fs::write(folder.join(name), safetensors(self.tensors.iter())).unwrap();
     }
 
-    /// Writes the checkpoint to `folder`, tensors dealt out to `n` files.
+    /// Writes the checkpoint to `folder`, with its tensors dealt out to `n` files.
     pub(crate) fn write_shards(&self, folder: &Folder, n: usize, with_index: bool) {
         self.write_json(folder);
         let shard = |i: usize| format!("model-{:05}-of-{n:05}.safetensors", i % n + 1);
@@ -244,7 +242,7 @@ impl Checkpoint {
     }
 }
 
-/// A safetensors file.
+/// The bytes of a safetensors file.
 pub(crate) fn safetensors<'a>(tensors: impl Iterator<Item = (&'a String, &'a Stored)>) -> Vec<u8> {
     let mut table = serde_json::Map::new();
     let mut values = Vec::new();
@@ -261,8 +259,8 @@ pub(crate) fn safetensors<'a>(tensors: impl Iterator<Item = (&'a String, &'a Sto
     [&(table.len() as u64).to_le_bytes(), table.as_bytes(), &values].concat()
 }
 
-/// Names of a family, in the order: embedding, norm, classifier, prefix of layers, then each
-/// layer's attention_norm, ffn_norm, wq, wk, wv, wo, w1, w2, w3.
+/// Tensor names of a family, in this order: embedding, norm, classifier, prefix of layers, then each layer's
+/// attention_norm, ffn_norm, wq, wk, wv, wo, w1, w2, w3.
 pub(crate) type Names = [&'static str; 13];
 
 pub(crate) const HUGGING_FACE: Names = [
@@ -330,7 +328,7 @@ fn tensors(dtype: &'static str, dims: Dims, names: Names) -> BTreeMap<String, St
     tensors
 }
 
-/// Version 1, or another with groups of 64.
+/// Options for version 1, or for another version with groups of 64.
 pub(crate) fn options(version: i32) -> ExportOptions {
     let weights = match version {
         1 => Weights::F32,
@@ -341,7 +339,7 @@ pub(crate) fn options(version: i32) -> ExportOptions {
     ExportOptions { weights, ctx: None, verify: true }
 }
 
-/// Exports `folder` and returns the file's bytes. After an error, no file may be left in its place.
+/// Exports `folder` and returns the file's bytes. After an error, no file may be left.
 pub(crate) fn export(folder: &Folder, options: &ExportOptions) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let path = out.join("model.bin");

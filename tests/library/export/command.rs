@@ -22,7 +22,7 @@ fn command(out: &Path, dir: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Exit code and what was printed to stderr; nothing may go to stdout.
+/// Runs the command; returns the exit code and stderr. Nothing may go to stdout.
 fn run(out: &Path, dir: &Path, more: &[&str]) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = command(out, dir, more).output().unwrap();
     assert!(stdout.is_empty());
@@ -129,7 +129,7 @@ fn bad_checkpoint_ends_with_code_3_and_the_old_file_stays() {
 
 #[test]
 fn disk_that_is_too_small_ends_with_code_1() {
-    // A file size limit is refused as a full disk is.
+    // A file size limit fails like a full disk.
     let folder = Folder::new();
     small(&folder);
     let names = folder.names();
@@ -171,7 +171,7 @@ fn signals_leave_no_file() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // 130 MB and a check take a while.
+        // Writing and checking 130 MB takes a while.
         let start = Instant::now();
         while !has_begun(&child, out.path()) && start.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(1));
@@ -185,7 +185,7 @@ fn signals_leave_no_file() {
     }
 }
 
-/// Whether the program has opened the file that it writes to `folder`.
+/// True if the program has opened its output file in `folder`.
 fn has_begun(child: &Child, folder: &Path) -> bool {
     let files = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten().flatten();
     let mut paths = files.filter_map(|file| fs::read_link(file.path()).ok());

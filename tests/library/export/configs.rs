@@ -17,7 +17,7 @@ fn golden(name: &str) -> PathBuf {
 fn plan(checkpoint: &Checkpoint) -> ExportPlan {
     let folder = Folder::new();
     checkpoint.write(&folder);
-    // The files are mapped by now and may lose their names.
+    // The files are mapped, so they may be removed.
     ExportPlan::open(folder.path(), &options(2)).unwrap()
 }
 
@@ -107,7 +107,7 @@ fn llama_3_1_of_meta_scales_rope() {
 
 #[test]
 fn llama_3_2_of_meta_is_told_by_its_widths() {
-    // Wide enough to be Llama 3.2 1B, and as deep; the FFN and the heads are of no matter.
+    // Width and depth of Llama 3.2 1B; the FFN and the heads do not matter.
     let dims = Dims {
         dim: 2048,
         ffn_dim: 32,
@@ -327,7 +327,7 @@ fn tokenizer_fills_in_what_the_configuration_leaves_open() {
     assert_eq!((said.header().bos, &said.header().stop_ids[..]), (Some(1), &[2][..]));
     assert_eq!(said.header().tokenizer_hash, 14);
     let outside = Vocabulary { bos: Some(40), ..Vocabulary::default() };
-    // An id that the model has no token for is of no use, and left out.
+    // An id without a token in the model is left out.
     let mut open = plan(&Checkpoint::meta("F16", SMALL));
     open.set_vocabulary(outside).unwrap();
     assert_eq!(open.header().bos, None);

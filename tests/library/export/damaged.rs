@@ -1,4 +1,4 @@
-//! Model files whose bytes are not those that were exported.
+//! Model files whose bytes differ from the exported ones.
 
 use std::fs;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use leap::internals::pack::Receipt;
 use crate::common::folder::Folder;
 use crate::common::models::package;
 
-/// One tensor of each way that weights take: packed, read row by row, a norm.
+/// One tensor for each way that weights are used: packed, read row by row, a norm.
 const TENSORS: [(TensorKind, usize, &str); 4] = [
     (TensorKind::W2, 1, "layers.1.w2"),
     (TensorKind::FfnNorm, 3, "layers.3.ffn_norm"),
@@ -24,7 +24,7 @@ fn demo() -> Vec<u8> {
     fs::read(package("models/demo.bin")).unwrap()
 }
 
-/// Turns a bit in the middle of a tensor.
+/// Flips a bit in the middle of a tensor.
 fn damage(file: &mut [u8], kind: TensorKind, layer: usize) {
     let header = Header::parse(file).unwrap();
     let Tensor { offset, bytes, .. } =
@@ -76,14 +76,14 @@ fn a_damaged_model_is_never_packed_or_run() {
         names_the_damage(&run(&model, &caches, &[]), name);
         names_the_damage(&leap("pack", &model, &caches, &["--cache", cache]), name);
         assert_eq!(fs::read_dir(&caches).unwrap().count(), 0);
-        // The repaired file is another one in the same place.
+        // The repaired file is another file at the same path.
         folder.write("model.bin", demo());
         let (text, _) = succeeds(&run(&model, &caches, &["--cache", cache]));
         assert_eq!(text, succeeds(&run(&package("models/demo.bin"), &caches, &[])).0);
     }
 }
 
-/// Damage after packing: the cache is sound still, but not all weights are in it.
+/// The model is damaged after packing: the cache is sound, but it lacks some weights.
 #[test]
 fn a_model_damaged_after_it_was_packed_is_refused() {
     let folder = Folder::new();
@@ -107,7 +107,7 @@ fn a_worker_does_not_join_with_damaged_layers() {
     names_the_damage(&leap("worker", &model, folder.path(), &args), "layers.3.wq");
 }
 
-/// The demo model's file as the published format has it, without checksums.
+/// The demo model's file in the published format, without checksums.
 fn published() -> Vec<u8> {
     let file = demo();
     let header = Header::parse(&file).unwrap();
@@ -141,7 +141,7 @@ fn every_byte_of_a_file_without_checksums_counts() {
     assert!(err.contains("reused") || !err.contains("packed"), "{err}");
 }
 
-/// A model worth a receipt: 33 MiB, all of its weights 0.
+/// A model large enough for a receipt: 33 MiB of zeros.
 fn large(folder: &Folder) -> PathBuf {
     let small = demo();
     let header = Header::parse(&small).unwrap();
@@ -174,7 +174,7 @@ fn a_receipt_saves_the_second_comparison_until_the_file_changes() {
     assert_eq!(read(&model).1, None);
     succeeds(&start(&["--cache", "off"]));
     let (_, Some(receipt)) = read(&model) else { panic!("no receipt") };
-    // Every layer, and the ends.
+    // The receipt covers every layer, and embedding and classifier.
     assert_eq!(receipt.checked, [true; 11]);
 
     let mut file = fs::read(&model).unwrap();
@@ -182,11 +182,11 @@ fn a_receipt_saves_the_second_comparison_until_the_file_changes() {
     fs::write(&model, &file).unwrap();
     names_the_damage(&start(&["--cache", "off"]), "layers.4.wo");
     assert_eq!(read(&model).1, None);
-    // Such a receipt can only be made by hand: it shows that receipts are believed.
+    // This receipt can only be made by hand: it shows that receipts are believed.
     let believed = Receipt { stamp: read(&model).0, ..receipt };
     believed.write(&receipts).unwrap();
     succeeds(&start(&["--cache", "off"]));
-    // But not for more layers than were compared.
+    // A receipt does not count for layers that were not compared.
     let checked = (0..11).map(|layer| layer != 4).collect();
     Receipt { checked, ..believed }.write(&receipts).unwrap();
     names_the_damage(&start(&["--cache", "off"]), "layers.4.wo");

@@ -1,5 +1,5 @@
-//! Every field that is read of a family's configuration, with each value that it cannot have: what has the
-//! wrong type is named, and no number is too absurd for an answer.
+//! Every field that is read from a family's configuration, with each value that it cannot have. A value of the wrong
+//! type is named in an error, and absurd numbers get an error, too.
 
 use std::error::Error as _;
 use std::fs;
@@ -52,14 +52,14 @@ const COMMON: &[(&str, Kind)] = &[
     ("quantization_config", Object),
 ];
 
-/// Those that a family reads beside them; `/` stands before a field of an object.
+/// Fields that a family reads beside the common ones; `/` precedes a field of an object.
 const OWN: &[(&str, &[(&str, Kind)])] = &[
     ("qwen2", &[("use_sliding_window", Flag)]),
     ("qwen3", &[("use_sliding_window", Flag), ("rope_parameters/rope_type", Kind::Text)]),
     (
         "qwen3moe",
         &[
-            // A mixture of none is a model without mixtures.
+            // A mixture without experts is a model without mixtures.
             ("num_experts", Kind::Number),
             ("num_experts_per_tok", Size),
             ("moe_intermediate_size", Size),
@@ -143,7 +143,7 @@ impl Kind {
         values
     }
 
-    /// Values that it could have, and that make no sense.
+    /// Values of this kind that make no sense.
     fn absurd(self) -> Vec<Value> {
         match self {
             Size => vec![json!(1 << 30), json!(i32::MAX)],
@@ -161,12 +161,12 @@ fn message(error: &ExportError) -> String {
     format!("{error}: {}", source.unwrap_or_default())
 }
 
-/// Checks the outcome of a configuration: a model that makes sense, or an error.
+/// Result of a configuration: a model whose header is valid, or an error.
 fn judged(plan: Result<ExportPlan, ExportError>) -> Result<(), String> {
     plan.map(|plan| plan.header().check().unwrap()).map_err(|e| message(&e))
 }
 
-/// Whether a test that is sampled takes the case of this number.
+/// True if a sampled test takes the case with this number.
 fn is_taken(number: &mut usize) -> bool {
     *number += 1;
     !crate::common::quick() || number.is_multiple_of(17)
@@ -244,7 +244,7 @@ fn no_value_of_a_gguf_file_is_too_strange() {
                 let error = of_file(&changed.bytes()).err();
                 let told = || format!("{key} {}: {error:?}", shown(&value));
                 assert!(error.as_ref().is_none_or(|error| error.len() < 1000), "{}", told());
-                // A text is no number, and no number a text.
+                // A text is no number, and a number is no text.
                 if is_wrong {
                     assert!(error.as_ref().is_some_and(|error| error.contains(key)), "{}", told());
                 }

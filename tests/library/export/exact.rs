@@ -1,4 +1,4 @@
-//! The bytes of the file are the ones the format defines.
+//! The file's bytes are those that the format defines.
 
 use serde_json::json;
 
@@ -84,7 +84,7 @@ fn four_bit_matrices_are_blocks_and_the_vocabulary_is_int8() {
 
 #[test]
 fn matrices_of_4_5_bits_are_rows_of_a_step_and_blocks() {
-    // Rows of an even number of blocks, and of three, which are filled up.
+    // Rows of an even number of blocks; and of three blocks, which are padded.
     for dims in [SMALL, Dims { ffn_dim: 96, ..SMALL }] {
         let mut checkpoint = Checkpoint::hugging_face("BF16", dims);
         checkpoint.put_on_even_steps();

@@ -1,9 +1,8 @@
-//! Model files built step by step from the format's description, sharing no code with the
-//! exporter but the checksum.
+//! Model files built from the format's description, with no code of the exporter except the checksum.
 
 use crate::export::checkpoint::{Checkpoint, Dims, Names, Stored};
 
-/// The header of an expected file, besides the dimensions.
+/// Header fields of an expected file, besides the dimensions.
 #[derive(Clone)]
 pub(crate) struct Expected {
     pub(crate) version: i32,
@@ -15,7 +14,7 @@ pub(crate) struct Expected {
     pub(crate) stop_ids: Vec<u32>,
 }
 
-/// The file that `checkpoint` should become.
+/// The expected file for `checkpoint`.
 pub(crate) fn file(checkpoint: &Checkpoint, dims: Dims, names: Names, e: &Expected) -> Vec<u8> {
     let [embedding, norm, classifier, layers, per_layer @ ..] = names;
     let load = |name: &str| values(&checkpoint.tensors[&format!("{name}.weight")]);
@@ -103,7 +102,7 @@ fn q8_bytes(w: &[f32], group: usize) -> Vec<u8> {
     [q, scales].concat()
 }
 
-/// Blocks of weights that lie on sixteen even steps and reach the first and the last.
+/// Blocks of weights on sixteen even steps, with the first and the last step used.
 fn q4_bytes(w: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for block in w.chunks(32) {
@@ -127,7 +126,7 @@ fn q4_bytes(w: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// A row whose blocks lie on sixteen even steps, the same in all of them, one of which is 0.
+/// A row of blocks on the same sixteen even steps, one of which is 0.
 fn b2_row_bytes(w: &[f32]) -> Vec<u8> {
     let [low, high] = [f32::min, f32::max].map(|of| w[..32].iter().copied().reduce(of).unwrap());
     let step = (high - low) / 15.0;

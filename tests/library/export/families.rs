@@ -1,4 +1,4 @@
-//! Other families than Llama's: what LEAP does not compute or is impossible is named. The reference's
+//! Families other than Llama's: settings that are impossible or that LEAP does not compute are named. The reference's
 //! outputs are in `tests/bits/golden.rs`, GGUF files in `gguf_families`.
 
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ fn impossible_settings_of_families_are_named() {
         ("gemma3", json!({ "layer_types": ["full_attention"] }), "layer_types lists 1 layers"),
         ("gemma3", json!({ "sliding_window_pattern": 0 }), "sliding_window_pattern"),
         ("qwen3", json!({ "num_attention_heads": null }), "num_attention_heads is missing"),
-        // Those of the class, which are not this model's.
+        // The class's defaults differ from this model's values.
         ("gemma3", json!({ "num_attention_heads": null }), "q_proj"),
         ("gemma3", json!({ "vocab_size": null }), "wanted [262208"),
         ("gemma3", json!({ "query_pre_attn_scalar": 0 }), "attention_scale"),
@@ -166,7 +166,7 @@ fn windows_count_where_the_configuration_says_so() {
     assert_eq!(rope("smollm3", json!({ "no_rope_layers": null })), wanted);
 }
 
-/// Gemma 3 that also sees has the language model's configuration inside its own, and tensors beside it.
+/// A multimodal Gemma 3 has the language model's configuration inside its own, and other tensors beside it.
 #[test]
 fn of_a_model_that_also_sees_the_language_model_is_exported() {
     let folder = Folder::new();
@@ -214,7 +214,7 @@ fn of_a_model_that_also_sees_the_language_model_is_exported() {
     assert!(error.contains("text_config"), "{error}");
 }
 
-/// The plan of a folder, and what it writes behind the header.
+/// The plan of a folder, and the bytes that it writes after the header.
 fn header_and_bytes(folder: &std::path::Path) -> (ExportPlan, Vec<u8>) {
     let plan = ExportPlan::open(folder, &options(1)).unwrap();
     let out = Folder::new();
@@ -267,6 +267,6 @@ fn a_mixture_counts_the_experts_that_a_token_uses() {
         let bytes = |t| if active { header.active_bytes(&t) } else { t.bytes };
         header.tensors().map(bytes).sum()
     };
-    // Six experts of each layer, three matrices of 32 by 64 each, are not used.
+    // Six experts of each layer are unused, each of three matrices of 32 by 64.
     assert_eq!(sum(false) - sum(true), 4 * 3 * 6 * 32 * 64 * 4);
 }

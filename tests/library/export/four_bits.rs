@@ -1,4 +1,4 @@
-//! Real checkpoints in 4 bits: how far their weights are off, and that every tier runs them alike.
+//! Real checkpoints in 4 bits: the error of their weights, and equal results on every tier.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn check_errors(name: &str, plain: &[u8], coded: &[u8]) {
     }
 }
 
-/// Logits at the last of 40 positions, of a prompt in one batch and token by token.
+/// Logits at the last of 40 positions, for a prompt in one batch and token by token.
 fn last_logits(path: &Path, isa: Isa) -> [Vec<u32>; 2] {
     let options = Options { isa: Some(isa), threads: Some(2), ..Options::default() };
     let ids: Vec<u32> = (0..40).map(|i| i * 7 % 89).collect();
@@ -119,7 +119,7 @@ fn kinds(int8_embedding: bool) -> [Weights; 2] {
     [Weights::Q4 { group: 64, int8_embedding }, Weights::B2 { group: 64, ends }]
 }
 
-/// Those of two levels with an embedding and classifier of 6 bits.
+/// Weights of two levels with an embedding and classifier of 6 bits.
 const SIX_BIT_ENDS: Weights = Weights::B2 { group: 64, ends: Ends::SixBits };
 
 #[test]
@@ -139,7 +139,7 @@ fn every_tier_and_batch_gives_the_same_logits() {
     }
 }
 
-/// Writes the model with its weights decoded, as a version 1 file.
+/// Writes the model with decoded weights as a version 1 file.
 fn decoded(path: &Path, folder: &Folder) -> PathBuf {
     let file = fs::read(path).unwrap();
     let header = Header::parse(&file).unwrap();
@@ -150,7 +150,7 @@ fn decoded(path: &Path, folder: &Folder) -> PathBuf {
         decode(header.encoding(tensor.id.kind), tensor.cols, bytes, &mut w);
         out.extend(w.iter().flat_map(|w| w.to_le_bytes()));
     }
-    // These checksums are not read here.
+    // Checksums may be zeros because they are not read here.
     out.resize(out.len() + 4 * header.n_tensors(), 0);
     let path = folder.join("decoded.bin");
     fs::write(&path, out).unwrap();
@@ -171,7 +171,7 @@ fn logits_are_those_of_the_decoded_weights() {
         let dot = |a: &[f32], b: &[f32]| -> f64 {
             a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
         };
-        // Only the activations are rounded, to int8.
+        // The only difference is that activations are rounded to int8.
         let cosine = dot(&wanted, &found) / (dot(&wanted, &wanted) * dot(&found, &found)).sqrt();
         assert!(cosine > 0.99, "{name}: {cosine}");
     }
@@ -224,7 +224,7 @@ fn check_damaged(version: i32) {
         fs::write(&path, &bytes[..len]).unwrap();
         assert!(Engine::open(&path, &Options::default()).is_err(), "{len} bytes");
     }
-    // Every bit of every weight may be anything: it runs, and gives some numbers or NaN.
+    // Any bits may be weights: the model runs, and gives numbers or NaN.
     let mut wild = bytes.clone();
     let header = Header::parse(&bytes).unwrap();
     for tensor in header.tensors() {
@@ -235,7 +235,7 @@ fn check_damaged(version: i32) {
         let options = Options { isa: Some(isa), ..Options::default() };
         let refused = Engine::open(&path, &options).err();
         assert!(matches!(refused, Some(EngineError::Weights(_))), "{refused:?}");
-        // The weights are used as they are, without a comparison.
+        // The weights are used without a comparison with their checksums.
         let mut engine = Engine::new(Model::open(&path).unwrap().into(), &options).unwrap();
         let mut stream = engine.stream().unwrap();
         let logits = engine.push(&mut stream, &[1, 2, 3]).unwrap();

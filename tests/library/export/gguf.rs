@@ -1,4 +1,4 @@
-//! GGUF files: the same model as from other checkpoints, and what is refused.
+//! GGUF files: they give the same model as other checkpoints; and files that are refused.
 
 use std::error::Error as _;
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) enum Value {
 
 use Value::{Float, Floats, Number, Numbers, Text};
 
-/// A GGUF file in the making.
+/// A GGUF file under construction.
 #[derive(Clone)]
 pub(crate) struct Gguf {
     pub(crate) fields: Vec<(&'static str, Value)>,
@@ -35,7 +35,7 @@ pub(crate) struct Gguf {
 #[derive(Clone)]
 pub(crate) struct Tensor {
     pub(crate) name: String,
-    /// Columns first.
+    /// Dimensions, columns first.
     pub(crate) dimensions: Vec<u64>,
     pub(crate) dtype: u32,
     pub(crate) bytes: Vec<u8>,
@@ -49,7 +49,7 @@ pub(crate) const MXFP4: u32 = 39;
 const ALIGNMENT: usize = 32;
 
 impl Gguf {
-    /// The Hugging Face checkpoint with `SMALL` dimensions, as llama.cpp's converter writes it.
+    /// The Hugging Face checkpoint with `SMALL` dimensions, in the form of llama.cpp's converter.
     fn from(checkpoint: &Checkpoint) -> Gguf {
         let dims = SMALL;
         let fields = vec![
@@ -176,7 +176,7 @@ fn tensor(name: &str, stored: &Stored, dims: Dims) -> Tensor {
     Tensor { name: format!("{ours}.weight"), dimensions, dtype, bytes }
 }
 
-/// Puts rows `i` and `i + head_dim / 2` of each head side by side.
+/// Interleaves rows `i` and `i + head_dim / 2` of each head.
 pub(crate) fn interleaved(bytes: &[u8], heads: usize, head_dim: usize) -> Vec<u8> {
     let row_bytes = bytes.len() / heads / head_dim;
     let row = |row: usize| &bytes[row * row_bytes..][..row_bytes];
@@ -195,7 +195,7 @@ pub(crate) fn export_file(path: &Path, version: i32) -> Result<Vec<u8>, ExportEr
     export_as(path, &options(version))
 }
 
-/// Exports the file at `path`; nothing but the output may be left where it was to be.
+/// Exports the file at `path`; the output folder may have no other file.
 fn export_as(path: &Path, options: &ExportOptions) -> Result<Vec<u8>, ExportError> {
     let out = Folder::new();
     let model = out.join("model.bin");
@@ -216,12 +216,12 @@ fn small() -> Gguf {
     Gguf::from(&Checkpoint::hugging_face("F16", SMALL))
 }
 
-/// Must be refused because of the input, with these words.
+/// Checks that the file is refused because of the input, with these words.
 pub(crate) fn refused(gguf: &Gguf, words: &[&str]) {
     refused_with(gguf, &options(2), words);
 }
 
-/// Must be refused with these words when the model is exported with `options`.
+/// Checks that the file is refused with these words when the model is exported with `options`.
 pub(crate) fn refused_with(gguf: &Gguf, options: &ExportOptions, words: &[&str]) {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
@@ -252,7 +252,7 @@ fn model_is_the_one_that_safetensors_files_give() {
             let found = export_bytes(&Gguf::from(&checkpoint).bytes(), version).unwrap();
             assert!(found[HEADER_LEN..] == wanted[HEADER_LEN..], "{dtype}, version {version}");
             let mut header = Header::parse(&found).unwrap();
-            // These are the tokenizer's, of which this file has none.
+            // The ids come from the tokenizer, which this file lacks.
             (header.bos, header.stop_ids) = (Some(1), vec![2]);
             assert_eq!(header, Header::parse(&wanted).unwrap());
         }
@@ -278,7 +278,7 @@ fn window_and_linear_scaling_are_taken_over() {
     assert_eq!(header.rope_scaling, Some(leap::format::model::RopeScaling::Linear { factor: 4.0 }));
 }
 
-/// All matrices in Q8_0, of any codes.
+/// The small model with all matrices in Q8_0, with arbitrary codes.
 fn in_8_bits() -> Gguf {
     let mut gguf = small();
     let mut state = 1u32;
@@ -429,7 +429,7 @@ fn biases_that_some_layers_or_matrices_lack_are_zero() {
     assert!(export_bytes(&gguf.bytes(), 1).unwrap() == wanted);
 }
 
-/// The plan of a file, and what is said about it.
+/// The header of a file, and its notes.
 fn planned(gguf: &Gguf) -> (Header, String) {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
@@ -449,7 +449,7 @@ fn harmless_nonsense_in_a_file_is_a_note() {
         assert_eq!(header.max_seq_len, ctx);
         assert!(notes.contains("context_length") && notes.contains("--ctx"), "{notes}");
     }
-    // Scales and factors of 0 are none, as in llama.cpp.
+    // Scales and factors of 0 stand for none, like in llama.cpp.
     let (wanted, _) = planned(&small());
     for (key, value) in [
         ("llama.logit_scale", Float(0.0)),
@@ -521,7 +521,7 @@ fn tensors_that_cannot_be_used_are_named() {
     };
     change(|t| t.dtype = 16, &["IQ2_XXS"]);
     change(|t| t.dtype = 99, &["number 99"]);
-    // Rows of 64 are no blocks of 256.
+    // Rows of 64 are not whole blocks of 256.
     change(|t| t.dtype = 12, &["blocks of 256"]);
     change(|t| t.dimensions.reverse(), &["shape"]);
     change(|t| t.dimensions[1] = 1 << 40, &["beyond the file"]);
@@ -567,7 +567,7 @@ fn tensors_may_not_overlap_or_stand_askew() {
     let bytes = small().bytes();
     let name = b"blk.0.attn_output.weight";
     let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
-    // Behind the name: number of dimensions, two dimensions, type, offset.
+    // After the name: number of dimensions, two dimensions, type, offset.
     let at = at + name.len() + 4 + 16 + 4;
     for (offset, word) in [(0u64, "overlaps"), (1, "no multiple of 32"), (u64::MAX - 31, "beyond")]
     {
@@ -594,7 +594,7 @@ fn command_takes_one_checkpoint() {
     assert_eq!(run(&[]).0, Some(2));
     assert_eq!(run(&["--gguf", path, "--meta-llama", "x"]).0, Some(2));
     assert_eq!(run(&["--gguf", "no-such-file"]).0, Some(3));
-    // An output that is the input would be read while it is written.
+    // An output that is also the input would be read while it is written.
     let input = folder.join("copy.gguf");
     fs::copy(path, &input).unwrap();
     let output = crate::common::leap().arg("export").arg(&input).arg("--gguf").arg(&input).output();

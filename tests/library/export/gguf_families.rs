@@ -1,5 +1,5 @@
-//! GGUF files of other families than Llama's, as llama.cpp's converter writes them: they are as their
-//! folders, and what is impossible is named.
+//! GGUF files of families other than Llama's, in the form of llama.cpp's converter: they become the same as their
+//! folders, and impossible settings are named.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::export::gguf::{
     BF16, F32, Gguf, MXFP4, Tensor, export_file, interleaved, refused, refused_with,
 };
 
-/// Name of a layer's tensor by llama.cpp's converter.
+/// llama.cpp's name of a layer's tensor.
 fn in_layer(architecture: &str, name: &str) -> String {
     let of_gemma = match name {
         "post_attention_layernorm" => Some("post_attention_norm"),
@@ -45,8 +45,8 @@ fn in_layer(architecture: &str, name: &str) -> String {
     name.to_owned()
 }
 
-/// A folder's tensors as that converter writes them: experts in one, queries and keys of Llama's near
-/// relations interleaved, and 1 + w in Gemma's norms.
+/// A folder's tensors in the form of llama.cpp's converter: all experts in one tensor, queries and keys of Llama's near
+/// relatives interleaved, and 1 + w in Gemma's norms.
 fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
     let config = config(name);
     let mut stacked: BTreeMap<String, Tensor> = BTreeMap::new();
@@ -96,8 +96,8 @@ fn gguf_tensors(name: &str, architecture: &str) -> Vec<Tensor> {
     stacked.into_values().collect()
 }
 
-/// A folder's tensors under its names, but for gpt-oss: gates and ups, which alternate, apart and
-/// output-major, blocks of MXFP4 with their scales, and sinks with an end.
+/// A folder's tensors under its names. Those of gpt-oss change: alternating gates and ups are separated and made
+/// output-major, blocks of MXFP4 get their scales, and the names of sinks an ending.
 fn stored(name: &str, architecture: &str) -> Vec<(String, Vec<usize>, Vec<u8>, u32)> {
     let mut all = tensors(name);
     let mut out = Vec::new();
@@ -130,7 +130,7 @@ fn stored(name: &str, architecture: &str) -> Vec<(String, Vec<usize>, Vec<u8>, u
     out
 }
 
-/// Rows of gates and of ups, or of neither, as tensors of their own.
+/// Separates rows of gates and of ups into tensors of their own; other tensors stay.
 fn apart(
     base: &str,
     shape: &[usize],
@@ -159,7 +159,7 @@ fn transposed(bytes: &[u8], n: usize, height: usize) -> Vec<u8> {
     out
 }
 
-/// Blocks as ggml has them: the scale, then values 0 to 15 in low halves and 16 to 31 in high ones.
+/// Blocks in ggml's form: the scale, then values 0 to 15 in low halves and 16 to 31 in high ones.
 fn mxfp4(blocks: &[u8], scales: &[u8]) -> Vec<u8> {
     let block = |(block, scale): (&[u8], &u8)| {
         let value = |i: usize| block[i / 2] >> (i % 2 * 4) & 15;
@@ -169,7 +169,7 @@ fn mxfp4(blocks: &[u8], scales: &[u8]) -> Vec<u8> {
     blocks.chunks(16).zip(scales).flat_map(block).collect()
 }
 
-/// The file that llama.cpp's converter makes of a folder.
+/// The GGUF file that llama.cpp's converter makes of a folder.
 pub(crate) fn gguf(name: &str, architecture: &'static str) -> Gguf {
     let config = config(name);
     let number = |field: &str| Number(config[field].as_u64().unwrap() as u32);
@@ -268,7 +268,7 @@ fn yarn_ctx(config: &Value) -> Field {
     Number(ctx.unwrap() as u32)
 }
 
-/// The exports of a folder with some fields of its config.json changed, and of a GGUF file.
+/// The headers of a folder with some fields of its config.json changed, and of a GGUF file.
 fn headers(name: &str, changes: &Value, gguf: &Gguf, ctx: Option<usize>) -> [Header; 2] {
     let folder = Folder::new();
     let path = folder.join("model.gguf");
@@ -281,7 +281,7 @@ fn headers(name: &str, changes: &Value, gguf: &Gguf, ctx: Option<usize>) -> [Hea
 
 #[test]
 fn gguf_files_say_how_rope_is_scaled() {
-    // LongRoPE as llama.cpp's converter writes it.
+    // LongRoPE in the form of llama.cpp's converter.
     let (short, long) = ([1.0, 1.5, 2.0, 2.5, 3.0, 3.5_f32], [2.0, 3.0, 4.0, 5.0, 6.0, 7.0_f32]);
     let changes = json!({
         "rope_parameters": null, "max_position_embeddings": 4096,
@@ -314,7 +314,7 @@ fn gguf_files_say_how_rope_is_scaled() {
     gguf.tensors.last_mut().unwrap().bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let long = ExportOptions { ctx: Some(2048), ..options(1) };
     refused_with(&gguf, &long, &["rope_divisor"]);
-    // And of YaRN, whose blend begins and ends at whole pairs in all but gpt-oss.
+    // YaRN, whose blend begins and ends at whole pairs except in gpt-oss.
     let yarn = json!({ "rope_scaling": {
         "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128
     }});

@@ -1,4 +1,4 @@
-//! Damaged files end in an error and leave nothing behind, whatever the damage.
+//! Any damage to a file ends in an error, and leaves nothing behind.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ fn no_flipped_bit_of_the_table_is_fatal() {
         damaged[at] ^= 1 << (at % 8);
         fs::write(folder.join("model.safetensors"), &damaged).unwrap();
         match export(&folder, &options(1)) {
-            // Some flips change a type to another of the same width.
+            // Some flips turn a type into another of the same width.
             Ok(file) => assert_eq!(file.len(), wanted.len(), "byte {at}"),
             Err(_) => n_refused += 1,
         }

@@ -1,4 +1,4 @@
-//! Files of some layers, for the nodes of a ring.
+//! Model files with some layers only, for the nodes of a ring.
 
 use std::fs;
 use std::ops::{ControlFlow, Range};

@@ -1,4 +1,4 @@
-//! Checkpoints to model files: exact bytes, refusals, and the command.
+//! From checkpoints to model files: exact bytes, refusals, and the command.
 
 mod calibrated;
 mod checkpoint;

@@ -17,23 +17,22 @@ use crate::common::folder::Folder;
 use crate::common::models::{bits, package};
 use crate::common::quick;
 
-/// Version and checkpoint: a classifier that is the embedding, and one of its own; row counts that
-/// fill no panel.
+/// Version and checkpoint. Some classifiers are the embedding; some row counts fill no panel.
 const MODELS: [(&str, &str); 9] = [
     ("2", "llama3-tiny"),
     ("3", "llama3-tiny"),
     ("2", "llama2-meta-tiny"),
     ("3", "mistral-tiny"),
     ("4", "llama3-tiny"),
-    // Rows of three blocks.
+    // This model has rows of three blocks.
     ("4", "llama2-meta-tiny"),
     ("4-6", "llama3-tiny"),
     ("4-6", "llama2-meta-tiny"),
-    // Vectors that are no whole number of alignments.
+    // This model has vectors that are no whole number of alignments.
     ("2", "gptoss-tiny"),
 ];
 
-/// Instruction sets that have a layout; where time is short, those of this CPU.
+/// Instruction sets with a layout; if time is short, those of this CPU.
 fn isas() -> impl Iterator<Item = Isa> {
     let wanted =
         |isa: &Isa| isa.layout().is_some() && (!quick() || Kernels::for_isa(*isa).is_some());
@@ -51,7 +50,7 @@ fn succeeds(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Exports a checkpoint with `leap export` and returns the file's path. Behind the version may stand the bits of the
+/// Exports a checkpoint with `leap export` and returns the file's path. The version may be followed by the bits of the
 /// embedding.
 fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) -> PathBuf {
     let name = isa.map_or("plain", Isa::name);
@@ -71,7 +70,7 @@ fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) ->
     path
 }
 
-/// An engine as `leap run` has it: the kernels are those of the file.
+/// An engine like that of `leap run`, with the kernels that the file is packed for.
 fn engine(path: &Path) -> Result<Engine, EngineError> {
     Engine::open(path, &options())
 }
@@ -80,7 +79,7 @@ fn options() -> Options {
     Options { threads: Some(2), ctx_len: Some(64), ..Options::default() }
 }
 
-/// Logits after a prompt in one batch and after one more token.
+/// Logits after a prompt in one batch, and after one more token.
 fn logits(engine: &mut Engine) -> Vec<u32> {
     let vocab_size = engine.header().vocab_size as u32;
     let ids: Vec<u32> = (0..29).map(|i| i * 37 % vocab_size).collect();
@@ -133,7 +132,7 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     assert!(logits(&mut engine) == wanted, "{what}");
 }
 
-/// The library treats a model as `leap run` does.
+/// The library treats a model like `leap run`.
 #[test]
 fn an_engine_that_is_opened_packs_once_and_then_reuses() {
     let Some(isa) = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some()) else {
@@ -221,7 +220,7 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         let (told, notes) = succeeds(&leap(&bench));
         assert!(notes.contains("left out") && notes.contains("decode 9999"), "{notes}");
         assert!(told.contains(&format!("\"isa\": \"{}\"", isa.name())), "{told}");
-        // The bench of bandwidth reads more, which is not the model's.
+        // The bandwidth measurement's memory is not part of the model's figure.
         let lines = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let (rows, lines): (Vec<Value>, Vec<Value>) =
             lines.partition(|line| line["what"] == "rows");
@@ -231,7 +230,7 @@ fn every_command_takes_a_packed_file_and_writes_no_other() {
         let figure = |name: &str| last[name].as_f64().unwrap();
         assert!(figure("memory_bytes") < f64::from(128 << 20), "{told}");
         assert!(figure("percent_of_int8_peak") > 0.0 && figure("int8_ops_per_s") > 0.0, "{told}");
-        // Sixteen rows are compared with one and with a long prompt.
+        // Sixteen rows are compared with one row and with a long prompt.
         assert!(figure("of_rows_bound") > 0.0, "{told}");
         assert!(rows.iter().map(|pass| &pass["rows"]).eq(&(1..=16).collect::<Vec<_>>()), "{told}");
         assert!(rows.iter().all(|pass| pass["ms"].as_f64() > Some(0.0)), "{told}");
@@ -255,9 +254,9 @@ fn kernels_of_another_cpu_are_refused_in_one_line() {
         assert_eq!(told.lines().count(), 1, "{told}");
         assert!(told.contains(other.unwrap().name()) && told.contains("without --isa"), "{told}");
     }
-    // Its contents can be read on any machine.
+    // `leap info` reads the file on any machine.
     succeeds(&leap(&["info", path, "--verify"]));
-    // Nor do other kernels than its own take it when they are forced.
+    // The file's kernels cannot be overridden by force either.
     let path = export(&folder, "mistral-tiny", "2", Some(Isa::Avx2));
     let mut forced = crate::common::leap();
     let output = forced.arg("run").arg(path).env("LEAP_ISA", "scalar").output().unwrap();

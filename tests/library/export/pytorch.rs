@@ -1,4 +1,4 @@
-//! PyTorch checkpoints: those that PyTorch wrote, and those that it would not have.
+//! PyTorch checkpoints: files that PyTorch wrote, and malformed ones.
 
 use std::error::Error as _;
 use std::fs;
@@ -16,7 +16,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pytorch").join(name)
 }
 
-/// A copy of one of the folders that PyTorch filled.
+/// A copy of a golden folder that PyTorch wrote.
 fn fixture(name: &str) -> Folder {
     let folder = Folder::new();
     for entry in fs::read_dir(golden(name)).unwrap() {
@@ -26,7 +26,7 @@ fn fixture(name: &str) -> Folder {
     folder
 }
 
-/// The folder's configuration with other weights.
+/// The folder's configuration with safetensors weights.
 fn with_safetensors(name: &str, weights: &str) -> Folder {
     let folder = Folder::new();
     let (config, to) = match name.starts_with("meta") {
@@ -55,7 +55,7 @@ fn refused(folder: &Folder, words: &[&str]) {
     }
 }
 
-/// A sound checkpoint as a PyTorch file.
+/// A valid checkpoint as a PyTorch file.
 fn tiny() -> (Folder, TorchFile) {
     let folder = Folder::new();
     let checkpoint = Checkpoint::hugging_face("F16", TINY);
@@ -72,14 +72,14 @@ fn refused_bytes(bytes: impl AsRef<[u8]>, words: &[&str]) {
     refused(&folder, words);
 }
 
-/// Changes the sound file, which must then be refused.
+/// Changes the valid file, which must then be refused.
 fn refused_file(change: impl FnOnce(&mut TorchFile), words: &[&str]) {
     let (_, mut file) = tiny();
     change(&mut file);
     refused_bytes(file.bytes(), words);
 }
 
-/// Changes the sound archive, which must then be refused.
+/// Changes the valid archive, which must then be refused.
 fn refused_archive(change: impl FnOnce(&mut Vec<ZipFile>), words: &[&str]) {
     let (_, file) = tiny();
     let mut files = file.files();
@@ -87,7 +87,7 @@ fn refused_archive(change: impl FnOnce(&mut Vec<ZipFile>), words: &[&str]) {
     refused_bytes(zip(&files), words);
 }
 
-// The files that PyTorch writes.
+// Tests of files that PyTorch writes.
 
 #[test]
 fn shards_with_and_without_an_index() {
@@ -134,7 +134,7 @@ fn safetensors_go_before_pytorch_files() {
     assert_same_model(&folder, &with_safetensors("views", "types.safetensors"));
 }
 
-// Folders.
+// Tests of folders.
 
 #[test]
 fn missing_file_of_a_series_is_named() {
@@ -185,7 +185,7 @@ fn model_parallel_files_that_do_not_match_are_refused() {
     let mut second = whole.clone();
     second.entry("layers.0.attention.wq.weight").class = "BFloat16Storage";
     pair(&second, &["wq.weight", "F16", "Bf16"]);
-    // Two whole models are not one.
+    // Two whole models do not make one.
     pair(&whole, &["[64, 32]"]);
 }
 
@@ -200,7 +200,7 @@ fn files_that_only_look_like_weights_are_refused() {
     refused_bytes(zip(&[ZipFile::new("word/document.xml", "x")]), &["data.pkl is missing"]);
 }
 
-// Pickles.
+// Tests of pickles.
 
 /// An archive whose table is `pickle`.
 fn with_pickle(pickle: &[u8]) -> Vec<u8> {
@@ -249,7 +249,7 @@ fn table_that_is_none_is_refused() {
     refused_bytes(with_pickle(b"\x80\x02}."), &["model.", "missing"]);
 }
 
-// Tensors.
+// Tests of tensors.
 
 #[test]
 fn tensor_outside_its_storage_is_named() {
@@ -294,12 +294,12 @@ fn two_tensors_of_one_name_are_refused() {
     refused_file(change, &["too"]);
 }
 
-// Archives.
+// Tests of archives.
 
 #[test]
 fn files_that_share_bytes_are_named() {
     refused_archive(|files| files[4].is_at_previous = true, &["data/1", "data/2", "overlap"]);
-    // A file whose bytes are said to go on into the next.
+    // The bytes of this file extend into the next one.
     let (_, file) = tiny();
     let mut bytes = file.bytes();
     let records: Vec<usize> =
@@ -312,7 +312,7 @@ fn files_that_share_bytes_are_named() {
 
 #[test]
 fn compressed_file_is_refused_without_a_look_inside() {
-    // It is said to unpack to 4 GB.
+    // The directory gives its unpacked length as 4 GB.
     for name in ["model/data/2", "model/data.pkl"] {
         let bomb = |files: &mut Vec<ZipFile>| {
             let file = files.iter_mut().find(|file| file.name == name).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints that cannot become a model file, and what the error names.
+//! Checkpoints that cannot become a model file, and the words of their errors.
 
 use std::error::Error as _;
 use std::fs;
@@ -17,7 +17,7 @@ fn message(error: &ExportError) -> String {
     }
 }
 
-/// Exports the folder, which must fail because of the input, with words in the message.
+/// Exports the folder, which must fail because of the input, with these words in the message.
 fn refused_folder(folder: &Folder, words: &[&str]) {
     for version in [1, 2, 3, 4] {
         let error = export(folder, &options(version)).unwrap_err();
@@ -282,7 +282,7 @@ fn caller_can_stop_the_work() {
     let total = plan.write(&folder.join("out"), |_| ControlFlow::Continue(())).unwrap();
     let before = fs::read(folder.join("out")).unwrap();
     let names = folder.names();
-    // At the first block, somewhere in between, and just before the file gets its name.
+    // Stops at the first block, halfway, and just before the file gets its name.
     for stop_at in [1, total / 2, total] {
         let progress = |progress: leap::export::ExportProgress| {
             assert_eq!(progress.total_bytes, total);

@@ -1,15 +1,15 @@
-//! PyTorch files, made here: sound ones and others.
+//! PyTorch files made here, valid and invalid.
 
 use crate::export::checkpoint::Stored;
 
-/// A tensor of a PyTorch file: one of the table's entries.
+/// A tensor in the table of a PyTorch file.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) class: &'static str,
     /// Name of the storage.
     pub(crate) key: String,
-    /// Values that the storage is said to have.
+    /// Length of the storage that the entry gives, in values.
     pub(crate) len: i64,
     pub(crate) offset: i64,
     pub(crate) shape: Vec<i64>,
@@ -25,7 +25,7 @@ pub(crate) struct TorchFile {
 }
 
 impl TorchFile {
-    /// A file of tensors that have a storage each.
+    /// A file in which each tensor has a storage of its own.
     pub(crate) fn new<'a>(tensors: impl Iterator<Item = (&'a String, &'a Stored)>) -> TorchFile {
         let mut file = TorchFile::default();
         for (index, (name, tensor)) in tensors.enumerate() {
@@ -115,7 +115,7 @@ fn int(value: i64) -> Vec<u8> {
     [&[0x8a, 8], &value.to_le_bytes()[..]].concat()
 }
 
-/// A file of a zip archive, with what its directory says of it.
+/// A file of a zip archive, and its entry in the directory.
 #[derive(Clone)]
 pub(crate) struct ZipFile {
     pub(crate) name: String,
@@ -124,7 +124,7 @@ pub(crate) struct ZipFile {
     pub(crate) len: u32,
     pub(crate) method: u16,
     pub(crate) flags: u16,
-    /// Whether the directory says that it is where the file before it is.
+    /// True if the directory gives it the offset of the previous file.
     pub(crate) is_at_previous: bool,
 }
 
@@ -135,7 +135,7 @@ impl ZipFile {
         ZipFile { name: name.to_owned(), bytes, len, method: 0, flags: 0, is_at_previous: false }
     }
 
-    /// Version, flags, method, time, date, checksum (which PyTorch may leave out), lengths.
+    /// Bytes of version, flags, method, time, date, checksum (which PyTorch may leave out) and lengths.
     fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
         header.extend(20_u16.to_le_bytes());

@@ -32,7 +32,7 @@ fn infill_puts_the_suffix_before_the_middle() {
     assert_eq!(ids, wanted);
     assert!(tokenizer.stop_ids().contains(&1503));
 
-    // Text around the gap is text, even if it looks like something else.
+    // Text around the gap is text, even if it looks like a marker.
     let mut ids = Vec::new();
     assert!(tokenizer.encode_infill("▁<MID>", " <EOT>", &mut ids));
     assert_eq!(ids.iter().filter(|&&id| id >= 1500).collect::<Vec<_>>(), [&1500, &1501, &1502]);
@@ -45,7 +45,7 @@ fn options() -> ChatOptions {
     ChatOptions::new(Date::new(2026, 3, 9).unwrap())
 }
 
-/// A conversation whose white space and forged markers templates must treat each in its way.
+/// A conversation with white space and forged markers, which templates treat differently.
 const CONVERSATION: [(ChatRole, &str); 4] = [
     (ChatRole::System, " Be kind.\n"),
     (ChatRole::User, "\n Who are you? "),
@@ -69,7 +69,7 @@ fn render(template: ChatTemplate, tokenizer: &Tokenizer) -> Vec<u32> {
     ids
 }
 
-/// Mistral 7B v0.3 and Nemo have it so.
+/// Mistral 7B v0.3 and Nemo have the system's text there.
 #[test]
 fn the_last_user_turn_carries_the_systems_text_where_the_checkpoint_has_it_there() {
     let mut file = file("llama2-meta-tiny/tokenizer.model", None);
@@ -93,8 +93,8 @@ fn the_last_user_turn_carries_the_systems_text_where_the_checkpoint_has_it_there
     assert_eq!(ids, turns);
 }
 
-/// The ids are those that the families' own code gives: tiktoken and sentencepiece on each
-/// part, or Hugging Face tokenizers on the text that the official template renders.
+/// The ids must equal those of the families' own code: tiktoken and sentencepiece on each part, or Hugging Face
+/// tokenizers on the text of the official template.
 #[test]
 fn conversations_have_the_reference_ids() {
     let llama2_ids = [
@@ -123,7 +123,7 @@ fn conversations_have_the_reference_ids() {
     assert_eq!(render(ChatTemplate::MistralV3, &tokenizer), mistral_v3_ids);
 }
 
-/// The last message holds no markers: Hugging Face would take them for tokens.
+/// The last message has no markers, which Hugging Face would take for tokens.
 #[test]
 fn conversations_have_the_ids_of_hugging_face() {
     let harmless = |template, tokenizer: &Tokenizer| {
@@ -213,7 +213,7 @@ fn template_without_its_tokens_is_refused() {
     assert!(error.to_string().contains("<|im_start|>"), "{error}");
 }
 
-/// The texts of the published templates of Llama 3.1 and Mistral 7B v0.3.
+/// Expected texts come from the published templates of Llama 3.1 and Mistral 7B v0.3.
 #[test]
 fn tools_stand_where_the_published_templates_have_them() {
     let messages = [
@@ -265,7 +265,7 @@ fn tools_stand_where_the_published_templates_have_them() {
     assert_eq!(text(ChatTemplate::MistralV3, &llama2_with(names)), wanted);
 }
 
-/// The text of a conversation's ids, with control tokens named.
+/// The text of a conversation's ids, with names of control tokens.
 fn written(template: ChatTemplate, tokenizer: &Tokenizer, said: &[(ChatRole, &str)]) -> String {
     let format = ChatFormat::new(template, tokenizer, options()).unwrap();
     let mut ids = Vec::new();
@@ -273,7 +273,7 @@ fn written(template: ChatTemplate, tokenizer: &Tokenizer, said: &[(ChatRole, &st
     tokenizer.decode(&ids, true)
 }
 
-/// Each speaker, first, last or in between, has a turn where the template has one for it.
+/// Each speaker, first, last or in between, has a turn if the template has one for it.
 #[test]
 fn the_system_may_speak_alone_and_later_and_the_model_first() {
     use ChatRole::{Assistant, Begun, System, User};
@@ -305,7 +305,7 @@ fn the_system_may_speak_alone_and_later_and_the_model_first() {
         // Llama 2's vocabulary begins texts between tokens with a space.
         assert_eq!(text.replace("<s>", "").replace("> ", ">").trim_start(), wanted, "{said:?}");
     }
-    // Thoughts come before what an answer begins with.
+    // Thoughts come before the given beginning of an answer.
     let begun = written(ChatTemplate::Qwen3, &chatml, &[(User, "U"), (Begun, "A")]);
     assert!(begun.ends_with("assistant\n<think>\n\n</think>\n\nA"), "{begun}");
     for (template, wanted) in [

@@ -14,7 +14,7 @@ fn leap(args: &[&str], stdin: &str) -> Output {
     command.arg("tokenizer").args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The command may end before it has read everything.
+    // The command may end before it has read all of its input.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     child.wait_with_output().unwrap()
 }

@@ -1,10 +1,10 @@
-//! Ids to text, at once and as they come.
+//! Ids to text, at once and in a stream.
 
 use leap::tokenizer::{Decoder, Tokenizer, Utf8Stream};
 
 use crate::tokenizer::{cases, encode, file, ids_of, llama2, llama3, reread, text_of};
 
-/// Decodes token by token, and checks at each that no text is taken back or cut.
+/// Decodes token by token, and checks at each that text is neither withdrawn nor cut.
 fn stream(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     stream_of(tokenizer, ids, true)
 }
@@ -81,13 +81,13 @@ fn unfinished_and_invalid_characters_are_replaced_as_the_references_do() {
         let ids: Vec<u32> = bytes.iter().map(|&b| u32::from(b) + 3).collect();
         assert_eq!(stream(&llama2, &ids), wanted2, "{bytes:x?}");
     }
-    // A token that is no byte ends a character that was begun.
+    // A token that is no byte ends an unfinished character.
     let x = encode(&llama2, "x");
     assert_eq!(stream(&llama2, &[&[0xe5 + 3], x.as_slice()].concat()), "\u{fffd} x");
     assert_eq!(llama2.decode(&[0, 1, 9999], false), " \u{2047} ");
 }
 
-/// Ids of byte tokens of a vocabulary whose first is `zero`.
+/// Ids of byte tokens, in a vocabulary whose byte token 0 is `zero`.
 fn bytes(zero: u32, bytes: &[u8]) -> Vec<u32> {
     bytes.iter().map(|&byte| zero + u32::from(byte)).collect()
 }
@@ -96,8 +96,8 @@ fn bytes(zero: u32, bytes: &[u8]) -> Vec<u32> {
 fn runs_with_stray_bytes_have_as_many_marks_as_tokenizers_gives() {
     let gemma = reread(&file("gemma3-tiny/tokenizer.json", None));
     let phi = reread(&file("phi3-tiny/tokenizer.json", None));
-    // Byte tokens from <0x00> on, <bos> or <s>, <unk>, `x` and `▁the`; texts as tokenizers 0.23 has them, without special
-    // tokens and with them.
+    // Byte tokens from <0x00> on, <bos> or <s>, <unk>, `x` and `▁the`; expected texts of tokenizers 0.23, without
+    // special tokens and with them.
     for (tokenizer, zero, [bos, unknown, x, the], bos_name) in
         [(&gemma, 36, [2, 3, 696, 296], "<bos>"), (&phi, 3, [1, 0, 676, 264], "<s>")]
     {
@@ -140,7 +140,7 @@ fn bytes_wait_no_longer_than_their_run_can_change() {
     let gemma = reread(&file("gemma3-tiny/tokenizer.json", None));
     let mut decoder = Decoder::new(&gemma, false);
     let mut parts = Vec::new();
-    // é, then a stray byte, then another one, then `x`; é again, then `x`.
+    // é, then two stray bytes, then `x`; é again, then `x`.
     for id in [231, 205, 291, 291, 696, 231, 205, 696] {
         let mut part = String::new();
         decoder.push(id, &mut part);
@@ -152,7 +152,7 @@ fn bytes_wait_no_longer_than_their_run_can_change() {
 #[test]
 fn hidden_tokens_do_not_cut_a_character_of_a_byte_level_vocabulary() {
     let tokenizer = llama3();
-    // Bytes of 字 around a reserved token, as tokenizers 0.23 has them.
+    // Bytes of 字 around a reserved token; expected texts of tokenizers 0.23.
     let ids = [161, 4066, 255, 245];
     assert_eq!(tokenizer.decode(&ids, false), "字");
     assert_eq!(stream_of(&tokenizer, &ids, false), "字");

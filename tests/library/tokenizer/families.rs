@@ -17,8 +17,8 @@ pub(crate) fn tokenizer(folder: &str) -> Tokenizer {
     reread(&import(&golden(folder), None).unwrap().file)
 }
 
-/// Whether the tokenizer has the reference's ids for all texts of `folder`, plain and with special
-/// tokens, and the texts of the ids.
+/// Checks that the tokenizer has the reference's ids for all texts of `folder`, plain and with special tokens, and the
+/// texts of these ids.
 fn check(folder: &str, tokenizer: &Tokenizer) {
     for case in cases(folder) {
         let text = text_of(&case, "text");
@@ -74,7 +74,7 @@ pub(crate) const TEMPLATES: [(&str, ChatTemplate); 8] = [
     ("gptoss-tiny", ChatTemplate::Harmony),
 ];
 
-/// The options of a golden conversation's template.
+/// Options for the template of a golden conversation.
 fn options(case: &Value) -> ChatOptions {
     let mut options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
     options.thinks = case["options"]["enable_thinking"].as_bool().unwrap_or(true);
@@ -93,8 +93,7 @@ fn messages(case: &Value) -> Vec<(ChatRole, &str)> {
     list.iter().map(|message| (role(message), text_of(message, "content"))).collect()
 }
 
-/// Whether `tokenizer` is to write conversations as `template`, and writes those of `folder` as the
-/// reference does.
+/// Checks that `tokenizer` has this template, and writes the conversations of `folder` like the reference.
 pub(crate) fn check_chat(folder: &str, template: ChatTemplate, tokenizer: &Tokenizer) {
     assert_eq!(tokenizer.chat_template(), template, "{folder}");
     for case in chat_cases(folder) {
@@ -102,12 +101,12 @@ pub(crate) fn check_chat(folder: &str, template: ChatTemplate, tokenizer: &Token
         let mut ids = Vec::new();
         format.render(tokenizer, &messages(&case), &mut ids);
         if case["lookalike"] == true {
-            // Text that spells a special token is text. Phi-3's tokens take in line breaks, and the dummy
-            // prefix that follows the first one is a space where special tokens are shown.
+            // Text that spells a special token is text. Phi-3's tokens absorb line breaks, and the dummy prefix after
+            // the first token is a space if special tokens are shown.
             let bare = |text: &str| text.replace('\n', "").replace("<|user|> ", "<|user|>");
             assert_eq!(bare(&tokenizer.decode(&ids, true)), bare(text_of(&case, "text")));
             assert!(ids.len() > ids_of(&case, "ids").len());
-            // It is that alone which transformers does otherwise.
+            // This is the only difference from transformers.
             let special = encode_with_special(tokenizer, text_of(&case, "text"));
             assert_eq!(special, ids_of(&case, "ids"), "{folder}");
         } else {
@@ -123,7 +122,7 @@ fn conversations_have_the_ids_of_the_published_templates() {
     }
 }
 
-/// SmolLM2's and gpt-oss's published files name a BOS, and do not say that no text starts with it.
+/// The published files of SmolLM2 and gpt-oss name a BOS, and do not say that texts do not start with it.
 #[test]
 fn byte_level_texts_start_with_bos_only_if_that_is_said() {
     for (model, template) in TEMPLATES {

@@ -15,7 +15,7 @@ const LLAMA3_TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ '<|start
     '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}\
     {{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}";
 
-/// The tokenizer of llama3-tiny as a GGUF file has it, with `changes` to its fields.
+/// The tokenizer of llama3-tiny in a GGUF file, with `changes` to its fields.
 pub(crate) fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf {
     let template = text_value(LLAMA3_TEMPLATE);
     let (bos, eos) = (id_value(4064), id_value(4073));
@@ -27,7 +27,7 @@ pub(crate) fn llama3_gguf(folder: &Folder, changes: &[(&str, &[u8])]) -> PathBuf
     byte_level_gguf(folder, "llama3-tiny", "llama-bpe", &[&own, changes].concat())
 }
 
-/// The byte-level tokenizer in the golden folder `model` as a GGUF file has it.
+/// The byte-level tokenizer of the golden folder `model` in a GGUF file.
 pub(crate) fn byte_level_gguf(
     folder: &Folder,
     model: &str,
@@ -41,7 +41,7 @@ pub(crate) fn byte_level_gguf(
     let ids = vocab.values().chain(added.iter().map(|token| &token["id"]));
     let n_vocab = ids.map(|id| id.as_u64().unwrap() as usize).max().unwrap() + 1;
     let mut tokens = vec![String::new(); n_vocab];
-    // Normal tokens, but for those that stand for markers.
+    // All tokens are normal, except those that stand for markers.
     let mut kinds = vec![1u32; n_vocab];
     for (token, id) in vocab {
         tokens[id.as_u64().unwrap() as usize] = token.clone();
@@ -86,17 +86,17 @@ pub(crate) fn gguf(fields: Vec<(&str, Vec<u8>)>) -> Vec<u8> {
     file
 }
 
-/// A string as GGUF files have them.
+/// A string in a GGUF file.
 pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u64).to_le_bytes(), bytes].concat()
 }
 
-/// A field's value that is a string.
+/// The value of a string field.
 pub(crate) fn text_value(text: &str) -> Vec<u8> {
     [&8u32.to_le_bytes(), &string(text.as_bytes())[..]].concat()
 }
 
-/// A list of `len` values of type `kind`.
+/// The value of a field with a list of `len` values of type `kind`.
 pub(crate) fn list(kind: u32, len: usize, bytes: &[u8]) -> Vec<u8> {
     [&9u32.to_le_bytes(), &kind.to_le_bytes(), &(len as u64).to_le_bytes()[..], bytes].concat()
 }
@@ -123,7 +123,7 @@ fn gguf_files_hold_the_same_tokenizers() {
     }
 }
 
-/// Names of the golden folders' splitters in converters.
+/// Converters' names of the golden folders' splitters.
 const SPLITTERS: [(&str, &str); 8] = [
     ("granite-tiny", "starcoder"),
     ("gptoss-tiny", "llama4"),
@@ -148,18 +148,18 @@ fn gguf_names_of_splitters_lead_to_the_reference_ids() {
     }
 }
 
-/// A field's value that is an id.
+/// The value of an id field.
 pub(crate) fn id_value(id: u32) -> Vec<u8> {
     [4u32.to_le_bytes(), id.to_le_bytes()].concat()
 }
 
-/// A field's value that is false.
+/// The value of a field that is false.
 fn no_value() -> Vec<u8> {
     [&7u32.to_le_bytes()[..], &[0]].concat()
 }
 
-/// A byte-level tokenizer as older converters write it: with its template, the one end that the file
-/// has room for, tokenizer_config.json's, and a BOS which they do not say that texts start with.
+/// A byte-level tokenizer in the form of older converters: with its template, the single end token that the file has
+/// room for (that of tokenizer_config.json), and a BOS without the statement whether texts start with it.
 fn chat_gguf(folder: &Folder, model: &str, splitter: &str) -> PathBuf {
     let text = std::fs::read_to_string(golden(model).join("tokenizer_config.json")).unwrap();
     let config: Value = serde_json::from_str(&text).unwrap();
@@ -179,8 +179,8 @@ fn id_of(file: &TokenizerFile, name: &str) -> Option<u32> {
     file.vocab.iter().find(is_it).map(|(id, ..)| id)
 }
 
-/// The template and what it writes of itself are those of the folder, and so are the ends of
-/// answers: a GGUF file names one, what a checkpoint lists beside it is in the vocabulary.
+/// The template and its texts must be those of the folder, and so must the ends of answers: a GGUF file names one end;
+/// others that a checkpoint lists are in the vocabulary.
 #[test]
 fn gguf_files_of_families_chat_as_their_folders() {
     for (model, template) in TEMPLATES {
@@ -194,7 +194,7 @@ fn gguf_files_of_families_chat_as_their_folders() {
         let [found, own] = [&path, &golden(model)].map(|path| import(path, None).unwrap().file);
         assert_eq!(found.chat_texts, own.chat_texts, "{model}");
         assert_eq!((found.bos, found.stop_ids[0]), (own.bos, own.stop_ids[0]), "{model}");
-        // Phi-3's generation_config.json ends answers at the next one's start too.
+        // Phi-3's generation_config.json also ends answers at the start of the next one.
         let [end, start] = ["<|endoftext|>", "<|assistant|>"].map(|name| id_of(&own, name));
         let found_ends = |id: &&u32| model != "phi3-tiny" || Some(**id) != start;
         let ends = own.stop_ids.iter().filter(found_ends).all(|id| found.stop_ids.contains(id));
@@ -204,8 +204,8 @@ fn gguf_files_of_families_chat_as_their_folders() {
     }
 }
 
-/// The tokenizer.model in the golden folder `model` as llama.cpp's converter writes it: added tokens
-/// have the kinds that tokenizer_config.json says, a score far below, and spaces instead of marks.
+/// The tokenizer.model of the golden folder `model` in the form of llama.cpp's converter: added tokens have the kinds
+/// that tokenizer_config.json gives, a very low score, and spaces instead of marks.
 fn sentencepiece_gguf(folder: &Folder, model: &str, more: &[(&str, Vec<u8>)]) -> PathBuf {
     let file = file(&format!("{model}/tokenizer.model"), None);
     let mut pieces: Vec<(String, f32, u32)> = Vec::new();
@@ -259,7 +259,7 @@ fn gemma_fields() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// Fields that they write for Phi 3.
+/// Fields that converters write for Phi 3.
 fn phi_fields() -> [(&'static str, Vec<u8>); 4] {
     [
         ("tokenizer.ggml.add_bos_token", no_value()),
@@ -279,7 +279,7 @@ fn gguf_files_of_sentencepiece_families_lead_to_the_reference_ids() {
     for case in cases("gemma3-tiny") {
         let text = text_of(&case, "text");
         let key = if case["spm"].is_null() { "plain" } else { "spm" };
-        // Converters make control tokens of these, which text does not become.
+        // Converters make control tokens of these, which text never becomes.
         if !text.contains("<unused") {
             assert_eq!(encode(&tokenizer, text), ids_of(&case, key), "{text:?}");
         }
@@ -325,7 +325,7 @@ fn gguf_names_of_llama3s_splitter_are_known() {
     }
 }
 
-/// Those of before May 2024, Llama 3's first ones among them.
+/// Files from before May 2024, the first ones of Llama 3 among them.
 #[test]
 fn a_gguf_file_that_names_no_splitter_is_cut_as_llama_cpp_does_and_says_so() {
     let folder = Folder::new();
@@ -341,14 +341,14 @@ fn a_gguf_file_that_names_no_splitter_is_cut_as_llama_cpp_does_and_says_so() {
         for text in ["I'm here,  12345 (x)", " \n\n a\t", "日本、é`"] {
             assert_eq!(tokenizer.decode(&encode(&tokenizer, text), false), text);
         }
-        // Llama 3's own splitter keeps white space and a parenthesis apart otherwise.
+        // Llama 3's own splitter separates white space and a parenthesis differently.
         let own = reread(&import(&llama3_gguf(&folder, &[]), Some(4096)).unwrap().file);
         assert_ne!(encode(&tokenizer, "I'm (a)"), encode(&own, "I'm (a)"));
     }
 }
 
-/// Defects without consequences are a note: an end beyond the vocabulary, a merge that cannot happen, a type
-/// that no converter writes.
+/// Harmless defects give a note: an end beyond the vocabulary, a merge that cannot happen, a type that no converter
+/// writes.
 #[test]
 fn gguf_fields_that_do_no_harm_do_not_refuse_the_file() {
     let folder = Folder::new();

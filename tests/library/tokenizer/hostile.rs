@@ -1,4 +1,4 @@
-//! Damaged files, and files without our trailer.
+//! Damaged files, and files without LEAP's trailer.
 
 use leap::format::tokenizer::TokenizerFile;
 use leap::format::{ChatTemplate, Date};
@@ -6,7 +6,7 @@ use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole, Tokenizer};
 
 use crate::tokenizer::{cases, encode_with_special, file, llama2, llama3, text_of};
 
-/// Checks that any bytes give an error or a tokenizer that works.
+/// Checks that any bytes give an error or a working tokenizer.
 fn survive(bytes: &[u8], vocab_size: Option<usize>) {
     let Ok(file) = TokenizerFile::parse(bytes, vocab_size) else { return };
     let Ok(tokenizer) = Tokenizer::new(file) else { return };
@@ -21,7 +21,7 @@ fn survive(bytes: &[u8], vocab_size: Option<usize>) {
     }
 }
 
-/// The written files, and the same without their trailers.
+/// The written files, with and without their trailers.
 fn hostile_subjects() -> Vec<(Vec<u8>, usize)> {
     let mut subjects = Vec::new();
     for file in [
@@ -52,7 +52,7 @@ fn files_cut_anywhere_are_survived() {
     }
 }
 
-/// Whether `cut` is where the published format ends in `bytes`.
+/// True if the published format's part of `bytes` ends at `cut`.
 fn is_end_of_entries(bytes: &[u8], cut: usize) -> bool {
     let Some(footer) = bytes.len().checked_sub(12) else { return false };
     let trailer_bytes = u32::from_le_bytes(bytes[footer..footer + 4].try_into().unwrap());

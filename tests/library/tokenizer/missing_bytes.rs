@@ -1,4 +1,4 @@
-//! Vocabularies that lack what their training text lacked: bytes, or byte pieces.
+//! Vocabularies that lack bytes or byte pieces absent from their training text.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ fn byte_level_folder(folder: &Folder) -> PathBuf {
     folder.write("tokenizer.json", json.to_string())
 }
 
-/// The tokenizer of [`byte_level_folder`] as a GGUF file has it.
+/// The tokenizer of [`byte_level_folder`] in a GGUF file.
 fn byte_level_gguf(folder: &Folder) -> PathBuf {
     let path = byte_level_folder(folder);
     let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -47,7 +47,7 @@ fn byte_level_gguf(folder: &Folder) -> PathBuf {
     folder.write("tokenizer.gguf", gguf(fields))
 }
 
-/// The pieces, with their scores and types, of a SentencePiece model that GGUF files hold.
+/// A GGUF file of a SentencePiece model with these pieces, scores and types.
 fn sentencepiece_gguf(folder: &Folder, pieces: &[(String, f32, u32)]) -> PathBuf {
     let texts: Vec<u8> = pieces.iter().flat_map(|piece| string(piece.0.as_bytes())).collect();
     let scores: Vec<u8> = pieces.iter().flat_map(|piece| piece.1.to_le_bytes()).collect();
@@ -65,7 +65,7 @@ fn sentencepiece_gguf(folder: &Folder, pieces: &[(String, f32, u32)]) -> PathBuf
 const NORMAL: u32 = 1;
 const BYTE: u32 = 6;
 
-/// A few pieces, and those bytes that `has` accepts, as pieces of type `kind`.
+/// A few pieces, and the bytes that `has` accepts as pieces of type `kind`.
 fn pieces(kind: u32, has: impl Fn(u8) -> bool) -> Vec<(String, f32, u32)> {
     let markers = [("<unk>", 2), ("<s>", 3), ("</s>", 3)];
     let words = [format!("{SPACE_MARK}a"), SPACE_MARK.to_owned(), "a".to_owned(), "b".to_owned()];
@@ -80,7 +80,7 @@ fn used(path: &Path) -> (Tokenizer, Vec<String>) {
     (reread(&imported.file), imported.notes)
 }
 
-/// tokenizers drops such a byte before its neighbours merge.
+/// tokenizers drops a byte without a token before its neighbours merge.
 #[test]
 fn a_folders_text_loses_bytes_without_a_token_before_merging() {
     let folder = Folder::new();
@@ -91,7 +91,7 @@ fn a_folders_text_loses_bytes_without_a_token_before_merging() {
     assert!(notes.iter().any(|note| note.contains("the bytes 04 are left out")), "{notes:?}");
 }
 
-/// llama.cpp drops it after.
+/// llama.cpp drops a byte without a token after its neighbours merge.
 #[test]
 fn a_gguf_files_text_loses_bytes_without_a_token_after_merging() {
     let folder = Folder::new();
@@ -113,7 +113,7 @@ fn characters_whose_bytes_have_no_pieces_are_one_unknown_token() {
     assert!(notes[0].contains("the bytes 84"), "{notes:?}");
     let (none, notes) = used(&sentencepiece_gguf(&folder, &pieces(BYTE, |_| false)));
     assert!(notes[0].contains("no byte tokens"), "{notes:?}");
-    // U+0104 ends in the byte 84, U+0105 does not.
+    // U+0104 ends with the byte 84, U+0105 does not.
     let parts = |tokenizer: &Tokenizer, text: &str| encode(tokenizer, text).split_off(1);
     assert_eq!(parts(&all, "b\u{104}").len(), 3);
     assert_eq!(parts(&some, "b\u{105}").len(), 3);

@@ -48,7 +48,7 @@ pub(crate) fn file(name: &str, vocab_size: Option<usize>) -> TokenizerFile {
     import(&golden(name), vocab_size).unwrap().file
 }
 
-/// A tokenizer as `leap run` gets it: from the written bytes.
+/// A tokenizer parsed from the written bytes, like that of `leap run`.
 pub(crate) fn reread(file: &TokenizerFile) -> Tokenizer {
     let bytes = file.to_bytes();
     Tokenizer::new(TokenizerFile::parse(&bytes, Some(file.vocab.len())).unwrap()).unwrap()
@@ -135,7 +135,7 @@ fn standard_special_tokens_follow_the_ranks() {
     assert_eq!(tokenizer.chat_template(), ChatTemplate::Llama3);
     assert_eq!(tokenizer.special("<|reserved_special_token_21|>"), Some(4095));
     assert_eq!(tokenizer.special("<|reserved_special_token_22|>"), None);
-    // Without a model's size, which its config would tell, Llama 3 has 256 of them.
+    // If the model's size is unknown, Llama 3 has 256 of them.
     let folder = Folder::new();
     let alone = folder.join("tokenizer.model");
     std::fs::copy(golden("llama3-tiny/tokenizer.model"), &alone).unwrap();

@@ -1,4 +1,4 @@
-//! Vocabularies in forms that published files have, against what tokenizers 0.23 and llama.cpp make of them.
+//! Vocabularies in the forms of published files; expected results come from tokenizers 0.23 and llama.cpp.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::common::folder::Folder;
 use crate::tokenizer::gguf::{gguf, list, string, text_value};
 use crate::tokenizer::{encode, reread};
 
-/// Ids of the vocabulary of [`json_of`], where all bytes have pieces.
+/// Ids of the vocabulary of [`json_of`] if all bytes have pieces.
 const SPACE: u32 = 259;
 const A: u32 = 260;
 const B: u32 = 261;
@@ -21,12 +21,12 @@ const X: u32 = 264;
 const Y: u32 = 265;
 const UNKNOWN: u32 = 0;
 
-/// `<0x00>` is 3.
+/// The id of the piece for a byte; that of `<0x00>` is 3.
 fn byte(byte: u8) -> u32 {
     3 + u32::from(byte)
 }
 
-/// A `tokenizer.json` as converted from SentencePiece, with the byte pieces whose names `byte_name` gives.
+/// A `tokenizer.json` converted from SentencePiece, with the byte pieces that `byte_name` names.
 fn json_of(byte_name: impl Fn(u8) -> Option<String>) -> Value {
     let mut names = vec!["<unk>".to_owned(), "<s>".to_owned(), "</s>".to_owned()];
     names.extend((0..=255).filter_map(byte_name));
@@ -71,7 +71,7 @@ fn an_unknown_token_comes_after_bytes_that_follow_its_character() {
     let fused = json_of(|byte| (byte != 0xc3).then(|| format!("<0x{byte:02X}>")));
     let mut apart = fused.clone();
     apart["model"]["fuse_unk"] = false.into();
-    // One piece less than in `whole` stands before all these.
+    // The vocabulary has one piece less than `whole` before these.
     let [space, b, space_a] = [SPACE - 1, B - 1, SPACE_A - 1];
     let lambda = [byte(0xce) - 1, byte(0xbb)];
     for (text, wanted, apart_ids) in [
@@ -88,7 +88,7 @@ fn an_unknown_token_comes_after_bytes_that_follow_its_character() {
     assert_eq!(ids(&without, "aéb"), [6, UNKNOWN, 5]);
     without["model"]["unk_token"] = Value::Null;
     without["model"]["merges"] = json!(["a b"]);
-    // Nothing is left of the character, so that its neighbours merge.
+    // The character leaves nothing, so its neighbours merge.
     assert_eq!(ids(&without, "aéb"), [3, 7]);
 }
 
@@ -161,7 +161,7 @@ fn byte_pieces_in_small_letters_are_decoded_and_never_written_from_a_folder() {
     assert!(notes.iter().any(|note| note.contains("the bytes 0a 0b")), "{notes:?}");
 }
 
-/// Metaspace divides at spaces unless it says that it does not.
+/// Metaspace splits at spaces unless its settings say otherwise.
 #[test]
 fn words_merge_apart_where_the_folder_says_so() {
     let mut json = whole();
@@ -204,7 +204,7 @@ fn a_piece_with_a_space_is_decoded_and_never_written() {
     assert_eq!(tokenizer.decode(&[X], false), "a b");
 }
 
-/// A SentencePiece vocabulary as a GGUF file without types: that of [`whole`] and `more`.
+/// A SentencePiece vocabulary in a GGUF file without types: that of [`whole`], and `more`.
 fn untyped(folder: &Folder, more: &[(&str, f32)], keys: &[(&'static str, u32)]) -> PathBuf {
     let bytes = (0..=255).map(|byte: u8| (format!("<0x{byte:02X}>"), 0.0));
     let names = ["<unk>", "<s>", "</s>"].map(|name| (name.to_owned(), 0.0));
@@ -242,18 +242,18 @@ fn a_gguf_file_without_types_and_ids_has_llama_cpps() {
     ];
     assert_eq!(kinds, wanted.map(Some));
     assert_eq!(encode(&tokenizer, "a é"), [SPACE_A, SPACE, byte(0xc3), byte(0xa9)]);
-    // A text cannot name the tokens that begin and end it.
+    // A text cannot spell the tokens that begin and end it.
     assert!(!encode(&tokenizer, "<s></s>").iter().any(|id| [1, 2].contains(id)));
     let keys = [("tokenizer.ggml.bos_token_id", X), ("tokenizer.ggml.eos_token_id", Y)];
     let tokenizer = read(&untyped(&folder, &[("<b>", 0.0), ("<e>", 0.0)], &keys));
     assert_eq!((tokenizer.bos(), tokenizer.stop_ids()), (Some(X), [Y].as_slice()));
     assert_eq!(tokenizer.token_kind(X), Some(TokenKind::Control));
-    // The last of equal pieces counts.
+    // Of equal pieces, the last one counts.
     let tokenizer = read(&untyped(&folder, &[("ab", 9.0)], &[]));
     assert_eq!(encode(&tokenizer, "bab"), [SPACE, B, X]);
 }
 
-/// The vocabulary of a GGUF file of SentencePiece's kind: three markers and these pieces with their types.
+/// A GGUF file of SentencePiece's kind, with three markers and these typed pieces.
 fn typed(folder: &Folder, pieces: &[(&[u8], u32)], more: Vec<(&'static str, Vec<u8>)>) -> PathBuf {
     let markers: [(&[u8], u32); 3] = [(b"<unk>", 2), (b"<s>", 3), (b"</s>", 3)];
     let pieces: Vec<(&[u8], u32)> = markers.iter().chain(pieces).copied().collect();
@@ -273,7 +273,7 @@ fn typed(folder: &Folder, pieces: &[(&[u8], u32)], more: Vec<(&'static str, Vec<
 #[test]
 fn bytes_that_stand_for_themselves_in_a_gguf_file_write_characters_without_a_piece() {
     let folder = Folder::new();
-    // Text pieces and byte pieces. The second 0xc3 is one too many.
+    // Text pieces and byte pieces. The second 0xc3 is a duplicate.
     let pieces: [(&[u8], u32); 6] =
         [("▁".as_bytes(), 1), (b"a", 1), (b"\xc3", 1), (b"\xa9", 6), (b"\xc3", 1), (b"<0xE2>", 6)];
     let tokenizer = reread(&import(&typed(&folder, &pieces, Vec::new()), None).unwrap().file);

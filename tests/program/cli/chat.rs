@@ -13,12 +13,12 @@ fn conversation_keeps_what_it_has_computed() {
     assert_eq!(turns.len(), 2, "an empty line is no message");
     assert_eq!(turns[0]["prompt"], FOX);
     let tokens = |turn: &Value| turn["prompt_tokens"].as_u64().unwrap();
-    // The second turn holds the last token of the answer, its end, and the new message alone.
+    // The second turn computes only the answer's last token, its end, and the new message.
     let alone = pipe(&args, "What did the fox do?\n").succeeds();
     let alone = tokens(&alone.objects()[0]);
     assert!(tokens(&turns[1]) <= alone + 2, "{} of {alone}", tokens(&turns[1]));
 
-    // A fresh conversation that computes everything again says the same.
+    // A new conversation that computes everything again gives the same text.
     let text = pipe(&args[..6], format!("{FOX}\nWhat did the fox do?\n")).succeeds();
     let answers: Vec<&str> = turns.iter().map(|turn| turn["text"].as_str().unwrap()).collect();
     assert_eq!(text.out, format!("{}\n{}\n", answers[0], answers[1]));
@@ -74,7 +74,7 @@ fn thoughts_are_for_models_that_have_them() {
         let ran = run(&[&args[..], &["--think", think]].concat()).succeeds();
         ran.objects()[0]["prompt_tokens"].as_u64().unwrap()
     };
-    // Without thoughts the answer begins with the sign that there are none.
+    // Without thoughts, the prompt ends with an empty thought.
     let [on, off, hide] = ["on", "off", "hide"].map(|think| prompt_tokens(&qwen3, think));
     assert!(off > on && on == hide, "{on} {off} {hide}");
     assert_eq!(prompt_tokens(&gptoss, "on"), prompt_tokens(&gptoss, "hide"));

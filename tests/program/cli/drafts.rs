@@ -1,4 +1,4 @@
-//! `--draft`: the text is the same with any drafts.
+//! `--draft`: any drafts give the same text.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn models_that_cannot_guess_are_refused_by_name() {
     let folder = Folder::new();
     let llama = export(folder.path(), "llama.bin", "llama2-meta-tiny");
     draft(&llama).fails(3, "tokens, the model 4096; wanted a model of the same tokenizer");
-    // One of as many tokens, of which one means something else.
+    // This model has as many tokens, and one of them has another meaning.
     let checkpoint = folder.join("checkpoint");
     fs::create_dir(&checkpoint).unwrap();
     for file in fs::read_dir(package("tests/golden/llama3-tiny")).unwrap() {

@@ -1,4 +1,4 @@
-//! Ends from outside: signals, readers that go away, disks that are full.
+//! Ends from outside: signals, readers that go away, full disks.
 
 use std::fs;
 use std::io::{PipeWriter, Read, Write};
@@ -70,7 +70,7 @@ fn slow_command(args: &[&str]) -> Command {
     command
 }
 
-/// Waits for `n` bytes of the child's text.
+/// Reads `n` bytes of the child's text.
 fn wait_for_text(child: &mut Child, n: usize) -> Vec<u8> {
     let mut bytes = vec![0; n];
     child.stdout.as_mut().unwrap().read_exact(&mut bytes).unwrap();
@@ -96,7 +96,7 @@ fn interrupt_ends_the_answer() {
 fn interrupt_does_not_wait_for_the_prompt_to_be_read() {
     let prompt = "Once upon a time there was a fox. ".repeat(80);
     let mut child = slow(&["-p", &prompt, "--batch", "1024", "--cache", "off"]);
-    // It is shown before it is read, which takes a single batch.
+    // The prompt is shown before it is computed, which takes a single batch.
     wait_for_text(&mut child, prompt.len());
     std::thread::sleep(Duration::from_millis(200));
     interrupt(&child);
@@ -113,14 +113,14 @@ fn termination_ends_the_conversation() {
         if is_answering {
             wait_for_text(&mut child, 10);
         } else {
-            // The line of the answer ends: the program waits for the next message, or soon will.
+            // The line of the answer has ended: the program waits for the next message, or soon will.
             while wait_for_text(&mut child, 1) != b"\n" {}
         }
         kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
-        // No further line comes, and the input does not end.
+        // No further line comes, and the input stays open.
         let ran = Ran::new(child.wait_with_output().unwrap());
         drop(stdin);
-        // Nothing is cut short while it waits for a message.
+        // A program that waits for a message has nothing to cut short.
         assert_eq!(ran.code, Some(if is_answering { 143 } else { 0 }), "{ran:?}");
     }
 }
@@ -132,7 +132,7 @@ fn interrupt_leaves_the_conversation_open() {
     writeln!(stdin, "x").unwrap();
     wait_for_text(&mut child, 10);
     interrupt(&child);
-    // The line break after the answer shows that the program is ready for the next one.
+    // The line break after the answer shows that the program is ready for the next message.
     while wait_for_text(&mut child, 1) != b"\n" {}
     writeln!(stdin, "y").unwrap();
     wait_for_text(&mut child, 10);
@@ -142,7 +142,7 @@ fn interrupt_leaves_the_conversation_open() {
     assert_eq!(ran.err.matches("generated ").count(), 2, "{ran:?}");
 }
 
-/// Fills a pipe up, without keeping its other writers from waiting for room.
+/// Fills a pipe, while its other writers still block.
 fn fill(pipe: &PipeWriter) {
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let mut open = fs::OpenOptions::new();
@@ -158,7 +158,7 @@ fn second_interrupt_ends_the_program() {
     command.stdout(writer.try_clone().unwrap()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     reader.read_exact(&mut [0]).unwrap();
-    // The text finds no room from here on, so the program cannot end by itself.
+    // The pipe has no room for text from here on, so the program cannot end by itself.
     fill(&writer);
     interrupt(&child);
     std::thread::sleep(Duration::from_millis(100));
@@ -181,7 +181,7 @@ fn model_shortened_while_in_use_ends_the_program_with_one_line() {
     let model = folder.write("model.bin", fs::read(DEMO).unwrap());
     folder.write("model.tokenizer.bin", fs::read("models/demo.tokenizer.bin").unwrap());
     let path = model.to_str().unwrap();
-    // Without packed weights every token reads the mapped file.
+    // Without packed weights, every token reads the mapped file.
     let mut child = slow(&[path, "--cache", "off", "--huge", "off", "-p", "x", "-n", "1000"]);
     wait_for_text(&mut child, 10);
     fs::File::options().write(true).open(&model).unwrap().set_len(4096).unwrap();

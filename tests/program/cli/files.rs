@@ -21,7 +21,7 @@ fn bad_files_are_one_line_and_code_3() {
     fs::copy(package(DEMO), &alone).unwrap();
     let alone = alone.to_str().unwrap();
     run(&["run", alone, "-p", "a"]).fails(3, "no tokenizer beside the model");
-    // One of another model does not fit, by name or by fingerprint.
+    // A tokenizer of another model does not fit, by name or by fingerprint.
     let bytes = fs::read(package("models/demo.tokenizer.bin")).unwrap();
     let without_trailer = &bytes[..bytes.len() - 1];
     let other = folder.write("tokenizer.bin", without_trailer);
@@ -76,7 +76,7 @@ fn text_of_files_does_not_reach_the_terminal_as_it_is() {
     }
 }
 
-/// Two bytes of JSON take dozens in memory: a file of many small values is refused unread.
+/// Two bytes of JSON take dozens of bytes in memory: a file of many small values is refused unparsed.
 #[test]
 fn json_of_too_many_values_is_refused() {
     let folder = Folder::new();
@@ -99,7 +99,7 @@ fn unreadable_model_is_code_3() {
     let path = folder.write("m.bin", "x");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // Root reads everything; then the file is short instead.
+    // Root can read everything, and finds a short file instead.
     let what = if fs::read(&path).is_ok() { "truncated" } else { "denied" };
     run(&["run", path.to_str().unwrap(), "-p", "a"]).fails(3, what);
 }

@@ -21,7 +21,7 @@ fn doctor_names_what_mends_and_judges_by_its_exit_code() {
     let is_fit = findings.iter().all(|finding| finding["state"] != "bad");
     assert_eq!(ran.code, Some(if is_fit { 0 } else { 1 }), "{ran:?}");
 
-    // A user with one board is not bothered with the needs of a ring.
+    // Without `--ring`, the needs of a ring are not reported.
     let alone = run(&["doctor", DEMO]);
     for what in ["module", "port", "network", "buffers"] {
         let is_told = alone.out.lines().any(|line| line.split_whitespace().nth(1) == Some(what));
@@ -50,14 +50,14 @@ fn eval_judges_by_its_exit_code() {
     assert!(report["max_drift"].as_f64().unwrap() < 1e-4, "{report}");
     eval(&["--max-drift", "1e-9"]).fails(1, "drift");
     eval(&["--kv", "f16", "--max-drift", "1e-7"]).fails(1, "drift");
-    // The cases of another vocabulary.
+    // These cases are for another vocabulary.
     let other = "tests/golden/llama3-tiny/golden.json";
     run(&["eval", &model, "--cases", other]).fails(3, "golden.json");
     run(&["eval", "no.bin", "--cases", cases]).fails(3, "no.bin");
     run(&["eval", &model, "--ids", "Cargo.toml"]).fails(3, "Cargo.toml");
 }
 
-/// The first ids of the demo model's validation text, in whole windows of 256 and one more.
+/// The first ids of the demo model's validation text: whole windows of 256, and one more id.
 fn validation_ids() -> Vec<u32> {
     let text = fs::read_to_string(package("tests/golden/demo-validation-ids.json")).unwrap();
     serde_json::from_str(&text).unwrap()
@@ -65,8 +65,8 @@ fn validation_ids() -> Vec<u32> {
 
 #[test]
 fn demo_model_is_as_good_as_its_f32_original() {
-    // `leap eval` of the checkpoint exported with `--version 1`, on these ids in windows of 256.
-    // `scripts/eval-demo.sh` does so for the whole text.
+    // Result of `leap eval` for the checkpoint exported with `--version 1`, on these ids in windows of 256.
+    // `scripts/eval-demo.sh` evaluates the whole text.
     const F32_PERPLEXITY: f64 = 1.547_690_297_506;
     let folder = Folder::new();
     let ids = &validation_ids()[..];
@@ -79,7 +79,7 @@ fn demo_model_is_as_good_as_its_f32_original() {
     let worse = perplexity / F32_PERPLEXITY - 1.0;
     assert!(worse.abs() <= 1e-3, "perplexity {perplexity}, f32 has {F32_PERPLEXITY}");
 
-    // A rest that fills no window changes nothing; one alone is measured.
+    // A rest that fills no window changes nothing; a rest alone is measured.
     let rest = folder.write("rest.json", serde_json::to_string(&ids[..300]).unwrap());
     let first = folder.write("first.json", serde_json::to_string(&ids[..257]).unwrap());
     let nll = |path: &Path| {
@@ -144,7 +144,7 @@ fn eval_counts_the_positions_it_is_asked_for() {
         run(&[&args[..], more].concat()).succeeds().objects()[0].clone()
     };
     let json = |ids: &[u32]| serde_json::to_string(ids).unwrap();
-    // Texts of their own are windows of their own, the last id of which is only predicted.
+    // Separate texts have windows of their own; the last id of a window is only predicted.
     let halves: Vec<&[u32]> = ids.chunks(256).collect();
     let both = eval("both.json", serde_json::to_string(&halves).unwrap(), &["--skip", "128"]);
     assert_eq!((&both["parts"], &both["positions"]), (&2.into(), &(2 * 127).into()));
@@ -153,7 +153,7 @@ fn eval_counts_the_positions_it_is_asked_for() {
     };
     let mean = (nll("first.json", halves[0]) + nll("second.json", halves[1])) / 2.0;
     assert!((both["nll"].as_f64().unwrap() - mean).abs() < 1e-9, "{both}");
-    // Skipped text is read all the same.
+    // Skipped positions are still computed.
     let all = eval("all.json", json(halves[0]), &[])["nll"].as_f64().unwrap();
     let begun = eval("begun.json", json(&halves[0][..129]), &[])["nll"].as_f64().unwrap();
     let rest = nll("rest.json", halves[0]);

@@ -1,12 +1,11 @@
-//! Limits that a shell has set: memory, stack, open files.
+//! Limits set by a shell: memory, stack, open files.
 
 use std::process::{Command, Stdio};
 
 use super::{DEMO, PROMPT, run};
 use crate::common::ran::Ran;
 
-/// Runs the program in a shell that has set these limits; `None` where an emulator, not the program,
-/// would meet them.
+/// Runs the program in a shell with these limits; `None` under an emulator, which would hit them itself.
 fn limited(limits: &str, args: &[&str]) -> Option<Ran> {
     if std::env::var_os("LEAP_TEST_RUNNER").is_some_and(|runner| !runner.is_empty()) {
         return None;
@@ -18,8 +17,8 @@ fn limited(limits: &str, args: &[&str]) -> Option<Ran> {
     Some(Ran::new(output))
 }
 
-/// With the first of these the program is not loaded, with the last it runs. Until it has said a word
-/// of its own, what ends it is the loader or Rust's own start.
+/// With the lowest limits the program does not load, with the highest it runs. Until the program's first message, the
+/// loader or Rust's own start may end it.
 #[test]
 fn little_memory_gives_text_or_one_line() {
     let args = ["run", DEMO, "-p", PROMPT, "-n", "4", "--temp", "0", "-q", "--ctx", "512"];
@@ -53,13 +52,13 @@ fn a_link_server_that_gets_no_thread_says_so() {
         let args = ["bench", "--link", "self"];
         let Some(ran) = limited(&format!("ulimit -v {kib}"), &args) else { return };
         match ran.code {
-            // The loader or the C library had no memory, which then ends the program.
+            // The loader or the C library had no memory, and ended the program.
             None if !is_loaded || ran.err.starts_with("Fatal glibc error") => {}
             Some(127) => {}
-            // There was enough of it.
+            // Memory sufficed.
             Some(0) => is_loaded = true,
             _ => {
-                // A new thread that has no memory for its own stack of signals says so before.
+                // A new thread without memory for its signal stack prints a message first.
                 let last = ran.err.lines().last().unwrap_or_default();
                 assert!(ran.code == Some(1) && last.starts_with("leap: "), "{ran:?}");
                 is_loaded = true;

@@ -1,4 +1,4 @@
-//! The bench of links shows a team's gathers.
+//! The link bench measures a team's gathers.
 
 use super::*;
 use crate::common::folder::Folder;
@@ -29,7 +29,7 @@ fn every_carrier_has_gathers_of_the_sizes_of_a_teams() {
         assert_eq!(sizes, ["2", "4", "8", "16"], "{told}");
     }
     assert_eq!(carriers[..2], ["udp", "tcp"], "{told}");
-    // Its last line belongs into a file of boards.
+    // The last line fits a file of boards.
     let links = told.lines().last().unwrap().strip_prefix("for leap plan: ").unwrap();
     let board = |name: &str| format!("{name} 127.0.0.1 read=9 int8=9 memory=9 {links}\n");
     let folder = Folder::new();

@@ -21,7 +21,7 @@ use crate::common::leap;
 use crate::common::ran::Ran;
 
 const PROMPT: &str = "Once upon a time";
-/// The continuation by the f32 reference in 20 greedy tokens, decoded; int8 weights give the same.
+/// The continuation in 20 greedy tokens by the f32 reference; int8 weights give the same text.
 const ANSWER: &str =
     ", in a green valley, there lived a stubborn owl called Nilo. His best treasure was a wooden";
 const DEMO: &str = "models/demo.bin";
@@ -41,10 +41,10 @@ fn start(command: &mut Command) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Runs with `input` on stdin.
+/// Runs the program with `input` on stdin.
 fn pipe(args: &[&str], input: impl AsRef<[u8]>) -> Ran {
     let mut child = start(&mut command(args));
-    // A program that fails early closes its end.
+    // A program that fails early closes its stdin.
     let _ = child.stdin.take().unwrap().write_all(input.as_ref());
     Ran::new(child.wait_with_output().unwrap())
 }
@@ -56,7 +56,7 @@ fn generated(err: &str) -> usize {
     after.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Exports a checkpoint of the golden ones with its tokenizer.
+/// Exports a golden checkpoint with its tokenizer.
 fn export(folder: &Path, name: &str, checkpoint: &str) -> String {
     let out = folder.join(name).to_str().unwrap().to_owned();
     let checkpoint = format!("tests/golden/{checkpoint}");

@@ -1,4 +1,4 @@
-//! `leap plan`: from what was measured of boards to a ring file.
+//! `leap plan`: from measurements of boards to a ring file.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn a_plan_is_a_ring_file_that_boards_take() {
     assert!(ran.out.contains("pi") && ran.out.contains("without pi: "), "{ran:?}");
     let lines = fs::read_to_string(ring).unwrap();
     assert!(lines.contains("desk 127.0.0.1:9711 0..") && lines.contains("..6\n"), "{lines}");
-    // The ring file is sound: all that is wrong is the name.
+    // The ring file is valid: only the name is wrong.
     let stranger = ["worker", DEMO, "--ring", ring, "--node", "orange"];
     run(&stranger).fails(3, "no node is called \"orange\"; there are desk, pi");
     let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
@@ -80,14 +80,14 @@ fn a_plan_is_a_team_file_too() {
     assert!(ran.out.contains(" tokens/s of one stream: weights "), "{ran:?}");
     let lines = fs::read_to_string(file).unwrap();
     assert!(lines.contains("\ndesk 127.0.0.1:9970 2\npi 127.0.0.1:9972 1\n"), "{lines}");
-    // The team file is sound: all that is wrong is the name.
+    // The team file is valid: only the name is wrong.
     let stranger = ["worker", DEMO, "--team", file, "--node", "slow"];
     run(&stranger).fails(3, "no node is called \"slow\"; there are desk, pi");
     let json = run(&[&plan[..], &["--json"]].concat()).succeeds();
     let json: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!(json["boards"][0]["share"], 2);
     let ms = |name: &str| json[name].as_f64().unwrap();
-    // 26 exchanges of 50 us.
+    // 26 gathers of 50 us.
     assert!((ms("latency_ms") - 1.3).abs() < 1e-6, "{json}");
     let token_ms = ms("weights_ms") + ms("gathers_ms") + ms("latency_ms");
     assert!((1e3 / ms("stream_tokens_per_s") - token_ms).abs() < 1e-6, "{json}");
@@ -101,7 +101,7 @@ fn a_plan_is_a_team_file_too() {
         let small = folder.write("small", format!("desk a read=9 {figures}\n{pi}"));
         run(&["plan", DEMO, "--boards", small.to_str().unwrap(), "--team", "--json"])
     };
-    // It gets what fits, though it is as quick as desk.
+    // The board gets the share that fits, though it is as fast as desk.
     let shares: Value = serde_json::from_str(&small("0.001").succeeds().out).unwrap();
     let of = |board: usize| shares["boards"][board]["share"].as_u64().unwrap();
     assert!(5 * of(1) < of(0), "{shares}");
@@ -122,10 +122,10 @@ fn a_team_gathers_over_the_kernel_module_where_all_its_boards_have_it() {
         json["latency_ms"].as_f64().unwrap()
     };
     let (one, two) = (format!("desk a {figures} {kernel}\n"), format!("pi b {figures}"));
-    // 26 exchanges.
+    // 26 gathers.
     assert!((latency_ms(&format!("{one}{two} {kernel}\n")) - 26.0 * 0.030).abs() < 1e-6);
     assert!((latency_ms(&format!("{one}{two}\n")) - 26.0 * 0.050).abs() < 1e-6);
-    // Those of a ring's place are all that count there.
+    // In a place of a ring, only the boards of that place count.
     let weak = "read=0.1 int8=100 memory=0.004 rtt=9000 wire=9";
     let boards = format!("desk a {weak}\npi b {weak} kernel=20,900\nfig c {weak} kernel=20,900\n");
     let boards = folder.write("places", boards);
@@ -141,7 +141,7 @@ fn a_team_gathers_over_the_kernel_module_where_all_its_boards_have_it() {
 #[test]
 fn a_plan_may_make_teams_of_a_rings_boards() {
     let folder = Folder::new();
-    // pi and fig are near each other; desk is far away.
+    // The link of pi and fig is fast; desk's is slow.
     let boards = folder.write(
         "boards",
         "desk 127.0.0.1 read=0.1 int8=100 memory=0.004 rtt=9000 wire=9\n\
@@ -161,7 +161,7 @@ fn a_plan_may_make_teams_of_a_rings_boards() {
     assert!(rate(&["--teams"]) > rate(&[]) && rate(&["--teams"]) > rate(&["--team"]), "{ran:?}");
     let lines = fs::read_to_string(file).unwrap();
     assert!(lines.contains("team pi 127.0.0.2:9970 1\nteam fig 127.0.0.2:9972 1\n"), "{lines}");
-    // It is a ring file that boards take: all that is wrong is the name.
+    // Boards accept the ring file: only the name is wrong.
     run(&["worker", DEMO, "--ring", file, "--node", "elm"]).fails(3, "there are desk, pi, fig");
     run(&[&plan[..], &["--teams", "--team"]].concat()).fails(2, "--teams plans for one stream");
     let many: String =

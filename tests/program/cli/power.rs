@@ -1,4 +1,4 @@
-//! Figures of energy, by sensors that are played back.
+//! Figures of energy, with recorded sensors.
 
 use super::{ANSWER, DEMO, PROMPT, command};
 use crate::common::folder::Folder;
@@ -6,7 +6,7 @@ use crate::common::ran::Ran;
 
 const ARGS: [&str; 9] = ["run", DEMO, "-p", PROMPT, "--temp", "0", "-n", "20", "--draft=off"];
 
-/// A board whose sensor says 10 W.
+/// A board whose sensor reads 10 W.
 fn board() -> Folder {
     let board = Folder::new();
     let device = board.join("sys/class/hwmon/hwmon1");

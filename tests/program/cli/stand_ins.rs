@@ -1,4 +1,4 @@
-//! Files that are not what their names say, and homes that are not there.
+//! Files with misleading names, and missing home folders.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn git_lfs_pointers_are_told_whatever_their_name() {
     told(&["run", DEMO, "-p", "x", "-t", folder.join("m.bin").to_str().unwrap()]);
     let page = folder.write("page.gguf", "<!DOCTYPE html>\n<html></html>");
     run(&["run", page.to_str().unwrap(), "-p", "x"]).fails(3, "a web page");
-    // Any file of a checkpoint may be one.
+    // Any file of a checkpoint may be a pointer.
     for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
         let folder = Folder::new();
         for entry in fs::read_dir(package("tests/golden/qwen2-tiny")).unwrap() {
@@ -69,7 +69,7 @@ fn a_folder_of_gguf_files_is_the_model_in_it_or_says_what_to_name() {
         run(&["export", "/dev/null", "--gguf", &dir]).fails(3, what);
     };
     told("without a model");
-    // The one model of a folder is taken, and its own problem told.
+    // The only model of a folder is taken, and its own problem reported.
     fs::copy(package("tests/golden/gguf/spm.gguf"), folder.join("a.gguf")).unwrap();
     told("a.gguf");
     fs::copy(package("tests/golden/gguf/spm.gguf"), folder.join("b.gguf")).unwrap();
@@ -88,7 +88,7 @@ fn files_that_a_split_gguf_model_lacks_are_named() {
         run_it(path).fails(3, "m-00001-of-00003.gguf");
     }
     let first = folder.write(&name(1), shard(1));
-    // Any of the files stands for all, once the first is there.
+    // Each of the files stands for all, if the first one exists.
     for path in [&dir, first.to_str().unwrap(), second.to_str().unwrap()] {
         run_it(path).fails(3, "without m-00003-of-00003.gguf in this folder");
     }
@@ -104,7 +104,7 @@ fn a_byte_order_mark_before_a_prompt_changes_nothing() {
     assert!(ran.out.starts_with(PROMPT) && ran.out.contains(ANSWER), "{ran:?}");
     let piped = pipe(&[&["run", DEMO][..], &greedy].concat(), format!("\u{feff}{PROMPT}"));
     assert_eq!(piped.out, ran.out);
-    // A chat's first message, too.
+    // A mark before a chat's first message is ignored, too.
     let chat = [&["run", DEMO, "--chat", "--chat-template", "chatml"][..], &greedy].concat();
     let [with, without] = ["\u{feff}Hi\n", "Hi\n"].map(|message| pipe(&chat, message));
     assert_eq!((with.code, with.out), (without.code, without.out));
@@ -116,7 +116,7 @@ fn a_byte_order_mark_before_a_prompt_changes_nothing() {
 
 const DEMO_TOKENIZER: &str = "models/demo.tokenizer.bin";
 
-/// Runs a checkpoint with no more of the environment than this.
+/// Runs a checkpoint with only these environment variables.
 fn run_with(environment: &[(&str, &Path)]) -> Ran {
     let mut command =
         command(&["run", "tests/golden/qwen2-tiny", "-p", "x", "-n", "2", "--temp", "0"]);
@@ -146,7 +146,7 @@ fn without_a_home_a_checkpoint_runs_and_leaves_nothing_behind() {
     let ran = run_with(&[("TMPDIR", nowhere)]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("HOME is not set") && ran.err.contains("leap export"), "{ran:?}");
-    // A folder that is left by a process that was killed is removed.
+    // A folder that a killed process left behind is removed.
     fs::create_dir(folder.join("leap-once-1")).unwrap();
     run_with(&[temporary]).succeeds();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

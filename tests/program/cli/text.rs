@@ -1,4 +1,4 @@
-//! Texts: where prompts come from, and what ends them.
+//! Texts: sources of prompts, and ends of texts.
 
 use std::fs;
 
@@ -98,7 +98,7 @@ fn seeds_repeat() {
     let story = |seed: &str| run(&["run", "-n", "24", "-q", "--seed", seed]).succeeds().out;
     assert_eq!(story("5"), story("5"));
     assert_ne!(story("5"), story("6"));
-    // One that is drawn is told, and repeats.
+    // A random seed is reported, and gives the same text again.
     let drawn = run(&["run", "-n", "24", "--seed", "0"]).succeeds();
     let seed = drawn.err.trim_end().rsplit_once("; seed ").unwrap().1;
     assert_eq!(story(seed), drawn.out);
@@ -120,7 +120,7 @@ fn n_counts_generated_tokens() {
     for one in ["prompt 1 token,", "generated 1 token,", " 1 thread,"] {
         assert!(ran.err.contains(one), "{ran:?}");
     }
-    // Without a limit the text goes on to the end of the context.
+    // Without a limit, the text goes on to the end of the context.
     let ran = run(&["run", "-p", PROMPT, "-n", "-1", "--ctx", "64", "--temp", "0"]).succeeds();
     assert!(ran.err.contains("the context of 64 tokens is full"), "{ran:?}");
 }

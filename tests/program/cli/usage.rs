@@ -1,4 +1,4 @@
-//! Command lines: what they mean, and what is wrong with them.
+//! Command lines: their meaning, and their mistakes.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -195,7 +195,7 @@ fn the_rest_of_the_options_is_one_word_away() {
     }
 }
 
-/// A file of boards is what the option for such a file would have made of it.
+/// A file of boards has the effect of the option that it stands for.
 #[test]
 fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
     let folder = Folder::new();
@@ -216,7 +216,7 @@ fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
     }
     run(&["master", DEMO, "--boards", &names]).fails(2, "--boards needs --key");
     run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for --role master");
-    // The file names the master, if the command line does not.
+    // The file names the master unless the command line does.
     run(&["master", DEMO, "--boards", &names, "--node", "oak"]).fails(2, "--boards needs --key");
     run(&["master", DEMO, "--boards", &mixed]).fails(3, "some lines have a name");
     run(&["master", DEMO, "--boards", "/no/boards"]).fails(3, "/no/boards");
@@ -233,13 +233,13 @@ fn a_setting_of_the_machine_counts_where_the_command_line_says_nothing() {
     with("LEAP_HUGE", "perhaps", &["--huge", "off"]).succeeds();
     with("LEAP_WATTS", "9,3", &[]).fails(2, "9,3");
     with("LEAP_WATTS", "3,9", &["--power-cmd", "echo 5"]).succeeds();
-    // Options of rings alone have no meaning here.
+    // Options that only rings have are ignored here.
     with("LEAP_BUSY_POLL", "soon", &[]).succeeds();
 }
 
 #[test]
 fn name_of_the_program_picks_the_applet() {
-    // An emulator is told the program's file, and gives it that name.
+    // An emulator gets the program's file, and names it by that.
     if std::env::var("LEAP_TEST_RUNNER").is_err() {
         let program = leap().get_program().to_owned();
         for (name, args, what) in [

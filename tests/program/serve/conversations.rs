@@ -1,4 +1,4 @@
-//! Conversations that do not go from user to model in turn.
+//! Conversations in which user and model do not take turns.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn an_answer_that_has_begun_is_gone_on_with() {
     ] {
         assert_eq!(text_of(&ask_for(more.clone())), rest, "{more}");
     }
-    // Behind the same message as a turn of its own.
+    // With this option, the message is a turn of its own, and the answer follows it.
     let behind = ask_for(json!({"continue_final_message": false}));
     let on = ask_for(json!({}));
     let n_ids = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().unwrap();
@@ -53,7 +53,7 @@ fn an_answer_that_has_begun_is_gone_on_with() {
     }
 }
 
-/// Conversations that no template was refused for.
+/// Conversations that every template must accept.
 fn check_conversations(served: &Served) {
     let thought =
         json!({"role": "assistant", "content": null, "reasoning_content": "They greet me."});

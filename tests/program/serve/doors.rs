@@ -1,4 +1,4 @@
-//! How clients ask: paths, methods and fields that programs use, and connections that ask nothing.
+//! Requests as programs send them: paths, methods and fields; and connections without requests.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,7 +10,7 @@ fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_else(|| panic!("{answer:?}"))
 }
 
-/// A POST with these lines behind the first one, and `body`.
+/// A POST with these header lines after the first one, and `body`.
 fn post(target: &str, lines: &str, body: &str) -> String {
     let bytes = body.len();
     format!(
@@ -51,7 +51,7 @@ fn watchers_may_ask_with_head_wherever_get_is_answered() {
         assert_eq!(ask(&served.address, "HEAD", path, ""), (head.clone(), String::new()), "{path}");
         assert!(head.starts_with("HTTP/1.1 200 ") && !body.is_empty(), "{head}");
     }
-    // Clients of Ollama read when a running model is unloaded.
+    // Clients of Ollama read the time at which a running model is unloaded.
     let running = ask(&served.address, "GET", "/api/ps", "").1;
     let running: serde_json::Value = serde_json::from_str(&running).unwrap();
     let model = &running["models"][0];
@@ -112,7 +112,7 @@ fn a_client_that_closes_its_sending_side_gets_its_answer() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(status(&answer) == "200" && answer.contains("finish_reason"), "{body}: {answer}");
     }
-    // Fields behind the last chunk are passed over.
+    // Fields after the last chunk are ignored.
     let head = "POST /tokenize HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\
                 Trailer: X-Sum\r\n\r\n13\r\n{\"content\": \"Once\"}\r\n0\r\nX-Sum: 1\r\n\r\n";
     let answer = exchange(&served.address, head.as_bytes());
@@ -138,7 +138,7 @@ fn silent_connections_lock_no_client_out() {
         }
     };
     tokenize();
-    // Some say nothing, others begin a request, and others have no key and ask nevertheless.
+    // Some connections send nothing, others begin a request, and others send requests without a key.
     let words: [&[u8]; 3] =
         [b"", b"GET /health HTTP/1.1\r\n", b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"];
     let strangers: Vec<TcpStream> = (0..60)
@@ -153,7 +153,7 @@ fn silent_connections_lock_no_client_out() {
     let body = r#"{"prompt": "Once", "max_tokens": 2}"#;
     let answer = exchange(&served.address, post("/v1/completions", lines, body).as_bytes());
     assert_eq!(status(&answer), "200", "{answer}");
-    // A client that was answered before keeps its connection.
+    // A client that has had an answer keeps its connection.
     tokenize();
     drop(strangers);
 }

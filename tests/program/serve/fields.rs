@@ -1,4 +1,4 @@
-//! Requests that carry more than a question: loading, fields of other servers, neutral values.
+//! Requests with more than a question: loading, fields of other servers, neutral values.
 
 use std::thread;
 
@@ -126,11 +126,11 @@ fn a_repeat_penalty_gives_the_same_text_alone_in_company_and_with_drafts() {
     let body = with(&plain, &json!({"repeat_penalty": 1.8, "repeat_last_n": 256}));
     let wanted = served.post("/v1/chat/completions", &body);
     assert_ne!(text_of(&wanted), text_of(&served.post("/v1/chat/completions", &plain)));
-    // None of the window's ids counts with a window of none.
+    // With a window of 0, no earlier id is penalised.
     let off = with(&plain, &json!({"repeat_penalty": 1.8, "repeat_last_n": 0}));
     let unchanged = served.post("/v1/chat/completions", &off);
     assert_eq!(text_of(&unchanged), text_of(&served.post("/v1/chat/completions", &plain)));
-    // The whole text is what the other name is about, and Ollama's protocol has the first one.
+    // The other name counts the whole text; Ollama's protocol has the first name.
     let whole = with(&plain, &json!({"repetition_penalty": 1.8}));
     assert_eq!(text_of(&served.post("/v1/chat/completions", &whole)), text_of(&wanted));
     let options = json!({"temperature": 0.7, "seed": 5, "num_predict": 40, "top_k": 0, "top_p": 1,

@@ -1,4 +1,4 @@
-//! Answers that have to have a form, calls of tools, and what is told of tokens.
+//! Answers in a required form, calls of tools, and log probabilities of tokens.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::folder::Folder;
 use crate::common::{leap, quick};
 use crate::http::{Served, ask};
 
-/// A model that knows tools; its weights are random, so it says nothing of its own accord.
+/// A model that knows tools. Its weights are random, so it says nothing meaningful by itself.
 pub(super) fn qwen3(folder: &Folder) -> String {
     let model = folder.join("qwen3.bin");
     let checkpoint = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
@@ -65,7 +65,7 @@ fn a_schema_is_followed_beside_other_requests() {
                 let body = json!({"messages": chat(FOX), "format": person(), "stream": false, "options": {"seed": seed}});
                 let answer = served.post("/api/chat", &body);
                 assert!(is_person(text_of(&answer)), "{seed}: {answer}");
-                // Those without a form have the text that they would have alone.
+                // Answers without a form have the same text as alone.
                 let answer = served.post("/v1/chat/completions", plain);
                 assert_eq!(text_of(&answer), text_of(wanted));
             });
@@ -88,7 +88,7 @@ fn a_form_of_a_model_that_thinks_keeps_the_tags_that_it_speaks_of() {
         assert_eq!(form, json!({"a": tags}), "{answer}");
         assert!(answer["choices"][0]["message"]["reasoning_content"].is_null(), "{answer}");
     }
-    // Arguments of calls are no place for thoughts either.
+    // Arguments of calls have no thoughts either.
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": schema}});
     let body = json!({"messages": chat("Tags?"), "tools": [tool], "tool_choice": "required", "parallel_tool_calls": false});
     let answer = served.post("/v1/chat/completions", &body);
@@ -100,7 +100,7 @@ fn a_form_of_a_model_that_thinks_keeps_the_tags_that_it_speaks_of() {
 #[test]
 fn schemas_that_cannot_be_followed_are_refused_alone() {
     let served = Served::start(&[]);
-    // 2^60 ways to say the same.
+    // 2^60 ways to write the same.
     let mut defs = json!({"0": {"type": "string"}});
     for depth in 1..60 {
         let below = json!({"$ref": format!("#/$defs/{}", depth - 1)});
@@ -185,7 +185,7 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     let objects = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let told = objects.filter_map(|object| object["logprobs"].as_array().cloned());
     assert_eq!(told.flatten().collect::<Vec<Value>>(), tokens);
-    // Forbidden tokens are not chosen, and their odds are reported as before.
+    // Forbidden tokens are not chosen, and their probabilities are reported unchanged.
     let first = tokens[0]["token"].as_str().unwrap();
     let ids = served.post("/tokenize", &json!({"content": first, "add_special": false}));
     let id = ids["tokens"][0].as_u64().unwrap();
@@ -204,7 +204,7 @@ fn what_is_told_of_tokens_is_what_they_were_chosen_by() {
     assert_eq!(odds["top_logprobs"][3].as_object().unwrap().len(), 2);
 }
 
-/// The demo model with the special tokens of Mistral's template.
+/// The model of [`qwen3`] with the special tokens of Mistral's template.
 fn mistral(folder: &Folder) -> String {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3-tiny");
     let checkpoint = folder.path().join("mistral");
@@ -232,7 +232,7 @@ fn mistral(folder: &Folder) -> String {
     model.to_str().unwrap().to_owned()
 }
 
-/// The calls that a stream's events make up.
+/// The calls that a stream's events add up to.
 fn streamed_calls(events: &[Value]) -> Vec<Value> {
     let mut calls: Vec<Value> = Vec::new();
     for event in events {
@@ -271,7 +271,7 @@ pub(super) fn tools() -> Value {
     json!([tool("lamp", lamp), tool("person", person())])
 }
 
-/// A server whose model knows tools calls them, streams the same calls, and takes what came of them.
+/// Checks that a server whose model knows tools calls them, streams the same calls, and accepts their results.
 fn check_tools(served: &Served, tools: &Value) {
     for (seed, choice) in
         [(1, json!("required")), (2, json!({"type": "function", "function": {"name": "person"}}))]
@@ -295,11 +295,11 @@ fn check_tools(served: &Served, tools: &Value) {
             .count();
         assert!(n_pieces > 3, "arguments come in one piece");
         assert_eq!(streamed_calls(&events)[0]["function"], calls[0]["function"]);
-        // Ollama's come whole.
+        // Calls in Ollama's protocol come whole.
         let ollama = json!({"messages": chat("Light!"), "tools": tools, "options": {"seed": seed, "num_predict": 1}});
         let (head, text) = ask(&served.address, "POST", "/api/chat", &ollama.to_string());
         assert!(head.starts_with("HTTP/1.1 200 "), "{text}");
-        // The call's result goes back.
+        // The call's result is sent back.
         let messages = json!([{"role": "user", "content": "Light!"}, choice["message"],
             {"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}]);
         let body = json!({"messages": messages, "tools": tools, "max_tokens": 3});
@@ -324,14 +324,14 @@ fn tools_are_called_as_llama3_and_mistral_want() {
     let served =
         Served::start(&[&mistral(&folder), "--chat-template", "mistral-v3", "--ctx", "2048"]);
     check_tools(&served, &tools());
-    // Other templates have no words for them.
+    // Other templates have no text for tools.
     let served = Served::start(&["--chat-template", "none"]);
     let body = json!({"messages": chat("Light!"), "tools": tools()}).to_string();
     let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body);
     assert!(head.starts_with("HTTP/1.1 400 ") && text.contains(r#""param":"tools""#), "{text}");
 }
 
-/// The schema of field case 07: a lookahead, which cannot be enforced.
+/// A schema with a lookahead, which cannot be enforced.
 fn mail() -> Value {
     json!({"type": "object", "required": ["to", "urgent"], "properties": {
         "to": {"type": "string", "pattern": "^(?!x)[a-z]+$", "maxLength": 8},
@@ -356,7 +356,7 @@ fn a_parameter_that_cannot_be_enforced_leaves_the_tool_usable() {
         let body = json!({"messages": chat("hi"), "tools": tools, "stream": false, "options": {"num_predict": 4}});
         served.post("/api/chat", &body);
     }
-    // Where a call has to come, the error says tool, field and cause.
+    // If a call is required, the error gives tool, field and cause.
     for choice in [json!("required"), json!({"type": "function", "function": {"name": "mail"}})] {
         let body = json!({"messages": chat("hi"), "tools": [ping, tool("mail", mail())], "tool_choice": choice});
         let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
@@ -394,7 +394,7 @@ fn a_form_and_tools_go_together() {
         let is_called = answer["message"]["tool_calls"].is_array();
         assert!(is_called || is_person(text_of(&answer)), "{answer}");
     }
-    // A call that has to come has the form of one.
+    // A required call has the form of a call.
     let body = json!({"messages": chat("Light!"), "tools": tools(), "response_format": format,
         "tool_choice": "required", "seed": 1, "parallel_tool_calls": false});
     let answer = served.post("/v1/chat/completions", &body);

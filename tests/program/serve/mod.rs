@@ -1,5 +1,5 @@
-//! `leap serve` as its clients see it: the text of `leap run` with any other clients beside, one clear error
-//! for each request that cannot be followed, and no client in another's way.
+//! `leap serve` as its clients see it: the text of `leap run` beside any other clients, one clear error for each
+//! impossible request, and no client that blocks another.
 
 mod conversations;
 mod doors;
@@ -51,7 +51,7 @@ fn text_of(answer: &Value) -> &str {
 
 #[test]
 fn an_answer_is_that_of_run_beside_other_requests() {
-    // Memory for a context and a half, so that answers have to wait for it, and share it.
+    // Memory for one and a half contexts, so that answers must wait for it, and share it.
     let mut command = leap();
     command.env("LEAP_LOG", "debug").stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
     command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1"]);
@@ -83,7 +83,7 @@ fn an_answer_is_that_of_run_beside_other_requests() {
                     let prompt = format!("Once there were {seed} foxes");
                     let body = with(json!({"prompt": prompt}));
                     assert_eq!(text_of(&served.post("/v1/completions", &body)), story, "{seed}");
-                    // A client that goes away leaves no trace.
+                    // A client that disconnects leaves no trace.
                     served.begin_and_leave("/v1/chat/completions", &with(json!({"messages": chat(FOX), "stream": true})));
                     let body = with(json!({"messages": chat(FOX)}));
                     assert_eq!(text_of(&served.post("/v1/chat/completions", &body)), conversation, "{seed}");
@@ -237,24 +237,24 @@ fn hostile_bytes_get_an_error_and_stop_no_other_client() {
         let answer = exchange(&served.address, bytes.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
-    // Silent connections keep no client out.
+    // Silent connections block no client.
     let idle: Vec<TcpStream> =
         (0..39).map(|_| TcpStream::connect(&served.address).unwrap()).collect();
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     assert_eq!(answer["usage"]["completion_tokens"], 2);
     drop(idle);
-    // An answer without a body leaves the next one where it is looked for.
+    // The next answer must begin right after an answer without a body.
     let head = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let answers = exchange(&served.address, head.as_bytes());
     assert!(answers.contains("\r\n\r\nHTTP/1.1 200 OK"), "{answers}");
-    // HTTP/1.0 sees a stream's end by that of the connection.
+    // In HTTP/1.0, a stream ends with the connection.
     let body = r#"{"prompt": "Once", "max_tokens": 2, "stream": true}"#;
     let old = format!(
         "POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     assert!(exchange(&served.address, old.as_bytes()).ends_with("data: [DONE]\n\n"));
-    // Requests in one piece are answered one after the other.
+    // Requests that arrive together are answered one after the other.
     let both = "GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     assert_eq!(exchange(&served.address, both.as_bytes()).matches("HTTP/1.1 200 OK").count(), 2);
 }
@@ -335,7 +335,7 @@ fn a_queue_that_is_full_says_so() {
     let end = Instant::now() + Duration::from_secs(60);
     while heads.last().is_none_or(|head: &String| head.starts_with("HTTP/1.1 429 ")) {
         heads.push(ask(&served.address, "POST", "/v1/completions", &body).0);
-        // Its place is free as soon as the first client has gone.
+        // The place in the queue is free as soon as the first client has gone.
         let _ = first.shutdown(std::net::Shutdown::Both);
         assert!(Instant::now() < end, "{heads:?}");
     }
@@ -380,7 +380,7 @@ fn a_browser_gets_the_page_and_the_page_gets_answers() {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.to_owned(), body.to_owned())
     };
-    // It holds nothing secret, so it comes without a key.
+    // The page holds nothing secret, so it needs no key.
     let (head, page) = get("GET", "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 ") && head.contains("Content-Type: text/html"),
@@ -389,7 +389,7 @@ fn a_browser_gets_the_page_and_the_page_gets_answers() {
     let policy = head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
     let policy: Vec<&str> = policy.unwrap().split("; ").collect();
     assert!(policy.contains(&"default-src 'none'"), "{policy:?}");
-    // Nothing of it may come from elsewhere, and nothing that it says may be a script.
+    // No part of the page may come from elsewhere, and no answer may run as a script.
     for rule in policy {
         let (_, sources) = rule.split_once(' ').unwrap();
         let is_inside = |source: &str| source.starts_with('\'') || source == "data:";
@@ -402,10 +402,10 @@ fn a_browser_gets_the_page_and_the_page_gets_answers() {
     }
     let (only_head, nothing) = get("HEAD", "Accept: text/html\r\n");
     assert_eq!((only_head, nothing.as_str()), (head, ""));
-    // Programs get what they always got.
+    // Programs get the answer for programs.
     assert_eq!(get("GET", "Accept: */*\r\n").1, r#"{"status":"ok"}"#);
 
-    // Requests of the page's own scripts come from its origin; other pages stay out.
+    // Requests of the page's own scripts come from its origin; other pages are refused.
     let post = |origin: &str, key: &str| {
         let body = r#"{"content": "Once"}"#;
         let head = format!(
@@ -427,7 +427,7 @@ fn a_line_tells_of_each_request_and_of_its_text_only_on_request() {
         ask(&served.address, "POST", "/v1/completions", &body.to_string());
         ask(&served.address, "GET", "/v1/none", "");
         exchange(&served.address, b"\0\r\n\r\n");
-        // Each connection's thread tells of its own.
+        // Each connection's thread logs its own request.
         [" /v1/completions ", " /v1/none ", " - - 400 "].map(|part| served.said(part)).concat()
     };
     let served = Served::start(&[]);
@@ -449,7 +449,7 @@ fn a_line_tells_of_each_request_and_of_its_text_only_on_request() {
     let said = asks(&served);
     assert!(said.contains(r#""prompt":"Once upon""#), "{said}");
 
-    // The journal brings its own time.
+    // The journal adds the time.
     let mut command = leap();
     command.args(["serve", "--listen", "127.0.0.1:0"]).env("JOURNAL_STREAM", "1:2");
     let served = Served::by(command);
@@ -457,7 +457,7 @@ fn a_line_tells_of_each_request_and_of_its_text_only_on_request() {
     assert!(said.lines().any(|line| line.starts_with("leap: - - 400 ")), "{said}");
 }
 
-/// `leap serve` with the standard input as the one socket that the service manager passes.
+/// `leap serve` with standard input as the one socket from the service manager.
 fn activated(input: Stdio) -> Command {
     let program = leap();
     let mut command = Command::new("sh");
@@ -475,7 +475,7 @@ fn sockets_of_the_service_manager_are_listened_on() {
     assert_eq!(served.address, address);
     let answer = served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
     assert_eq!(answer["usage"]["completion_tokens"], 2);
-    // Only sockets may be passed; without any there is none to listen on.
+    // Only sockets may be passed; without one there is nothing to listen on.
     let output = activated(Stdio::null()).output().unwrap();
     Ran::new(output).fails(1, "descriptor 3, of LISTEN_FDS, is no socket");
 }

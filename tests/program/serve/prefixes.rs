@@ -1,4 +1,4 @@
-//! A server's computed prompts are there after a restart.
+//! Prompts that a server has computed survive a restart.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::http::{Served, ask};
 
-/// A prompt of `n` ids, and an answer of a few.
+/// A request with a prompt of `n` ids, and an answer of a few.
 fn body(n: u32) -> Value {
     let ids: Vec<u32> = (0..n).map(|i| 1000 + i * 7 % 301).collect();
     json!({"prompt": ids, "max_tokens": 8, "temperature": 0.9, "seed": 4, "stop": ["\u{0}"]})
@@ -46,7 +46,7 @@ fn a_long_prompt_is_not_computed_again_after_kill_9() {
     let mut served = start();
     let (first, alone) = (served.post("/v1/completions", &body(330)), body(340));
     assert_eq!(n_computed(&first), 330);
-    // Five full pages and what follows.
+    // Five full pages, and the rest.
     wait_for_files(&place, 6);
     served.signal(Signal::SIGKILL);
     served.code();
@@ -66,7 +66,7 @@ fn a_long_prompt_is_not_computed_again_after_kill_9() {
 #[test]
 fn a_full_disk_stops_no_answer() {
     let folder = Folder::new();
-    // A file size limit is refused as a full disk is.
+    // A file size limit fails like a full disk.
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -f 4; exec \"$@\"", "sh"]);
     let mut leap = leap();
@@ -86,7 +86,7 @@ fn a_full_disk_stops_no_answer() {
     assert_eq!(n_files(folder.path()), 0);
 }
 
-/// A ring's boards, each with its own folder of files in `folder`, but for those without.
+/// A ring's boards, each with a folder of its own in `folder`, except those in `without`.
 struct Ring<'a> {
     folder: &'a Folder,
     file: String,
@@ -114,7 +114,7 @@ impl<'a> Ring<'a> {
         Worker::start_with(file, name, if without.contains(&name) { &[] } else { &options })
     }
 
-    /// Has a worker start again, as after a loss of power.
+    /// Restarts a worker, as after a power loss.
     fn restart(&mut self, name: &str) {
         for (own, worker) in &mut self.workers {
             if *own == name {
@@ -124,7 +124,7 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// Has all boards lose power.
+    /// Kills all boards, like a power loss.
     fn kill(mut self) {
         self.served.signal(Signal::SIGKILL);
         self.served.code();
@@ -136,7 +136,7 @@ impl<'a> Ring<'a> {
         line.unwrap().parse().unwrap()
     }
 
-    /// An answer to the prompt of 330 ids, of which files had so many.
+    /// An answer to the prompt of 330 ids, `n_read` of which must come from files.
     fn answer(&self, n_read: usize) -> String {
         let before = self.n_read();
         let answer = self.served.post("/v1/completions", &body(330));
@@ -157,7 +157,7 @@ fn a_ring_does_not_compute_a_long_prompt_again_after_kill_9() {
     let wanted = text_of(&other.post("/v1/completions", &body(330))).to_owned();
     let ring = start();
     assert_eq!(ring.answer(0), wanted);
-    // Five full pages and what follows, on each board.
+    // Five full pages and the rest, on each board.
     let wait = || [&desk, &pi, &orange].map(|place| wait_for_files(place, 6));
     wait();
     ring.kill();
@@ -165,10 +165,10 @@ fn a_ring_does_not_compute_a_long_prompt_again_after_kill_9() {
     let first = ring.served.post("/v1/completions", &body(330));
     assert_eq!((n_computed(&first), text_of(&first)), (1, &wanted[..]));
     assert_eq!(n_computed(&ring.served.post("/v1/completions", &body(340))), 10);
-    // One board starts again.
+    // One board restarts.
     ring.restart("pi");
     assert_eq!(ring.answer(330), wanted);
-    // It has lost its card, too.
+    // The board has lost its storage, too.
     fs::remove_dir_all(&pi).unwrap();
     ring.restart("pi");
     assert_eq!(ring.answer(0), wanted);
@@ -176,7 +176,7 @@ fn a_ring_does_not_compute_a_long_prompt_again_after_kill_9() {
     ring.restart("pi");
     assert_eq!(ring.answer(330), wanted);
     ring.kill();
-    // A damaged file, and all behind it.
+    // A file is damaged, which also invalidates those behind it.
     let names = fs::read_dir(&orange).unwrap().map(|entry| entry.unwrap().path());
     let page = { names }.find(|path| path.to_str().unwrap().ends_with("-2.kv")).unwrap();
     let mut bytes = fs::read(&page).unwrap();
@@ -185,7 +185,7 @@ fn a_ring_does_not_compute_a_long_prompt_again_after_kill_9() {
     let ring = start();
     assert_eq!(ring.answer(128), wanted);
     ring.kill();
-    // Others' layers.
+    // The boards have other layers.
     let ring = Ring::start(&folder, ["0..1", "1..4", "4..6"], &[]);
     assert_eq!(ring.answer(0), wanted);
     ring.kill();

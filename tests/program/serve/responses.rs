@@ -1,4 +1,4 @@
-//! OpenAI's protocol of responses: whole and as events, texts, forms and calls of tools.
+//! OpenAI's protocol of responses: whole and as events, with texts, forms and calls of tools.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::forms::{check_call, tools};
 use super::{FOX, chat, text_of};
 use crate::http::{Served, ask};
 
-/// The events of a stream, each of which is what its name says.
+/// The events of a stream; each must be of the type that its name says.
 fn events(served: &Served, body: &Value) -> Vec<Value> {
     let mut body = body.clone();
     body["stream"] = json!(true);
@@ -21,7 +21,7 @@ fn events(served: &Served, body: &Value) -> Vec<Value> {
     events.collect()
 }
 
-/// The deltas of events of that name, joined.
+/// The joined deltas of the events with this name.
 fn deltas(events: &[Value], name: &str) -> String {
     let named = events.iter().filter(|event| event["type"] == name);
     named.map(|event| event["delta"].as_str().unwrap()).collect()
@@ -43,7 +43,7 @@ fn a_response_is_what_its_events_add_up_to() {
     let last = &events.last().unwrap();
     assert_eq!(last["type"], "response.incomplete");
     assert_eq!(last["response"]["output"][0]["content"], whole["output"][0]["content"]);
-    // Items say the same as messages do.
+    // Items give the same text as messages.
     let input = json!([{"role": "user", "content": [{"type": "input_text", "text": FOX}]}]);
     let body = json!({"input": input, "temperature": 0, "max_output_tokens": 20});
     assert_eq!(&served.post("/v1/responses", &body)["output"][0]["content"][0]["text"], text);
@@ -60,7 +60,7 @@ fn responses_have_forms_and_call_tools() {
     let text = answer["output"][0]["content"][0]["text"].as_str().unwrap();
     assert!(serde_json::from_str::<Value>(text).unwrap()["a"].is_boolean(), "{answer}");
 
-    // The first of them alone, as the demo model's context is short.
+    // Only the first tool, because the demo model's context is short.
     let tools: Vec<Value> = tools().as_array().unwrap()[..1]
         .iter()
         .map(|tool| {

@@ -1,4 +1,4 @@
-//! A ring that serves, and a board of it that dies meanwhile.
+//! A serving ring, one board of which dies.
 
 use std::io::Read;
 use std::net::UdpSocket;
@@ -14,7 +14,7 @@ use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::http::{Served, ask};
 
-/// A worker of a ring, which ends with this.
+/// A worker of a ring, killed when this is dropped.
 pub(super) struct Worker(Child);
 
 impl Worker {
@@ -42,7 +42,7 @@ impl Worker {
         Worker(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Kills it, like a loss of power.
+    /// Kills the worker, like a power loss.
     pub(super) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -55,7 +55,7 @@ impl Drop for Worker {
     }
 }
 
-/// The ring file of three boards with these layers, on ports that are free.
+/// The ring file of three boards with these layers, on free ports.
 pub(super) fn ring_file(layers: [&str; 3]) -> String {
     let ports = [0; 3].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     let ports = ports.map(|socket| socket.local_addr().unwrap().port());
@@ -109,7 +109,7 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
         let body = json!({"prompt": "Once", "max_tokens": 2});
         assert_eq!(served.post("/v1/completions", &body)["usage"]["completion_tokens"], 2);
     });
-    // Each node is told of by its name.
+    // Figures name each node.
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         let text = ask(&served.address, "GET", "/metrics", "").1;
@@ -119,7 +119,7 @@ fn a_ring_serves_what_one_board_would_though_a_worker_dies() {
             let tells =
                 |node| text.contains(&format!("\nleap_node_energy_joules_total{{node={node:?}}} "));
             assert!(tells("pi") && tells("orange") && !tells("desk"), "{text}");
-            // A context for each stream.
+            // Memory for a context of each stream.
             assert!(text.contains("\nleap_kv_pages 12\n"), "{text}");
             assert!(!text.contains("\nleap_prefix_tokens_total 0\n"), "{text}");
             let is_free = text.contains("\nleap_kv_pages_used 0\n");

@@ -1,4 +1,4 @@
-//! A team that serves.
+//! A serving team.
 
 use std::process::{Child, Stdio};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::common::ran::Ran;
 use crate::common::{leap, own_host};
 use crate::http::{Served, ask};
 
-/// Ends with what it is in.
+/// A worker, killed when this is dropped.
 struct Worker(Child);
 
 impl Worker {
@@ -28,7 +28,7 @@ impl Drop for Worker {
     }
 }
 
-/// A team of two, `pi` with two thirds of the rows; its file is in `folder`.
+/// The file of a team of two, in `folder`; `pi` has two thirds of the rows.
 fn team_file(folder: &Folder) -> String {
     let host = own_host();
     let lines = format!("desk {host}:9000 1\npi {host}:9020 2\n");
@@ -89,7 +89,7 @@ fn metrics_tell_where_the_time_of_each_node_of_a_team_goes() {
     let waiting = ["desk", "pi"].map(|node| of("waiting_seconds_total", node));
     assert!(waiting.iter().sum::<f64>() > 0.0, "{metrics}");
 
-    // `leap ring` shows it too, and changes nothing here.
+    // `leap ring` shows the team, too, and changes nothing here.
     let ask = |args: &[&str]| {
         let mut command = leap();
         command.arg("ring").args(args).arg("--control").arg(folder.join("control"));
@@ -113,7 +113,7 @@ fn share_of(node: &Value) -> f64 {
     node["share"].as_f64().unwrap()
 }
 
-/// Four texts at a time have memory for less than they need, and the worker dies under each four.
+/// Four texts at a time need more memory than there is, and the worker dies during each four.
 #[test]
 fn answers_are_those_of_run_although_a_board_of_the_team_dies() {
     let folder = Folder::new();
@@ -147,7 +147,7 @@ fn answers_are_those_of_run_although_a_board_of_the_team_dies() {
             metrics.lines().find_map(|line| line.strip_prefix(&format!("leap_kv_pages{name} ")));
         line.unwrap_or_else(|| panic!("{metrics}")).parse::<usize>().unwrap()
     };
-    // An answer reaches its client a moment before the gauges are written.
+    // An answer reaches its client a moment before the gauges change.
     let start = Instant::now();
     while pages("_used") > 0 {
         assert!(start.elapsed() < Duration::from_secs(60), "pages stay in use");
