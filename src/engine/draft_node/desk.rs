@@ -1,4 +1,4 @@
-//! State that the engine's thread shares with the one that talks to the draft node.
+//! State that the engine's thread shares with the thread that talks to the draft node.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::wire::draft::{Draft, WANTED_MAX};
 
-/// The texts of an engine, and what the draft node thinks that follows.
+/// The texts of an engine, and drafts from the node.
 pub(super) struct Desk {
     guesses: Vec<Mutex<Guess>>,
     ctx_len: usize,
@@ -21,23 +21,23 @@ pub(super) struct Desk {
     bell: [UnixStream; 2],
 }
 
-/// A text, and what may follow.
+/// A text, and drafts after it.
 #[derive(Debug, Default)]
 pub(super) struct Guess {
-    /// The text and what may follow, `[n_text + up to WANTED_MAX]`.
+    /// Ids of the text, then drafted ids, `[n_text + up to WANTED_MAX]`.
     known: Vec<u32>,
     n_text: usize,
-    /// Tells drafts of this text from those of what it was before.
+    /// Serial number of the text, which tells its drafts from those of its former versions.
     serial: u32,
-    /// Ids that are wanted after it, and how many of them are enough to go on with.
+    /// Number of drafts that are wanted, and number that is enough to continue.
     wanted: usize,
     n_enough: usize,
-    /// Whether the node has not been told.
+    /// Whether the node has still to be told of the text.
     is_new: bool,
 }
 
 impl Desk {
-    /// For `n` texts of up to `ctx_len` ids.
+    /// State for `n` texts of up to `ctx_len` ids.
     pub(super) fn new(n: usize, ctx_len: usize) -> io::Result<Desk> {
         let (a, b) = UnixStream::pair()?;
         a.set_nonblocking(true)?;
@@ -56,18 +56,18 @@ impl Desk {
         self.guesses.len()
     }
 
-    /// Ids of the longest text.
+    /// Maximum length of a text in ids.
     pub(super) fn ctx_len(&self) -> usize {
         self.ctx_len
     }
 
-    /// The guess for a text, if the node guesses for that one. For the thread that talks with the node.
+    /// Locks the drafts of a text, if the node drafts for it. For the thread that talks to the node.
     pub(super) fn guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
         let guess = self.guesses.get(index)?;
         Some(guess.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Locks a guess for the engine; `None` at once if the other thread holds it.
+    /// Locks the drafts of a text for the engine; `None` at once if the other thread holds the lock.
     pub(super) fn try_guess(&self, index: usize) -> Option<MutexGuard<'_, Guess>> {
         match self.guesses.get(index)?.try_lock() {
             Ok(guess) => Some(guess),
@@ -76,18 +76,18 @@ impl Desk {
         }
     }
 
-    /// Has the node told of what is new.
+    /// Wakes the other thread, so that it tells the node of changes.
     pub(super) fn ring(&self) {
-        // If there is no room, it rings already.
+        // If the socket's buffer is full, the other thread is being woken already.
         let _ = (&self.bell[0]).write(&[1]);
     }
 
-    /// The descriptor to wait at until another thread rings.
+    /// Descriptor that becomes readable when [`Desk::ring`] is called.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell[1].as_fd()
     }
 
-    /// Takes the bytes out of the pair of sockets, so that it can ring again.
+    /// Reads all bytes out of the socket, so that it becomes readable again with the next one.
     pub(super) fn silence(&self) {
         while (&self.bell[1]).read(&mut [0; 64]).is_ok_and(|n| n == 64) {}
     }
@@ -106,7 +106,7 @@ impl Desk {
         self.is_there.load(Ordering::Acquire)
     }
 
-    /// The node has yet to say what was asked last, or no longer.
+    /// Notes whether the node has still to answer the last request.
     pub(super) fn set_waiting(&self, is_waiting: bool) {
         self.is_waiting.store(is_waiting, Ordering::Release);
     }
@@ -131,13 +131,13 @@ impl Guess {
         Guess { known: Vec::with_capacity(ctx_len + 2 * WANTED_MAX), ..Guess::default() }
     }
 
-    /// The tokens that are known to follow `ids`, or none.
+    /// Drafts after `ids`; none if the known text differs.
     pub(super) fn after(&self, ids: &[u32]) -> &[u32] {
         self.known.strip_prefix(ids).unwrap_or_default()
     }
 
-    /// Asks for `wanted` ids that may follow `ids`, of which `n_enough` are enough to go on with. True if
-    /// this is a new request.
+    /// Requests `wanted` drafts after `ids`, of which `n_enough` are enough to continue. True if this is a
+    /// new request.
     pub(super) fn ask(&mut self, ids: &[u32], (n_enough, wanted): (usize, usize)) -> bool {
         let wanted = wanted.min(WANTED_MAX);
         self.n_enough = n_enough.min(wanted);
@@ -146,7 +146,7 @@ impl Guess {
             return false;
         }
         match goes_on {
-            // The text agrees with the known tokens: they may still follow.
+            // The text agrees with the known ids, so the others may still be right.
             true => self.known.truncate(ids.len() + WANTED_MAX),
             false => {
                 self.known.clear();
@@ -159,13 +159,13 @@ impl Guess {
         true
     }
 
-    /// Whether enough ids are known that may follow.
+    /// Whether there are enough drafts to continue.
     pub(super) fn has_enough(&self) -> bool {
         self.known.len() >= self.n_text + self.n_enough
     }
 
-    /// Puts the text into `text` if the node has not had it: returns its serial number, and the number of
-    /// wanted ids.
+    /// If the node has still to be told of the text, copies it to `text`, and returns its serial number and
+    /// the number of wanted drafts.
     pub(super) fn take_new(&mut self, text: &mut Vec<u32>) -> Option<(u32, usize)> {
         if !std::mem::take(&mut self.is_new) {
             return None;
@@ -175,7 +175,8 @@ impl Guess {
         Some((self.serial, self.wanted))
     }
 
-    /// Takes a part of a draft. `None` if an earlier part is missing; drafts for an older text are dropped.
+    /// Takes a part of a draft. `None` if an earlier part is missing. Drafts for an older version of the text
+    /// are dropped.
     pub(super) fn hear(&mut self, draft: &Draft<'_>) -> Option<()> {
         if draft.serial != self.serial {
             return Some(());

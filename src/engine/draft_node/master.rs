@@ -1,4 +1,4 @@
-//! The board that writes texts, and has another one guess how they go on.
+//! The board that generates texts, and has another board draft for them.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -25,52 +25,52 @@ use crate::wire::seal::Key;
 
 /// Number of drafts asked for after a prompt, while the acceptance rate is unknown.
 const N_FIRST: usize = 4;
-/// How often the node is pinged; it may take as long as a slice of a prompt to answer.
+/// How often the node is pinged, and how soon it must answer. It may first have to read a slice of a prompt.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// How soon a node that went is tried again, and how much later after many times.
+/// Pause before a lost node is tried again: at first, and after many failures.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_LAST: Duration = Duration::from_secs(30);
-/// How often it is looked whether it is there, at the start.
+/// How often the start looks whether the node listens.
 const LOOKED_EVERY: Duration = Duration::from_millis(1);
-/// A node that was there for so long and goes is told of again.
+/// How long a node must have been connected for its next loss to be reported again.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// Where another board guesses, and how it is known.
+/// Address and key of a draft node.
 #[derive(Clone)]
 pub struct DraftPlace {
-    /// Where it listens.
+    /// Address that the node listens on.
     pub at: HostPort,
-    /// The key that both have.
+    /// Key that both boards have.
     pub key: Key,
 }
 
-/// Why another board does not guess.
+/// Why the draft node does not draft.
 #[derive(Debug)]
 pub enum DraftNodeError {
-    /// Its name is not known.
+    /// The node's host name cannot be resolved.
     Place(TransportError),
-    /// The connection ended, or never was.
+    /// The connection ended, or could not be made.
     Channel(ChannelError),
-    /// The board refuses, in its own words.
+    /// The node refuses, with this reason.
     Refused(String),
-    /// The board's model has another number of tokens.
+    /// The node's model has another number of tokens.
     Vocabulary {
-        /// How many it knows.
+        /// Number of tokens of the node's model.
         node: u32,
-        /// How many it should.
+        /// Number of tokens of the own model.
         wanted: u32,
     },
-    /// A token means something else there.
+    /// A token of the node's model differs.
     Token {
-        /// Which.
+        /// Id of the token.
         id: u32,
-        /// Its bytes there, as far as they are told.
+        /// The token's bytes on the node, possibly truncated.
         node: Vec<u8>,
-        /// Its bytes here.
+        /// The token's bytes in the own model.
         wanted: Vec<u8>,
     },
-    /// Some token does.
+    /// Some tokens of the node's model differ.
     Tokens,
 }
 
@@ -105,12 +105,12 @@ impl From<ChannelError> for DraftNodeError {
 }
 
 impl DraftNodeError {
-    /// Whether the user ended it.
+    /// Whether the user ended the work.
     pub fn is_interruption(&self) -> bool {
         matches!(self, DraftNodeError::Channel(ChannelError::Interrupted))
     }
 
-    /// Whether the node's model is of no use, whatever happens.
+    /// Whether the node's model can never be used: its tokens differ.
     pub fn is_of_tokens(&self) -> bool {
         matches!(self, DraftNodeError::Vocabulary { .. } | DraftNodeError::Token { .. })
     }
@@ -120,10 +120,10 @@ fn broken(what: &'static str) -> DraftNodeError {
     DraftNodeError::Channel(ChannelError::Broken(what))
 }
 
-/// Whether the node at `place` knows the tokens of `tokenizer`.
+/// Checks whether the node at `place` has the tokens of `tokenizer`.
 ///
 /// # Errors
-/// If it does not, and which is another; or why that is not known.
+/// The first token that differs; or why the check failed.
 pub fn check(
     place: &DraftPlace,
     tokenizer: &Tokenizer,
@@ -137,7 +137,7 @@ pub fn check(
     if node.hash == own.hash {
         return Ok(());
     }
-    // The first so many are the same, and the first so many are not.
+    // A binary search: the first `same` tokens are equal, the first `other` are not.
     let (mut same, mut other) = (0, own.len);
     while other - same > 1 {
         let n = same + (other - same) / 2;
@@ -150,10 +150,10 @@ pub fn check(
     Err(DraftNodeError::Token { id: same, node: line.token(same)?, wanted })
 }
 
-/// A connection with the node.
+/// A connection to the node.
 struct Line<'a> {
     channel: Channel<'a>,
-    /// Scratch: what is sent, and what came.
+    /// Scratch: the message to send, and the received one.
     out: Vec<u8>,
     bytes: [u8; ANSWER_MAX],
 }
@@ -207,25 +207,26 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Told why the node does not guess; it is tried again, and not told of soon again.
+/// Callback for the reason why the node does not draft. The node is tried again; further failures are not
+/// reported for some time.
 pub type TellLoss = Box<dyn Fn(&DraftNodeError) + Send>;
 
-/// Drafts by n-grams that are many ids long, else by another board. Drafts that come too late, or for another
-/// text, are dropped; the engine never waits for them.
+/// Drafts by long n-grams, or else by another board. Drafts that come too late, or for another text, are
+/// dropped. The engine never waits for them.
 pub struct NodeDrafter {
     desk: Arc<Desk>,
     ngrams: NgramDrafter,
-    /// Scratch: what the node says.
+    /// Scratch: drafts from the node.
     said: Vec<u32>,
 }
 
 impl NodeDrafter {
-    /// A drafter for `n_lanes` texts of up to `ctx_len` ids at the same time, those after the first
-    /// [`TEXTS_MAX`] by n-grams alone. The node at `place` must have the tokens of `tokenizer`. `tell` hears
-    /// if it goes, except for the first time if that `is_told`.
+    /// A drafter for `n_lanes` texts of up to `ctx_len` ids at a time. Texts after the first [`TEXTS_MAX`]
+    /// get only n-grams. The node at `place` must have the tokens of `tokenizer`. `tell` reports losses of
+    /// the node, without the first one if `is_told`.
     ///
     /// # Errors
-    /// If the system refuses the thread that talks with the node, or a socket.
+    /// If the system refuses a socket, or the thread that talks to the node.
     pub fn start(
         place: DraftPlace,
         tokenizer: &Tokenizer,
@@ -249,8 +250,8 @@ impl NodeDrafter {
         }
     }
 
-    /// Puts up to [`DRAFTS_MAX`] ids that may follow `ids` into `said`, and asks for more: `n` at once, and
-    /// as many again in case they are all right and so is the token after them.
+    /// Copies up to [`DRAFTS_MAX`] drafts after `ids` to `said`, and requests more: `n` for the next batch,
+    /// and as many for the batch after it, if all drafts and the token after them are right.
     fn ask(&mut self, lane: usize, ids: &[u32], n: usize) {
         self.said.clear();
         if !self.desk.is_there() {
@@ -278,7 +279,7 @@ impl Drop for NodeDrafter {
 impl Drafter for NodeDrafter {
     fn begin(&mut self, lane: usize, prompt: &[u32]) {
         self.ngrams.begin(lane, prompt);
-        // It reads the prompt while the engine does.
+        // The node reads the prompt while the engine does.
         self.ask(lane, prompt, N_FIRST);
     }
 
@@ -312,18 +313,18 @@ impl Drafter for NodeDrafter {
     }
 }
 
-/// The thread that talks with the node.
+/// The thread that talks to the node.
 struct Caller {
     desk: Arc<Desk>,
     place: DraftPlace,
     vocabulary: Vocabulary,
     tell: TellLoss,
-    /// Whether it was told that there is no node.
+    /// Whether the loss of the node has been reported.
     is_told: bool,
 }
 
 impl Caller {
-    /// Talks with the node whenever it is reachable, until the drafter is dropped.
+    /// Talks to the node whenever it is reachable, until the drafter is dropped.
     fn call(mut self) {
         let mut pause = RETRY_FIRST;
         loop {
@@ -380,15 +381,15 @@ impl Caller {
     }
 }
 
-/// A text as the node knows it.
+/// A text, in the version that the node knows.
 struct Sent {
-    /// The text, up to `[ctx_len]`.
+    /// Ids of the text, up to `[ctx_len]`.
     ids: Vec<u32>,
-    /// Draft ids that were requested and have not come.
+    /// Number of drafts that were requested and have not arrived.
     n_requested: u64,
 }
 
-/// A connection on which the node knows what it has to know.
+/// A connection to a node that has said hello and knows the number of texts.
 struct Talk<'a> {
     desk: &'a Desk,
     line: Line<'a>,
@@ -397,12 +398,12 @@ struct Talk<'a> {
     texts: Vec<Sent>,
     scratch: Vec<u32>,
     last_said: Instant,
-    /// When it was asked whether it is there, if it has not said so.
+    /// When the node was pinged; `None` if it has answered.
     pinged: Option<Instant>,
 }
 
 impl Talk<'_> {
-    /// Waits for what is new on either side, and passes it on.
+    /// Waits for changes of texts or for a message of the node, and passes them on.
     fn turn(&mut self) -> Result<(), DraftNodeError> {
         net::wait(&[(self.desk.bell(), false), (self.line.channel.as_fd(), false)], PING_EVERY);
         if self.desk.is_over() {
@@ -426,7 +427,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Tells the node of a text if that is new.
+    /// Tells the node of a text if that has changed.
     fn tell(&mut self, index: usize) -> Result<(), DraftNodeError> {
         let Some(mut guess) = self.desk.guess(index) else { return Ok(()) };
         let new = guess.take_new(&mut self.scratch);
@@ -463,7 +464,7 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Takes what the node says.
+    /// Processes a message of the node.
     fn hear(&mut self) -> Result<(), DraftNodeError> {
         match self.line.hear()? {
             Answer::Pong if self.pinged.take().is_some() => Ok(()),

@@ -40,7 +40,7 @@ fn engine(n_streams: usize) -> Engine {
     Engine::open(Path::new("models/demo-draft.bin"), &options).unwrap()
 }
 
-/// A node with streams for so many texts, and what it tells.
+/// A node with streams for `n_streams` texts, and its notices.
 fn node(n_streams: usize) -> (SocketAddr, Receiver<String>) {
     let (tell, told) = mpsc::channel();
     let tell = Box::new(move |notice: &DraftNotice| {
@@ -57,7 +57,7 @@ fn place(at: SocketAddr) -> DraftPlace {
     DraftPlace { at: HostPort::new(&at.ip().to_string(), at.port()), key: Key::new(KEY) }
 }
 
-/// A drafter for so many texts, and what it tells of its node.
+/// A drafter for `n_lanes` texts, and its reports about the node.
 fn drafter(at: SocketAddr, n_lanes: usize) -> (NodeDrafter, Receiver<String>) {
     let (tell, told) = mpsc::channel();
     let tell = Box::new(move |why: &DraftNodeError| {
@@ -67,7 +67,7 @@ fn drafter(at: SocketAddr, n_lanes: usize) -> (NodeDrafter, Receiver<String>) {
     (NodeDrafter::start(place(at), &tokenizer(), sizes, (tell, false)).unwrap(), told)
 }
 
-/// Drafts for `ids` if the model makes them.
+/// Drafts after `ids`, if the model made them; otherwise none.
 fn drafted(drafter: &mut dyn Drafter, lane: usize, ids: &[u32]) -> Vec<u32> {
     let mut drafts = Vec::with_capacity(DRAFTS_MAX);
     let worth = |kind| if kind == DraftKind::Model { DRAFTS_MAX } else { 0 };
@@ -77,7 +77,8 @@ fn drafted(drafter: &mut dyn Drafter, lane: usize, ids: &[u32]) -> Vec<u32> {
     }
 }
 
-/// The first `n` drafts, once they are there. Panics after a bound, so that no test waits for ever.
+/// At least `n` drafts after `ids`, once they have arrived. Panics after a minute, so that no test waits
+/// forever.
 fn drafted_in_time(drafter: &mut dyn Drafter, lane: usize, ids: &[u32], n: usize) -> Vec<u32> {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
@@ -100,7 +101,7 @@ fn a_node_says_what_its_model_says() {
     let (mut drafter, lost) = drafter(at, 2);
     let mut model = ModelDrafter::new(engine(2), false).unwrap();
     let mut wanted = |lane, ids: &[u32]| loop {
-        // It reads a prompt slice by slice.
+        // The model reads a prompt slice by slice.
         let drafts = drafted(&mut model, lane, ids);
         if !drafts.is_empty() {
             return drafts;
@@ -112,20 +113,20 @@ fn a_node_says_what_its_model_says() {
             let drafts = drafted_in_time(&mut drafter, lane, &ids, DRAFTS_MAX);
             assert_eq!(drafts, wanted(lane, &ids), "after {} ids", ids.len());
             ids.extend_from_slice(&drafts[..n_right]);
-            // The tokens after those are there already.
+            // The tokens after these have arrived already.
             assert_eq!(
                 drafted_in_time(&mut drafter, lane, &ids, 15 - n_right)[..15 - n_right],
                 drafts[n_right..]
             );
             ids.extend(wrong.inspect(|wrong| assert_ne!(*wrong, drafts[n_right])));
         }
-        // Back to what the text was before, and on in another way.
+        // Returns to an earlier version of the text, and continues in another way.
         ids.truncate(ids.len() - 9);
         ids.push(11);
         let drafts = drafted_in_time(&mut drafter, lane, &ids, DRAFTS_MAX);
         assert_eq!(drafts, wanted(lane, &ids));
     }
-    // A text as long as the node's context gets no drafts, a slightly shorter one those that fit.
+    // A text as long as the node's context gets no drafts. A slightly shorter one gets those that fit.
     let ids = prompt(CTX_LEN as u32 - 3);
     assert_eq!(drafted_in_time(&mut drafter, 0, &ids, 3).len(), 3);
     let ids = prompt(CTX_LEN as u32);
@@ -140,12 +141,12 @@ fn a_node_has_room_for_its_streams_and_no_more() {
     let (mut first, _lost) = drafter(at, 3);
     let ids = prompt(5);
     let drafts = drafted_in_time(&mut first, 1, &ids, 15);
-    // The third text has none, nor has another master.
+    // The third text gets no drafts, and neither does another master.
     assert!(drafted(&mut first, 2, &ids).is_empty());
     let (mut second, lost) = drafter(at, 1);
     assert!(lost.recv().unwrap().contains("it drafts for others"));
     assert!(drafted(&mut second, 0, &ids).is_empty());
-    // It is tried again, and there is room once the other has gone.
+    // The node is tried again, and has room once the other master has gone.
     drop(first);
     assert_eq!(drafted_in_time(&mut second, 0, &ids, 15), drafts);
     assert!(lost.try_recv().is_err());
@@ -163,7 +164,7 @@ fn nodes_of_others_are_told_apart() {
     assert_eq!(told.recv().unwrap(), "it has another key");
     let absent = DraftPlace { at: HostPort::new("127.9.9.9", at.port()), ..place(at) };
     assert!(!check(&absent, &tokenizer).unwrap_err().is_of_tokens());
-    // One of another size, and one of which a single token means something else.
+    // A vocabulary of another size, and one in which a single token differs.
     let bytes = std::fs::read("models/demo.tokenizer.bin").unwrap();
     let is_refused = |id: u32| {
         let mut file = TokenizerFile::parse(&bytes, None).unwrap();
@@ -179,14 +180,14 @@ fn nodes_of_others_are_told_apart() {
         let wanted = format!("token {id} is {word:?}, the model's \"<other>\"");
         assert!(why.to_string().starts_with(&wanted), "{why}");
     };
-    // Those that are made of no others.
+    // Control tokens do not consist of other tokens.
     let special = (0..4096).filter(|id| tokenizer.token_kind(*id) == Some(TokenKind::Control));
     let special: Vec<u32> = special.collect();
     special.iter().for_each(|id| is_refused(*id));
     assert!(special.len() > 1);
 }
 
-/// A node with the key that says hello, and `says` this to every text.
+/// A node with the key that says hello, and answers every text with `says`.
 struct Hostile {
     vocabulary: Vocabulary,
     says: fn(&Text<'_>, &mut Channel<'_>) -> Result<(), ChannelError>,
@@ -213,7 +214,7 @@ impl Service for Hostile {
     fn refuse(&self, _: IpAddr, _: &ChannelError) {}
 }
 
-/// Says that these ids follow `n` others after `text`.
+/// Sends `ids` as drafts after `text`, from draft number `at` on.
 fn say(
     channel: &mut Channel<'_>,
     text: &Text<'_>,
@@ -253,7 +254,7 @@ fn a_hostile_node_is_reported_once_and_does_no_harm() {
     });
 }
 
-/// Whether a master tells of this node that its drafts are `wanted`, and goes on without.
+/// Checks that a master reports once that this node's drafts are `wanted`, and continues without it.
 fn is_told_of_once(hostile: Hostile, wanted: &str) {
     let at = server::start(("leap-test", Purpose::Guesses), ANY, Key::new(KEY), hostile).unwrap();
     let (mut drafter, told) = drafter(at, 1);
@@ -269,7 +270,7 @@ fn is_told_of_once(hostile: Hostile, wanted: &str) {
         assert!(Instant::now() < until, "no notice of drafts {wanted}");
     };
     assert!(why.contains(wanted), "{why}, not {wanted}");
-    // It is tried again and is no better, of which nothing is told; n-grams are still drafted.
+    // The node is tried again and is no better, which is not reported. N-grams are still drafted.
     thread::sleep(Duration::from_millis(700));
     let again = [1, 2, 3, 4, 1, 2, 3];
     drafter.begin(0, &again);
@@ -318,7 +319,7 @@ fn a_node_hangs_up_on_masters_that_make_no_sense() {
     Ask::Ping.emit(&mut out);
     channel.send(&out).unwrap();
     assert!(channel.receive(&mut bytes).is_err());
-    // Others are served, and one line was told of all.
+    // Other clients are served, and one line was logged for all of these.
     let (mut drafter, _lost) = drafter(at, 1);
     drafted_in_time(&mut drafter, 0, &prompt(5), 15);
     let told: Vec<String> = told.try_iter().filter(|what| !what.ends_with("texts")).collect();

@@ -8,14 +8,14 @@ use crate::transport::Endpoint;
 use crate::wire::frame::{NodeLine, Status, Streams};
 use crate::wire::hello;
 
-/// Lets the endpoint work; a socket's failure shows as a silent neighbour.
+/// Services the endpoint. A socket's failure appears as a silent neighbour.
 pub(super) fn serve(endpoint: &mut dyn Endpoint, wait: Duration) {
     if let Err(e) = endpoint.service(wait) {
         log::debug!("link: {e}");
     }
 }
 
-/// The next thing that the endpoint's carrier has to say, after the first `n_told`.
+/// The next notice of the endpoint's carrier after the first `n_told`.
 pub(super) fn carrier_notice(endpoint: &dyn Endpoint, n_told: &mut usize) -> Option<Notice> {
     let notice = endpoint.notices().get(*n_told)?;
     *n_told += 1;

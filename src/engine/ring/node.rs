@@ -12,18 +12,18 @@ use crate::transport::Endpoint;
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// How often the link thread services the links while the main thread computes, and while it does not.
+/// How often the link thread services the links: while the main thread computes, and while it does not.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// How often the link thread services the links once it has found the main thread waiting for them so many
-/// times in a row.
+/// How often the link thread services the links after it has found the main thread at them [`RESTS_AFTER`] times in
+/// a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
 const RESTS_AFTER: u32 = 5;
-/// A worker that is away from its links for so long is told to the master, and how often.
+/// How long a worker must be away from its links before the master is told, and how often that is repeated.
 const BUSY_AFTER_US: u64 = 3_000_000;
 const BUSY_EVERY_US: u64 = 1_000_000;
 
-/// In place of percent.
+/// Values of [`Shared::packed`] that are not percentages.
 const NOT_PACKING: u32 = u32::MAX;
 const ASSEMBLING: u32 = u32::MAX - 1;
 
@@ -35,23 +35,23 @@ pub(super) struct Node {
 
 struct Shared {
     start: Instant,
-    /// Name of the node, for a master whose node does not come back to its links.
+    /// Name of the node in messages to the master while its main thread is busy; `None` for a master.
     name: Option<Name>,
-    /// When it was there last, in microseconds since the start.
+    /// When the main thread was last at the links, in microseconds since the start.
     seen_us: AtomicU64,
     endpoint: Mutex<Box<dyn Endpoint>>,
     is_computing: AtomicBool,
-    /// Percent of the weights that are packed, if this node only packs; [`ASSEMBLING`] while it waits for the
-    /// boards of its team; else [`NOT_PACKING`].
+    /// Percentage of packed weights while this node packs; [`ASSEMBLING`] while it waits for the boards of
+    /// its team; otherwise [`NOT_PACKING`].
     packed: AtomicU32,
-    /// Whether the link thread sleeps for long.
+    /// Whether the link thread sleeps for a long time.
     is_resting: AtomicBool,
     is_closing: AtomicBool,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
-        // A panic elsewhere leaves the endpoint sound.
+        // A panic elsewhere leaves the endpoint in a valid state.
         self.endpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,7 +65,8 @@ impl Shared {
         let (mut n_driven, mut said_us) = (0, 0);
         while !self.is_closing.load(Ordering::Relaxed) {
             let is_resting = n_driven >= RESTS_AFTER;
-            // In this order, so that a thread that begins to compute meanwhile sees it.
+            // Stored before `is_computing` is read, so that a thread that starts to compute in between sees
+            // it.
             self.is_resting.store(is_resting, Ordering::SeqCst);
             thread::park_timeout(match self.is_computing.load(Ordering::SeqCst) {
                 true => SERVICE_EVERY,
@@ -84,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// Tells the master of a node that answers its neighbours and does nothing else.
+    /// Tells the master that this node only answers its neighbours, because its main thread is busy.
     fn say_busy(&self, endpoint: &mut dyn Endpoint, said_us: &mut u64) {
         let Some(name) = &self.name else { return };
         let now = self.now();
@@ -103,7 +104,7 @@ impl Shared {
 }
 
 impl Node {
-    /// A node over `endpoint`; a node with a `name` tells the master if its work takes long.
+    /// A node over `endpoint`. With a `name` it tells the master when its work takes long.
     pub(super) fn new(endpoint: Box<dyn Endpoint>, name: Option<Name>) -> Result<Node, NodeError> {
         let shared = Arc::new(Shared {
             start: Instant::now(),
@@ -123,18 +124,19 @@ impl Node {
         Ok(Node { shared, link_thread: Some(link_thread) })
     }
 
-    /// The endpoint, for this thread alone until the result is dropped.
+    /// Locks the endpoint for this thread until the result is dropped.
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn Endpoint>> {
         self.shared.seen_us.store(self.now(), Ordering::Relaxed);
         self.shared.lock()
     }
 
-    /// Microseconds since the node began.
+    /// Microseconds since the node's start.
     pub(super) fn now(&self) -> u64 {
         self.shared.now()
     }
 
-    /// Runs `work` while the link thread services the links; returns its result and its time in microseconds.
+    /// Runs `work` while the link thread services the links. Returns the result, and the time in
+    /// microseconds.
     pub(super) fn compute<T>(&self, work: impl FnOnce() -> T) -> (T, u32) {
         self.shared.is_computing.store(true, Ordering::SeqCst);
         if self.shared.is_resting.swap(false, Ordering::SeqCst) {
@@ -158,7 +160,7 @@ impl Node {
     }
 
     /// Runs `work`, which waits for the boards of this node's team, while the link thread services the links
-    /// and says so.
+    /// and tells the master of the wait.
     pub(super) fn assemble<T>(&self, work: impl FnOnce() -> T) -> T {
         self.shared.packed.store(ASSEMBLING, Ordering::Relaxed);
         let (result, _) = self.compute(work);
@@ -195,7 +197,7 @@ mod tests {
     use crate::wire::frame::{Frame, Repr};
     use crate::wire::hello::{RingInfo, name};
 
-    /// The end of a ring of two that has the model's layer `index`.
+    /// Endpoint of a ring of two, for the node with the model's layer `index`.
     fn end(index: u32) -> Box<dyn Endpoint> {
         let node = RingInfo {
             model: 7,
@@ -216,7 +218,7 @@ mod tests {
         )
     }
 
-    /// Frames that the master of a ring of two gets while the other node is busy.
+    /// Runs `work` on a worker. The second argument returns frames that the ring's master has received.
     fn heard(work: impl FnOnce(&Node, &mut dyn FnMut() -> Option<Repr>)) {
         let (mut master, mut worker) = (end(0), end(1));
         master.set_next(worker.local_address());

@@ -1,7 +1,7 @@
-//! A team that has the whole model and no ring: when a node is lost it starts again.
+//! A team that has the whole model, without a ring. When a node is lost, the team starts again.
 //!
-//! All nodes compute the same batch at the same time, and its logits are there at the end. So unlike a ring
-//! it has no batches in flight, and no wait between submitting a batch and collecting its result.
+//! All nodes compute the same batch at the same time, and its logits are ready at the end. So there are never
+//! batches in flight as in a ring, and collecting a result never waits.
 
 use super::TeamLead;
 use crate::engine::backend::{Backend, Logits};
@@ -10,18 +10,18 @@ use crate::engine::own_stage::OwnStage;
 use crate::model::{Batch, ForwardError, Span, Transformer};
 use crate::team::TeamError;
 
-/// The batches of a team, as its lead's engine submits them.
+/// The backend of a team's lead.
 pub(in crate::engine) struct TeamAlone {
-    /// Whether the nodes have stored KV since they were ready, and whether they have lost it.
+    /// Whether the nodes have stored KV since they were ready; and whether they have lost it.
     has_stored: bool,
     is_lost: bool,
-    /// Spans of the batch whose logits have still to be collected.
+    /// Spans of the batch whose logits must still be collected.
     spans: Vec<Span>,
     is_waiting: bool,
 }
 
 impl TeamAlone {
-    /// For batches of up to `max_batch` spans.
+    /// A backend for batches of up to `max_batch` spans.
     pub(in crate::engine) fn new(max_batch: usize) -> TeamAlone {
         TeamAlone {
             has_stored: false,
@@ -45,7 +45,7 @@ impl TeamAlone {
     }
 }
 
-/// The team that this node leads, and what it computes with.
+/// The team that this node leads, and the transformer that it computes with.
 fn led(stage: &mut OwnStage) -> Result<(&mut TeamLead, &mut Transformer), StepError> {
     let team = stage.team.as_deref_mut().ok_or(StepError::Team(TeamError::NotOpen))?;
     Ok((team, &mut stage.transformer))
@@ -59,8 +59,9 @@ impl Backend for TeamAlone {
     /// Has all nodes run `batch`. Once begun, it is interrupted only where it waits for other nodes.
     ///
     /// # Errors
-    /// [`StepError::Lost`] if a node was lost, once the team is ready again. As [`TeamAlone::open`], which ends the wait if
-    /// opening again and again is of no use for as long as nodes may be waited for; or if the batch does not fit.
+    /// [`StepError::Lost`] if a node was lost, after the team is ready again. Errors of [`TeamAlone::open`],
+    /// which gives up after the longest wait for nodes if opening keeps failing. Or if the batch does not
+    /// fit.
     fn submit(&mut self, stage: &mut OwnStage, batch: &Batch) -> Result<(), StepError> {
         if led(stage)?.0.is_interrupted() {
             return Err(StepError::Interrupted);
@@ -101,7 +102,7 @@ impl Backend for TeamAlone {
         self.open(stage)
     }
 
-    /// Changes the team once the last batch's result is collected: other rows would take the place of its logits.
+    /// Changes the team after the last batch's result is collected: another pass would overwrite its logits.
     fn change(&mut self, stage: &mut OwnStage) -> Result<(), StepError> {
         match self.has_room() && led(stage)?.0.is_to_change() {
             true => self.open(stage),

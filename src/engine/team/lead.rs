@@ -1,4 +1,4 @@
-//! The lead of a team: has all nodes run what it is to run.
+//! The lead of a team: computes passes together with all members.
 
 mod changes;
 
@@ -20,80 +20,82 @@ use crate::wire::Dtype;
 use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FrameSpan, PAGE_WORDS, PAGES_MAX};
 use crate::wire::hello;
 
-// A place says of all of its boards what they do.
+// A report of a node that is a team has room for all of its boards.
 const _: () = assert!(BOARDS_MAX == TEAM_MAX);
 
-/// How long a lead waits before it asks a member again that has refused.
+/// Pause before a lead asks a member again that has refused.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Told what happens to the team.
+/// Callback for notices of the team.
 pub type TellTeam = Box<dyn FnMut(&TeamNotice) + Send>;
 
-/// Pages that change with a pass, as long as no text begins.
+/// Number of changed pages for which memory is reserved: more change in a pass only when a text begins.
 const PAGES_OFTEN: usize = 8;
 
-/// How a lead works.
+/// Options of a team's lead.
 pub struct TeamOptions {
     /// Name of the lead.
     pub name: String,
     /// Share of each node in proportion to the others, the lead first.
     pub shares: Vec<u16>,
-    /// How what is added to rows is gathered: f16 gives other bits, the same in every team.
+    /// Type in which values for the residual stream are gathered. f16 gives other bits than f32, but the same
+    /// in every team.
     pub wire: Dtype,
-    /// Longest wait for the other nodes; `None` to wait for ever.
+    /// Longest wait for the other nodes; `None` to wait forever.
     pub timeout: Option<Duration>,
     /// Called at each timeout: true extends the wait, because a member has made progress with its preparations since
     /// the last call.
     pub is_coming: Box<dyn FnMut() -> bool + Send>,
-    /// A random number.
+    /// First epoch: a random number.
     pub epoch: u32,
-    /// Asked while waiting; `true` ends the wait.
+    /// Polled during waits; `true` ends the wait.
     pub is_interrupted: fn() -> bool,
-    /// Told what happens.
+    /// Callback for notices of the team.
     pub tell: TellTeam,
     /// Requests for another team.
     pub changes: Option<Receiver<OtherTeam>>,
 }
 
-/// Opens a lead's links, or says why that cannot be.
+/// Opens a lead's links, or returns the reason why they cannot open.
 pub type LinkTeam = Box<dyn FnMut() -> Result<Mesh, String> + Send>;
 
-/// Another team of the same model and lead, which has it once no batch is under way.
+/// Another team of the same model and lead. The change happens when no batch is in flight.
 pub struct OtherTeam {
-    /// Share of each node in proportion to the others, the lead first, which may be alone.
+    /// Share of each node in proportion to the others, the lead first. The lead may be alone.
     pub shares: Vec<u16>,
-    /// Tells the others, or returns the names of those that could not be told.
+    /// Tells the members, or returns the names of those that could not be told.
     pub tell: Box<dyn FnOnce() -> Result<(), String> + Send>,
-    /// Opens the links, once those of the team before are closed.
+    /// Opens the links, after those of the former team are closed.
     pub link: LinkTeam,
-    /// Told what happens to it.
+    /// Callback for notices of the new team.
     pub notices: TellTeam,
-    /// Hears that it is so, or why not.
+    /// Gets the outcome: the change is made, or the reason why not.
     pub done: Sender<Result<(), String>>,
 }
 
-/// Where the time of passes went, in all.
+/// Sums of the times of passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TeamTimes {
-    /// Passes.
+    /// Number of passes.
     pub passes: u32,
-    /// Tokens of those in which each row is a stream's next token.
+    /// Tokens of those passes in which each row is a stream's next token.
     pub tokens: u64,
-    /// From the beginning of each to its end.
+    /// Time from beginning to end of each pass.
     pub whole: Duration,
-    /// Computing: of what the nodes did before each gather the longest.
+    /// Computing time: for each gather, that of the slowest node before it.
     pub slowest: Duration,
-    /// Computing, by node.
+    /// Computing time by node.
     pub computing: [Duration; TEAM_MAX],
 }
 
 impl TeamTimes {
-    /// Moving bytes.
+    /// Time of the gathers themselves.
     pub fn gathering(&self) -> Duration {
         self.whole.saturating_sub(self.slowest)
     }
 
-    /// Passes since `before`, and how long each node computed for them; `None` if times started again meanwhile.
+    /// Number of passes since `before`, and each node's computing time for them; `None` if the times were
+    /// reset since then.
     pub fn since(&self, before: &TeamTimes) -> Option<(u32, [Duration; TEAM_MAX])> {
         let passes = self.passes.checked_sub(before.passes)?;
         let mut computing = self.computing;
@@ -103,13 +105,13 @@ impl TeamTimes {
         Some((passes, computing))
     }
 
-    /// How long node `node` waited for those that still computed.
+    /// Time that `node` waited for slower nodes to finish computing.
     pub fn waiting(&self, node: usize) -> Duration {
         self.slowest.saturating_sub(self.computing[node])
     }
 }
 
-/// A team as its lead uses it: it has the layers that its lead's transformer has.
+/// A team, in the form that its lead uses. It has the layers of its lead's transformer.
 pub struct TeamLead {
     lead: Lead,
     options: TeamOptions,
@@ -117,16 +119,16 @@ pub struct TeamLead {
     line: TeamLine,
     /// Whether the nodes are ready for the transformer's plan, as far as that is known.
     is_open: bool,
-    /// Ids that were embedded; none if rows were put in their place.
+    /// Ids that were embedded; empty if rows were put instead.
     ids: Vec<u32>,
-    /// The spans of a pass in the words of frames.
+    /// Spans of a pass, converted for frames.
     spans: Vec<FrameSpan>,
     /// Words of pages that streams have from the next pass on.
     pages: Vec<u32>,
     times: TeamTimes,
-    /// The change that the team makes next.
+    /// The next change of the team.
     waiting: RefCell<Option<OtherTeam>>,
-    /// Opens the links that there are to be.
+    /// Opens the links of the next team; `None` if there is no change.
     link: Option<LinkTeam>,
 }
 
@@ -134,7 +136,7 @@ impl TeamLead {
     /// A lead that has `transformer` compute its part, over `mesh`.
     ///
     /// # Errors
-    /// If the model cannot be shared so, or there is no memory for it.
+    /// If the model cannot be shared with these shares, or there is no memory for this part.
     pub fn new(
         transformer: &mut Transformer,
         mesh: Mesh,
@@ -165,8 +167,8 @@ impl TeamLead {
         })
     }
 
-    /// Waits until all nodes are ready, of another team if that is asked for. `false` if they were not ready
-    /// all the time since the last call: the KV of the streams is lost.
+    /// Waits until all nodes are ready, those of another team if one is requested. `false` if the nodes were
+    /// not ready without a break since the last call, so that the streams' KV is lost.
     ///
     /// # Errors
     /// If a node is refused, or the wait is interrupted.
@@ -190,7 +192,7 @@ impl TeamLead {
                 Ok(()) => break,
                 Err(TeamError::Timeout { .. }) if is_coming() => {}
                 Err(TeamError::Interrupted) if !is_interrupted() => {}
-                // A change of the team may leave it out.
+                // A change of the team may leave out the member.
                 Err(TeamError::Refused { .. })
                     if changes.is_some() && timeout.is_none_or(|limit| began.elapsed() < limit) =>
                 {
@@ -204,7 +206,7 @@ impl TeamLead {
         Ok(false)
     }
 
-    /// The opening that nodes get ready for.
+    /// The opening for which members prepare.
     fn opening(&self, transformer: &Transformer) -> Option<Opening> {
         let StageInfo { plan, header, share, .. } = transformer.about();
         let sizes = frames::sizes(plan, header.dim, self.options.wire)?;
@@ -224,14 +226,14 @@ impl TeamLead {
         })
     }
 
-    /// The transformer has another plan: the nodes are asked again.
+    /// Notes that the transformer has another plan. The nodes are then asked again.
     pub(in crate::engine) fn replan(&mut self, plan: &Plan) {
         self.is_open = false;
         self.ids.reserve(plan.max_batch);
         self.spans.reserve(plan.max_batch);
     }
 
-    /// From now on `is_interrupted` is asked while waiting.
+    /// Polls `is_interrupted` during waits.
     pub(in crate::engine) fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.options.is_interrupted = is_interrupted;
         self.lead.interrupt_by(is_interrupted);
@@ -247,7 +249,7 @@ impl TeamLead {
         self.lead.lost(n_batches);
     }
 
-    /// Counts of what the team lost since it was formed; all are 0 if nothing failed.
+    /// Counts of losses since the team was formed; all are 0 if nothing failed.
     pub fn setbacks(&self) -> &Setbacks {
         self.lead.setbacks()
     }
@@ -257,7 +259,7 @@ impl TeamLead {
         std::iter::once(&self.line).chain(self.lead.lines())
     }
 
-    /// How many nodes it has.
+    /// Number of nodes.
     pub fn n_nodes(&self) -> usize {
         self.options.shares.len()
     }
@@ -267,12 +269,12 @@ impl TeamLead {
         &self.options.shares
     }
 
-    /// Where the time of passes went.
+    /// Sums of the times of passes.
     pub fn times(&self) -> &TeamTimes {
         &self.times
     }
 
-    /// Work and times of the boards, as reported by the place called `name` of a ring.
+    /// Work and times of the boards, reported for the node called `name` of a ring.
     pub(in crate::engine) fn report(&self, name: &str) -> BoardsReport {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let board = |((line, share), time): ((&TeamLine, &u16), &Duration)| BoardReport {
@@ -294,7 +296,7 @@ impl TeamLead {
         }
     }
 
-    /// Forgets the times so far.
+    /// Resets the measured times.
     pub fn start_times(&mut self) {
         self.times = TeamTimes::default();
     }
@@ -325,12 +327,13 @@ impl TeamLead {
         transformer.put_rows(first, precision, bytes);
     }
 
-    /// Changes a page here, see [`Stage::change_page`]; the members hear of it before the next pass.
+    /// Changes a page, see [`Stage::change_page`]. The members get the change before the next pass.
     pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
         self.pages.extend(frames::to_page(change).to_words());
     }
 
-    /// Runs the layers, see [`Stage::run_layers`]; if they are the whole model, up to the wanted logits.
+    /// Computes the layers, see [`Stage::run_layers`]. If these are the whole model, also computes the wanted
+    /// logits.
     pub(in crate::engine) fn run_layers(
         &mut self,
         transformer: &mut Transformer,
@@ -372,13 +375,13 @@ impl TeamLead {
         }
         self.spans.clear();
         self.ids.clear();
-        // No more than the plan's, which frames can say.
+        // The plan's number of logits fits into a frame.
         self.pass(Work::Logits(n as u16), &mut |node| {
             transformer.classify_in_team(n, Some(rows), &mut Gathering(node)).map(|_| ())
         })
     }
 
-    /// Tells the members what is done, and does it.
+    /// Announces a pass to the members, and computes this node's part of it.
     fn pass(
         &mut self,
         work: Work,
@@ -411,7 +414,7 @@ impl Drop for TeamLead {
     }
 }
 
-/// Whether another team is asked for, which waits from then on.
+/// Whether another team is requested; `waiting` then holds the request.
 fn is_asked_for(
     waiting: &RefCell<Option<OtherTeam>>,
     changes: Option<&Receiver<OtherTeam>>,

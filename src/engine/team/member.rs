@@ -1,4 +1,4 @@
-//! A member's loop: it does what the lead says, and outlives leads.
+//! A member's loop: follows its lead, and outlives leads.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use crate::wire::Dtype;
 use crate::wire::frame::{FramePage, Sizes};
 use crate::wire::hello;
 
-/// How a member takes part in a team.
+/// Options of a team's member.
 pub struct MemberOptions<'a> {
     /// Name of the member.
     pub name: &'a str,
-    /// Limits of the openings that it accepts.
+    /// Maximum sizes that the member accepts.
     pub limits: Limits,
-    /// Asked again and again whether to end the work.
+    /// Polled regularly; true ends the work.
     pub is_interrupted: fn() -> bool,
 }
 
 /// An event at a member.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MemberNotice {
-    /// The member is ready for the lead of this name, and computes this part of the model, in percent.
+    /// The member is ready for the lead with this name, and computes this percentage of the model.
     Ready(String, f64),
     /// The member has told the lead why it is not ready.
     Refuses(String),
@@ -51,8 +51,8 @@ impl fmt::Display for MemberNotice {
     }
 }
 
-/// Works for any lead over `mesh` until it is interrupted. `transformer` holds the largest part that the team
-/// can need, made ready.
+/// Works for any lead over `mesh` until it is interrupted. `transformer` holds the largest part that a team
+/// can need, with prepared weights.
 ///
 /// # Errors
 /// If the weights do not match their checksums.
@@ -108,11 +108,11 @@ pub fn run_member(
 /// The model and buffers of a member at work.
 struct AtWork<'a> {
     transformer: &'a mut Transformer,
-    /// The share whose weights are ready.
+    /// Share whose weights are ready.
     prepared: Share,
     name: &'a str,
     limits: Limits,
-    /// The opening that it is ready for, except for the lead's name.
+    /// The opening that the member is ready for, without the lead's name.
     ready: Option<Opening>,
     batch: Batch,
     spans: Vec<Span>,
@@ -169,7 +169,7 @@ impl AtWork<'_> {
         self.transformer.set_team(Some(team), plan).map_err(TeamStartError::Start)
     }
 
-    /// Which part of each layer is its own.
+    /// Percentage of each layer that this node computes.
     fn percent(&self) -> f64 {
         let Some(Opening { shares, node, .. }) = &self.ready else { return 0.0 };
         let total: u32 = shares.iter().map(|share| u32::from(*share)).sum();
@@ -183,7 +183,7 @@ impl AtWork<'_> {
         spans.extend(member.spans().iter().map(frames::from_frame));
         let n_rows: usize = spans.iter().map(|span| span.n_rows).sum();
         match work {
-            // It has said so.
+            // The member's line has told the lead that it cannot embed.
             Work::Ids if transformer.model().header().slice().is_some() => {
                 return Err(ForwardError::Plan);
             }
@@ -222,7 +222,7 @@ fn words(share: &Share) -> String {
     format!("layers {}..{}{ends}", share.layers.start, share.layers.end)
 }
 
-/// The plan that a lead asks for.
+/// The plan of a lead's opening.
 fn plan(opening: &Opening) -> Plan {
     let Opening { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, .. } = *opening;
     let wire = Dtype::F32;

@@ -19,7 +19,7 @@ pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
     }
 }
 
-/// The reason why a pass failed, as an error of the stage.
+/// Converts the error of a pass to that of a stage.
 pub(super) fn forward_error(error: TeamError) -> ForwardError {
     match error {
         TeamError::Lost { node } => ForwardError::Gather(GatherError::Lost { node }),
@@ -28,7 +28,7 @@ pub(super) fn forward_error(error: TeamError) -> ForwardError {
     }
 }
 
-/// A team's node, as a pass calls it.
+/// A node of a team, in the form that a pass uses.
 pub(super) struct Gathering<'a, N>(pub(super) &'a mut N);
 
 /// Operations that lead and members share.
@@ -93,7 +93,7 @@ impl<N: TeamNode> Gather for Gathering<'_, N> {
     }
 }
 
-/// Rows in the words of the team.
+/// Converts rows for the team's gathers.
 fn gathered<'a>(rows: &'a mut SpreadRows<'_>) -> Gathered<'a> {
     let to = match rows.to {
         To::All => crate::team::To::All,

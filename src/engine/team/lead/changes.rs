@@ -1,4 +1,4 @@
-//! How a lead's team becomes another one.
+//! Changes a lead's team to another one.
 
 use super::{OtherTeam, TeamLead, TeamTimes, is_asked_for};
 use crate::engine::error::StepError;
@@ -7,19 +7,19 @@ use crate::engine::team::passes::line;
 use crate::model::{Stage, StageInfo, Team, Transformer};
 use crate::team::{Lead, Mesh, TeamError};
 
-/// How far the epochs of another team are from those of the one before.
+/// Difference between the epochs of a team and those of the next one.
 const EPOCHS: u32 = 1 << 16;
 
 impl TeamLead {
-    /// Whether the team is to become another one.
+    /// Whether another team is requested.
     pub(in crate::engine) fn is_to_change(&self) -> bool {
         is_asked_for(&self.waiting, self.options.changes.as_ref())
     }
 
-    /// Makes the change that was asked for, if there is one, and sees to it that there are links then.
+    /// Makes the requested change, if there is one, and opens the links if they are closed.
     ///
     /// # Errors
-    /// If there are none.
+    /// If the links cannot open.
     pub(super) fn change(&mut self, transformer: &mut Transformer) -> Result<(), StepError> {
         while self.is_to_change() {
             if let Some(other) = self.waiting.take() {
@@ -51,7 +51,7 @@ impl TeamLead {
         let _ = done.send(tell());
     }
 
-    /// Has the transformer compute the lead's part of these shares; it stays as it is if it cannot.
+    /// Makes the transformer compute the lead's part of `shares`. On an error it stays unchanged.
     fn share_out(&self, shares: &[u16], transformer: &mut Transformer) -> Result<(), String> {
         let StageInfo { header, plan, .. } = transformer.about();
         let team = Team::new(header, shares, 0).map_err(|e| e.to_string())?;
