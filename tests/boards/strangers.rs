@@ -359,7 +359,7 @@ fn a_node_with_few_files_lets_its_friends_in_before_strangers() {
     let words = ["worker", DEMO, "--transport", "tcp"];
     let command = Node::command(&words, &key, [next, master]);
     let _worker = Node::spawn(with_files(18, command), &out, &err);
-    // Silent strangers, who connect again as soon as they are disconnected.
+    // Silent strangers that connect again as soon as they are disconnected.
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {

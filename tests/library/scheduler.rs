@@ -163,7 +163,7 @@ fn jobs_go_on_while_layers_move() {
 
 /// Calls of [`is_interrupted`] until it returns true.
 static LEFT: AtomicU32 = AtomicU32::new(u32::MAX);
-/// Lock for the test that uses [`LEFT`].
+/// Lock for tests that use [`LEFT`].
 static ASKING: Mutex<()> = Mutex::new(());
 
 fn is_interrupted() -> bool {

@@ -170,7 +170,7 @@ fn gemm_blocks<const M: usize, const HELD: usize, const LINES: usize>(
         for (block, (x_q, x_sums)) in w.iter().zip(blocks) {
             match LINES {
                 0 => ahead.prefetch_weights(BLOCK),
-                // Half of the blocks do not end with a whole line.
+                // Half of a block's nine lines: four beside its codes, and half a line here.
                 1 => ahead.prefetch_lines::<1>(32),
                 _ => ahead.prefetch_lines::<1>(64),
             }
