@@ -46,16 +46,16 @@ pub enum ExportError {
     },
     /// A tensor that the model needs is nowhere.
     MissingTensor {
-        /// Its name in this kind of checkpoint.
+        /// The tensor's name in this kind of checkpoint.
         name: String,
         /// The checkpoint's folder.
         dir: PathBuf,
     },
     /// A tensor cannot be used.
     BadTensor {
-        /// Its name.
+        /// The tensor's name.
         name: String,
-        /// The file it is in.
+        /// The file that the tensor is in.
         path: PathBuf,
         /// The fault, in words.
         problem: String,
@@ -71,16 +71,16 @@ pub enum ExportError {
     Layers {
         /// The layers.
         layers: Range<usize>,
-        /// How many there are.
+        /// Number of layers of the model.
         n_layers: usize,
     },
     /// The group size cannot be used at all, or not for this model.
     Group(quant::QuantError),
-    /// The output cannot be written there.
+    /// The output cannot be written to that path.
     Output {
         /// The output.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// Writing failed.

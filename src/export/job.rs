@@ -56,12 +56,12 @@ pub(super) struct TensorJob<'a> {
 pub(super) struct HalvedHeads {
     /// Values of a head.
     pub(super) width: usize,
-    /// How many of them are in pairs, the first.
+    /// Number of values in RoPE pairs, at the head's start.
     pub(super) rotary: usize,
 }
 
 impl HalvedHeads {
-    /// Where the source has value or row `index` of the model file.
+    /// Index in the source of value or row `index` of the model file.
     fn source(self, index: usize) -> usize {
         let HalvedHeads { width, rotary } = self;
         match index % width {
@@ -74,9 +74,9 @@ impl HalvedHeads {
 /// Change of values before they are stored.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Change {
-    /// Is added first.
+    /// Added first.
     pub(super) plus: f32,
-    /// Divides then.
+    /// Divisor, after the addition.
     pub(super) divisor: f32,
 }
 
@@ -104,8 +104,7 @@ pub(super) fn blocks<'a>(jobs: &'a [TensorJob<'a>]) -> impl Iterator<Item = Bloc
 }
 
 impl TensorJob<'_> {
-    /// Whole heads where rows change places, so that a block's values are in one piece, and whole
-    /// panels.
+    /// Rows of a block: whole heads if rows change places, so that a block's values are in one piece, and whole panels.
     pub(super) fn rows_per_block(&self) -> usize {
         let is_matrix = !self.tensor.id.kind.is_vector();
         let halved = self.halved_heads.filter(|_| is_matrix);
@@ -143,12 +142,12 @@ impl Block<'_> {
         }
     }
 
-    /// Whether the source has the very codes.
+    /// Whether the source's codes are those of the output.
     pub(super) fn has_codes(&self, group: usize) -> bool {
         self.job.source.is_int8() && group == INT8_GROUP
     }
 
-    /// Some value cannot be encoded.
+    /// The error that some value cannot be encoded.
     pub(super) fn not_encoded(&self, error: &QuantError) -> ExportError {
         match error {
             QuantError::Value { value, .. } if value.is_finite() => {
@@ -161,7 +160,7 @@ impl Block<'_> {
         }
     }
 
-    /// The values are no numbers.
+    /// The error that some value is not finite.
     pub(super) fn not_finite(&self) -> ExportError {
         self.job.source.error("holds a NaN or an infinity".to_owned())
     }

@@ -20,8 +20,8 @@ pub(super) const ROPE_FREQS: &str = "rope_freqs.weight";
 pub(super) const ROPE_FACTORS: [&str; 2] =
     ["rope_factors_short.weight", "rope_factors_long.weight"];
 
-/// Hugging Face's, Meta's and GGUF's name, behind that of the layer if each layer has one; empty where
-/// there is no such tensor.
+/// Hugging Face's, Meta's and GGUF's name; the layer's name precedes it if each layer has such a tensor. Empty if there
+/// is no such tensor.
 fn names(kind: TensorKind) -> [&'static str; 3] {
     match kind {
         TensorKind::AttentionNorm => ["input_layernorm", "attention_norm", "attn_norm"],
@@ -63,15 +63,17 @@ fn suffix(kind: TensorKind) -> &'static str {
 pub(super) enum Place {
     /// In the tensor of this name.
     Whole(String),
-    /// Nowhere: so many values, all 0.
+    /// Nowhere: this many values, all 0.
     Zeros(usize),
-    /// In those of these names, one below the other.
+    /// In the tensors of these names, one below the other.
     Stacked(Vec<String>),
-    /// In these rows of one that has so many.
+    /// In these rows of a tensor that has this many rows.
     Rows(String, Range<usize>, usize),
-    /// In one of a matrix or vector for each expert, transposed: every so manieth row from one on.
+    /// In a tensor with a transposed matrix, or a vector, for each expert. The rows are given by the first one and the
+    /// step.
     Transposed(String, (usize, usize)),
-    /// In one of MXFP4 blocks and one of their scales, not transposed: rows as above.
+    /// In a tensor of MXFP4 blocks and one of their scales, not transposed. The rows are given by the first one and the
+    /// step.
     Blocks([String; 2], (usize, usize)),
 }
 
@@ -104,7 +106,7 @@ impl Naming {
         self.name(TensorId::first(kind))
     }
 
-    /// Whether a tensor called `name` is one of `kind`, in whatever layer.
+    /// Whether a tensor called `name` is one of `kind`, in any layer.
     pub(super) fn is_name_of(self, name: &str, kind: TensorKind) -> bool {
         let before = name.strip_suffix(&self.name_in_layer(kind));
         match kind.is_per_layer() {
@@ -175,7 +177,7 @@ impl Naming {
         Place::Stacked((0..n).map(of).collect())
     }
 
-    /// Phi 3 has queries, keys and values in one tensor, and gates and ups.
+    /// Phi 3 has queries, keys and values in one tensor, and gates and ups in another.
     fn fused(self, id: TensorId, header: &Header) -> Place {
         let (q, kv, ffn) = (header.q_dim(), header.kv_dim(), header.ffn_dim);
         let [qkv, gate_up] = match self.is_hugging_face() {
@@ -246,8 +248,7 @@ pub(super) fn is_computable(name: &str) -> bool {
     name == "rope.freqs" || OF_LAYERS.iter().any(is_end)
 }
 
-/// Whether a tensor of a GGUF file belongs to the part of a model that sees, which some programs put in the same
-/// file.
+/// Whether a tensor of a GGUF file belongs to the vision part of a model, which some programs put in the same file.
 pub(super) fn is_of_seeing_part(name: &str) -> bool {
     name.starts_with("v.") || name.starts_with("mm.")
 }

@@ -36,7 +36,7 @@ pub struct Vocabulary {
     pub bos: Option<u32>,
     /// Ids that end an answer.
     pub stop_ids: Vec<u32>,
-    /// How conversations are written.
+    /// Template of conversations.
     pub chat_template: ChatTemplate,
     /// Fingerprint of the tokenizer file.
     pub tokenizer_hash: u64,
@@ -121,8 +121,8 @@ impl ExportPlan {
         &self.extras.notes
     }
 
-    /// Adds what the tokenizer says. Its bos and stop ids count only if the checkpoint's
-    /// configuration names none.
+    /// Takes over what the tokenizer says. Its bos and stop ids count only if the checkpoint's configuration names
+    /// none.
     ///
     /// # Errors
     /// If the model cannot be written.
@@ -137,8 +137,8 @@ impl ExportPlan {
         check(&self.header, &self.config_path)
     }
 
-    /// Has the matrices packed for the kernels of one instruction set: those use them straight from
-    /// the file, others cannot.
+    /// Makes the export pack matrices for the kernels of one instruction set, which use them straight from the file.
+    /// Other kernels cannot use the file.
     ///
     /// # Errors
     /// If the weights stay f32.
@@ -150,15 +150,14 @@ impl ExportPlan {
         check(&self.header, &self.config_path)
     }
 
-    /// Has matrices encoded so that the error of their outputs is least for the inputs that
-    /// `calibration` knows of.
+    /// Makes the export encode matrices so that the error of their outputs is least for the inputs that `calibration`
+    /// has seen.
     pub fn set_calibration(&mut self, calibration: Calibration) {
         self.calibration = Some(calibration);
     }
 
-    /// Has only these layers written, one node's share of a ring; layer 0 brings the embedding, the
-    /// final norm and the classifier. All tensors are converted nevertheless, for the fingerprint
-    /// of the whole model.
+    /// Makes the export write only these layers, one node's share of a ring; layer 0 brings the embedding, the final
+    /// norm and the classifier. All tensors are converted nevertheless, for the fingerprint of the whole model.
     ///
     /// # Errors
     /// If the model has no such layers.
@@ -174,9 +173,8 @@ impl ExportPlan {
         Ok(())
     }
 
-    /// Writes the model file `out`, which appears under its name only when it is complete,
-    /// and returns its length. `progress` is told how far it is, at least ten times a second,
-    /// and may end the work.
+    /// Writes the model file `out`, which appears under its name only when it is complete, and returns its length.
+    /// `progress` gets the state of the export at least ten times a second, and may end the work.
     ///
     /// # Errors
     /// If a weight is no finite number, `out` cannot be written or does not read back, or
@@ -224,8 +222,8 @@ impl ExportPlan {
         }
     }
 
-    /// Whether the checkpoint lacks a bias that the model may have, and has others of the same half of layers. GGUF
-    /// files may lack it in some layers, others in all.
+    /// Whether the checkpoint lacks a bias that the model may have, but has others in the same half of a layer
+    /// (attention or FFN). GGUF files may lack a bias in some layers, other checkpoints only in all.
     fn is_zero_bias(&self, id: TensorId) -> bool {
         const OF_ATTENTION: &[TensorKind] =
             &[TensorKind::Bq, TensorKind::Bk, TensorKind::Bv, TensorKind::Bo];
@@ -344,7 +342,7 @@ impl ExportPlan {
 fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> {
     let has = |name: &str| dir.join(name).exists();
     if has("config.json") && (!has("params.json") || Checkpoint::is_hugging_face(dir)?) {
-        // The configuration first: it says best what kind of model this is.
+        // The configuration comes first: it says best what kind of model this is.
         let mut config = config::hugging_face(dir)?;
         let mut checkpoint = Checkpoint::hugging_face(dir)?;
         if config.extras.is_wrapped {
@@ -370,7 +368,7 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
     Err(ExportError::BadFile { path: dir.to_owned(), problem: problem.to_owned() })
 }
 
-/// Drops ids that the model has no token for, as it cannot write them, and ends of a text beyond those that a model file
+/// Drops ids that the model has no token for, because it cannot write them, and stop ids beyond those that a model file
 /// has room for.
 fn drop_ids(header: &mut Header, notes: &mut Vec<String>) {
     let n = header.vocab_size;
@@ -397,7 +395,7 @@ fn holds_gguf(dir: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().extension().is_some_and(|end| end == "gguf"))
 }
 
-/// Takes over the context asked for. In a short one no text is long.
+/// Sets the context that the user asked for. A context within LongRoPE's original one has no long texts.
 fn set_ctx(header: &mut Header, ctx: Option<usize>) {
     header.max_seq_len = ctx.unwrap_or(header.max_seq_len);
     let longest = header.max_seq_len;
@@ -426,7 +424,7 @@ fn is_shared(
     notes: &mut Vec<String>,
 ) -> Result<bool, ExportError> {
     let Some(classifier) = checkpoint.find(&naming.first(TensorKind::Classifier))? else {
-        // Where the configuration says it is not shared, the missing tensor is an error.
+        // If the configuration says that it is not shared, the missing tensor is an error.
         return Ok(is_tied != Some(false));
     };
     if is_tied == Some(false) {

@@ -35,12 +35,12 @@ const BLOCKS_AHEAD: usize = 32;
 /// How often the caller hears of progress when the disk is slow.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportProgress {
     /// Bytes written.
     pub done_bytes: u64,
-    /// Bytes the file will have.
+    /// Bytes of the complete file.
     pub total_bytes: u64,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn write(
         file.sync_and_forget().map_err(failed)?;
         verify_file(file.temporary_path(), out)?;
     }
-    // Not left to `commit`: it takes long, and the caller may lose patience.
+    // Not left to `commit`: syncing takes long, and the caller may end the work until then.
     file.sync().map_err(failed)?;
     check(progress(ExportProgress { done_bytes: total_bytes, total_bytes }))?;
     file.commit().map_err(failed)?;
@@ -157,7 +157,7 @@ fn convert_all(
             let (sender, queue, free) = (sender.clone(), &queue, &free);
             let work = move || work(converter, queue, free, &sender);
             match thread::Builder::new().spawn_scoped(scope, work) {
-                // Those that are there do the work.
+                // The other threads do the work.
                 Err(source) if index == 0 => return Err(ExportError::Thread { source }),
                 _ => {}
             }
@@ -176,7 +176,7 @@ fn convert_all(
     Ok(crcs)
 }
 
-/// Passes on what the workers send until they are done, and `None` where they are slow.
+/// Passes on what the workers send until they are done, and `None` after each [`TICK`] without a block.
 fn collect(
     receiver: Receiver<Result<Converted, ExportError>>,
     mut write: impl FnMut(Option<Converted>) -> Result<(), ExportError>,
@@ -210,12 +210,12 @@ fn work<'a, I: Iterator<Item = Block<'a>>>(
     }
 }
 
-/// A lock whose holder never leaves its contents half changed, even by a panic.
+/// Locks a mutex whose holder never leaves the contents half changed, even by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Hands out blocks, and has the system read the coming ones.
+/// Hands out blocks, and makes the system read the coming ones.
 struct Queue<I> {
     next: I,
     ahead: I,
@@ -299,7 +299,7 @@ impl Converted {
         Ok(())
     }
 
-    /// Packs the codes and scales that are there.
+    /// Packs the block's codes and scales.
     fn pack(&mut self, packing: &Packing, encoding: Encoding, block: &Block<'_>) {
         let Tensor { cols, offset, .. } = block.job.tensor;
         let (codes, scales) = (&self.codes, &self.floats);
@@ -361,7 +361,7 @@ impl Converted {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
-    /// Rows of blocks, of any kind.
+    /// Encodes rows in one of the block formats.
     #[inline(always)]
     fn fill_blocks(
         &mut self,
@@ -393,8 +393,8 @@ impl Converted {
         Ok(())
     }
 
-    /// Encodes again, with feedback from weight to weight, the block's rows of matrices whose inputs were
-    /// measured. An error names the first weights that cannot be encoded.
+    /// Encodes the block's rows again, with feedback from weight to weight, for matrices whose inputs were measured. An
+    /// error names the first weights that cannot be encoded.
     #[inline(always)]
     fn feed_back(
         &mut self,
@@ -439,7 +439,7 @@ impl Converted {
         values: Range<usize>,
     ) -> Result<(), quant::QuantError> {
         match encoding {
-            // An embedding and a classifier, whose inputs are not looked at.
+            // Not encoded again: f32 values, and embedding and classifier, whose inputs are not measured.
             Encoding::F32 | Encoding::Bcml6 => {}
             Encoding::Q8 { group } => {
                 let scales = &mut self.floats[values.start / group..values.end / group];
@@ -490,7 +490,7 @@ fn crc(bytes: &[u8]) -> Hasher {
     crc
 }
 
-/// The header, complete now, and the table of checksums.
+/// The complete header, and the table of checksums.
 fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, Vec<u8>) {
     let (mut plain, mut stored) = (Vec::new(), Vec::new());
     let mut rest = blocks;

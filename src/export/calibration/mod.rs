@@ -1,8 +1,8 @@
 //! The moments of the inputs of a model's matrices, for an encoder that minimises the error of their outputs.
 //!
-//! [`Moments`] adds up the second moments of a matrix's inputs and turns them into the triangle
-//! that [`crate::quant::feedback`] wants; [`Calibration`] keeps the triangles in a file without a
-//! name, as those of a whole model are about as large as the model.
+//! [`Moments`] adds up the second moments of a matrix's inputs and turns them into the triangle that
+//! [`crate::quant::feedback`] wants; [`Calibration`] keeps the triangles in a file without a name, because those of a
+//! whole model are about as large as the model.
 
 mod moments;
 mod parallel;
@@ -19,21 +19,21 @@ use crate::format::model::{TensorId, TensorKind};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 
-/// A matrix, or that of one expert.
+/// A matrix; the number tells the matrices of experts apart.
 pub type MatrixId = (TensorId, usize);
 
 /// The triangles of a model's matrices.
 pub struct Calibration {
     file: AtomicFile,
     places: HashMap<MatrixId, Range<usize>>,
-    /// Bytes in the file.
+    /// Length of the file in bytes.
     len: usize,
     /// The file, once it is complete.
     map: Option<Map>,
 }
 
 impl Calibration {
-    /// One without triangles, which are to lie in the folder of `out` until it is dropped.
+    /// A calibration without triangles. Its file lies in the folder of `out` until the calibration is dropped.
     ///
     /// # Errors
     /// If the folder cannot be written.
@@ -42,9 +42,8 @@ impl Calibration {
         Ok(Calibration { file, places: HashMap::new(), len: 0, map: None })
     }
 
-    /// Adds the triangle made of a matrix's `moments`, if these are any good: a matrix whose inputs
-    /// were fewer than an eighth of its columns, or all zeros, is encoded as without a calibration.
-    /// Says whether it was added.
+    /// Adds the triangle made of a matrix's `moments`, if these suffice: a matrix whose inputs were fewer than an
+    /// eighth of its columns, or all zeros, is encoded as without a calibration. Returns whether it was added.
     ///
     /// # Errors
     /// If the disk is full.

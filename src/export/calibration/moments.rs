@@ -1,23 +1,23 @@
 //! Second moments of a matrix's inputs, and their triangle.
 //!
-//! Every sum has one order, whatever the threads: these share out sums, not what is added up.
+//! Sums do not depend on the number of threads: each sum is computed by one thread, in one order.
 
 use super::symmetric::Columns;
 use crate::quant::feedback::column_start;
 use crate::quant::products::{self, Lanes};
 use crate::sys::simd::{self, Work};
 
-/// Rows of inputs that are taken into account together.
+/// Rows of inputs that are added in one pass.
 const INPUT_ROWS: usize = 512;
 
-/// Columns of the triangle that are made together.
+/// Columns of the triangle that are computed together.
 const PANEL: usize = 64;
 
-/// Added to the diagonal of the moments, as a part of its mean: as if each input had some noise, so that
-/// chance in a short text has no effect.
+/// Noise of the inputs that is added to the diagonal of the moments, as a fraction of its mean, so that chance in a
+/// short text has no effect.
 const DAMPING: f32 = 0.1;
 
-/// The inputs must be at least this part of the columns.
+/// A matrix needs at least one input for this many columns.
 const ROWS_MIN: usize = 8;
 
 /// Second moments of the `k` inputs of a matrix.
@@ -29,12 +29,12 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// The moments of no inputs yet.
+    /// Moments without inputs.
     pub fn new(k: usize) -> Moments {
         Moments { k, n_rows: 0, triangle: vec![0.0; column_start(k)] }
     }
 
-    /// Takes rows `[m, k]` of inputs into account.
+    /// Adds rows `[m, k]` of inputs.
     pub fn add(&mut self, x: &[f32]) {
         let k = self.k;
         self.n_rows += x.len() / k;
@@ -83,13 +83,13 @@ fn rows_of(triangle: &mut [f32], k: usize) -> Vec<&mut [f32]> {
     (0..k).map(next).collect()
 }
 
-/// Turns a panel, the last rows of what is left of the moments, to columns of `U` and their `D`: only
-/// the part of it from `start` on, its first row, where it is a triangle by itself. [`solve`] does the rest.
+/// Turns a panel, the last rows of the remaining moments, into columns of `U` and their `D`. `start` is the panel's
+/// first row: only the part from there on, a triangle by itself, is computed here. [`solve`] does the rest.
 fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
     for n in (0..panel.len()).rev() {
         let (before, own) = panel.split_at_mut(n);
         let (d, column) = own[0][start..].split_last_mut().expect("row j has j + 1 values");
-        // The noise alone gives that much, but for roundings.
+        // The noise alone is this large, except for rounding.
         *d = d.max(damping);
         for (row, of_row) in before.iter_mut().zip(&*column) {
             let factor = of_row / *d;
@@ -101,8 +101,8 @@ fn eliminate(start: usize, panel: &mut [&mut [f32]], damping: f32) {
     }
 }
 
-/// Makes the rows of a panel's columns of `U` before `start`, once [`eliminate`] has made the others, and
-/// returns them once more.
+/// Computes the rows before `start` of a panel's columns of `U`, after [`eliminate`] has computed the others. Also
+/// returns these rows as columns.
 fn solve(start: usize, panel: &mut [&mut [f32]]) -> Columns {
     let n_columns = panel.len();
     let diagonal: Vec<f32> = panel.iter().map(|row| row[row.len() - 1]).collect();
@@ -121,7 +121,7 @@ fn solve(start: usize, panel: &mut [&mut [f32]]) -> Columns {
     columns
 }
 
-/// Sixteen rows of columns of `U`, of which the last is known first.
+/// Solves sixteen rows of columns of `U`, the last column first.
 struct Solve<'a> {
     vectors: &'a mut [Lanes],
     factors: &'a [Vec<f32>],

@@ -1,12 +1,11 @@
-//! Work on parts that are independent, by as many threads as there are cores.
+//! Runs independent parts of work on as many threads as there are cores.
 
 use std::sync::Mutex;
 use std::thread;
 
 use crate::sys::cpu;
 
-/// Does `job` with each of `parts`, which has this number. Threads that the system refuses leave
-/// their work to the others.
+/// Calls `job` with each of `parts` and its index. If the system refuses threads, the others do their work.
 pub(super) fn for_each<T: Send>(parts: &mut [T], job: &(impl Fn(usize, &mut T) + Sync)) {
     let n_threads = cpu::n_useful_threads().min(parts.len());
     let queue = Mutex::new(parts.iter_mut().enumerate());
@@ -23,7 +22,7 @@ pub(super) fn for_each<T: Send>(parts: &mut [T], job: &(impl Fn(usize, &mut T) +
     };
     thread::scope(|scope| {
         for _ in 1..n_threads {
-            // A thread less is slower, no more.
+            // With a thread less, the work only takes longer.
             let _ = thread::Builder::new().spawn_scoped(scope, work_anywhere);
         }
         work();

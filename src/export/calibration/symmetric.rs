@@ -1,14 +1,13 @@
-//! Sums of products of each two columns, in a triangle.
+//! Sums of products of every two columns, in a triangle.
 
 use super::parallel;
 use crate::quant::products::{self, LANES, Lanes, ROWS};
 use crate::sys::simd::{self, Work};
 
-/// Rows of the triangle that a thread makes while columns are in its cache.
+/// Rows of the triangle that a thread computes while columns are in its cache.
 const PART: usize = 128;
 
-/// Rows of numbers, sixteen columns side by side and then the next, zeros at the end:
-/// `[k / 16][n_rows]`.
+/// Rows of numbers, in groups of sixteen columns, with zeros at the end: `[k / 16][n_rows]`.
 pub(super) struct Columns {
     n_rows: usize,
     vectors: Vec<Lanes>,
@@ -29,7 +28,7 @@ impl Columns {
         columns
     }
 
-    /// Does `job` with each sixteen columns.
+    /// Calls `job` with each group of sixteen columns and its index.
     pub(super) fn for_each(&mut self, job: &(impl Fn(usize, &mut [Lanes]) + Sync)) {
         let mut parts: Vec<_> = self.vectors.chunks_exact_mut(self.n_rows).collect();
         parallel::for_each(&mut parts, &|n, vectors| job(n, vectors));
@@ -43,8 +42,7 @@ impl Columns {
         }
     }
 
-    /// Adds to `sums`, whose row `j` has `j + 1` numbers, the products of columns `j` and `i`, row `n`
-    /// of them `scales[n]` times.
+    /// Adds the sums over `n` of `scales[n] x[n][j] x[n][i]` to `sums`, whose row `j` has `j + 1` numbers.
     pub(super) fn add_products(&self, scales: &[f32], sums: &mut [&mut [f32]]) {
         let factors = self.scaled(scales);
         let mut parts: Vec<_> = sums.chunks_mut(PART).collect();
@@ -54,7 +52,7 @@ impl Columns {
         });
     }
 
-    /// The columns one after the other, `[k][n_rows]`.
+    /// The columns, with row `n` multiplied by `scales[n]`, one after the other, `[k][n_rows]`.
     fn scaled(&self, scales: &[f32]) -> Vec<f32> {
         let n_rows = self.n_rows;
         let mut scaled = vec![0.0; self.vectors.len() * LANES];
@@ -102,14 +100,14 @@ impl Work for Part<'_, '_> {
     }
 }
 
-/// Adds to sixteen numbers of up to four rows, as far as these have them.
+/// Adds to sixteen numbers of each of up to four rows, which may be shorter.
 #[inline(always)]
 fn add_tile(factors: &[f32], vectors: &[Lanes], start: usize, sums: &mut [&mut [f32]]) {
     let mut tile = [[0.0; LANES]; ROWS];
     for (tile, sums) in tile.iter_mut().zip(&*sums) {
         copy(tile, sums.get(start..).unwrap_or(&[]));
     }
-    // Columns are a multiple of sixteen: there are always four.
+    // The number of columns is a multiple of sixteen, so that there are always four.
     let factors = |n| &factors[n * vectors.len()..];
     products::add(&mut tile, [factors(0), factors(1), factors(2), factors(3)], vectors);
     for (tile, sums) in tile.iter().zip(sums) {

@@ -12,23 +12,23 @@ pub(crate) enum ValueType {
     F16,
     /// The upper half of an IEEE single.
     Bf16,
-    /// A signed byte, which counts as that number.
+    /// A signed byte that stands for its number.
     I8,
     /// A byte: 0 is 0, any other 1.
     Bool,
-    /// A byte that means nothing alone.
+    /// A byte without a meaning of its own.
     U8,
-    /// 32 values of MXFP4 (OCP Microscaling Formats, 1.0), two in a byte, the first in its low half. Their
-    /// scale stands elsewhere: as if it were 1.
+    /// 32 values of MXFP4 (OCP Microscaling Formats, 1.0), two in a byte, the first in its low half. Their scale is
+    /// stored elsewhere; here it counts as 1.
     Mxfp4,
-    /// Zeros, of which nothing is stored.
+    /// Zeros, which are not stored.
     Zeros,
-    /// Blocks of values of fewer bits.
+    /// Blocks of quantised values.
     Blocks(Ggml),
 }
 
 impl ValueType {
-    /// Values that are stored together, and how many bytes they take.
+    /// Number of values in a block, and the block's bytes.
     pub(crate) fn block(self) -> (usize, usize) {
         match self {
             ValueType::F32 => (1, 4),
@@ -43,7 +43,7 @@ impl ValueType {
     /// Bytes of `n` values, which are whole blocks.
     ///
     /// # Panics
-    /// If they are not.
+    /// If `n` is not a multiple of a block's values.
     pub(crate) fn bytes(self, n: usize) -> usize {
         let (len, bytes) = self.block();
         assert!(n.is_multiple_of(len));
@@ -53,7 +53,7 @@ impl ValueType {
     /// Converts all values of `bytes`. Single values are exact in f32, those of blocks rounded.
     ///
     /// # Panics
-    /// If `out` has not one place for each value.
+    /// If `out` does not have one place for each value.
     #[inline(always)]
     pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(bytes.len(), self.bytes(out.len()));

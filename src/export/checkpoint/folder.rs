@@ -10,7 +10,7 @@ use crate::export::error::ExportError;
 use crate::export::json;
 use crate::format::excerpt;
 
-/// Values of a table of tensors; the largest published ones have a fifth of that.
+/// Most JSON values of a table of tensors; the largest published ones have a fifth of that.
 const TENSORS_MAX: usize = 1 << 19;
 
 /// Hugging Face's names for weights, in order of preference: of a single file, and of the index of
@@ -118,8 +118,8 @@ fn numbered_from_zero(paths: &[PathBuf]) -> Option<String> {
     Some(format!("consolidated.{missing:02}.{extension}"))
 }
 
-/// The first of `STEM-00001-of-0000N.EXTENSION` to `STEM-0000N-of-0000N.EXTENSION` that is not
-/// among `paths`, if the first of these is called so.
+/// The first of `STEM-00001-of-0000N.EXTENSION` to `STEM-0000N-of-0000N.EXTENSION` that is not among `paths`, if the
+/// first of `paths` has such a name.
 fn numbered_of(paths: &[PathBuf]) -> Option<String> {
     let (stem, extension) = name(paths.first()?).rsplit_once('.')?;
     let (stem, n) = stem.rsplit_once("-of-")?;

@@ -110,7 +110,7 @@ impl Ggml {
     /// Converts whole blocks.
     ///
     /// # Panics
-    /// If `out` has not one place for each value.
+    /// If `out` does not have one place for each value.
     pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Ggml::Q4_0 => each(bytes, out, q4_0),
@@ -133,7 +133,7 @@ impl Ggml {
 /// Takes apart blocks of [`Ggml::Q8_0`] into their codes and scales, which are exact in f32.
 ///
 /// # Panics
-/// If `codes` has not one place for each value, or `scales` not one for each block.
+/// If `codes` does not have one place for each value, or `scales` not one for each block.
 pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     let (blocks, rest) = bytes.as_chunks::<Q8_0_BYTES>();
     assert!(rest.is_empty());
@@ -214,8 +214,8 @@ fn mxfp4(block: &[u8; 17], out: &mut [f32; SHORT]) {
     }
 }
 
-/// Scale and minimum of group `i` of 8: six bits each, of the last four groups the upper two
-/// in the bytes of the first four.
+/// Scale and minimum of group `i` of 8, six bits each. The upper two bits of the last four groups are in the bytes of
+/// the first four.
 fn scale_and_min(scales: &[u8], i: usize) -> (f32, f32) {
     let (scale, min) = match i {
         0..4 => (scales[i] & 63, scales[i + 4] & 63),
@@ -227,8 +227,8 @@ fn scale_and_min(scales: &[u8], i: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(min))
 }
 
-/// Groups of 32: two of them share 32 bytes, the first in the low halves. `fifth` gives the bit
-/// above of value `l` in group `i`.
+/// Groups of 32: two of them share 32 bytes, the first in the low halves. `fifth` gives the fifth bit of value `l` in
+/// group `i`.
 fn k_groups(block: &[u8], codes: &[u8], out: &mut [f32; LONG], fifth: impl Fn(usize, usize) -> u8) {
     let (d, m) = (f16_at(block, 0), f16_at(block, 2));
     for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -267,7 +267,8 @@ fn q6_k(block: &[u8; 210], out: &mut [f32; LONG]) {
     }
 }
 
-/// Value `i` of 256 codes of 2 bits: halves of 128 share 32 bytes, and in each, runs of 32 values two bits.
+/// Value `i` of 256 codes of 2 bits. Each half of 128 values has 32 bytes; each run of 32 values has two bits in all of
+/// these.
 fn two_bits(codes: &[u8], i: usize) -> u8 {
     codes[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
 }
@@ -282,7 +283,7 @@ fn q2_k(block: &[u8; 84], out: &mut [f32; LONG]) {
     }
 }
 
-/// A third bit counts 4, and its lack takes 4 away.
+/// A value whose third bit is not set is lower by 4.
 fn q3_k(block: &[u8; 110], out: &mut [f32; LONG]) {
     let (third, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
     let d = f16_at(block, 108);

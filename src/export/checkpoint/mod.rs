@@ -125,8 +125,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Keeps the language model of a model that also sees, under the names that it has alone, and
-    /// returns how many tensors are left out.
+    /// Keeps only the language model of a vision-language model, under the names of a language model alone. Returns how
+    /// many tensors are left out.
     pub(super) fn keep_text_part(&mut self) -> Result<usize, ExportError> {
         const SEEING: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
         let mut kept = TensorTable::new();
@@ -182,7 +182,7 @@ impl Checkpoint {
         SourceTensor::new(&self.files, name, stored).map(Some)
     }
 
-    /// A vector of zeros that is nowhere in it.
+    /// A vector of zeros that no file holds.
     pub(super) fn zeros(&self, cols: usize) -> SourceTensor<'_> {
         SourceTensor::zeros(&self.files, &self.dir, cols)
     }

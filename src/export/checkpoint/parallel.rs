@@ -1,9 +1,8 @@
 //! Model-parallel checkpoints: each file holds a piece of every tensor.
 //!
-//! Meta trains on several processors and publishes what each of them held. Matrices whose
-//! outputs were shared out are split by rows, those whose inputs were by columns, and vectors
-//! are copies. The embedding was split by columns up to Llama 2 and by rows since: its shape,
-//! beside the norm's, says which.
+//! Meta trains on several processors and publishes what each of them held. A matrix is split by rows if its outputs
+//! were divided, and by columns if its inputs were; vectors are copies. The embedding is split by columns up to Llama
+//! 2, and by rows since: its shape, compared with the norm's, shows which.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +57,7 @@ fn axis(name: &str, shape: &[usize], dim: Option<usize>) -> Option<Axis> {
     Some(if has_split_inputs || is_narrow_embedding { Axis::Cols } else { Axis::Rows })
 }
 
-/// Makes one tensor of its pieces, which have one shape.
+/// Joins pieces of one shape into one tensor.
 fn concatenate(pieces: Vec<StoredTensor>, axis: Axis) -> Result<StoredTensor, String> {
     let n = pieces.len();
     let mut pieces = pieces.into_iter();

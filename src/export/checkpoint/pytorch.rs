@@ -15,7 +15,7 @@ use super::source::{StoredTensor, TensorPiece, TensorTable, bad_tensor, single};
 use crate::export::error::ExportError;
 use crate::format::excerpt;
 
-/// The largest published models have some 1200 tensors a file.
+/// Most files of an archive; the largest published models have some 1200 tensors a file.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// How an archive begins.

@@ -64,7 +64,7 @@ pub(super) enum Axis {
 /// Rows and columns of a shape.
 ///
 /// # Errors
-/// Says that the shape is that of neither vector nor matrix, nor of several.
+/// If the shape is not that of a vector, a matrix or several matrices.
 pub(super) fn grid(shape: &[usize]) -> Result<[usize; 2], String> {
     let rows = |all: &[usize]| all.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
     match *shape {
@@ -136,11 +136,11 @@ impl TensorPiece {
 /// A tensor of a checkpoint.
 #[derive(Clone)]
 pub(in crate::export) struct SourceTensor<'a> {
-    /// Its name in the checkpoint.
+    /// Name of the tensor in the checkpoint.
     pub(in crate::export) name: &'a str,
-    /// The first file it is in.
+    /// The first file that the tensor is in.
     pub(in crate::export) path: &'a Path,
-    /// Its shape, that of a vector, a matrix or several matrices.
+    /// Shape of a vector, a matrix or several matrices.
     pub(in crate::export) shape: Vec<usize>,
     grid: [usize; 2],
     values: Values,
@@ -152,9 +152,9 @@ pub(in crate::export) struct SourceTensor<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mxfp4Scales {
     file: usize,
-    /// Offset of the first.
+    /// Offset of the first scale.
     start: usize,
-    /// Offset of the block that it is of.
+    /// Offset of the first scale's block.
     blocks: usize,
 }
 
@@ -191,7 +191,7 @@ impl<'a> SourceTensor<'a> {
     /// `[…, blocks]`.
     ///
     /// # Errors
-    /// If they are not those.
+    /// If the tensors do not have these shapes and types.
     pub(super) fn mxfp4(
         files: &'a [File],
         blocks: (&'a String, &'a StoredTensor),
@@ -245,7 +245,7 @@ impl<'a> SourceTensor<'a> {
     /// Converts row `row` to f32; a vector is one row.
     ///
     /// # Panics
-    /// If there is no such row or `out` has not one place for each column.
+    /// If there is no such row, or `out` does not have one place for each column.
     #[inline(always)]
     pub(in crate::export) fn widen_row(&self, row: usize, out: &mut [f32]) {
         let [rows, cols] = self.grid;
@@ -275,7 +275,7 @@ impl<'a> SourceTensor<'a> {
     /// Takes apart row `row` of an int8 tensor into its codes and scales.
     ///
     /// # Panics
-    /// If it is none, there is no such row, or the outputs do not fit.
+    /// If the tensor is not int8, there is no such row, or the outputs do not fit.
     pub(in crate::export) fn split_row(&self, row: usize, codes: &mut [u8], scales: &mut [f32]) {
         assert!(self.is_int8() && row < self.grid[0] && codes.len() == self.grid[1]);
         // Such tensors are of one piece.
@@ -285,10 +285,10 @@ impl<'a> SourceTensor<'a> {
         ggml::split_q8_0(row, codes, scales);
     }
 
-    /// `n` matrices as one, or `n` vectors as one.
+    /// Joins `n` matrices, or `n` vectors, into one.
     ///
     /// # Errors
-    /// If it is not so many, or vectors do not follow each other.
+    /// If there are not `n` of them, or vectors are not contiguous.
     pub(in crate::export) fn flattened(
         self,
         n: usize,
@@ -308,7 +308,7 @@ impl<'a> SourceTensor<'a> {
     /// Takes `n` of its `all` rows: every `step`th from `first` on.
     ///
     /// # Errors
-    /// If it has not so many, or is in pieces.
+    /// If the tensor does not have `all` rows, or is in pieces.
     pub(in crate::export) fn rows(
         mut self,
         all: usize,
@@ -326,11 +326,11 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape: vec![n, cols], grid: [n, cols], ..self })
     }
 
-    /// Transposes `n` matrices that stand one behind the other, and takes every `step`th row from
-    /// `first` on; of `n` vectors, which `n` rows are, every `step`th value as one vector.
+    /// Transposes `n` matrices that are stored one behind the other, and takes every `step`th row from `first` on. `n`
+    /// rows count as `n` vectors: every `step`th value of them forms one vector.
     ///
     /// # Errors
-    /// If it is not that many of them, in one piece, of values that are stored one by one.
+    /// If there are not `n` of them in one piece, or values are stored in blocks.
     pub(in crate::export) fn transposed(
         mut self,
         n: usize,
@@ -388,17 +388,17 @@ impl<'a> SourceTensor<'a> {
         self.error("is in several pieces".to_owned())
     }
 
-    /// Says that some rows are used soon.
+    /// Tells the system that some rows are used soon.
     pub(in crate::export) fn advise_will_need(&self, rows: Range<usize>) {
         self.for_each_range(rows, |file, range| file.map.advise_will_need(range));
     }
 
-    /// Says that some rows are used now.
+    /// Tells the system that some rows are used at once.
     pub(in crate::export) fn advise_populate(&self, rows: Range<usize>) {
         self.for_each_range(rows, |file, range| file.map.advise_populate(range));
     }
 
-    /// Says that some rows are not used any more.
+    /// Tells the system that some rows are not used any more.
     pub(in crate::export) fn advise_dont_need(&self, rows: Range<usize>) {
         self.for_each_range(rows, |file, range| file.map.advise_dont_need(range));
     }

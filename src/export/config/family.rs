@@ -23,15 +23,15 @@ pub(super) struct Family {
     pub(super) architecture: Architecture,
     /// `model_type` of a config.json.
     model_type: &'static str,
-    /// `model_type` of a model that also sees and has this one as its `text_config`; or empty.
+    /// `model_type` of a vision-language model that has this one as its `text_config`; or empty.
     wrapper: &'static str,
     /// Names in `architectures` of a config.json.
     classes: &'static [&'static str],
     /// `general.architecture` of a GGUF file.
     gguf: &'static str,
-    /// Settings that other families may not have, as [`Family::configure`] takes care of them.
+    /// Settings that only some families may have, because [`Family::configure`] handles them.
     allows: &'static [&'static str],
-    /// Sizes that a config.json need not say.
+    /// Sizes for a config.json that leaves them out.
     pub(super) defaults: &'static [(&'static str, usize)],
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,

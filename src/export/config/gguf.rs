@@ -28,7 +28,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let mut header = dims.header(ffn_dim, vocab_size);
     for name in ["attention.value_length", "rope.dimension_count"] {
         match fields.size(name)?.filter(|&other| other != header.head_dim) {
-            // Only this of the two is allowed anywhere.
+            // Of these two, only `rope.dimension_count` is allowed in some family.
             rotary_dim @ Some(_) if family.allows(name) => header.features.rotary_dim = rotary_dim,
             Some(other) => {
                 let (key, head_dim) = (fields.key(name), header.head_dim);
@@ -54,7 +54,8 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     Ok(Config { header, is_tied: None, path: path.to_owned(), files: Vec::new(), extras })
 }
 
-/// Width of the feed-forward layers; of a mixture another field says it, and this one need not.
+/// Width of the feed-forward layers. In a mixture another field has it, so that this one may be missing or mixed; then
+/// 1 stands in.
 fn ffn_dim(fields: &GgufFields<'_>, family: &Family) -> Result<usize, ExportError> {
     match family.allows("expert_count") && (fields.is_mixed(FFN) || fields.number(FFN)?.is_none()) {
         true => Ok(1),
@@ -62,7 +63,7 @@ fn ffn_dim(fields: &GgufFields<'_>, family: &Family) -> Result<usize, ExportErro
     }
 }
 
-/// No field says whether layers have biases, in families that need not have them: their tensors are there.
+/// Takes over whether layers have biases, in families that may lack them. No field says so; the tensors show it.
 fn read_biases(checkpoint: &Checkpoint, header: &mut Header, extras: &mut Extras) {
     if header.features.qkv_bias {
         return;
@@ -77,7 +78,7 @@ fn read_biases(checkpoint: &Checkpoint, header: &mut Header, extras: &mut Extras
     extras.has_optional_biases = true;
 }
 
-/// Layers that are no mixtures though others are have the tensors of a feed-forward layer, and none of experts.
+/// Takes over which layers of a mixture are dense: they have the tensors of a feed-forward layer, and none of experts.
 fn read_dense_layers(
     checkpoint: &Checkpoint,
     fields: &GgufFields<'_>,
@@ -98,7 +99,7 @@ fn read_dense_layers(
         .map_err(|what| fields.unsupported(what))
 }
 
-/// Refuses a family that is not among ours by its name.
+/// Finds the family. An unknown one is refused by its name.
 fn family(
     fields: &GgufFields<'_>,
     settings: &Settings<'_>,
@@ -118,12 +119,12 @@ fn is_windowed_mistral(name: &str) -> bool {
     name.contains("mistral") && name.contains("v0.1")
 }
 
-/// Tokens of a context where a file does not say it: as many as a run has by default.
+/// Context length if the file does not say it: the default of a run.
 const CTX: usize = 4096;
 
 const FFN: &str = "feed_forward_length";
 
-/// Refuses what there is about this model that LEAP does not compute.
+/// Refuses variants of the model that LEAP does not compute.
 fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), ExportError> {
     let refuse = |what| Err(fields.unsupported(what));
     match fields.general_text("general.type")? {
@@ -147,7 +148,7 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         ones.map(|name| (name, 1.0)).into_iter().chain(zeros.map(|name| (name, 0.0)))
     {
         match fields.number(name)? {
-            // A scale of 0 is none to llama.cpp.
+            // For llama.cpp a scale of 0 means no scale.
             Some(value) if value != neutral && value != 0.0 && !family.allows(name) => {
                 return refuse(format!("{} {value}", fields.key(name)));
             }
@@ -157,7 +158,7 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
     if fields.flag("attention.causal")? == Some(false) {
         return refuse(format!("{} false", fields.key("attention.causal")));
     }
-    // A list has a number for each layer, where LEAP has one for all.
+    // A list has a number for each layer; LEAP has one number for all.
     for name in [
         "attention.head_count",
         "attention.head_count_kv",

@@ -41,7 +41,7 @@ impl<'a> GgufFields<'a> {
         self.of_file(self.gguf.text(key))
     }
 
-    /// Whether there is a value for each layer, and not one for all.
+    /// Whether the field lists values for each layer that are not all the same.
     pub(super) fn is_mixed(&self, name: &str) -> bool {
         self.gguf
             .get(&self.key(name))
@@ -70,7 +70,7 @@ impl Fields for GgufFields<'_> {
         self.of_file(self.gguf.text(&self.key(name)))
     }
 
-    /// `None` too where there is one value for all.
+    /// `None` also for a field with one value for all layers.
     fn labels(&self, name: &str) -> Result<Option<Vec<String>>, ExportError> {
         let list = self.gguf.get(&self.key(name)).and_then(GgufValue::list);
         Ok(list.map(|list| list.values().map(|value| value.to_string()).collect()))

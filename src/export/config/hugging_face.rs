@@ -15,7 +15,7 @@ use crate::export::json;
 use crate::format::excerpt;
 use crate::format::model::Header;
 
-/// Tokens of a context where the file does not say it.
+/// Context length if the file does not say it.
 const CTX: usize = 2048;
 
 /// Reads `config.json`, and `generation_config.json` if there is one.
@@ -53,7 +53,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     Ok(Config { header, is_tied, path, files, extras })
 }
 
-/// Refuses a family that is not among ours by its name.
+/// Finds the family. An unknown one is refused by its name.
 fn family(fields: &JsonFields<'_>) -> Result<&'static Family, ExportError> {
     let unknown = |what: &str, name: &str| {
         let (name, known) = (excerpt(name), Family::names(false));
@@ -102,7 +102,7 @@ fn read_biases(
     let of_attention = fields.flag("attention_bias")? == Some(true);
     let features = &mut header.features;
     features.ffn_bias = fields.flag("mlp_bias")? == Some(true);
-    // Families that always have some of these say so by themselves.
+    // Families that always have some of these biases have set them already.
     if !features.qkv_bias {
         (features.qkv_bias, features.output_bias) = (of_attention, of_attention);
         extras.has_optional_biases = true;

@@ -8,7 +8,7 @@ use super::settings::Fields;
 use crate::export::error::ExportError;
 use crate::format::excerpt;
 
-/// Values of a configuration: some list something for every layer.
+/// Most JSON values of a configuration: some have lists with a value for every layer.
 pub(super) const VALUES_MAX: usize = 1 << 16;
 
 /// A JSON object of a configuration file. A field that is null counts as absent.
@@ -16,7 +16,7 @@ pub(super) const VALUES_MAX: usize = 1 << 16;
 pub(super) struct JsonFields<'a> {
     path: &'a Path,
     object: &'a Map<String, Value>,
-    /// Sizes that need not be there.
+    /// Values of sizes that are absent.
     defaults: &'static [(&'static str, usize)],
 }
 

@@ -50,7 +50,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let theta = fields.number("rope_theta")?;
     header.rope_theta = theta.unwrap_or(10_000.0);
     header.norm_eps = fields.required_number("norm_eps")? as f32;
-    // Meta computes the FFN's width and has no window.
+    // Meta's files do not give the FFN's width and have no window.
     let is_mistral = fields.get("hidden_dim").is_some() || settings.window()?.is_some();
     Family::of_params(is_mistral).configure(&settings, &mut header, &mut extras)?;
     let is_scaled = fields.flag("use_scaled_rope")?.unwrap_or(false);
@@ -69,7 +69,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     Ok(Config { header, is_tied: None, files: vec![path.clone()], path, extras })
 }
 
-/// Llama 2 says -1: the tokenizer decides, and with it the embedding.
+/// Vocabulary size. Llama 2's files have -1: the rows of the embedding decide.
 fn vocab_size(fields: &JsonFields<'_>, checkpoint: &Checkpoint) -> Result<usize, ExportError> {
     match fields.get("vocab_size").and_then(|value| value.as_i64()) {
         Some(-1) => rows(checkpoint, &Naming::Meta.first(TensorKind::Embedding)),

@@ -28,9 +28,9 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) norm_plus: f32,
     /// Divisor of the logits; the final norm's weights are divided by it instead.
     pub(in crate::export) logits_divisor: f32,
-    /// Whether the checkpoint is that of a model that also sees.
+    /// Whether the checkpoint is that of a vision-language model.
     pub(in crate::export) is_wrapped: bool,
-    /// Whether the family is one that may have biases: of those, some may be missing, which are 0.
+    /// Whether the family may have biases. If it has some, missing ones are 0.
     pub(in crate::export) has_optional_biases: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn yarn_magnitude(factor: f64) -> f64 {
     if factor > 1.0 { 0.1 * factor.ln() + 1.0 } else { 1.0 }
 }
 
-/// First dimension of a tensor, as a size that a model file can say.
+/// First dimension of a tensor, within the range of a model file.
 pub(super) fn rows(checkpoint: &Checkpoint, name: &str) -> Result<usize, ExportError> {
     let tensor = checkpoint.tensor(name)?;
     match tensor.shape.first() {

@@ -1,4 +1,4 @@
-//! The settings that each kind of configuration has, whatever it calls them.
+//! Settings that every kind of configuration has, under names of its own.
 
 use crate::export::error::ExportError;
 use crate::format::model::{Header, SEQ_LEN_MAX, Weights};
@@ -68,7 +68,7 @@ impl<'a> Settings<'a> {
         Settings { fields, kind }
     }
 
-    /// Whether it is a GGUF file's.
+    /// Whether the configuration is a GGUF file's.
     pub(super) fn is_gguf(&self) -> bool {
         self.kind == ConfigKind::Gguf
     }
@@ -113,7 +113,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// Tokens of the longest context: `usual` if the files give none, at most `SEQ_LEN_MAX`; a note says so.
+    /// Tokens of the longest context: `usual` if the files give none, at most `SEQ_LEN_MAX`; both with a note.
     pub(super) fn ctx(
         &self,
         (usual, notes): (usize, &mut Vec<String>),
@@ -153,7 +153,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// Most dimensions of a model.
+/// The dimensions of a model that every kind of configuration has.
 pub(super) struct Dims {
     dim: usize,
     n_layers: usize,

@@ -26,7 +26,7 @@ pub(super) use value::{GgufList, GgufValue};
 /// The first four bytes.
 pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 
-/// Far above what any model has: bounds the memory that a damaged file can ask for.
+/// Limits far above what any model has: they bound the memory that a damaged file can ask for.
 const FIELDS_MAX: u64 = 1 << 16;
 const TENSORS_MAX: u64 = 1 << 16;
 /// Limits of ggml.
@@ -61,7 +61,7 @@ impl<'a> Gguf<'a> {
     /// Reads all but the tensors' bytes of `file`, the whole file.
     ///
     /// # Errors
-    /// Says what is damaged, or of a version this one does not know.
+    /// Says what is damaged, or which version is unknown.
     pub(super) fn parse(file: &'a [u8]) -> Result<Gguf<'a>, String> {
         let mut r = GgufReader::new(file);
         if r.take("magic", 4)? != MAGIC {

@@ -46,7 +46,7 @@ impl<'a> GgufReader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// A number of things up to `max`.
+    /// A count of at most `max`.
     pub(super) fn count(&mut self, what: &str, max: u64) -> Result<u64, String> {
         let count = self.u64(what)?;
         if count > max {

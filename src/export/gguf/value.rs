@@ -72,7 +72,7 @@ impl<'a> GgufValue<'a> {
         })
     }
 
-    /// The value that all of a list are, which counts as that value; `None` if they are not, or it is no list.
+    /// The value that all elements of a list share, which counts as a single value; `None` if there is no such value.
     pub(in crate::export) fn only(&self) -> Option<GgufValue<'a>> {
         let mut values = self.list()?.values();
         let first = values.next()?;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::token::AddedToken;
 use crate::format::excerpt;
 
-/// The added tokens, with the ids that tokenizers gives them whatever the file says: a name of the
-/// vocabulary keeps its id, another gets the next one that is free.
+/// The added tokens, with the ids that the library tokenizers gives them, whatever the file says: a name in the
+/// vocabulary keeps its id, any other gets the next free id.
 ///
 /// A note says which ids the file contradicts.
 pub(super) fn parse(
@@ -38,7 +38,7 @@ pub(super) fn parse(
         if id != stated {
             moved.push((name, stated, id));
         }
-        // No vocabulary has so many tokens: the draft leaves this one out.
+        // No vocabulary has this many tokens: the draft leaves this one out.
         let id = u32::try_from(id).unwrap_or(u32::MAX);
         let is = |key| token.get(key) == Some(&Value::Bool(true));
         tokens.push(AddedToken {

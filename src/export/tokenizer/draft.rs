@@ -1,4 +1,4 @@
-//! A tokenizer in the making: read from any kind of file, settled with what lies beside it.
+//! A tokenizer under construction: read from a file of any kind, completed with the files beside it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::format::tokenizer::{
 use crate::format::{ChatTemplate, ChatTexts, excerpt};
 use crate::tokenizer::INFILL;
 
-/// A tokenizer in the making.
+/// A tokenizer under construction.
 pub(super) struct Draft {
     pub(super) kind: TokenizerKind,
     pub(super) splitter: Splitter,
@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) tokens: Vec<Token>,
     pub(super) merges: Merges,
     pub(super) bos: Option<u32>,
-    /// Whether texts start with it, unless settings say whether.
+    /// Whether texts start with `bos`, unless settings say so.
     pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
     strips_right: BTreeSet<u32>,
@@ -82,7 +82,7 @@ impl Draft {
         self.tokens.get(id as usize).is_some_and(|token| token.kind == TokenKind::Control)
     }
 
-    /// Adds tokens, or says what those that are there are for.
+    /// Adds tokens, or sets what existing ones are for.
     ///
     /// An id that belongs to another piece of the vocabulary goes to the added token, as in transformers.
     pub(super) fn add(&mut self, added: &[AddedToken]) {
@@ -127,7 +127,7 @@ impl Draft {
         }
     }
 
-    /// Which white space belongs to an added token, and whether it must be a whole word.
+    /// Notes which white space an added token strips, and whether it must be a whole word.
     fn take_sides(&mut self, added: &AddedToken) {
         let sides = [
             (added.strips_right, &mut self.strips_right),
@@ -139,7 +139,7 @@ impl Draft {
         }
     }
 
-    /// White space to the right of all markers but these belongs to them.
+    /// Lets all markers except `others` strip white space to their right.
     pub(super) fn strip_right_of_markers(&mut self, others: &[&str]) {
         let is_marker =
             |token: &Token| matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
@@ -162,7 +162,7 @@ impl Draft {
         self.stop_ids.push(end);
     }
 
-    /// The template that the checkpoint's own is, with what that writes of itself.
+    /// Recognises the checkpoint's template, and takes over the texts that it adds.
     fn recognise(&mut self, jinja: &str) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
         let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
@@ -190,7 +190,7 @@ impl Draft {
         let has_marker = |name: &str| self.find(name).is_some();
         self.chat = match &settings.chat_template {
             Some(text) => self.recognise(text),
-            // A base model's folder has the file, and no template in it.
+            // A base model's folder has this file, without a template in it.
             None if settings.has_tokenizer_config => ChatTemplate::None,
             None => template::implied(has_marker),
         };
@@ -240,7 +240,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Whether `id` is in the vocabulary of `size`; if not, there is a note.
+    /// Whether `id` is in the vocabulary of `size`; if not, adds a note.
     fn has_id(&mut self, what: &str, id: u32, size: usize) -> bool {
         let is_there = (id as usize) < size;
         if !is_there {
@@ -266,12 +266,12 @@ impl Draft {
                 is_there[usize::from(byte)] = true;
             }
         }
-        // These stand in no text.
+        // These bytes occur in no text.
         let is_utf8 = |byte: &u8| !matches!(byte, 0xc0 | 0xc1 | 0xf5..);
         (0..=255).filter(is_utf8).filter(|&byte| !is_there[usize::from(byte)]).collect()
     }
 
-    /// Says which text the vocabulary cannot write.
+    /// Notes which text the vocabulary cannot write.
     pub(super) fn note_missing_bytes(&mut self) {
         let missing = self.missing_bytes();
         let effect = match self.kind {

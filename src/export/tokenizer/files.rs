@@ -6,9 +6,9 @@ use std::path::Path;
 use super::error::ImportError;
 use crate::format::{stand_in, without_mark};
 
-/// The largest published tokenizer files are some 30 MB.
+/// Longest tokenizer file; the largest published ones are some 30 MB.
 const FILE_BYTES_MAX: u64 = 1 << 29;
-/// The largest published file, of half a million merges as pairs, has 1.8 million values.
+/// Most JSON values; the largest published file, of half a million merges as pairs, has 1.8 million.
 pub(super) const VALUES_MAX: usize = 1 << 22;
 
 /// The bytes of the file at `path`, without a byte order mark before them.

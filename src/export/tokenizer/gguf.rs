@@ -20,13 +20,13 @@ const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
 const END_OF_TEXT: &str = "<|endoftext|>";
-/// Splitters by the names that llama.cpp has for them, and what goes with these names.
+/// A splitter, its names in llama.cpp, and the settings that go with these names.
 struct Named {
     names: &'static [&'static str],
     splitter: Splitter,
     whole_pieces: bool,
     nfc: bool,
-    /// Whether texts start with BOS where the file does not say.
+    /// Whether texts start with BOS if the file does not say.
     writes_bos: bool,
 }
 
@@ -53,14 +53,14 @@ const SPLITTERS: [Named; 8] = [
             Splitter::Llama3,
         )
     },
-    // SmolLM3 has the first name.
+    // SmolLM3 uses the first name.
     Named { whole_pieces: true, ..named(&["smaug-bpe", "glm4", "glm5"], Splitter::Llama3) },
-    // Granite 4 has the first.
+    // Granite 4 uses the first name.
     named(&["dbrx", "chatglm-bpe"], Splitter::Llama3),
     // The files do not say NFC; these models' own tokenizers have it.
     Named { nfc: true, ..named(&["qwen2", "deepseek-r1-qwen", "f2llmv2"], Splitter::Qwen2) },
     named(&["stablelm2", "hunyuan", "solar-open", "kormo", "megrez", "grok-2"], Splitter::Qwen2),
-    // Granite 3 has the second.
+    // Granite 3 uses the second name.
     named(
         &[
             "smollm",
@@ -105,7 +105,7 @@ pub(super) fn read(path: &Path) -> Result<(Draft, Settings), ImportError> {
 pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
     let gguf = Gguf::parse(bytes)?;
     let (draft, mut settings) = (draft(&gguf)?, settings(&gguf)?);
-    // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list this one too.
+    // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list this token, too.
     let end = draft.find(END_OF_TEXT).filter(|&id| draft.is_control(id));
     settings.stop_ids.extend(end);
     Ok((draft, settings))
@@ -135,9 +135,9 @@ fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
     })
 }
 
-/// The id of the unknown token, the first one of a text, an end of it or another.
+/// The id of the token `name`: unknown, the first one of a text, an end of it or another.
 ///
-/// Where the file does not say, SentencePiece vocabularies have the ids that llama.cpp takes them to have.
+/// If the file does not say, SentencePiece vocabularies have the ids that llama.cpp assumes.
 fn named_id(gguf: &Gguf<'_>, name: &str) -> Option<u32> {
     let is_sentencepiece = matches!(gguf.text("tokenizer.ggml.model"), Ok(Some("llama")));
     let key = if name == "unk" { "unknown" } else { name };
@@ -181,7 +181,7 @@ fn entries<'a>(gguf: &Gguf<'a>) -> Result<Vec<Entry<'a>>, String> {
             None => 0.0,
         };
         let kind = match kinds.as_mut().and_then(Iterator::next) {
-            // Other numbers, and 0, are undefined: such tokens are text like others.
+            // Other numbers, and 0, are undefined: such tokens are ordinary text.
             Some(kind) => {
                 let number = kind.unsigned();
                 number.and_then(sentencepiece::token_kind).unwrap_or(TokenKind::Normal)
@@ -201,13 +201,13 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     mark_markers(gguf, &mut entries);
     mark_twins(&mut entries);
     let token = |Entry { text, score, kind }| match kind {
-        // Padding, which converters number.
+        // Padding tokens, to which converters give numbered names.
         TokenKind::Unused => Token::unused(),
         _ => sentencepiece::token(&text, score, kind),
     };
     let tokens = entries.into_iter().map(token).collect();
     let flag = |name: &str| gguf.flag(&format!("tokenizer.ggml.{name}"));
-    // Files of this family lack the flag; the value is that of its own tokenizer.
+    // Files of this family lack the flag; the value is that of the family's own tokenizer.
     let is_phi = gguf.text("general.architecture")? == Some("phi3");
     let flags = TokenizerFlags {
         split_at_user_defined: is_phi,
@@ -230,7 +230,7 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     Ok(draft)
 }
 
-/// Bytes without a piece `<0x0A>` may be pieces themselves: llama.cpp looks for these next.
+/// Marks raw bytes. A byte without a piece such as `<0x0A>` may be a piece itself, which llama.cpp looks for next.
 fn mark_raw_bytes(entries: &mut [Entry<'_>]) {
     let mut has_piece = [false; 256];
     let named = entries.iter().filter(|entry| entry.kind == TokenKind::Byte);
@@ -239,11 +239,11 @@ fn mark_raw_bytes(entries: &mut [Entry<'_>]) {
     }
     for entry in entries {
         if entry.kind == TokenKind::Byte && byte_piece(&entry.text).is_none() {
-            // llama.cpp finds it by its text, whatever its type.
+            // llama.cpp finds this token by its text, whatever its type.
             entry.kind = TokenKind::Normal;
         }
         let &[byte] = &entry.text[..] else { continue };
-        // ASCII is text, which becomes the piece without more.
+        // ASCII is text, which becomes the piece anyway.
         if !byte.is_ascii() && !std::mem::replace(&mut has_piece[usize::from(byte)], true) {
             entry.text = format!("<0x{byte:02X}>").into_bytes().into();
             entry.kind = TokenKind::Byte;
@@ -251,7 +251,7 @@ fn mark_raw_bytes(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Files without types, or with all of them alike, say by ids which tokens no text becomes.
+/// Marks special tokens by their ids, for files without types, or with one type for all tokens.
 fn mark_markers(gguf: &Gguf<'_>, entries: &mut [Entry<'_>]) {
     let has_unknown = entries.iter().any(|entry| entry.kind == TokenKind::Unknown);
     let names = [
@@ -272,7 +272,7 @@ fn mark_markers(gguf: &Gguf<'_>, entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Whether a token has such a name as `<s>` or `[UNK]`, and not that of a piece of text.
+/// Whether a token has a name such as `<s>` or `[UNK]`, and not that of a piece of text.
 fn looks_like_marker(text: &[u8]) -> bool {
     text.len() > 2
         && matches!(
@@ -281,7 +281,7 @@ fn looks_like_marker(text: &[u8]) -> bool {
         )
 }
 
-/// llama.cpp finds the last of equal pieces; the others are only decoded.
+/// Marks equal pieces: llama.cpp finds the last of them; the others are only decoded.
 fn mark_twins(entries: &mut [Entry<'_>]) {
     let mut seen = HashSet::new();
     let normal = entries.iter_mut().rev().filter(|entry| entry.kind == TokenKind::Normal);
@@ -292,7 +292,7 @@ fn mark_twins(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Some files have the byte pieces as ordinary ones; llama.cpp finds them by name.
+/// Marks byte pieces that a file has as ordinary ones; llama.cpp finds them by name.
 fn mark_bytes(entries: &mut [Entry<'_>]) {
     let mut has_piece = [false; 256];
     for kind in [TokenKind::Byte, TokenKind::Normal] {
@@ -318,7 +318,7 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
         match (entry.kind, std::str::from_utf8(&entry.text)) {
             (TokenKind::Normal | TokenKind::Byte, Ok(text)) => hf_json::byte_level_token(text),
             (TokenKind::Unused, _) => Token::unused(),
-            // No text becomes it.
+            // No text becomes this token.
             (_, Err(_)) => {
                 Token { bytes: entry.text.to_vec(), score: 0.0, kind: TokenKind::Unused }
             }
@@ -348,7 +348,7 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
     }
     hf_json::take_merges(&mut draft, &pairs)?;
     draft.flags.missing_bytes_part = !draft.missing_bytes().is_empty();
-    // For files that do not say it.
+    // Defaults for files that do not name these tokens.
     draft.bos = draft.find("<|begin_of_text|>");
     draft.stop_ids.extend(draft.find("<|end_of_text|>"));
     Ok(draft)

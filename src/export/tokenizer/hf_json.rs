@@ -29,9 +29,9 @@ const PATTERNS: [(&str, Splitter); 3] = [
         Splitter::O200k,
     ),
 ];
-/// Longer tokens than any vocabulary has would only make the conversion slow.
+/// Longest token: longer ones than any vocabulary has would only make the conversion slow.
 const TOKEN_BYTES_MAX: usize = 4096;
-/// Places up to here are exact as scores, which are `f32`.
+/// Most merges: places up to here are exact as scores, which are `f32`.
 const MERGES_MAX: usize = 1 << 23;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
@@ -111,7 +111,7 @@ fn check_model(model: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the vocabulary is of bytes: in older files byte fallback is not said.
+/// Whether the vocabulary is byte-level. `byte_fallback` does not tell, because older files lack it.
 fn has_byte_alphabet(json: &Value) -> bool {
     let steps = steps(json.get("pre_tokenizer"), "pretokenizers");
     steps.iter().any(|step| step.get("type") == Some(&Value::from("ByteLevel")))
@@ -156,7 +156,7 @@ fn byte_level_steps(json: &Value) -> Result<(Splitter, bool), String> {
     let Some((_, splitter)) = PATTERNS.into_iter().find(|(known, _)| *known == pattern) else {
         return Err(format!("the splitter is none that LEAP knows but {}", excerpt(pattern)));
     };
-    // The pattern covers the text, so that nothing lies between its matches.
+    // The pattern covers the text, so that nothing remains between its matches.
     let cuts = [("Isolated", false), ("Removed", true)].into_iter().any(|(behavior, invert)| {
         has(split, &serde_json::json!({"type": "Split", "behavior": behavior, "invert": invert}))
     });
@@ -187,7 +187,7 @@ fn sentencepiece_flags(json: &Value, model: &Map<String, Value>) -> Result<Token
     let replace =
         serde_json::json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK});
     let prepend = serde_json::json!({"type": "Prepend", "prepend": SPACE_MARK});
-    // Finds nothing: the normalizer leaves no space.
+    // This step finds nothing, because the normalizer leaves no space.
     let idle = serde_json::json!({"type": "Split", "pattern": {"String": " "}});
     match (&normalizer[..], &pre_tokenizer[..]) {
         ([first, second], []) if has(first, &prepend) && has(second, &replace) => {
@@ -240,7 +240,7 @@ fn parse_vocab(
         if id >= tokens.len() {
             tokens.resize_with(id + 1, Token::unused);
         }
-        // No text becomes it.
+        // No text becomes this token.
         if text.is_empty() {
             continue;
         }
@@ -306,7 +306,7 @@ fn parse_merges(model: &Map<String, Value>) -> Result<Vec<(&str, &str)>, String>
         .collect()
 }
 
-/// Keeps the last of equal merges, like tokenizers.
+/// Keeps the last of equal merges, like the library tokenizers.
 fn last_of_each<'a>(merges: Vec<(&'a str, &'a str)>) -> Vec<(&'a str, &'a str)> {
     let mut seen = HashSet::new();
     let mut kept: Vec<(&str, &str)> =
@@ -336,7 +336,7 @@ struct MergeList {
     pairs: Vec<(u32, u32)>,
     /// Token that each pair merges into.
     results: Vec<u32>,
-    /// Says which merges were left out, as they are of what are no tokens, or make none.
+    /// Note about merges that are left out, because they join or give what is no token.
     note: Option<String>,
 }
 
@@ -390,7 +390,7 @@ impl MergeList {
         }
     }
 
-    /// The shortest way to say this list: nothing, if the scores lead to the same merges.
+    /// The shortest form of this list: none, if the scores lead to the same merges.
     fn rule(self, draft: &Draft) -> Merges {
         let score = |id: &u32| draft.tokens[*id as usize].score;
         let follows_scores = self.results.is_sorted_by(|a, b| score(a) >= score(b));
@@ -419,8 +419,8 @@ fn ids_by_bytes(draft: &Draft) -> HashMap<&[u8], u32> {
     reachable.map(|(id, token)| (token.bytes.as_slice(), id)).collect()
 }
 
-/// In how many ways tokens divide into two other tokens. As each merge is one, a list of as
-/// many merges has all of them.
+/// Number of ways in which tokens divide into two other tokens. Each merge is one of them, so a list of that many
+/// merges has them all.
 fn count_splits(draft: &Draft) -> usize {
     let ids = ids_by_bytes(draft);
     let splits = |bytes: &&[u8]| {

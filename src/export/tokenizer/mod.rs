@@ -1,12 +1,10 @@
 //! Tokenizers of other programs: tiktoken and SentencePiece `tokenizer.model`, Hugging Face
 //! `tokenizer.json`, and what GGUF files hold.
 //!
-//! In a folder, `tokenizer.model` goes before `tokenizer.json`: it is what the model was
-//! trained with, and the other is converted from it, without piece types and scores. Not so
-//! where tokens were added that stand for their text, as for Gemma and Phi-3: only the latter
-//! says how those are found. Files
-//! beside it say which tokens are special, which ones end a text, and how conversations are
-//! written (`settings`).
+//! In a folder, `tokenizer.model` goes before `tokenizer.json`: the model was trained with the former, and the latter
+//! is converted from it, without piece types and scores. If tokens were added that stand for their text, as for Gemma
+//! and Phi-3, `tokenizer.json` goes first, because only this file says how they are found. Files beside it say which
+//! tokens are special, which ones end a text, and how conversations are written (`settings`).
 
 mod added;
 mod draft;

@@ -70,7 +70,7 @@ fn parse_piece(message: &[u8], id: usize) -> Result<Token, String> {
     Ok(token(text, score, kind))
 }
 
-/// The kind that SentencePiece, and GGUF after it, has this number for.
+/// The kind with this number in SentencePiece models, and in GGUF files.
 pub(super) fn token_kind(number: u64) -> Option<TokenKind> {
     Some(match number {
         1 => TokenKind::Normal,
@@ -85,7 +85,7 @@ pub(super) fn token_kind(number: u64) -> Option<TokenKind> {
 
 /// A piece as a token.
 pub(super) fn token(text: &[u8], score: f32, kind: TokenKind) -> Token {
-    // No text holds a character that is none: such a piece is only ever decoded.
+    // No text contains invalid UTF-8: such a piece is only ever decoded.
     let Ok(text) = std::str::from_utf8(text) else {
         return Token { bytes: text.to_vec(), score, kind };
     };

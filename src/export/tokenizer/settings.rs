@@ -19,7 +19,7 @@ pub(super) struct Settings {
     pub(super) added: Vec<AddedToken>,
     pub(super) bos: Option<String>,
     pub(super) bos_id: Option<u32>,
-    /// Whether the tokenizer puts BOS before a text, if that is said.
+    /// Whether the tokenizer puts BOS before a text; `None` if the files do not say.
     pub(super) writes_bos: Option<bool>,
     pub(super) eos: Option<String>,
     /// From generation_config.json, else from config.json.
@@ -44,7 +44,7 @@ impl Settings {
         {
             settings.take_added_tokens(&added);
         }
-        // Models that also see may have it here alone.
+        // Vision-language models may have the template only here.
         if let Some(file) = json(&folder.join("chat_template.json"))?
             && settings.chat_template.is_none()
         {
@@ -62,14 +62,14 @@ impl Settings {
             }
         }
         if let Some(params) = json(&folder.join("params.json"))? {
-            // Llama 2 has -1 there: as many as the tokenizer.
+            // Llama 2's files have -1 there: the tokenizer decides.
             settings.vocab_size = settings.vocab_size.or(size(&params));
         }
         Ok(settings)
     }
 
-    /// Whether text after special tokens gets a space before it, as SentencePiece models do
-    /// not say: the tokenizer.json that was converted from the model counts, then `legacy`.
+    /// Whether text after special tokens gets a space before it. SentencePiece models do not say: the tokenizer.json
+    /// that was converted from the model counts, then `legacy`.
     pub(super) fn prefixes_segments(&self, folder: &Path) -> Result<Option<bool>, ImportError> {
         let json = json(&folder.join("tokenizer.json"))?.unwrap_or_default();
         let steps = json.pointer("/normalizer/normalizers").and_then(Value::as_array);
@@ -112,7 +112,8 @@ impl Settings {
         Ok(())
     }
 
-    /// `{"name": id}`; the file does not say which are special, and markers are what people add.
+    /// Reads `{"name": id}`. The file does not say which tokens are special; all count as such, because people mostly
+    /// add markers.
     fn take_added_tokens(&mut self, added: &Value) {
         let tokens = added.as_object().into_iter().flatten().filter_map(|(name, id)| {
             let (id, name) = (id_of(id)?, name.clone());
@@ -122,7 +123,7 @@ impl Settings {
         self.added.sort_by_key(|token| token.id);
     }
 
-    /// Called for the file that counts first.
+    /// Takes over what no file before has set. Called first for the file that takes precedence.
     fn take_model_config(&mut self, config: &Value) -> Result<(), String> {
         self.vocab_size = self.vocab_size.or(size(config));
         self.bos_id = self.bos_id.or(config.get("bos_token_id").and_then(id_of));
@@ -160,7 +161,7 @@ fn id_of(value: &Value) -> Option<u32> {
 }
 
 fn size(config: &Value) -> Option<usize> {
-    // Gemma 3's that also see have the language model's apart.
+    // Gemma 3's vision-language models have the language model's size apart.
     let text = config.pointer("/text_config/vocab_size");
     config.get("vocab_size").or(text).and_then(id_of).map(|size| size as usize)
 }

@@ -11,7 +11,7 @@ use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
 use crate::sys::child;
 use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts, TurnKind};
 
-/// More than any published template has.
+/// Longest template: longer than any published one.
 const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 /// Instructions of one run; published templates take some thousand.
 const FUEL: u64 = 200_000;
@@ -24,12 +24,12 @@ const EOS: &str = "</s>";
 pub(super) struct Recognised {
     pub(super) template: ChatTemplate,
     pub(super) texts: ChatTexts,
-    /// Whether it writes BOS before the conversation.
+    /// Whether the template writes BOS before the conversation.
     pub(super) writes_bos: bool,
 }
 
-/// Whether the template comes to an end with little memory and time, which its language does not
-/// promise: a text may double at every step.
+/// Whether the template ends with little memory and time. Its language does not guarantee that: a text may double at
+/// every step.
 pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
     const MEMORY_BYTES: u64 = 256 << 20;
     const SECONDS: u32 = 20;
@@ -42,7 +42,7 @@ pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
         .unwrap_or(false)
 }
 
-/// The template whose Jinja text this is; `bos` is the name of that token, or empty.
+/// Recognises a template by its Jinja text; `bos` is the name of that token, or empty.
 pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
     let today = Date::new(2001, 2, 3)?;
     let template = Jinja::new(jinja, bos).ok()?;
@@ -90,7 +90,7 @@ const PLAIN: &[&str] = &["Hi there?"];
 const LONG: &[&str] =
     &["\n One? ", " \n\nYes. \n", "Two?\n", "<think>\nHm\n</think>\n\n No", " Three?"];
 
-/// Without white space.
+/// A conversation without white space.
 const WORDS: &[&str] = &["One?", "Yes.", "Two?", "No.", "Three?"];
 
 const PROBES: [Probe; 15] = [
@@ -144,7 +144,7 @@ impl<'a> Jinja<'a> {
         environment.add_function("raise_exception", |_: String| {
             Err::<String, Error>(ErrorKind::InvalidOperation.into())
         });
-        // Marks what training learns from; writes nothing.
+        // This tag marks what training learns from, and writes nothing.
         let jinja = ["{% generation", "{%- generation"]
             .into_iter()
             .fold(jinja.to_owned(), |jinja, mark| {
@@ -211,7 +211,7 @@ fn read_texts(
     Some(SystemTexts { head, default, skips_empty, tail, prompt })
 }
 
-/// The older template that writes these conversations like the checkpoint's, but for white space.
+/// The older template that writes these conversations like the checkpoint's, except for white space.
 ///
 /// A template that writes anything else, such as a turn of its own, is another. Mistral's versions
 /// differ in whether `[INST]` is a token, which the vocabulary tells, and in which user turn carries
@@ -224,7 +224,7 @@ pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<Older> {
         Some(written.strip_prefix(BOS).map(str::to_owned).unwrap_or(written))
     };
     let bare = squeezed(&probe(None, WORDS))?;
-    // Some refuse a system text, which LEAP then writes as others of its kind do.
+    // Some templates refuse a system text; LEAP then writes it like others of their kind.
     let told = [&WORDS[..1], &WORDS[..3], WORDS]
         .map(|said| (said, squeezed(&probe(Some("Brief."), said))));
     let first = [ChatTemplate::Llama3, ChatTemplate::Llama2, mistral, ChatTemplate::Zephyr];
@@ -238,7 +238,7 @@ pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<Older> {
     })
 }
 
-/// An older template, and which user turn carries the system's text where that has none of its own.
+/// An older template. If it has no system turn, `tells_last` says which user turn carries the system's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Older {
     pub(super) template: ChatTemplate,
@@ -285,7 +285,7 @@ impl Older {
     }
 }
 
-/// The template that a vocabulary was made for, where no file names one.
+/// The template that a vocabulary was made for, if no file names one.
 pub(super) fn implied(has_token: impl Fn(&str) -> bool) -> ChatTemplate {
     let is_for = |template| markers(template).iter().all(|name| has_token(name));
     [ChatTemplate::Llama3, ChatTemplate::MistralV3]

@@ -12,7 +12,7 @@ use super::*;
 use crate::format::ChatTemplate;
 use crate::format::tokenizer::{Merges, TokenKind};
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -156,7 +156,7 @@ fn impossible_json_is_refused() {
     }
 }
 
-/// Each is a note: the text that they were for is written all the same.
+/// Each gives only a note, and texts are written all the same.
 #[test]
 fn what_does_no_harm_in_a_vocabulary_does_not_refuse_it() {
     let imported = |change: fn(&mut Value)| {
@@ -177,7 +177,7 @@ fn what_does_no_harm_in_a_vocabulary_does_not_refuse_it() {
         let far = json!({"id": u32::MAX, "content": "<far>", "special": true});
         json["added_tokens"].as_array_mut().unwrap().push(far);
     });
-    // tokenizers gives it the next id.
+    // The library tokenizers gives it the next id.
     assert_eq!(beyond.file.vocab.get(4), Some(b"<far>".as_slice()));
     assert!(beyond.notes.iter().any(|note| note.contains("<far>")), "{:?}", beyond.notes);
 }
@@ -255,7 +255,7 @@ fn code_llamas_infill_pieces_become_special() {
         }
         assert_eq!(file.stop_ids, [2, 9]);
     }
-    // Three of them are no infill tokens.
+    // Three of the four pieces make no infill tokens.
     let some =
         Folder::new(&[("tokenizer.model", &bytes[..bytes.len() - piece(pieces[3], 0., 1).len()])]);
     assert_eq!(some.import().unwrap().file.vocab.kind(6), Some(TokenKind::Normal));
@@ -271,7 +271,7 @@ fn metas_tokenizer_may_lie_beside_the_models_folder() {
     assert!(is_in(&folder));
     let found = import(&folder, Some(8)).unwrap();
     assert_eq!((found.file.vocab.len(), found.source.is_file()), (8, true));
-    // The folder's own goes first.
+    // The folder's own tokenizer takes precedence.
     fs::write(folder.join("tokenizer.model"), TIKTOKEN).unwrap();
     assert_eq!(import(&folder, None).unwrap().file.kind, TokenizerKind::ByteLevel);
 }
@@ -378,7 +378,7 @@ fn unknown_template_is_noted_and_not_taken_for_another() {
     assert!(imported.notes[0].contains("--chat-template"), "{:?}", imported.notes);
 }
 
-/// Mistral's, as 7B has it; `turn` is what a user's text is written as.
+/// Mistral 7B's template; `turn` writes a user's text.
 fn mistral(turn: &str) -> String {
     [
         "{{ bos_token }}{% if messages[0].role == 'system' %}{% set told = messages[0].content + '\n\n' %}\
@@ -494,7 +494,7 @@ fn what_differs_between_releases_of_a_template_is_read_off() {
     assert_eq!(recognise(&never).unwrap().0, ChatTemplate::Qwen3);
     let (known, texts) = recognise(&always).unwrap();
     assert_eq!((known, texts.quiet.prompt.as_str()), (ChatTemplate::Qwen3, "<think>\n"));
-    // Phi 3's leave out an empty system text, or do not.
+    // Phi 3's releases differ in whether they leave out an empty system text.
     let phi = "{% for m in messages %}{{ '<|' ~ m.role ~ '|>\\n' ~ m.content ~ '<|end|>\\n' }}\
         {% endfor %}{{ '<|assistant|>\\n' }}";
     assert_eq!(recognise(phi).unwrap(), (ChatTemplate::Phi3, Default::default()));
@@ -540,7 +540,7 @@ fn hostile_templates_are_unknown() {
     }
 }
 
-/// Fuel bounds time alone: at every step a text may double.
+/// Fuel bounds only time: a text may double at every step.
 #[test]
 fn templates_that_take_too_much_memory_are_refused() {
     let doubles = "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}\
@@ -548,7 +548,7 @@ fn templates_that_take_too_much_memory_are_refused() {
     let repeats = ["{% set x = [", &"'x' * 100000000, ".repeat(200), "] %}"].concat();
     for bomb in [doubles, &repeats] {
         let jinja = [bomb, &chatml("")].concat();
-        // An emulator does not limit what it emulates.
+        // An emulator does not apply limits to the program that it emulates.
         if std::env::var_os("LEAP_TEST_RUNNER").is_none() {
             assert!(!template::is_harmless(&jinja, ""));
             let json = serde_json::json!({ "chat_template": jinja }).to_string();

@@ -9,11 +9,11 @@ use super::draft::Draft;
 use super::token::{Token, VOCAB_MAX};
 use crate::format::tokenizer::{TokenKind, TokenizerFlags, TokenizerKind};
 
-/// Ranks of Llama 3. The file says neither how text is cut nor which special tokens there are.
+/// Number of ranks of Llama 3. The file says neither how text is cut nor which special tokens there are.
 const RANKS_MAX: usize = 128_000;
 /// Special tokens that follow the ranks.
 const N_SPECIAL: usize = 256;
-/// The first of them; reserved ones fill the rest.
+/// The first special tokens; reserved ones fill the rest.
 const SPECIAL: [&str; 12] = [
     "<|begin_of_text|>",
     "<|end_of_text|>",
@@ -63,7 +63,7 @@ pub(super) fn parse(
 }
 
 fn special_name(index: usize) -> String {
-    // Two of the reserved ones stand among the named.
+    // Two of the reserved tokens are among the named ones.
     let reserved = || format!("<|reserved_special_token_{}|>", index + 2 - SPECIAL.len());
     SPECIAL.get(index).map_or_else(reserved, |&name| name.to_owned())
 }

@@ -2,7 +2,7 @@
 
 use crate::format::tokenizer::TokenKind;
 
-/// Ranks up to here are exact as scores, which are `f32`, with room to spare.
+/// Most tokens: ranks up to here are exact as scores, which are `f32`, with room to spare.
 pub(super) const VOCAB_MAX: usize = 1 << 20;
 
 /// A token, as it will be stored.
@@ -26,16 +26,16 @@ pub(super) struct AddedToken {
     pub(super) name: String,
     /// Special tokens are markers; others stand for their text.
     pub(super) is_special: bool,
-    /// White space to its right belongs to it.
+    /// Whether the token strips white space to its right.
     pub(super) strips_right: bool,
-    /// White space to its left belongs to it.
+    /// Whether the token strips white space to its left.
     pub(super) strips_left: bool,
-    /// The token is found only where no word goes on at either side.
+    /// Whether the token is found only as a whole word: no word goes on at either side.
     pub(super) is_whole_word: bool,
 }
 
 impl AddedToken {
-    /// A marker.
+    /// A special token, with this id and name.
     pub(super) fn special(id: u32, name: String) -> AddedToken {
         let (strips_right, strips_left, is_whole_word) = (false, false, false);
         AddedToken { id, name, is_special: true, strips_right, strips_left, is_whole_word }

@@ -25,7 +25,7 @@ fn blocks_of_every_type_become_the_bits_that_ggml_makes_of_them() {
         }
         assert!(len >= 16 && reference.iter().any(|w| *w != 0.0));
         for (index, (found, wanted)) in found.iter().zip(&reference).enumerate() {
-            // Random bf16 may be NaN, of which there are many.
+            // Random bf16 may be NaN, which has many bit patterns.
             let is_same =
                 found.to_bits() == wanted.to_bits() || (found.is_nan() && wanted.is_nan());
             assert!(is_same, "{kind} {index}: {found:?}, not {wanted:?}");

@@ -1,16 +1,16 @@
-//! The stack machine: pickle protocols 2 to 5, as far as tables of tensors go.
+//! The stack machine: the part of pickle protocols 2 to 5 that tables of tensors need.
 
 use super::value::{PickleGlobal, PickleObject, PickleValue, PickledStorage, PickledTensor};
 
-/// Values on the stack; Python's writer puts at most 2000 there at once.
+/// Most values on the stack; Python's writer puts at most 2000 there at once.
 const STACK_MAX: usize = 1 << 16;
-/// Marks on the stack: how deeply what is being built is nested.
+/// Most marks on the stack: how deeply values may be nested.
 const DEPTH_MAX: usize = 64;
-/// Values that are remembered: about seven for each tensor.
+/// Most values that are remembered: about seven for each tensor.
 const MEMO_MAX: usize = 1 << 18;
-/// Tuples, dicts and tensors.
+/// Most tuples, lists, dicts, storages and tensors.
 const OBJECTS_MAX: usize = 1 << 18;
-/// Dimensions of a tensor.
+/// Most dimensions of a tensor.
 const RANK_MAX: usize = 8;
 
 /// A pickle being read.

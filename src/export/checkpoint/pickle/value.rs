@@ -2,7 +2,7 @@
 
 use crate::export::checkpoint::dtype::ValueType;
 
-/// A tensor, as a pickle says.
+/// A tensor as a pickle describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::export::checkpoint) struct PickledTensor<'a> {
     pub(in crate::export::checkpoint) storage: PickledStorage<'a>,
@@ -16,15 +16,15 @@ pub(in crate::export::checkpoint) struct PickledTensor<'a> {
 /// A run of values that tensors may share.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::export::checkpoint) struct PickledStorage<'a> {
-    /// The type's name is kept if it is one that cannot be converted.
+    /// Type of the values; an error holds the name of a type that cannot be converted.
     pub(in crate::export::checkpoint) dtype: Result<ValueType, &'static str>,
-    /// Its file's name in the archive.
+    /// Name of the storage's file in the archive.
     pub(in crate::export::checkpoint) key: &'a str,
     /// Number of values.
     pub(in crate::export::checkpoint) len: usize,
 }
 
-/// A value, or where one is.
+/// A value, or the place of one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PickleValue<'a> {
     None,

@@ -72,7 +72,7 @@ pub(super) fn qwen3_moe(
     qwen3(settings, header, extras)?;
     let fields = settings.fields;
     let dense = match settings.is_gguf() {
-        // Their tensors tell.
+        // The tensors of the file show it.
         true => Vec::new(),
         false => dense_layers(settings, header.n_layers)?,
     };
@@ -81,7 +81,7 @@ pub(super) fn qwen3_moe(
         true => ["expert_count", "expert_feed_forward_length", "expert_weights_norm"],
         false => ["num_experts", "moe_intermediate_size", "norm_topk_prob"],
     };
-    // transformers calls it so from version 5 on.
+    // Name of the setting from version 5 of transformers on.
     let n =
         if fields.number(n)?.is_none() && !settings.is_gguf() { "num_local_experts" } else { n };
     if fields.number(n)? == Some(0.0) {
@@ -97,7 +97,7 @@ pub(super) fn qwen3_moe(
     header.set_dense(&dense, dense_ffn_dim).map_err(|what| settings.unsupported(&what))
 }
 
-/// The layers that are no mixtures: those that are listed, and all but each so manieth.
+/// The layers that are no mixtures: those in `mlp_only_layers`, and all but every `decoder_sparse_step`th.
 fn dense_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<usize>, ExportError> {
     let fields = settings.fields;
     let listed = fields.labels("mlp_only_layers")?.unwrap_or_default();
@@ -115,7 +115,7 @@ fn dense_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<usize>, 
     Ok((0..n_layers).filter(is_dense).collect())
 }
 
-/// How many experts a token uses, of a GGUF file whose `expert_gating_func` is this one.
+/// Experts that a token uses. In a GGUF file, `expert_gating_func` has to be `gating` if it is there.
 fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, ExportError> {
     const GATING: &str = "expert_gating_func";
     let fields = settings.fields;
@@ -129,7 +129,7 @@ fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, Expor
     }
 }
 
-/// The layers that do not rotate are those with a 0 in `no_rope_layers`, or each fourth.
+/// The layers that do not rotate are those with a 0 in `no_rope_layers`, or every fourth.
 pub(super) fn smollm3(
     settings: &Settings<'_>,
     header: &mut Header,
@@ -202,7 +202,7 @@ pub(super) fn gemma3(
         return Err(settings.unsupported("use_bidirectional_attention"));
     }
     periodic_windows(settings, header, 6)?;
-    // GGUF files do not say it; those of the one size where it is something else have 62 layers.
+    // GGUF files lack this number. It differs from the usual one only in the model of 62 layers.
     let is_27b = settings.is_gguf() && header.n_layers == 62;
     let scalar = match fields.number("query_pre_attn_scalar")? {
         Some(scalar) => scalar,
@@ -214,7 +214,7 @@ pub(super) fn gemma3(
         Some(local) => Some(local),
         None => fields.number("rope.freq_base_swa")?,
     };
-    // GGUF files have 1 + w.
+    // GGUF files store 1 + w.
     extras.norm_plus = if settings.is_gguf() { 0.0 } else { 1.0 };
     let features = &mut header.features;
     features.local_theta = local.or(features.local_theta).or(Some(10_000.0));
@@ -250,7 +250,7 @@ pub(super) fn gpt_oss(
     if settings.is_gguf() {
         n = "expert_count";
         header.ffn_dim = fields.required_size("expert_feed_forward_length")?;
-        // These files do not have the setting.
+        // GGUF files do not have the setting, which is false in this family.
         if let Some(RopeScaling::Yarn { is_truncated, .. }) = &mut header.rope_scaling {
             *is_truncated = false;
         }
@@ -267,7 +267,7 @@ pub(super) fn gpt_oss(
     Ok(())
 }
 
-/// The [`windows`] of layers of which every n-th has none, by default every `usual`th.
+/// Takes over [`windows`] of which every n-th layer has none; n is `usual` unless a setting says otherwise.
 fn periodic_windows(
     settings: &Settings<'_>,
     header: &mut Header,
@@ -283,7 +283,7 @@ fn periodic_windows(
     windows(settings, header, |layer| !(layer + 1).is_multiple_of(period))
 }
 
-/// A period, or whether each layer has a window.
+/// Setting with a period, or with a flag for each layer.
 const GGUF_WINDOWS: &str = "attention.sliding_window_pattern";
 
 /// Takes over the window and the layers that have one: those that are listed, or else a rule.

@@ -25,7 +25,7 @@ pub(super) fn read(
 ) -> Result<(), ExportError> {
     header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
     let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
-    // To llama.cpp 0 is no factor.
+    // For llama.cpp 0 means no factor.
     let factor = fields.number(FACTOR)?.filter(|factor| *factor != 0.0);
     let old_factor = fields.number("rope.scale_linear")?.filter(|factor| *factor != 0.0);
     let required = || factor.ok_or_else(|| fields.missing(FACTOR));
@@ -39,7 +39,7 @@ pub(super) fn read(
             magnitude *= own.unwrap_or(yarn_magnitude(required()?));
             Some(yarn(fields, required()?)?)
         }
-        // Its divisors are tensors.
+        // LongRoPE's divisors are tensors.
         Some("longrope") => None,
         Some(other) => {
             return Err(fields.unsupported(format!("{} {}", fields.key(TYPE), excerpt(other))));
@@ -83,7 +83,7 @@ pub(super) fn read(
 fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError> {
     for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
         let name = format!("rope.scaling.{name}");
-        // To llama.cpp a number below 0 is none.
+        // For llama.cpp a number below 0 means none.
         if let Some(value) =
             fields.number(&name)?.filter(|value| *value != neutral && *value >= 0.0)
         {
@@ -99,7 +99,7 @@ fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError
     })
 }
 
-/// The values of a tensor that has one for each pair of a head.
+/// The values of a tensor with one for each RoPE pair of a head.
 fn divisors(
     checkpoint: &Checkpoint,
     header: &Header,

@@ -1,10 +1,9 @@
 //! RoPE parameters, recovered from the divisors of the frequencies.
 //!
-//! Llama 3.1 leaves wavelengths below `ctx / high` as they are, divides those above `ctx / low`
-//! by a factor, and blends between: `1 / divisor = (1 - s) / factor + s`, where
-//! `s = (ctx / wavelength - low) / (high - low)`. The parameters are not in the file. As all of
-//! `ctx`, `low` and `high` may be multiplied by one number, `low` is 1; the divisors of two
-//! wavelengths in the blend, or of one if `high` is 4 as in all published models, give the rest.
+//! Llama 3.1 leaves wavelengths below `ctx / high` as they are, divides those above `ctx / low` by a factor, and blends
+//! between: `1 / divisor = (1 - s) / factor + s`, where `s = (ctx / wavelength - low) / (high - low)`. The parameters
+//! are not in the file. Multiplying `ctx`, `low` and `high` by one number changes nothing, so `low` is taken as 1. The
+//! divisors of two wavelengths in the blend give the rest; one suffices if `high` is 4, as in all published models.
 
 use std::f64::consts::TAU;
 
@@ -52,7 +51,7 @@ impl Points<'_> {
         let factor = f64::from(self.factor);
         let blended = self.divisors.iter().enumerate();
         let blended = blended.filter(|(_, divisor)| **divisor > 1.0 && **divisor < self.factor);
-        // On the line s = ctx / (high - 1) * x - 1 / (high - 1).
+        // Points on the line s = ctx / (high - 1) * x - 1 / (high - 1).
         let points: Vec<(f64, f64)> = blended
             .map(|(index, &divisor)| {
                 let s = (1.0 / f64::from(divisor) - 1.0 / factor) / (1.0 - 1.0 / factor);

@@ -10,8 +10,8 @@ use crate::format::model::{Header, RopeScaling};
 
 const ORIGINAL_CTX: &str = "original_max_position_embeddings";
 
-/// Theta and scaling, from `rope_parameters` or, as it was called before, `rope_scaling`. Where layers
-/// differ, `rope_parameters` has an object for each kind of them.
+/// Theta and scaling, from `rope_parameters` or, in older files, `rope_scaling`. If layers differ, `rope_parameters`
+/// has an object for each kind of them.
 pub(super) fn read(
     fields: &JsonFields<'_>,
     family: &Family,

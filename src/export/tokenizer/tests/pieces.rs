@@ -21,7 +21,7 @@ fn the_tokens_that_a_sentencepiece_model_names_begin_and_end_a_text() {
     let bytes = [model(&trainer, &[]), piece("<b>", 0., 3), piece("<e>", 0., 3)].concat();
     let alone = Folder::new(&[("tokenizer.model", &bytes)]).import().unwrap().file;
     assert_eq!((alone.bos, &alone.stop_ids[..]), (Some(6), &[7][..]));
-    // The model's configuration knows better, as far as it says something.
+    // The model's configuration takes precedence where it says something.
     let config = br#"{"eos_token_id": 2}"#;
     let files = [("tokenizer.model", &bytes[..]), ("config.json", config)];
     let both = Folder::new(&files).import().unwrap().file;

@@ -1,4 +1,4 @@
-//! Chat templates with the constructs of the published ones, tools and all, and what is made of them.
+//! Chat templates with the constructs of the published ones, tools included, and how they are recognised.
 
 use serde_json::{Value, json};
 
@@ -354,7 +354,7 @@ fn constructs_of_published_templates_are_run() {
     }
 }
 
-/// tokenizers takes no notice of these.
+/// The library tokenizers ignores these settings.
 #[test]
 fn what_makes_no_difference_in_a_folder_does_not_refuse_it() {
     let imported = |change: fn(&mut Value)| {
@@ -380,7 +380,7 @@ fn what_makes_no_difference_in_a_folder_does_not_refuse_it() {
     }
 }
 
-/// Python takes a value for true or false, whatever its type; a token or a template of another type is none.
+/// Python takes a value of any type for true or false. A token or a template of another type is ignored.
 #[test]
 fn settings_of_another_type_are_read_as_transformers_reads_them() {
     let bos = |config: &str| {
