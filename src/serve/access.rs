@@ -7,7 +7,7 @@ use super::http::Request;
 /// Destination of the access log's lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AccessLog {
-    /// Takes a line; `None` if there is no log.
+    /// Writes a line of the log; `None` if there is no log.
     pub(crate) write: Option<fn(&str)>,
     /// Whether a line includes the request's body.
     pub(crate) with_prompts: bool,

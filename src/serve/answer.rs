@@ -41,7 +41,7 @@ pub(super) trait Protocol {
     }
     /// An error in the middle of a stream.
     fn failed(&self, error: &ApiError) -> String;
-    /// All answers in one object.
+    /// All answers of a request in one object.
     fn whole(&mut self, answers: &[Whole]) -> Value;
 }
 

@@ -4,7 +4,7 @@ use super::jobs::{Answered, TokenOdds};
 use super::tools::{CallFilter, CallPiece};
 use crate::tokenizer::{Part, ThoughtFilter};
 
-/// A stretch of an answer, or all of it.
+/// A part of an answer, or a whole one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Piece {
     pub(super) text: String,

@@ -1,4 +1,5 @@
-//! End of a server: the first signal begins a drain period. Its end, or a second signal, stops all answers.
+//! End of a server: the first signal begins a drain period. The end of this period, or a second signal, stops all
+//! answers.
 //!
 //! The state is global because a signal goes to the whole process.
 

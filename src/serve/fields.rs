@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 
-/// An object of a request, with its path there.
+/// A JSON object of a request, with its path in the request.
 #[derive(Clone)]
 pub(super) struct Fields<'v> {
     object: &'v Map<String, Value>,

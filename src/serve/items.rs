@@ -226,7 +226,7 @@ impl Response {
     }
 }
 
-/// The one part of a message's or a thought's content.
+/// The only part of a message's or a thought's content.
 fn part(kind: Kind, text: &str) -> Value {
     match kind {
         Kind::Thought => json!({"type": "reasoning_text", "text": text}),

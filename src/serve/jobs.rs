@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use crate::engine::{Job, JobError, Outcome};
 
-/// Whether no client waits for what the engine computes. The engine checks it between layers.
+/// Whether no client waits for what the engine computes. The engine checks this flag between layers.
 pub(super) static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
 
 /// Commands from connections to the engine's thread.
 pub(super) enum Command {
     /// Answer this job at this index of the answers.
     Submit(Box<Job>, Arc<Answers>, usize),
-    /// The client has gone: its answers are cancelled.
+    /// Cancel these answers, because their client has gone.
     Cancel(Arc<Answers>),
 }
 
@@ -63,11 +63,11 @@ pub(super) struct Answered {
 pub(super) struct TokenOdds {
     pub(super) id: u32,
     pub(super) logprob: f32,
-    /// The likeliest tokens in its place, with their log probabilities.
+    /// The likeliest tokens at this position, with their log probabilities.
     pub(super) likeliest: Vec<(u32, f32)>,
 }
 
-/// The answers of one request. Dropping it cancels those that have not ended.
+/// The answers of one request. Dropping the ticket cancels those that have not ended.
 pub(super) struct Ticket {
     queue: JobQueue,
     answers: Arc<Answers>,

@@ -28,8 +28,8 @@ impl ApiKeys {
         self.is_empty() || is_bearer || is_named
     }
 
-    /// Whether `key` is one of the keys. The time that this takes reveals nothing about the keys: the hash is compared
-    /// with all of theirs, each to its end.
+    /// Whether `key` is one of the keys. The time that this takes reveals nothing about the keys: the hash of `key` is
+    /// compared with the hashes of all keys, each to its end.
     fn is_known(&self, key: &str) -> bool {
         let hash: [u8; 32] = Sha256::digest(key.trim()).into();
         self.0.iter().fold(false, |is_known, known| {

@@ -11,7 +11,7 @@ use super::http::Socket;
 
 /// Most clients at a time that are told that there is no place.
 const REFUSED_MAX: usize = 64;
-/// Strangers of one address hold at most this fraction of all places: one in so many.
+/// Strangers of one address hold at most one in this many places.
 const STRANGERS_PART: usize = 4;
 
 /// The connections of a server.
@@ -54,7 +54,7 @@ pub(super) enum Admission {
     Place(u64),
     /// No place is left. The client has to be told so; its connection has this id.
     NoPlace(u64),
-    /// [`REFUSED_MAX`] clients are being told so already.
+    /// [`REFUSED_MAX`] clients are being told so already: the connection is closed.
     Closed,
 }
 

@@ -62,7 +62,7 @@ pub(super) fn messages(
     conversation.end("messages", goes_on)
 }
 
-/// The model's text; empty if it only thought, or called tools.
+/// The model's text; empty if the model only thought, or called tools.
 fn said(fields: &Fields<'_>) -> Result<String, ApiError> {
     const BESIDE: [&str; 6] =
         ["content", "tool_calls", "reasoning_content", "reasoning", "thinking", "refusal"];

@@ -83,7 +83,7 @@ pub(crate) struct ServeOptions {
     pub(crate) stop_ids: Vec<u32>,
     /// Seed of the first answer whose request names none.
     pub(crate) seed: u64,
-    /// Where clients connect.
+    /// Sockets that clients connect to.
     pub(crate) listeners: Vec<ListenSocket>,
     /// Keys of clients that may ask.
     pub(crate) keys: ApiKeys,

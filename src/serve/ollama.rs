@@ -102,7 +102,7 @@ fn details(about: &ModelAbout) -> Value {
 fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError> {
     match fields.get("think") {
         None => Ok(Thinking::default()),
-        // Ollama refuses it, too.
+        // Ollama refuses this, too.
         Some(Value::Bool(true)) if Thoughts::of(service.chat_template).is_none() => {
             Err(fields.bad("think", "is true, but this model cannot think"))
         }
@@ -367,8 +367,8 @@ impl Protocol for Ollama {
     }
 }
 
-/// Adds tool calls, which only conversations have. Their arguments are objects here, so a call that was cut short is
-/// left out.
+/// Adds tool calls, which only conversations have. The arguments of a call are an object here, so a call that was cut
+/// short is left out.
 fn put_calls(object: &mut Value, pieces: &[CallPiece]) {
     let mut calls = Vec::new();
     for call in joined(pieces) {

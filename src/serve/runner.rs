@@ -54,7 +54,7 @@ pub(super) struct Runner<'e, 't> {
     /// When the nodes' figures were last updated.
     told_nodes: Option<Instant>,
     is_ending: bool,
-    /// Meter of the board's energy, and whether it was told that work is being done.
+    /// Meter of the board's energy; the next field is the state that the meter knows.
     meter: Option<Arc<Meter>>,
     is_working: bool,
     given_up: Arc<GivenUp>,

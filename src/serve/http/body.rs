@@ -2,9 +2,9 @@
 
 use super::HttpError;
 
-/// Longest line before a chunk: its length and what may follow that.
+/// Longest line before a chunk, in bytes: the chunk's length and its extensions.
 const LINE_MAX: usize = 256;
-/// Most bytes of the fields behind the last chunk, and most fields.
+/// Most bytes of the header fields after the last chunk, and most such fields.
 const TRAILER_MAX: usize = 8 << 10;
 const TRAILER_FIELDS_MAX: usize = 64;
 

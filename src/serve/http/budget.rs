@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone)]
 pub(in crate::serve) struct Budget(Arc<AtomicUsize>);
 
-/// A part of a [`Budget`], which is given back when it is dropped.
+/// A part of a [`Budget`]. Dropping it gives the bytes back.
 pub(super) struct Reserved {
     budget: Budget,
     bytes: usize,

@@ -26,7 +26,8 @@ pub(in crate::serve) struct HttpLimits {
     pub(in crate::serve) body_max: usize,
     /// Memory for bodies that all connections share.
     pub(in crate::serve) budget: Budget,
-    /// Longest time from a request's first byte to its last. For the first request it begins with the connection.
+    /// Longest time from a request's first byte to its last. For the first request, this time begins with the
+    /// connection.
     pub(in crate::serve) request_time: Duration,
     /// Longest pause between two requests.
     pub(in crate::serve) idle_time: Duration,
@@ -245,7 +246,7 @@ impl Connection {
     /// the client can read the answer: closing a socket with unread bytes would discard it.
     pub(in crate::serve) fn refuse(&mut self, reply: &Reply) {
         let head = self.head_of(reply, false);
-        // A client that went away does not need it.
+        // A client that went away needs no answer.
         let _ = self.write(&(head + &reply.body));
         self.socket.stop_sending();
         let end = Instant::now() + LINGER;

@@ -1,4 +1,4 @@
-//! The head of a request: what is wanted, and how long its body is.
+//! The head of a request: method, path and fields, and how long the body is.
 
 use super::HttpError;
 
@@ -30,7 +30,8 @@ pub(in crate::serve) struct Request {
 }
 
 impl Request {
-    /// Whether the connection can stay open after a streamed answer: without chunks, only its end ends the answer.
+    /// Whether the connection can stay open after a streamed answer. Without chunks, only the connection's end ends the
+    /// answer.
     pub(in crate::serve) fn outlives_stream(&self) -> bool {
         self.is_kept_alive && self.has_chunks
     }
@@ -59,7 +60,7 @@ pub(super) struct Head {
     pub(super) bytes: usize,
 }
 
-/// The head at the start of `bytes`; `None` if its end has not come yet.
+/// The head at the start of `bytes`; `None` if the head's end has not come yet.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut parsed = httparse::Request::new(&mut fields);

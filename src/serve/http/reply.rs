@@ -59,8 +59,8 @@ impl Streaming<'_> {
         }
     }
 
-    /// Checks on a waiting client. Sends `word` after a silence, so that no proxy takes the connection for dead. Sends
-    /// it also once after the client stopped sending, because sending fails if the client is gone.
+    /// Checks on a waiting client. Sends `word` after a silence, so that no proxy takes the connection for dead. Also
+    /// sends `word` once after the client has stopped sending, because that fails if the client is gone.
     ///
     /// # Errors
     /// If the client went away, or does not read.

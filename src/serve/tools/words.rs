@@ -142,7 +142,7 @@ impl Words {
         }
     }
 
-    /// The role and text of a message with `calls`. They follow `text`, if the template has a place for it.
+    /// The role and text of a message with `calls`. The calls follow `text`, if the template has a place for it.
     pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
         let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
             format!("{{\"name\": {}, \"{word}\": {arguments}", json!(name))
