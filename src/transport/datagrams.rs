@@ -84,16 +84,16 @@ pub(super) fn listen(
     Ok((socket, address))
 }
 
-/// Lets the kernel poll the network device for `us` microseconds, unless that is 0. Returns a notice if it
-/// does not.
+/// Lets the kernel poll the network device for `us` microseconds, unless that is 0. Returns a notice if the kernel
+/// refuses.
 pub(super) fn poll_device(socket: &DatagramSocket, us: u32) -> Option<String> {
     let result = if us == 0 { Ok(()) } else { socket.set_busy_poll(us) };
     result.err().map(|e| format!("the kernel does not poll the network device: {e}"))
 }
 
 impl<C: Carrier> Datagrams<C> {
-    /// Links over a carrier whose socket listens at `address`, with the link `prev` from the previous node;
-    /// opens one to the next node, if that is given.
+    /// Links over a carrier whose socket listens at `address`: `prev` from the previous node, and one to the next node
+    /// if its address is known.
     pub(super) fn new(
         mut options: CarrierOptions,
         carrier: C,

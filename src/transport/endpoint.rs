@@ -13,14 +13,14 @@ pub trait Endpoint: Send {
     /// Both links.
     fn links(&mut self) -> &mut Links;
 
-    /// Sends due frames and takes arrived ones. Returns as soon as a frame, an event or requested room waits,
-    /// at the latest after `wait`; [`Duration::ZERO`] never waits. While a node computes it must be called
-    /// every few milliseconds, for the neighbours' sake.
+    /// Sends due frames and takes arrived ones. Returns as soon as a frame, an event or requested room waits, at the
+    /// latest after `wait`; [`Duration::ZERO`] never waits. While the node computes, call this method every few
+    /// milliseconds, so that neighbours get answers.
     ///
     /// Delivered frames are acknowledged by a later call, so that frames sent in reply go first.
     ///
     /// # Errors
-    /// The system's, when the carrier is of no more use.
+    /// The system's, if the carrier cannot be used any more.
     fn service(&mut self, wait: Duration) -> io::Result<()>;
 
     /// Makes `sleep` end when something comes here, or a link has something to do. Call it right after servicing the
@@ -36,7 +36,7 @@ pub trait Endpoint: Send {
     /// Name of the carrier.
     fn carrier(&self) -> &'static str;
 
-    /// Where the previous node reaches this one.
+    /// Address at which the previous node reaches this one.
     fn local_address(&self) -> SocketAddr;
 
     /// Notices for the user, one line each; the list grows with time.

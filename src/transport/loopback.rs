@@ -206,7 +206,7 @@ impl Network {
         shared.now = shared.now.max(at);
     }
 
-    /// When the first datagram that was sent so far is there for endpoint `to`.
+    /// When the first of the datagrams that are on the way, or wait, is there for endpoint `to`.
     ///
     /// # Panics
     /// If no endpoint has this index.

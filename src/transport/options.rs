@@ -14,7 +14,7 @@ use super::resolver::Resolver;
 pub struct CarrierOptions {
     /// Settings of the links, with the node and the ring's key.
     pub config: LinkConfig,
-    /// Where the previous node reaches this one.
+    /// Host and port at which the previous node reaches this one.
     pub listen: HostPort,
     /// The next node; `None` if it is not known yet. A name is resolved while links are serviced, and again when the
     /// node is missing.

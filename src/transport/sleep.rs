@@ -7,7 +7,7 @@ use crate::sys::net;
 
 /// The conditions that end a node's sleep.
 pub struct Sleep<'a> {
-    /// Files that end it when they can be read, or written if the flag is set.
+    /// Files that end the sleep when they can be read; if the flag is set, also when they can be written.
     files: heapless::Vec<(BorrowedFd<'a>, bool), { net::POLLED_MAX }>,
     longest: Duration,
 }

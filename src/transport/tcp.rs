@@ -319,7 +319,7 @@ impl Tcp {
         n_received
     }
 
-    /// Marks the connection whose session was taken as proven, and closes the one that was so before.
+    /// Marks the connection whose session was taken as proven, and closes the connection of the session before.
     fn prove(&mut self) {
         let current = self.links.prev.as_ref().and_then(LinkIn::address);
         let offered = self.links.prev.as_ref().and_then(LinkIn::offered);

@@ -1,5 +1,5 @@
-//! Links over UDP: all chunks of a frame in one call where the kernel splits and joins datagrams
-//! (`UDP_SEGMENT`, `UDP_GRO`).
+//! Links over UDP: all chunks of a frame in one call if the kernel splits and joins datagrams (`UDP_SEGMENT`,
+//! `UDP_GRO`).
 
 use std::io;
 use std::net::SocketAddr;

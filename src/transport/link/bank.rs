@@ -70,7 +70,7 @@ pub(super) struct Bank {
     /// Checksum of each chunk's datagram, if the kernel module sends it.
     crcs: [u32; CHUNKS_MAX],
     header: DatagramHeader,
-    /// Chunks that are here, as bits.
+    /// Chunks that have arrived, as bits.
     have: ChunkBits,
     /// Plain bytes of a complete frame; 0 until it is complete.
     frame_bytes: usize,
@@ -92,7 +92,7 @@ pub(super) enum Deposit {
     New,
     /// The chunk was the last one missing.
     Complete,
-    /// The chunk was here already.
+    /// The chunk had arrived before.
     Duplicate,
     /// The chunk is damaged, contradicts the frame's other chunks, or its seal is not the session's.
     Forged,
@@ -133,7 +133,7 @@ impl Bank {
         }
     }
 
-    /// Whether the kernel module has completed a frame here that was not taken yet.
+    /// Whether the kernel module has completed a frame in this bank that was not taken yet.
     pub(super) fn is_ready(&self) -> bool {
         matches!(&self.memory, BankMemory::Bank(bank) if bank.is_ready())
     }
@@ -246,7 +246,7 @@ impl Bank {
         Burst { header: self.header, layout, crcs, memory, chunks: chunks & self.have }
     }
 
-    /// Bytes of the frame with its tags.
+    /// Length of the frame, tags included.
     pub(super) fn travel_bytes(&self) -> u32 {
         self.header.frame_bytes
     }

@@ -18,7 +18,7 @@ pub struct LinkConfig {
     pub prev: Option<Name>,
     /// Name of the next node, if known: no other node gets its frames.
     pub next: Option<Name>,
-    /// Number of this run of the node: a HELLO that comes back to its sender is dropped by it.
+    /// Number of this run of the node. A HELLO with this number has come back to its sender, which drops it.
     pub run: u64,
     /// Frames that each direction keeps in memory: a power of two, 2 to [`BANKS_MAX`].
     pub n_banks: usize,

@@ -25,7 +25,7 @@ pub enum LinkState {
     Up,
     /// The session is open, and the neighbour has been silent for [`LOST_US`](super::LOST_US).
     Lost,
-    /// The neighbours do not fit. The link goes on trying.
+    /// The neighbours do not fit. The link keeps trying.
     Refused(Refused),
 }
 
@@ -75,7 +75,7 @@ pub enum LinkEvent {
 pub struct Unheard {
     /// Address of the next node.
     pub to: SocketAddr,
-    /// Whether this node expects streams there; else datagrams.
+    /// Whether this node uses streams; else datagrams.
     pub is_stream: bool,
     /// Whether the host accepts the other of the two.
     pub has_other: bool,

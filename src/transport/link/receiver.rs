@@ -227,7 +227,7 @@ impl LinkIn {
 
     // Incoming datagrams
 
-    /// Takes a datagram of a kind that goes forward. All kinds but DATA have been proven.
+    /// Takes a datagram from the previous node. All kinds except DATA have been proven.
     pub(super) fn on_datagram(
         &mut self,
         now: Micros,

@@ -286,7 +286,7 @@ impl LinkOut {
 
     // Incoming datagrams
 
-    /// Takes a datagram of a kind that goes back.
+    /// Takes a datagram from the next node.
     pub(super) fn on_datagram(
         &mut self,
         now: Micros,

@@ -8,7 +8,7 @@ use crate::wire::WireError;
 use crate::wire::datagram::{DATAGRAM_BYTES, DatagramHeader, DatagramKind, HEADER_LEN, TAG_BYTES};
 use crate::wire::seal::SessionKeys;
 
-/// Where datagrams go out. Losing some is allowed.
+/// Output for datagrams. It may lose some of them.
 pub trait Wire {
     /// Sends chunks of a frame. If there is no room, the sender tries again later.
     fn burst(&mut self, to: SocketAddr, burst: &Burst<'_>) -> Sending;

@@ -23,7 +23,7 @@ pub(super) struct TcpInput {
     end: usize,
     pub(super) since: Micros,
     pub(super) is_proven: bool,
-    /// Whether its peer was offered a session.
+    /// Whether the peer was offered a session.
     pub(super) is_offered: bool,
 }
 

@@ -57,9 +57,9 @@ pub(super) struct InSession {
 pub(super) enum Followed {
     /// The module knows nothing of the session.
     No,
-    /// The module knows the neighbour's address before it moved.
+    /// The module knows the neighbour's old address.
     Moved,
-    /// The module knows the session as it is.
+    /// The module knows the session and the neighbour's address.
     Yes,
 }
 

@@ -10,7 +10,7 @@ impl LinkOut {
     }
 
     /// Notes that the next node has released all frames before `end`, as another message shows; `end` was
-    /// [`LinkOut::head`] in the same session. They need no acknowledgement.
+    /// [`LinkOut::head`] in the same session. These frames need no acknowledgement.
     pub fn on_released(&mut self, end: u32) {
         let Some(session) = &mut self.session else { return };
         if is_before(session.base, end) && !is_before(session.sent, end) {

@@ -1,4 +1,4 @@
-//! A session of the sending half: which frames are on the way, and what is due for them.
+//! A session of the sending half: which frames are in flight, and what is due for them.
 
 use super::super::bank::Bank;
 use super::super::burst::Mode;
@@ -62,7 +62,7 @@ pub(super) struct KeyAge {
 /// State of a frame in flight.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SentFrame {
-    /// When it was sent first.
+    /// When the frame was sent first.
     pub(super) at: Micros,
     /// Chunks to be retransmitted.
     pub(super) due: ChunkBits,
