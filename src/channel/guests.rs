@@ -1,8 +1,8 @@
 //! Connections to a port, and which one is closed when there are too many.
 //!
-//! A peer that has not proved the key may be a stranger. The number of such connections is bounded, in all
-//! and for each address; beyond it the oldest is closed for the next. Addresses from which the key was proved
-//! before keep theirs longest.
+//! A peer that has not proved the key may be a stranger. The number of such connections is bounded, in all and for each
+//! address; beyond that the oldest is closed for the next. Connections from addresses where the key was proved before
+//! are closed last.
 
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
