@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use super::tree::{Tree, field};
 
-/// Where a version of control groups has the limit of memory.
+/// Where a version of control groups stores the memory limit.
 struct Version {
     mount: &'static str,
     /// Controller in the process's list; version 2 has one list for all.
     controller: &'static str,
     limit: &'static str,
     usage: &'static str,
-    /// Pages of files, which make room for others when it is needed.
+    /// Fields of `memory.stat` with file pages in bytes, which the kernel drops when memory is needed.
     reclaimable: [&'static str; 2],
 }
 
@@ -58,18 +58,18 @@ pub(super) fn cpus(tree: &Tree) -> Option<usize> {
     unified.chain(of_controller).min()
 }
 
-/// Whole CPUs of a quota and a period in microseconds, at least 1. `None` if there is no quota (`max`, or -1), or
-/// the text is none.
+/// Whole CPUs of a quota and a period in microseconds, at least 1. `None` if there is no quota (`max`, or -1), or the
+/// text cannot be read.
 ///
-/// Threads that wait for others spin. One thread more than the quota allows would use up the time of all, and
-/// they would stand still until the next period begins: parts of a CPU do not count.
+/// Threads that wait for others spin. One thread more than the quota allows would use up the time of all, and they
+/// would stand still until the next period begins: fractions of a CPU do not count.
 fn whole_cpus(text: &str) -> Option<usize> {
     let mut fields = text.split_whitespace().map(str::parse::<u64>);
     let (quota, period) = (fields.next()?.ok()?, fields.next()?.ok()?);
     usize::try_from(quota.checked_div(period)?.max(1)).ok()
 }
 
-/// Folder of the process's group in the hierarchy with this controller, and of those above it.
+/// Folder of the process's group in the hierarchy with this controller, and the folders of the groups above it.
 fn folders<'a>(
     groups: &'a str,
     controller: &str,
@@ -81,7 +81,7 @@ fn folders<'a>(
     Some(above.map(move |group| Path::new(mount).join(group)))
 }
 
-/// The process's group in the hierarchy with this controller, of `/proc/self/cgroup`.
+/// The process's group in the hierarchy with this controller, from the text of `/proc/self/cgroup`.
 fn group<'a>(groups: &'a str, controller: &str) -> Option<&'a str> {
     groups.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;

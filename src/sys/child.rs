@@ -12,8 +12,8 @@ use super::memory::virtual_bytes;
 /// Whether a copy of this process completes `work` with `bytes` more memory than this one has, and within
 /// `seconds` seconds. Effects of `work`, and its output on the terminal, are not seen here.
 ///
+/// # Errors
 /// If the process cannot be copied.
-/// If there is no such copy.
 pub fn comes_to_an_end(bytes: u64, seconds: u32, work: impl FnOnce()) -> io::Result<bool> {
     let memory = virtual_bytes().map_or(bytes, |own| own.saturating_add(bytes));
     let nowhere = File::options().write(true).open("/dev/null")?;

@@ -1,4 +1,4 @@
-//! Which cores there are, how fast they are next to each other, and pinning to them.
+//! The machine's cores: how many, how fast relative to each other, and pinning to them.
 
 use std::fs;
 use std::path::Path;
@@ -54,7 +54,7 @@ pub fn quota(tree: &Tree) -> Option<usize> {
     cgroup::cpus(tree)
 }
 
-/// The first of `cores`, no more than a quota of CPUs allows.
+/// The first of `cores`, at most as many as the quota of CPUs allows.
 fn bounded<T>(mut cores: Vec<T>, quota: Option<usize>) -> Vec<T> {
     cores.truncate(quota.unwrap_or(usize::MAX).max(1));
     cores
@@ -63,7 +63,7 @@ fn bounded<T>(mut cores: Vec<T>, quota: Option<usize>) -> Vec<T> {
 /// Gives the calling thread the lowest priority, and lets it run on any core.
 pub fn give_way() {
     unpin_current_thread();
-    // SAFETY: numbers alone are passed. The thread goes on as before if the system does not do it.
+    // SAFETY: only numbers are passed. The thread goes on as before if the system refuses.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS as _, 0, 19) };
 }
 
@@ -78,7 +78,7 @@ pub fn unpin_current_thread() {
     }
 }
 
-/// Ties the calling thread to `cpu`; where that is not allowed it stays where it is.
+/// Pins the calling thread to `cpu`. If that is not allowed, the thread stays where it is.
 pub fn pin_current_thread(cpu: usize) {
     let mut set = CpuSet::new();
     if set.set(cpu).is_ok() && sched_setaffinity(Pid::from_raw(0), &set).is_err() {
@@ -86,7 +86,7 @@ pub fn pin_current_thread(cpu: usize) {
     }
 }
 
-/// The cores that the process may use, asked once: later the caller may be pinned to one.
+/// The cores that the process may use. They are asked for once, because the caller may be pinned to one core later.
 fn allowed() -> &'static [usize] {
     static ALLOWED: OnceLock<Vec<usize>> = OnceLock::new();
     ALLOWED.get_or_init(|| match sched_getaffinity(Pid::from_raw(0)) {
@@ -101,7 +101,7 @@ fn capacity(cpu: usize) -> u32 {
     text.trim().parse().unwrap_or(1024)
 }
 
-/// Bytes of the largest cache of a core that this process may use; 0 where the kernel does not tell.
+/// Bytes of the largest cache of a core that this process may use; 0 if the kernel does not report it.
 pub fn cache_bytes() -> u64 {
     let caches = format!("/sys/devices/system/cpu/cpu{}/cache", allowed().first().unwrap_or(&0));
     let entries = fs::read_dir(caches).into_iter().flatten().flatten();
@@ -120,8 +120,8 @@ fn sort_fastest_first(cores: &mut [Core]) {
 
 /// CPU time that all cores of this machine have spent on anything but idling, since the machine started.
 ///
-/// Computed from the idle time, which is measured. The rest is sampled by a tick, which misses work that is over before
-/// the next one.
+/// Computed from the idle time, which is measured. The kernel samples the rest at each tick, and misses work that ends
+/// before the next tick.
 pub fn busy_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;

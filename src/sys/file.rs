@@ -12,14 +12,14 @@ use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, PosixFadviseAdvice, fallocat
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, linkat};
 
-/// Names that are tried for a temporary file before giving up.
+/// Number of names to try for a temporary file before giving up.
 const ATTEMPTS: u32 = 100;
 
 /// A file that has no name until [`commit`](Self::commit), or a temporary name where the file system has no files
 /// without names.
 ///
-/// Dropped before that, it is gone and nothing has changed. A process that is killed leaves
-/// nothing of a file without a name.
+/// Dropped before `commit`, the file is gone and nothing has changed. A process that is killed leaves nothing of an
+/// unnamed file.
 #[derive(Debug)]
 pub struct AtomicFile {
     /// `None` once committed.
@@ -71,7 +71,7 @@ impl AtomicFile {
         file.flush()?;
         file.get_ref().sync_all()?;
         if !self.has_name && self.link(&self.path).is_err() {
-            // Something has the name already, which a link does not replace.
+            // A file has the name already, and a link does not replace it.
             let link = |name: &Path| self.link(name);
             (_, self.temporary) = with_temporary_name(&self.path, link)?;
             self.has_name = true;
@@ -93,7 +93,7 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Where the bytes are until [`commit`](Self::commit).
+    /// Path of the bytes until [`commit`](Self::commit).
     pub fn temporary_path(&self) -> &Path {
         &self.temporary
     }
@@ -152,8 +152,8 @@ impl AtomicFile {
         self.inner()?.sync_all()
     }
 
-    /// Writes everything to the disk and forgets the copy in memory, so that reading the
-    /// file again shows what the disk has.
+    /// Writes everything to the disk and drops the copy in memory, so that reading the file again shows what the disk
+    /// has.
     ///
     /// # Errors
     ///
@@ -174,21 +174,20 @@ impl AtomicFile {
     }
 }
 
-/// Takes a file out of the system's memory, so that reading it again reads the disk.
+/// Drops a file's pages from the system's memory, so that reading the file again reads the disk.
 ///
 /// # Errors
 ///
-/// If it cannot be opened. A system that keeps its pages is no error.
+/// If the file cannot be opened. A system that keeps its pages is no error.
 pub fn forget(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
-    // Pages that were not written yet cannot be forgotten.
+    // Unwritten pages cannot be dropped.
     file.sync_all()?;
     let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     Ok(())
 }
 
-/// Waits until no other process holds the lock of the folder that `path` is in, and takes
-/// it; it is free again when the result is dropped.
+/// Waits until no other process holds the lock of `path`'s folder, and takes the lock. Dropping the result releases it.
 ///
 /// # Errors
 ///
@@ -199,7 +198,7 @@ pub fn lock_folder(path: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Whether this user may make files in `folder`, and its file system takes them.
+/// Whether this user may create files in `folder`, and its file system allows it.
 pub fn is_writable(folder: &Path) -> bool {
     access(folder, AccessFlags::W_OK | AccessFlags::X_OK).is_ok()
 }
@@ -216,8 +215,8 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok((blocks as u64).saturating_mul(bytes as u64))
 }
 
-/// A file without a name in `folder`, and a path to it. `None` if the file system has none, or
-/// there is no way to name it later.
+/// An unnamed file in `folder`, and a path to the file. `None` if the file system has no unnamed files, or there is no
+/// way to name the file later.
 fn unnamed(folder: &Path) -> Option<(File, PathBuf)> {
     let mut open = OpenOptions::new();
     let file = open.write(true).custom_flags(libc::O_TMPFILE).open(folder).ok()?;

@@ -19,7 +19,7 @@ const UNKNOWN: u16 = u16::MAX;
 
 /// A part of the machine whose temperature is known.
 pub struct Zone {
-    /// The system's name for it.
+    /// The system's name for the zone.
     pub name: String,
     /// Folder of the zone in the tree.
     pub folder: String,
@@ -67,8 +67,7 @@ pub fn slowed_cores(tree: &Tree) -> Option<(String, i64, i64)> {
 pub struct Thermometer(Arc<AtomicU16>);
 
 impl Thermometer {
-    /// Starts to measure, for as long as the process lives; `None` if the machine does not tell its
-    /// temperature.
+    /// Starts a thread that measures until the process ends; `None` if the machine reports no temperature.
     ///
     /// # Errors
     /// If the system refuses a thread.

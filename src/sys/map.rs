@@ -8,7 +8,7 @@ use std::path::Path;
 
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
 
-/// A regular file, open for reading: it stays the same one whatever becomes of its name.
+/// A regular file, open for reading: it stays the same file, whatever becomes of its name.
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
@@ -17,9 +17,8 @@ pub struct OpenFile {
 
 /// Bytes of a regular file, mapped read-only.
 ///
-/// Reading a page that was cut off the file after it was mapped, or that its disk no longer gives, raises
-/// SIGBUS ([`super::signal::explain_bus_errors`]); LEAP's own files are renamed into place and never
-/// shortened.
+/// Reading a page that was cut off the file after it was mapped, or that its disk cannot deliver any more, raises
+/// SIGBUS ([`super::signal::explain_bus_errors`]). LEAP's own files are renamed into place and never shortened.
 #[derive(Debug)]
 pub struct Map {
     map: Mmap,
@@ -34,7 +33,7 @@ pub struct Stamp {
     pub inode: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// When it was written to last, in nanoseconds.
+    /// When the file was written to last, in nanoseconds.
     pub modified_ns: i64,
     /// Last change of the file or of its metadata, such as name and times, in nanoseconds. No program can set this
     /// time.
@@ -63,8 +62,8 @@ impl OpenFile {
     /// Maps the bytes `range`.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::InvalidInput`] if they are not all in the file, and
-    /// [`io::ErrorKind::InvalidData`] if that was written to since it was opened.
+    /// The system's; [`io::ErrorKind::InvalidInput`] if `range` is not inside the file, and
+    /// [`io::ErrorKind::InvalidData`] if the file was written to since it was opened.
     pub fn map(&self, range: Range<usize>) -> io::Result<Map> {
         if range.start > range.end || range.end as u64 > self.stamp.bytes {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no such part of the file"));
@@ -94,7 +93,7 @@ impl Stamp {
         })
     }
 
-    /// Whether the file was not written to between the two, though it may have got another name.
+    /// Whether the file was not written to between the two stamps, though it may have another name.
     fn is_same_content(&self, other: &Stamp) -> bool {
         (self.bytes, self.modified_ns) == (other.bytes, other.modified_ns)
     }
@@ -128,15 +127,15 @@ impl Map {
         }
     }
 
-    /// Takes `range` into this process's memory at once, which is cheaper than page by page as it
-    /// is read. Systems before Linux 5.14 do the latter.
+    /// Takes `range` into this process's memory at once, which is cheaper than page by page. Systems before Linux 5.14
+    /// still take it page by page.
     pub fn advise_populate(&self, range: Range<usize>) {
         if let Some((offset, len)) = self.clip(range) {
             let _ = self.map.advise_range(Advice::PopulateRead, offset, len);
         }
     }
 
-    /// Takes `range` out of this process's memory; it is read again if it is used again.
+    /// Drops `range` from this process's memory. The system reads it again at the next use.
     pub fn advise_dont_need(&self, range: Range<usize>) {
         let Some((offset, len)) = self.clip(range) else { return };
         // SAFETY: the map is of a file and is never written to, so dropping its pages

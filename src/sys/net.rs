@@ -27,7 +27,7 @@ const SEGMENTS_MAX: usize = 45;
 /// Most sockets that are waited for at a time.
 pub const POLLED_MAX: usize = 64;
 
-/// The error of a wait that was too long.
+/// The error of a wait that took too long.
 pub fn timed_out(after: Duration) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, format!("timed out after {} s", after.as_secs()))
 }
@@ -69,14 +69,14 @@ pub enum Sending {
 /// Buffer sizes that the kernel granted, in bytes of payload and bookkeeping.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferBytes {
-    /// For what has arrived.
+    /// For received datagrams.
     pub receive: usize,
-    /// For what goes out.
+    /// For datagrams to send.
     pub send: usize,
 }
 
 impl DatagramSocket {
-    /// A socket on `address`; an unspecified IPv6 one takes IPv4 too.
+    /// A socket on `address`; an unspecified IPv6 address takes IPv4, too.
     ///
     /// # Errors
     /// The system's.
@@ -101,7 +101,7 @@ impl DatagramSocket {
         Ok(DatagramSocket { socket, splits, segment_bytes: Cell::new(0) })
     }
 
-    /// The address it is bound to.
+    /// The address that the socket is bound to.
     ///
     /// # Errors
     /// The system's.
@@ -109,8 +109,8 @@ impl DatagramSocket {
         self.socket.local_addr()
     }
 
-    /// Asks for buffers of `bytes` and returns what the kernel gives. Its limit holds unless
-    /// the process may exceed it.
+    /// Asks for buffers of `bytes` and returns what the kernel gives. The kernel's limit holds unless the process has
+    /// the privilege to exceed it.
     ///
     /// # Errors
     /// The system's.
@@ -121,7 +121,7 @@ impl DatagramSocket {
         if setsockopt(&self.socket, sockopt::SndBufForce, &bytes).is_err() {
             setsockopt(&self.socket, sockopt::SndBuf, &bytes)?;
         }
-        // The kernel keeps and tells twice what was asked for.
+        // The kernel keeps and reports twice what was requested.
         let receive = socket::getsockopt(&self.socket, sockopt::RcvBuf)? / 2;
         let send = socket::getsockopt(&self.socket, sockopt::SndBuf)? / 2;
         Ok(BufferBytes { receive, send })
@@ -156,8 +156,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends what is in `bytes`, datagrams of `datagram_bytes` but for the last, which may be shorter, in
-    /// as few calls as the kernel allows.
+    /// Sends `bytes` as datagrams of `datagram_bytes` (the last may be shorter), in as few calls as the kernel allows.
     ///
     /// # Panics
     /// If `datagram_bytes` is 0.
@@ -186,7 +185,7 @@ impl DatagramSocket {
             Err(e) if cannot_split(e) => {
                 let sending = self.send_singly(to, bytes, segment_bytes);
                 if sending != Sending::TooLong {
-                    // From now on one by one.
+                    // From now on datagrams are sent one by one.
                     self.splits_at(0);
                     self.splits.set(false);
                 }
@@ -197,8 +196,8 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends datagrams as [`DatagramSocket::send`] does, but each by itself: filters on the way may judge
-    /// several that were handed over as one by their length together.
+    /// Sends datagrams as [`DatagramSocket::send`] does, but each by itself: filters on the way may judge several
+    /// datagrams that were handed over as one by their total length.
     ///
     /// # Panics
     /// If `datagram_bytes` is 0.
@@ -213,8 +212,8 @@ impl DatagramSocket {
         Sending::Gone
     }
 
-    /// Lets the kernel split messages longer than `bytes`, or none if that is 0. The setting stays for later
-    /// messages: sending it with each of them takes longer.
+    /// Lets the kernel split messages longer than `bytes`, or none if `bytes` is 0. The setting stays for later
+    /// messages, because sending it with each of them takes longer.
     fn splits_at(&self, bytes: usize) -> bool {
         if self.splits.get() && self.segment_bytes.get() != bytes {
             self.segment_bytes.set(bytes);
@@ -230,7 +229,7 @@ impl DatagramSocket {
             self.splits_at(0);
         }
         match self.send_message(to, datagram) {
-            // Some kernels refuse a short one too where longer ones could not be split.
+            // Some kernels refuse a short message, too, where longer ones could not be split.
             Err(e) if cannot_split(e) && self.segment_bytes.get() > 0 => {
                 self.splits_at(0);
                 self.send_message(to, datagram)
@@ -239,13 +238,13 @@ impl DatagramSocket {
         }
     }
 
-    /// Waits a little if the buffer is full: the wire empties it.
+    /// Waits a little if the buffer is full, until the network has taken some of it.
     fn patiently(&self, send: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
         let mut result = send();
         if matches!(result, Err(Errno::EAGAIN | Errno::ENOBUFS)) {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLOUT)];
             let wait = TimeSpec::from_duration(Duration::from_millis(2));
-            // Whether it helped shows in the next attempt.
+            // The next attempt shows whether waiting helped.
             let _ = ppoll(&mut fds, Some(wait), None);
             result = send();
         }
@@ -327,7 +326,7 @@ pub fn broadcasts() -> io::Result<Vec<Ipv4Addr>> {
             continue;
         };
         let broadcast = address | !mask;
-        // Networks of one or two addresses have none.
+        // Networks of one or two addresses have no broadcast address.
         if mask.to_bits().trailing_zeros() > 1 && !found.contains(&broadcast) {
             found.push(broadcast);
         }
@@ -350,7 +349,7 @@ pub fn prefix_len(own: IpAddr) -> Option<u32> {
     }
 }
 
-/// Whether the error means that no file or memory is left for another socket, in this process or in the system.
+/// Whether the error means that this process or the system has no file descriptor or memory left for another socket.
 pub fn is_out_of_files(e: &io::Error) -> bool {
     let full = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
     full.iter().any(|errno| e.raw_os_error() == Some(*errno as i32))

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// Longest status that is sent.
 const STATUS_MAX: usize = 200;
 
-/// Where this process reports to; empty until [`start`] is called.
+/// Notifier of this process; empty until [`start`] is called.
 static MANAGER: OnceLock<Mutex<Notifier>> = OnceLock::new();
 
-/// Finds the manager that started this process, as its environment says.
+/// Finds the service manager of this process from its environment.
 ///
 /// A socket that cannot be reached is only logged: the manager ends a service that does not report.
 pub fn start() {

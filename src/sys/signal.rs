@@ -59,8 +59,8 @@ pub fn interrupted_by() -> Option<i32> {
     }
 }
 
-/// Forgets the SIGINTs so far, and counts only the next SIGINT or SIGTERM: the one after it ends the process,
-/// wherever that is.
+/// Forgets the SIGINTs so far, and counts only the next SIGINT or SIGTERM. The signal after it ends the process,
+/// whatever it is doing.
 ///
 /// # Errors
 /// The system's.

@@ -24,7 +24,7 @@ use abi::{
 };
 use open_error::PATH;
 
-/// Properties of the way to a neighbour.
+/// Properties of the path to a neighbour.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// The network device cannot gather pages: the system copies a frame once when it sends.
@@ -35,9 +35,9 @@ pub struct Route {
 pub struct Device {
     file: OwnedFd,
     map: NonNull<u8>,
-    /// Banks that a [`RxBank`] exists for, as bits.
+    /// Banks for which an [`RxBank`] exists, as bits.
     taken_banks: AtomicU64,
-    /// Slots that a [`TxSlot`] exists for, and slots that the network is known to have read, as bits.
+    /// Slots for which a [`TxSlot`] exists, and slots that the network is known to have read, as bits.
     taken_slots: AtomicU64,
     idle_slots: AtomicU64,
 }
@@ -111,7 +111,7 @@ impl Device {
         session: u64,
         banks: &mut dyn Iterator<Item = &mut RxBank>,
     ) -> io::Result<()> {
-        // Borrowed until the module has them.
+        // Borrowed until the module has the banks.
         let mut banks: heapless::Vec<&mut RxBank, BANKS> = banks.collect();
         assert!(banks.iter().all(|bank| ptr::eq(&*bank.device, self)));
         assert_eq!(banks.len(), self.taken_banks.load(Ordering::Acquire).count_ones() as usize);
@@ -119,7 +119,7 @@ impl Device {
         self.ioctl(SET_PEER, &mut AbiPeer { from: from.into(), session, ..AbiPeer::default() })
     }
 
-    /// Receives the same session from another address; all that was received of it stays.
+    /// Receives the same session from another address. Chunks that have arrived stay.
     ///
     /// # Errors
     /// The system's; `ENOTCONN` if the module receives another session.
@@ -243,12 +243,11 @@ pub struct BankReport {
     pub n_chunks: u16,
     /// Bytes of all chunks of the frame.
     pub frame_bytes: u32,
-    /// The chunks that are there, as bits.
+    /// The chunks that have arrived, as bits.
     pub chunks: u128,
 }
 
-/// A bank to receive into. Chunks can be seen once they are there, and all of it while it is
-/// held.
+/// A bank to receive into. A chunk can be read once it has arrived, the whole frame while the bank is held.
 pub struct RxBank {
     device: Arc<Device>,
     index: usize,
@@ -281,13 +280,13 @@ impl RxBank {
         })
     }
 
-    /// The chunks that are there, as bits.
+    /// The chunks that have arrived, as bits.
     fn chunks(&self) -> u128 {
         let [low, high] = &self.meta().bitmap;
         u128::from(low.load(Ordering::Acquire)) | u128::from(high.load(Ordering::Acquire)) << 64
     }
 
-    /// The checksum that came with a chunk, and the room of a chunk, if the chunk is there.
+    /// The checksum that came with a chunk, and the memory of the chunk, if the chunk has arrived.
     pub fn chunk_mut(&mut self, chunk: usize) -> Option<(u32, &mut [u8; CHUNK_BYTES])> {
         if chunk >= CHUNKS || self.chunks() & 1 << chunk == 0 {
             return None;
@@ -326,7 +325,7 @@ impl RxBank {
         }
     }
 
-    /// Gives chunks of a frame back: they are to come again.
+    /// Gives chunks of a frame back, to receive them again.
     ///
     /// # Errors
     /// The system's; `ESTALE` if the bank holds nothing of the frame.
@@ -336,7 +335,7 @@ impl RxBank {
         self.device.ioctl(REJECT, &mut AbiReject { bank, seq, bitmap: words(chunks) })
     }
 
-    /// The frame; nothing unless the bank is held.
+    /// The frame; empty unless the bank is held.
     pub fn bytes(&self) -> &[u8] {
         let len = if self.is_held { FRAME_BYTES } else { 0 };
         // SAFETY: `len` bytes inside the mapping. The module writes to no held bank, this is
@@ -344,7 +343,7 @@ impl RxBank {
         unsafe { std::slice::from_raw_parts(self.device.bytes(self.index).as_ptr(), len) }
     }
 
-    /// The frame, to be changed in place; nothing unless the bank is held.
+    /// The frame, to be changed in place; empty unless the bank is held.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = if self.is_held { FRAME_BYTES } else { 0 };
         // SAFETY: as in `bytes`.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// More power than any machine that runs this takes: a sensor that reports it is broken.
+/// More power than any machine that runs LEAP draws: a sensor that reports more is broken.
 pub const WATTS_MAX: f64 = 10_000.0;
 /// Shortest time over which a counter's power is computed: the counter moves in steps of a millisecond.
 const COUNTED_MIN: Duration = Duration::from_millis(50);
@@ -16,7 +16,7 @@ pub(super) enum Sample {
     Joules(f64),
 }
 
-/// A total, and its time.
+/// Totals at a point in time.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerReading {
     /// Energy since the meter began.
