@@ -1,7 +1,7 @@
 //! Writes conversations as each model family was trained to read them.
 //!
-//! Most templates are those of `script`; white space of the others is that of the families' own
-//! code, character by character:
+//! Most templates are written by `script`. The others have the white space of the families' own code, character by
+//! character:
 //!
 //! ```text
 //! llama2      <s>[INST] <<SYS>>↵S↵<</SYS>>↵↵U [/INST] A </s><s>[INST] U [/INST]
@@ -73,8 +73,8 @@ pub struct ChatFormat {
 impl ChatFormat {
     /// # Errors
     ///
-    /// If the vocabulary lacks a special token of the template, or the template needs texts that
-    /// only the checkpoint's own has, or is none that LEAP knows.
+    /// If the vocabulary lacks a special token of the template, if the template needs texts that only the checkpoint's
+    /// own template has, or if LEAP does not know the template.
     pub fn new(
         template: ChatTemplate,
         tokenizer: &Tokenizer,
@@ -162,7 +162,7 @@ impl ChatFormat {
         self.end
     }
 
-    /// Appends a whole conversation and all that comes before the answer to its last turn.
+    /// Appends a whole conversation, ready for the answer to its last turn.
     pub fn write(
         &self,
         tok: &Tokenizer,
@@ -273,8 +273,8 @@ impl ChatFormat {
 
     /// Appends a conversation of messages, ready for the answer to the last one.
     ///
-    /// Texts that the template has no place for are left out, such as the system's texts behind the first message if
-    /// the system has no turns ([`ChatScript::joins_system`]).
+    /// Texts that the template has no place for are left out: for example, system texts behind the first message if the
+    /// system has no turns ([`ChatScript::joins_system`]).
     pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut turns: Vec<ChatTurn<'_>> = Vec::new();
@@ -353,11 +353,11 @@ impl ChatFormat {
     }
 }
 
-/// What comes before the next turn of a conversation.
+/// State before the next turn of a conversation.
 struct Start<'a> {
-    /// Whether nothing but the BOS stands before the turn.
+    /// Whether at most the BOS stands before the turn.
     is_first: bool,
-    /// Instructions that the next user turn carries.
+    /// System text that the next user turn carries.
     system: Option<&'a str>,
 }
 

@@ -1,7 +1,6 @@
-//! Ids back to text, as they come.
+//! Turns ids back into text while they come.
 //!
-//! Bytes that are no UTF-8 become U+FFFD. How many of these depends on the library that a tokenizer comes from
-//! ([`Rule`]).
+//! Invalid UTF-8 becomes U+FFFD. How many of these depends on the library that a tokenizer comes from ([`Rule`]).
 
 use super::Tokenizer;
 use super::utf8::{ByteRun, Replace, Utf8Stream};
@@ -36,7 +35,7 @@ impl Rule {
 impl Tokenizer {
     /// The text of `ids`; `show_special` writes the names of control tokens too.
     ///
-    /// Ids outside the vocabulary and bytes that are no UTF-8 are treated as [`Decoder`] does.
+    /// Ids outside the vocabulary and invalid UTF-8 are treated as [`Decoder`] does.
     pub fn decode(&self, ids: &[u32], show_special: bool) -> String {
         let mut text = String::new();
         let mut decoder = Decoder::new(self, show_special);
@@ -47,8 +46,7 @@ impl Tokenizer {
         text
     }
 
-    /// The bytes that a token gives inside a text, where they may be a part of a character; `None` if it
-    /// gives none.
+    /// The bytes of a token inside a text, where they may be a part of a character; `None` if the token has none.
     pub fn text_bytes(&self, id: u32) -> Option<Vec<u8>> {
         let (bytes, kind) = self.token_bytes(id).zip(self.token_kind(id))?;
         match kind {

@@ -117,11 +117,11 @@ fn index(
 /// A piece of text that will not be split any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
-    /// Its token, or [`NO_ID`](super::byte_ids::NO_ID) for a character without one.
+    /// The symbol's token, or [`NO_ID`](super::byte_ids::NO_ID) for a character without one.
     pub(super) id: u32,
-    /// Where it starts in the text.
+    /// Start of the symbol in the text.
     pub(super) start: usize,
-    /// Where it ends.
+    /// End of the symbol in the text.
     pub(super) end: usize,
     is_frozen: bool,
     prev: usize,
@@ -137,8 +137,8 @@ impl Symbol {
 
 /// A possible merge, sooner ones first.
 ///
-/// It is out of date once the left symbol and its neighbour no longer end at `end`: symbols
-/// only grow, and a new pair is looked up whenever one does.
+/// A candidate is out of date once the left symbol and its neighbour no longer end at `end`: symbols only grow, and a
+/// new pair is looked up whenever one does.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     order: u64,

@@ -72,7 +72,7 @@ impl Tokenizer {
     /// Writes one token, or what stands for a character without a token.
     ///
     /// An unknown token is written when its run ends: characters that are unknown too belong to the run, unless each
-    /// has a token of its own. In the library tokenizers, byte tokens do not end a run, but come
+    /// has a token of its own. In the library tokenizers, byte tokens do not end a run, but come before its token.
     fn put(&self, id: u32, text: &[u8], owes_unknown: &mut bool, out: &mut Vec<u32>) {
         // A character whose token is unused has none.
         if id != NO_ID && self.token_kind(id) != Some(TokenKind::Unused) {

@@ -1,6 +1,6 @@
-//! Bytes to text, as they come.
+//! Turns bytes into text while they come.
 
-/// How many replacement characters bytes that are no UTF-8 become.
+/// How many replacement characters invalid UTF-8 becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replace {
     /// One replacement character for the longest start of a character, as in `String::from_utf8_lossy`.
@@ -73,8 +73,8 @@ impl Utf8Stream {
     }
 }
 
-/// A run of byte tokens as the decoder `ByteFallback` of tokenizers has it: text if all of it is
-/// UTF-8, otherwise one U+FFFD for every byte.
+/// A run of byte tokens, as the decoder `ByteFallback` of the library tokenizers treats it: text if all of it is UTF-8,
+/// otherwise one U+FFFD for every byte.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByteRun {
     /// The characters so far. A stray byte would undo them, so they wait for the end of the run.
