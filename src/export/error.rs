@@ -44,7 +44,7 @@ pub enum ExportError {
         /// The feature.
         what: String,
     },
-    /// A tensor that the model needs is nowhere.
+    /// A tensor that the model needs is missing.
     MissingTensor {
         /// The tensor's name in this kind of checkpoint.
         name: String,

@@ -195,8 +195,8 @@ impl Naming {
         Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows, all)
     }
 
-    /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file
-    /// has them side by side. Llama's GGUF files and those of its near relations have them so too.
+    /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file has them side by
+    /// side. GGUF files of Llama and its near relations have them side by side, too.
     pub(super) fn has_halved_heads(self, kind: TensorKind, header: &Header) -> bool {
         let is_halved = match self {
             Naming::HuggingFace => true,

@@ -131,7 +131,7 @@ fn create(out: &Path, bytes: u64) -> Result<AtomicFile, ExportError> {
     Ok(file)
 }
 
-/// Reads the file at `path` again, which will be called `out`.
+/// Verifies the file at `path`, which will be called `out`, by reading it again.
 fn verify_file(path: &Path, out: &Path) -> Result<(), ExportError> {
     let map =
         Map::open(path).map_err(|source| ExportError::Write { path: out.to_owned(), source })?;
@@ -140,8 +140,8 @@ fn verify_file(path: &Path, out: &Path) -> Result<(), ExportError> {
     verified.map(|_| ()).map_err(|source| ExportError::Verify { path: out.to_owned(), source })
 }
 
-/// Converts every block and calls `write` with each, in about the order of the file, and
-/// with none where there is nothing to write yet. Returns the blocks' checksums.
+/// Converts every block and calls `write` with each, in about the order of the file, and with `None` while there is
+/// nothing to write. Returns the blocks' checksums.
 fn convert_all(
     converter: Converter<'_>,
     jobs: &[TensorJob<'_>],

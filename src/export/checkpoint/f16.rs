@@ -1,4 +1,4 @@
-//! Half precision, as checkpoints and ggml's blocks have it.
+//! Half precision, as checkpoints and ggml's blocks store it.
 
 /// The value of an IEEE half, without a branch.
 ///

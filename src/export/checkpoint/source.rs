@@ -24,7 +24,7 @@ pub(super) type TensorTable = Vec<(String, StoredTensor)>;
 /// A tensor's shape and values.
 #[derive(Debug)]
 pub(super) struct StoredTensor {
-    /// The first file it is in.
+    /// The first file that the tensor is in.
     pub(super) file: usize,
     pub(super) shape: Vec<usize>,
     /// Values of the tensor, or the reason why they cannot be used.
@@ -288,7 +288,7 @@ impl<'a> SourceTensor<'a> {
     /// Joins `n` matrices, or `n` vectors, into one.
     ///
     /// # Errors
-    /// If there are not `n` of them, or vectors are not contiguous.
+    /// If there are not `n` of them, or if vectors are not contiguous.
     pub(in crate::export) fn flattened(
         self,
         n: usize,
@@ -305,7 +305,7 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape, grid, ..self })
     }
 
-    /// Takes `n` of its `all` rows: every `step`th from `first` on.
+    /// Takes `n` of the tensor's `all` rows: every `step`th from `first` on.
     ///
     /// # Errors
     /// If the tensor does not have `all` rows, or is in pieces.
@@ -362,7 +362,7 @@ impl<'a> SourceTensor<'a> {
     /// Tensors of one shape, one below the other.
     ///
     /// # Errors
-    /// Names the first that is unlike the others, or in pieces.
+    /// Names the first tensor that is unlike the others, or in pieces.
     ///
     /// # Panics
     /// If there are none.

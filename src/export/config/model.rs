@@ -22,7 +22,7 @@ pub(in crate::export) struct Config {
 
 /// Settings of a configuration that are no fields of a model file.
 pub(in crate::export) struct Extras {
-    /// Notes for the user about it, in sentences without a full stop.
+    /// Notes for the user about the configuration, in sentences without a full stop.
     pub(in crate::export) notes: Vec<String>,
     /// Added to the weights of norms.
     pub(in crate::export) norm_plus: f32,
@@ -30,7 +30,7 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) logits_divisor: f32,
     /// Whether the checkpoint is that of a vision-language model.
     pub(in crate::export) is_wrapped: bool,
-    /// Whether the family may have biases. If it has some, missing ones are 0.
+    /// Whether the family may have biases. If a model has some, missing ones are 0.
     pub(in crate::export) has_optional_biases: bool,
 }
 
@@ -46,7 +46,7 @@ impl Default for Extras {
     }
 }
 
-/// Takes over the RoPE divisors of texts of up to `original_ctx` tokens, and of longer ones.
+/// Takes over the RoPE divisors of texts of up to `original_ctx` tokens, and those of longer texts.
 pub(super) fn take_long_rope(
     header: &mut Header,
     original_ctx: usize,

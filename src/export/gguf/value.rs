@@ -88,7 +88,7 @@ impl<'a> GgufValue<'a> {
         }
     }
 
-    /// Whether it is a list.
+    /// Whether the value is a list.
     pub(in crate::export) fn is_list(&self) -> bool {
         matches!(self, GgufValue::List(_))
     }
@@ -176,7 +176,7 @@ impl<'a> GgufList<'a> {
     pub(in crate::export) fn values(&self) -> impl Iterator<Item = GgufValue<'a>> + use<'a> {
         let mut r = GgufReader::new(self.bytes);
         let kind = self.kind;
-        // They were all read once before.
+        // The values were all read once before.
         (0..self.len).map_while(move |_| GgufValue::read_single(&mut r, kind).ok())
     }
 }

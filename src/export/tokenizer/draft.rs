@@ -21,7 +21,7 @@ pub(super) struct Draft {
     pub(super) tokens: Vec<Token>,
     pub(super) merges: Merges,
     pub(super) bos: Option<u32>,
-    /// Whether texts start with `bos`, unless settings say so.
+    /// Whether texts start with `bos`, unless settings decide.
     pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
     strips_right: BTreeSet<u32>,
@@ -58,7 +58,7 @@ impl Draft {
         u32::try_from(index).ok()
     }
 
-    /// Takes in what the files beside the tokenizer say.
+    /// Adds what the files beside the tokenizer say.
     pub(super) fn apply(&mut self, settings: &Settings) {
         self.add(&settings.added);
         if !settings.writes_bos.unwrap_or(self.writes_bos) {
@@ -82,7 +82,7 @@ impl Draft {
         self.tokens.get(id as usize).is_some_and(|token| token.kind == TokenKind::Control)
     }
 
-    /// Adds tokens, or sets what existing ones are for.
+    /// Adds tokens, or sets the kinds of existing ones.
     ///
     /// An id that belongs to another piece of the vocabulary goes to the added token, as in transformers.
     pub(super) fn add(&mut self, added: &[AddedToken]) {
@@ -115,8 +115,8 @@ impl Draft {
             let kind = if *is_special { TokenKind::Control } else { TokenKind::UserDefined };
             let is_spaces =
                 kind == TokenKind::UserDefined && name.replace(SPACE_MARK, "").is_empty();
-            // Tokens of spaces are reached by merging: they keep their score, and the spaces that their marks
-            // stand for.
+            // Tokens of spaces are reached by merging: they keep their score, and the spaces that their marks stand
+            // for.
             *token = match is_spaces {
                 true => {
                     let bytes = name.replace(SPACE_MARK, " ").into_bytes();
@@ -149,8 +149,8 @@ impl Draft {
         self.strips_right.extend(ids.map(|(id, _)| id));
     }
 
-    /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which
-    /// text could become; Hugging Face's folders declare them special.
+    /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which user text could
+    /// become. Hugging Face's folders declare them special.
     fn mark_infill_tokens(&mut self) {
         let pieces = INFILL
             .map(|name| self.find(name).or_else(|| self.find(&name.replace(SPACE_MARK, " "))));
@@ -162,7 +162,7 @@ impl Draft {
         self.stop_ids.push(end);
     }
 
-    /// Recognises the checkpoint's template, and takes over the texts that it adds.
+    /// Recognises the checkpoint's template, and keeps the texts that it adds.
     fn recognise(&mut self, jinja: &str) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
         let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
@@ -195,7 +195,7 @@ impl Draft {
             None => template::implied(has_marker),
         };
         for name in template::markers(self.chat) {
-            // User text must not forge these, even where the file calls them plain tokens.
+            // User text must not forge these tokens, even if the file calls them plain.
             if let Some(id) = self.find(name) {
                 self.tokens[id as usize].kind = TokenKind::Control;
             }
@@ -249,7 +249,7 @@ impl Draft {
         is_there
     }
 
-    /// The bytes of UTF-8 that have no token: vocabularies lack what their training text lacked.
+    /// The bytes of UTF-8 without a token: a vocabulary lacks bytes that its training text lacked.
     pub(super) fn missing_bytes(&self) -> Vec<u8> {
         let mut is_there = [false; 256];
         let only_capitals = self.flags.split_at_user_defined;

@@ -1,8 +1,8 @@
 //! Recognises chat templates by what they write.
 //!
-//! A checkpoint's template is a program in Jinja's language. It is run on a few conversations: a template of
-//! LEAP's is the same if it writes every one of them alike, character by character. Texts that a checkpoint's
-//! template adds around the system's text are taken from its output.
+//! A checkpoint's template is a program in Jinja's language. It is run on a few conversations: if its output equals
+//! that of one of LEAP's templates for each of them, character by character, it is that template. Texts that a
+//! checkpoint's template adds around the system's text are taken from its output.
 
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
@@ -13,10 +13,10 @@ use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts, 
 
 /// Longest template: longer than any published one.
 const TEMPLATE_BYTES_MAX: usize = 1 << 18;
-/// Instructions of one run; published templates take some thousand.
+/// Most instructions of one run; published templates take a few thousand.
 const FUEL: u64 = 200_000;
 
-/// Stand-ins for the first token and the end, by which older templates are told apart.
+/// Placeholders for BOS and EOS, by which older templates are told apart.
 const BOS: &str = "<s>";
 const EOS: &str = "</s>";
 
@@ -33,7 +33,7 @@ pub(super) struct Recognised {
 pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
     const MEMORY_BYTES: u64 = 256 << 20;
     const SECONDS: u32 = 20;
-    // A fuzzer limits its process, and may not have others.
+    // A fuzzer limits its own process, and may not have child processes.
     cfg!(fuzzing)
         || child::comes_to_an_end(MEMORY_BYTES, SECONDS, || {
             drop(recognise(jinja, bos));
@@ -42,7 +42,7 @@ pub(super) fn is_harmless(jinja: &str, bos: &str) -> bool {
         .unwrap_or(false)
 }
 
-/// Recognises a template by its Jinja text; `bos` is the name of that token, or empty.
+/// Recognises a template by its Jinja text. `bos` is the name of the BOS token, or empty.
 pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
     let today = Date::new(2001, 2, 3)?;
     let template = Jinja::new(jinja, bos).ok()?;
@@ -68,7 +68,7 @@ pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
     })
 }
 
-/// A conversation that tells templates apart.
+/// A conversation that distinguishes templates.
 struct Probe {
     system: Option<&'static str>,
     /// The turns of user and model.
@@ -213,9 +213,8 @@ fn read_texts(
 
 /// The older template that writes these conversations like the checkpoint's, except for white space.
 ///
-/// A template that writes anything else, such as a turn of its own, is another. Mistral's versions
-/// differ in whether `[INST]` is a token, which the vocabulary tells, and in which user turn carries
-/// the system's text.
+/// A template that writes anything else, such as a turn of its own, is a different one. Mistral's versions differ in
+/// whether `[INST]` is a token, which the vocabulary shows, and in the user turn that carries the system's text.
 pub(super) fn alike(jinja: &str, has_inst_token: bool) -> Option<Older> {
     let template = Jinja { eos: EOS, ..Jinja::new(jinja, BOS).ok()? };
     let mistral = if has_inst_token { ChatTemplate::MistralV3 } else { ChatTemplate::MistralV1 };

@@ -6,19 +6,19 @@ use super::value::{PickleGlobal, PickleObject, PickleValue, PickledStorage, Pick
 const STACK_MAX: usize = 1 << 16;
 /// Most marks on the stack: how deeply values may be nested.
 const DEPTH_MAX: usize = 64;
-/// Most values that are remembered: about seven for each tensor.
+/// Most values in the memo: about seven for each tensor.
 const MEMO_MAX: usize = 1 << 18;
 /// Most tuples, lists, dicts, storages and tensors.
 const OBJECTS_MAX: usize = 1 << 18;
 /// Most dimensions of a tensor.
 const RANK_MAX: usize = 8;
 
-/// A pickle being read.
+/// Reader of a pickle.
 pub(super) struct PickleMachine<'a> {
     bytes: &'a [u8],
     /// Offset of the next byte.
     next: usize,
-    /// Offset of the instruction at work.
+    /// Offset of the current instruction.
     at: usize,
     stack: Vec<PickleValue<'a>>,
     /// Heights of the stack where marks were set.
@@ -41,7 +41,7 @@ impl<'a> PickleMachine<'a> {
     /// The object that `value` names.
     pub(super) fn object(&self, value: PickleValue<'a>) -> Option<&PickleObject<'a>> {
         match value {
-            // Only `push_object` makes these, and objects stay.
+            // Only `push_object` makes object values, and objects stay.
             PickleValue::Object(index) => Some(&self.objects[index]),
             _ => None,
         }
@@ -66,7 +66,7 @@ impl<'a> PickleMachine<'a> {
         }
     }
 
-    /// Runs to the end and returns what is on the stack then.
+    /// Runs to the end and returns the value on top of the stack.
     pub(super) fn run(&mut self) -> Result<PickleValue<'a>, String> {
         loop {
             self.at = self.next;
@@ -210,7 +210,7 @@ impl<'a> PickleMachine<'a> {
         self.push(PickleValue::Int(value))
     }
 
-    /// A number in two's complement, of as many bytes as the first says.
+    /// A number in two's complement. Its length in bytes comes first.
     fn long(&mut self) -> Result<i64, String> {
         let n = usize::from(self.u8()?);
         let bytes = self.take(n)?;
@@ -284,8 +284,8 @@ impl<'a> PickleMachine<'a> {
         self.push(value.ok_or_else(|| format!("memo {index} is empty"))?)
     }
 
-    /// GLOBAL, INST or STACK_GLOBAL. INST also calls what it names, which no table needs: it is
-    /// here so that its name is in the error.
+    /// GLOBAL, INST or STACK_GLOBAL. INST also calls what it names. No table needs it: it is read so that the error
+    /// names it.
     fn global(&mut self, code: u8) -> Result<(), String> {
         let (module, name) = match code {
             b'\x93' => match self.pop_n(2)?[..] {
@@ -328,8 +328,8 @@ impl<'a> PickleMachine<'a> {
         }
     }
 
-    /// BUILD: attributes of the object below. A dict's, such as the versions of the modules that
-    /// `state_dict` notes, mean nothing to us.
+    /// BUILD: attributes of the object below. Those of a dict, such as the module versions in a `state_dict`, have no
+    /// meaning for LEAP.
     fn build(&mut self) -> Result<(), String> {
         self.pop()?;
         match self.top()? {
@@ -396,7 +396,7 @@ fn utf8(bytes: &[u8]) -> Result<&str, String> {
     str::from_utf8(bytes).map_err(|_| "a string is not UTF-8".to_owned())
 }
 
-/// A name, cut where a message would drown in it.
+/// A name, cut to a length that fits a message.
 fn shorten(name: &str) -> String {
     let plain: String = name.chars().take(80).flat_map(char::escape_default).collect();
     if name.chars().count() > 80 { plain + "…" } else { plain }

@@ -79,7 +79,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// YaRN as ggml computes it, whose blend begins and ends at whole pairs.
+/// YaRN as ggml computes it: its blend begins and ends at whole pairs.
 fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError> {
     for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
         let name = format!("rope.scaling.{name}");
@@ -99,7 +99,7 @@ fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError
     })
 }
 
-/// The values of a tensor with one for each RoPE pair of a head.
+/// The values of a tensor that has one for each RoPE pair of a head.
 fn divisors(
     checkpoint: &Checkpoint,
     header: &Header,
