@@ -56,7 +56,7 @@ pub(crate) fn start(
 }
 
 impl Service for Giver {
-    /// Answers what a board asks, until it goes.
+    /// Answers a board's questions until the connection ends.
     fn talk(&self, mut channel: Channel<'_>, from: IpAddr) -> Result<(), ChannelError> {
         let Question::Want { start, end, rows, name, is_further } = question(&mut channel)? else {
             return Err(ChannelError::Broken("it asks for pieces of nothing"));

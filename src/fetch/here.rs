@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use super::kept::Kept;
 use crate::wire::give::{Offer, PIECE_BYTES};
 
-/// Bytes that may be those of a piece: the giver's hash decides.
+/// Bytes that may be a piece: the giver's hash decides.
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
-    /// Whether they are in their place in the file.
+    /// Whether the bytes are at the piece's place in the file.
     pub(super) is_in_place: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Here<'a> {
         Ok(self.whole_len - taken)
     }
 
-    /// Bytes that may be those of this piece.
+    /// Finds bytes that may be this piece.
     pub(super) fn find(&self, index: u64) -> Option<Found> {
         let kept = || self.kept.as_ref()?.piece(index);
         let in_place = self.in_place(index).map(|bytes| Found { bytes, is_in_place: true });

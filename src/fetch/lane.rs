@@ -24,7 +24,7 @@ const LATELY: Duration = Duration::from_secs(1);
 /// The file that is being sent.
 pub(super) struct Target<'a> {
     pub(super) file: &'a File,
-    /// Its path, for messages.
+    /// Path of the file, for messages.
     pub(super) path: PathBuf,
     pub(super) offer: &'a Offer,
     pub(super) here: Here<'a>,
@@ -42,7 +42,7 @@ pub(super) enum News {
     There { len: u64, is_sent: bool, is_written: bool },
     /// A further connection is open.
     Open,
-    /// A connection has ended before its time.
+    /// A connection has ended early.
     Gone { was_open: bool, error: FetchError },
     /// Pieces before this one are safe on the disk, or why not.
     Safe(io::Result<()>, u64),
@@ -56,11 +56,11 @@ pub(super) struct Lane<'a, 'd> {
     tell: &'d Sender<News>,
     /// Requests on this connection, in the order of their answers.
     asked: VecDeque<Asked>,
-    /// When the last pieces came.
+    /// Arrival times of the latest pieces.
     came: VecDeque<Instant>,
 }
 
-/// A piece that is asked for, or the hash of one that is found here.
+/// A request for a piece, or for the hash of a piece that is found here.
 struct Asked {
     index: u64,
     found: Option<Found>,

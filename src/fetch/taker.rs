@@ -46,7 +46,7 @@ pub(crate) struct Fetched {
     pub(crate) path: PathBuf,
     /// The layers.
     pub(crate) layers: Range<u32>,
-    /// Whether it has all of their rows.
+    /// Whether the file has all rows of these layers.
     pub(crate) has_all_rows: bool,
     /// Length of the file.
     pub(crate) bytes: u64,
