@@ -1,4 +1,4 @@
-//! Where the sockets of masters are: `ring-PID.sock` in a folder of the user's, unless the user names a path.
+//! Paths of the masters' sockets: `ring-PID.sock` in a folder of the user's, unless the user names a path.
 
 use std::fs;
 use std::io::{self, ErrorKind};
