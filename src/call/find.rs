@@ -57,7 +57,7 @@ fn address_towards(to: SocketAddr) -> io::Result<IpAddr> {
 /// Boards that were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Addresses at which they wait, in ascending order.
+    /// Addresses at which the boards wait, in ascending order.
     pub(crate) places: Vec<IpAddr>,
     /// Addresses that answered for several boards, and for how many.
     pub(crate) crowded: Vec<(IpAddr, usize)>,

@@ -20,7 +20,7 @@ pub(super) struct Caller {
     pub(super) run: u64,
     pub(super) name: String,
     pub(super) from: IpAddr,
-    /// Whether it takes boards from other masters.
+    /// Whether the master takes boards from other masters.
     pub(super) is_taking: bool,
 }
 
