@@ -13,7 +13,7 @@ use nix::sys::socket::{self, AddressFamily, SockType, SockaddrLike, SockaddrStor
 
 /// The first descriptor that a manager passes.
 const FIRST: RawFd = 3;
-/// Most sockets that are taken.
+/// Most sockets to take.
 const SOCKETS_MAX: RawFd = 64;
 
 /// Whether the sockets have been taken: each has one owner.
@@ -28,10 +28,10 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// The sockets that were passed to this process; none if it was started otherwise, or has taken them.
+/// The sockets that were passed to this process. Empty if no manager passed any, or an earlier call returned them.
 ///
 /// # Errors
-/// If the environment names more than there are, or one that no client can connect to.
+/// If the environment names more sockets than there are, or a socket that no client can connect to.
 pub fn listeners() -> io::Result<Vec<Listener>> {
     let n = passed(|name| env::var(name).ok()?.parse().ok());
     if n == 0 || IS_TAKEN.swap(true, Ordering::Relaxed) {
@@ -40,7 +40,7 @@ pub fn listeners() -> io::Result<Vec<Listener>> {
     (FIRST..FIRST + n.min(SOCKETS_MAX)).map(listener).collect()
 }
 
-/// How many sockets were passed, as the environment says.
+/// Number of passed sockets, from the environment.
 fn passed(variable: impl Fn(&str) -> Option<RawFd>) -> RawFd {
     let is_ours =
         variable("LISTEN_PID").and_then(|pid| u32::try_from(pid).ok()) == Some(std::process::id());

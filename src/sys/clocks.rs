@@ -56,7 +56,7 @@ impl Clocks {
     /// Lets no core run faster than `khz`.
     ///
     /// # Errors
-    /// The system's: mostly, that this is for root.
+    /// The system's, usually because only root may do this.
     pub fn cap(&self, khz: u64) -> io::Result<()> {
         self.policies.iter().try_for_each(|policy| write(policy, khz.min(policy.before)))
     }
@@ -83,7 +83,8 @@ fn khz(tree: &Tree, file: &str) -> Option<u64> {
     (1..=KHZ_MAX).contains(&khz).then_some(khz)
 }
 
-/// Up to [`STEPS_MAX`] clocks up to `most`: of those that are listed, or at equal distances from the lowest on.
+/// Up to [`STEPS_MAX`] clocks up to `most`: listed ones, or without a list, clocks at equal distances from the lowest
+/// one.
 fn offered(tree: &Tree, folder: &str, most: u64) -> Vec<u64> {
     let list = tree.text(&format!("{folder}/scaling_available_frequencies")).unwrap_or_default();
     let mut all: Vec<u64> = list.split_whitespace().filter_map(|khz| khz.parse().ok()).collect();

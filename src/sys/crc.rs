@@ -129,7 +129,7 @@ mod avx512 {
         let load_at = |at: usize| unsafe { _mm512_loadu_si512(from.add(at).cast()) };
         // SAFETY: as above.
         let store_at = |at: usize, x| unsafe { _mm512_storeu_si512(to.add(at).cast(), x) };
-        // Loaded before other bytes are written over it.
+        // Loaded before it is overwritten.
         let last = load_at(len - BLOCK);
         // Two independent sums hide the latency of the multiplications.
         let (mut even, mut odd) = (_mm512_setzero_si512(), _mm512_xor_si512(head, inverted));
@@ -167,7 +167,7 @@ mod avx512 {
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
     }
 
-    /// `sum`, carried forward by what `carry` says, and `block`.
+    /// `sum` carried forward with the multipliers `carry`, plus `block`.
     #[target_feature(enable = "avx512f,vpclmulqdq")]
     fn add(sum: __m512i, carry: __m512i, block: __m512i) -> __m512i {
         let low = _mm512_clmulepi64_epi128(sum, carry, 0x00);

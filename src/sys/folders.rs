@@ -46,7 +46,7 @@ fn own(variable: &str, below_home: &str, mode: u32) -> Option<PathBuf> {
     made(base(variable, below_home)?, mode)
 }
 
-/// The folder in `variable`, or one in the user's home; `None` if that is not known either.
+/// The folder that `variable` names, or one in the user's home; `None` if the home is unknown, too.
 fn base(variable: &str, below_home: &str) -> Option<PathBuf> {
     let of = |name: &str| env::var_os(name).filter(|base| !base.is_empty()).map(PathBuf::from);
     of(variable).or_else(|| Some(of("HOME")?.join(below_home)))

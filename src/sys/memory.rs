@@ -22,7 +22,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
     kib_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
-/// Starts again with [`peak_resident_bytes`] from the present size, if the kernel can do that.
+/// Resets [`peak_resident_bytes`] to the present size, if the kernel can do that.
 pub fn forget_peak() {
     if let Err(e) = fs::write("/proc/self/clear_refs", "5") {
         log::debug!("the peak of memory goes on to count: {e}");

@@ -21,8 +21,8 @@ impl Tree {
         Tree { root: root.to_owned() }
     }
 
-    /// Whether this is the running machine and not a copy of one: only that can be asked by
-    /// system calls.
+    /// Whether this is the running machine and not a copy of its files: system calls answer for the running machine
+    /// only.
     pub fn is_this_machine(&self) -> bool {
         self.root == Path::new("/")
     }

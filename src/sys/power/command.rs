@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "--power-cmd";
 const START_PATIENCE: Duration = Duration::from_secs(2);
 /// Shortest time between two starts of a command that ends, with work and without.
 const PERIOD: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(1));
-/// A reading holds until the next one, but no longer.
+/// Longest validity of a reading; the next reading replaces it sooner.
 const AGE_MAX: Duration = Duration::from_secs(10);
 /// Longest line, in bytes.
 const LINE_BYTES: u64 = 256;

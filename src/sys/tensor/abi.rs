@@ -46,7 +46,7 @@ pub(super) struct BankMeta {
 #[derive(Clone, Copy, Default)]
 pub(super) struct AbiEndpoint {
     pub(super) family: u16,
-    /// In network order.
+    /// In network byte order.
     pub(super) port: u16,
     pub(super) scope: u32,
     pub(super) addr: [u8; 16],
