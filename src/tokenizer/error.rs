@@ -26,9 +26,9 @@ pub enum TokenizerError {
         /// Name of the token.
         token: &'static str,
     },
-    /// A chat template needs texts of the checkpoint's own template, which is another.
+    /// A chat template needs texts of the checkpoint's own template, and that is a different template.
     MissingTexts(ChatTemplate),
-    /// The checkpoint's chat template is none that LEAP knows.
+    /// LEAP does not know the checkpoint's chat template.
     UnknownTemplate,
 }
 

@@ -34,20 +34,20 @@ pub struct ChatTurn<'a> {
 /// Kind of the text that begins a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnKind<'a> {
-    /// The user's.
+    /// A user's text.
     #[default]
     User,
     /// The user's text, after this description of the tools.
     WithTools(&'a str),
-    /// A tool's: the result of a call.
+    /// A tool's text: the result of a call.
     Result,
-    /// The system's, behind the start of the conversation.
+    /// A system text behind the start of the conversation.
     System,
     /// No text: the model speaks without being asked.
     Unasked,
 }
 
-/// An answer that was given.
+/// An answer of the conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum ChatAnswer<'a> {
     /// An answer as text.
@@ -72,7 +72,7 @@ pub struct ChatOptions {
 }
 
 impl ChatOptions {
-    /// The efforts that exist.
+    /// All values of `effort`.
     pub const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
     /// The default options.
@@ -226,7 +226,7 @@ impl ChatScript {
         let texts = self.texts(system);
         let has_tools = turns.iter().any(|turn| matches!(turn.kind, TurnKind::WithTools(_)));
         self.write_system(out, system, texts, has_tools);
-        // Gemma's instructions join what the user says first.
+        // Gemma's system text joins the first user text.
         let mut joined = system.filter(|_| self.template == ChatTemplate::Gemma);
         for (index, turn) in turns.iter().enumerate() {
             self.write_question(out, turn, &mut joined);

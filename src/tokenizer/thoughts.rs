@@ -71,7 +71,7 @@ impl ThoughtFilter {
         ThoughtFilter { may_think: false, part: Part::Answer, ..ThoughtFilter::new(kind, false) }
     }
 
-    /// Takes more text, and calls `tell` for what is certain.
+    /// Takes more text, and calls `tell` with the parts whose kind is certain.
     pub fn push(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
         self.held.push_str(text);
         let held = std::mem::take(&mut self.held);
@@ -93,7 +93,7 @@ impl ThoughtFilter {
         self.held.push_str(&rest[sure..]);
     }
 
-    /// Calls `tell` for what was held back, at the end of the text.
+    /// Calls `tell` with the text that was held back, at the end of the text.
     pub fn flush(&mut self, tell: &mut dyn FnMut(Part, &str)) {
         let held = std::mem::take(&mut self.held);
         self.tell(&held, tell);
@@ -159,8 +159,8 @@ impl ThoughtFilter {
         }
     }
 
-    /// Tells the text before a sign. White space between a text's start, or thoughts, and a tag belongs to the
-    /// thoughts.
+    /// Calls `tell` with the text before a sign. White space before a tag, at a text's start or after thoughts, belongs
+    /// to the thoughts.
     fn tell_before_sign(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
         match self.kind == Thoughts::Tags && self.part == Part::Answer {
             true if text.is_empty() => {}
