@@ -40,14 +40,14 @@ pub enum QuantisedRows<'a> {
 pub(super) struct TensorJob<'a> {
     pub(super) tensor: Tensor,
     pub(super) source: SourceTensor<'a>,
-    /// The heads, if the source has each one's RoPE pairs as two halves.
+    /// The heads, if each head's RoPE pairs stand as two halves in the source.
     pub(super) halved_heads: Option<HalvedHeads>,
     /// Change of each value.
     pub(super) change: Change,
     /// Rows of a panel; 1 if the tensor is not packed.
     pub(super) panel_rows: usize,
-    /// Whether the tensor goes to the file. Of others only the checksum counts, for the
-    /// fingerprint of the whole model.
+    /// Whether the tensor goes to the file. Other tensors give only their checksum, for the fingerprint of the whole
+    /// model.
     pub(super) is_held: bool,
 }
 

@@ -57,9 +57,9 @@ pub struct ExportPlan {
 }
 
 impl ExportPlan {
-    /// Reads the checkpoint in `dir`: a Hugging Face folder (`config.json`) or a Meta one
-    /// (`params.json`), with safetensors or PyTorch files. A folder with both is read as the
-    /// former if it has weights as Hugging Face names them.
+    /// Reads the checkpoint in `dir`: a Hugging Face folder (`config.json`) or a Meta folder (`params.json`), with
+    /// safetensors or PyTorch files. A folder with both is read as a Hugging Face folder if it has weights as Hugging
+    /// Face names them.
     ///
     /// # Errors
     /// Names the file, field or tensor that is missing, damaged or not supported.

@@ -19,7 +19,7 @@ use crate::format::model::{TensorId, TensorKind};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 
-/// A matrix; the number tells the matrices of experts apart.
+/// Key of a matrix; the number distinguishes the matrices of experts.
 pub type MatrixId = (TensorId, usize);
 
 /// The triangles of a model's matrices.

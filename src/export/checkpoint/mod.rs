@@ -1,7 +1,6 @@
 //! A checkpoint: named tensors with a type and a shape, still in their mapped files.
 //!
-//! Each container format has a reader that fills a [`Checkpoint`]; what follows knows only
-//! names, shapes and rows.
+//! Each container format has a reader that fills a [`Checkpoint`]; later steps know only names, shapes and rows.
 
 mod dtype;
 mod f16;

@@ -54,8 +54,8 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     Ok(Config { header, is_tied: None, path: path.to_owned(), files: Vec::new(), extras })
 }
 
-/// Width of the feed-forward layers. In a mixture another field has it, so that this one may be missing or mixed; then
-/// 1 stands in.
+/// Width of the feed-forward layers. In a mixture another field has the width: this one may be missing or differ
+/// between layers, and then the result is 1, a placeholder.
 fn ffn_dim(fields: &GgufFields<'_>, family: &Family) -> Result<usize, ExportError> {
     match family.allows("expert_count") && (fields.is_mixed(FFN) || fields.number(FFN)?.is_none()) {
         true => Ok(1),

@@ -10,14 +10,13 @@ use crate::export::json;
 use crate::export::names::Naming;
 use crate::format::model::{RopeScaling, TensorKind};
 
-/// Context length of Llama 2. `params.json` has no such field: newer models are told by
-/// their RoPE.
+/// Context length of Llama 2. `params.json` has no such field: newer models are recognised by their RoPE.
 const CTX: usize = 4096;
 /// Context length of Llama 3, which has a rope_theta of 500000.
 const CTX_THETA_500K: usize = 8192;
 /// Context length of CodeLlama, which has a rope_theta of 1000000.
 const CTX_THETA_1M: usize = 16_384;
-/// Context length of Mistral's models, which say hidden_dim.
+/// Context length of Mistral's models, which give hidden_dim.
 const CTX_MISTRAL: usize = 32_768;
 /// Context length of Llama 3.1 and later, which scale RoPE.
 const CTX_SCALED: usize = 131_072;

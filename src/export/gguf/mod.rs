@@ -8,9 +8,9 @@
 //! padding to `general.alignment` (32 if the file does not say), then the data
 //! ```
 //!
-//! A string is a u64 length and its bytes; a list is a u32 type, a u64 length and its values.
-//! Everything is little-endian. [`Gguf::parse`] walks all of it, so that what it returns can
-//! be read without further checks of lengths; nothing is sized by a number of the file.
+//! A string is a u64 length and its bytes; a list is a u32 type, a u64 length and its values. Everything is
+//! little-endian. [`Gguf::parse`] walks fields and table once, so that its result can be read without further checks of
+//! lengths. No allocation is sized by a number in the file.
 
 mod reader;
 mod value;
@@ -49,11 +49,11 @@ pub(super) struct Gguf<'a> {
 /// A row of the table of tensors.
 pub(super) struct GgufTensor<'a> {
     pub(super) name: &'a str,
-    /// Rows first.
+    /// Dimensions, rows first.
     pub(super) shape: Vec<usize>,
     /// ggml's number of the type.
     pub(super) dtype: u32,
-    /// From the start of the data.
+    /// Offset in bytes from the start of the data.
     pub(super) offset: u64,
 }
 

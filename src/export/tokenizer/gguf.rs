@@ -135,9 +135,9 @@ fn settings(gguf: &Gguf<'_>) -> Result<Settings, String> {
     })
 }
 
-/// The id of the token `name`: unknown, the first one of a text, an end of it or another.
+/// The id of the special token `name`, such as `unk`, `bos` or `eos`.
 ///
-/// If the file does not say, SentencePiece vocabularies have the ids that llama.cpp assumes.
+/// If the file does not give it, SentencePiece vocabularies have the ids that llama.cpp assumes.
 fn named_id(gguf: &Gguf<'_>, name: &str) -> Option<u32> {
     let is_sentencepiece = matches!(gguf.text("tokenizer.ggml.model"), Ok(Some("llama")));
     let key = if name == "unk" { "unknown" } else { name };

@@ -74,8 +74,7 @@ fn writes_special(json: &Value) -> bool {
     steps.iter().any(|step| step.pointer("/single/0/SpecialToken").is_some())
 }
 
-/// Scores the tokens so that they merge as the list says, and keeps the list if scores do not
-/// say it all.
+/// Scores the tokens so that they merge in the list's order. Keeps the list if scores cannot express that order.
 pub(super) fn take_merges(draft: &mut Draft, merges: &[(&str, &str)]) -> Result<(), String> {
     let merges = MergeList::new(draft, merges)?;
     merges.score(draft);
@@ -88,7 +87,7 @@ fn is_true(object: &Map<String, Value>, key: &str) -> bool {
     object.get(key) == Some(&Value::Bool(true))
 }
 
-/// Whether the key is absent, null, or empty.
+/// Whether the key is absent, null, empty or 0.
 fn is_unset(object: &Map<String, Value>, key: &str) -> bool {
     match object.get(key) {
         None | Some(Value::Null) => true,
@@ -129,7 +128,7 @@ fn steps<'a>(step: Option<&'a Value>, list: &str) -> Vec<&'a Value> {
     }
 }
 
-/// The splitter, and whether text is brought to NFC before.
+/// The splitter, and whether text is first normalised to NFC.
 fn byte_level_steps(json: &Value) -> Result<(Splitter, bool), String> {
     let normalizer = steps(json.get("normalizer"), "normalizers");
     let is_nfc = |step: &&Value| has(step, &serde_json::json!({"type": "NFC"}));
@@ -233,7 +232,7 @@ fn parse_vocab(
     let mut tokens: Vec<Token> = Vec::new();
     for (text, id) in vocab {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
-        // Every token takes some bytes of the file, so a larger id is not meant.
+        // Every token takes some bytes of the file, so a larger id is a fault.
         let Some(id) = id.filter(|&id| id < file_bytes.min(VOCAB_MAX)) else {
             return Err(format!("the id of {:?} is not a number below {VOCAB_MAX}", excerpt(text)));
         };

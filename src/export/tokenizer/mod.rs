@@ -91,7 +91,7 @@ fn read_draft(
     Ok(draft)
 }
 
-/// Reads a tokenizer file of any kind, which its first bytes tell.
+/// Reads a tokenizer file, whose kind its first bytes show.
 fn parse(bytes: &[u8], vocab_size: Option<usize>, settings: &Settings) -> Result<Draft, String> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match (first, bytes.first()) {

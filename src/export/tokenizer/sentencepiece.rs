@@ -91,7 +91,7 @@ pub(super) fn token(text: &[u8], score: f32, kind: TokenKind) -> Token {
     };
     let marked = || text.replace(SPACE_MARK, " ").into_bytes();
     match kind {
-        // GGUF files have spaces in these.
+        // GGUF files have spaces in these pieces.
         TokenKind::UserDefined => Token { bytes: marked(), score, kind },
         // No text has a space when it is looked up: such a piece, too, is only decoded.
         TokenKind::Normal | TokenKind::Unused if text.contains(' ') => {

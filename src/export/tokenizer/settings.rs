@@ -123,7 +123,7 @@ impl Settings {
         self.added.sort_by_key(|token| token.id);
     }
 
-    /// Takes over what no file before has set. Called first for the file that takes precedence.
+    /// Takes over settings that no earlier file has set. Call it first for the file that takes precedence.
     fn take_model_config(&mut self, config: &Value) -> Result<(), String> {
         self.vocab_size = self.vocab_size.or(size(config));
         self.bos_id = self.bos_id.or(config.get("bos_token_id").and_then(id_of));
@@ -131,7 +131,7 @@ impl Settings {
             return Ok(());
         }
         let bad = || "eos_token_id is neither an id nor a list of ids".to_owned();
-        // Some have -1 where there is none.
+        // Some files have -1 if there is no such token.
         self.stop_ids = match config.get("eos_token_id") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(ids)) => ids.iter().filter_map(id_of).collect(),
@@ -161,7 +161,7 @@ fn id_of(value: &Value) -> Option<u32> {
 }
 
 fn size(config: &Value) -> Option<usize> {
-    // Gemma 3's vision-language models have the language model's size apart.
+    // Gemma 3's vision-language models have the language model's size in `text_config`.
     let text = config.pointer("/text_config/vocab_size");
     config.get("vocab_size").or(text).and_then(id_of).map(|size| size as usize)
 }

@@ -5,8 +5,8 @@
 //! nothing: of the names a pickle may import it knows those in [`PickleGlobal::find`], and what they
 //! stand for is done here. Every other name or instruction is an error that says which.
 //!
-//! Values that hold others are kept in a list and named by their place in it, so nothing
-//! recurses, whatever refers to itself. All tables are bounded.
+//! Values that hold others are kept in a list and named by their place in it, so nothing recurses, even if a value
+//! refers to itself. All tables are bounded.
 
 mod machine;
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(super) fn qwen3_moe(
     qwen3(settings, header, extras)?;
     let fields = settings.fields;
     let dense = match settings.is_gguf() {
-        // The tensors of the file show it.
+        // The tensors of the file show which layers are dense.
         true => Vec::new(),
         false => dense_layers(settings, header.n_layers)?,
     };
