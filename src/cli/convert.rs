@@ -1,5 +1,5 @@
-//! Conversion of checkpoints: shared by `leap export`, `leap run` and `leap serve`, and the converted files
-//! that the latter two keep.
+//! Conversion of checkpoints for `leap export`, `leap run` and `leap serve`, and the converted files that the last two
+//! commands keep.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;

@@ -17,7 +17,7 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
 struct State {
     is_ready: bool,
-    /// What the board waits for, and since when.
+    /// Start of the board's wait, and what it waits for.
     waits: Option<(Instant, String)>,
     /// Why the board cannot carry out its order.
     failure: Option<String>,

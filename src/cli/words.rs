@@ -9,7 +9,7 @@ use super::boards_file::{self, Lines};
 use super::older::SETTINGS;
 use super::run::{Role, roles};
 
-/// What a command line asks for.
+/// Request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// The version of the program.

@@ -45,7 +45,8 @@ pub(super) trait Parts: Send + 'static {
     /// True if enough is known to judge what another board would add.
     fn is_known(&self) -> bool;
 
-    /// The best parts for these boards, this one first. The gain is infinite if any plan is to be taken.
+    /// The best parts for these boards, this one first. The gain is infinite if any plan is better than the present
+    /// one.
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
     /// Other parts for the boards that are `there`, by speeds observed since the last look; `None` if there is nothing

@@ -25,7 +25,7 @@ use crate::wire::call::{Call, Figures};
 /// Pause before a master calls a board again that was away.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A model that is to be divided among boards.
+/// A model to divide among boards.
 pub(crate) struct Divided<'a> {
     pub(crate) header: &'a Header,
     /// The model's demand on boards.
@@ -36,7 +36,7 @@ pub(crate) struct Divided<'a> {
     pub(crate) kept_at: &'a Path,
 }
 
-/// This board and the boards that are there; and the addresses to call the latter.
+/// This board and the boards that are there, and the others' addresses.
 pub(super) type Known = (Vec<Board>, Vec<Address>);
 
 /// A board's figures, the link to it, and this board's address as the other one sees it.
@@ -101,7 +101,7 @@ impl<'a> Roll<'a> {
         self.why = Some(format!("{place}: {why}"));
     }
 
-    /// This board and the boards that are there with their figures, and the addresses to call the latter.
+    /// This board and the boards that are there with their figures, and the others' addresses.
     pub(super) fn fleet(&mut self, own: &Own, kind: Kind) -> Result<Known, FleetError> {
         loop {
             let talks = self.talk_to_all()?;
@@ -216,7 +216,7 @@ impl<'a> Roll<'a> {
         others: &[(&Address, &str, bool)],
         ring: &str,
     ) -> Result<Option<bool>, FleetError> {
-        // A board that goes away at this moment is told or left out later.
+        // A board that goes away at this moment is informed or left out later.
         let patience = (Instant::now(), self.wanted.patience);
         let port = self.wanted.give;
         let mut are_told = true;

@@ -61,7 +61,7 @@ struct TeamParts {
 
 /// Another team and its shares.
 struct Other {
-    /// Names of the boards that are there, which are told of the change.
+    /// Names of the boards that are there; each gets the change.
     there: Vec<String>,
     /// Boards that have rows, the lead first.
     nodes: Vec<String>,

@@ -105,7 +105,7 @@ impl Watch {
         self.considered.retain(|known| known != name);
     }
 
-    /// Notes that another split is `gain` times as good; true if it is to be taken.
+    /// Notes that another split is `gain` times as good; true if the watch accepts it.
     pub(super) fn compare(&mut self, now: Duration, gain: f64) -> bool {
         if now < self.rests_until {
             return false;

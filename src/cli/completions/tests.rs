@@ -84,7 +84,7 @@ fn choices_are_understood() {
     assert_eq!(choices("--transport", carriers), ["auto", "kernel", "udp", "tcp"]);
 }
 
-/// What bash completes the last word of `line` to.
+/// Words that bash offers for the last word of `line`.
 fn completed(line: &[&str]) -> Vec<String> {
     let words: Vec<String> = line.iter().map(|word| format!("'{word}'")).collect();
     let script = format!(
