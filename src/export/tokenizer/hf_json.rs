@@ -230,11 +230,12 @@ fn parse_vocab(
     let vocab = model.get("vocab").and_then(Value::as_object).ok_or("there is no vocab")?;
     let unknown = model.get("unk_token").and_then(Value::as_str);
     let mut tokens: Vec<Token> = Vec::new();
+    // Every token takes some bytes of the file, so a larger id is a fault.
+    let limit = file_bytes.min(VOCAB_MAX);
     for (text, id) in vocab {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
-        // Every token takes some bytes of the file, so a larger id is a fault.
-        let Some(id) = id.filter(|&id| id < file_bytes.min(VOCAB_MAX)) else {
-            return Err(format!("the id of {:?} is not a number below {VOCAB_MAX}", excerpt(text)));
+        let Some(id) = id.filter(|&id| id < limit) else {
+            return Err(format!("the id of {:?} is not a number below {limit}", excerpt(text)));
         };
         if id >= tokens.len() {
             tokens.resize_with(id + 1, Token::unused);
