@@ -3,6 +3,7 @@
 //! - A module uses only the modules that its row of [`LAYERS`] names, and each of them.
 //! - Only `cli` prints or ends the process; only it may hide an error's type.
 //! - No two files use each other, even through other files; files and functions are short.
+//! - Only [`JSON_WRITER`] makes JSON of values.
 //! - Only [`UNSAFE`] modules have unsafe code, and each block of it says why it is sound.
 //! - A comment can be read alone, also in `tests/` and `benches/`.
 //!
@@ -102,6 +103,9 @@ const TERMINAL: &[&str] = &["cli", "main"];
 /// Message and exit code come from `cli`.
 const LAST_WORDS: &[&str] = &["src/sys/signal.rs", "src/sys/heap.rs", "src/sys/child.rs"];
 
+/// Writes all JSON of the tree.
+const JSON_WRITER: &str = "src/format/json/";
+
 /// Modules that may hold unsafe code.
 const UNSAFE: &[&str] = &["kernels", "pool", "sys"];
 
@@ -162,6 +166,7 @@ fn violations(files: &[(String, String)]) -> Vec<String> {
     for file in shipped(&files) {
         file.check_uses(&mut found);
         file.check_terminal(&mut found);
+        file.check_json(&mut found);
     }
     found
 }
@@ -288,6 +293,17 @@ impl File {
                 _ => continue,
             };
             self.tell(found, token.line, &format!("`{}` {what}; only `cli` may", self.layer()));
+        }
+    }
+
+    fn check_json(&self, found: &mut Vec<String>) {
+        const WRITERS: &[&str] =
+            &["ser", "to_string", "to_string_pretty", "to_vec", "to_writer", "Serializer"];
+        for (i, token) in self.shipped.iter().enumerate() {
+            let writes = token.text == "serde_json" && names_any(&self.shipped, i, WRITERS);
+            if writes && !self.path.starts_with(JSON_WRITER) {
+                self.tell(found, token.line, "writes JSON; `format::json` does that for all");
+            }
         }
     }
 
@@ -599,6 +615,20 @@ fn printing_and_exiting_are_for_cli() {
     }
     let fine = "fn f(print: u8, exit: u8) { g(print, exit, Box::<dyn Fn()>::from(h)) } use std::process::Command;";
     assert_eq!(found("src/model/mod.rs", fine), [""; 0]);
+}
+
+#[test]
+fn json_has_one_writer() {
+    for text in [
+        "use serde_json::ser::Formatter;",
+        "use serde_json::{Serializer, Value};",
+        "fn f() { serde_json::to_string(&1) }",
+    ] {
+        assert_eq!(found("src/serve/answer.rs", text).len(), 1, "{text}");
+        assert_eq!(found("src/format/json/value.rs", text), [""; 0], "{text}");
+    }
+    let fine = "use serde_json::{Value, json}; fn f() { serde_json::from_str(text) }";
+    assert_eq!(found("src/serve/answer.rs", fine), [""; 0]);
 }
 
 #[test]

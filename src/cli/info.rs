@@ -7,7 +7,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
 use super::checkpoint::CheckpointPath;
-use super::json_object::JsonObject;
+use crate::format::json::JsonObject;
 use crate::format::model::{
     self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
 };

@@ -22,7 +22,6 @@ mod help;
 mod info;
 #[cfg(feature = "tools")]
 mod json;
-mod json_object;
 mod key;
 mod logger;
 #[cfg(feature = "manual")]

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Failure, note, options};
 use crate::export::tokenizer as import;
+use crate::format::json;
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
 use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::sys::file::AtomicFile;
@@ -168,7 +169,7 @@ impl Tokenizer {
 
 /// JSON without characters that some readers take for a line's end.
 fn on_one_line(value: &Value) -> String {
-    let mut line = value.to_string();
+    let mut line = json::compact(value);
     for (c, escape) in [('\u{85}', "\\u0085"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")] {
         if line.contains(c) {
             line = line.replace(c, escape);

@@ -10,7 +10,6 @@ mod chat;
 mod cursor;
 mod date;
 mod error;
-#[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) mod json;
 mod printable;
 mod stand_in;

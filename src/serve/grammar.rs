@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
 use crate::engine::TokenFilter;
+use crate::format::json;
 use crate::tokenizer::Tokenizer;
 
 /// White space between the parts of JSON: enough to indent. Without a limit, small models write blanks for ever.
@@ -114,7 +115,7 @@ impl Grammars {
 
 /// Refuses schemas that are too long.
 pub(super) fn check_len(schema: &Value) -> Result<(), String> {
-    match schema.to_string().len() {
+    match json::compact(schema).len() {
         0..=SCHEMA_BYTES_MAX => Ok(()),
         n => Err(format!("the schema has {n} bytes; the limit is {SCHEMA_BYTES_MAX}")),
     }

@@ -10,6 +10,7 @@ use super::error::ApiError;
 use super::openai::call_id;
 use super::tools::CallPiece;
 use crate::engine::{Outcome, StopReason};
+use crate::format::json;
 
 /// Content of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl Response {
         if let (Some(event), Value::Object(fields)) = (event.as_object_mut(), fields) {
             event.extend(fields);
         }
-        self.events += &format!("event: {kind}\ndata: {event}\n\n");
+        self.events += &format!("event: {kind}\ndata: {}\n\n", json::compact(&event));
     }
 
     /// Adds an event about the last item.
@@ -266,7 +267,7 @@ impl Protocol for Response {
         let ApiError { field, message, code, .. } = error;
         let event = json!({"type": "error", "sequence_number": self.n_events, "code": code,
             "message": message, "param": field});
-        format!("event: error\ndata: {event}\n\n")
+        format!("event: error\ndata: {}\n\n", json::compact(&event))
     }
 
     fn whole(&mut self, answers: &[Whole]) -> Value {

@@ -18,6 +18,7 @@ use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
+use crate::format::json;
 use crate::sampler::Sampling;
 use crate::tokenizer::{ChatRole, Thoughts, Tokenizer};
 
@@ -331,11 +332,11 @@ impl Protocol for Ollama {
         if let Some(last) = objects.last_mut() {
             self.put_odds(last, &piece.tokens);
         }
-        objects.iter().map(|object| format!("{object}\n")).collect()
+        objects.iter().map(line).collect()
     }
 
     fn end(&mut self, _: usize, outcome: &Outcome) -> String {
-        format!("{}\n", self.ended("", outcome))
+        line(&self.ended("", outcome))
     }
 
     fn finish(&mut self) -> String {
@@ -344,11 +345,11 @@ impl Protocol for Ollama {
 
     /// Lines of JSON have no comments, but clients of Ollama accept pieces without text.
     fn waiting(&self) -> String {
-        format!("{}\n", self.object("", false))
+        line(&self.object("", false))
     }
 
     fn failed(&self, error: &ApiError) -> String {
-        format!("{}\n", json!({"error": error.message}))
+        line(&json!({"error": error.message}))
     }
 
     fn whole(&mut self, answers: &[Whole]) -> Value {
@@ -396,6 +397,11 @@ fn rfc3339(seconds: u64) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// A line of an answer that is sent in pieces.
+fn line(object: &Value) -> String {
+    json::compact(object) + "\n"
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::service::{ChatJob, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, ToolCall, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, length, logit_bias, penalties};
 use crate::engine::{Job, LogitRules, Outcome, StopReason};
+use crate::format::json;
 use crate::sampler::Sampling;
 use crate::tokenizer::Tokenizer;
 
@@ -349,7 +350,7 @@ impl OpenAi {
         if self.wants_usage {
             object["usage"] = usage.unwrap_or(Value::Null);
         }
-        format!("data: {object}\n\n")
+        format!("data: {}\n\n", json::compact(&object))
     }
 }
 
@@ -431,7 +432,7 @@ impl Protocol for OpenAi {
     }
 
     fn failed(&self, error: &ApiError) -> String {
-        format!("data: {}\n\n", error.object())
+        format!("data: {}\n\n", json::compact(&error.object()))
     }
 
     fn whole(&mut self, answers: &[Whole]) -> Value {

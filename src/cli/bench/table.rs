@@ -7,8 +7,8 @@ use super::machine::MachineLimits;
 use super::model::{Figure, ModelFigure};
 use super::start::StartFigures;
 use super::sweep::SweepFigure;
-use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, print};
+use crate::format::json::JsonObject;
 use crate::kernels::Kernels;
 use crate::sys::memory;
 

@@ -1,6 +1,6 @@
 //! Findings, and how they are shown.
 
-use crate::cli::json_object::JsonObject;
+use crate::format::json::JsonObject;
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

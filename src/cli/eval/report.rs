@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
+use crate::format::json;
 
 /// Sums over all compared positions.
 #[derive(Default)]
@@ -112,7 +113,7 @@ impl Report {
             let known = self.figures().into_iter().filter(|(_, value)| !value.is_null());
             let object: Map<String, Value> =
                 known.map(|(name, value)| (name.to_owned(), value)).collect();
-            return format!("{}\n", Value::Object(object));
+            return json::compact(&Value::Object(object)) + "\n";
         }
         self.rows().iter().map(|(name, text)| format!("{name:<22}{text}\n")).collect()
     }

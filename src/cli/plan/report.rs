@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::json_object::JsonObject;
 use crate::fleet::split::ring_lines;
+use crate::format::json::JsonObject;
 use crate::ring::plan::{Board, Figures, Objective, Part, Task, Wish, solve};
 
 /// A line for each board, and one of figures.

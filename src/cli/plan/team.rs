@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::cli::json_object::JsonObject;
 use crate::fleet::team_plan::TeamPlan;
+use crate::format::json::JsonObject;
 use crate::ring::plan::team::TeamFigures;
 
 /// Time of a token and its parts.

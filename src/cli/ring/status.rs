@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::events;
-use crate::cli::json_object::JsonObject;
 use crate::fleet::admission::Entry;
 use crate::fleet::desk::{Seen, TeamNodeSeen, TeamSeen};
+use crate::format::json::JsonObject;
 use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
 

@@ -7,12 +7,12 @@ use super::control::{Control, listen, look};
 use super::flags::RingFlags;
 use super::status;
 use crate::cli::Failure;
-use crate::cli::json_object::JsonObject;
 use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
 use crate::fleet::admission::{Entry, LeftOut};
 use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
+use crate::format::json::JsonObject;
 
 /// Lets users of this machine ask the lead that this process becomes. The returned function takes the boards
 /// that the team waits for.

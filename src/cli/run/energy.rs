@@ -1,6 +1,6 @@
 //! Energy of answers.
 
-use crate::cli::json_object::JsonObject;
+use crate::format::json::JsonObject;
 use crate::sys::power::{Meter, PowerReading, Spent};
 
 /// Reads the meter while answers are computed.

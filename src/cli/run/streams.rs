@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use super::session::{Screen, Session};
 use super::{energy, figures, input};
-use crate::cli::json_object::JsonObject;
 use crate::cli::{Failure, counted, note, warn};
 use crate::engine::{Job, JobError, JobEvent, Outcome, StopReason};
+use crate::format::json::JsonObject;
 use crate::sys::signal;
 use crate::tokenizer::Tokenizer;
 

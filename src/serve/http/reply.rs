@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Socket;
+use crate::format::json;
 
 /// An answer that is sent whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(in crate::serve) struct Reply {
 
 impl Reply {
     pub(in crate::serve) fn json(status: u16, body: &serde_json::Value) -> Reply {
-        Reply { status, ..Reply::text("application/json", body.to_string()) }
+        Reply { status, ..Reply::text("application/json", json::compact(body)) }
     }
 
     pub(in crate::serve) fn text(

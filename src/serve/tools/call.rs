@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::error::ApiError;
 use super::super::fields::Fields;
+use crate::format::json;
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ impl ToolCall {
         };
         let (id, name) = (id.to_owned(), name.to_owned());
         match arguments.is_object() {
-            true => Ok(ToolCall { id, name, arguments: super::spaced::dumped(&arguments) }),
+            true => Ok(ToolCall { id, name, arguments: json::spaced(&arguments) }),
             false => Err(bad()),
         }
     }

@@ -2,7 +2,6 @@
 
 mod call;
 mod filter;
-mod spaced;
 mod words;
 
 pub(super) use call::ToolCall;
@@ -15,6 +14,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
 use super::schema::{Follow, closed, fault, loosened};
+use crate::format::json;
 use crate::tokenizer::{ChatRole, Tokenizer};
 
 /// Most tools of a request.
@@ -222,7 +222,7 @@ impl Tools {
         for (index, (tool, schema)) in self.definitions.iter().zip(schemas).enumerate() {
             let head = quoted(&format!("{}{}", tool["function"]["name"], marks.middle));
             names.push(format!("call{index}"));
-            let schema = with_options(schema.clone());
+            let schema = json::compact(&with_options(schema.clone()));
             rules += &format!(
                 "call{index}: {head} arguments{index}\narguments{index}: %json {schema}\n"
             );
@@ -256,7 +256,7 @@ fn an_object(mut schema: Value) -> Value {
 
 /// `text` as a string literal of a grammar.
 fn quoted(text: &str) -> String {
-    json!(text).to_string()
+    json::compact(&json!(text))
 }
 
 #[cfg(test)]

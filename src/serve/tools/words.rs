@@ -17,8 +17,8 @@
 use serde_json::{Value, json};
 
 use super::call::ToolCall;
-use super::spaced::{dumped, indented};
 use crate::format::ChatTemplate;
+use crate::format::json::{self, JsonObject};
 use crate::tokenizer::ChatRole;
 
 /// Format of tools in a family of templates.
@@ -116,7 +116,7 @@ impl Words {
     pub(super) fn definitions(self, tools: &[Value]) -> String {
         match self {
             Words::Hermes => {
-                let lines: Vec<String> = tools.iter().map(dumped).collect();
+                let lines: Vec<String> = tools.iter().map(json::spaced).collect();
                 format!(
                     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n\
                      You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n\
@@ -127,7 +127,7 @@ impl Words {
                 )
             }
             Words::Llama3 => {
-                let all: String = tools.iter().map(|tool| indented(tool) + "\n\n").collect();
+                let all: String = tools.iter().map(|tool| json::indented(tool) + "\n\n").collect();
                 format!(
                     "Given the following functions, please respond with a JSON for a function call \
                      with its proper arguments that best answers the given prompt.\n\n\
@@ -145,12 +145,12 @@ impl Words {
     /// The role and text of a message with `calls`. The calls follow `text`, if the template has a place for it.
     pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
         let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
-            format!("{{\"name\": {}, \"{word}\": {arguments}", json!(name))
+            JsonObject::new().string("name", name).raw(word, arguments)
         };
         match self {
             Words::Hermes => {
                 let call = |call: &ToolCall| {
-                    format!("<tool_call>\n{}}}\n</tool_call>", named(call, "arguments"))
+                    format!("<tool_call>\n{}\n</tool_call>", named(call, "arguments").text())
                 };
                 let text = (!text.is_empty()).then(|| text.to_owned());
                 let lines: Vec<String> = text.into_iter().chain(calls.iter().map(call)).collect();
@@ -158,13 +158,11 @@ impl Words {
             }
             Words::Llama3 => {
                 let all: String =
-                    calls.iter().map(|call| named(call, "parameters") + "}").collect();
+                    calls.iter().map(|call| named(call, "parameters").text()).collect();
                 (ChatRole::Calls, all)
             }
             Words::Mistral => {
-                let call = |call: &ToolCall| {
-                    format!("{}, \"id\": \"{}\"}}", named(call, "arguments"), call.id)
-                };
+                let call = |call: &ToolCall| named(call, "arguments").string("id", &call.id).text();
                 let all: Vec<String> = calls.iter().map(call).collect();
                 (ChatRole::Calls, format!("[{}]", all.join(", ")))
             }
@@ -177,9 +175,10 @@ impl Words {
             Words::Hermes => {
                 (ChatRole::User, format!("<tool_response>\n{content}\n</tool_response>"))
             }
-            Words::Llama3 => (ChatRole::Tool, json!(content).to_string()),
+            Words::Llama3 => (ChatRole::Tool, json::compact(&json!(content))),
             Words::Mistral => {
-                (ChatRole::Tool, format!("{{\"content\": {content}, \"call_id\": \"{id}\"}}"))
+                let object = JsonObject::new().raw("content", content).string("call_id", id);
+                (ChatRole::Tool, object.text())
             }
         }
     }
@@ -188,10 +187,10 @@ impl Words {
 /// A function in Mistral's format, which does not escape the function's own strings.
 fn mistral_definition(tool: &Value) -> String {
     let fields = tool["function"].as_object().into_iter().flatten();
-    let field = |(key, value): (&String, &Value)| match value {
-        Value::String(text) => format!("\"{key}\": \"{text}\""),
-        value => format!("\"{key}\": {}", dumped(value)),
+    let field = |object: JsonObject, (key, value): (&String, &Value)| match value {
+        Value::String(text) => object.raw(key, &format!("\"{text}\"")),
+        value => object.raw(key, &json::spaced(value)),
     };
-    let fields: Vec<String> = fields.filter(|(key, _)| *key != "return").map(field).collect();
-    format!("{{\"type\": \"function\", \"function\": {{{}}}}}", fields.join(", "))
+    let function = fields.filter(|(key, _)| *key != "return").fold(JsonObject::new(), field).text();
+    JsonObject::new().string("type", "function").raw("function", &function).text()
 }

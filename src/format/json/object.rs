@@ -1,25 +1,25 @@
-//! Writes one JSON object in one line, for builds without a JSON library.
+//! A JSON object in one line, which builds without a JSON library write too.
 
 use std::fmt::Write;
 
 /// An object that grows by one member at a time.
-pub(super) struct JsonObject {
+pub(crate) struct JsonObject {
     text: String,
 }
 
 impl JsonObject {
-    pub(super) fn new() -> JsonObject {
+    pub(crate) fn new() -> JsonObject {
         JsonObject { text: String::from("{") }
     }
 
-    pub(super) fn string(mut self, key: &str, value: &str) -> JsonObject {
+    pub(crate) fn string(mut self, key: &str, value: &str) -> JsonObject {
         self.key(key);
         push_string(&mut self.text, value);
         self
     }
 
     /// Adds a number, unless it is not finite: JSON has no such numbers.
-    pub(super) fn number(mut self, key: &str, value: f64) -> JsonObject {
+    pub(crate) fn number(mut self, key: &str, value: f64) -> JsonObject {
         if value.is_finite() {
             self.key(key);
             // `Display` of f64 is the shortest decimal form, without exponent.
@@ -29,14 +29,14 @@ impl JsonObject {
     }
 
     /// Adds a whole number with all its digits.
-    pub(super) fn integer(mut self, key: &str, value: u64) -> JsonObject {
+    pub(crate) fn integer(mut self, key: &str, value: u64) -> JsonObject {
         self.key(key);
         self.text.push_str(&value.to_string());
         self
     }
 
     /// Adds `true` or `false`, if it is known.
-    pub(super) fn boolean(mut self, key: &str, value: Option<bool>) -> JsonObject {
+    pub(crate) fn boolean(mut self, key: &str, value: Option<bool>) -> JsonObject {
         if let Some(value) = value {
             self.key(key);
             self.text.push_str(if value { "true" } else { "false" });
@@ -44,23 +44,36 @@ impl JsonObject {
         self
     }
 
+    /// Adds a value that is JSON already.
+    #[cfg(feature = "serve")]
+    pub(crate) fn raw(mut self, key: &str, json: &str) -> JsonObject {
+        self.key(key);
+        self.text.push_str(json);
+        self
+    }
+
     /// Adds an array of objects.
-    pub(super) fn objects(
+    pub(crate) fn objects(
         mut self,
         key: &str,
         objects: impl Iterator<Item = JsonObject>,
     ) -> JsonObject {
         self.key(key);
-        let objects: Vec<String> = objects.map(|object| object.text + "}").collect();
+        let objects: Vec<String> = objects.map(JsonObject::text).collect();
         // Writing to a string cannot fail.
         let _ = write!(self.text, "[{}]", objects.join(", "));
         self
     }
 
-    /// The object's text with a line break.
-    pub(super) fn finish(mut self) -> String {
-        self.text.push_str("}\n");
+    /// The object's text.
+    pub(crate) fn text(mut self) -> String {
+        self.text.push('}');
         self.text
+    }
+
+    /// The object's text with a line break.
+    pub(crate) fn finish(self) -> String {
+        self.text() + "\n"
     }
 
     fn key(&mut self, key: &str) {
@@ -72,12 +85,15 @@ impl JsonObject {
     }
 }
 
-fn push_string(out: &mut String, value: &str) {
+/// Adds `value` to `out` as JSON's literal. The escapes are those that most programs write.
+pub(super) fn push_string(out: &mut String, value: &str) {
     out.push('"');
     for c in value.chars() {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),

@@ -1,0 +1,139 @@
+//! Text of values in memory.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::object::push_string;
+
+/// The text of `value` without white space, as answers of `leap serve` and files have it.
+pub(crate) fn compact(value: &Value) -> String {
+    text(value, Layout { comma: ",", colon: ":", indent: None })
+}
+
+/// The text of `value` with a space behind each comma and colon, as chat templates write it.
+#[cfg(feature = "serve")]
+pub(crate) fn spaced(value: &Value) -> String {
+    text(value, Layout { comma: ", ", colon: ": ", indent: None })
+}
+
+/// The text of `value` with a line for each element and four spaces for each level.
+#[cfg(feature = "serve")]
+pub(crate) fn indented(value: &Value) -> String {
+    text(value, Layout { comma: ",", colon: ": ", indent: Some("    ") })
+}
+
+/// What stands between the parts of a value.
+#[derive(Clone, Copy)]
+struct Layout {
+    comma: &'static str,
+    colon: &'static str,
+    /// Begins the line of an element once for each level; without it all stands in one line.
+    indent: Option<&'static str>,
+}
+
+fn text(value: &Value, layout: Layout) -> String {
+    let mut writer = Writer { text: String::new(), layout, level: 0 };
+    writer.value(value);
+    writer.text
+}
+
+struct Writer {
+    text: String,
+    layout: Layout,
+    /// How many arrays and objects are open.
+    level: usize,
+}
+
+impl Writer {
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.text.push_str("null"),
+            Value::Bool(is_true) => self.text.push_str(if *is_true { "true" } else { "false" }),
+            Value::Number(number) => {
+                // Writing to a string cannot fail.
+                let _ = write!(self.text, "{number}");
+            }
+            Value::String(text) => push_string(&mut self.text, text),
+            Value::Array(values) => self.list(['[', ']'], values, Writer::value),
+            Value::Object(members) => {
+                self.list(['{', '}'], members, |writer, (key, value)| {
+                    push_string(&mut writer.text, key);
+                    writer.text.push_str(writer.layout.colon);
+                    writer.value(value);
+                });
+            }
+        }
+    }
+
+    /// Writes `elements` between `brackets`, each by `write`.
+    fn list<T>(
+        &mut self,
+        brackets: [char; 2],
+        elements: impl IntoIterator<Item = T>,
+        write: impl Fn(&mut Writer, T),
+    ) {
+        self.text.push(brackets[0]);
+        self.level += 1;
+        let mut is_empty = true;
+        for element in elements {
+            if !is_empty {
+                self.text.push_str(self.layout.comma);
+            }
+            is_empty = false;
+            self.line();
+            write(self, element);
+        }
+        self.level -= 1;
+        if !is_empty {
+            self.line();
+        }
+        self.text.push(brackets[1]);
+    }
+
+    /// Begins a line, in a layout that has lines.
+    fn line(&mut self) {
+        if let Some(indent) = self.layout.indent {
+            self.text.push('\n');
+            (0..self.level).for_each(|_| self.text.push_str(indent));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Values of all kinds, nested, with what JSON has to escape.
+    fn values() -> Vec<Value> {
+        let every_control: String = (0..0x21).filter_map(char::from_u32).collect();
+        let texts = json!([every_control, "\"\\/", "\u{7f}\u{85}\u{2028}é😀", ""]);
+        let numbers = json!([0, -1, u64::MAX, i64::MIN, 0.5, -0.0, 1e300, 1e-7, 123_456_789.125]);
+        let nested = json!({"a\n": texts, "b": {"c": [], "d": {}, "e": [[1, [2]], {"f": null}]}});
+        vec![texts, numbers, nested, json!(true), json!(null), json!([]), json!({}), json!("x")]
+    }
+
+    #[test]
+    fn values_are_written_as_serde_json_writes_them() {
+        for value in values() {
+            assert_eq!(compact(&value), value.to_string());
+            assert_eq!(serde_json::from_str::<Value>(&compact(&value)).ok(), Some(value));
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "serve")]
+    fn layouts_change_white_space_alone() {
+        let value = json!({"a": [1, {"b, \": ": 2}], "c": {}, "d": []});
+        assert_eq!(spaced(&value), r#"{"a": [1, {"b, \": ": 2}], "c": {}, "d": []}"#);
+        let wanted = "{\n    \"a\": [\n        1,\n        {\n            \"b, \\\": \": 2\n        }\n    ],\n    \
+                      \"c\": {},\n    \"d\": []\n}";
+        assert_eq!(indented(&value), wanted);
+        for value in values() {
+            assert_eq!(serde_json::from_str::<Value>(&spaced(&value)).ok().as_ref(), Some(&value));
+            assert_eq!(serde_json::from_str::<Value>(&indented(&value)).ok(), Some(value));
+        }
+    }
+}
