@@ -72,6 +72,12 @@ packed_crate() {
 	cargo check --quiet --locked --all-targets --manifest-path "$to/crate/Cargo.toml" --target-dir "$to"
 }
 
+# Programs that convert checkpoints, and have no reader of PyTorch's files.
+without_pickle() {
+	clippy --locked --all-targets --no-default-features --features tools -- -D warnings
+	cargo test --locked --no-default-features --features tools --lib export::checkpoint
+}
+
 # Tests on other machines: on three emulated cores, and on emulated boards.
 other_machines() {
 	# Rings wait for their clocks for the most part.
@@ -99,5 +105,6 @@ else
 	# With the program that the tests have built.
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
 	step "packed crate" packed_crate
+	step "without PyTorch's files" without_pickle
 	other_machines
 fi

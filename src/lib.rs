@@ -46,7 +46,8 @@
 //! - `model`: configuration, weights, KV cache and the forward pass; and the interface between a node and the
 //!   device that computes for it.
 //! - [`engine`]: generation: jobs and their scheduler, stop conditions, figures.
-//! - [`export`]: converts checkpoints of other programs to LEAP's files (feature `tools`).
+//! - [`export`]: converts checkpoints of other programs to LEAP's files (feature `tools`; `pickle` for those of
+//!   PyTorch).
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes that never lose,
 //!   repeat or reorder data, over carriers that do.
 //! - `group`: membership of nodes: epochs, missing nodes and their reasons, deadlines.

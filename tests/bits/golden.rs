@@ -58,7 +58,7 @@ fn best() -> Isa {
     isas().last().unwrap()
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 mod reference {
     use leap::engine::score;
     use leap::format::model::{Ends, Weights};

@@ -153,7 +153,7 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
 
 /// Layers with windows, rotations and experts of their own give the same bits on every node, with every split and all
 /// weights.
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn rings_of_other_families_give_the_bits_of_one_node() {
     use crate::common::models::{FAMILIES, cases, export_to};
@@ -189,7 +189,7 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
 }
 
 /// In windows, later positions replace earlier ones, and the pages travel with the layers.
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn layers_with_windows_take_along_what_they_have_stored() {
     use crate::common::models::export_to;

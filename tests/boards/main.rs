@@ -2,25 +2,25 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod draft_node;
-#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 #[path = "../common/http.rs"]
 mod http;
 #[cfg(target_os = "linux")]
 mod idle;
-#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod live;
 mod places;
 mod resplit;
 mod ring_pages;
 mod ring_prefixes;
-#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod rows;
 #[cfg(feature = "demo")]
 mod strangers;
-#[cfg(all(feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "pickle", feature = "demo"))]
 mod strays;
 mod team;
-#[cfg(all(feature = "serve", feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "serve", feature = "pickle", feature = "demo"))]
 mod undisturbed;

@@ -96,7 +96,7 @@ fn layers_of_teams_stay_and_others_move() {
     assert!(found == wanted);
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn every_family_is_the_same_in_places_that_are_teams() {
     use crate::common::folder::Folder;

@@ -178,7 +178,7 @@ fn pages_move_with_their_layers() {
 }
 
 /// Layers with windows have pages of their own, in which later positions replace earlier ones.
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn texts_with_windows_share_their_beginnings_on_a_ring() {
     use crate::common::folder::Folder;

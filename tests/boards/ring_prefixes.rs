@@ -86,7 +86,7 @@ fn a_prompt_goes_on_from_files_of_all_nodes() {
 }
 
 /// Covers nodes that have only layers with windows.
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn windows_are_in_files_of_all_nodes_too() {
     use leap::format::model::Weights;

@@ -397,7 +397,7 @@ fn a_batch_may_go_in_several_pairs_of_halves() {
     assert!(by_team_over(&model, &setup, halves, &batches) == wanted);
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 mod families {
     use leap::format::model::Ends;
 

@@ -27,11 +27,11 @@ pub(crate) fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[allow(unused_imports, reason = "as above")]
 pub(crate) use reference::*;
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 mod reference {
     use std::fs;
     use std::ops::ControlFlow;

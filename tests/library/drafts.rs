@@ -255,7 +255,7 @@ fn drafts_that_come_late_follow_what_a_ring_has() {
     assert!(counts(&ring).1 > 20, "{:?}", counts(&ring));
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn texts_with_windows_are_the_same_with_drafts() {
     use leap::format::model::Weights;

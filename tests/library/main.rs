@@ -2,10 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(all(feature = "tools", feature = "demo"))]
+#[cfg(all(feature = "pickle", feature = "demo"))]
 mod convert;
 mod drafts;
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 mod export;
 mod hostile;
 mod kv_quality;

@@ -105,7 +105,7 @@ fn a_prompt_goes_on_from_files() {
     }
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn windows_are_in_files_too() {
     for checkpoint in ["gemma3-tiny", "gptoss-tiny", "mistral-tiny"] {
@@ -191,7 +191,7 @@ fn any_texts_go_on_from_files() {
     any_texts(&demo(), &mut 11);
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn any_texts_with_windows_go_on_from_files() {
     for (checkpoint, seed) in [("gemma3-tiny", 3), ("mistral-tiny", 4)] {

@@ -234,7 +234,7 @@ fn a_ring_goes_on_after_interrupted_batches() {
     assert_eq!(interrupted(&mut engine, Some(&tokenizer), (jobs, &wanted), 2), wanted);
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn sliding_windows_keep_what_interrupted_batches_need() {
     use leap::format::model::Weights;
@@ -377,7 +377,7 @@ fn texts_share_their_beginnings() {
     }
 }
 
-#[cfg(feature = "tools")]
+#[cfg(feature = "pickle")]
 #[test]
 fn texts_with_windows_share_their_beginnings() {
     for checkpoint in ["mistral-tiny", "gemma3-tiny", "gptoss-tiny"] {

@@ -10,7 +10,12 @@ pub(super) mod fuzz;
 mod ggml;
 mod gguf;
 mod parallel;
+#[cfg(feature = "pickle")]
 mod pickle;
+#[cfg(feature = "pickle")]
+mod pytorch;
+#[cfg(not(feature = "pickle"))]
+#[path = "no_pytorch.rs"]
 mod pytorch;
 mod safetensors;
 mod source;
