@@ -1,4 +1,4 @@
-//! JSON: how it is read, of untrusted size, and the one place that writes it.
+//! JSON: the reader for untrusted files, and the only code that writes JSON.
 
 mod object;
 #[cfg(any(feature = "tools", feature = "serve"))]

@@ -1,8 +1,8 @@
-//! A JSON object in one line, which builds without a JSON library write too.
+//! A JSON object in one line. Builds without a JSON library write these, too.
 
 use std::fmt::Write;
 
-/// An object that grows by one member at a time.
+/// The text of an object, to which members are added one by one.
 pub(crate) struct JsonObject {
     text: String,
 }
@@ -18,7 +18,7 @@ impl JsonObject {
         self
     }
 
-    /// Adds a number, unless it is not finite: JSON has no such numbers.
+    /// Adds a number unless it is not finite, because JSON has no such numbers.
     pub(crate) fn number(mut self, key: &str, value: f64) -> JsonObject {
         if value.is_finite() {
             self.key(key);
@@ -35,7 +35,7 @@ impl JsonObject {
         self
     }
 
-    /// Adds `true` or `false`, if it is known.
+    /// Adds `true` or `false`; nothing for `None`.
     pub(crate) fn boolean(mut self, key: &str, value: Option<bool>) -> JsonObject {
         if let Some(value) = value {
             self.key(key);
@@ -44,7 +44,7 @@ impl JsonObject {
         self
     }
 
-    /// Adds a value that is JSON already.
+    /// Adds a value that is already JSON.
     #[cfg(feature = "serve")]
     pub(crate) fn raw(mut self, key: &str, json: &str) -> JsonObject {
         self.key(key);
@@ -71,7 +71,7 @@ impl JsonObject {
         self.text
     }
 
-    /// The object's text with a line break.
+    /// The object's text, followed by a line break.
     pub(crate) fn finish(self) -> String {
         self.text() + "\n"
     }
@@ -85,7 +85,7 @@ impl JsonObject {
     }
 }
 
-/// Adds `value` to `out` as JSON's literal. The escapes are those that most programs write.
+/// Appends `value` to `out` as a JSON literal, with the escapes that most programs use.
 pub(super) fn push_string(out: &mut String, value: &str) {
     out.push('"');
     for c in value.chars() {

@@ -1,13 +1,13 @@
-//! JSON of untrusted size.
+//! Reads JSON from untrusted files.
 //!
-//! A value takes dozens of times the memory of the two bytes that it may have in a file, so values
-//! are counted before any is made.
+//! Two bytes in a file can become a value that takes dozens of times as much memory. So values are counted
+//! before any is created.
 
 use serde_json::Value;
 
 use crate::format::{is_utf16, stand_in, without_mark};
 
-/// Reads `bytes` if they hold no more than `values_max` values. A byte order mark before them is passed over.
+/// Parses `bytes` if they hold at most `values_max` values. Skips a byte order mark.
 pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
     if let Some(what) = stand_in(bytes) {
         return Err(what.to_owned());
@@ -22,7 +22,7 @@ pub(crate) fn parse(bytes: &[u8], values_max: usize) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("not valid JSON: {e}"))
 }
 
-/// At least as many values as `bytes` hold: each but the first follows a comma or a bracket.
+/// An upper bound of the number of values in `bytes`: each but the first follows a comma or a bracket.
 fn count_at_most(bytes: &[u8]) -> usize {
     let (mut n, mut is_string, mut is_escaped) = (1, false, false);
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! Text of values in memory.
+//! Writes values as text.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::object::push_string;
 
-/// The text of `value` without white space, as answers of `leap serve` and files have it.
+/// The text of `value` without white space, the form of answers of `leap serve` and of files.
 pub(crate) fn compact(value: &Value) -> String {
     text(value, Layout { comma: ",", colon: ":", indent: None })
 }
 
-/// The text of `value` with a space behind each comma and colon, as chat templates write it.
+/// The text of `value` with a space after each comma and colon, the form of chat templates.
 #[cfg(feature = "serve")]
 pub(crate) fn spaced(value: &Value) -> String {
     text(value, Layout { comma: ", ", colon: ": ", indent: None })
@@ -23,12 +23,12 @@ pub(crate) fn indented(value: &Value) -> String {
     text(value, Layout { comma: ",", colon: ": ", indent: Some("    ") })
 }
 
-/// What stands between the parts of a value.
+/// Separators between the parts of a value.
 #[derive(Clone, Copy)]
 struct Layout {
     comma: &'static str,
     colon: &'static str,
-    /// Begins the line of an element once for each level; without it all stands in one line.
+    /// Text that begins an element's line, once for each level; `None` for a single line.
     indent: Option<&'static str>,
 }
 
@@ -41,7 +41,7 @@ fn text(value: &Value, layout: Layout) -> String {
 struct Writer {
     text: String,
     layout: Layout,
-    /// How many arrays and objects are open.
+    /// Number of open arrays and objects.
     level: usize,
 }
 
@@ -66,7 +66,7 @@ impl Writer {
         }
     }
 
-    /// Writes `elements` between `brackets`, each by `write`.
+    /// Writes `elements` between `brackets`, each with `write`.
     fn list<T>(
         &mut self,
         brackets: [char; 2],
@@ -91,7 +91,7 @@ impl Writer {
         self.text.push(brackets[1]);
     }
 
-    /// Begins a line, in a layout that has lines.
+    /// Begins a line if the layout has lines.
     fn line(&mut self) {
         if let Some(indent) = self.layout.indent {
             self.text.push('\n');
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// Values of all kinds, nested, with what JSON has to escape.
+    /// Nested values of all kinds, with characters that JSON must escape.
     fn values() -> Vec<Value> {
         let every_control: String = (0..0x21).filter_map(char::from_u32).collect();
         let texts = json!([every_control, "\"\\/", "\u{7f}\u{85}\u{2028}é😀", ""]);
