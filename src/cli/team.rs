@@ -339,7 +339,7 @@ impl<'a> TeamBoard<'a> {
                 line.bytes_per_token as f64 / 1e6,
                 line.isa,
                 counted(usize::from(line.threads), "thread"),
-                match line.rtt_us {
+                match line.way.rtt_us {
                     0 => String::new(),
                     us => format!("; {us} us round trip"),
                 },

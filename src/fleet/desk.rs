@@ -14,8 +14,7 @@ use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitErr
 use crate::engine::team::{TeamLead, TeamTimes};
 use crate::engine::{Engine, StepError, WeightsPlace};
 use crate::ring::{Member, Notice, Times};
-use crate::team::TeamLine;
-use crate::wire::frame::{BoardReport, BoardsReport, NodeLine};
+use crate::wire::frame::{BoardReport, BoardsReport, NodeLine, Way};
 use crate::wire::hello::Name;
 
 /// A node that is missing for so long is not about to come.
@@ -42,14 +41,14 @@ pub(crate) struct Seen {
 #[derive(Clone)]
 pub(crate) struct TeamSeen {
     /// The nodes, the lead first.
-    lines: Vec<TeamLine>,
+    lines: Vec<NodeLine>,
     shares: Vec<u16>,
     times: TeamTimes,
 }
 
 /// A node of a team.
 pub(crate) struct TeamNodeSeen<'a> {
-    pub(crate) line: &'a TeamLine,
+    pub(crate) line: &'a NodeLine,
     /// Which part of the rows it has.
     pub(crate) share: f64,
     /// Milliseconds of a pass, once there was one.
@@ -65,13 +64,13 @@ impl TeamSeen {
 
     /// The team of another place of a ring, from its report.
     fn of_report(report: &BoardsReport) -> TeamSeen {
-        let line = |board: &BoardReport| TeamLine {
+        let line = |board: &BoardReport| NodeLine {
             name: board.name.clone(),
             isa: board.isa.clone(),
             threads: board.threads,
             bytes_per_token: board.bytes_per_token,
-            embeds: false,
-            rtt_us: board.rtt_us,
+            way: Way { rtt_us: board.rtt_us, ..Way::default() },
+            ..NodeLine::default()
         };
         let mut times = TeamTimes {
             passes: report.passes,

@@ -242,7 +242,7 @@ impl Planner {
                     read,
                     int8: ENOUGH as f64,
                     memory: ENOUGH,
-                    round_trip_s: f64::from(line.rtt_us) / 1e6,
+                    round_trip_s: f64::from(line.way.rtt_us) / 1e6,
                     wire: ENOUGH as f64,
                     kernel: None,
                     layer_s: 0.0,
@@ -312,14 +312,10 @@ mod tests {
             held: layers.clone(),
             layers,
             bytes_per_token: 0,
-            rtt_us: 0,
-            datagram_bytes: 0,
             nodes: 1,
             threads: 1,
-            carrier: heapless::String::new(),
-            status: crate::wire::frame::Status::Ready,
             streams: crate::wire::frame::Streams::Empty,
-            keeps: false,
+            ..NodeLine::default()
         }
     }
 

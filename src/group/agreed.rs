@@ -1,7 +1,6 @@
 //! Which batches fit what all nodes of a group agreed on when an epoch was opened.
 
 use crate::wire::frame::{FrameSpan, Sizes};
-use crate::wire::team::Opening;
 
 /// A node sent what no sound node sends: what that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +18,6 @@ pub(crate) struct Agreed {
 impl From<&Sizes> for Agreed {
     fn from(sizes: &Sizes) -> Agreed {
         let Sizes { ctx_len, n_streams, max_batch, max_logits, .. } = *sizes;
-        Agreed { ctx_len, n_streams, max_batch, max_logits }
-    }
-}
-
-impl From<&Opening> for Agreed {
-    fn from(opening: &Opening) -> Agreed {
-        let Opening { ctx_len, n_streams, max_batch, max_logits, .. } = *opening;
         Agreed { ctx_len, n_streams, max_batch, max_logits }
     }
 }

@@ -298,7 +298,7 @@ mod tests {
         let next = Ups { next: true, prev: false };
         let said = waiting(&mut group, 10 * S, next).unwrap();
         assert!(said.starts_with("waiting for n3 (10.0.0.3:9999); not heard"), "{said}");
-        group.hear(13 * S, &name("n3"), Reason::Missing);
+        group.hear(13 * S, &name("n3"), Reason::Missing(0));
         let said = waiting(&mut group, 13 * S, BOTH).unwrap();
         assert_eq!(said, "waiting for n2 (10.0.0.2:9999)");
         // A single report expires unless it is repeated.

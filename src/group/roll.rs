@@ -103,7 +103,7 @@ impl Roll {
         let index = self.expected.iter().position(|node| node.name == name.as_str());
         let Some(said) = index.and_then(|index| self.said.get_mut(index)) else { return false };
         match reason {
-            Reason::Missing => said.missing_us = Some(now),
+            Reason::Missing(_) => said.missing_us = Some(now),
             Reason::Busy(seconds) => said.busy = Some((now, seconds)),
             Reason::Incomplete => said.incomplete_us = Some(now),
             _ => {}

@@ -20,7 +20,7 @@ impl<'a> Hop<'a> {
     pub(crate) fn say(&mut self, name: &str, reason: Reason) {
         if self.is_up(Side::Next)
             && let Some(out) = self.reserve()
-            && let Some(bytes) = frame::emit_down(0, reason, name, out)
+            && let Some(bytes) = frame::emit_report(0, reason, name, out)
         {
             self.commit(bytes);
         }

@@ -9,8 +9,8 @@ use super::*;
 use crate::wire::KvType;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
-    self, Activations, Fetch, FetchPage, Frame, FrameKeep, FramePage, FrameSpan, FrameWants, Repr,
-    Streams, WorkFigures,
+    self, Activations, Fetch, FetchPage, Frame, FrameKeep, FramePage, FrameSpan, FrameWants, Parts,
+    Repr, Streams, WorkFigures,
 };
 use crate::wire::hello;
 
@@ -154,14 +154,12 @@ fn line(index: u32) -> NodeLine {
         layers: index..index + 1,
         held: 0..3,
         bytes_per_token: 0,
-        rtt_us: 0,
-        datagram_bytes: 0,
         nodes: 1,
         threads: 1,
-        carrier: heapless::String::new(),
         status: Status::Ready,
         streams: Streams::Empty,
         keeps: false,
+        ..NodeLine::default()
     }
 }
 
@@ -269,7 +267,7 @@ fn a_node_that_has_lost_what_it_stored_since_it_answered_says_so() {
     };
     let is_answer = |said| matches!(said, Repr::Open { n_lines: 2, .. });
     assert!(is_answer(said(1, false)) && is_answer(said(1, true)));
-    assert_eq!(said(1, false), Repr::Down { epoch: 1, reason: Reason::Lost });
+    assert_eq!(said(1, false), Repr::Report { epoch: 1, reason: Reason::Lost });
     assert!(is_answer(said(2, false)));
 }
 
@@ -480,7 +478,7 @@ fn a_node_that_answers_and_does_not_compute_is_named() {
     let busy = |_, second: u64| {
         let mut out = vec![0; FRAME_MAX];
         let reason = Reason::Busy(second as u32);
-        let bytes = frame::emit_down(0, reason, "node1", &mut out).unwrap();
+        let bytes = frame::emit_report(0, reason, "node1", &mut out).unwrap();
         out.truncate(bytes);
         out
     };
@@ -506,7 +504,9 @@ fn a_worker_takes_what_is_assigned_and_else_its_wish() {
         let mut worker = Worker::new((line(1), wish), (SIZES.dim, 3), FRAME_MAX);
         let (mut link, mut layers) = (Neighbours::new(), Layers::new(0));
         let mut out = vec![0; FRAME_MAX];
-        let bytes = frame::emit_open((1, None), &SIZES, assigned, &[line(0)], &mut out).unwrap();
+        let bytes =
+            frame::emit_open((1, None), &SIZES, Parts::Layers(assigned), &[line(0)], &mut out)
+                .unwrap();
         link.inbox.push_back(out[..bytes].to_vec());
         match worker.poll(0, &mut link, &mut layers) {
             WorkerStep::Open => Some(worker.opening().layers.clone()),

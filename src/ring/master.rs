@@ -17,7 +17,8 @@ use super::times::Times;
 use super::{Link, Member, NodeLine, Notice, RingError, Rows, Side, Sizes};
 use crate::group::{Broken, Expected, Membership, Moving, Overdue, Phase, Roll, Ups};
 use crate::wire::frame::{
-    self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Repr, WorkFigures,
+    self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Parts, Repr,
+    WorkFigures,
 };
 
 /// Between two OPENs while the ring is not complete.
@@ -381,8 +382,8 @@ impl Master {
         let line = super::with_link(self.options.line.clone(), link);
         let Some(out) = link.reserve() else { return };
         let epochs = (self.group.epoch(), self.moves.earlier.as_ref().map(Earlier::epoch));
-        let bytes =
-            frame::emit_open(epochs, &self.options.sizes, &self.nodes.assigned, &[line], out);
+        let parts = Parts::Layers(&self.nodes.assigned);
+        let bytes = frame::emit_open(epochs, &self.options.sizes, parts, &[line], out);
         link.commit(bytes.expect("a ring's shares and a line fit a frame"));
         self.group.phase = Phase::Opening(now + OPEN_EVERY_US);
     }
@@ -447,11 +448,11 @@ impl Master {
             Repr::Activations(header) if header.epoch == self.group.epoch() => {
                 self.result(now, frame, &header, rows)
             }
-            Repr::Down { reason, .. } if reason.is_repeated() => {
+            Repr::Report { reason, .. } if reason.is_repeated() => {
                 self.group.hear(now, &frame.name(), reason);
                 Ok(())
             }
-            Repr::Down { epoch, reason } if epoch == self.group.epoch() => {
+            Repr::Report { epoch, reason } if epoch == self.group.epoch() => {
                 self.down(now, &frame.name(), reason);
                 Ok(())
             }
@@ -470,6 +471,7 @@ impl Master {
                 frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
                 Ok(())
             }
+            repr if repr.is_of_team() => Err(Broken("a frame of a team")),
             // A frame of an epoch that is over, or of another master.
             _ => Ok(()),
         }

@@ -8,10 +8,10 @@
 //! The master begins an *epoch* with OPEN, which goes round the ring: every node takes the layers that are
 //! assigned to it, or those of its own user if none are assigned, empties its streams and adds its line. When
 //! OPEN comes back, batches flow: each node receives the rows of a batch, computes, and sends them on; the
-//! last one returns the rows whose logits are wanted. A node repeats DOWN while the node before it is
+//! last one returns the rows whose logits are wanted. A node repeats REPORT while the node before it is
 //! missing, and while it is busy for long: it computes, packs weights or waits for its team ([`Hop::say`]).
 //! So the master waits for progress, and names the node that it waits for. A node that finds frames or its KV
-//! lost says DOWN to the next; the master then begins a new epoch, and the caller submits again what the
+//! lost sends REPORT to the next; the master then begins a new epoch, and the caller submits again what the
 //! streams are to hold. Frames of another epoch are dropped everywhere, and links keep their order, so
 //! nothing is computed twice within an epoch.
 //!
@@ -51,7 +51,7 @@ mod hostile;
 mod simulation;
 
 use crate::wire::Dtype;
-use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status};
+use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status, Way};
 
 pub(crate) use crate::group::Notice;
 pub use crate::group::Setbacks;
@@ -161,5 +161,6 @@ pub(crate) trait Rows {
 /// `line` with what is known of the link to the next node.
 fn with_link(line: NodeLine, link: &mut impl Link) -> NodeLine {
     let carrier = heapless::String::try_from(link.carrier()).unwrap_or_default();
-    NodeLine { rtt_us: link.rtt_us(), datagram_bytes: link.datagram_bytes(), carrier, ..line }
+    let way = Way { rtt_us: link.rtt_us(), datagram_bytes: link.datagram_bytes(), carrier };
+    NodeLine { way, ..line }
 }

@@ -10,8 +10,8 @@
 //! listens for node `i`, counted from 0, on its port and `i` more.
 
 use super::address::Address;
+use crate::wire::frame::TEAM_NODES_MAX as NODES_MAX;
 use crate::wire::hello::NAME_MAX;
-use crate::wire::team::NODES_MAX;
 
 /// First port of a node that names none.
 pub(crate) const TEAM_PORT_DEFAULT: u16 = 9970;

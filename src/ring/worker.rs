@@ -12,7 +12,7 @@ use super::{Event, Link, NodeLine, Notice, Reason, Rows, Side, Sizes, Status};
 use crate::group::{Broken, Every, MISSING_EVERY_US, Notices};
 use crate::wire::frame::{
     self, ASSIGNED_LEN, Activations, BoardsReport, Frame, FrameSpan, HEADER_LEN, KvPiece, LINE_LEN,
-    NODES_MAX, Repr, WorkFigures,
+    NODES_MAX, Parts, Repr, WorkFigures,
 };
 use crate::wire::{Dtype, KvType};
 
@@ -327,7 +327,7 @@ impl Worker {
         }
         self.says.missing.said(now, MISSING_EVERY_US);
         if let Some(out) = link.reserve()
-            && let Some(bytes) = frame::emit_down(0, Reason::Missing, &self.own.line.name, out)
+            && let Some(bytes) = frame::emit_report(0, Reason::Missing(0), &self.own.line.name, out)
         {
             link.commit(bytes);
         }
@@ -336,7 +336,7 @@ impl Worker {
     fn send_down(&mut self, link: &mut impl Link) {
         let Some((epoch, reason)) = self.says.down else { return };
         let Some(out) = link.reserve() else { return };
-        if let Some(bytes) = frame::emit_down(epoch, reason, &self.own.line.name, out) {
+        if let Some(bytes) = frame::emit_report(epoch, reason, &self.own.line.name, out) {
             link.commit(bytes);
         }
         self.says.down = None;
@@ -372,6 +372,7 @@ impl Worker {
             Ok((Repr::Moved { epoch, is_over }, _)) => {
                 Ok(self.moved((epoch, is_over), rows).then_some(Repr::Moved { epoch, is_over }))
             }
+            Ok((repr, _)) if repr.is_of_team() => Err(Broken("a frame of a team")),
             Ok((repr, _)) => Ok(Some(repr)),
         };
         let heard = match heard {
@@ -429,7 +430,7 @@ impl Worker {
         (link, rows): (&mut impl Link, &mut impl Rows),
     ) -> Result<bool, Broken> {
         let is_repeated = match repr {
-            Repr::Down { reason, .. } => reason.is_repeated(),
+            Repr::Report { reason, .. } => reason.is_repeated(),
             repr => matches!(repr, Repr::Boards(_)),
         };
         if is_repeated && !link.is_up(Side::Next) {
@@ -533,7 +534,7 @@ impl Worker {
         lines.push(super::with_link(self.own.line.clone(), link));
         self.begin((*epoch, sizes));
         let out = link.reserve().ok_or(Broken("no room for OPEN"))?;
-        let bytes = frame::emit_open((*epoch, *from), sizes, &assigned, &lines, out);
+        let bytes = frame::emit_open((*epoch, *from), sizes, Parts::Layers(&assigned), &lines, out);
         link.commit(bytes.ok_or(Broken("an OPEN that has been through too many nodes"))?);
         Ok(())
     }

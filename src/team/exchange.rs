@@ -6,7 +6,9 @@ use super::mesh::{Mesh, PeerLinks, Sessions};
 use super::parts::{Gathered, To, pack, unpack};
 use super::patience::Patience;
 use crate::transport::Micros;
-use crate::wire::team::{self, NODES_MAX, PartPiece, TeamFrame};
+use crate::wire::frame::{
+    self, Frame, PART_AT, Part, Pass, Reason, Repr, TEAM_NODES_MAX as NODES_MAX,
+};
 
 /// Longest sleep while data is missing. Then poll the other links and request retransmission if due; asking
 /// earlier would resend data that is still in flight.
@@ -392,7 +394,7 @@ impl Exchange {
         let before = under_way[0].nodes[node].taken;
         let n_nodes = self.mesh.n_nodes();
         let named = |ended| match ended {
-            // A FAILED without another node's index blames its sender.
+            // A REPORT without another node's index blames its sender.
             Ended::Lost(lost) if lost == own || lost >= n_nodes => Ended::Lost(node),
             ended => ended,
         };
@@ -423,12 +425,12 @@ fn send(
     let before = progress.sent;
     while progress.sent < progress.to_send {
         let Some(room) = links.reserve() else { break };
-        let to_send = progress.to_send as u32;
-        let part = team::emit_part(id, progress.sent, to_send, compute_us, room);
-        let Some(part) = part else { break };
+        let (offset, part_bytes) = (progress.sent as u32, progress.to_send as u32);
+        let part = Part { epoch: id.0, gather: id.1, offset, part_bytes, compute_us };
+        let Some(part) = frame::emit_part(part, room) else { break };
         let bytes = part.len();
         pack(rows.bytes, rows.row_bytes, &rows.parts[own], progress.sent, part);
-        links.commit(team::PART_AT + bytes);
+        links.commit(PART_AT + bytes);
         progress.sent += bytes;
         progress.sent_end = links.head();
     }
@@ -481,32 +483,39 @@ fn is_complete(under_way: &[UnderWay], node: usize) -> bool {
 
 /// Judges a frame from `node`, where `id` is of the oldest gather in flight.
 fn judge(frame: &[u8], id: (u32, u32), node: usize, under_way: &[UnderWay]) -> Judged {
-    match TeamFrame::parse(frame) {
-        Err(_) => Judged::Broken("what is no frame"),
-        Ok(TeamFrame::Part(epoch, ..)) if epoch != id.0 => Judged::Drop,
-        Ok(TeamFrame::Part(_, seq, part)) => {
-            judge_part(seq.wrapping_sub(id.1), &part, node, under_way)
+    let Ok(frame) = Frame::parse(frame) else { return Judged::Broken("what is no frame") };
+    match frame.repr() {
+        Repr::Part(part) if part.epoch != id.0 => Judged::Drop,
+        Repr::Part(part) => {
+            let ahead = part.gather.wrapping_sub(id.1);
+            judge_part(ahead, (&part, frame.part().len()), node, under_way)
         }
         // Left where it is: it belongs to the caller that ends the gather.
-        Ok(TeamFrame::Open(..) | TeamFrame::Close(_)) if node == 0 => {
-            Judged::End(Ended::Superseded)
-        }
-        Ok(TeamFrame::Pass(epoch, ..)) if node == 0 && epoch == id.0 => {
+        Repr::Open { .. } | Repr::Close { .. } if node == 0 => Judged::End(Ended::Superseded),
+        Repr::Pass(Pass { epoch, .. }) | Repr::Pages { epoch, .. }
+            if node == 0 && epoch == id.0 =>
+        {
             match is_complete(under_way, node) {
                 true => Judged::Later,
                 false => Judged::Broken("the next batch in the middle of one"),
             }
         }
-        Ok(TeamFrame::Failed(epoch, lost)) if epoch == id.0 => {
-            Judged::End(Ended::Lost(lost.into()))
+        Repr::Report { epoch, reason: Reason::GivenUp(lost) } if epoch == id.0 => {
+            Judged::End(Ended::Lost(lost as usize))
         }
-        Ok(TeamFrame::Refused(epoch, _)) if epoch == id.0 => Judged::End(Ended::Lost(node)),
-        Ok(_) => Judged::Drop,
+        Repr::Refuse { epoch } if epoch == id.0 => Judged::End(Ended::Lost(node)),
+        repr if repr.is_of_ring() => Judged::Broken("a frame of a ring"),
+        _ => Judged::Drop,
     }
 }
 
 /// Judges a part of the gather `ahead` of the oldest one in flight.
-fn judge_part(ahead: u32, part: &PartPiece<'_>, node: usize, under_way: &[UnderWay]) -> Judged {
+fn judge_part(
+    ahead: u32,
+    (part, bytes): (&Part, usize),
+    node: usize,
+    under_way: &[UnderWay],
+) -> Judged {
     if ahead >= 0x8000_0000 {
         return Judged::Drop;
     }
@@ -524,5 +533,5 @@ fn judge_part(ahead: u32, part: &PartPiece<'_>, node: usize, under_way: &[UnderW
         return Judged::Broken("a part that does not go on where it was");
     }
     // It ends within the part, as it was parsed.
-    Judged::Take { ahead, bytes: part.bytes.len(), compute_us: part.compute_us }
+    Judged::Take { ahead, bytes, compute_us: part.compute_us }
 }

@@ -1,21 +1,28 @@
 //! The batch that a member receives.
 
+use super::opening::Opening;
 use crate::group::{Agreed, Broken};
-use crate::wire::frame::{FrameSpan, PAGE_WORDS, PAGES_MAX};
-use crate::wire::team::{Opening, PassPiece, Work};
+use crate::wire::frame::{Frame, FramePage, FrameSpan, Pass, Work};
 
-/// Spans and ids of the batch.
+/// Spans and ids of the batch, and the pages that came before it.
 pub(super) struct Incoming {
     pub(super) work: Work,
     pub(super) spans: Vec<FrameSpan>,
     pub(super) tokens: Vec<u32>,
+    pub(super) pages: Vec<FramePage>,
     /// Its number, while it is not complete.
     seq: Option<u32>,
 }
 
 impl Default for Incoming {
     fn default() -> Incoming {
-        Incoming { work: Work::Ids, spans: Vec::new(), tokens: Vec::new(), seq: None }
+        Incoming {
+            work: Work::Ids,
+            spans: Vec::new(),
+            tokens: Vec::new(),
+            pages: Vec::new(),
+            seq: None,
+        }
     }
 }
 
@@ -23,8 +30,8 @@ impl Incoming {
     /// Room for the largest batch, and none begun.
     pub(super) fn reserve(&mut self, opening: &Opening) {
         self.forget();
-        self.spans.reserve(opening.max_batch.into());
-        self.tokens.reserve(opening.max_batch.into());
+        self.spans.reserve(opening.sizes.max_batch.into());
+        self.tokens.reserve(opening.sizes.max_batch.into());
     }
 
     /// Forgets what has come.
@@ -34,41 +41,53 @@ impl Incoming {
         self.seq = None;
     }
 
-    /// Takes one frame of batch `seq`; says whether that was the last.
+    /// Takes pages that streams have from the next batch on.
+    ///
+    /// # Errors
+    /// If one has no meaning.
+    pub(super) fn take_pages(&mut self, frame: &Frame<'_>) -> Result<(), Broken> {
+        self.pages.clear();
+        for page in frame.pages() {
+            self.pages.push(page.map_err(|_| Broken("a page without meaning"))?);
+        }
+        Ok(())
+    }
+
+    /// Takes one frame of a batch; says whether that was the last.
     ///
     /// # Errors
     /// If it does not continue the last one, or does not fit `opening`.
     pub(super) fn take(
         &mut self,
-        seq: u32,
-        piece: &PassPiece<'_>,
+        frame: &Frame<'_>,
+        pass: &Pass,
         opening: &Opening,
     ) -> Result<bool, Broken> {
-        if piece.first_span == 0 && piece.first_token == 0 {
+        if pass.first_span == 0 && pass.first_token == 0 {
             self.forget();
-            (self.seq, self.work) = (Some(seq), piece.work);
+            (self.seq, self.work) = (Some(pass.batch), pass.work);
         }
-        if matches!(piece.work, Work::Ids | Work::Logits(_)) && !opening.has_ends {
+        if matches!(pass.work, Work::Ids | Work::Logits(_)) && !opening.has_ends {
             return Err(Broken(
                 "ids, or rows for logits, where there are none of the model's ends",
             ));
         }
-        if !is_agreed(piece, opening) {
+        if !is_agreed(pass, opening) {
             return Err(Broken("a batch larger than agreed"));
         }
-        let (n_spans, n_tokens) = (usize::from(piece.n_spans), usize::from(piece.n_tokens));
-        if (self.seq, self.work) != (Some(seq), piece.work)
-            || self.spans.len() != usize::from(piece.first_span)
-            || self.tokens.len() != usize::from(piece.first_token)
-            || self.spans.len() + piece.spans().len() > n_spans
-            || self.tokens.len() + piece.tokens().len() > n_tokens
+        let (n_spans, n_tokens) = (usize::from(pass.n_spans), usize::from(pass.n_tokens));
+        if (self.seq, self.work) != (Some(pass.batch), pass.work)
+            || self.spans.len() != usize::from(pass.first_span)
+            || self.tokens.len() != usize::from(pass.first_token)
+            || self.spans.len() + frame.spans().len() > n_spans
+            || self.tokens.len() + frame.tokens().len() > n_tokens
         {
             return Err(Broken("a batch out of order"));
         }
-        for span in piece.spans() {
+        for span in frame.spans() {
             self.spans.push(span.map_err(|_| Broken("a span without meaning"))?);
         }
-        self.tokens.extend(piece.tokens());
+        self.tokens.extend(frame.tokens());
         if self.spans.len() < n_spans || self.tokens.len() < n_tokens {
             return Ok(false);
         }
@@ -78,24 +97,23 @@ impl Incoming {
 
     /// Checks that streams and positions exist, and that spans and ids are as many rows.
     fn check(&self, opening: &Opening) -> Result<(), Broken> {
-        let rows = Agreed::from(opening).check_spans(&self.spans)?;
+        let rows = Agreed::from(&opening.sizes).check_spans(&self.spans)?;
         let is_full = match self.work {
             Work::Ids => rows == self.tokens.len(),
-            Work::Rows | Work::Logits(_) | Work::Pages => rows <= opening.max_batch.into(),
+            Work::Rows | Work::Logits(_) => rows <= opening.sizes.max_batch.into(),
         };
         if is_full { Ok(()) } else { Err(Broken("spans that do not fit their rows")) }
     }
 }
 
 /// Whether a batch has as many spans and ids as its work allows.
-fn is_agreed(piece: &PassPiece<'_>, opening: &Opening) -> bool {
-    let PassPiece { n_spans, n_tokens, .. } = *piece;
-    match piece.work {
-        Work::Ids => n_spans <= n_tokens && n_tokens <= opening.max_batch,
-        Work::Rows => n_spans <= opening.max_batch && n_tokens == 0,
+fn is_agreed(pass: &Pass, opening: &Opening) -> bool {
+    let (Pass { n_spans, n_tokens, .. }, sizes) = (*pass, &opening.sizes);
+    match pass.work {
+        Work::Ids => n_spans <= n_tokens && n_tokens <= sizes.max_batch,
+        Work::Rows => n_spans <= sizes.max_batch && n_tokens == 0,
         Work::Logits(rows) => {
-            (1..=opening.max_logits).contains(&rows) && (n_spans, n_tokens) == (0, 0)
+            (1..=sizes.max_logits).contains(&rows) && (n_spans, n_tokens) == (0, 0)
         }
-        Work::Pages => n_spans == 0 && usize::from(n_tokens) <= PAGES_MAX * PAGE_WORDS,
     }
 }

@@ -8,17 +8,20 @@ use super::error::TeamError;
 use super::exchange::{Ended, Exchange, TeamFigures};
 use super::mesh::Mesh;
 use super::notice::TeamNotice;
+use super::opening::Opening;
 use super::parts::Gathered;
 use crate::group::{Membership, Roll, Setbacks};
 use crate::transport::Micros;
-use crate::wire::frame::FrameSpan;
-use crate::wire::team::{self, Opening, TeamLine, Work};
+use crate::wire::frame::{self, FramePage, FrameSpan, NodeLine, Work};
 use opening::Gathering;
 
 /// How long to sleep on a link that has no room.
 const NAP: Duration = Duration::from_millis(1);
 /// How long members have to confirm a CLOSE.
 const CLOSE_WITHIN_US: Micros = 300_000;
+
+/// Writes a frame of an epoch into a buffer, after what was sent; returns its length, and what is sent with it.
+type Emit<'e> = &'e dyn Fn(u32, (usize, usize), &mut [u8]) -> Option<(usize, (usize, usize))>;
 
 /// Node 0 of a team.
 pub struct Lead {
@@ -30,7 +33,7 @@ pub struct Lead {
     /// Number of the next batch.
     seq: u32,
     /// The members' lines, by index - 1.
-    lines: Vec<TeamLine>,
+    lines: Vec<NodeLine>,
 }
 
 impl Lead {
@@ -121,7 +124,7 @@ impl Lead {
 
     /// The members' lines of the last [`Lead::open`] that succeeded, in the order of their indices, without
     /// the lead.
-    pub fn lines(&self) -> &[TeamLine] {
+    pub fn lines(&self) -> &[NodeLine] {
         &self.lines
     }
 
@@ -149,33 +152,51 @@ impl Lead {
         spans: &[FrameSpan],
         tokens: &[u32],
     ) -> Result<(), TeamError> {
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        self.tell_all((spans.len(), tokens.len()), &|epoch, n_sent, room| {
+            frame::emit_pass((epoch, seq), work, spans, tokens, n_sent, room)
+        })
+    }
+
+    /// Tells all members that streams have these pages from the next batch on.
+    ///
+    /// # Errors
+    /// As [`Lead::start`].
+    pub fn change_pages(&mut self, pages: &[FramePage]) -> Result<(), TeamError> {
+        self.tell_all((pages.len(), 0), &|epoch, (n_sent, _), room| {
+            let (bytes, n) = frame::emit_pages(epoch, &pages[n_sent..], room)?;
+            Some((bytes, (n_sent + n, 0)))
+        })
+    }
+
+    /// Sends all members the frames that `emit` writes, until it has written `n_all`.
+    fn tell_all(&mut self, n_all: (usize, usize), emit: Emit<'_>) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch.ok_or(TeamError::NotOpen)?;
         self.exchange.mesh.drive();
         self.end_idling();
         self.group.begins_batch(self.exchange.mesh.now());
-        let id = (epoch, self.seq);
         for node in self.exchange.mesh.peers() {
-            if let Err(error) = self.send_batch(node, (id, work), spans, tokens) {
+            if let Err(error) = self.tell(node, epoch, n_all, emit) {
                 self.exchange.epoch = None;
                 return self.ended(Err(error));
             }
         }
-        self.seq = self.seq.wrapping_add(1);
         self.exchange.begin_batch();
         Ok(())
     }
 
-    fn send_batch(
+    fn tell(
         &self,
         node: usize,
-        (id, work): ((u32, u32), Work),
-        spans: &[FrameSpan],
-        tokens: &[u32],
+        epoch: u32,
+        n_all: (usize, usize),
+        emit: Emit<'_>,
     ) -> Result<(), TeamError> {
         let exchange = &self.exchange;
         let mut n_sent = (0, 0);
         let mut is_begun = false;
-        while !is_begun || n_sent != (spans.len(), tokens.len()) {
+        while !is_begun || n_sent != n_all {
             let mut links = exchange.mesh.lock(node);
             links.drop_events();
             let sessions = exchange.sessions[node];
@@ -183,7 +204,7 @@ impl Lead {
                 return Err(TeamError::Lost { node });
             }
             let sent = links.send(|room| {
-                let (bytes, end) = team::emit_pass(id, work, spans, tokens, n_sent, room)?;
+                let (bytes, end) = emit(epoch, n_sent, room)?;
                 (n_sent, is_begun) = (end, true);
                 Some(bytes)
             });
@@ -263,7 +284,7 @@ impl Lead {
         let end = mesh.now() + CLOSE_WITHIN_US;
         for node in mesh.peers() {
             let mut links = mesh.lock(node);
-            links.send(|room| team::emit_close(self.group.epoch(), room));
+            links.send(|room| frame::emit_close(self.group.epoch(), room));
             links.service(Duration::ZERO);
         }
         for node in mesh.peers() {

@@ -7,12 +7,15 @@ use super::exchange::{Ended, Exchange};
 use super::incoming::Incoming;
 use super::mesh::{Mesh, PeerLinks, Sessions};
 use super::notice::TeamNotice;
+use super::opening::Opening;
 use super::parts::Gathered;
 use crate::group::{Broken, Every, MISSING_EVERY_US};
 use crate::transport::Micros;
-use crate::wire::frame::FrameSpan;
+use crate::wire::frame::{
+    self, Frame, FramePage, FrameSpan, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Why,
+    Work,
+};
 use crate::wire::hello::{Name, name};
-use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine, Text, Work};
 
 /// How long to sleep on the lead's link before asking whether to go on.
 const NAP: Duration = Duration::from_millis(50);
@@ -28,14 +31,16 @@ pub enum Order {
     Open(Opening),
     /// Do this with [`Member::spans`] and [`Member::tokens`], and gather as all do.
     Pass(Work),
+    /// Give streams [`Member::pages`].
+    Pages,
     /// Stop, until the next opening.
     Close,
 }
 
 /// The answer to an OPEN, kept until it can be sent.
 enum Answer {
-    Ready(TeamLine),
-    Refused(Text),
+    Ready(NodeLine),
+    Refused(Why),
 }
 
 /// Node 1 or a later one of a team.
@@ -52,7 +57,7 @@ pub struct Member {
     /// When the lead is told again that another member is missing.
     missing: Every,
     incoming: Incoming,
-    /// FAILED frames still to be sent, by node.
+    /// Reports that this node has given up an epoch, still to be sent, by node.
     unsent: [Option<Failure>; NODES_MAX],
 }
 
@@ -118,10 +123,10 @@ impl Member {
 
     /// Accepts the last OPEN: READY is sent as soon as this member has links to all nodes, which
     /// [`Member::next`] waits for. The name in `line` is replaced by the member's.
-    pub fn ready(&mut self, line: TeamLine) {
+    pub fn ready(&mut self, line: NodeLine) {
         let Some((_, opening)) = &self.opening else { return };
         self.incoming.reserve(opening);
-        self.answer = Some(Answer::Ready(TeamLine { name: self.name.clone(), ..line }));
+        self.answer = Some(Answer::Ready(NodeLine { name: self.name.clone(), ..line }));
         self.answered_over = None;
         self.reply();
     }
@@ -149,6 +154,11 @@ impl Member {
     /// The ids of its rows.
     pub fn tokens(&self) -> &[u32] {
         &self.incoming.tokens
+    }
+
+    /// The pages that streams have from the next batch on.
+    pub fn pages(&self) -> &[FramePage] {
+        &self.incoming.pages
     }
 
     /// Nodes of the team, this one included.
@@ -219,7 +229,7 @@ impl Member {
     /// Gives up `epoch`, and tells the nodes that may wait for this one.
     fn give_up(&mut self, epoch: u32, because_of: usize, tells_lead: bool) {
         for node in self.exchange.mesh.peers().filter(|node| *node != 0 || tells_lead) {
-            let because_of = because_of as u16;
+            let because_of = because_of as u32;
             self.unsent[node] = Some(Failure { epoch, because_of, said_over: None });
         }
         self.send_failures();
@@ -241,7 +251,7 @@ impl Member {
         }
     }
 
-    /// Sends the FAILED frames that are due; true if links lack room for some.
+    /// Reports the epochs that were given up, where that is due; true if links lack room for some.
     fn send_failures(&mut self) -> bool {
         let mut lacks_room = false;
         for node in self.exchange.mesh.peers() {
@@ -254,7 +264,8 @@ impl Member {
             if sessions.is_none() || sessions == *said_over {
                 continue;
             }
-            match links.send(|room| team::emit_failed(*epoch, *because_of, room)) {
+            let reason = Reason::GivenUp(*because_of);
+            match links.send(|room| frame::emit_report(*epoch, reason, &self.name, room)) {
                 true => *said_over = sessions,
                 false => lacks_room = true,
             }
@@ -285,13 +296,14 @@ impl Member {
             let now = mesh.now();
             if self.missing.is_due(now) {
                 self.missing.said(now, MISSING_EVERY_US);
-                links.send(|room| team::emit_missing(epoch, missing as u16, room));
+                let reason = Reason::Missing(missing as u32);
+                links.send(|room| frame::emit_report(epoch, reason, &self.name, room));
             }
             return;
         }
         let is_sent = links.send(|room| match answer {
-            Answer::Ready(line) => team::emit_ready(epoch, line, room),
-            Answer::Refused(why) => team::emit_refused(epoch, why, room),
+            Answer::Ready(line) => frame::emit_ready(epoch, line, room),
+            Answer::Refused(why) => frame::emit_refuse(epoch, why, room),
         });
         if !is_sent {
             return;
@@ -313,18 +325,30 @@ impl Member {
         links.drop_events();
         while let Some(frame) = links.front() {
             let (opening, epoch) = (&mut self.opening, self.exchange.epoch);
-            let heard = match TeamFrame::parse(frame) {
-                Ok(TeamFrame::Open(of, asked)) => Heard::Open(of, asked),
-                Ok(TeamFrame::Close(of)) if opening.as_ref().is_some_and(|o| o.0 == of) => {
+            let heard = match Frame::parse(frame).map(|frame| (frame.repr(), frame)) {
+                Ok((Repr::Open { epoch: of, .. }, frame)) => match Opening::read(&frame) {
+                    Ok(asked) => Heard::Open(of, asked),
+                    Err(Broken(what)) => Heard::Broken(what),
+                },
+                Ok((Repr::Close { epoch: of }, _))
+                    if opening.as_ref().is_some_and(|o| o.0 == of) =>
+                {
                     Heard::Close
                 }
-                Ok(TeamFrame::Pass(of, seq, piece)) if epoch == Some(of) => {
-                    match opening.as_ref().map(|(_, o)| self.incoming.take(seq, &piece, o)) {
-                        Some(Ok(true)) => Heard::Pass(of),
+                Ok((Repr::Pass(pass), frame)) if epoch == Some(pass.epoch) => {
+                    match opening.as_ref().map(|(_, o)| self.incoming.take(&frame, &pass, o)) {
+                        Some(Ok(true)) => Heard::Pass(pass.epoch),
                         Some(Err(Broken(what))) => Heard::Broken(what),
                         Some(Ok(false)) | None => Heard::Nothing,
                     }
                 }
+                Ok((Repr::Pages { epoch: of, .. }, frame)) if epoch == Some(of) => {
+                    match self.incoming.take_pages(&frame) {
+                        Ok(()) => Heard::Pages(of),
+                        Err(Broken(what)) => Heard::Broken(what),
+                    }
+                }
+                Ok((repr, _)) if repr.is_of_ring() => Heard::Broken("a frame of a ring"),
                 // Parts of a gather that this node has left, or of an epoch before.
                 Ok(_) => Heard::Nothing,
                 Err(_) => Heard::Broken("what is no frame"),
@@ -352,6 +376,7 @@ impl Member {
             Heard::Pass(epoch) => {
                 self.begin_batch(epoch).then_some(Order::Pass(self.incoming.work))
             }
+            Heard::Pages(epoch) => self.begin_batch(epoch).then_some(Order::Pages),
             Heard::Broken(what) => {
                 log::warn!("the team's lead sends {what}");
                 self.fail();
@@ -419,11 +444,11 @@ impl Member {
     }
 }
 
-/// A FAILED that is still to be sent: this node gave an epoch up.
+/// A report that is still to be sent: this node gave an epoch up.
 #[derive(Clone, Copy)]
 struct Failure {
     epoch: u32,
-    because_of: u16,
+    because_of: u32,
     /// Sessions over which it was sent last. New sessions may have lost it, and the other node may have begun
     /// the epoch over them.
     said_over: Option<Sessions>,
@@ -434,6 +459,7 @@ enum Heard {
     Nothing,
     Open(u32, Opening),
     Pass(u32),
+    Pages(u32),
     Close,
     Broken(&'static str),
 }
@@ -447,8 +473,8 @@ fn drop_all(links: &mut PeerLinks<'_>) {
 }
 
 /// The part of `text` that fits.
-fn shortened(text: &str) -> Text {
-    let mut out = Text::new();
+fn shortened(text: &str) -> Why {
+    let mut out = Why::new();
     for c in text.chars() {
         if out.push(c).is_err() {
             break;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::sys::cpu;
 use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
 use crate::transport::{Endpoint, Micros, Sleep};
+use crate::wire::frame::TEAM_NODES_MAX as NODES_MAX;
 use crate::wire::hello::{Name, Refusal};
-use crate::wire::team::NODES_MAX;
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);

@@ -10,7 +10,7 @@
 //! # Epochs
 //!
 //! An epoch holds as long as no link of it breaks. Within it each node counts its gathers from 0, and a PART
-//! names its gather. A node that gives an epoch up sends FAILED to every node that may wait for it, because
+//! names its gather. A node that gives an epoch up sends a REPORT to every node that may wait for it, because
 //! the lead's next OPEN may stand behind parts that cannot be taken yet. Frames of another epoch are dropped
 //! everywhere: the lead waits for all to be READY, so each member knows a new epoch before it gets parts of
 //! it.
@@ -29,6 +29,7 @@ mod lead;
 mod member;
 mod mesh;
 mod notice;
+mod opening;
 mod parts;
 mod patience;
 
@@ -43,14 +44,16 @@ pub use lead::Lead;
 pub use member::{Member, Order};
 pub use mesh::Mesh;
 pub use notice::TeamNotice;
+pub use opening::Opening;
 pub use parts::{Gathered, Part, To};
 
-pub use crate::wire::frame::{FrameSpan, FrameWants};
-pub use crate::wire::team::{NODES_MAX, Opening, TeamLine, Work};
+pub use crate::wire::frame::{
+    FrameSpan, FrameWants, NodeLine, Sizes, TEAM_NODES_MAX as NODES_MAX, Work,
+};
 
 use crate::transport::Micros;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::team::PART_AT;
+use crate::wire::frame::PART_AT;
 
 /// [`reorder_us`](crate::transport::link::LinkConfig::reorder_us) of a team's links: every node waits for a
 /// lost part, which costs more than a datagram that comes twice.

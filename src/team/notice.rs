@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use crate::team::mesh::Unfit;
+use crate::wire::frame::NodeLine;
 use crate::wire::hello::{Name, PROTOCOL};
-use crate::wire::team::TeamLine;
 
 /// An event of another node, by its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum TeamNotice {
         /// Its index.
         node: usize,
         /// The node's description of itself.
-        line: TeamLine,
+        line: NodeLine,
     },
     /// The member cannot be ready.
     Refused {

@@ -1,31 +1,39 @@
-//! Ring frames: what nodes tell each other, inside the frames of a link. Little-endian.
+//! Frames: what the nodes of a group tell each other, inside the frames of a link. Little-endian.
+//!
+//! Rings and teams speak the same frames. A ring sends a batch on as ACTIVATIONS, a team runs it with PASS and PART.
 //!
 //! ```text
 //! offset  type     field
 //! 0       u32      magic "LEPF"
-//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 DOWN, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a team), 7 PAGES,
-//!                  8 KEEP, 9 FETCH
-//! 5       u8       type of activations: 0 f32, 1 f16
-//! 6       u8       type of keys and values (OPEN); reason (DOWN): 0 silent, 1 back, 2 reset,
-//!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete
+//! 4       u8       kind: 0 OPEN, 1 ACTIVATIONS, 2 REPORT, 3 CLOSE, 4 KV, 5 MOVED, 6 BOARDS (of a team), 7 PAGES,
+//!                  8 KEEP, 9 FETCH, 10 READY, 11 REFUSE, 12 PASS, 13 PART
+//! 5       u8       type of activations, or of gathers (OPEN): 0 f32, 1 f16
+//! 6       u8       type of keys and values (OPEN); reason (REPORT): 0 silent, 1 back, 2 reset,
+//!                  3 missing, 4 busy, 5 packing, 6 lost, 7 incomplete, 8 given up
 //! 7       u8       whether streams go on from an earlier epoch (OPEN; 0, 1); whether all have moved (MOVED; 0, 1);
 //!                  whether the text is a long one (FETCH; 0, 1)
 //! 8       u32      epoch
-//! 12      u32      batch (also FETCH); seconds (DOWN, busy); percent (DOWN, packing); layer (KV)
+//! 12      u32      batch (ACTIVATIONS, FETCH, PASS); gather (PART); layer (KV); in a REPORT seconds (busy), percent
+//!                  (packing), index of the node (missing: 0 if it is the one before; given up).
+//!                  OPEN: u8 what the parts are (0 layers, 1 rows); and for rows u8 whether the group has the
+//!                  model's ends (0, 1), u16 index of the node that this goes to
 //! 16      u32      dim: width of a row; page (KV); ids (FETCH)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
 //! 24      u16      rows in this frame; streams (OPEN); pages that all nodes so far have read (FETCH)
 //! 26      u16      spans (ACTIVATIONS); lines (OPEN); pages (PAGES, KEEP, FETCH)
-//! 28      u16      figures (ACTIVATIONS); assigned shares (OPEN)
+//! 28      u16      figures (ACTIVATIONS); parts (OPEN)
 //! 30      u16      numerics (OPEN)
 //! 32      u32      context length (OPEN)
 //! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
 //! 40      u32      bytes (KV); pages of keys and values (OPEN)
 //! 44      4 × u8   zero
-//! 48               OPEN: assigned shares of 8 bytes, lines of 100. DOWN: a name of 32 bytes.
-//!                  ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes.
-//!                  PAGES: pages of 24 bytes. KEEP: pages of 276 bytes. FETCH: pages of 8 bytes, ids (u32)
+//! 48               OPEN: parts of 8 bytes, lines of 100. READY: a line. REFUSE: why, in 200 bytes. REPORT: a
+//!                  name of 32 bytes. ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes.
+//!                  PAGES: pages of 24 bytes. KEEP: pages of 276 bytes. FETCH: pages of 8 bytes, ids (u32).
+//!                  PASS: spans of 12 bytes, ids (u32)
+//!
+//! PASS and PART have other fields from 16 on: see `pass`. A PART's bytes begin at 28.
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
@@ -35,29 +43,34 @@
 //! keep:   u16 stream, u8 whether the text is a long one (0, 1), u8 ids, u32 which of its pages, u32 full
 //!         pages of its prompt, u32 × 2 page and that of layers with a window (all bits: none), u32 × 64 ids
 //! fetch:  u32 which page of the text (highest bit: that of layers with a window), u32 where it goes
-//! share:  u32 × 2 layers
+//! part:   u32 × 2 layers; or u32 share of each layer's rows, u32 zero
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
 //!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
 //!         1 nothing, 2 what that epoch left), u32 detail, carrier (8 bytes),
-//!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u16 whether it
-//!         keeps prefixes (0, 1)
+//!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u8 whether it
+//!         keeps prefixes (0, 1), u8 whether it can embed ids (0, 1)
 //! ```
 //!
-//! An OPEN assigns layers to the nodes in their order, the master first: each adds its line, so the number of
-//! lines says whose turn it is. Without assigned shares every node takes those that its own user wants.
-//! Layers are the first and the one behind the last. Names are UTF-8 padded with zeros. Each node that the
+//! An OPEN of layers goes round a ring: its parts are for the nodes in their order, the master first, and each
+//! node adds its line, so the number of lines says whose turn it is. Without parts every node takes the layers that
+//! its own user wants. An OPEN of rows goes from a team's lead to each member: its one line is the lead's, and
+//! tells the team's layers. The member answers READY with its own line, or REFUSE.
+//!
+//! Layers are the first and the one behind the last. Texts are UTF-8 padded with zeros. Each node that the
 //! batch has been through has a figure. A batch larger than a frame is several frames with the same number
-//! and spans, and ascending rows.
+//! and spans, and ascending rows. The version of all this is that of the links' HELLO.
+
+mod emit;
 
 use std::ops::Range;
 
 use super::datagram::FRAME_MAX;
 use super::fields::{put, u16_at, u32_at};
-use super::kept::{emit_keep, parse_fetch_page, parse_keep};
-use super::kv::{emit_page, parse_page};
-use super::line::{emit_line, parse_line};
-use super::name::{NAME_MAX, Name, put_text, text};
-use super::span::{emit_span, parse_span};
+use super::kept::{parse_fetch_page, parse_keep};
+use super::kv::parse_page;
+use super::line::parse_line;
+use super::name::{NAME_MAX, Name, text};
+use super::span::parse_span;
 use super::{Dtype, WireError, boards};
 use crate::numerics::NUMERICS;
 
@@ -66,29 +79,43 @@ pub use super::boards::{BOARDS_MAX, BoardReport, BoardsReport};
 pub use super::fields::HEADER_LEN;
 pub use super::figures::{FIGURES_LEN, Heat, MachineReading, WorkFigures};
 pub use super::kept::{FETCH_LEN, Fetch, FetchPage, FrameKeep, KEEP_IDS, KEEP_LEN, KEEPS_MAX};
-pub use super::kv::{FramePage, FramePair, KvPiece, PAGE_LEN, PAGE_WORDS, PAGES_MAX};
-pub use super::line::{LINE_LEN, NodeLine, Status, Streams};
+pub use super::kv::{FramePage, FramePair, KvPiece, PAGE_LEN, PAGES_MAX};
+pub use super::line::{LINE_LEN, NodeLine, Status, Streams, Way};
+pub use super::parts::{Parts, Split};
+pub use super::pass::{PART_AT, Part, Pass, Work};
 pub use super::reason::Reason;
 pub use super::sizes::Sizes;
 pub use super::span::{FrameSpan, FrameWants, SPAN_LEN};
+pub use emit::{
+    emit_activations, emit_boards, emit_close, emit_fetch, emit_keeps, emit_kv, emit_moved,
+    emit_open, emit_pages, emit_part, emit_pass, emit_ready, emit_refuse, emit_report,
+};
 
-/// Bytes of an assigned share.
+/// Bytes of a node's part in an OPEN.
 pub const ASSIGNED_LEN: usize = 8;
 /// Most lines or figures of a frame: nodes of a ring.
 pub const NODES_MAX: usize = 64;
+/// Most nodes of a team.
+pub const TEAM_NODES_MAX: usize = 16;
+/// Most bytes of the reason for a refusal.
+pub const WHY_MAX: usize = 200;
 
+/// Why a node refuses.
+pub type Why = heapless::String<WHY_MAX>;
+
+/// Begins every frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPF");
 
 /// Purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The master begins an epoch; every node adds its line.
+    /// The first node begins an epoch.
     Open,
     /// Rows of a batch.
     Activations,
-    /// A report to the master about a node or the one before it.
-    Down,
-    /// The master goes.
+    /// A report about a node, or about one that it misses.
+    Report,
+    /// The first node goes.
     Close,
     /// A piece of the keys and values of a layer that another node has from now on.
     Kv,
@@ -102,6 +129,14 @@ pub enum Kind {
     Keep,
     /// Pages are to be read from files.
     Fetch,
+    /// A member is ready for the epoch.
+    Ready,
+    /// A member cannot be ready for the epoch.
+    Refuse,
+    /// A batch that all members run.
+    Pass,
+    /// A node's part of a gather.
+    Part,
 }
 
 /// The fixed part of a frame.
@@ -115,21 +150,23 @@ pub enum Repr {
         from: Option<u32>,
         /// Sizes that nodes have to be ready for.
         sizes: Sizes,
-        /// Shares that are assigned.
+        /// The kind of the parts.
+        split: Split,
+        /// Parts that are assigned.
         n_assigned: u16,
         /// Lines that follow.
         n_lines: u16,
     },
     /// Rows of a batch.
     Activations(Activations),
-    /// A failure of the named node, or of the one before it.
-    Down {
+    /// A report of the named node.
+    Report {
         /// The epoch.
         epoch: u32,
         /// The reason.
         reason: Reason,
     },
-    /// The master goes.
+    /// The first node goes.
     Close {
         /// The epoch.
         epoch: u32,
@@ -166,6 +203,20 @@ pub enum Repr {
     },
     /// Pages are to be read.
     Fetch(Fetch),
+    /// A member is ready.
+    Ready {
+        /// The epoch.
+        epoch: u32,
+    },
+    /// A member cannot be ready.
+    Refuse {
+        /// The epoch.
+        epoch: u32,
+    },
+    /// A batch that all members run, or a piece of it.
+    Pass(Pass),
+    /// A part of a gather, or a piece of it.
+    Part(Part),
 }
 
 /// A frame whose parts lie inside its bytes.
@@ -183,6 +234,10 @@ impl<'a> Frame<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, WireError> {
         let have = bytes.len();
         let truncated = |need| WireError::Truncated { need, have };
+        if bytes.get(4) == Some(&(Kind::Part as u8)) {
+            check_magic(bytes)?;
+            return Ok(Frame { bytes, repr: Repr::Part(Part::parse(bytes)?) });
+        }
         let header: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(truncated(HEADER_LEN))?;
         let repr = Repr::parse(header)?;
         let wanted = match &repr {
@@ -198,7 +253,12 @@ impl<'a> Frame<'a> {
                     bytes => return Err(WireError::Oversize { len: bytes as usize }),
                 }
             }
-            Repr::Down { .. } => HEADER_LEN + NAME_MAX,
+            Repr::Report { .. } => HEADER_LEN + NAME_MAX,
+            Repr::Ready { .. } => HEADER_LEN + LINE_LEN,
+            Repr::Refuse { .. } => HEADER_LEN + WHY_MAX,
+            Repr::Pass(pass) => pass.bytes(),
+            // Read above.
+            Repr::Part(_) => have,
             Repr::Close { .. } | Repr::Moved { .. } => HEADER_LEN,
             Repr::Kv { piece, .. } => HEADER_LEN.saturating_add(piece.bytes as usize),
             Repr::Boards(n) => HEADER_LEN + boards::bytes(*n),
@@ -217,14 +277,33 @@ impl<'a> Frame<'a> {
         self.repr
     }
 
-    /// The spans of ACTIVATIONS; those with impossible fields are errors.
-    pub fn spans(&self) -> impl Iterator<Item = Result<FrameSpan, WireError>> + use<'a> {
-        let n = match self.repr {
-            Repr::Activations(activations) => activations.n_spans.into(),
-            _ => 0,
+    /// The spans of ACTIVATIONS and PASS; those with impossible fields are errors.
+    pub fn spans(&self) -> impl ExactSizeIterator<Item = Result<FrameSpan, WireError>> + use<'a> {
+        let spans = match self.repr {
+            Repr::Activations(activations) => {
+                &self.bytes[HEADER_LEN..][..usize::from(activations.n_spans) * SPAN_LEN]
+            }
+            Repr::Pass(pass) => &self.bytes[HEADER_LEN..pass.tokens_at()],
+            _ => &[],
         };
-        let spans = &self.bytes[HEADER_LEN..HEADER_LEN + n * SPAN_LEN];
         spans.as_chunks::<SPAN_LEN>().0.iter().map(parse_span)
+    }
+
+    /// The ids of PASS.
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
+        let tokens = match self.repr {
+            Repr::Pass(pass) => &self.bytes[pass.tokens_at()..],
+            _ => &[],
+        };
+        tokens.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id))
+    }
+
+    /// The bytes of PART.
+    pub fn part(&self) -> &'a [u8] {
+        match self.repr {
+            Repr::Part(_) => &self.bytes[PART_AT..],
+            _ => &[],
+        }
     }
 
     /// The figures of ACTIVATIONS.
@@ -283,27 +362,48 @@ impl<'a> Frame<'a> {
         (pages, ids.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)))
     }
 
-    /// The shares that OPEN assigns; those that are empty are errors.
-    pub fn assigned(&self) -> impl Iterator<Item = Result<Range<u32>, WireError>> + use<'a> {
-        let shares = match self.repr {
+    /// The parts of OPEN, as they are.
+    fn parts(&self) -> &'a [[u8; ASSIGNED_LEN]] {
+        match self.repr {
             Repr::Open { n_assigned, .. } => &self.bytes[HEADER_LEN..open_lines_at(n_assigned)],
             _ => &[],
-        };
+        }
+        .as_chunks()
+        .0
+    }
+
+    /// The layers that OPEN assigns; those that are backwards are errors.
+    pub fn assigned(&self) -> impl Iterator<Item = Result<Range<u32>, WireError>> + use<'a> {
         let share = |bytes: &[u8; ASSIGNED_LEN]| u32_at(bytes, 0)..u32_at(bytes, 4);
-        shares.as_chunks::<ASSIGNED_LEN>().0.iter().map(share).map(|layers| {
+        self.parts().iter().map(share).map(|layers| {
             // One that leaves has none.
             let is_range = layers.start <= layers.end;
             if is_range { Ok(layers) } else { Err(WireError::Field("assigned layers")) }
         })
     }
 
-    /// The lines of OPEN; those with impossible fields are errors.
+    /// The shares of rows that OPEN assigns; those that are too large are errors.
+    pub fn shares(&self) -> impl Iterator<Item = Result<u16, WireError>> + use<'a> {
+        let share = |bytes: &[u8; ASSIGNED_LEN]| u16::try_from(u32_at(bytes, 0));
+        self.parts().iter().map(share).map(|share| share.map_err(|_| WireError::Field("share")))
+    }
+
+    /// The lines of OPEN, the line of READY; those with impossible fields are errors.
     pub fn lines(&self) -> impl Iterator<Item = Result<NodeLine, WireError>> + use<'a> {
         let lines = match self.repr {
             Repr::Open { n_assigned, .. } => &self.bytes[open_lines_at(n_assigned)..],
+            Repr::Ready { .. } => &self.bytes[HEADER_LEN..],
             _ => &[],
         };
         lines.as_chunks::<LINE_LEN>().0.iter().map(parse_line)
+    }
+
+    /// The reason in REFUSE; empty in other kinds.
+    pub fn why(&self) -> Why {
+        match self.repr {
+            Repr::Refuse { .. } => text(&self.bytes[HEADER_LEN..]),
+            _ => Why::new(),
+        }
     }
 
     /// The report in a BOARDS frame.
@@ -311,10 +411,10 @@ impl<'a> Frame<'a> {
         matches!(self.repr, Repr::Boards(_)).then(|| boards::parse(self.bytes, HEADER_LEN))
     }
 
-    /// The name in DOWN; empty in other kinds.
+    /// The name in REPORT; empty in other kinds.
     pub fn name(&self) -> Name {
         match self.repr {
-            Repr::Down { .. } => text(&self.bytes[HEADER_LEN..]),
+            Repr::Report { .. } => text(&self.bytes[HEADER_LEN..]),
             _ => Name::new(),
         }
     }
@@ -322,35 +422,18 @@ impl<'a> Frame<'a> {
 
 impl Repr {
     fn parse(header: &[u8; HEADER_LEN]) -> Result<Repr, WireError> {
-        if u32_at(header, 0) != MAGIC {
-            return Err(WireError::Magic);
-        }
+        check_magic(header)?;
         let epoch = u32_at(header, 8);
         let wire = dtype(header[5])?;
         match header[4] {
-            0 => {
-                let (n_lines, n_assigned) = (u16_at(header, 26), u16_at(header, 28));
-                if usize::from(n_lines.max(n_assigned)) > NODES_MAX {
-                    return Err(WireError::Field("number of nodes"));
-                }
-                if u16_at(header, 30) != u16::from(NUMERICS) {
-                    return Err(WireError::Field("numerics"));
-                }
-                let sizes = Sizes::parse(header, wire)?;
-                let from = match header[7] {
-                    0 => None,
-                    1 => Some(u32_at(header, 36)),
-                    _ => return Err(WireError::Field("earlier epoch")),
-                };
-                Ok(Repr::Open { epoch, from, sizes, n_assigned, n_lines })
-            }
+            0 => Repr::parse_open(header, wire),
             1 => match Activations::parse(header, wire) {
                 rows if usize::from(rows.n_figures) <= NODES_MAX => Ok(Repr::Activations(rows)),
                 _ => Err(WireError::Field("number of figures")),
             },
             2 => {
                 let reason = Reason::parse(header[6], u32_at(header, 12))?;
-                Ok(Repr::Down { epoch, reason })
+                Ok(Repr::Report { epoch, reason })
             }
             3 => Ok(Repr::Close { epoch }),
             4 => Ok(Repr::Kv { epoch, piece: KvPiece::parse(header) }),
@@ -371,7 +454,57 @@ impl Repr {
                 _ => Err(WireError::Field("number of pages")),
             },
             9 => Ok(Repr::Fetch(Fetch::parse(header))),
+            10 => Ok(Repr::Ready { epoch }),
+            11 => Ok(Repr::Refuse { epoch }),
+            12 => Ok(Repr::Pass(Pass::parse(header)?)),
             _ => Err(WireError::Field("kind")),
+        }
+    }
+
+    fn parse_open(header: &[u8; HEADER_LEN], wire: Dtype) -> Result<Repr, WireError> {
+        let (n_lines, n_assigned) = (u16_at(header, 26), u16_at(header, 28));
+        if usize::from(n_lines.max(n_assigned)) > NODES_MAX {
+            return Err(WireError::Field("number of nodes"));
+        }
+        if u16_at(header, 30) != u16::from(NUMERICS) {
+            return Err(WireError::Field("numerics"));
+        }
+        let from = match header[7] {
+            0 => None,
+            1 => Some(u32_at(header, 36)),
+            _ => return Err(WireError::Field("earlier epoch")),
+        };
+        let split = match (header[12], header[13], u16_at(header, 14)) {
+            (0, 0, 0) => Split::Layers,
+            (1, has_ends @ (0 | 1), node) => Split::Rows { node, has_ends: has_ends == 1 },
+            _ => return Err(WireError::Field("what the parts are")),
+        };
+        if let Split::Rows { node, .. } = split {
+            let is_team = (2..=TEAM_NODES_MAX).contains(&n_assigned.into());
+            if !is_team || node >= n_assigned || n_lines != 1 {
+                return Err(WireError::Field("number of nodes"));
+            }
+        }
+        let (epoch, sizes) = (u32_at(header, 8), Sizes::parse(header, wire)?);
+        Ok(Repr::Open { epoch, from, sizes, split, n_assigned, n_lines })
+    }
+
+    /// Whether only nodes of a ring send it.
+    pub fn is_of_ring(&self) -> bool {
+        match self {
+            Repr::Open { split, .. } => *split == Split::Layers,
+            Repr::Activations(_) | Repr::Kv { .. } | Repr::Moved { .. } => true,
+            Repr::Boards(_) | Repr::Keep { .. } | Repr::Fetch(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether only nodes of a team send it.
+    pub fn is_of_team(&self) -> bool {
+        match self {
+            Repr::Open { split, .. } => *split != Split::Layers,
+            Repr::Ready { .. } | Repr::Refuse { .. } | Repr::Pass(_) | Repr::Part(_) => true,
+            _ => false,
         }
     }
 
@@ -380,7 +513,7 @@ impl Repr {
         match self {
             Repr::Open { .. } => Kind::Open,
             Repr::Activations(_) => Kind::Activations,
-            Repr::Down { .. } => Kind::Down,
+            Repr::Report { .. } => Kind::Report,
             Repr::Close { .. } => Kind::Close,
             Repr::Kv { .. } => Kind::Kv,
             Repr::Moved { .. } => Kind::Moved,
@@ -388,6 +521,10 @@ impl Repr {
             Repr::Pages { .. } => Kind::Pages,
             Repr::Keep { .. } => Kind::Keep,
             Repr::Fetch(_) => Kind::Fetch,
+            Repr::Ready { .. } => Kind::Ready,
+            Repr::Refuse { .. } => Kind::Refuse,
+            Repr::Pass(_) => Kind::Pass,
+            Repr::Part(_) => Kind::Part,
         }
     }
 
@@ -397,8 +534,12 @@ impl Repr {
         put(header, 0, &MAGIC.to_le_bytes());
         header[4] = self.kind() as u8;
         match self {
-            Repr::Open { epoch, from, sizes, n_assigned, n_lines } => {
+            Repr::Open { epoch, from, sizes, split, n_assigned, n_lines } => {
                 sizes.emit(header);
+                if let Split::Rows { node, has_ends } = split {
+                    (header[12], header[13]) = (1, u8::from(*has_ends));
+                    put(header, 14, &node.to_le_bytes());
+                }
                 header[7] = from.is_some().into();
                 put(header, 36, &from.unwrap_or(0).to_le_bytes());
                 put(header, 8, &epoch.to_le_bytes());
@@ -407,13 +548,15 @@ impl Repr {
                 put(header, 30, &u16::from(NUMERICS).to_le_bytes());
             }
             Repr::Activations(activations) => activations.emit(header),
-            Repr::Down { epoch, reason } => {
+            Repr::Report { epoch, reason } => {
                 let (code, number) = reason.code();
                 header[6] = code;
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 12, &number.to_le_bytes());
             }
-            Repr::Close { epoch } => put(header, 8, &epoch.to_le_bytes()),
+            Repr::Close { epoch } | Repr::Ready { epoch } | Repr::Refuse { epoch } => {
+                put(header, 8, &epoch.to_le_bytes());
+            }
             Repr::Moved { epoch, is_over } => {
                 header[7] = u8::from(*is_over);
                 put(header, 8, &epoch.to_le_bytes());
@@ -424,6 +567,8 @@ impl Repr {
             }
             Repr::Boards(_) => {}
             Repr::Fetch(fetch) => fetch.emit(header),
+            Repr::Pass(pass) => pass.emit(header),
+            Repr::Part(part) => part.emit(header),
             Repr::Pages { epoch, n_pages } | Repr::Keep { epoch, n_pages } => {
                 put(header, 8, &epoch.to_le_bytes());
                 put(header, 26, &n_pages.to_le_bytes());
@@ -437,135 +582,9 @@ fn open_lines_at(n_assigned: u16) -> usize {
     HEADER_LEN + usize::from(n_assigned) * ASSIGNED_LEN
 }
 
-/// Writes an OPEN into `out`, for an epoch and the one that it continues, with these shares and `lines`;
-/// returns its length, `None` if it does not fit.
-pub fn emit_open(
-    (epoch, from): (u32, Option<u32>),
-    sizes: &Sizes,
-    assigned: &[Range<u32>],
-    lines: &[NodeLine],
-    out: &mut [u8],
-) -> Option<usize> {
-    let count = |n: usize| u16::try_from(n).ok().filter(|_| n <= NODES_MAX);
-    let (n_assigned, n_lines) = (count(assigned.len())?, count(lines.len())?);
-    let bytes = open_lines_at(n_assigned) + lines.len() * LINE_LEN;
-    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
-    Repr::Open { epoch, from, sizes: *sizes, n_assigned, n_lines }.emit(header);
-    let (shares, body) = body.split_at_mut(assigned.len() * ASSIGNED_LEN);
-    for (layers, out) in assigned.iter().zip(shares.as_chunks_mut::<ASSIGNED_LEN>().0) {
-        put(out, 0, &layers.start.to_le_bytes());
-        put(out, 4, &layers.end.to_le_bytes());
-    }
-    for (line, out) in lines.iter().zip(body.as_chunks_mut::<LINE_LEN>().0) {
-        emit_line(line, out);
-    }
-    Some(bytes)
-}
-
-/// Writes a DOWN of the node called `name` into `out`; returns its length, `None` if it does
-/// not fit.
-pub fn emit_down(epoch: u32, reason: Reason, name: &str, out: &mut [u8]) -> Option<usize> {
-    let bytes = HEADER_LEN + NAME_MAX;
-    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
-    Repr::Down { epoch, reason }.emit(header);
-    put_text(body, name);
-    Some(bytes)
-}
-
-/// Writes a BOARDS into `out`; returns its length, `None` if it does not fit.
-pub fn emit_boards(report: &BoardsReport, out: &mut [u8]) -> Option<usize> {
-    let n = report.boards.len() as u16;
-    let bytes = HEADER_LEN + boards::bytes(n);
-    let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
-    Repr::Boards(n).emit(header);
-    boards::emit(report, header, body);
-    Some(bytes)
-}
-
-/// Writes a CLOSE into `out`; returns its length, `None` if it does not fit.
-pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
-    Repr::Close { epoch }.emit(out.first_chunk_mut()?);
-    Some(HEADER_LEN)
-}
-
-/// Writes a MOVED into `out`; returns its length, `None` if it does not fit.
-pub fn emit_moved(epoch: u32, is_over: bool, out: &mut [u8]) -> Option<usize> {
-    Repr::Moved { epoch, is_over }.emit(out.first_chunk_mut()?);
-    Some(HEADER_LEN)
-}
-
-/// Writes a PAGES with as many of `pages`, from the first, as fit into `out`; returns its length, and their
-/// number. `None` if none fit.
-pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(usize, usize)> {
-    let (header, body) = out.split_first_chunk_mut()?;
-    let n = pages.len().min(PAGES_MAX).min(body.len() / PAGE_LEN);
-    // No more than PAGES_MAX.
-    Repr::Pages { epoch, n_pages: n as u16 }.emit(header);
-    for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<PAGE_LEN>().0) {
-        emit_page(page, out);
-    }
-    (n > 0).then_some((HEADER_LEN + n * PAGE_LEN, n))
-}
-
-/// Writes a KEEP with the first of `pages`, as [`emit_pages`] does.
-pub fn emit_keeps(epoch: u32, pages: &[FrameKeep], out: &mut [u8]) -> Option<(usize, usize)> {
-    let (header, body) = out.split_first_chunk_mut()?;
-    let n = pages.len().min(KEEPS_MAX).min(body.len() / KEEP_LEN);
-    // No more than KEEPS_MAX.
-    Repr::Keep { epoch, n_pages: n as u16 }.emit(header);
-    for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<KEEP_LEN>().0) {
-        emit_keep(page, out);
-    }
-    (n > 0).then_some((HEADER_LEN + n * KEEP_LEN, n))
-}
-
-/// Writes a FETCH with these pages and ids into `out`; returns its length, `None` if it does not fit.
-///
-/// # Panics
-/// If `fetch` counts others.
-pub fn emit_fetch(
-    fetch: &Fetch,
-    pages: &[FetchPage],
-    ids: &[u32],
-    out: &mut [u8],
-) -> Option<usize> {
-    let (header, body) = out.get_mut(..fetch.bytes())?.split_first_chunk_mut()?;
-    Repr::Fetch(*fetch).emit(header);
-    fetch.emit_body(pages, ids, body);
-    Some(fetch.bytes())
-}
-
-/// Writes a KV into `out`, whose bytes are there already; returns its length, `None` if it does not fit.
-pub fn emit_kv(epoch: u32, piece: KvPiece, out: &mut [u8]) -> Option<usize> {
-    let bytes = HEADER_LEN + piece.bytes as usize;
-    Repr::Kv { epoch, piece }.emit(out.get_mut(..bytes)?.first_chunk_mut()?);
-    Some(bytes)
-}
-
-/// Writes ACTIVATIONS without its rows into `out`; returns the room for them, `[rows, dim]`,
-/// `None` if it does not fit.
-///
-/// # Panics
-/// If `header` counts other spans or figures.
-pub fn emit_activations<'o>(
-    header: &Activations,
-    spans: &[FrameSpan],
-    figures: &[WorkFigures],
-    out: &'o mut [u8],
-) -> Option<&'o mut [u8]> {
-    assert_eq!(usize::from(header.n_spans), spans.len());
-    assert_eq!(usize::from(header.n_figures), figures.len());
-    let (head, body) = out.get_mut(..header.bytes())?.split_first_chunk_mut()?;
-    Repr::Activations(*header).emit(head);
-    let (span_bytes, body) = body.split_at_mut(spans.len() * SPAN_LEN);
-    for (span, out) in spans.iter().zip(span_bytes.as_chunks_mut::<SPAN_LEN>().0) {
-        emit_span(span, out);
-    }
-    let (figure_bytes, rows) = body.split_at_mut(figures.len() * FIGURES_LEN);
-    for (figure, out) in figures.iter().zip(figure_bytes.as_chunks_mut::<FIGURES_LEN>().0) {
-        figure.emit(out);
-    }
-    Some(rows)
+/// Checks the first of 5 or more bytes.
+fn check_magic(bytes: &[u8]) -> Result<(), WireError> {
+    if u32_at(bytes, 0) == MAGIC { Ok(()) } else { Err(WireError::Magic) }
 }
 
 fn dtype(code: u8) -> Result<Dtype, WireError> {

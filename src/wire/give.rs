@@ -27,8 +27,8 @@ use std::ops::Range;
 
 use super::WireError;
 use super::fields::{Writer, u16_at, u32_at, u64_at};
+use super::frame::TEAM_NODES_MAX as NODES_MAX;
 use super::name::{NAME_MAX, Name, printable, put_text, text};
-use super::team::NODES_MAX;
 
 /// Bytes of a question.
 pub const QUESTION_LEN: usize = ROWS_AT + 4 + 2 * NODES_MAX;

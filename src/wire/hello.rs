@@ -50,7 +50,7 @@ pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
 
 /// Version of the protocol; only equal ones talk.
-pub const PROTOCOL: u16 = 12;
+pub const PROTOCOL: u16 = 13;
 /// Bytes of a HELLO.
 pub const HELLO_LEN: usize = 200;
 /// Bytes of a WELCOME.

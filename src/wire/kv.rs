@@ -5,8 +5,6 @@ use super::fields::{put, u16_at, u32_at};
 
 /// Bytes of a page that a stream has.
 pub const PAGE_LEN: usize = 24;
-/// Words of it.
-pub const PAGE_WORDS: usize = PAGE_LEN / 4;
 /// Most of them in a frame.
 pub const PAGES_MAX: usize = 1024;
 
@@ -60,28 +58,6 @@ pub struct FramePage {
     pub to: FramePair,
     /// Pair to copy there first.
     pub from: Option<FramePair>,
-}
-
-impl FramePage {
-    /// The page in as many words as [`FramePage::from_words`] reads.
-    pub fn to_words(&self) -> [u32; PAGE_WORDS] {
-        let mut bytes = [0; PAGE_LEN];
-        emit_page(self, &mut bytes);
-        let words = bytes.as_chunks().0;
-        std::array::from_fn(|word| u32::from_le_bytes(words[word]))
-    }
-
-    /// The one of these words.
-    ///
-    /// # Errors
-    /// If it has no page.
-    pub fn from_words(words: &[u32; PAGE_WORDS]) -> Result<FramePage, WireError> {
-        let mut bytes = [0; PAGE_LEN];
-        for (word, out) in words.iter().zip(bytes.as_chunks_mut().0) {
-            *out = word.to_le_bytes();
-        }
-        parse_page(&bytes)
-    }
 }
 
 /// Writes a page that a stream has.

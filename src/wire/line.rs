@@ -1,4 +1,4 @@
-//! A node's line of an OPEN: what it says of itself, and its answer.
+//! A node's line in OPEN and READY: what it says of itself, and its answer.
 
 use std::ops::Range;
 
@@ -11,9 +11,10 @@ pub const LINE_LEN: usize = 100;
 const ISA_MAX: usize = 16;
 
 /// How a node answers an OPEN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// The node is ready.
+    #[default]
     Ready,
     /// The node keeps contexts of up to this many tokens.
     Context(u32),
@@ -36,9 +37,10 @@ pub enum Status {
 }
 
 /// A node's KV of the streams of an earlier epoch that an OPEN goes on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streams {
     /// The node does not say.
+    #[default]
     Untold,
     /// The node has no positions.
     Empty,
@@ -46,8 +48,19 @@ pub enum Streams {
     Kept,
 }
 
-/// A node's line in an OPEN: its name, machine and state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The way from a node to the next one of a ring, or between a team's member and its lead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// Round trip in microseconds; 0 if unknown.
+    pub rtt_us: u32,
+    /// Bytes of the longest datagram that the way takes; 0 over a stream.
+    pub datagram_bytes: u32,
+    /// Carrier of the link.
+    pub carrier: heapless::String<8>,
+}
+
+/// A node's line: its name, machine and state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLine {
     /// Name of the node.
     pub name: Name,
@@ -59,22 +72,20 @@ pub struct NodeLine {
     pub held: Range<u32>,
     /// Bytes of weights it reads for a token.
     pub bytes_per_token: u64,
-    /// Round trip to the node after it, in microseconds; 0 if unknown.
-    pub rtt_us: u32,
-    /// Bytes of the longest datagram that the way there takes; 0 over a stream.
-    pub datagram_bytes: u32,
+    /// The way to the node after it; in a team, which knows it itself, that to the lead.
+    pub way: Way,
     /// Boards that compute: more than one where it is a team.
     pub nodes: u16,
     /// Threads that compute, on all of them.
     pub threads: u16,
-    /// Carrier of the link to the node after it.
-    pub carrier: heapless::String<8>,
     /// Its answer.
     pub status: Status,
     /// Its stored positions of streams.
     pub streams: Streams,
     /// Whether it keeps beginnings of prompts in files.
     pub keeps: bool,
+    /// Whether it can embed ids, where a team has the model's ends: else rows are given to it.
+    pub embeds: bool,
 }
 
 pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> {
@@ -103,20 +114,27 @@ pub(super) fn parse_line(bytes: &[u8; LINE_LEN]) -> Result<NodeLine, WireError> 
         isa: text(&bytes[32..48]),
         layers: u32_at(bytes, 48)..u32_at(bytes, 52),
         bytes_per_token: u64_at(bytes, 56),
-        rtt_us: u32_at(bytes, 64),
-        datagram_bytes: u32_at(bytes, 84),
+        way: Way {
+            rtt_us: u32_at(bytes, 64),
+            datagram_bytes: u32_at(bytes, 84),
+            carrier: text(&bytes[76..84]),
+        },
         threads: u16_at(bytes, 68),
-        carrier: text(&bytes[76..84]),
         held: u32_at(bytes, 88)..u32_at(bytes, 92),
         nodes: u16_at(bytes, 96),
         status,
         streams,
-        keeps: match u16_at(bytes, 98) {
-            0 => false,
-            1 => true,
-            _ => return Err(WireError::Field("whether it keeps prefixes")),
-        },
+        keeps: is_set(bytes[98], "whether it keeps prefixes")?,
+        embeds: is_set(bytes[99], "whether it embeds")?,
     })
+}
+
+fn is_set(byte: u8, what: &'static str) -> Result<bool, WireError> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(WireError::Field(what)),
+    }
 }
 
 pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
@@ -138,14 +156,14 @@ pub(super) fn emit_line(line: &NodeLine, out: &mut [u8]) {
     put(out, 48, &line.layers.start.to_le_bytes());
     put(out, 52, &line.layers.end.to_le_bytes());
     put(out, 56, &line.bytes_per_token.to_le_bytes());
-    put(out, 64, &line.rtt_us.to_le_bytes());
+    put(out, 64, &line.way.rtt_us.to_le_bytes());
     put(out, 68, &line.threads.to_le_bytes());
     (out[70], out[71]) = (status, line.streams as u8);
     put(out, 72, &detail.to_le_bytes());
-    put_text(&mut out[76..84], &line.carrier);
-    put(out, 84, &line.datagram_bytes.to_le_bytes());
+    put_text(&mut out[76..84], &line.way.carrier);
+    put(out, 84, &line.way.datagram_bytes.to_le_bytes());
     put(out, 88, &line.held.start.to_le_bytes());
     put(out, 92, &line.held.end.to_le_bytes());
     put(out, 96, &line.nodes.to_le_bytes());
-    put(out, 98, &u16::from(line.keeps).to_le_bytes());
+    (out[98], out[99]) = (line.keeps.into(), line.embeds.into());
 }

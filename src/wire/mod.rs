@@ -4,8 +4,7 @@
 //! - [`hello`]: the handshake, and why it may be refused.
 //! - [`piece`]: datagrams that are too long for their path.
 //! - [`control`]: acknowledgements, missing chunks, probes.
-//! - [`frame`]: what a ring's nodes tell each other inside the frames that a link delivers.
-//! - [`team`]: what the nodes of a team tell each other, inside such frames.
+//! - [`frame`]: what the nodes of a group, a ring or a team, tell each other inside the frames that a link delivers.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //! - [`opening`]: how a board opens a TCP connection to another one, which [`talk`] seals.
 //! - [`give`]: how a board gets its layers from another one, over such a connection.
@@ -32,6 +31,8 @@ mod line;
 mod name;
 pub mod noise;
 pub mod opening;
+mod parts;
+mod pass;
 pub mod piece;
 mod reason;
 mod refusal;
@@ -39,7 +40,6 @@ pub mod seal;
 mod sizes;
 mod span;
 pub mod talk;
-pub mod team;
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Reasons that nodes give the master in DOWN.
+//! What nodes tell their group's first node in a REPORT.
 
 use super::WireError;
 
-/// A node's report to the master.
+/// A node's report to the group's first node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The node before has been silent for a while.
@@ -11,8 +11,9 @@ pub enum Reason {
     Back,
     /// A link started again: frames are lost.
     Reset,
-    /// A node is not heard now, in whatever epoch: said again and again.
-    Missing,
+    /// This node has no link to the node with this index, or if that is 0 to the one before it, in whatever
+    /// epoch: said again and again.
+    Missing(u32),
     /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
     Busy(u32),
     /// This node itself packs the weights of layers that are new to it, and so many percent are done.
@@ -21,14 +22,17 @@ pub enum Reason {
     Lost,
     /// This node itself waits for boards of its team, in whatever epoch.
     Incomplete,
+    /// This node has given up the epoch, because of the node with this index.
+    GivenUp(u32),
 }
 
 impl Reason {
     /// Whether it is said again and again, in whatever epoch.
     pub fn is_repeated(self) -> bool {
         match self {
-            Reason::Missing | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
+            Reason::Missing(_) | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
             Reason::Silent | Reason::Back | Reason::Reset | Reason::Lost => false,
+            Reason::GivenUp(_) => false,
         }
     }
 
@@ -38,11 +42,12 @@ impl Reason {
             0 => Reason::Silent,
             1 => Reason::Back,
             2 => Reason::Reset,
-            3 => Reason::Missing,
+            3 => Reason::Missing(number),
             4 => Reason::Busy(number),
             5 => Reason::Packing(number),
             6 => Reason::Lost,
             7 => Reason::Incomplete,
+            8 => Reason::GivenUp(number),
             _ => return Err(WireError::Field("reason")),
         })
     }
@@ -53,11 +58,12 @@ impl Reason {
             Reason::Silent => (0, 0),
             Reason::Back => (1, 0),
             Reason::Reset => (2, 0),
-            Reason::Missing => (3, 0),
+            Reason::Missing(node) => (3, node),
             Reason::Busy(seconds) => (4, seconds),
             Reason::Packing(percent) => (5, percent),
             Reason::Lost => (6, 0),
             Reason::Incomplete => (7, 0),
+            Reason::GivenUp(node) => (8, node),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::alone_in_process;
 use crate::counting::{allocations, leave_out_harness};
 use leap::internals::team::{
-    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, Opening, Order, TeamError, TeamLine, To,
-    Work,
+    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, NodeLine, Opening, Order, Sizes,
+    TeamError, To, Work,
 };
 use leap::internals::transport::Endpoint;
 use leap::internals::transport::link::LinkConfig;
@@ -53,7 +53,7 @@ fn meshes() -> Vec<Mesh> {
 }
 
 fn opening() -> Opening {
-    Opening {
+    let sizes = Sizes {
         ctx_len: 4096,
         n_streams: 1,
         n_pages: 9,
@@ -61,6 +61,10 @@ fn opening() -> Opening {
         max_logits: 1,
         kv: KvType::F16,
         wire: Dtype::F32,
+        dim: 0,
+    };
+    Opening {
+        sizes,
         layers: 0..4,
         has_ends: true,
         shares: [1; N_NODES].into_iter().collect(),
@@ -100,7 +104,7 @@ fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
     let mut n = 0;
     loop {
         match member.next(&|| false, &mut |_| {}).unwrap() {
-            Order::Open(_) => member.ready(TeamLine::default()),
+            Order::Open(_) => member.ready(NodeLine::default()),
             Order::Pass(_) => {
                 assert_eq!(member.tokens().len(), 16);
                 let gathered = gather_all(bytes, |call| match call {
@@ -115,7 +119,7 @@ fn serve(mut member: Member, bytes: &mut [u8], is_warm: &Barrier) {
                     is_warm.wait();
                 }
             }
-            Order::Close => return,
+            Order::Pages | Order::Close => return,
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn text(
             line.bytes_per_token as f64 / 1e6,
             line.threads,
             number(seen.compute_ms(index), 2),
-            line.rtt_us,
+            line.way.rtt_us,
             number(seen.watts(index), 1),
             number(seen.degrees(index), 0),
         );
@@ -74,7 +74,7 @@ pub(super) fn text(
             let line = known.as_ref().map(|node| node.line);
             let mb = line.map(|line| line.bytes_per_token as f64 / 1e6);
             let threads = line.map_or("-".to_owned(), |line| line.threads.to_string());
-            let way = line.map_or("-".to_owned(), |line| format!("{} us", line.rtt_us));
+            let way = line.map_or("-".to_owned(), |line| format!("{} us", line.way.rtt_us));
             let ms = number(known.as_ref().and_then(|node| node.compute_ms), 2);
             let _ = writeln!(
                 text,
@@ -166,7 +166,7 @@ pub(super) fn json(
                     .integer("bytes_per_token", line.bytes_per_token)
                     .string("isa", line.isa.as_str())
                     .integer("threads", line.threads.into())
-                    .integer("round_trip_us", line.rtt_us.into())
+                    .integer("round_trip_us", line.way.rtt_us.into())
                     .number("compute_ms", compute_ms.unwrap_or(f64::NAN))
                     .number("waiting_ms", waiting_ms.unwrap_or(f64::NAN))
             })
@@ -184,8 +184,8 @@ pub(super) fn json(
             .integer("boards", line.nodes.into())
             .string("isa", line.isa.as_str())
             .integer("threads", line.threads.into())
-            .string("carrier", line.carrier.as_str())
-            .integer("round_trip_us", line.rtt_us.into())
+            .string("carrier", line.way.carrier.as_str())
+            .integer("round_trip_us", line.way.rtt_us.into())
             .number("token_ms", seen.compute_ms(index).unwrap_or(f64::NAN))
             .number("watts", seen.watts(index).unwrap_or(f64::NAN))
             .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))

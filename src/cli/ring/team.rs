@@ -75,7 +75,7 @@ fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
             node.line.threads,
             ms(node.compute_ms),
             ms(node.waiting_ms),
-            node.line.rtt_us,
+            node.line.way.rtt_us,
         );
     }
     status::write_left_out(&mut text, left_out);
@@ -96,7 +96,7 @@ fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
             .integer("bytes_per_token", node.line.bytes_per_token)
             .string("isa", node.line.isa.as_str())
             .integer("threads", node.line.threads.into())
-            .integer("round_trip_us", node.line.rtt_us.into())
+            .integer("round_trip_us", node.line.way.rtt_us.into())
             .number("compute_ms", node.compute_ms.unwrap_or(f64::NAN))
             .number("waiting_ms", node.waiting_ms.unwrap_or(f64::NAN))
     });

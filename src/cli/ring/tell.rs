@@ -41,9 +41,9 @@ pub(super) fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
                 n => format!("team of {n}, {}", line.isa),
             },
             counted(usize::from(line.threads), "thread"),
-            line.carrier,
-            line.rtt_us,
-            datagrams(line.datagram_bytes),
+            line.way.carrier,
+            line.way.rtt_us,
+            datagrams(line.way.datagram_bytes),
         ));
     }
 }

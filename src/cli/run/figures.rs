@@ -9,7 +9,6 @@ use crate::engine::team::TeamLead;
 use crate::engine::{Engine, JobFigures, Outcome, WeightsIn};
 use crate::format::json::JsonObject;
 use crate::sys::{huge, memory};
-use crate::team::TeamLine;
 use crate::wire::frame::NodeLine;
 
 /// The seed of the random numbers, if any are drawn.
@@ -132,7 +131,7 @@ impl RingFigures<'_> {
         let compute_us = times.compute_us.iter().take(lines.len());
         let compute_ms: Vec<f64> = compute_us.map(|&us| per_batch(us)).collect();
         let token_ms = per_batch(times.lap_us);
-        let links_ms = lines.iter().map(|line| f64::from(line.rtt_us)).sum::<f64>() / 2e3;
+        let links_ms = lines.iter().map(|line| f64::from(line.way.rtt_us)).sum::<f64>() / 2e3;
         // Round trips are measured when the ring opens; computing times are exact, and limit them.
         let link_ms = links_ms.min(token_ms - compute_ms.iter().sum::<f64>()).max(0.0);
         let per_token =
@@ -180,9 +179,9 @@ impl RingFigures<'_> {
                 .string("name", &line.name)
                 .number("first_layer", line.layers.start.into())
                 .number("end_layer", line.layers.end.into())
-                .number("rtt_us", line.rtt_us.into())
-                .number("datagram_bytes", line.datagram_bytes.into())
-                .string("carrier", &line.carrier)
+                .number("rtt_us", line.way.rtt_us.into())
+                .number("datagram_bytes", line.way.datagram_bytes.into())
+                .string("carrier", &line.way.carrier)
                 .number("compute_ms", ms)
                 .number("watts", watts)
                 .number("joules_per_token", joules)
@@ -218,7 +217,7 @@ impl<'a> TeamFigures<'a> {
     }
 
     /// The nodes, with the milliseconds that each computed and waited.
-    fn nodes(&self) -> impl Iterator<Item = (&'a TeamLine, f64, f64)> {
+    fn nodes(&self) -> impl Iterator<Item = (&'a NodeLine, f64, f64)> {
         let times = self.0.times();
         let ms =
             |(node, line)| (line, self.ms(times.computing[node]), self.ms(times.waiting(node)));
@@ -240,7 +239,7 @@ impl<'a> TeamFigures<'a> {
         let nodes = self.nodes().map(|(line, computing, waiting)| {
             JsonObject::new()
                 .string("name", &line.name)
-                .number("rtt_us", line.rtt_us.into())
+                .number("rtt_us", line.way.rtt_us.into())
                 .number("compute_ms", computing)
                 .number("waiting_ms", waiting)
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::{Share, Stage, StageInfo};
 use crate::ring::Notice;
 use crate::transport::Endpoint;
-use crate::wire::frame::{NodeLine, Status, Streams};
+use crate::wire::frame::{NodeLine, Streams};
 use crate::wire::hello;
 
 /// Services the endpoint. A socket's failure appears as a silent neighbour.
@@ -32,13 +32,9 @@ pub(super) fn line(stage: &dyn Stage, name: &str) -> NodeLine {
         layers: layers.start as u32..layers.end as u32,
         held: held.start as u32..held.end as u32,
         bytes_per_token: stage.bytes_per_token(),
-        rtt_us: 0,
-        datagram_bytes: 0,
         nodes: stage.n_nodes() as u16,
         threads: threads as u16,
-        carrier: heapless::String::new(),
-        status: Status::Ready,
         streams: Streams::Empty,
-        keeps: false,
+        ..NodeLine::default()
     }
 }

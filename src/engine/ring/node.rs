@@ -249,7 +249,7 @@ mod tests {
                     }
                 }
             });
-            let Repr::Down { reason: Reason::Busy(3..), .. } = heard else { panic!("{heard:?}") };
+            let Repr::Report { reason: Reason::Busy(3..), .. } = heard else { panic!("{heard:?}") };
         });
     }
 
@@ -259,7 +259,7 @@ mod tests {
             node.prepare(|tell| {
                 tell(42);
                 loop {
-                    if let Some(Repr::Down { reason, .. }) = heard() {
+                    if let Some(Repr::Report { reason, .. }) = heard() {
                         return assert_eq!(reason, Reason::Packing(42));
                     }
                 }

@@ -15,9 +15,9 @@ use crate::model::{
     Batch, ForwardError, PageChange, Plan, Precision, Share, Span, Stage, StageInfo, TEAM_MAX,
     Team, Transformer, check_spans,
 };
-use crate::team::{Lead, Mesh, Opening, TeamError, TeamLine, TeamNotice, Work};
+use crate::team::{Lead, Mesh, NodeLine, Opening, TeamError, TeamNotice, Work};
 use crate::wire::Dtype;
-use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FrameSpan, PAGE_WORDS, PAGES_MAX};
+use crate::wire::frame::{BOARDS_MAX, BoardReport, BoardsReport, FramePage, FrameSpan};
 use crate::wire::hello;
 
 // A report of a node that is a team has room for all of its boards.
@@ -115,16 +115,16 @@ impl TeamTimes {
 pub struct TeamLead {
     lead: Lead,
     options: TeamOptions,
-    /// The lead's description of itself, in the form of a member's.
-    line: TeamLine,
+    /// The lead's description of itself.
+    line: NodeLine,
     /// Whether the nodes are ready for the transformer's plan, as far as that is known.
     is_open: bool,
     /// Ids that were embedded; empty if rows were put instead.
     ids: Vec<u32>,
     /// Spans of a pass, converted for frames.
     spans: Vec<FrameSpan>,
-    /// Words of pages that streams have from the next pass on.
-    pages: Vec<u32>,
+    /// Pages that streams have from the next pass on.
+    pages: Vec<FramePage>,
     times: TeamTimes,
     /// The next change of the team.
     waiting: RefCell<Option<OtherTeam>>,
@@ -160,7 +160,7 @@ impl TeamLead {
             is_open: false,
             ids: Vec::with_capacity(plan.max_batch),
             spans: Vec::with_capacity(plan.max_batch),
-            pages: Vec::with_capacity(PAGE_WORDS * PAGES_OFTEN),
+            pages: Vec::with_capacity(PAGES_OFTEN),
             times: TeamTimes::default(),
             waiting: RefCell::default(),
             link: None,
@@ -211,13 +211,7 @@ impl TeamLead {
         let StageInfo { plan, header, share, .. } = transformer.about();
         let sizes = frames::sizes(plan, header.dim, self.options.wire)?;
         Some(Opening {
-            ctx_len: sizes.ctx_len,
-            n_streams: sizes.n_streams,
-            n_pages: sizes.n_pages,
-            max_batch: sizes.max_batch,
-            max_logits: sizes.max_logits,
-            kv: sizes.kv,
-            wire: sizes.wire,
+            sizes,
             layers: share.layers.start as u32..share.layers.end as u32,
             has_ends: share.has_ends,
             shares: self.options.shares.iter().copied().collect(),
@@ -255,7 +249,7 @@ impl TeamLead {
     }
 
     /// The nodes, the lead first: all once they have been ready.
-    pub fn lines(&self) -> impl Iterator<Item = &TeamLine> {
+    pub fn lines(&self) -> impl Iterator<Item = &NodeLine> {
         std::iter::once(&self.line).chain(self.lead.lines())
     }
 
@@ -277,12 +271,12 @@ impl TeamLead {
     /// Work and times of the boards, reported for the node called `name` of a ring.
     pub(in crate::engine) fn report(&self, name: &str) -> BoardsReport {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let board = |((line, share), time): ((&TeamLine, &u16), &Duration)| BoardReport {
+        let board = |((line, share), time): ((&NodeLine, &u16), &Duration)| BoardReport {
             name: line.name.clone(),
             isa: line.isa.clone(),
             bytes_per_token: line.bytes_per_token,
             compute_us: us(*time),
-            rtt_us: line.rtt_us,
+            rtt_us: line.way.rtt_us,
             threads: line.threads,
             share: *share,
         };
@@ -329,7 +323,7 @@ impl TeamLead {
 
     /// Changes a page, see [`Stage::change_page`]. The members get the change before the next pass.
     pub(in crate::engine) fn change_page(&mut self, change: &PageChange) {
-        self.pages.extend(frames::to_page(change).to_words());
+        self.pages.push(frames::to_page(change));
     }
 
     /// Computes the layers, see [`Stage::run_layers`]. If these are the whole model, also computes the wanted
@@ -388,10 +382,10 @@ impl TeamLead {
         run: &mut dyn FnMut(&mut Lead) -> Result<(), ForwardError>,
     ) -> Result<(), ForwardError> {
         let (start, before) = (Instant::now(), self.lead.figures());
-        for words in self.pages.chunks(PAGE_WORDS * PAGES_MAX) {
-            self.lead.start(Work::Pages, &[], words).map_err(forward_error)?;
+        if !self.pages.is_empty() {
+            self.lead.change_pages(&self.pages).map_err(forward_error)?;
+            self.pages.clear();
         }
-        self.pages.clear();
         let ids = if work == Work::Ids { &self.ids[..] } else { &[] };
         self.lead.start(work, &self.spans, ids).map_err(forward_error)?;
         run(&mut self.lead)?;

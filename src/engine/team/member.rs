@@ -7,9 +7,7 @@ use super::lead::has_whole;
 use super::passes::{Gathering, line};
 use crate::engine::ring::{Limits, NodeError, frames};
 use crate::model::{Batch, ForwardError, Plan, Share, Span, Stage, StageInfo, Team, Transformer};
-use crate::team::{Member, Mesh, Opening, Order, TeamLine, TeamNotice, Work};
-use crate::wire::Dtype;
-use crate::wire::frame::{FramePage, Sizes};
+use crate::team::{Member, Mesh, NodeLine, Opening, Order, TeamNotice, Work};
 use crate::wire::hello;
 
 /// Options of a team's member.
@@ -99,6 +97,12 @@ pub fn run_member(
                     tell(&MemberNotice::Over(error.to_string()));
                 }
             }
+            Order::Pages => {
+                if let Err(error) = at_work.change_pages(&member) {
+                    member.fail();
+                    tell(&MemberNotice::Over(error.to_string()));
+                }
+            }
             Order::Close => tell(&MemberNotice::LeadLeft),
         }
     }
@@ -120,7 +124,7 @@ struct AtWork<'a> {
 
 impl AtWork<'_> {
     /// Gets ready; says why not if it cannot.
-    fn open(&mut self, opening: &Opening) -> Result<TeamLine, String> {
+    fn open(&mut self, opening: &Opening) -> Result<NodeLine, String> {
         let (plan, Limits { ctx_len, n_streams, max_batch }) = (plan(opening), self.limits);
         let pages_max = self.limits.pages_max();
         for (what, wanted, limit) in [
@@ -128,7 +132,7 @@ impl AtWork<'_> {
             ("streams,", plan.n_streams, n_streams),
             ("rows of a batch,", plan.max_batch, max_batch),
             ("logits of a batch,", plan.max_logits, max_batch),
-            ("pages of keys and values,", opening.n_pages as usize, pages_max),
+            ("pages of keys and values,", opening.sizes.n_pages as usize, pages_max),
         ] {
             if wanted > limit {
                 return Err(format!("it is ready for {what} {limit}, not {wanted}"));
@@ -161,7 +165,7 @@ impl AtWork<'_> {
         if header.slice().is_some_and(|slice| slice != team.own()) {
             return Err(TeamStartError::Rows);
         }
-        let team = team.with_wire(frames::precision(opening.wire));
+        let team = team.with_wire(frames::precision(opening.sizes.wire));
         let StageInfo { share: now, .. } = self.transformer.about();
         if share != *now {
             self.transformer.set_share(share, plan).map_err(TeamStartError::Start)?;
@@ -174,6 +178,15 @@ impl AtWork<'_> {
         let Some(Opening { shares, node, .. }) = &self.ready else { return 0.0 };
         let total: u32 = shares.iter().map(|share| u32::from(*share)).sum();
         f64::from(shares[usize::from(*node)]) / f64::from(total.max(1)) * 1e2
+    }
+
+    /// Gives streams the pages that the lead names.
+    fn change_pages(&mut self, member: &Member) -> Result<(), ForwardError> {
+        let mut pages = member.pages().iter().map(frames::from_page);
+        match pages.all(|page| self.transformer.change_page(&page)) {
+            true => Ok(()),
+            false => Err(ForwardError::Plan),
+        }
     }
 
     /// Does what the lead has begun.
@@ -192,7 +205,6 @@ impl AtWork<'_> {
                 transformer.embed(&self.batch)?;
             }
             Work::Rows => transformer.share_rows(n_rows, &mut Gathering(member))?,
-            Work::Pages => return change_pages(transformer, member.tokens()),
             Work::Logits(n) => {
                 let gather = &mut Gathering(member);
                 return transformer.classify_in_team(n.into(), None, gather).map(|_| ());
@@ -207,15 +219,6 @@ impl AtWork<'_> {
     }
 }
 
-/// Gives streams the pages of these words.
-fn change_pages(transformer: &mut Transformer, words: &[u32]) -> Result<(), ForwardError> {
-    let (pages, rest) = words.as_chunks();
-    let mut pages = pages.iter().map(FramePage::from_words);
-    let is_there =
-        pages.all(|page| page.is_ok_and(|page| transformer.change_page(&frames::from_page(&page))));
-    if is_there && rest.is_empty() { Ok(()) } else { Err(ForwardError::Plan) }
-}
-
 /// A share in words: its layers, and whether it has both ends.
 fn words(share: &Share) -> String {
     let ends = if share.has_ends { " and both ends" } else { "" };
@@ -224,7 +227,5 @@ fn words(share: &Share) -> String {
 
 /// The plan of a lead's opening.
 fn plan(opening: &Opening) -> Plan {
-    let Opening { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, .. } = *opening;
-    let wire = Dtype::F32;
-    frames::plan(&Sizes { ctx_len, n_streams, n_pages, max_batch, max_logits, kv, wire, dim: 0 })
+    frames::plan(&opening.sizes)
 }

@@ -3,19 +3,19 @@
 use crate::model::{
     ForwardError, Gather, GatherError, SpreadRows, Stage, StageInfo, To, Transformer,
 };
-use crate::team::{Gathered, Lead, Member, TeamError, TeamLine, UNDER_WAY_MAX, started_max};
+use crate::team::{Gathered, Lead, Member, NodeLine, TeamError, UNDER_WAY_MAX, started_max};
 use crate::wire::hello;
 
 /// A node's description of itself.
-pub(super) fn line(transformer: &Transformer, name: &str) -> TeamLine {
+pub(super) fn line(transformer: &Transformer, name: &str) -> NodeLine {
     let StageInfo { device, threads, .. } = transformer.about();
-    TeamLine {
+    NodeLine {
         name: hello::name(name),
         isa: heapless::String::try_from(device).unwrap_or_default(),
         threads: threads as u16,
         bytes_per_token: transformer.bytes_per_token(),
         embeds: transformer.model().header().slice().is_none(),
-        rtt_us: 0,
+        ..NodeLine::default()
     }
 }
 

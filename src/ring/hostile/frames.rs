@@ -51,7 +51,9 @@ pub(super) fn moved(epoch: u32, is_over: bool) -> Vec<u8> {
 
 pub(super) fn open(epoch: u32, lines: &[NodeLine]) -> Vec<u8> {
     let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_open((epoch, None), &SIZES, &[0..1, 1..2], lines, &mut out).unwrap();
+    let bytes =
+        frame::emit_open((epoch, None), &SIZES, Parts::Layers(&[0..1, 1..2]), lines, &mut out)
+            .unwrap();
     out.truncate(bytes);
     out
 }
@@ -76,7 +78,7 @@ pub(super) fn rows(epoch: u32, batch: u32, n_rows: u16, spans: &[FrameSpan]) -> 
 
 pub(super) fn down(epoch: u32) -> Vec<u8> {
     let mut out = vec![0; FRAME_MAX];
-    let bytes = frame::emit_down(epoch, Reason::Reset, &hello::name("node0"), &mut out).unwrap();
+    let bytes = frame::emit_report(epoch, Reason::Reset, &hello::name("node0"), &mut out).unwrap();
     out.truncate(bytes);
     out
 }

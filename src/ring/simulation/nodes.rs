@@ -108,14 +108,12 @@ fn line(shape: &Shape, index: usize, layers: Range<u32>) -> NodeLine {
         layers,
         held: 0..shape.layers.iter().sum(),
         bytes_per_token: 0,
-        rtt_us: 0,
-        datagram_bytes: 0,
         nodes: 1,
         threads: 1,
-        carrier: heapless::String::new(),
         status: Status::Ready,
         streams: Streams::Empty,
         keeps: false,
+        ..NodeLine::default()
     }
 }
 

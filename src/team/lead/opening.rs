@@ -6,8 +6,10 @@ use crate::group::Membership;
 use crate::team::error::TeamError;
 use crate::team::mesh::{Mesh, PeerLinks, Sessions};
 use crate::team::notice::TeamNotice;
+use crate::team::opening::Opening;
+use crate::wire::WireError;
+use crate::wire::frame::{Frame, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Way, Why};
 use crate::wire::hello::Name;
-use crate::wire::team::{self, NODES_MAX, Opening, TeamFrame, TeamLine};
 
 /// How long to sleep on the link of a member that is not ready, while others are not either.
 const NAP: Duration = Duration::from_millis(5);
@@ -40,7 +42,7 @@ pub(super) struct Gathering<'a> {
     tell: &'a mut dyn FnMut(&TeamNotice),
     states: [State; NODES_MAX],
     told: [Told; NODES_MAX],
-    lines: Vec<TeamLine>,
+    lines: Vec<NodeLine>,
 }
 
 /// Outcome of a look at a member's links.
@@ -50,13 +52,42 @@ enum Attended {
     Again,
 }
 
+/// What a member says to an OPEN.
+enum Answer {
+    /// A message of an earlier epoch, or none that a member sends now.
+    Nothing,
+    Ready(NodeLine),
+    Refused(Why),
+    GivenUp,
+    /// The member has no link to the node with this index.
+    Missing(usize),
+}
+
+impl Answer {
+    fn read(frame: &Frame<'_>, epoch: u32) -> Result<Answer, WireError> {
+        Ok(match frame.repr() {
+            Repr::Ready { epoch: of } if of == epoch => match frame.lines().next().transpose()? {
+                Some(line) => Answer::Ready(line),
+                None => Answer::Nothing,
+            },
+            Repr::Refuse { epoch: of } if of == epoch => Answer::Refused(frame.why()),
+            Repr::Report { epoch: of, reason } if of == epoch => match reason {
+                Reason::GivenUp(_) => Answer::GivenUp,
+                Reason::Missing(other) => Answer::Missing(other as usize),
+                _ => Answer::Nothing,
+            },
+            _ => Answer::Nothing,
+        })
+    }
+}
+
 impl<'a> Gathering<'a> {
     pub(super) fn new(
         mesh: &'a Mesh,
         opening: &'a Opening,
         tell: &'a mut dyn FnMut(&TeamNotice),
     ) -> Gathering<'a> {
-        let lines = vec![TeamLine::default(); mesh.n_nodes() - 1];
+        let lines = vec![NodeLine::default(); mesh.n_nodes() - 1];
         let (states, told) = ([State::Absent; NODES_MAX], [Told::default(); NODES_MAX]);
         Gathering { mesh, opening, tell, states, told, lines }
     }
@@ -94,7 +125,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// The members' lines, and the sessions that they are ready over.
-    pub(super) fn finish(self) -> (Vec<TeamLine>, [Option<Sessions>; NODES_MAX]) {
+    pub(super) fn finish(self) -> (Vec<NodeLine>, [Option<Sessions>; NODES_MAX]) {
         let sessions = self.states.map(|state| match state {
             State::Ready(sessions) => Some(sessions),
             _ => None,
@@ -151,7 +182,7 @@ impl<'a> Gathering<'a> {
         if !std::mem::replace(&mut told.came, true) {
             (self.tell)(&TeamNotice::Came { node, name: links.name() });
         }
-        if links.send(|room| team::emit_open(epoch, self.opening, node as u16, room)) {
+        if links.send(|room| self.opening.emit(epoch, node as u16, room)) {
             self.states[node] = State::Asked(sessions);
         }
     }
@@ -165,19 +196,18 @@ impl<'a> Gathering<'a> {
     ) -> Result<Attended, TeamError> {
         let mut heard = Attended::Nothing;
         while let Some(frame) = links.front() {
-            match TeamFrame::parse(frame) {
-                Ok(TeamFrame::Ready(of, line)) if of == epoch => {
-                    let rtt_us = links.rtt_us();
-                    self.ready(node, over, TeamLine { rtt_us, ..line });
+            match Frame::parse(frame).and_then(|frame| Answer::read(&frame, epoch)) {
+                Ok(Answer::Ready(line)) => {
+                    let way = Way { rtt_us: links.rtt_us(), ..Way::default() };
+                    self.ready(node, over, NodeLine { way, ..line });
                 }
-                Ok(TeamFrame::Refused(of, why)) if of == epoch => {
+                Ok(Answer::Refused(why)) => {
                     links.release();
                     return Err(self.refused(node, links.name(), &why));
                 }
-                Ok(TeamFrame::Failed(of, _)) if of == epoch => heard = Attended::Again,
-                Ok(TeamFrame::Missing(of, other)) if of == epoch => self.missing(node, other),
-                // A message of an earlier epoch, or none that a member sends now.
-                Ok(_) => {}
+                Ok(Answer::GivenUp) => heard = Attended::Again,
+                Ok(Answer::Missing(other)) => self.missing(node, other),
+                Ok(Answer::Nothing) => {}
                 Err(e) => log::warn!("node {node} of the team sends what is no frame: {e}"),
             }
             links.release();
@@ -185,7 +215,7 @@ impl<'a> Gathering<'a> {
         Ok(heard)
     }
 
-    fn ready(&mut self, node: usize, over: Sessions, line: TeamLine) {
+    fn ready(&mut self, node: usize, over: Sessions, line: NodeLine) {
         self.states[node] = State::Ready(over);
         if !std::mem::replace(&mut self.told[node].ready, true) {
             (self.tell)(&TeamNotice::Ready { node, line: line.clone() });
@@ -199,8 +229,7 @@ impl<'a> Gathering<'a> {
         TeamError::Refused { node, why }
     }
 
-    fn missing(&mut self, node: usize, other: u16) {
-        let other = usize::from(other);
+    fn missing(&mut self, node: usize, other: usize) {
         let told = self.told[node].missing.get_mut(other).filter(|_| other < self.mesh.n_nodes());
         if told.is_some_and(|told| !std::mem::replace(told, true)) {
             (self.tell)(&TeamNotice::Missing { node, other });

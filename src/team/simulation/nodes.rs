@@ -8,7 +8,7 @@ use super::world::Actor;
 use crate::team::mesh::{LinkThread, Mesh};
 use crate::team::parts::{Gathered, To};
 use crate::team::{
-    FrameSpan, FrameWants, Lead, Member, Opening, Order, REORDER_US, TeamError, TeamLine,
+    FrameSpan, FrameWants, Lead, Member, NodeLine, Opening, Order, REORDER_US, Sizes, TeamError,
     TeamNotice, Work,
 };
 use crate::transport::Endpoint;
@@ -279,7 +279,7 @@ pub(super) fn start(
 }
 
 fn opening(shape: &Shape) -> Opening {
-    Opening {
+    let sizes = Sizes {
         ctx_len: 4096,
         n_streams: 1,
         n_pages: 9,
@@ -287,6 +287,10 @@ fn opening(shape: &Shape) -> Opening {
         max_logits: 1,
         kv: KvType::F16,
         wire: Dtype::F32,
+        dim: 0,
+    };
+    Opening {
+        sizes,
         layers: 0..shape.layers.len() as u32,
         has_ends: true,
         shares: (0..shape.n_nodes as u16).map(|node| node + 1).collect(),
@@ -386,7 +390,7 @@ fn serve(actor: &Actor, shape: &Shape, (own, mut member): (usize, Member), mut d
         match order {
             Order::Open(_) => {
                 actor.work(dice.below(shape.layer_us * 10));
-                member.ready(TeamLine::default());
+                member.ready(NodeLine::default());
             }
             Order::Pass(work) => {
                 let span = member.spans().first().copied();
@@ -419,7 +423,8 @@ fn serve(actor: &Actor, shape: &Shape, (own, mut member): (usize, Member), mut d
                     member.fail();
                 }
             }
-            Order::Close => {}
+            // The lead changes none.
+            Order::Pages | Order::Close => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::team::parts::{Part, To};
 use crate::transport::Micros;
 use crate::wire::datagram::FRAME_MAX;
-use crate::wire::team::PART_AT;
+use crate::wire::frame::PART_AT;
 
 /// Sizes and costs that stay the same during a run.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Gathered rows are equal on all nodes.
 
 use super::*;
+use crate::wire::frame::FramePage;
 
 /// Small and large, even and uneven, among `n` nodes.
 fn cases(n: usize) -> Vec<Case> {
@@ -67,12 +68,15 @@ fn a_batch_may_be_longer_than_a_frame() {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                     Order::Open(_) => member.ready(line()),
                     Order::Pass(_) => break (member.spans().to_vec(), member.tokens().to_vec()),
-                    Order::Close => panic!("it has not been told a batch"),
+                    Order::Pages | Order::Close => panic!("it has not been told a batch"),
                 }
             }
         });
         let mut lead = places.lead(1);
-        let opening = Opening { max_batch: n, n_streams: n, ..opening(2) };
+        let opening = Opening {
+            sizes: Sizes { max_batch: n, n_streams: n, ..opening(2).sizes },
+            ..opening(2)
+        };
         lead.open(&opening, &|| false, &mut |_| {}, Some(Duration::from_secs(120))).unwrap();
         let span = |stream| FrameSpan { stream, n_rows: 1, wants: FrameWants::None, ..spans(1)[0] };
         let spans: Vec<FrameSpan> = (0..n).map(span).collect();
@@ -103,7 +107,7 @@ fn the_lead_knows_how_long_members_compute() {
                             case.run(0, 1, |rows| member.gather(rows)).unwrap();
                         }
                     }
-                    Order::Close => break,
+                    Order::Pages | Order::Close => break,
                 }
             }
         });
@@ -172,7 +176,7 @@ fn a_gather_may_begin_before_the_one_before_it_ends() {
                                 ran.unwrap();
                                 last.run(0, own, |rows| member.gather(rows)).unwrap();
                             }
-                            Order::Close => break,
+                            Order::Pages | Order::Close => break,
                         }
                     }
                 });
@@ -191,4 +195,40 @@ fn a_gather_may_begin_before_the_one_before_it_ends() {
             lead.close();
         });
     }
+}
+
+#[test]
+fn pages_come_in_order_before_the_batch_that_needs_them() {
+    let places = Places::new(2);
+    let is_over = AtomicBool::new(false);
+    // More than a frame holds.
+    let page = |index| FramePage { stream: 3, index, to: (index + 7, None), from: None };
+    let pages: Vec<FramePage> = (0..1500).map(page).collect();
+    let cases = [Case::new(1, &[8, 8], To::All), Case::last(2)];
+    thread::scope(|scope| {
+        let _over = Over(&is_over);
+        let member = scope.spawn(|| {
+            let (mut member, mut heard) = (places.member(1), Vec::new());
+            loop {
+                match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
+                    Order::Open(_) => member.ready(line()),
+                    Order::Pages => heard.extend_from_slice(member.pages()),
+                    Order::Pass(_) => {
+                        assert_eq!(heard.len(), 1500, "the batch comes first");
+                        for (id, case) in cases.iter().enumerate() {
+                            case.run(id, 1, |rows| member.gather(rows)).unwrap();
+                        }
+                    }
+                    Order::Close => return heard,
+                }
+            }
+        });
+        let mut lead = places.lead(1);
+        let limit = Some(Duration::from_secs(120));
+        lead.open(&opening(2), &|| false, &mut |_| {}, limit).unwrap();
+        lead.change_pages(&pages).unwrap();
+        pass(&mut lead, &cases, &[0, 1]).unwrap();
+        lead.close();
+        assert_eq!(member.join().unwrap(), pages);
+    });
 }

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::transport::link::LinkState;
-use crate::wire::team::{self, TeamFrame};
+use crate::wire::frame::{self, Frame, PART_AT, Part, Pass, Reason, Repr};
 
 /// A peer's end of the links, by hand.
 struct Raw {
@@ -52,12 +52,12 @@ impl Raw {
     }
 
     /// The next frame that `is_wanted`.
-    fn until(&mut self, is_wanted: impl Fn(&TeamFrame<'_>) -> bool) {
+    fn until(&mut self, is_wanted: impl Fn(&Frame<'_>) -> bool) {
         let start = Instant::now();
         loop {
             assert!(start.elapsed() < Duration::from_secs(120), "nothing comes");
             let frame = self.receive();
-            if frame.is_some_and(|frame| is_wanted(&TeamFrame::parse(&frame).unwrap())) {
+            if frame.is_some_and(|frame| is_wanted(&Frame::parse(&frame).unwrap())) {
                 return;
             }
         }
@@ -73,8 +73,10 @@ fn frame(emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
 }
 
 fn part(epoch: u32, seq: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![0; team::PART_AT + bytes.len()];
-    let room = team::emit_part((epoch, seq), 0, bytes.len() as u32, u32::MAX, &mut out).unwrap();
+    let mut out = vec![0; PART_AT + bytes.len()];
+    let (part_bytes, compute_us) = (bytes.len() as u32, u32::MAX);
+    let part = Part { epoch, gather: seq, offset: 0, part_bytes, compute_us };
+    let room = frame::emit_part(part, &mut out).unwrap();
     room.copy_from_slice(bytes);
     out
 }
@@ -92,7 +94,7 @@ fn forgeries(frame: &[u8]) -> Vec<Vec<u8>> {
             }
         }
     }
-    all.extend((0..8).map(|kind| [&frame[..4], &[kind], &frame[5..]].concat()));
+    all.extend((0..14).map(|kind| [&frame[..4], &[kind], &frame[5..]].concat()));
     all
 }
 
@@ -107,27 +109,32 @@ fn of_epoch(frame: &[u8], epoch: u32) -> Vec<u8> {
     frame
 }
 
+/// Whether it is a part of the first gather of this epoch.
+fn is_part(frame: &Frame<'_>, epoch: u32) -> bool {
+    matches!(frame.repr(), Repr::Part(part) if (part.epoch, part.gather) == (epoch, 0))
+}
+
 /// A member that sends some of `answers` before it is ready, and one of `parts` before its own.
 fn deceive(mut raw: Raw, answers: &[Vec<u8>], parts: &[Vec<u8>]) {
     let (mut answers, mut parts) = (answers.iter(), parts.iter());
     loop {
         let Some(heard) = raw.receive() else { continue };
-        match TeamFrame::parse(&heard).unwrap() {
-            TeamFrame::Open(epoch, _) => {
+        match Frame::parse(&heard).unwrap().repr() {
+            Repr::Open { epoch, .. } => {
                 for answer in answers.by_ref().take(3) {
                     raw.send(&of_epoch(answer, epoch));
                 }
-                raw.send(&frame(|out| team::emit_ready(epoch, &line(), out)));
+                raw.send(&frame(|out| frame::emit_ready(epoch, &line(), out)));
             }
-            TeamFrame::Pass(epoch, seq, _) => {
-                assert_eq!(seq, 0);
+            Repr::Pass(Pass { epoch, batch, .. }) => {
+                assert_eq!(batch, 0);
                 if let Some(part) = parts.next() {
                     raw.send(&of_epoch(part, epoch));
                 }
                 raw.send(&part(epoch, 0, &BYTES));
             }
-            TeamFrame::Part(..) => {}
-            TeamFrame::Close(_) => {
+            Repr::Part(_) => {}
+            Repr::Close { .. } => {
                 assert_eq!((answers.len(), parts.len()), (0, 0));
                 return;
             }
@@ -139,8 +146,8 @@ fn deceive(mut raw: Raw, answers: &[Vec<u8>], parts: &[Vec<u8>]) {
 #[test]
 fn a_lead_survives_every_forged_frame() {
     let places = Places::new(2);
-    let mut answers = forgeries(&frame(|out| team::emit_ready(0, &line(), out)));
-    let refused = forgeries(&frame(|out| team::emit_refused(0, "no", out)));
+    let mut answers = forgeries(&frame(|out| frame::emit_ready(0, &line(), out)));
+    let refused = forgeries(&frame(|out| frame::emit_refuse(0, "no", out)));
     answers.extend(refused.into_iter().step_by(5));
     let parts = [forgeries(&part(0, 0, &BYTES)), forgeries(&part(0, 1, &BYTES))].concat();
     thread::scope(|scope| {
@@ -189,7 +196,6 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
                     Work::Ids => assert_eq!(rows, member.tokens().len()),
                     Work::Rows => assert!(rows <= 512 && member.tokens().is_empty()),
                     Work::Logits(n) => assert!(n <= 4 && rows + member.tokens().len() == 0),
-                    Work::Pages => assert!(rows == 0),
                 }
                 let mut bytes = *b"......sound.";
                 let parts = [[0..6, 0..0], [6..12, 0..0]];
@@ -198,7 +204,7 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
                 n_gathers += usize::from(member.gather(rows).is_ok());
                 assert_eq!(&bytes[6..], b"sound.");
             }
-            Ok(Order::Close) => {}
+            Ok(Order::Pages | Order::Close) => {}
             Err(_) => return n_gathers,
         }
     }
@@ -208,9 +214,9 @@ fn obey(mut member: Member, is_over: &AtomicBool) -> usize {
 fn a_member_survives_every_forged_frame() {
     let places = Places::new(2);
     let is_over = AtomicBool::new(false);
-    let opened = |epoch| frame(|out| team::emit_open(epoch, &opening(2), 1, out));
+    let opened = |epoch| frame(|out| opening(2).emit(epoch, 1, out));
     let of = |epoch: u32, work: Work, spans: &[FrameSpan], ids: &[u32]| {
-        frame(|out| Some(team::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
+        frame(|out| Some(frame::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
     };
     let batch = |epoch| of(epoch, Work::Ids, &spans(2), &[1, 2]);
     thread::scope(|scope| {
@@ -231,7 +237,7 @@ fn a_member_survives_every_forged_frame() {
                 }
                 if kind > 0 {
                     raw.send(&opened(epoch));
-                    raw.until(|frame| matches!(frame, TeamFrame::Ready(of, _) if *of == epoch));
+                    raw.until(|frame| frame.repr() == Repr::Ready { epoch });
                 }
                 if kind > 3 {
                     raw.send(&batch(epoch));
@@ -239,10 +245,10 @@ fn a_member_survives_every_forged_frame() {
                 raw.send(&forged);
                 let next = epoch + 1;
                 raw.send(&opened(next));
-                raw.until(|frame| matches!(frame, TeamFrame::Ready(of, _) if *of == next));
+                raw.until(|frame| frame.repr() == Repr::Ready { epoch: next });
                 raw.send(&batch(next));
                 raw.send(&part(next, 0, &BYTES));
-                raw.until(|frame| matches!(frame, TeamFrame::Part(of, 0, _) if *of == next));
+                raw.until(|frame| is_part(frame, next));
             }
         }
         is_over.store(true, Ordering::Relaxed);
@@ -256,20 +262,19 @@ fn work_for_ends_that_a_member_has_not_is_none() {
     let is_over = AtomicBool::new(false);
     let opening = Opening { has_ends: false, ..opening(2) };
     let batch = |epoch, work, spans: &[FrameSpan], ids: &[u32]| {
-        frame(|out| Some(team::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
+        frame(|out| Some(frame::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
     };
     thread::scope(|scope| {
         let _over = Over(&is_over);
         let member = scope.spawn(|| obey(places.member(1), &is_over));
         let mut raw = Raw::new(&places, 0, 1);
         let mut open = |epoch: u32, then: &[u8]| {
-            raw.send(&frame(|out| team::emit_open(epoch, &opening, 1, out)));
-            raw.until(|frame| matches!(frame, TeamFrame::Ready(of, _) if *of == epoch));
+            raw.send(&frame(|out| opening.emit(epoch, 1, out)));
+            raw.until(|frame| frame.repr() == Repr::Ready { epoch });
             raw.send(then);
-            raw.until(|frame| match frame {
-                TeamFrame::Failed(of, 1) => *of == epoch && epoch < 9,
-                TeamFrame::Part(of, 0, _) => *of == epoch && epoch == 9,
-                _ => false,
+            raw.until(|frame| match epoch < 9 {
+                true => frame.repr() == Repr::Report { epoch, reason: Reason::GivenUp(1) },
+                false => is_part(frame, epoch),
             });
         };
         open(7, &batch(7, Work::Ids, &spans(2), &[1, 2]));
@@ -289,10 +294,10 @@ fn a_member_of_another_place_is_refused() {
         let member = scope.spawn(|| obey(places.member(1), &is_over));
         let mut raw = Raw::new(&places, 0, 1);
         for (node, n_nodes) in [(0, 2), (1, 3), (4, 16)] {
-            raw.send(&frame(|out| team::emit_open(9, &opening(n_nodes), node, out)));
-            raw.until(|frame| match frame {
-                TeamFrame::Refused(9, why) => why.contains("it is node 1 of 2"),
-                _ => false,
+            raw.send(&frame(|out| opening(n_nodes).emit(9, node, out)));
+            raw.until(|frame| {
+                let is_refused = frame.repr() == Repr::Refuse { epoch: 9 };
+                is_refused && frame.why().contains("it is node 1 of 2")
             });
         }
         is_over.store(true, Ordering::Relaxed);

@@ -30,7 +30,7 @@ fn a_member_that_restarts_is_taken_in_again() {
                             }
                         }
                     }
-                    Order::Close => panic!("the lead does not close"),
+                    Order::Pages | Order::Close => panic!("the lead does not close"),
                 }
             }
             // It goes with the others in the third gather.
@@ -105,7 +105,7 @@ fn a_member_that_gives_up_is_named_at_once() {
                         }
                         return member;
                     }
-                    Order::Close => panic!("it closes too early"),
+                    Order::Pages | Order::Close => panic!("it closes too early"),
                 }
             }
         });
@@ -133,10 +133,12 @@ fn a_member_may_refuse_and_accept_another_opening() {
             let mut member = places.member(1);
             loop {
                 match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
-                    Order::Open(opening) if opening.ctx_len > 2048 => member.refuse("no memory"),
+                    Order::Open(opening) if opening.sizes.ctx_len > 2048 => {
+                        member.refuse("no memory")
+                    }
                     Order::Open(_) => member.ready(line()),
                     Order::Pass(_) => cases[0].run(0, 1, |rows| member.gather(rows)).unwrap(),
-                    Order::Close => break,
+                    Order::Pages | Order::Close => break,
                 }
             }
         });
@@ -146,7 +148,7 @@ fn a_member_may_refuse_and_accept_another_opening() {
         let refused = lead.open(&opening(2), &|| false, &mut tell, None);
         let why = "no memory".to_owned();
         assert_eq!(refused, Err(TeamError::Refused { node: 1, why }));
-        let opening = Opening { ctx_len: 2048, ..opening(2) };
+        let opening = Opening { sizes: Sizes { ctx_len: 2048, ..opening(2).sizes }, ..opening(2) };
         lead.open(&opening, &|| false, &mut tell, None).unwrap();
         pass(&mut lead, &cases, &[0]).unwrap();
         lead.close();
@@ -201,7 +203,7 @@ fn a_team_that_was_given_up_is_waited_for_again() {
                     match member.next(&|| is_over.load(Ordering::Relaxed), &mut |_| {}).unwrap() {
                         Order::Open(_) => member.ready(line()),
                         Order::Pass(_) => break,
-                        Order::Close => panic!("it closes too early"),
+                        Order::Pages | Order::Close => panic!("it closes too early"),
                     }
                 }
                 member.fail();

@@ -85,7 +85,7 @@ impl Places {
 }
 
 fn opening(n_nodes: usize) -> Opening {
-    Opening {
+    let sizes = Sizes {
         ctx_len: 4096,
         n_streams: 4,
         n_pages: 9,
@@ -93,6 +93,10 @@ fn opening(n_nodes: usize) -> Opening {
         max_logits: 4,
         kv: KvType::F16,
         wire: Dtype::F32,
+        dim: 0,
+    };
+    Opening {
+        sizes,
         layers: 0..4,
         has_ends: true,
         shares: (0..n_nodes as u16).map(|node| node + 1).collect(),
@@ -101,12 +105,12 @@ fn opening(n_nodes: usize) -> Opening {
     }
 }
 
-fn line() -> TeamLine {
-    TeamLine {
+fn line() -> NodeLine {
+    NodeLine {
         isa: heapless::String::try_from("scalar").unwrap(),
         threads: 3,
         bytes_per_token: 1 << 33,
-        ..TeamLine::default()
+        ..NodeLine::default()
     }
 }
 
@@ -208,6 +212,7 @@ fn serve(mut member: Member, own: usize, cases: &[Case], is_over: &AtomicBool) -
                     }
                 }
             }
+            Ok(Order::Pages) => panic!("the lead changes none"),
             Ok(Order::Close) => return errors,
             Err(error) => {
                 errors.push(error);

@@ -1,3 +1,7 @@
+//! What is written is read; what is malformed is refused.
+
+mod team;
+
 use super::*;
 use crate::wire::KvType;
 
@@ -19,14 +23,17 @@ fn line() -> NodeLine {
         layers: 6..14,
         held: 0..22,
         bytes_per_token: 1 << 33,
-        rtt_us: 180,
-        datagram_bytes: 1432,
+        way: Way {
+            rtt_us: 180,
+            datagram_bytes: 1432,
+            carrier: heapless::String::try_from("udp").unwrap(),
+        },
         nodes: 3,
         threads: 4,
-        carrier: heapless::String::try_from("udp").unwrap(),
         status: Status::Streams(2),
         streams: Streams::Kept,
         keeps: true,
+        embeds: true,
     }
 }
 
@@ -96,41 +103,49 @@ fn open_assigns_shares_and_collects_lines() {
         let lines = [line(), NodeLine { status, ..line() }];
         for assigned in [&[][..], &[0..6, 6..14, 14..22]] {
             let from = (!assigned.is_empty()).then_some(8);
-            let len = emit_open((9, from), &SIZES, assigned, &lines, &mut out).unwrap();
+            let len =
+                emit_open((9, from), &SIZES, Parts::Layers(assigned), &lines, &mut out).unwrap();
             let frame = Frame::parse(&out[..len]).unwrap();
             let n_assigned = assigned.len() as u16;
-            let wanted = Repr::Open { epoch: 9, from, sizes: SIZES, n_assigned, n_lines: 2 };
+            let split = Split::Layers;
+            let wanted = Repr::Open { epoch: 9, from, sizes: SIZES, split, n_assigned, n_lines: 2 };
             assert_eq!(frame.repr(), wanted);
             assert_eq!(frame.assigned().collect::<Result<Vec<_>, _>>(), Ok(assigned.to_vec()));
             assert_eq!(frame.lines().collect::<Result<Vec<_>, _>>(), Ok(lines.to_vec()));
-            assert_eq!(emit_open((9, None), &SIZES, assigned, &lines, &mut out[..len - 1]), None);
+            let parts = Parts::Layers(assigned);
+            assert_eq!(emit_open((9, None), &SIZES, parts, &lines, &mut out[..len - 1]), None);
         }
     }
     let [none, backwards] = [(3, 3), (4, 3)].map(|(start, end)| {
         let layers = std::ops::Range { start, end };
-        let len = emit_open((9, None), &SIZES, &[layers], &[], &mut out).unwrap();
+        let len = emit_open((9, None), &SIZES, Parts::Layers(&[layers]), &[], &mut out).unwrap();
         Frame::parse(&out[..len]).unwrap().assigned().next().unwrap()
     });
     assert!(none == Ok(3..3) && backwards.is_err());
 }
 
 #[test]
-fn down_and_close_come_back() {
+fn reports_and_close_come_back() {
     let mut out = [0xa5; 100];
     let reasons = [
         Reason::Silent,
         Reason::Back,
         Reason::Reset,
-        Reason::Missing,
+        Reason::Missing(0),
+        Reason::Missing(3),
         Reason::Busy(70),
         Reason::Packing(41),
         Reason::Lost,
         Reason::Incomplete,
+        Reason::GivenUp(2),
     ];
     for reason in reasons {
-        let len = emit_down(3, reason, "pi", &mut out).unwrap();
+        let len = emit_report(3, reason, "pi", &mut out).unwrap();
         let frame = Frame::parse(&out[..len]).unwrap();
-        assert_eq!((frame.repr(), frame.name().as_str()), (Repr::Down { epoch: 3, reason }, "pi"));
+        assert_eq!(
+            (frame.repr(), frame.name().as_str()),
+            (Repr::Report { epoch: 3, reason }, "pi")
+        );
     }
     let len = emit_close(3, &mut out).unwrap();
     assert_eq!(Frame::parse(&out[..len]).unwrap().repr(), Repr::Close { epoch: 3 });
@@ -213,7 +228,6 @@ fn pages_come_back() {
     // Only one page fits.
     assert_eq!(emit_pages(3, &PAGES, &mut out[..len - 1]), Some((len - PAGE_LEN, 1)));
     assert_eq!(emit_pages(3, &PAGES, &mut out[..HEADER_LEN]), None);
-    assert_eq!(PAGES.map(|page| FramePage::from_words(&page.to_words())), PAGES.map(Ok));
 }
 
 fn keeps() -> [FrameKeep; 2] {
@@ -285,7 +299,7 @@ fn pages_that_are_to_be_read_come_back() {
 #[test]
 fn long_names_are_cut_at_a_character() {
     let mut out = [0; 100];
-    let len = emit_down(0, Reason::Reset, &"é".repeat(40), &mut out).unwrap();
+    let len = emit_report(0, Reason::Reset, &"é".repeat(40), &mut out).unwrap();
     assert_eq!(Frame::parse(&out[..len]).unwrap().name(), "é".repeat(16).as_str());
 }
 
@@ -303,7 +317,8 @@ fn every_truncation_and_surplus_byte_is_refused() {
 #[test]
 fn no_forged_byte_makes_an_accessor_panic() {
     let mut open = vec![0; 500];
-    let len = emit_open((9, None), &SIZES, &[0..1, 1..4], &[line()], &mut open).unwrap();
+    let len =
+        emit_open((9, None), &SIZES, Parts::Layers(&[0..1, 1..4]), &[line()], &mut open).unwrap();
     open.truncate(len);
     let mut pages = vec![0; 200];
     let (len, _) = emit_pages(9, &PAGES, &mut pages).unwrap();
@@ -313,7 +328,7 @@ fn no_forged_byte_makes_an_accessor_panic() {
     keep.truncate(len);
     let len = emit_fetch(&FETCH, &FETCHED, &[7, 8, 9], &mut fetch).unwrap();
     fetch.truncate(len);
-    for frame in [activations(), open, pages, keep, fetch] {
+    for frame in [activations(), open, pages, keep, fetch].into_iter().chain(team::frames()) {
         for at in 0..frame.len() {
             for byte in [0, 1, 2, 3, 0x7f, 0xff] {
                 let mut forged = frame.clone();
@@ -324,6 +339,8 @@ fn no_forged_byte_makes_an_accessor_panic() {
                 let _ = (frame.assigned().count(), frame.pages().count(), frame.keeps().count());
                 let (pages, ids) = frame.fetch();
                 let _ = (pages.count(), ids.count());
+                let _ = (frame.tokens().count(), frame.part(), frame.shares().count());
+                let _ = frame.why();
             }
         }
     }

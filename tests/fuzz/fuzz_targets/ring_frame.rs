@@ -1,4 +1,4 @@
-//! Any bytes as a ring frame: no accessor panics, and the parts have the promised lengths.
+//! Any bytes as a frame of a group: no accessor panics, and the parts have the promised lengths.
 #![no_main]
 
 use leap::internals::wire::frame::{Frame, Repr};
@@ -21,6 +21,7 @@ fuzz_target!(|bytes: Vec<u8>| {
         Repr::Open { n_lines: promised, n_assigned, .. } => {
             assert_eq!(n_lines, usize::from(promised));
             assert_eq!(frame.assigned().count(), usize::from(n_assigned));
+            assert_eq!(frame.shares().count(), usize::from(n_assigned));
         }
         Repr::Keep { n_pages, .. } => {
             let keeps = frame.keeps().map(|keep| keep.map(|keep| keep.ids().len()));
@@ -31,7 +32,14 @@ fuzz_target!(|bytes: Vec<u8>| {
             assert_eq!(pages.count(), usize::from(fetch.n_pages));
             assert_eq!(ids.count(), fetch.n_ids as usize);
         }
-        Repr::Down { .. } => drop(frame.name().to_string()),
+        Repr::Ready { .. } => assert_eq!(n_lines, 1),
+        Repr::Refuse { .. } => drop(frame.why().to_string()),
+        Repr::Pass(pass) => {
+            assert_eq!(frame.spans().count(), usize::from(pass.spans));
+            assert_eq!(frame.tokens().count(), usize::from(pass.tokens));
+        }
+        Repr::Part(part) => assert!(frame.part().len() <= part.part_bytes as usize),
+        Repr::Report { .. } => drop(frame.name().to_string()),
         _ => assert!(frame.name().is_empty()),
     }
 });

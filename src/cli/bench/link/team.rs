@@ -7,7 +7,8 @@ use super::ends::{GIVE_UP, GatherFigures, PATIENCE, TURNS, WARM_UP, quantiles};
 use crate::cli::Failure;
 use crate::sys::cpu;
 use crate::team::{
-    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, Opening, Order, Part, TeamLine, To, Work,
+    FrameSpan, FrameWants, Gathered, Lead, Member, Mesh, NodeLine, Opening, Order, Part, Sizes, To,
+    Work,
 };
 use crate::transport::Endpoint;
 use crate::wire::hello::name;
@@ -117,8 +118,10 @@ pub(super) fn serve(node: Box<dyn Endpoint>) -> Option<Box<dyn Endpoint>> {
     let mut heard = Instant::now();
     loop {
         match member.next(&|| heard.elapsed() > GIVE_UP, &mut |_| {}) {
-            Ok(Order::Open(_)) => member.ready(TeamLine::default()),
+            Ok(Order::Open(_)) => member.ready(NodeLine::default()),
             Ok(Order::Pass(_)) => take_part(&mut member),
+            // Nothing is stored here.
+            Ok(Order::Pages) => {}
             Ok(Order::Close) | Err(_) => return peer(member.into_mesh()).ok(),
         }
         heard = Instant::now();
@@ -138,7 +141,7 @@ fn take_part(member: &mut Member) {
 }
 
 fn opening() -> Opening {
-    Opening {
+    let sizes = Sizes {
         ctx_len: 1 + PASS.max(WARM_UP) as u32,
         n_streams: 1,
         n_pages: 1,
@@ -146,6 +149,10 @@ fn opening() -> Opening {
         max_logits: 1,
         kv: KvType::F16,
         wire: Dtype::F32,
+        dim: 0,
+    };
+    Opening {
+        sizes,
         layers: 0..2,
         has_ends: true,
         shares: [1, 1].into_iter().collect(),

@@ -1,0 +1,33 @@
+//! The parts of a model that an OPEN gives to the nodes of a group.
+
+use std::ops::Range;
+
+/// The kind of the parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Layers: the OPEN goes round.
+    Layers,
+    /// Rows of each layer: the OPEN goes from the first node to each other one.
+    Rows {
+        /// Index of the node that the OPEN goes to.
+        node: u16,
+        /// Whether the group also embeds ids and turns rows into logits.
+        has_ends: bool,
+    },
+}
+
+/// The parts of all nodes, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts<'a> {
+    /// Layers; none if every node takes those that its own user wants.
+    Layers(&'a [Range<u32>]),
+    /// Shares of the rows, relative to each other.
+    Rows {
+        /// Share of each node.
+        shares: &'a [u16],
+        /// Index of the node that the OPEN goes to.
+        node: u16,
+        /// Whether the group also embeds ids and turns rows into logits.
+        has_ends: bool,
+    },
+}
