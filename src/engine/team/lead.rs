@@ -117,13 +117,13 @@ pub struct TeamLead {
     options: TeamOptions,
     /// The lead's description of itself.
     line: NodeLine,
-    /// Whether the nodes are ready for the transformer's plan, as far as that is known.
+    /// Whether the nodes are ready for the transformer's plan; a node may have been lost since.
     is_open: bool,
     /// Ids that were embedded; empty if rows were put instead.
     ids: Vec<u32>,
     /// Spans of a pass, converted for frames.
     spans: Vec<FrameSpan>,
-    /// Pages that streams have from the next pass on.
+    /// Changed pages of streams, valid from the next pass on.
     pages: Vec<FramePage>,
     times: TeamTimes,
     /// The next change of the team.
@@ -233,7 +233,7 @@ impl TeamLead {
         self.lead.interrupt_by(is_interrupted);
     }
 
-    /// Whether a signal ended the work.
+    /// Whether the work is to end.
     pub(in crate::engine) fn is_interrupted(&self) -> bool {
         (self.options.is_interrupted)()
     }
@@ -248,7 +248,7 @@ impl TeamLead {
         self.lead.setbacks()
     }
 
-    /// The nodes, the lead first: all once they have been ready.
+    /// The nodes, the lead first; members only after they have been ready.
     pub fn lines(&self) -> impl Iterator<Item = &NodeLine> {
         std::iter::once(&self.line).chain(self.lead.lines())
     }
@@ -310,7 +310,7 @@ impl TeamLead {
         Ok(())
     }
 
-    /// Takes rows from the ring, see [`Stage::put_rows`].
+    /// Stores rows that came from the ring, see [`Stage::put_rows`].
     pub(in crate::engine) fn put_rows(
         &mut self,
         transformer: &mut Transformer,

@@ -123,7 +123,7 @@ struct AtWork<'a> {
 }
 
 impl AtWork<'_> {
-    /// Gets ready; says why not if it cannot.
+    /// Prepares for an opening. Returns the member's line, or the reason why it cannot take part.
     fn open(&mut self, opening: &Opening) -> Result<NodeLine, String> {
         let (plan, Limits { ctx_len, n_streams, max_batch }) = (plan(opening), self.limits);
         let pages_max = self.limits.pages_max();
@@ -180,7 +180,7 @@ impl AtWork<'_> {
         f64::from(shares[usize::from(*node)]) / f64::from(total.max(1)) * 1e2
     }
 
-    /// Gives streams the pages that the lead names.
+    /// Changes the streams' pages that the lead names.
     fn change_pages(&mut self, member: &Member) -> Result<(), ForwardError> {
         let mut pages = member.pages().iter().map(frames::from_page);
         match pages.all(|page| self.transformer.change_page(&page)) {
@@ -189,7 +189,7 @@ impl AtWork<'_> {
         }
     }
 
-    /// Does what the lead has begun.
+    /// Computes this node's part of the work that the lead has announced.
     fn run(&mut self, work: Work, member: &mut Member) -> Result<(), ForwardError> {
         let (transformer, spans) = (&mut *self.transformer, &mut self.spans);
         spans.clear();
@@ -219,7 +219,7 @@ impl AtWork<'_> {
     }
 }
 
-/// A share in words: its layers, and whether it has both ends.
+/// Text that describes a share: its layers, and whether it has both ends.
 fn words(share: &Share) -> String {
     let ends = if share.has_ends { " and both ends" } else { "" };
     format!("layers {}..{}{ends}", share.layers.start, share.layers.end)

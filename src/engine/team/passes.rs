@@ -6,7 +6,7 @@ use crate::model::{
 use crate::team::{Gathered, Lead, Member, NodeLine, TeamError, UNDER_WAY_MAX, started_max};
 use crate::wire::hello;
 
-/// A node's description of itself.
+/// A team node's description of itself.
 pub(super) fn line(transformer: &Transformer, name: &str) -> NodeLine {
     let StageInfo { device, threads, .. } = transformer.about();
     NodeLine {
