@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::ring::RingFlags;
 use super::{Failure, key, warn};
 use crate::engine::draft_node::PORT_DEFAULT;
 use crate::engine::draft_node::master::{DraftNodeError, DraftPlace, NodeDrafter, check};
+use crate::fleet::boards::Boards;
 use crate::fleet::interrupt::is_interrupted;
 use crate::ring::Address;
 use crate::tokenizer::Tokenizer;
@@ -20,8 +20,8 @@ const CONNECT: Duration = Duration::from_millis(500);
 pub(super) struct DraftNode<'a> {
     pub(super) at: &'a Address,
     pub(super) key: Option<&'a Path>,
-    /// The ring's options; the board may be one of the ring.
-    pub(super) ring: &'a RingFlags,
+    /// The boards, of which it may be one.
+    pub(super) boards: &'a Boards,
 }
 
 /// `NAME`, `HOST` or `HOST:PORT`.
@@ -39,7 +39,7 @@ pub(super) fn drafter(
     let shown = node.at.to_string();
     let needs_key = || Failure::Usage("--draft-node needs --key, as the board has".to_owned());
     let key = key::read(node.key.ok_or_else(needs_key)?)?;
-    let host = node.ring.host_of(&node.at.host).unwrap_or_else(|| node.at.host.clone());
+    let host = node.boards.host_of(&node.at.host).unwrap_or_else(|| node.at.host.clone());
     let place = DraftPlace { at: HostPort::new(&host, node.at.port), key };
     let tell = move |why: &DraftNodeError| {
         warn(&format!(

@@ -1,6 +1,6 @@
 //! Short help of the commands that run a model: their main options in groups, one line each. `--help-all` shows all.
 
-use super::run::Role;
+use super::roles::Role;
 
 /// Options of one kind.
 pub(super) struct Group {

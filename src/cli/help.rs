@@ -4,7 +4,7 @@ use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind, Optionality, PositionalI
 
 use super::groups::{self, Group};
 use super::older::{self, Older, Setting};
-use super::run::{Role, roles};
+use super::roles::{Role, roles};
 use super::words::Command;
 
 const WIDTH: usize = 100;
@@ -90,8 +90,8 @@ fn brief_entry(out: &mut String, name: &str, brief: &str) {
 /// Older options with their successors, and variables that stand for options.
 pub(super) fn older() -> String {
     let mut text = String::from("Options of earlier versions, which work as they did:\n");
-    for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
-        brief_entry(&mut text, option, instead);
+    for Older { shown, instead, .. } in older::PLACES {
+        brief_entry(&mut text, shown, instead);
     }
     text.push('\n');
     wrap(&mut text, 0, 0, older::BOARDS_FILE);
@@ -152,7 +152,7 @@ pub(super) fn flags(
     info: &CommandInfoWithArgs,
 ) -> impl Iterator<Item = &'static FlagInfo<'static>> {
     info.flags.iter().filter(move |flag| match command.role {
-        Some(role) => flag.long != "--role" && roles(flag.long).contains(&role),
+        Some(role) => roles(flag.long).contains(&role),
         None => !flag.hidden,
     })
 }
@@ -163,7 +163,7 @@ pub(super) fn current(
     info: &CommandInfoWithArgs,
 ) -> impl Iterator<Item = &'static FlagInfo<'static>> {
     let name = command.name;
-    flags(command, info).filter(move |flag| !older::is_older(name, flag.long))
+    flags(command, info).filter(move |flag| !older::is_setting(name, flag.long))
 }
 
 /// The option's one-letter form.
@@ -247,7 +247,7 @@ mod tests {
             for flag in info.flags {
                 let is_there = text.contains(&format!("{} ", flag.long))
                     || text.contains(&format!("{}\n", flag.long));
-                let is_current = !older::is_older(info.name, flag.long);
+                let is_current = !older::is_setting(info.name, flag.long);
                 assert!(is_there || !is_current, "{} {}", info.name, flag.long);
                 assert!(is_current || older().contains(flag.long), "{}", flag.long);
             }

@@ -109,8 +109,8 @@ fn older(text: &mut String) {
     text.push_str(&format!(
         ".SH COMPATIBILITY\nThese options of earlier versions work as they did. {about}\n"
     ));
-    for Older { option, instead } in older::PLACES.iter().chain([&older::TEAM_FILE]) {
-        text.push_str(&format!(".TP\n{}\n{}\n", bold(option), prose(instead)));
+    for Older { shown, instead, .. } in older::PLACES {
+        text.push_str(&format!(".TP\n{}\n{}\n", bold(shown), prose(instead)));
     }
     text.push_str(
         ".PP\nThese are set once for a machine, by a variable of the environment, or in\n\

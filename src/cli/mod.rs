@@ -3,7 +3,7 @@
 //! Text goes to stdout, everything else to stderr.
 
 mod bench;
-mod boards_file;
+mod boards;
 mod checkpoint;
 #[cfg(feature = "manual")]
 mod completions;
@@ -38,6 +38,7 @@ mod prefixes;
 mod progress;
 mod readiness;
 mod ring;
+mod roles;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
@@ -56,7 +57,8 @@ use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
 
 pub(in crate::cli) use failure::Failure;
 pub(in crate::cli) use output::{counted, note, print, stdout_failure, warn};
-use words::Asked;
+use roles::Role;
+use words::{Asked, Line};
 
 use crate::sys::{memory, signal};
 
@@ -91,13 +93,14 @@ enum AnyCommand {
 }
 
 impl AnyCommand {
-    fn execute(self) -> Result<(), Failure> {
+    /// Executes the command, whose line has this role, and these options of earlier versions.
+    fn execute(self, role: Role, older: &older::Said) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "tools")]
             AnyCommand::Export(export) => export.execute(),
-            AnyCommand::Run(run) => run.execute(),
+            AnyCommand::Run(run) => run.execute(role, older),
             #[cfg(feature = "serve")]
-            AnyCommand::Serve(serve) => serve.execute(),
+            AnyCommand::Serve(serve) => serve.execute(older),
             AnyCommand::Info(info) => info.execute(),
             AnyCommand::Bench(bench) => bench.execute(),
             AnyCommand::Pack(pack) => pack.execute(),
@@ -135,7 +138,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
-        Parsed::AnyCommand(command) => command.execute(),
+        Parsed::Command { command, role, older } => command.execute(role, &older),
     });
     #[cfg(feature = "tools")]
     temporary::remove();
@@ -160,7 +163,7 @@ fn start_log() -> Result<(), Failure> {
 }
 
 enum Parsed {
-    AnyCommand(Box<AnyCommand>),
+    Command { command: Box<AnyCommand>, role: Role, older: older::Said },
     Help(String),
 }
 
@@ -173,7 +176,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         );
     }
     let commands = commands();
-    let words = match words::read(words, &commands)? {
+    let line = match words::read(words, &commands)? {
         Asked::Version => {
             return Ok(Parsed::Help(concat!("leap ", env!("CARGO_PKG_VERSION"), "\n").to_owned()));
         }
@@ -183,11 +186,12 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         Asked::HelpOf(command) => return Ok(Parsed::Help(help::of(command, &commands))),
         Asked::AllOf(command) => return Ok(Parsed::Help(help::all_of(command, &commands))),
         Asked::Older => return Ok(Parsed::Help(help::older())),
-        Asked::Run(words) => words,
+        Asked::Run(line) => line,
     };
+    let Line { words, role, older } = line;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
-        Ok(leap) => Ok(Parsed::AnyCommand(Box::new(leap.command))),
+        Ok(leap) => Ok(Parsed::Command { command: Box::new(leap.command), role, older }),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
             let problem = exit.output.trim_end().replace('\n', " ");

@@ -1,29 +1,200 @@
 //! Options with a newer form. They work as before; `leap help compatibility` lists them, and `--help` does
 //! not.
 
-/// An option that is not in the help of its command.
+use std::path::PathBuf;
+
+use super::Failure;
+use super::options::port;
+use super::roles::Role;
+use crate::channel::PORT_DEFAULT;
+use crate::fleet::boards::{Boards, Origin, RingFile};
+use crate::fleet::error::PartError;
+use crate::ring::{Address, PORT_DEFAULT as LINKS_PORT};
+
+/// An option that is in no help of its command, and is turned into what its successor says.
 pub(super) struct Older {
     pub(super) option: &'static str,
+    /// The option with its value, where another value is no older one.
+    pub(super) shown: &'static str,
     /// Its successor.
     pub(super) instead: &'static str,
+    /// The roles of `leap run` that have it.
+    pub(super) roles: &'static [Role],
+    is_of_serve: bool,
+    /// Notes its value.
+    note: fn(&mut Said, &str) -> Result<(), String>,
 }
 
-const fn older(option: &'static str, instead: &'static str) -> Older {
-    Older { option, instead }
+const BOTH: &[Role] = &[Role::Master, Role::Worker];
+const MASTER: &[Role] = &[Role::Master];
+const WORKER: &[Role] = &[Role::Worker];
+
+const fn older(
+    option: &'static str,
+    roles: &'static [Role],
+    is_of_serve: bool,
+    instead: &'static str,
+    note: fn(&mut Said, &str) -> Result<(), String>,
+) -> Older {
+    Older { option, shown: option, instead, roles, is_of_serve, note }
 }
 
 /// Options that name boards, and what does so by now.
 pub(super) const PLACES: &[Older] = &[
-    older("--role", "leap master, leap worker"),
-    older("--ring", "--boards FILE, whose lines have layers"),
-    older("--split", "--boards FILE --node NAME"),
-    older("--end", "--boards FILE --node NAME"),
-    older("--next-host", "--boards FILE --node NAME"),
-    older("--next-port", "--boards FILE --node NAME"),
-    older("--give", "--boards, which gives layers to boards without a model file"),
-    older("--fetch", "--boards FILE --node NAME --key KEY, without a model file"),
-    older("--join", "leap worker --key KEY"),
+    older("--role", &Role::ALL, false, "leap master, leap worker", |said, value| {
+        set(&mut said.role, Role::parse(value))
+    }),
+    older("--ring", BOTH, true, "--boards FILE, whose lines have layers", |said, value| {
+        set(&mut said.ring, Ok(PathBuf::from(value)))
+    }),
+    older("--split", BOTH, false, "--boards FILE --node NAME", |said, value| {
+        set(&mut said.split, number(value))
+    }),
+    older("--end", WORKER, false, "--boards FILE --node NAME", |said, value| {
+        set(&mut said.end, number(value))
+    }),
+    older("--next-host", BOTH, false, "--boards FILE --node NAME", |said, value| {
+        set(&mut said.next_host, Ok(value.to_owned()))
+    }),
+    older("--next-port", BOTH, false, "--boards FILE --node NAME", |said, value| {
+        set(&mut said.next_port, value.parse().map_err(|_| "no port".to_owned()))
+    }),
+    older(
+        "--give",
+        MASTER,
+        true,
+        "--boards, which gives layers to boards without a model file",
+        |said, value| set(&mut said.give, port(value)),
+    ),
+    older(
+        "--fetch",
+        WORKER,
+        false,
+        "--boards FILE --node NAME --key KEY, without a model file",
+        |said, value| set(&mut said.fetch, origin(value)),
+    ),
+    older("--join", WORKER, false, "leap worker --key KEY", |said, value| {
+        set(&mut said.join, port(value))
+    }),
+    Older {
+        shown: "--team FILE",
+        ..older("--team", BOTH, true, "--boards FILE, whose lines have shares", |said, value| {
+            let is_path = !value.is_empty();
+            let path = is_path.then(|| PathBuf::from(value));
+            set(&mut said.team, path.ok_or_else(|| "wanted a file, or auto".to_owned()))
+        })
+    },
 ];
+
+/// What a command line says by options of earlier versions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) role: Option<Role>,
+    ring: Option<PathBuf>,
+    team: Option<PathBuf>,
+    /// Layers of the master; first layer of a worker.
+    split: Option<usize>,
+    /// The layer behind a worker's last.
+    end: Option<usize>,
+    next_host: Option<String>,
+    next_port: Option<u16>,
+    /// TCP port on which this board gives others their layers.
+    pub(super) give: Option<u16>,
+    /// Where a worker gets its layers.
+    pub(super) fetch: Option<Origin>,
+    /// TCP port on which a worker waits.
+    join: Option<u16>,
+}
+
+/// The older option of this name, if the command has it, and its value is not one of the option of today.
+pub(super) fn find(command: &str, option: &str, value: Option<&str>) -> Option<&'static Older> {
+    let has = |older: &&Older| command == "run" || (command == "serve" && older.is_of_serve);
+    let older = PLACES.iter().filter(has).find(|older| older.option == option)?;
+    (older.option == older.shown || value.is_some_and(|value| value != "auto")).then_some(older)
+}
+
+/// Names of the older options that the command has.
+pub(super) fn names(command: &str) -> impl Iterator<Item = &'static str> {
+    let found = |older: &&Older| find(command, older.option, None).is_some();
+    PLACES.iter().filter(found).map(|older| older.option)
+}
+
+impl Said {
+    /// Notes the value of an older option.
+    pub(super) fn note(&mut self, older: &Older, value: &str) -> Result<(), Failure> {
+        let option = older.option;
+        (older.note)(self, value).map_err(|why| Failure::Usage(format!("{option} {value}: {why}")))
+    }
+
+    /// The boards that older options name, and the option that does so.
+    pub(super) fn boards(
+        &self,
+        is_master: bool,
+    ) -> Result<Option<(Boards, &'static str)>, Failure> {
+        let layers = |path: &PathBuf| Boards::Layers(RingFile::At(path.clone()));
+        let named = [
+            (self.ring.as_ref().map(layers), "--ring"),
+            (self.next(is_master)?, "--split"),
+            (self.team.clone().map(Boards::Shares), "--team"),
+            (self.join.map(Boards::Waiting), "--join"),
+        ];
+        let mut named = named.into_iter().filter_map(|(boards, by)| Some((boards?, by)));
+        match (named.next(), named.next()) {
+            (Some((_, by)), Some((_, other))) => {
+                Err(Failure::Usage(format!("{by} names the boards: no {other} beside it")))
+            }
+            (only, _) => Ok(only),
+        }
+    }
+
+    fn next(&self, is_master: bool) -> Result<Option<Boards>, Failure> {
+        let Some(split) = self.split else {
+            return match self.next_host {
+                Some(_) => Err(Failure::Usage("--next-host needs --split".to_owned())),
+                None => Ok(None),
+            };
+        };
+        let layers = if is_master { (0, Some(split)) } else { (split, self.end) };
+        let port = self.next_port.unwrap_or(LINKS_PORT);
+        let next = self.next_host.clone().map(|host| Address { host, port });
+        Ok(Some(Boards::Next { layers, next }))
+    }
+}
+
+/// Sets what is not set yet.
+fn set<T>(slot: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    match slot.replace(value?) {
+        None => Ok(()),
+        Some(_) => Err("the option is given twice".to_owned()),
+    }
+}
+
+fn number(value: &str) -> Result<usize, String> {
+    value.parse().map_err(|_| "wanted a number of layers".to_owned())
+}
+
+/// `auto`, `HOST` or `HOST:PORT`.
+fn origin(value: &str) -> Result<Origin, String> {
+    match value {
+        "auto" => Ok(Origin::Auto),
+        place => Address::parse(place, PORT_DEFAULT).map(Origin::At),
+    }
+}
+
+/// Words for a board whose boards nothing names.
+pub(super) const NO_BOARDS: &str = "nothing names the boards: --boards does, on a worker a file and --node NAME, as do \
+     --ring FILE, or --split with --next-host";
+
+/// Words for what is missing beside options that name a part of the boards.
+pub(super) fn words(error: &PartError) -> String {
+    match error {
+        PartError::NoNext => "--split needs --next-host".to_owned(),
+        PartError::NoOrigin => {
+            "--fetch auto needs --boards FILE or --ring FILE; else name the board".to_owned()
+        }
+        e => e.to_string(),
+    }
+}
 
 /// An option that is a setting of the machine: a variable of the environment says it once for all runs.
 pub(super) struct Setting {
@@ -81,16 +252,76 @@ pub(super) const SETTINGS: &[Setting] = &[
 ];
 
 /// Whether the help of this command leaves the option out.
-pub(super) fn is_older(command: &str, option: &str) -> bool {
-    let is_place = PLACES.iter().any(|older| older.option == option);
-    let is_setting = SETTINGS.iter().any(|setting| setting.option == option);
-    matches!(command, "run" | "serve") && (is_place || is_setting)
+pub(super) fn is_setting(command: &str, option: &str) -> bool {
+    matches!(command, "run" | "serve") && SETTINGS.iter().any(|setting| setting.option == option)
 }
-
-/// Successor of `--team` with a file, which is no option of its own.
-pub(super) const TEAM_FILE: Older = older("--team FILE", "--boards FILE, whose lines have shares");
 
 /// How a file of boards is written.
 pub(super) const BOARDS_FILE: &str = "A file of --boards has a line for each board, this one's master first: a name, an \
      address, and layers (`pi 10.0.0.2 6..12`: a ring), or a share (`pi 10.0.0.2 20`: a team), or neither \
      (`pi 10.0.0.2`: the boards are called, and the master finds out). A file's name has a / or a dot in it.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(words: &[(&str, &str)]) -> Said {
+        let mut said = Said::default();
+        for (option, value) in words {
+            let older = find("run", option, Some(value)).unwrap();
+            said.note(older, value).ok().unwrap();
+        }
+        said
+    }
+
+    fn boards(words: &[(&str, &str)], is_master: bool) -> Option<(Boards, &'static str)> {
+        said(words).boards(is_master).ok().unwrap()
+    }
+
+    #[test]
+    fn each_older_option_says_what_its_successor_says() {
+        let at = |host: &str, port| Address { host: host.to_owned(), port };
+        let ring = Boards::Layers(RingFile::At("r".into()));
+        assert_eq!(boards(&[("--ring", "r")], true), Some((ring, "--ring")));
+        let team = Some((Boards::Shares("t".into()), "--team"));
+        assert_eq!(boards(&[("--team", "t")], false), team);
+        assert_eq!(boards(&[("--join", "7")], false), Some((Boards::Waiting(7), "--join")));
+        let alone = [("--split", "2"), ("--next-host", "pi")];
+        let next = |layers| Some((Boards::Next { layers, next: Some(at("pi", 9999)) }, "--split"));
+        assert_eq!(boards(&alone, true), next((0, Some(2))));
+        assert_eq!(boards(&alone, false), next((2, None)));
+        assert_eq!(boards(&[alone[0], alone[1], ("--end", "5")], false), next((2, Some(5))));
+        assert_eq!(said(&[("--role", "worker")]).role, Some(Role::Worker));
+        assert_eq!(said(&[("--give", "auto")]).give, Some(9998));
+        let from = |value| said(&[("--fetch", value)]).fetch.unwrap();
+        assert_eq!((from("auto"), from("pi")), (Origin::Auto, Origin::At(at("pi", 9998))));
+        assert_eq!(from("[fd00::3]:7000"), Origin::At(at("fd00::3", 7000)));
+    }
+
+    #[test]
+    fn older_options_that_contradict_each_other_are_both_named() {
+        for (words, wanted) in [
+            (&[("--ring", "r"), ("--split", "2")][..], "--ring names the boards: no --split"),
+            (&[("--ring", "r"), ("--join", "auto")], "--ring names the boards: no --join"),
+            (&[("--next-host", "pi")], "--next-host needs --split"),
+        ] {
+            let Err(Failure::Usage(what)) = said(words).boards(false) else { panic!("{words:?}") };
+            assert!(what.starts_with(wanted), "{what}");
+        }
+        for (option, bad) in [("--give", "0"), ("--fetch", ":"), ("--split", "x"), ("--team", "")] {
+            let older = find("run", option, Some(bad)).unwrap();
+            let Err(Failure::Usage(what)) = Said::default().note(older, bad) else { panic!() };
+            assert!(what.starts_with(&format!("{option} {bad}: ")), "{what}");
+        }
+        let older = find("run", "--ring", Some("r")).unwrap();
+        assert!(said(&[("--ring", "r")]).note(older, "r").is_err());
+    }
+
+    #[test]
+    fn commands_have_their_own_older_options() {
+        assert!(find("serve", "--give", Some("auto")).is_some());
+        assert!(find("serve", "--split", Some("1")).is_none());
+        assert!(find("bench", "--ring", Some("r")).is_none());
+        assert!(find("run", "--team", Some("auto")).is_none());
+    }
+}

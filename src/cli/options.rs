@@ -3,6 +3,7 @@
 use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
+use crate::channel::PORT_DEFAULT;
 use crate::engine::{EngineError, Options};
 use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date};
@@ -28,6 +29,15 @@ pub(super) fn bytes(value: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("{value:?} is no size; write it as 500M or 2G"))
+}
+
+/// `auto`, or the TCP port of boards that call each other.
+pub(super) fn port(value: &str) -> Result<u16, String> {
+    match (value, value.parse()) {
+        ("auto", _) => Ok(PORT_DEFAULT),
+        (_, Ok(port)) if port > 0 => Ok(port),
+        _ => Err(format!("{value:?} is neither auto nor a port")),
+    }
 }
 
 /// The chat template of this name.
@@ -182,6 +192,12 @@ mod tests {
         for text in ["", "G", "-1", "1.5G", "1T", "2 G", "9iB", "99999999999G", "é"] {
             assert!(bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn ports_are_numbers_above_0() {
+        assert_eq!((port("auto"), port("7000")), (Ok(9998), Ok(7000)));
+        assert!(port("0").is_err() && port("70000").is_err() && port("x").is_err());
     }
 
     #[test]

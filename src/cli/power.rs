@@ -14,6 +14,13 @@ pub(super) struct StatedWatts {
     pub(super) busy: f64,
 }
 
+impl StatedWatts {
+    /// Milliwatts at rest and at work.
+    pub(super) fn milliwatts(self) -> (u32, u32) {
+        ((self.idle * 1e3) as u32, (self.busy * 1e3) as u32)
+    }
+}
+
 /// Parses `IDLE,BUSY`.
 pub(super) fn stated(value: &str) -> Result<StatedWatts, String> {
     let watts = |text: &str| {

@@ -10,7 +10,6 @@ mod figures;
 mod flags;
 mod input;
 mod messages;
-mod roles;
 mod session;
 mod streams;
 mod terminal;
@@ -26,52 +25,56 @@ use super::model_files::{self, Loaded};
 use super::power;
 use super::team::{self, TeamBoard};
 use super::weights;
-use super::{Failure, options, overwritten, ring, warn};
+use super::{Failure, older, options, overwritten, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
+use crate::fleet::boards::Boards;
 use crate::fleet::interrupt::is_interrupted;
 use crate::fleet::load::Asked;
+use crate::fleet::settings::Settings;
 use crate::sys::power::Meter;
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
-pub(super) use roles::{Role, roles};
 
-use super::ring::{Board, RingFlags, announce, boards};
+use super::ring::{Board, announce, boards};
+use super::roles::Role;
 use energy::AnswerEnergy;
 use session::Session;
 
 impl Run {
     #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
-    pub(super) fn execute(mut self) -> Result<(), Failure> {
-        self.check()?;
+    pub(super) fn execute(mut self, role: Role, older: &older::Said) -> Result<(), Failure> {
+        self.check(role)?;
+        let named = self.boards(role, older)?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
-        self.convert()?;
-        let meter = match self.role {
+        self.convert(role)?;
+        let meter = match role {
             Role::Worker => None,
             Role::Single | Role::Master => power::meter(self.power_cmd.as_deref(), self.watts)?,
         };
-        let mut ring = self.ring_flags();
-        let (loaded, board) = match self.role {
-            Role::Worker => return worker::work(&self),
+        let mut settings = self.settings(named, role)?;
+        let (loaded, board) = match role {
+            Role::Worker => return worker::work(&self, &settings),
             Role::Single => {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
-            Role::Master if self.team_file().is_some() => {
+            Role::Master if matches!(settings.boards, Boards::Shares(_)) => {
                 let model = self.model.as_deref();
                 (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
             Role::Master => {
-                self.gather(&mut ring, meter.as_deref())?;
-                let (loaded, board) = ring::load(&ring, &self.place(), self.tokenizer.as_deref())?;
+                self.gather(&mut settings, meter.as_deref())?;
+                let (loaded, board) =
+                    ring::load(&settings, &self.place(), self.tokenizer.as_deref())?;
                 (loaded, Some(board).filter(Board::has_ring))
             }
         };
         overwritten::watch(self.model.as_deref(), &loaded.model);
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch, board.as_ref())?;
-        let team = TeamBoard::find(&ring, self.team_file())?;
+        let team = TeamBoard::find(&settings)?;
         match &team {
             Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
             None => weights::prepare(&mut engine, &self.place(), self.words())?,
@@ -83,7 +86,7 @@ impl Run {
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded, &ring))?;
+        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&loaded, &settings.boards))?;
         let seed = self.seed();
         let energy = AnswerEnergy::default();
         let (flags, loaded) = (&self, &loaded);
@@ -97,11 +100,11 @@ impl Run {
 
     /// Converts a checkpoint that is given instead of a model file, and uses the result.
     #[cfg(feature = "tools")]
-    fn convert(&mut self) -> Result<(), Failure> {
+    fn convert(&mut self, role: Role) -> Result<(), Failure> {
         let wanted = convert::Wanted {
             version: self.version,
             ends: self.embedding_bits,
-            needs_tokenizer: self.tokenizer.is_none() && self.role != Role::Worker,
+            needs_tokenizer: self.tokenizer.is_none() && role != Role::Worker,
             is_quiet: self.quiet,
         };
         self.model = convert::model_file(self.model.take(), wanted)?;
@@ -109,7 +112,7 @@ impl Run {
     }
 
     /// Divides the model among the boards that wait for it, if there are any.
-    fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
+    fn gather(&self, settings: &mut Settings, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,
             batch: self.batch.unwrap_or(ring::BATCH),
@@ -118,13 +121,13 @@ impl Run {
             kv_memory: None,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))
+        boards::gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
     }
 
-    fn beside<'a>(&'a self, loaded: &'a Loaded, ring: &'a RingFlags) -> Beside<'a> {
+    fn beside<'a>(&'a self, loaded: &'a Loaded, boards: &'a Boards) -> Beside<'a> {
         let key = self.key.as_deref();
         Beside {
-            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, ring }),
+            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, boards }),
             tokenizer: &loaded.tokenizer,
             threads: self.threads,
             cores: self.cores.as_ref(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use argh::{ArgsInfo, FromArgs};
 
+use super::boards::{self, Auto, Named, Said};
 #[cfg(feature = "tools")]
 use super::convert;
 use super::draft::{self, Beside, Draft};
@@ -17,15 +18,15 @@ use super::model_files::{self, Loaded};
 
 use super::power::{self, StatedWatts};
 use super::prefixes;
-use super::ring::carrier::{self, CarrierKind};
-use super::ring::origin::{self, TeamOrigin};
-use super::ring::{self, Board, ControlPlace, RebalanceAfter, RingFile, RingFlags, boards};
+use super::ring::{self, Board, RebalanceAfter};
 use super::team::{self, TeamBoard};
 use super::weights::{self, Words};
-use super::{Failure, counted, note, options, overwritten, warn};
+use super::{Failure, counted, key, note, older, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::fleet::boards::Boards;
+use crate::fleet::events::Shape;
 use crate::fleet::load::Asked;
-use crate::fleet::wanted::Boards;
+use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
@@ -37,6 +38,7 @@ use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, s
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
 use crate::tokenizer::Tokenizer;
+use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 
 /// Answers that are written at the same time by default.
@@ -116,19 +118,15 @@ pub(super) struct Serve {
     /// seconds that answers have to end after a signal (10)
     #[argh(option, default = "10")]
     drain_s: u64,
-    /// be the master of the ring in this file: a line for each node with name, address, layers
-    #[argh(option)]
-    ring: Option<PathBuf>,
-    /// be the lead of the team in this file: a line for each board with name, address, share; they share
-    /// every layer, and each has the whole model's file. Or auto: of the boards of --boards (auto), by how quick
-    /// they are; each gets its rows
-    #[argh(option, from_str_fn(origin::team))]
-    team: Option<TeamOrigin>,
+    /// team: auto; the boards of --boards (auto) share every layer by how quick they are, and each gets its
+    /// rows
+    #[argh(option, from_str_fn(boards::team))]
+    team: Option<Auto>,
     /// be the master of a ring of these boards, and divide the model among them: auto (those that answer
     /// on this network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the
     /// same --key. Or a file, whose lines have layers, shares or neither: see `leap help compatibility`
-    #[argh(option, from_str_fn(origin::boards))]
-    boards: Option<Boards>,
+    #[argh(option, from_str_fn(boards::parse))]
+    boards: Option<boards::Value>,
     /// ring or team with --boards: take boards that work for another master, which loses them
     #[argh(switch)]
     take: bool,
@@ -148,16 +146,12 @@ pub(super) struct Serve {
     /// file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     key: Option<PathBuf>,
-    /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
-    /// --key
-    #[argh(option, from_str_fn(origin::port))]
-    give: Option<u16>,
     /// ring: auto (default), kernel, udp or tcp
-    #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
-    transport: CarrierKind,
+    #[argh(option, from_str_fn(ring::transport), default = "Carrier::Auto")]
+    transport: Carrier,
     /// ring or team: how activations travel: f32 (default) gives the very bits of one board, f16 halves
     /// the traffic
-    #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
+    #[argh(option, from_str_fn(ring::wire), default = "Dtype::F32")]
     wire: Dtype,
     /// ring or team: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
     /// user's folder) or off
@@ -216,8 +210,9 @@ pub(super) struct Serve {
 
 impl Serve {
     #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
-    pub(super) fn execute(mut self) -> Result<(), Failure> {
+    pub(super) fn execute(mut self, older: &older::Said) -> Result<(), Failure> {
         self.check()?;
+        let named = self.named(older)?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
@@ -225,14 +220,15 @@ impl Serve {
         self.convert()?;
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
-        let mut flags = self.ring_flags();
-        self.gather(&mut flags, meter.as_deref())?;
-        let (loaded, board) = self.load(&flags, &place)?;
+        let mut settings = self.settings(named)?;
+        let has_boards = settings.boards != Boards::Alone;
+        self.gather(&mut settings, meter.as_deref())?;
+        let (loaded, board) = self.load(&settings, &place)?;
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
-        let mut engine = self.engine(&loaded, board.as_ref())?;
+        let mut engine = self.engine(&loaded, board.as_ref(), has_boards)?;
         let words = if self.quiet { Words::None } else { Words::All };
-        let team = TeamBoard::find(&flags, self.team_file())?;
+        let team = TeamBoard::find(&settings)?;
         match &team {
             Some(team) => team.prepare(&mut engine, &place, words)?,
             None => weights::prepare(&mut engine, &place, words)?,
@@ -252,21 +248,19 @@ impl Serve {
             Some(0) => StallLimit::None,
             Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
         });
-        self.draft.begin(&mut scheduler, &mut engine, &self.beside(&tokenizer, &flags))?;
+        self.draft.begin(
+            &mut scheduler,
+            &mut engine,
+            &self.beside(&tokenizer, &settings.boards),
+        )?;
         let mut options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
-        if let Some(fleet) = &flags.fleet {
+        if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
         }
         options.visit = Box::new(move |engine| control.iter().for_each(|c| c.visit(engine)));
         if !self.quiet {
-            let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
-            let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
-            let places = places.join(", ");
-            note(&format!(
-                "leap: {name} answers on {places}: {streams} of {} tokens",
-                engine.ctx_len()
-            ));
+            introduce(&options, n_streams, engine.ctx_len());
         }
         notify::ready();
         let ended = serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e));
@@ -282,64 +276,46 @@ impl Serve {
             let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
             return Err(Failure::Usage(what.to_owned()));
         }
-        if self.prefix_cache.is_some() && self.team.is_some() {
+        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)
+    }
+
+    /// The boards that the options name, `older` ones among them.
+    fn named(&self, older: &older::Said) -> Result<Named, Failure> {
+        let named = Named::find(&Said {
+            boards: self.boards.as_ref(),
+            is_team: self.team.is_some(),
+            older,
+            is_master: true,
+            has_model: self.model.is_some(),
+            has_key: self.key.is_some(),
+        })?;
+        let usage = |what: String| Err(Failure::Usage(what));
+        let is_team = matches!(named.boards, Boards::Shares(_) | Boards::Called(_, Shape::Team));
+        if self.prefix_cache.is_some() && is_team {
             let what =
                 "--prefix-cache is for one board or a ring; in a team no board has whole pages";
-            return Err(Failure::Usage(what.to_owned()));
+            return usage(what.to_owned());
         }
-        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
-        if self.ring.is_some() && self.boards.is_some() {
-            let what =
-                "--ring names the layers of each board, --boards chooses them; give one of them";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        if self.team == Some(TeamOrigin::Auto) && self.ring.is_some() {
-            let what = "--ring gives each board whole layers, --team auto some rows of all; give one of them";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        let has_layers = self.ring.is_some() || self.boards.is_some() || self.give.is_some();
-        if self.team_file().is_some() && has_layers {
-            let what = "--team shares every layer: no --ring, --boards or --give";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        if self.take && self.called().is_none() {
+        if self.take && !matches!(named.boards, Boards::Called(..)) {
             let what = "--take is for --boards: it takes those that work for another master";
-            return Err(Failure::Usage(what.to_owned()));
+            return usage(what.to_owned());
         }
-        let of_a_ring = [
+        let of_boards = [
             (self.key.is_some() && self.draft_node.is_none(), "--key"),
-            (self.give.is_some(), "--give"),
+            (named.gives.is_some(), "--give"),
             (self.node.is_some(), "--node"),
             (self.host.is_some(), "--host"),
             (self.port.is_some(), "--port"),
         ];
-        match of_a_ring.into_iter().find(|(is_given, _)| *is_given && !self.has_ring()) {
-            Some((_, option)) => {
-                let what =
-                    format!("{option} is for a ring; add --boards, --ring FILE or --team FILE");
-                Err(Failure::Usage(what))
-            }
-            None => Ok(()),
+        let is_alone = named.boards == Boards::Alone;
+        match of_boards.into_iter().find(|(is_given, _)| *is_given && is_alone) {
+            Some((_, option)) => usage(format!("{option} is for a ring or a team; add --boards")),
+            None => Ok(named),
         }
     }
 
-    fn has_ring(&self) -> bool {
-        self.ring.is_some() || self.boards.is_some() || self.team.is_some()
-    }
-
-    /// The boards to call, if there are any.
-    fn called(&self) -> Option<Boards> {
-        let team = self.team.as_ref();
-        team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
-    }
-
-    /// The file of the team, if there is one.
-    fn team_file(&self) -> Option<&Path> {
-        self.team.as_ref().and_then(TeamOrigin::file)
-    }
-
     /// Divides the model among the boards that wait for it, if there are any.
-    fn gather(&self, ring: &mut RingFlags, meter: Option<&Meter>) -> Result<(), Failure> {
+    fn gather(&self, settings: &mut Settings, meter: Option<&Meter>) -> Result<(), Failure> {
         let asked = Asked {
             ctx_len: self.ctx,
             batch: self.batch.unwrap_or(ring::BATCH),
@@ -348,7 +324,7 @@ impl Serve {
             kv_memory: self.kv_memory,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        boards::gather(ring, self.model.as_deref(), asked, &self.cache, (&options, meter))
+        ring::boards::gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
     }
 
     /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
@@ -400,52 +376,59 @@ impl Serve {
         })
     }
 
-    fn ring_flags(&self) -> RingFlags {
-        RingFlags {
+    /// This board's settings among those that are named.
+    fn settings(&self, named: Named) -> Result<Settings, Failure> {
+        let Named { boards, by, gives, gets, master } = named;
+        let are_called = matches!(boards, Boards::Called(..));
+        let key = self.key.as_deref().filter(|_| boards != Boards::Alone);
+        Ok(Settings {
+            boards,
+            named_by: by,
             is_master: true,
-            file: self.ring.clone().map(RingFile::At),
-            node: self.node.clone(),
-            split: None,
-            end: None,
-            transport: self.transport,
-            host: self.host.clone(),
-            port: self.port,
-            next_host: None,
-            next_port: None,
-            key: self.key.clone(),
-            give: self.give,
-            fetch: None,
-            join: None,
-            boards: self.called(),
-            is_taking: self.take,
-            is_team: self.team == Some(TeamOrigin::Auto),
-            objective: self.objective,
-            wire: self.wire,
-            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.called().is_some()),
-            timeout_s: self.ring_timeout,
-            busy_poll: None,
+            node: self.node.clone().or(master),
+            links: LinkSettings {
+                carrier: self.transport,
+                host: self.host.clone(),
+                port: self.port,
+                key: key.map(key::read).transpose()?,
+                wire: self.wire,
+                busy_poll: None,
+                timeout: ring::timeout(self.ring_timeout),
+            },
+            wishes: Wishes {
+                objective: self.objective,
+                patience: ring::patience(self.rebalance_after, are_called),
+                is_taking: self.take,
+            },
+            gives,
+            gets,
             control: self.control.clone(),
-            watts: self.watts,
+            milliwatts: self.watts.map(StatedWatts::milliwatts),
             fleet: None,
             is_quiet: self.quiet,
-        }
+        })
     }
 
     /// The model, and this board's part in a ring if there is one.
     fn load<'a>(
         &self,
-        flags: &'a RingFlags,
+        settings: &'a Settings,
         place: &WeightsPlace,
     ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
         let tokenizer = self.tokenizer.as_deref();
-        if !self.has_ring() || self.team_file().is_some() {
+        if matches!(settings.boards, Boards::Alone | Boards::Shares(_)) {
             return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
         }
-        let (loaded, board) = ring::load(flags, place, tokenizer)?;
+        let (loaded, board) = ring::load(settings, place, tokenizer)?;
         Ok((loaded, Some(board).filter(Board::has_ring)))
     }
 
-    fn engine(&self, loaded: &Loaded, board: Option<&Board<'_>>) -> Result<Engine, Failure> {
+    fn engine(
+        &self,
+        loaded: &Loaded,
+        board: Option<&Board<'_>>,
+        has_boards: bool,
+    ) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
         let options = Options {
             ctx_len: self.ctx,
@@ -455,7 +438,7 @@ impl Serve {
             kv: self.kv,
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),
-                None if self.has_ring() => KvMemory::Whole,
+                None if has_boards => KvMemory::Whole,
                 None => KvMemory::Free,
             },
             ..options::of_cores(
@@ -466,10 +449,10 @@ impl Serve {
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
     }
 
-    fn beside<'a>(&'a self, tokenizer: &'a Tokenizer, ring: &'a RingFlags) -> Beside<'a> {
+    fn beside<'a>(&'a self, tokenizer: &'a Tokenizer, boards: &'a Boards) -> Beside<'a> {
         let key = self.key.as_deref();
         Beside {
-            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, ring }),
+            node: self.draft_node.as_ref().map(|at| DraftNode { at, key, boards }),
             tokenizer,
             threads: self.threads,
             cores: self.cores.as_ref(),
@@ -571,6 +554,14 @@ impl Serve {
             ))),
         }
     }
+}
+
+/// Says where the server answers.
+fn introduce(options: &ServeOptions, n_streams: usize, ctx_len: usize) {
+    let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
+    let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
+    let places = places.join(", ");
+    note(&format!("leap: {name} answers on {places}: {streams} of {ctx_len} tokens"));
 }
 
 /// The file of a Unix socket; it is removed with the server.

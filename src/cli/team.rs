@@ -1,28 +1,29 @@
 //! This board's part in a team: boards that share every layer by rows.
 
-use std::fs;
 use std::mem;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use super::boards::failure as boards_failure;
 use super::model_files;
-use super::ring::{self, Board, Control, RingFile, RingFlags};
+use super::ring::{self, Board, Control};
 use super::weights::{self, Words};
-use super::{Failure, counted, key, note, warn};
+use super::{Failure, counted, note, warn};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
 use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
 use crate::fetch::giver;
+use crate::fleet::boards::{Boards, RingFile};
 use crate::fleet::desk::Awaited;
 use crate::fleet::interrupt::is_interrupted;
 use crate::fleet::rows::Links;
-use crate::format::text_without_mark;
+use crate::fleet::settings::Settings;
+use crate::fleet::team_seat::TeamSeat;
 use crate::model::{Model, Share};
-use crate::ring::{Address, TeamNode, TeamPlace};
+use crate::ring::{Address, TeamNode};
 use crate::sys::power::Meter;
 use crate::sys::{notify, random};
 use crate::team::{Mesh, REORDER_US, TeamError, TeamNotice, banks};
@@ -34,84 +35,28 @@ use crate::wire::hello::{self, PROTOCOL, RingInfo};
 
 /// A board that knows its place in a team.
 pub(super) struct TeamBoard<'a> {
-    flags: &'a RingFlags,
-    nodes: Vec<TeamNode>,
-    own: usize,
-    /// The team's part of the model, for a place of a ring; `None` for all of it.
-    share: Option<Share>,
+    settings: &'a Settings,
+    team: TeamSeat,
 }
 
 impl<'a> TeamBoard<'a> {
-    /// The board by the team file at `path` if there is one, else by the ring file: `None` if this board is
-    /// in no team.
-    pub(super) fn find(
-        flags: &'a RingFlags,
-        path: Option<&Path>,
-    ) -> Result<Option<TeamBoard<'a>>, Failure> {
-        path.map_or_else(|| TeamBoard::of_ring(flags), |path| TeamBoard::new(flags, path).map(Some))
-    }
-
-    /// The board by the flags and the team file at `path`.
-    fn new(flags: &'a RingFlags, path: &Path) -> Result<TeamBoard<'a>, Failure> {
-        let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-        let nodes = TeamNode::parse_all(text_without_mark(&text));
-        let mut nodes =
-            nodes.map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
-        let own = match (&flags.node, flags.is_master) {
-            (None, true) => 0,
-            (None, false) => {
-                let what = "--team needs --node NAME on a worker";
-                return Err(Failure::Usage(what.to_owned()));
-            }
-            (Some(name), _) => {
-                let own = nodes.iter().position(|node| node.name == *name);
-                own.ok_or_else(|| {
-                    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-                    let (path, known) = (path.display(), known.join(", "));
-                    Failure::Input(format!("{path}: no node is called {name:?}; there are {known}"))
-                })?
-            }
-        };
-        if (own == 0) != flags.is_master {
-            let (name, first) = (&nodes[own].name, &nodes[0].name);
-            return Err(Failure::Usage(format!(
-                "{name} is not the {} in {}: the first node, {first}, is the lead",
-                if flags.is_master { "lead" } else { "worker" },
-                path.display(),
-            )));
-        }
-        nodes[own].address.port = flags.port.unwrap_or(nodes[own].address.port);
-        Ok(TeamBoard { flags, nodes, own, share: None })
-    }
-
-    /// The board by the flags and their ring file, if this board's place in that is a team.
-    fn of_ring(flags: &'a RingFlags) -> Result<Option<TeamBoard<'a>>, Failure> {
-        let Some(file) = &flags.file else { return Ok(None) };
-        let topology = file.read()?;
-        let first = topology.members().first().map(|member| member.name.clone());
-        let name = match (&flags.node, flags.is_master) {
-            (None, true) => first,
-            (name, _) => name.clone(),
-        };
-        let Some(place) = name.and_then(|name| topology.team(&name)) else { return Ok(None) };
-        let TeamPlace { mut nodes, own, layers, is_first } = place;
-        if own > 0 {
-            nodes[own].address.port = flags.port.unwrap_or(nodes[own].address.port);
-        }
-        let share = Some(Share { layers, has_ends: is_first });
-        Ok(Some(TeamBoard { flags, nodes, own, share }))
+    /// The board by its settings; `None` if this board is in no team.
+    pub(super) fn find(settings: &'a Settings) -> Result<Option<TeamBoard<'a>>, Failure> {
+        let team = TeamSeat::find(settings);
+        let team = team.map_err(|e| boards_failure(settings.named_by, &e))?;
+        Ok(team.map(|team| TeamBoard { settings, team }))
     }
 
     /// Whether this is the team's lead.
     pub(super) fn is_lead(&self) -> bool {
-        self.own == 0
+        self.team.own == 0
     }
 
     /// A member's part of the model in the file at `place`, as far as a team is to have it.
     pub(super) fn model(&self, place: &WeightsPlace) -> Result<Model, Failure> {
         let model = model_files::model(place.model.as_deref())?;
-        match &self.share {
-            Some(share) => ring::narrow(model, share, &self.nodes[self.own].name, place),
+        match &self.team.share {
+            Some(share) => ring::narrow(model, share, &self.team.nodes[self.team.own].name, place),
             None => {
                 let model = model_files::whole(model)?;
                 place.recall(&model);
@@ -127,8 +72,8 @@ impl<'a> TeamBoard<'a> {
         place: &WeightsPlace,
         words: Words,
     ) -> Result<(), Failure> {
-        let total: f64 = self.nodes.iter().map(|node| f64::from(node.share)).sum();
-        let part = f64::from(self.nodes[self.own].share) / total;
+        let total: f64 = self.team.nodes.iter().map(|node| f64::from(node.share)).sum();
+        let part = f64::from(self.team.nodes[self.team.own].share) / total;
         if engine.header().slice().is_some() {
             // All that there is is its part.
             return weights::prepare(engine, place, words);
@@ -150,9 +95,9 @@ impl<'a> TeamBoard<'a> {
             vocab_size: header.vocab_size as u32,
             held: whole,
             wish: None,
-            dtype: self.flags.wire,
+            dtype: self.settings.links.wire,
             is_master: false,
-            name: hello::name(&self.nodes[self.own].name),
+            name: hello::name(&self.team.nodes[self.team.own].name),
             ..RingInfo::default()
         })
     }
@@ -160,32 +105,32 @@ impl<'a> TeamBoard<'a> {
     /// Opens the links to all other nodes. Nodes of another team are refused if a master names this team's
     /// members: they may not know of this one yet.
     fn mesh(&self, info: &RingInfo) -> Result<Mesh, Failure> {
-        let own = &self.nodes[self.own];
-        let key = self.flags.key.as_deref().map(key::read).transpose()?;
-        let host = self.flags.host.as_ref().unwrap_or(&own.address.host);
+        let own = &self.team.nodes[self.team.own];
+        let key = self.settings.links.key.clone();
+        let host = self.settings.links.host.as_ref().unwrap_or(&own.address.host);
         if key.is_none() && !ring::is_loopback(host) {
             warn(&format!(
                 "no --key: any machine that reaches {host} can join, disturb and read the team"
             ));
         }
-        let n_banks = banks(self.nodes.len());
+        let n_banks = banks(self.team.nodes.len());
         let mut endpoints = Vec::new();
-        for (index, peer) in self.nodes.iter().enumerate() {
-            if index == self.own {
+        for (index, peer) in self.team.nodes.iter().enumerate() {
+            if index == self.team.own {
                 endpoints.push(None);
                 continue;
             }
             // A ring's board says of its own links how it reaches others.
-            let is_said = self.is_lead() && self.share.is_some();
+            let is_said = self.is_lead() && self.team.share.is_some();
             let has_first = is_said || endpoints.iter().any(Option::is_some);
             let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
             let config = LinkConfig::new(info.clone(), key.clone(), seed);
-            let prev = self.flags.is_told().then(|| hello::name(&peer.name));
+            let prev = self.settings.boards.are_told().then(|| hello::name(&peer.name));
             let next = Some(hello::name(&peer.name));
             let config = LinkConfig { reorder_us: REORDER_US, n_banks, prev, next, ..config };
             let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
             let listen = HostPort::new(host, port(own, index));
-            let next = HostPort::new(&peer.address.host, port(peer, self.own));
+            let next = HostPort::new(&peer.address.host, port(peer, self.team.own));
             endpoints.push(Some(self.endpoint(config, listen, next, !has_first)?));
         }
         Mesh::new(endpoints).map_err(|e| Failure::runtime(&e))
@@ -196,18 +141,18 @@ impl<'a> TeamBoard<'a> {
     where
         H: Fn(&[Awaited]) + Clone + Send + 'static,
     {
-        let flags = self.flags.clone();
+        let settings = self.settings.clone();
         Box::new(move |file| {
-            let file = Some(RingFile::Told(file.to_owned()));
-            let (flags, info) = (RingFlags { file, ..flags.clone() }, info.clone());
-            let names = match TeamBoard::of_ring(&flags) {
+            let boards = Boards::Layers(RingFile::Told(file.to_owned()));
+            let (settings, info) = (Settings { boards, ..settings.clone() }, info.clone());
+            let names = match TeamBoard::find(&settings) {
                 Ok(Some(board)) => board.names(),
                 _ => Vec::new(),
             };
             let notices = Box::new(teller(names, hear.clone()));
             let hear = hear.clone();
             let link = move || {
-                let mesh = match TeamBoard::of_ring(&flags) {
+                let mesh = match TeamBoard::find(&settings) {
                     Ok(Some(board)) => board.mesh(&info).map_err(|e| words(&e))?,
                     Ok(None) => Mesh::alone(),
                     Err(e) => return Err(words(&e)),
@@ -227,14 +172,18 @@ impl<'a> TeamBoard<'a> {
         next: HostPort,
         is_first: bool,
     ) -> Result<Box<dyn Endpoint>, Failure> {
-        let flags = self.flags;
+        let settings = self.settings;
         let mut options = CarrierOptions::new(config, listen, Some(next));
-        if let Some(us) = flags.busy_poll {
+        if let Some(us) = settings.links.busy_poll {
             (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
-        let patience = flags.is_master.then(|| flags.timeout()).flatten();
-        let endpoint =
-            ring::carrier::open(flags.transport, &options, flags.is_quiet || !is_first, patience)?;
+        let patience = settings.is_master.then_some(settings.links.timeout).flatten();
+        let endpoint = ring::carrier::open(
+            settings.links.carrier,
+            &options,
+            settings.is_quiet || !is_first,
+            patience,
+        )?;
         if is_first {
             endpoint.notices().iter().for_each(|notice| warn(notice));
         }
@@ -254,13 +203,13 @@ impl<'a> TeamBoard<'a> {
         n_coming: &Arc<AtomicUsize>,
         changes: Option<Receiver<OtherTeam>>,
     ) -> Result<TeamOptions, Failure> {
-        let (flags, mut n_given, n_coming) = (self.flags, 0, Arc::clone(n_coming));
+        let (settings, mut n_given, n_coming) = (self.settings, 0, Arc::clone(n_coming));
         Ok(TeamOptions {
-            name: self.nodes[self.own].name.clone(),
-            shares: self.nodes.iter().map(|node| node.share).collect(),
-            wire: flags.wire,
+            name: self.team.nodes[self.team.own].name.clone(),
+            shares: self.team.nodes.iter().map(|node| node.share).collect(),
+            wire: settings.links.wire,
             // A place of a ring is waited for by its master.
-            timeout: flags.is_master.then(|| flags.timeout()).flatten(),
+            timeout: settings.is_master.then_some(settings.links.timeout).flatten(),
             // A board that gets its rows from here will be ready.
             is_coming: Box::new(move || {
                 giver::n_pieces() > mem::replace(&mut n_given, giver::n_pieces())
@@ -282,13 +231,13 @@ impl<'a> TeamBoard<'a> {
     ) -> Result<Control, Failure> {
         let info = self.info(engine.model())?;
         let mesh = self.mesh(&info)?;
-        let (control, hear) = ring::team_control(self.flags, place)?;
+        let (control, hear) = ring::team_control(self.settings, place)?;
         let (links, n_coming) = (self.links(info, hear.clone()), Arc::default());
         let changes =
-            ring::watch_team(self.flags, engine, &control, (links, Arc::clone(&n_coming)))?;
+            ring::watch_team(self.settings, engine, &control, (links, Arc::clone(&n_coming)))?;
         let options = self.options(hear, &n_coming, changes)?;
         engine.lead_alone(mesh, options).map_err(|e| match e {
-            LeadError::Step(e) => self.flags.with_reasons(self.failure(&e)),
+            LeadError::Step(e) => ring::with_reasons(self.settings, self.failure(&e)),
             e => Failure::runtime(&e),
         })?;
         self.describe(engine);
@@ -302,7 +251,7 @@ impl<'a> TeamBoard<'a> {
 
     /// Why they are not, by their names.
     fn failure(&self, error: &StepError) -> Failure {
-        let name = |node: &usize| self.nodes.get(*node).map_or("?", |node| node.name.as_str());
+        let name = |node: &usize| self.team.nodes.get(*node).map_or("?", |node| node.name.as_str());
         match error {
             StepError::Interrupted => Failure::Runtime("interrupted".to_owned()),
             StepError::Team(TeamError::Timeout { node, seconds }) => {
@@ -316,16 +265,16 @@ impl<'a> TeamBoard<'a> {
     }
 
     fn names(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| node.name.clone()).collect()
+        self.team.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
     /// The team, a line a node.
     pub(super) fn describe(&self, engine: &Engine) {
-        let Some(team) = engine.team().filter(|_| !self.flags.is_quiet) else { return };
+        let Some(team) = engine.team().filter(|_| !self.settings.is_quiet) else { return };
         // It may have become another one before it was complete.
         let (n, shares) = (team.n_nodes(), team.shares());
         let total: f64 = shares.iter().copied().map(f64::from).sum();
-        let what = match &self.share {
+        let what = match &self.team.share {
             Some(Share { layers, .. }) => format!("layer of {}..{}", layers.start, layers.end),
             None => "layer".to_owned(),
         };
@@ -350,8 +299,8 @@ impl<'a> TeamBoard<'a> {
     /// Works for any lead until a signal ends it.
     pub(super) fn follow(&self, engine: &mut Engine, limits: Limits) -> Result<(), Failure> {
         let mesh = self.mesh(&self.info(engine.model())?)?;
-        let own = &self.nodes[self.own];
-        if !self.flags.is_quiet {
+        let own = &self.team.nodes[self.team.own];
+        if !self.settings.is_quiet {
             let Address { host, port } = self.listens();
             note(&format!(
                 "leap: {} of the team listens on {host}, ports from {port} on",
@@ -360,7 +309,7 @@ impl<'a> TeamBoard<'a> {
         }
         ring::announce();
         let options = MemberOptions { name: &own.name, limits, is_interrupted };
-        let (is_quiet, names) = (self.flags.is_quiet, self.names());
+        let (is_quiet, names) = (self.settings.is_quiet, self.names());
         let mut tell = |notice: &MemberNotice| {
             let text = match notice {
                 MemberNotice::Unfit(notice) => text(&names, notice),
@@ -375,8 +324,8 @@ impl<'a> TeamBoard<'a> {
     }
 
     fn listens(&self) -> Address {
-        let own = &self.nodes[self.own].address;
-        let host = self.flags.host.as_ref().unwrap_or(&own.host);
+        let own = &self.team.nodes[self.team.own].address;
+        let host = self.settings.links.host.as_ref().unwrap_or(&own.host);
         Address { host: host.clone(), port: own.port }
     }
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 
 use super::Failure;
-use super::boards_file::{self, Lines};
-use super::older::SETTINGS;
-use super::run::{Role, roles};
+use super::older::{self, SETTINGS};
+use super::roles::{Role, roles};
 
 /// Request of a command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,8 +23,18 @@ pub(super) enum Asked {
     /// The manual page, for packages of the program and for systems without one.
     #[cfg(feature = "manual")]
     Manual,
+    Run(Line),
+}
+
+/// A command line that is to be followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
     /// Words for `argh`: a command, options and their values, each a word of its own.
-    Run(Vec<String>),
+    pub(super) words: Vec<String>,
+    /// The part of this board, of the commands that have one.
+    pub(super) role: Role,
+    /// What options of earlier versions say.
+    pub(super) older: older::Said,
 }
 
 /// A command as the user calls it.
@@ -100,17 +109,12 @@ fn command<'c>(
 }
 
 /// A command line while it is parsed.
-struct Line {
+struct Reader {
     command: Command,
     words: Vec<String>,
-    role: Option<Role>,
+    older: older::Said,
     /// Options given so far.
     given: Vec<&'static str>,
-    has_model: bool,
-    /// True if the lines of the file of boards have layers.
-    layers: bool,
-    /// Name of the master that a file of boards gives.
-    master: Option<String>,
 }
 
 /// Separates options from values. The word after an option that takes a value is its value, even if it looks like an
@@ -120,113 +124,68 @@ fn options(
     info: &CommandInfoWithArgs,
     mut rest: impl Iterator<Item = String>,
 ) -> Result<Asked, Failure> {
-    let mut line = Line::new(command);
+    let mut line = Reader::new(command);
     while let Some(word) = rest.next() {
         if word == "--" {
             line.words.push(word);
             line.words.extend(rest.by_ref());
         } else if matches!(word.as_str(), "--help" | "-h" | "help") {
-            return Ok(Asked::HelpOf(Command { role: line.role, ..command }));
+            return Ok(Asked::HelpOf(Command { role: line.role(), ..command }));
         } else if word == "--help-all" {
-            return Ok(Asked::AllOf(Command { role: line.role, ..command }));
+            return Ok(Asked::AllOf(Command { role: line.role(), ..command }));
         } else if !word.starts_with('-') {
-            line.has_model = true;
             line.words.push(word);
         } else {
-            let (flag, value) = find(command, info, &word)?;
-            let value = take_value(flag, value, &mut rest)?;
-            line.option(flag.long, value)?;
+            let (option, value) = find(command, info, &word)?;
+            let value = take_value(&option, value, &mut rest)?;
+            line.option(option.long, value)?;
         }
     }
-    line.complete(info)?;
-    Ok(Asked::Run(line.words))
+    line.complete(info).map(Asked::Run)
 }
 
-impl Line {
-    fn new(command: Command) -> Line {
-        let mut words = vec![command.name.to_owned()];
-        let role = command.role;
-        if let Some(role) = role {
-            words.extend(["--role", role.name()].map(str::to_owned));
-        }
-        Line {
-            command,
-            words,
-            role,
-            given: Vec::new(),
-            has_model: false,
-            layers: false,
-            master: None,
-        }
+impl Reader {
+    fn new(command: Command) -> Reader {
+        let words = vec![command.name.to_owned()];
+        Reader { command, words, older: older::Said::default(), given: Vec::new() }
+    }
+
+    /// The part of this board, if it is said.
+    fn role(&self) -> Option<Role> {
+        self.command.role.or(self.older.role)
     }
 
     fn option(&mut self, long: &'static str, value: Option<String>) -> Result<(), Failure> {
-        let is_of_model = matches!(self.command.name, "run" | "serve");
-        if let (true, "--boards", Some(path)) = (is_of_model, long, &value)
-            && boards_file::is_file(path)
-        {
-            return self.boards(path);
-        }
-        if let ("--role", Some(name)) = (long, &value) {
-            self.role = self.role.or_else(|| Role::from_name(name));
-        }
-        self.push(long, value);
-        Ok(())
-    }
-
-    fn push(&mut self, long: &'static str, value: Option<String>) {
         self.given.push(long);
+        if let Some(value) = &value
+            && let Some(older) = older::find(self.command.name, long, Some(value))
+        {
+            return self.older.note(older, value);
+        }
         self.words.push(long.to_owned());
         self.words.extend(value);
-    }
-
-    /// Adds the options that a file of boards stands for.
-    fn boards(&mut self, path: &str) -> Result<(), Failure> {
-        match boards_file::read(path)? {
-            Lines::Layers => {
-                self.layers = true;
-                self.push("--ring", Some(path.to_owned()));
-            }
-            Lines::Shares if self.given.contains(&"--team") => {
-                let what = format!("{path} names the shares of the boards: leave out --team");
-                return Err(Failure::Usage(what));
-            }
-            Lines::Shares => self.push("--team", Some(path.to_owned())),
-            Lines::Called { list, master } => {
-                self.push("--boards", Some(list));
-                self.master = master;
-            }
-        }
         Ok(())
     }
 
-    /// Adds options that follow from others, and refuses those that this role in a ring does not have.
-    fn complete(&mut self, info: &CommandInfoWithArgs) -> Result<(), Failure> {
-        let has = |line: &Line, long| line.given.contains(&long);
-        let has_boards = self.layers || has(self, "--team") || has(self, "--boards");
-        if self.command.name == "run" && self.role.is_none() && has_boards {
+    /// Adds what is known without being said, and refuses options that this part among boards does not have.
+    fn complete(mut self, info: &CommandInfoWithArgs) -> Result<Line, Failure> {
+        let Command { name, role } = self.command;
+        if let (Some(role), Some(_)) = (role, self.older.role) {
+            let name = role.name();
+            return Err(Failure::Usage(format!("leap {name} is a {name}: leave out --role")));
+        }
+        let has_boards = ["--team", "--boards"].iter().any(|long| self.given.contains(long));
+        let role = match self.role() {
+            Some(role) => role,
             // The board that takes prompts leads the others.
-            self.words.splice(1..1, ["--role", Role::Master.name()].map(str::to_owned));
-            self.role = Some(Role::Master);
+            None if has_boards => Role::Master,
+            None => Role::Single,
+        };
+        self.settings(info, role);
+        if name == "run" {
+            check_role(role, &self.given)?;
         }
-        if let (Some(name), false) = (self.master.take(), has(self, "--node")) {
-            self.before("--node", &name);
-        }
-        // Boards without a model file get their layers from the master.
-        let may_fetch = self.layers && has(self, "--key");
-        match (self.role, self.has_model) {
-            (Some(Role::Worker), false) if may_fetch && !has(self, "--fetch") => {
-                self.before("--fetch", "auto");
-            }
-            (Some(Role::Worker), _) => {}
-            (_, true) if may_fetch && !has(self, "--give") => self.before("--give", "auto"),
-            _ => {}
-        }
-        self.settings(info);
-        match self.command.name {
-            "run" => check_role(self.role.unwrap_or(Role::Single), &self.given),
-            _ => Ok(()),
-        }
+        Ok(Line { words: self.words, role, older: self.older })
     }
 
     /// Adds an option before all others, because a `--` may precede the last ones.
@@ -235,10 +194,9 @@ impl Line {
         self.words.splice(1..1, [long, value].map(str::to_owned));
     }
 
-    /// Adds options that the environment sets and the command line does not.
-    fn settings(&mut self, info: &CommandInfoWithArgs) {
+    /// Adds what the environment says, where the command line does not.
+    fn settings(&mut self, info: &CommandInfoWithArgs, role: Role) {
         let name = self.command.name;
-        let role = self.role.unwrap_or(Role::Single);
         for setting in SETTINGS {
             let has_option = matches!(name, "run" | "serve")
                 && info.flags.iter().any(|flag| flag.long == setting.option)
@@ -253,12 +211,18 @@ impl Line {
     }
 }
 
+/// An option that a command has.
+struct Known {
+    long: &'static str,
+    is_switch: bool,
+}
+
 /// The option that `word` names, and the value behind its `=`.
 fn find<'w>(
     command: Command,
     info: &CommandInfoWithArgs,
     word: &'w str,
-) -> Result<(&'static FlagInfo<'static>, Option<&'w str>), Failure> {
+) -> Result<(Known, Option<&'w str>), Failure> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) if name.starts_with("--") => (name, Some(value)),
         _ => (word, None),
@@ -271,9 +235,14 @@ fn find<'w>(
         flag.long == name || (short.is_some() && flag.short == short)
     };
     if let Some(flag) = info.flags.iter().find(is_named) {
-        return Ok((flag, value));
+        let is_switch = matches!(flag.kind, FlagInfoKind::Switch);
+        return Ok((Known { long: flag.long, is_switch }, value));
     }
-    let hint = match nearest(name, info.flags.iter().map(|flag| flag.long)) {
+    if let Some(older) = older::find(command.name, name, None) {
+        return Ok((Known { long: older.option, is_switch: false }, value));
+    }
+    let names = info.flags.iter().map(|flag| flag.long).chain(older::names(command.name));
+    let hint = match nearest(name, names) {
         Some(long) => format!("; did you mean {long}?"),
         None => String::new(),
     };
@@ -284,29 +253,33 @@ fn find<'w>(
 }
 
 fn take_value(
-    flag: &FlagInfo<'_>,
+    Known { long, is_switch }: &Known,
     value: Option<&str>,
     rest: &mut impl Iterator<Item = String>,
 ) -> Result<Option<String>, Failure> {
-    let long = flag.long;
-    match (&flag.kind, value) {
-        (FlagInfoKind::Switch, None) => Ok(None),
-        (FlagInfoKind::Switch, Some(_)) => Err(Failure::Usage(format!("{long} takes no value"))),
-        (FlagInfoKind::Option { .. }, Some(value)) => Ok(Some(value.to_owned())),
-        (FlagInfoKind::Option { .. }, None) => {
+    match (is_switch, value) {
+        (true, None) => Ok(None),
+        (true, Some(_)) => Err(Failure::Usage(format!("{long} takes no value"))),
+        (false, Some(value)) => Ok(Some(value.to_owned())),
+        (false, None) => {
             let value = rest.next();
             value.map(Some).ok_or_else(|| Failure::Usage(format!("{long} needs a value")))
         }
     }
 }
 
-/// Refuses options of `leap run` that this role in a ring does not have.
+/// The roles that have this option of `leap run`, of this version or of earlier ones.
+fn roles_of(option: &str) -> &'static [Role] {
+    older::find("run", option, None).map_or_else(|| roles(option), |older| older.roles)
+}
+
+/// Refuses options of `leap run` that this part in a ring does not have.
 fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
-    let Some(option) = given.iter().find(|option| !roles(option).contains(&role)) else {
+    let Some(option) = given.iter().find(|option| !roles_of(option).contains(&role)) else {
         return Ok(());
     };
     let owners: Vec<String> =
-        roles(option).iter().map(|role| format!("--role {}", role.name())).collect();
+        roles_of(option).iter().map(|role| format!("--role {}", role.name())).collect();
     Err(Failure::Usage(format!(
         "{option} is no option of --role {}; it is for {}",
         role.name(),
@@ -366,11 +339,15 @@ mod tests {
         }
     }
 
-    fn words(argv: &[&str]) -> Vec<String> {
+    fn line(argv: &[&str]) -> Line {
         match asked(argv) {
-            Asked::Run(words) => words,
+            Asked::Run(line) => line,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn words(argv: &[&str]) -> Vec<String> {
+        line(argv).words
     }
 
     fn problem(argv: &[&str]) -> String {
@@ -386,8 +363,9 @@ mod tests {
         assert_eq!(words(&["/usr/bin/leap"]), ["run"]);
         assert_eq!(words(&["./inference", "m.bin"]), ["run", "m.bin"]);
         assert_eq!(words(&["leap", "inference"]), ["run"]);
-        assert_eq!(words(&["leap", "worker", "m.bin"]), ["run", "--role", "worker", "m.bin"]);
-        assert_eq!(words(&["/bin/master"]), ["run", "--role", "master"]);
+        let Line { words, role, .. } = line(&["leap", "worker", "m.bin"]);
+        assert_eq!((words, role), (vec!["run".to_owned(), "m.bin".to_owned()], Role::Worker));
+        assert_eq!(line(&["/bin/master"]).role, Role::Master);
     }
 
     #[test]
@@ -424,11 +402,17 @@ mod tests {
 
     #[test]
     fn the_board_that_runs_a_model_in_a_team_leads_it() {
-        let wanted = ["run", "--role", "master", "m.bin", "--team", "t", "--", "x"];
-        assert_eq!(words(&["leap", "run", "m.bin", "--team", "t", "--", "x"]), wanted);
-        let told = ["run", "--role", "worker", "--team", "t"];
-        assert_eq!(words(&["leap", "worker", "--team", "t"]), told);
-        assert_eq!(words(&["leap", "run", "--role", "worker", "--team", "t"]), told);
+        let led = line(&["leap", "run", "m.bin", "--team", "t", "--", "x"]);
+        assert_eq!(
+            (&led.words[..], led.role),
+            (&["run", "m.bin", "--", "x"].map(str::to_owned)[..], Role::Master)
+        );
+        let called = line(&["leap", "run", "--boards", "auto"]);
+        assert_eq!((called.words.len(), called.role), (3, Role::Master));
+        assert_eq!(line(&["leap", "worker", "--team", "t"]).role, Role::Worker);
+        let told = line(&["leap", "run", "--role", "worker", "--team", "t"]);
+        assert_eq!((told.words, told.role), (vec!["run".to_owned()], Role::Worker));
+        assert!(problem(&["leap", "worker", "--role", "master"]).contains("leave out --role"));
         let problem = problem(&["leap", "run", "--role", "single", "--team", "t"]);
         assert!(problem.starts_with("--team is no option of --role single"), "{problem}");
     }
@@ -443,6 +427,7 @@ mod tests {
             (&["leap", "run", "--temperature=0"], "did you mean --temp?"),
             (&["leap", "run", "--n-predcit", "0"], "did you mean --n-predict?"),
             (&["leap", "info", "--verfy"], "did you mean --verify?"),
+            (&["leap", "worker", "--next-hots", "pi"], "did you mean --next-host?"),
         ] {
             assert!(problem(argv).contains(meant), "{}", problem(argv));
         }
@@ -470,10 +455,7 @@ mod tests {
                 "{problem}"
             );
         }
-        assert_eq!(
-            words(&["leap", "worker", "--ctx", "9"]),
-            ["run", "--role", "worker", "--ctx", "9"]
-        );
+        assert_eq!(words(&["leap", "worker", "--ctx", "9"]), ["run", "--ctx", "9"]);
         let problem = problem(&["leap", "run", "--role", "worker", "--ring-timeout", "1"]);
         assert!(problem.ends_with("it is for --role master"), "{problem}");
     }

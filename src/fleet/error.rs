@@ -1,7 +1,9 @@
-//! Why a master has no boards to work with.
+//! Why a master has no boards to work with, and a board no part among others.
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::model::SharesError;
 use crate::ring::plan::NoSplit;
@@ -66,4 +68,65 @@ pub(super) enum Obstacle {
     Board(usize, String),
     /// The master has to end.
     End(FleetError),
+}
+
+/// Why a board has no part among others.
+#[derive(Debug)]
+#[non_exhaustive]
+pub(crate) enum PartError {
+    /// Nothing says which boards there are.
+    NoBoards,
+    /// A file of boards cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// A file of boards has this defect.
+    File { file: String, what: String },
+    /// Nothing says which of the boards this one is.
+    NoName,
+    /// Nothing says which board is the next one.
+    NoNext,
+    /// Nothing says where the layers come from.
+    NoOrigin,
+    /// The layers are not in the model.
+    Beyond { layers: Range<usize>, n_layers: usize },
+    /// The board of this name is not what it is started as: the board called `first` leads.
+    OtherRole { name: String, role: &'static str, first: String, lead: &'static str, file: String },
+    /// The board of this name is one of a team that another board leads.
+    OfTeam { name: String, lead: String, file: String },
+    /// The layers of this place, which is a team, cannot move.
+    StaysPut(String),
+}
+
+impl fmt::Display for PartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PartError::NoBoards => write!(f, "nothing says which boards there are"),
+            PartError::Unreadable(path, e) => write!(f, "cannot read {}: {e}", path.display()),
+            PartError::File { file, what } => write!(f, "{file}: {what}"),
+            PartError::NoName => write!(f, "nothing says which of the boards this one is"),
+            PartError::NoNext => write!(f, "nothing says which board is the next one"),
+            PartError::NoOrigin => write!(f, "nothing says which board gives the layers"),
+            PartError::Beyond { layers: Range { start, end }, n_layers } => {
+                write!(f, "layers {start}..{end} are not in 0..{n_layers}")
+            }
+            PartError::OtherRole { name, role, first, lead, file } => {
+                write!(
+                    f,
+                    "{name} is not the {role} in {file}: the first node, {first}, is the {lead}"
+                )
+            }
+            PartError::OfTeam { name, lead, file } => {
+                write!(f, "{name} is a board of {lead}'s team in {file}: start it as a worker")
+            }
+            PartError::StaysPut(team) => write!(f, "the layers of {team}, a team, cannot move"),
+        }
+    }
+}
+
+impl std::error::Error for PartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PartError::Unreadable(_, e) => Some(e),
+            _ => None,
+        }
+    }
 }

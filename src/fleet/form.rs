@@ -2,6 +2,7 @@
 //! part.
 
 use super::admission;
+use super::boards::Sought;
 use super::caller::Caller;
 use super::error::{FleetError, Obstacle};
 use super::events::{Event, Shape};
@@ -9,7 +10,7 @@ use super::figures::Own;
 use super::hold::Holds;
 use super::members::Fleet;
 use super::roll::{Divided, Known, Roll};
-use super::wanted::{Boards, Wanted};
+use super::wanted::Wanted;
 use super::{search, shares, split};
 use crate::call::master;
 use crate::ring::plan::{Board, NoSplit, Objective, Task, solve};
@@ -37,8 +38,8 @@ pub(crate) fn form(
     admission::check_name(&wanted.name).map_err(FleetError::Name)?;
     let master = master::introduce(&wanted.name, wanted.is_taking);
     let places = match &wanted.sought {
-        Boards::Named(boards) => boards.clone(),
-        Boards::Auto(port) => search::boards(*port, caller, split::n_kept(model.kept_at))?,
+        Sought::Named(boards) => boards.clone(),
+        Sought::Auto(port) => search::boards(*port, caller, split::n_kept(model.kept_at))?,
     };
     let formed = form_of(wanted, caller, model, (own, &places));
     // Two masters with --take do not take boards from each other for ever.

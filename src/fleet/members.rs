@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::admission::{self, LeftOut};
+use super::boards::Sought;
 use super::caller::Caller;
 use super::desk::Desk;
 use super::events::Shape;
 use super::hold::Holds;
 use super::interrupt::is_interrupted;
-use super::wanted::Boards;
 use crate::call::find;
 use crate::call::master::{Called, Way};
 use crate::engine::is_small;
@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
     /// Names of those that have a part of the ring.
     pub(super) nodes: Vec<String>,
     /// Where boards are looked for.
-    pub(super) sought: Boards,
+    pub(super) sought: Sought,
     /// How they are called.
     pub(super) caller: Caller,
     /// Figures of the boards that apply to the model.
@@ -186,8 +186,8 @@ impl Fleet {
 
     /// Where boards may be.
     fn places(&self) -> Vec<Address> {
-        let Boards::Auto(port) = self.sought else {
-            let Boards::Named(named) = &self.sought else { return Vec::new() };
+        let Sought::Auto(port) = self.sought else {
+            let Sought::Named(named) = &self.sought else { return Vec::new() };
             return named.clone();
         };
         let found = find::networks()
@@ -317,7 +317,7 @@ mod tests {
             nodes: vec!["desk".to_owned(), "pi".to_owned()],
             kind,
             shape: Shape::Ring,
-            sought: Boards::Auto(9998),
+            sought: Sought::Auto(9998),
             idle: Vec::new(),
             left_out: LeftOut::new(Arc::clone(&caller.events)),
             holds: Holds::new(caller.clone(), 9998),

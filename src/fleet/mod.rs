@@ -21,6 +21,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod ahead;
+pub(crate) mod boards;
 pub(crate) mod caller;
 pub(crate) mod desk;
 pub(crate) mod error;
@@ -35,14 +36,17 @@ pub(crate) mod layers;
 pub(crate) mod load;
 pub(crate) mod members;
 pub(crate) mod moves;
+pub(crate) mod place;
 mod prepare;
 mod replan;
 pub(crate) mod roll;
 pub(crate) mod rows;
 mod search;
+pub(crate) mod settings;
 mod shares;
 pub(crate) mod split;
 pub(crate) mod team_plan;
+pub(crate) mod team_seat;
 #[cfg(all(test, feature = "demo"))]
 mod tests;
 pub(crate) mod wanted;

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::admission::{self, LeftOut};
+use super::boards::Sought;
 use super::caller::{Caller, Failed};
 use super::error::FleetError;
 use super::events::Event;
@@ -15,7 +16,7 @@ use super::figures::Own;
 use super::interrupt::is_interrupted;
 use super::members::{Kind, board, known};
 use super::search;
-use super::wanted::{Boards, Wanted};
+use super::wanted::Wanted;
 use crate::call::master::{CallError, Called, Way};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, Wish};
@@ -114,8 +115,8 @@ impl<'a> Roll<'a> {
             }
             if self.places.is_empty() {
                 self.places = match &self.wanted.sought {
-                    Boards::Auto(port) => search::boards(*port, self.caller, 1)?,
-                    Boards::Named(_) => {
+                    Sought::Auto(port) => search::boards(*port, self.caller, 1)?,
+                    Sought::Named(_) => {
                         let why = self.why.take().unwrap_or_default();
                         return Err(FleetError::NoneLeft(why));
                     }
@@ -253,7 +254,7 @@ impl<'a> Roll<'a> {
                 return Err(FleetError::Interrupted);
             }
             // A board that the user names and insists on is waited for until the user has repaired it.
-            let is_wanted = patience.is_none() && matches!(self.wanted.sought, Boards::Named(_));
+            let is_wanted = patience.is_none() && matches!(self.wanted.sought, Sought::Named(_));
             if !may_pass && !is_wanted {
                 return Ok(There::Unfit(why));
             }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use board::{Stand, endpoint, model, place};
 
+use super::boards::Sought;
 use super::caller::Caller;
 use super::desk::Desk;
 use super::events::{Event, Events, Shape};
@@ -20,7 +21,7 @@ use super::load::{Asked, load, sizes};
 use super::members::Kind;
 use super::moves::Moves;
 use super::roll::Divided;
-use super::wanted::{Boards, Wanted};
+use super::wanted::Wanted;
 use super::{layers, split};
 use crate::engine::ring::{MachineReading, RingOptions};
 use crate::engine::{Engine, Job, JobEvent, Options, Scheduler};
@@ -101,7 +102,7 @@ impl Fleet {
         let folder = std::env::temp_dir().join(format!("leap-fleet-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let wanted = Wanted {
-            sought: Boards::Named(sought),
+            sought: Sought::Named(sought),
             shape: Shape::Ring,
             // Speeds vary; memory is the same at each run.
             objective: Objective::Memory,

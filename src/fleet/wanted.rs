@@ -2,24 +2,15 @@
 
 use std::time::Duration;
 
+use super::boards::Sought;
 use super::events::Shape;
-use crate::ring::Address;
 use crate::ring::plan::Objective;
-
-/// Boards that wait to be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Boards {
-    /// Boards on this machine's networks that answer on this port.
-    Auto(u16),
-    /// These.
-    Named(Vec<Address>),
-}
 
 /// The boards that a master asks for, how they are to share a model, and its own name and addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// Where boards are looked for.
-    pub(crate) sought: Boards,
+    pub(crate) sought: Sought,
     /// Whether they are to be a ring or a team.
     pub(crate) shape: Shape,
     /// Objective of a ring's plan.

@@ -3,9 +3,11 @@
 //! - [`link`]: the protocol, without sockets and clocks.
 //! - [`udp`] and [`tcp`]: an [`Endpoint`] over sockets; [`kmod`]: one over the kernel module. [`datagrams`]
 //!   is shared by UDP and the module.
+//! - [`carrier`] chooses among them.
 //! - [`loopback`]: endpoints within a process in virtual time, over a network with faults from a seed
 //!   ([`fault`]).
 
+pub mod carrier;
 pub mod datagrams;
 mod doubt;
 mod endpoint;

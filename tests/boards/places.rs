@@ -205,6 +205,46 @@ mod processes {
     }
 
     #[test]
+    fn options_of_earlier_versions_and_of_this_one_make_the_same_ring() {
+        const SHORT: [&str; 6] = ["-p", "Once upon a time", "-n", "30", "--temp", "0"];
+        let alone = leap().arg("run").args(SHORT).stdin(Stdio::null()).output().unwrap();
+        let wanted = Ran::new(alone).succeeds().out;
+        let folder = Folder::new();
+        let key = folder.write("key", (0..32).map(|i| i * 7 + 3).collect::<Vec<u8>>());
+        for (desk_is_new, pi_is_new) in [(true, false), (false, true), (true, true)] {
+            let host = own_host().to_string();
+            let ring = folder.write(&host, format!("desk {host}:9000 0..3\npi {host}:9010 3..6\n"));
+            let (file, folder) = (ring.to_str().unwrap(), folder.join(&format!("of-{host}")));
+            std::fs::create_dir(&folder).unwrap();
+            let part = |is_new: bool, words: [&str; 2], own: &str, next: &str| {
+                let mut board = leap();
+                board.args(words).args(["--threads", "1", "--transport", "udp", "--key"]).arg(&key);
+                board.arg("--cache").arg(&folder).stdin(Stdio::null());
+                match is_new {
+                    true => board.args(["--boards", file]),
+                    false => board.args(["--split", "3", "--host", &host, "--port", own]).args([
+                        "--next-host",
+                        &host,
+                        "--next-port",
+                        next,
+                    ]),
+                };
+                board
+            };
+            // The newer ones have no model: the master gives it.
+            let model = if pi_is_new && desk_is_new { "--quiet" } else { "models/demo.bin" };
+            let mut pi = part(pi_is_new, ["worker", model], "9010", "9000");
+            let pi = pi.args(["--node", "pi"]).stderr(Stdio::null());
+            let _pi = Running(pi.spawn().unwrap());
+            let mut desk = part(desk_is_new, ["master", "models/demo.bin"], "9000", "9010");
+            desk.args(["--node", "desk", "--control", "off", "--ring-timeout", "200"]).args(SHORT);
+            let ran = Ran::new(desk.output().unwrap()).succeeds();
+            assert_eq!(ran.out, wanted, "{desk_is_new} {pi_is_new}");
+            assert_eq!(ran.err.contains("to pi at"), desk_is_new && pi_is_new, "{ran:?}");
+        }
+    }
+
+    #[test]
     fn a_master_may_lead_a_team_whose_layers_stay() {
         let (folder, host) = (Folder::new(), own_host());
         let ring = folder.write(

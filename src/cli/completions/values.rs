@@ -35,12 +35,11 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--cache" | "--control" => vec!["auto", "off"],
         "--chat-template" => ChatTemplate::ALL.iter().map(|template| template.name()).collect(),
         "--embedding-bits" => vec!["8", "6"],
-        "--boards" | "--give" | "--fetch" | "--team" => vec!["auto"],
+        "--boards" | "--team" => vec!["auto"],
         "--huge" => vec!["auto", "on", "off"],
         "--isa" => Isa::ALL.iter().map(|isa| isa.name()).collect(),
         "--kv" => KvKind::ALL.iter().map(|kind| kind.name()).collect(),
         "--objective" => vec!["latency", "throughput", "energy", "memory"],
-        "--role" => vec!["single", "master", "worker"],
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
         "--think" => vec!["on", "off", "hide"],
         "--transport" => vec!["auto", "kernel", "udp", "tcp"],
@@ -56,7 +55,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
 
 /// Whether an option with [`choices`] may name a file as well.
 pub(super) fn takes_files_too(flag: &FlagInfo<'_>) -> bool {
-    ["--boards", "--cache", "--control", "--team"].contains(&flag.long)
+    ["--boards", "--cache", "--control"].contains(&flag.long)
 }
 
 pub(super) fn takes_value(flag: &FlagInfo<'_>) -> bool {

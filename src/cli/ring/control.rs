@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use super::boards;
 use super::events::layers as words;
-use super::flags::{ControlPlace, RingFile, RingFlags};
 use super::status::{self, PlaceTeam};
 use super::tell;
+use crate::cli::boards::failure as boards_failure;
 use crate::cli::{Failure, options, warn};
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
@@ -19,6 +19,7 @@ use crate::engine::ring::ChangesBy;
 use crate::engine::{Engine, WeightsPlace};
 use crate::fleet::desk::{Desk, Seen};
 use crate::fleet::moves::Moves;
+use crate::fleet::settings::{ControlPlace, Settings};
 use crate::fleet::{layers, load};
 use crate::ring::plan::Objective;
 use crate::ring::{Notice, Topology};
@@ -35,28 +36,29 @@ pub(in crate::cli) struct Control {
 
 impl Control {
     /// Lets users of this machine ask the master that `engine` becomes, and has its layers move by themselves
-    /// if the flags ask for it. The master hears of changes by the returned receiver.
+    /// if the settings ask for it. The master hears of changes by the returned receiver.
     pub(super) fn start(
-        flags: &RingFlags,
+        settings: &Settings,
         engine: &Engine,
         place: &WeightsPlace,
     ) -> Result<(Control, ChangesBy), Failure> {
-        let leaves_out = flags.fleet.is_some() && flags.rebalance_after.is_some();
+        let leaves_out = settings.fleet.is_some() && settings.wishes.patience.is_some();
         let (desk, changes) = Desk::new(place, leaves_out);
         let desk = Arc::new(desk);
         let load = load::load(engine.header(), engine.plan()).map_err(|e| Failure::input(&e))?;
         let weights = (place.clone(), engine.about().isa);
-        let (fleet, events) = (flags.fleet.clone(), boards::events(flags));
+        let (fleet, events) = (settings.fleet.clone(), boards::events(settings));
         let moves = Moves::new(Arc::clone(&desk), load, weights, fleet, events);
-        let (moves, objective) = (Arc::new(moves), flags.objective);
-        if let Some(after) = flags.rebalance_after {
+        let (moves, objective) = (Arc::new(moves), settings.wishes.objective);
+        if let Some(after) = settings.wishes.patience {
             layers::keep(Arc::clone(&moves), objective, after).map_err(|e| {
                 Failure::Runtime(format!("cannot start the thread of --rebalance-after: {e}"))
             })?;
         }
-        let topology = flags.file.as_ref().map(RingFile::read).transpose()?;
+        let topology = settings.boards.topology();
+        let topology = topology.map_err(|e| boards_failure(settings.named_by, &e))?;
         let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();
-        let file = listen(flags, Answers { moves, teams, objective })?;
+        let file = listen(settings, Answers { moves, teams, objective })?;
         Ok((Control::new(desk, file), changes))
     }
 
@@ -82,12 +84,12 @@ impl Control {
     }
 }
 
-/// Answers at the socket that the flags name.
+/// Answers at the socket that the settings name.
 pub(super) fn listen(
-    flags: &RingFlags,
+    settings: &Settings,
     answers: impl Service,
 ) -> Result<Option<SocketFile>, Failure> {
-    let path = match &flags.control {
+    let path = match &settings.control {
         ControlPlace::Off => None,
         ControlPlace::At(path) => Some(path.clone()),
         ControlPlace::Auto => place::own(),
@@ -106,7 +108,7 @@ pub(super) fn listen(
         Err(e) if e.kind() == ErrorKind::AddrInUse => format!("{shown} is in use"),
         Err(e) => format!("cannot listen on {shown}: {e}"),
     };
-    match flags.control {
+    match settings.control {
         ControlPlace::At(_) => Err(Failure::Runtime(format!("--control: {why}"))),
         _ => {
             warn(&format!("`leap ring` will not reach this master: {why}"));

@@ -1,4 +1,4 @@
-//! `--fetch`: a worker without a model file gets its layers from another board.
+//! A worker without a model file gets its layers from another board.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::flags::RingFlags;
 use super::give::cut;
-use super::origin::Origin;
-use super::place::{self, Wanted};
 use crate::channel::ChannelError;
+use crate::cli::boards::failure as boards_failure;
 use crate::cli::progress::ProgressLine;
-use crate::cli::{Failure, key, note, readiness, warn};
+use crate::cli::{Failure, note, readiness, warn};
 use crate::engine::Cache;
 use crate::fetch::taker::{self, FetchError, Fetched, Order};
+use crate::fleet::boards::Origin;
 use crate::fleet::interrupt::is_interrupted;
+use crate::fleet::place::{self, Wanted};
+use crate::fleet::settings::Settings;
 use crate::format::model::Header;
 use crate::ring::Address;
 use crate::sys::map::Map;
@@ -28,17 +29,18 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Gets this worker's layers, and returns the file with them; `None` if the user ends it. Waits for a
 /// board that is away.
 pub(in crate::cli) fn fetch(
-    flags: &RingFlags,
+    settings: &Settings,
     origin: &Origin,
     cache: &Cache,
 ) -> Result<Option<Fetched>, Failure> {
-    let Some(key) = &flags.key else {
+    let Some(key) = settings.links.key.clone() else {
         return Err(Failure::Usage(
             "--fetch needs --key: the key file of the board that gives".to_owned(),
         ));
     };
-    let key = key::read(key)?;
-    let Wanted { name, layers, rows, from } = place::wanted(flags, origin)?;
+    let wanted = place::wanted(settings, origin);
+    let Wanted { name, layers, rows, from } =
+        wanted.map_err(|e| boards_failure(settings.named_by, &e))?;
     let folder = folder(cache)?;
     let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_interrupted;
     let rows = rows.as_ref();
@@ -49,9 +51,9 @@ pub(in crate::cli) fn fetch(
     notify::ready();
     let mut told = String::new();
     loop {
-        match attempt(&order, &from, flags.is_quiet) {
+        match attempt(&order, &from, settings.is_quiet) {
             Ok(fetched) => {
-                if !flags.is_quiet {
+                if !settings.is_quiet {
                     note(&format!("leap: {}", words(&fetched, &from)));
                 }
                 return Ok(Some(fetched));

@@ -1,10 +1,10 @@
-//! `--give`: other boards get their layers from this one.
+//! Other boards get their layers from this one.
 
 use std::path::Path;
 
-use super::flags::RingFlags;
-use crate::cli::{Failure, key, note, warn};
+use crate::cli::{Failure, note, warn};
 use crate::fetch::giver::{self, Content, Gift};
+use crate::fleet::settings::Settings;
 use crate::format::model::{Header, Slice};
 use crate::model::{Model, Team};
 use crate::ring::Place;
@@ -13,12 +13,12 @@ use crate::wire::give::Rows;
 
 /// Gives the layers of the model file at `path` on `port`, for as long as the process lives.
 pub(super) fn start(
-    (flags, place): (&RingFlags, &Place),
+    (settings, place): (&Settings, &Place),
     port: u16,
     path: Option<&Path>,
     model: &Model,
 ) -> Result<(), Failure> {
-    let Some(key) = &flags.key else {
+    let Some(key) = settings.links.key.clone() else {
         return Err(Failure::Usage(
             "--give needs --key: only boards with the key get the model".to_owned(),
         ));
@@ -33,16 +33,16 @@ pub(super) fn start(
     let content = content.map_err(|e| Failure::unreadable(path, &e))?;
     let address = HostPort::new(&place.listen.host, port).resolve(|_| true);
     let address = address.map_err(|e| Failure::runtime(&e))?;
-    let is_quiet = flags.is_quiet;
+    let is_quiet = settings.is_quiet;
     let tell = move |gift: &Gift| match gift {
         Gift::Refused { .. } => warn(&words(gift)),
         _ if is_quiet => {}
         _ => note(&format!("leap: {}", words(gift))),
     };
-    let bound = giver::start(content, address, key::read(key)?, Box::new(tell));
+    let bound = giver::start(content, address, key, Box::new(tell));
     let bound = bound
         .map_err(|e| Failure::Runtime(format!("cannot give layers on {address} (TCP): {e}")))?;
-    if !flags.is_quiet {
+    if !settings.is_quiet {
         note(&format!("leap: gives boards their layers on {bound} (TCP)"));
     }
     Ok(())

@@ -11,19 +11,18 @@ use std::thread;
 use std::time::Duration;
 
 use super::boards;
-use super::flags::{RingFile, RingFlags};
-use super::origin::Origin;
-use super::place::part_of;
 use super::{fetch, give};
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
-use crate::channel::PORT_DEFAULT as PORT;
-use crate::cli::{Failure, key, note, readiness, warn};
+use crate::cli::{Failure, note, readiness, warn};
 use crate::engine::{Cache, Options};
 use crate::fetch::taker;
 use crate::fleet::admission;
+use crate::fleet::boards::{Boards, Origin, RingFile};
 use crate::fleet::figures::{self, Own};
 use crate::fleet::interrupt::{self, is_interrupted};
+use crate::fleet::place::part_of;
+use crate::fleet::settings::Settings;
 use crate::model::Share;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
@@ -78,34 +77,26 @@ struct Next {
     failure: OnceLock<String>,
 }
 
-/// Where a worker waits to be called, if it does: one with a key that nothing is said to but that.
-pub(in crate::cli) fn port(flags: &RingFlags, has_model: bool) -> Option<u16> {
-    let is_told =
-        has_model || flags.file.is_some() || flags.split.is_some() || flags.fetch.is_some();
-    flags.join.or_else(|| (flags.key.is_some() && !is_told).then_some(PORT))
-}
-
 /// Waits to be called on `port`, from then on.
 pub(in crate::cli) fn start(
-    flags: &RingFlags,
+    settings: &Settings,
     port: u16,
     cache: &Cache,
     (options, meter, pack): (&Options, Option<&Meter>, Pack),
 ) -> Result<Waiting, Failure> {
-    let Some(key) = &flags.key else {
+    let Some(key) = settings.links.key.clone() else {
         return Err(Failure::Usage(
             "a worker without a model waits for a master: it needs --key".to_owned(),
         ));
     };
-    let key = key::read(key)?;
     let folder = fetch::folder(cache)?;
     notify::start();
-    let Own { speeds, memory } = boards::own(flags, (options, meter), &folder)?;
-    let name = flags.node.clone().unwrap_or_else(figures::name);
+    let Own { speeds, memory } = boards::own(settings, (options, meter), &folder)?;
+    let name = settings.node.clone().unwrap_or_else(figures::name);
     if let Err(why) = admission::check_name(&name) {
         warn(&format!("masters will go on without this board: {why}"));
     }
-    let links = flags.port.unwrap_or(PORT_DEFAULT);
+    let links = settings.links.port.unwrap_or(PORT_DEFAULT);
     let figures = Figures {
         port: links,
         memory,
@@ -129,8 +120,8 @@ pub(in crate::cli) fn start(
     let state = Box::new(move || of_orders.held_state());
     let refuse = Box::new(refuse);
     let board = Board { figures, take, prepare, keep, forget, state, refuse };
-    let bound = listen(flags, port, board, key)?;
-    if !flags.is_quiet {
+    let bound = listen(settings, port, board, key)?;
+    if !settings.is_quiet {
         note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
     }
     notify::ready();
@@ -138,16 +129,16 @@ pub(in crate::cli) fn start(
 }
 
 /// Lets masters call `board` on `port`, and find it there. Returns where that is.
-fn listen(flags: &RingFlags, port: u16, board: Board, key: Key) -> Result<SocketAddr, Failure> {
+fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<SocketAddr, Failure> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
-    let host = flags.host.as_ref().unwrap_or(&any);
+    let host = settings.links.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
     let address = address.map_err(|e| Failure::runtime(&e))?;
     let found_by = key.clone();
     let bound = board::start(board, address, key);
     let bound =
         bound.map_err(|e| Failure::Runtime(format!("cannot wait on {address} (TCP): {e}")))?;
-    if flags.host.is_none() {
+    if settings.links.host.is_none() {
         let found = find::answer(bound.port(), found_by);
         found.unwrap_or_else(|e| warn(&format!("--boards auto will not find this board: {e}")));
     }
@@ -155,20 +146,19 @@ fn listen(flags: &RingFlags, port: u16, board: Board, key: Key) -> Result<Socket
 }
 
 impl Waiting {
-    /// The next order, as flags of a worker; `None` if the user ends it.
-    pub(in crate::cli) fn next(&self, flags: &RingFlags) -> Option<RingFlags> {
+    /// The next order, as settings of a worker; `None` if the user ends it.
+    pub(in crate::cli) fn next(&self, settings: &Settings) -> Option<Settings> {
         loop {
             let begun = self.orders.begin();
             if is_interrupted() {
                 return None;
             }
             if let Some((file, from)) = begun {
-                let (file, node) = (Some(RingFile::Told(file)), Some(self.name.clone()));
-                return Some(RingFlags {
-                    file,
-                    node,
-                    fetch: Some(Origin::At(from)),
-                    ..flags.clone()
+                return Some(Settings {
+                    boards: Boards::Layers(RingFile::Told(file)),
+                    node: Some(self.name.clone()),
+                    gets: Some(Origin::At(from)),
+                    ..settings.clone()
                 });
             }
             notify::status("waiting for a master");

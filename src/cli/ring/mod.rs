@@ -9,8 +9,6 @@ pub(super) mod fetch;
 mod flags;
 mod give;
 pub(super) mod join;
-pub(super) mod origin;
-mod place;
 mod rows;
 mod speeds;
 mod status;
@@ -24,14 +22,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::boards::failure as boards_failure;
 use super::model_files::{self, Loaded};
-use super::{Failure, key, options, power, readiness, warn};
+use super::{Failure, options, power, readiness, warn};
 use crate::engine::ring::{Heat, MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
+use crate::fleet::boards::Boards;
 use crate::fleet::interrupt::is_interrupted;
+use crate::fleet::place::Seat;
+use crate::fleet::settings::Settings;
 use crate::format::model::Header;
 use crate::model::{Model, Share};
-use crate::ring::{Address, Member, Notice, Place};
+use crate::ring::{Address, Notice};
 use crate::sys::heat::Thermometer;
 use crate::sys::power::Meter;
 use crate::sys::{notify, random};
@@ -39,13 +41,13 @@ use crate::transport::Endpoint;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
-use crate::wire::frame::NODES_MAX;
 use crate::wire::hello::{self, RingInfo};
 
 pub(super) use command::Ring;
 pub(super) use control::Control;
 pub(super) use flags::{
-    ControlPlace, RebalanceAfter, RingFile, RingFlags, control as control_place, rebalance_after,
+    RebalanceAfter, control as control_place, patience, rebalance_after, timeout, transport, wire,
+    with_reasons,
 };
 pub(super) use rows::watch as watch_team;
 pub(super) use team::control as team_control;
@@ -56,43 +58,23 @@ pub(super) const BATCH: usize = 64;
 
 /// A board that knows its place.
 pub(super) struct Board<'a> {
-    flags: &'a RingFlags,
-    place: Place,
+    settings: &'a Settings,
+    seat: Seat,
     share: Share,
-    /// Nodes of the ring as far as they are known, the master first; all if there is a ring file.
-    members: Vec<Member>,
-    n_nodes: usize,
 }
 
 impl<'a> Board<'a> {
-    /// The board by its flags, for a model with this header.
-    pub(super) fn new(flags: &'a RingFlags, header: &Header) -> Result<Board<'a>, Failure> {
-        let (place, members, n_nodes) = match &flags.file {
-            Some(file) => {
-                let (mut place, members) = place::from_file(flags, file, header.n_layers)?;
-                // The boards of a team are no ring's.
-                let has_fleet = flags.fleet.is_some() && !flags.is_team;
-                if has_fleet && place.next.is_none() {
-                    // A ring of one is its own next node.
-                    place.next = Some(members[0].address.clone());
-                }
-                // Boards that are called may become more.
-                let n_nodes = if has_fleet { NODES_MAX } else { members.len() };
-                (place, members, n_nodes)
-            }
-            None => {
-                let place = place::from_flags(flags, header.n_layers)?;
-                let members = place::neighbours(&place);
-                (place, members, NODES_MAX)
-            }
-        };
-        let share = Share { layers: place.layers.clone(), has_ends: flags.is_master };
-        Ok(Board { flags, place, share, members, n_nodes })
+    /// The board by its settings, for a model with this header.
+    pub(super) fn new(settings: &'a Settings, header: &Header) -> Result<Board<'a>, Failure> {
+        let seat = Seat::find(settings, header.n_layers)
+            .map_err(|e| boards_failure(settings.named_by, &e))?;
+        let share = Share { layers: seat.place.layers.clone(), has_ends: settings.is_master };
+        Ok(Board { settings, seat, share })
     }
 
     /// Whether there are other boards.
     pub(super) fn has_ring(&self) -> bool {
-        self.place.next.is_some()
+        self.seat.place.next.is_some()
     }
 
     /// The model with this board's weights alone.
@@ -100,26 +82,26 @@ impl<'a> Board<'a> {
         if model.header().slice().is_some() {
             let what = format!(
                 "the file has only some rows of its layers, and {} needs all",
-                self.place.name
+                self.seat.place.name
             );
             return Err(Failure::Input(what));
         }
-        narrow(model, &self.share, &self.place.name, place)
+        narrow(model, &self.share, &self.seat.place.name, place)
     }
 
     /// How many threads it is told to use, if it is.
     pub(super) fn threads(&self) -> Option<usize> {
-        self.place.threads.map(|threads| options::useful_threads(threads.into()))
+        self.seat.place.threads.map(|threads| options::useful_threads(threads.into()))
     }
 
     /// Name of the board.
     pub(super) fn name(&self) -> &str {
-        &self.place.name
+        &self.seat.place.name
     }
 
     /// Opens the links of `model`'s share to the neighbours.
     pub(super) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, Failure> {
-        let flags = self.flags;
+        let settings = self.settings;
         let header = model.header();
         let node = RingInfo {
             model: model.fingerprint().map_err(unreadable)?,
@@ -129,16 +111,16 @@ impl<'a> Board<'a> {
             vocab_size: header.vocab_size as u32,
             held: wire_layers(&model.file().share().layers),
             // Layers that the master gives may be others by now.
-            wish: (!flags.is_told()).then(|| wire_layers(&self.share.layers)),
-            dtype: flags.wire,
+            wish: (!settings.boards.are_told()).then(|| wire_layers(&self.share.layers)),
+            dtype: settings.links.wire,
             is_master: self.share.has_ends,
-            name: hello::name(&self.place.name),
+            name: hello::name(&self.seat.place.name),
             ..RingInfo::default()
         };
-        let key = flags.key.as_deref().map(key::read).transpose()?;
+        let key = settings.links.key.clone();
         let seed =
             random::seed().map_err(|e| Failure::Runtime(format!("no random numbers: {e}")))?;
-        let listen = &self.place.listen;
+        let listen = &self.seat.place.listen;
         if key.is_none() && !is_loopback(&listen.host) {
             warn(&format!(
                 "no --key: any machine that reaches {listen} can join, disturb and read the ring"
@@ -146,28 +128,31 @@ impl<'a> Board<'a> {
         }
         let mut config = LinkConfig::new(node, key, seed);
         // Boards that another master told, or this one before, may still be at work.
-        config.prev = if flags.is_told() { self.neighbour(-1) } else { None };
-        config.next = if flags.file.is_some() { self.neighbour(1) } else { None };
+        config.prev = if settings.boards.are_told() { self.neighbour(-1) } else { None };
+        let are_known = matches!(settings.boards, Boards::Layers(_));
+        config.next = if are_known { self.neighbour(1) } else { None };
         let place = |address: &Address| HostPort::new(&address.host, address.port);
-        let next = self.place.next.as_ref().map(place);
+        let next = self.seat.place.next.as_ref().map(place);
         let mut options = CarrierOptions::new(config, place(listen), next);
-        if let Some(us) = flags.busy_poll {
+        if let Some(us) = settings.links.busy_poll {
             (options.spin, options.busy_poll_us) = (Duration::from_micros(us.into()), us.into());
         }
-        let patience = self.share.has_ends.then(|| flags.timeout()).flatten();
-        let endpoint = carrier::open(flags.transport, &options, flags.is_quiet, patience)?;
+        let patience = self.share.has_ends.then_some(settings.links.timeout).flatten();
+        let endpoint =
+            carrier::open(settings.links.carrier, &options, settings.is_quiet, patience)?;
         endpoint.notices().iter().for_each(|notice| warn(notice));
-        if !flags.is_quiet {
-            tell::introduce(&self.place, &*endpoint);
+        if !settings.is_quiet {
+            tell::introduce(&self.seat.place, &*endpoint);
         }
         Ok(endpoint)
     }
 
     /// Name of the node so many places behind this one in the ring, if it is known.
     fn neighbour(&self, places: isize) -> Option<hello::Name> {
-        let own = self.members.iter().position(|member| member.name == self.place.name)?;
-        let (own, n) = (own as isize, self.members.len() as isize);
-        let member = self.members.get((own + places).rem_euclid(n) as usize)?;
+        let own =
+            self.seat.members.iter().position(|member| member.name == self.seat.place.name)?;
+        let (own, n) = (own as isize, self.seat.members.len() as isize);
+        let member = self.seat.members.get((own + places).rem_euclid(n) as usize)?;
         Some(hello::name(&member.name))
     }
 
@@ -180,17 +165,18 @@ impl<'a> Board<'a> {
         weights: &WeightsPlace,
         meter: Option<Arc<Meter>>,
     ) -> Result<Control, Failure> {
-        let flags = self.flags;
-        let (control, changes) = Control::start(flags, engine, weights)?;
+        let settings = self.settings;
+        let (control, changes) = Control::start(settings, engine, weights)?;
         let heat = thermometer()?;
         let hear = control.ear();
-        let (is_quiet, dim, wire) = (flags.is_quiet, engine.header().dim as u32, flags.wire);
+        let (is_quiet, dim, wire) =
+            (settings.is_quiet, engine.header().dim as u32, settings.links.wire);
         let options = RingOptions {
-            name: self.place.name.clone(),
-            n_nodes: self.n_nodes,
-            members: self.members.clone(),
+            name: self.seat.place.name.clone(),
+            n_nodes: self.seat.n_nodes,
+            members: self.seat.members.clone(),
             wire,
-            timeout: flags.timeout(),
+            timeout: settings.links.timeout,
             epoch: random_epoch()?,
             is_interrupted,
             tell: Box::new(move |notice, lines| {
@@ -211,7 +197,7 @@ impl<'a> Board<'a> {
         };
         engine.join(endpoint, options).map_err(|e| match e {
             JoinError::Step(StepError::Interrupted) => Failure::Runtime("interrupted".to_owned()),
-            JoinError::Step(e) => flags.with_reasons(step_failure(&e)),
+            JoinError::Step(e) => flags::with_reasons(settings, step_failure(&e)),
             e => Failure::runtime(&e),
         })?;
         Ok(control)
@@ -269,13 +255,13 @@ pub(super) fn step_failure(error: &StepError) -> Failure {
 
 /// The model of a master: its share, with the tokenizer; or the whole one in a ring of one.
 pub(super) fn load<'a>(
-    flags: &'a RingFlags,
+    settings: &'a Settings,
     place: &WeightsPlace,
     tokenizer: Option<&Path>,
 ) -> Result<(Loaded, Board<'a>), Failure> {
     let mut board = None;
     let loaded = model_files::load_with(place.model.as_deref(), tokenizer, |model| {
-        let part = Board::new(flags, model.header())?;
+        let part = Board::new(settings, model.header())?;
         let model = match part.has_ring() {
             true => part.narrow(model, place)?,
             false => model_files::whole(model)?,
@@ -284,8 +270,8 @@ pub(super) fn load<'a>(
         Ok(model)
     })?;
     let board = board.ok_or_else(|| Failure::Runtime("no place in the ring".to_owned()))?;
-    if let Some(port) = flags.give {
-        give::start((flags, &board.place), port, place.model.as_deref(), &loaded.model)?;
+    if let Some(port) = settings.gives {
+        give::start((settings, &board.seat.place), port, place.model.as_deref(), &loaded.model)?;
     }
     Ok((loaded, board))
 }

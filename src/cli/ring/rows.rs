@@ -5,22 +5,22 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::Receiver;
 
 use super::control::Control;
-use super::flags::RingFlags;
 use crate::cli::Failure;
 use crate::engine::Engine;
 use crate::engine::team::OtherTeam;
 use crate::fleet::load;
 use crate::fleet::rows::{self, Links, Team};
+use crate::fleet::settings::Settings;
 
-/// Shares the rows of the team that `engine` leads again among its boards, if the flags ask for it: the
+/// Shares the rows of the team that `engine` leads again among its boards, if the settings ask for it: the
 /// engine takes changes from the returned receiver. Boards that get ready are counted in `n_coming`.
 pub(in crate::cli) fn watch(
-    flags: &RingFlags,
+    settings: &Settings,
     engine: &Engine,
     control: &Control,
     (links, n_coming): (Links, Arc<AtomicUsize>),
 ) -> Result<Option<Receiver<OtherTeam>>, Failure> {
-    let (Some(after), Some(fleet)) = (flags.rebalance_after, flags.fleet.clone()) else {
+    let (Some(after), Some(fleet)) = (settings.wishes.patience, settings.fleet.clone()) else {
         return Ok(None);
     };
     let header = engine.header().clone();

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::control::{Control, listen, look};
-use super::flags::RingFlags;
 use super::status;
 use crate::cli::Failure;
 use crate::control::Refusal;
@@ -12,19 +11,20 @@ use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
 use crate::fleet::admission::{Entry, LeftOut};
 use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
+use crate::fleet::settings::Settings;
 use crate::format::json::JsonObject;
 
 /// Lets users of this machine ask the lead that this process becomes. The returned function takes the boards
 /// that the team waits for.
 pub(in crate::cli) fn control(
-    flags: &RingFlags,
+    settings: &Settings,
     place: &WeightsPlace,
 ) -> Result<(Control, impl Fn(&[Awaited]) + Clone + Send + use<>), Failure> {
     // The desk has no part in changes of the team.
     let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
-    let left_out = flags.fleet.as_ref().map(|fleet| fleet.left_out.clone());
-    let file = listen(flags, Answers { desk: Arc::clone(&desk), left_out })?;
+    let left_out = settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
+    let file = listen(settings, Answers { desk: Arc::clone(&desk), left_out })?;
     let ear = Arc::clone(&desk);
     Ok((Control::new(desk, file), move |awaited: &[Awaited]| ear.hear_of_team(awaited)))
 }

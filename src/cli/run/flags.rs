@@ -1,28 +1,29 @@
 //! The options of `leap run`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::roles::{self, Role};
 use super::thinking::{self, Think};
+use crate::cli::boards::{self, Auto, Named, Said};
 use crate::cli::draft::{self, Draft};
 use crate::cli::draft_node;
 use crate::cli::power::{self, StatedWatts};
-use crate::cli::ring::carrier::{self, CarrierKind};
-use crate::cli::ring::origin::{self, Origin, TeamOrigin};
-use crate::cli::ring::{self, ControlPlace, RebalanceAfter, RingFile, RingFlags};
+use crate::cli::ring::{self, RebalanceAfter};
+use crate::cli::roles::Role;
 use crate::cli::weights::{self, Words};
-use crate::cli::{Failure, options, prefixes};
+use crate::cli::{Failure, key, older, options, prefixes};
 use crate::engine::{Cache, Huge, WeightsPlace};
-use crate::fleet::wanted::Boards;
+use crate::fleet::boards::Boards;
+use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
 use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
+use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 
 /// Generates text, or holds a conversation with --chat.
@@ -149,23 +150,15 @@ pub(in crate::cli) struct Run {
     /// worker the most that a master may ask for (16)
     #[argh(option)]
     pub(super) streams: Option<usize>,
-    /// part in a ring of boards: single (default), master or worker; `leap master` and
-    /// `leap worker` are short for it
-    #[argh(option, from_str_fn(roles::parse), default = "Role::Single")]
-    pub(super) role: Role,
-    /// ring: file with a line for each node: name, address, layers
-    #[argh(option)]
-    pub(super) ring: Option<PathBuf>,
-    /// team: file with a line for each board: name, address, share; they share every layer, and each has
-    /// the whole model's file. The first is the lead, as which `leap run` works, too. Or auto: the boards of --boards
-    /// (auto), by how quick they are; each gets its rows
-    #[argh(option, from_str_fn(origin::team))]
-    pub(super) team: Option<TeamOrigin>,
+    /// team: auto; the boards of --boards (auto) share every layer by how quick they are, and each gets its
+    /// rows
+    #[argh(option, from_str_fn(boards::team))]
+    pub(super) team: Option<Auto>,
     /// ring or team: boards to divide the model among, auto (those that answer on this
     /// network) or HOST[:PORT] and more behind commas (9998); each runs `leap worker` with the same
     /// --key. Or a file, whose lines have layers, shares or neither: see `leap help compatibility`
-    #[argh(option, from_str_fn(origin::boards))]
-    pub(super) boards: Option<Boards>,
+    #[argh(option, from_str_fn(boards::parse))]
+    pub(super) boards: Option<boards::Value>,
     /// ring or team with --boards: take boards that work for another master, which loses them
     #[argh(switch)]
     pub(super) take: bool,
@@ -173,48 +166,24 @@ pub(in crate::cli) struct Run {
     /// a token, where all boards have --watts, or memory that stays free on the fullest board
     #[argh(option, from_str_fn(options::objective), default = "Objective::Latency")]
     pub(super) objective: Objective,
-    /// ring: TCP port on which a worker waits for a master's orders, or auto (9998); a worker with only --key
-    /// waits too
-    #[argh(option, from_str_fn(origin::port))]
-    pub(super) join: Option<u16>,
     /// ring: which node of the file this is (on the master the first)
     #[argh(option)]
     pub(super) node: Option<String>,
-    /// ring without a file: layers of the master; first layer of a worker
-    #[argh(option)]
-    pub(super) split: Option<usize>,
-    /// ring without a file: layer after the worker's last (the model's last)
-    #[argh(option)]
-    pub(super) end: Option<usize>,
     /// ring: auto (default), kernel, udp or tcp
-    #[argh(option, from_str_fn(carrier::parse), default = "CarrierKind::Auto")]
-    pub(super) transport: CarrierKind,
+    #[argh(option, from_str_fn(ring::transport), default = "Carrier::Auto")]
+    pub(super) transport: Carrier,
     /// ring: address to listen on
     #[argh(option)]
     pub(super) host: Option<String>,
     /// ring: port to listen on (9999; 9997 with --draft-model)
     #[argh(option)]
     pub(super) port: Option<u16>,
-    /// ring: host of the next board
-    #[argh(option)]
-    pub(super) next_host: Option<String>,
-    /// ring: port of the next board (9999)
-    #[argh(option)]
-    pub(super) next_port: Option<u16>,
     /// file with the 32 random bytes that all boards share, or 64 hexadecimal digits
     #[argh(option)]
     pub(super) key: Option<PathBuf>,
-    /// ring: give other boards their layers of the model, on this TCP port or auto (9998); needs
-    /// --key
-    #[argh(option, from_str_fn(origin::port))]
-    pub(super) give: Option<u16>,
-    /// ring: get this board's layers, instead of a model file, from the board that gives them: auto
-    /// (the first of the ring file) or HOST[:PORT] (9998); needs --key
-    #[argh(option, from_str_fn(origin::from))]
-    pub(super) fetch: Option<Origin>,
     /// ring or team: how activations travel: f32 (default) gives the very bits of one board; f16 halves
     /// the traffic and rounds, so that texts may differ from one board's
-    #[argh(option, from_str_fn(carrier::wire), default = "Dtype::F32")]
+    #[argh(option, from_str_fn(ring::wire), default = "Dtype::F32")]
     pub(super) wire: Dtype,
     /// ring or team: socket by which `leap ring` looks at the ring and changes it: a path, auto (default: in the
     /// user's folder) or off
@@ -243,19 +212,9 @@ fn n_predict(value: &str) -> Result<usize, String> {
 
 impl Run {
     /// Refuses options that contradict each other or have no effect.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self, role: Role) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.boards.is_some() && self.role == Role::Worker {
-            return usage(
-                "--boards is no option of a worker without a file of layers or shares; it is for --role master; \
-                 a worker that waits for a master needs only --key",
-            );
-        }
-        self.check_place()?;
-        if self.streams.is_some()
-            && self.role != Role::Worker
-            && (self.chat || self.prompt.is_some())
-        {
+        if self.streams.is_some() && role != Role::Worker && (self.chat || self.prompt.is_some()) {
             return usage("--streams takes prompts from --prompt-file or stdin, one a line");
         }
         if self.streams == Some(0) {
@@ -266,7 +225,7 @@ impl Run {
         }
         prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
-        if self.key.is_some() && self.role == Role::Single && self.draft_node.is_none() {
+        if self.key.is_some() && role == Role::Single && self.draft_node.is_none() {
             return usage("--key is for --role master and --role worker, and for --draft-node");
         }
         if self.suffix.is_some() && self.chat {
@@ -290,103 +249,85 @@ impl Run {
         Ok(())
     }
 
-    /// Refuses options of rings and teams that contradict each other or have no effect.
-    fn check_place(&self) -> Result<(), Failure> {
+    /// The boards that the options name, `older` ones among them.
+    pub(super) fn boards(&self, role: Role, older: &older::Said) -> Result<Named, Failure> {
+        let named = Named::find(&Said {
+            boards: self.boards.as_ref(),
+            is_team: self.team.is_some(),
+            older,
+            is_master: role == Role::Master,
+            has_model: self.model.is_some() || self.draft_model.is_some(),
+            has_key: self.key.is_some(),
+        })?;
+        self.check_boards(&named, role)?;
+        Ok(named)
+    }
+
+    /// Refuses options that contradict these boards or have no effect with them.
+    fn check_boards(&self, named: &Named, role: Role) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.ring.is_some() && (self.split.is_some() || self.next_host.is_some()) {
-            return usage("give --ring, or --split, --end and --next-host; not both");
+        let has_place = named.boards != Boards::Alone || named.gets.is_some();
+        if self.prefix_cache.is_some() && self.draft_model.is_some() {
+            return usage("--prefix-cache is for boards that have layers; this one guesses");
         }
-        let is_auto = self.team == Some(TeamOrigin::Auto);
-        if is_auto && self.role == Role::Worker {
-            return usage("--team auto is the lead's; a worker that waits for it needs only --key");
+        if self.draft_model.is_some() && (has_place || self.model.is_some()) {
+            return usage("--draft-model is for a board that guesses: no other model, and no ring");
         }
-        let divides_itself = self.boards.is_some() || self.join.is_some() || is_auto;
-        if divides_itself && (self.ring.is_some() || self.split.is_some() || self.fetch.is_some()) {
-            return usage(
-                "--boards, --join and --team auto choose the layers: no --ring, --split or --fetch",
-            );
+        if named.gets.is_some() && self.model.is_some() {
+            return usage("--fetch gets the layers from another board; give no model file");
         }
-        if self.take && self.called().is_none() {
+        if self.take && !matches!(named.boards, Boards::Called(..)) {
             return usage("--take is for --boards: it takes those that work for another master");
         }
-        let has_ring = divides_itself
-            || self.ring.is_some()
-            || self.split.is_some()
-            || self.end.is_some()
-            || self.next_host.is_some();
-        let is_file = self.team.is_some() && !is_auto;
-        if self.prefix_cache.is_some() && is_file {
+        let is_shares = matches!(named.boards, Boards::Shares(_));
+        if self.prefix_cache.is_some() && is_shares {
             return usage(
                 "--prefix-cache is for one board or a ring; in a team no board has whole pages",
             );
         }
-        if self.prefix_cache.is_some() && self.draft_model.is_some() {
-            return usage("--prefix-cache is for boards that have layers; this one guesses");
-        }
-        if is_file && (has_ring || self.fetch.is_some() || self.give.is_some()) {
-            return usage(
-                "--team is for boards that share every layer: leave out options of a ring",
-            );
-        }
-        if is_file && self.rebalance_after.is_some() {
+        if self.rebalance_after.is_some() && is_shares {
             return usage(
                 "--rebalance-after is for rings and --team auto; shares stay as a team's file has them",
             );
         }
-        if self.fetch.is_some() && self.model.is_some() {
-            return usage("--fetch gets the layers from another board; give no model file");
+        let must_name = role == Role::Worker && self.draft_model.is_none();
+        match named.boards == Boards::Alone && (must_name || role == Role::Master) {
+            true => usage(older::NO_BOARDS),
+            false => Ok(()),
         }
-        let has_place = has_ring || self.team.is_some() || self.fetch.is_some();
-        if self.draft_model.is_some() && (has_place || self.model.is_some()) {
-            return usage("--draft-model is for a board that guesses: no other model, and no ring");
-        }
-        if self.join.is_some() && self.model.is_some() {
-            return usage("--join gets the layers from the master; give no model file");
-        }
-        Ok(())
     }
 
-    /// Options that concern the ring.
-    pub(super) fn ring_flags(&self) -> RingFlags {
-        RingFlags {
-            is_master: self.role == Role::Master,
-            file: self.ring.clone().map(RingFile::At),
-            node: self.node.clone(),
-            split: self.split,
-            end: self.end,
-            transport: self.transport,
-            host: self.host.clone(),
-            port: self.port,
-            next_host: self.next_host.clone(),
-            next_port: self.next_port,
-            key: self.key.clone(),
-            give: self.give,
-            fetch: self.fetch.clone(),
-            join: self.join,
-            boards: self.called(),
-            is_taking: self.take,
-            is_team: self.team == Some(TeamOrigin::Auto),
-            objective: self.objective,
-            wire: self.wire,
-            rebalance_after: RingFlags::rebalance(self.rebalance_after, self.called().is_some()),
-            timeout_s: self.ring_timeout,
-            busy_poll: self.busy_poll,
+    /// This board's settings among those that are named.
+    pub(super) fn settings(&self, named: Named, role: Role) -> Result<Settings, Failure> {
+        let Named { boards, by, gives, gets, master } = named;
+        let are_called = matches!(boards, Boards::Called(..));
+        let key = self.key.as_deref().filter(|_| boards != Boards::Alone);
+        Ok(Settings {
+            boards,
+            named_by: by,
+            is_master: role == Role::Master,
+            node: self.node.clone().or(master),
+            links: LinkSettings {
+                carrier: self.transport,
+                host: self.host.clone(),
+                port: self.port,
+                key: key.map(key::read).transpose()?,
+                wire: self.wire,
+                busy_poll: self.busy_poll,
+                timeout: ring::timeout(self.ring_timeout),
+            },
+            wishes: Wishes {
+                objective: self.objective,
+                patience: ring::patience(self.rebalance_after, are_called),
+                is_taking: self.take,
+            },
+            gives,
+            gets,
             control: self.control.clone(),
-            watts: self.watts,
+            milliwatts: self.watts.map(StatedWatts::milliwatts),
             fleet: None,
             is_quiet: self.quiet,
-        }
-    }
-
-    /// The boards to call, if this is a master that calls some.
-    fn called(&self) -> Option<Boards> {
-        let team = self.team.as_ref();
-        team.map_or_else(|| self.boards.clone(), |team| team.boards(self.boards.as_ref()))
-    }
-
-    /// The file of the team, if there is one.
-    pub(super) fn team_file(&self) -> Option<&Path> {
-        self.team.as_ref().and_then(TeamOrigin::file)
+        })
     }
 
     /// Location of the packed weights.

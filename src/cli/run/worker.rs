@@ -5,14 +5,16 @@ use std::path::Path;
 
 use super::drafting;
 use super::flags::Run;
-use crate::cli::ring::{self, Board, RingFlags, fetch, join};
+use crate::cli::ring::{self, Board, fetch, join};
 use crate::cli::team::TeamBoard;
 use crate::cli::{Failure, model_files, options, power, prefixes, warn, weights};
 use crate::engine::ring::{Held, Limits, MachineReading, NodeError};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, Options, WeightsPlace};
 use crate::fetch::taker::{Fetched, holding};
 use crate::fleet::ahead;
+use crate::fleet::boards::Boards;
 use crate::fleet::interrupt::is_interrupted;
+use crate::fleet::settings::Settings;
 use crate::format::model::Header;
 use crate::ring::Notice;
 use crate::sys::heat::Thermometer;
@@ -26,20 +28,16 @@ const STREAMS_MAX: usize = 16;
 type Sensors<'a> = (Option<&'a Meter>, Option<&'a Thermometer>);
 
 /// Runs a worker until a signal ends it.
-pub(super) fn work(flags: &Run) -> Result<(), Failure> {
+pub(super) fn work(flags: &Run, settings: &Settings) -> Result<(), Failure> {
     if let Some(model) = &flags.draft_model {
         return drafting::work(flags, model);
     }
     let meter = power::meter(flags.power_cmd.as_deref(), flags.watts)?;
     let heat = ring::thermometer()?;
-    let (ring, options) = (flags.ring_flags(), flags.engine_options()?);
-    if flags.team_file().is_some() {
+    let options = flags.engine_options()?;
+    let Boards::Waiting(port) = settings.boards else {
         let sensors = (meter.as_deref(), heat.as_ref());
-        return work_with(flags, &ring, &options, sensors, &mut Held::default(), &flags.place());
-    }
-    let Some(port) = join::port(&ring, flags.model.is_some()) else {
-        let sensors = (meter.as_deref(), heat.as_ref());
-        return take_part(flags, &ring, &options, sensors, &mut Held::default());
+        return take_part(flags, settings, &options, sensors, &mut Held::default());
     };
     let (place, isa) = (flags.place(), options.isa);
     let pack = move |path: &Path, share| {
@@ -47,12 +45,12 @@ pub(super) fn work(flags: &Run) -> Result<(), Failure> {
         ahead::pack(share, &place, isa)
     };
     let waiting =
-        join::start(&ring, port, &flags.cache, (&options, meter.as_deref(), Box::new(pack)))?;
+        join::start(settings, port, &flags.cache, (&options, meter.as_deref(), Box::new(pack)))?;
     // A master that moves layers may have this board start again, and go on with what it has stored.
     let mut held = Held::default();
-    while let Some(ring) = waiting.next(&ring) {
+    while let Some(settings) = waiting.next(settings) {
         let sensors = (meter.as_deref(), heat.as_ref());
-        if let Err(failure) = take_part(flags, &ring, &options, sensors, &mut held) {
+        if let Err(failure) = take_part(flags, &settings, &options, sensors, &mut held) {
             waiting.fail(&failure);
         }
     }
@@ -77,25 +75,25 @@ fn join_team(
     }
 }
 
-/// Works on the part in a ring that `ring` gives, until a signal or other work ends it. Fetched layers that
+/// Works on the part that `settings` give, until a signal or other work ends it. Fetched layers that
 /// are damaged are fetched again, unless they were sent just now.
 fn take_part(
     flags: &Run,
-    ring: &RingFlags,
+    settings: &Settings,
     options: &Options,
     sensors: Sensors<'_>,
     held: &mut Held,
 ) -> Result<(), Failure> {
     let mut place = flags.place();
-    let Some(from) = &ring.fetch else {
-        return work_with(flags, ring, options, sensors, held, &place);
+    let Some(from) = &settings.gets else {
+        return work_with(flags, settings, options, sensors, held, &place);
     };
     loop {
-        let fetched = fetch::fetch(ring, from, &place.cache)?;
+        let fetched = fetch::fetch(settings, from, &place.cache)?;
         let Some(Fetched { path, sent, .. }) = fetched else { return Ok(()) };
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         place.model = Some(path);
-        match work_with(flags, ring, options, sensors, held, &place) {
+        match work_with(flags, settings, options, sensors, held, &place) {
             // Pieces that are missing are fetched again.
             Err(Failure::Input(why)) if fetch::remove_damaged(&folder) > 0 => {
                 if sent > 0 {
@@ -111,21 +109,21 @@ fn take_part(
 /// Works with the model file of `place`, and files beside it for the layers that the master assigns later.
 fn work_with(
     flags: &Run,
-    ring: &RingFlags,
+    settings: &Settings,
     options: &Options,
     sensors: Sensors<'_>,
     held: &mut Held,
     place: &WeightsPlace,
 ) -> Result<(), Failure> {
-    let team = TeamBoard::find(ring, flags.team_file())?;
+    let team = TeamBoard::find(settings)?;
     if let Some(team) = team.as_ref().filter(|team| !team.is_lead()) {
         return join_team(flags, team, options, place);
     }
     let (meter, heat) = sensors;
     let model = model_files::model(place.model.as_deref())?;
-    let board = Board::new(ring, model.header())?;
+    let board = Board::new(settings, model.header())?;
     let fingerprint = model.fingerprint();
-    let parts = if ring.is_told() { fetch::folder(&place.cache).ok() } else { None };
+    let parts = if settings.boards.are_told() { fetch::folder(&place.cache).ok() } else { None };
     let other_file = |layers: &Range<usize>| {
         let folder = parts.as_ref()?;
         let path = holding(folder, *fingerprint.as_ref().ok()?, layers)?;

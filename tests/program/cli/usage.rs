@@ -195,7 +195,57 @@ fn the_rest_of_the_options_is_one_word_away() {
     }
 }
 
-/// A file of boards has the effect of the option that it stands for.
+#[test]
+fn a_mistake_is_told_by_the_option_that_was_written() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
+    let layers = &*file("layers.txt", "desk 127.0.0.1:21701 0..3\npi 127.0.0.1:21702 3..6\n");
+    let shares = &*file("shares.txt", "desk 127.0.0.1:21701 3\npi 127.0.0.1:21721 1\n");
+    let names = &*file("names.txt", "desk 127.0.0.1:21701\npi 127.0.0.1:21702\n");
+    for (args, wanted, unsaid) in [
+        (&["worker", DEMO, "--boards", layers][..], "--boards needs --node", "--ring"),
+        (&["worker", DEMO, "--ring", layers], "--ring needs --node", "--boards"),
+        (&["worker", DEMO, "--boards", shares], "--boards needs --node", "--team"),
+        (&["worker", DEMO, "--team", shares], "--team needs --node", "--boards"),
+        (
+            &["worker", "--boards", shares, "--prefix-cache", "x"],
+            "no board has whole pages",
+            "--team",
+        ),
+        (&["master", DEMO, "--team", "auto"], "--team auto needs --key", "--boards"),
+        (
+            &["master", DEMO, "--team", "auto", "--boards", names],
+            "--team auto needs --key",
+            "--ring",
+        ),
+        (
+            &["master", DEMO, "--team", "auto", "--boards", shares],
+            "leave out --team auto",
+            "--ring",
+        ),
+        (
+            &["master", DEMO, "--team", "auto", "--boards", layers],
+            "leave out --team auto",
+            "--ring",
+        ),
+        (&["master", DEMO, "--boards", layers, "--ring", layers], "no --ring beside it", "--split"),
+        (&["worker", "--boards", layers, "--join", "auto"], "no --join beside it", "--ring"),
+        (&["master", DEMO, "--team", shares, "--give", "auto"], "leave out --give", "--boards"),
+        (&["master", DEMO, "--ring", layers, "--ring", layers], "--ring", "--boards"),
+        (
+            &["worker", DEMO, "--split", "9", "--next-host", "x"],
+            "--split gives layers 9..6",
+            "--end",
+        ),
+        (&["worker", "--role", "master", "--split", "2"], "leave out --role", "--boards"),
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains(wanted) && !ran.err.contains(unsaid), "{args:?}: {ran:?}");
+    }
+}
+
+/// A file of boards is what the option for such a file would have made of it.
 #[test]
 fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
     let folder = Folder::new();

@@ -1,0 +1,287 @@
+//! The boards that a command line names: `--boards`, and the options of earlier versions that do so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+use super::{older, options};
+use crate::channel::PORT_DEFAULT;
+use crate::fleet::boards::{Boards, Origin, RingFile, Sought};
+use crate::fleet::error::PartError;
+use crate::fleet::events::Shape;
+use crate::format::text_without_mark;
+use crate::ring::Address;
+
+/// A value of `--boards`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Boards that are called.
+    Called(Sought),
+    /// A file with a line for each board.
+    File(PathBuf),
+}
+
+/// `--team auto`: the boards share every layer.
+pub(super) struct Auto;
+
+/// `auto` or `auto:PORT`; a file; else `HOST` or `HOST:PORT`, and more behind commas.
+pub(super) fn parse(value: &str) -> Result<Value, String> {
+    match is_file(value) {
+        true => Ok(Value::File(PathBuf::from(value))),
+        false => called(value).map(Value::Called),
+    }
+}
+
+/// `auto` alone: files of teams are values of `--boards`.
+pub(super) fn team(value: &str) -> Result<Auto, String> {
+    if value == "auto" { Ok(Auto) } else { Err("wanted auto, or a file".to_owned()) }
+}
+
+fn called(value: &str) -> Result<Sought, String> {
+    match value.split_once(':') {
+        None if value == "auto" => return Ok(Sought::Auto(PORT_DEFAULT)),
+        Some(("auto", port)) => return options::port(port).map(Sought::Auto),
+        _ => {}
+    }
+    let boards: Result<Vec<Address>, String> =
+        value.split(',').map(|board| Address::parse(board.trim(), PORT_DEFAULT)).collect();
+    let boards = boards?;
+    match boards.iter().enumerate().find(|(index, board)| boards[..*index].contains(board)) {
+        Some((_, twice)) => Err(format!("{twice} is named twice")),
+        None => Ok(Sought::Named(boards)),
+    }
+}
+
+/// True if a value of `--boards` names a file. A path has a `/`, which no address has; a name without a `/` but
+/// with a dot is a file if it exists.
+fn is_file(value: &str) -> bool {
+    value.contains('/') || (value.contains('.') && Path::new(value).is_file())
+}
+
+/// What a command line says of boards.
+pub(super) struct Said<'a> {
+    pub(super) boards: Option<&'a Value>,
+    /// Whether it says `--team auto`.
+    pub(super) is_team: bool,
+    pub(super) older: &'a older::Said,
+    pub(super) is_master: bool,
+    /// Whether the board has its part of the model, or needs none.
+    pub(super) has_model: bool,
+    pub(super) has_key: bool,
+}
+
+/// The boards that a command line names.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) boards: Boards,
+    /// The option that names them.
+    pub(super) by: &'static str,
+    /// TCP port on which this board gives others their layers.
+    pub(super) gives: Option<u16>,
+    /// Where this board gets its layers.
+    pub(super) gets: Option<Origin>,
+    /// Name of the master, in a file of boards that calls the others.
+    pub(super) master: Option<String>,
+}
+
+impl Named {
+    fn new(boards: Boards, by: &'static str) -> Named {
+        Named { boards, by, gives: None, gets: None, master: None }
+    }
+
+    /// The boards that are named by `said`.
+    pub(super) fn find(said: &Said<'_>) -> Result<Named, Failure> {
+        let all = Value::Called(Sought::Auto(PORT_DEFAULT));
+        let named = match (said.boards, said.is_team, said.older.boards(said.is_master)?) {
+            (None, false, None) => Named::unsaid(said),
+            (None, false, Some((boards, by))) => Named::new(boards, by),
+            (boards, _, Some((_, by))) => {
+                let newer = if boards.is_some() { "--boards" } else { "--team auto" };
+                return Err(Failure::Usage(format!("{newer} names the boards: no {by} beside it")));
+            }
+            (boards, is_team, None) => match boards.unwrap_or(&all) {
+                Value::Called(sought) => called_by(sought.clone(), is_team),
+                Value::File(path) => file(path, is_team, said)?,
+            },
+        };
+        let Named { gives, gets, .. } = &named;
+        let gives = said.older.give.or(*gives);
+        let gets = said.older.fetch.clone().or_else(|| gets.clone());
+        let named = Named { gives, gets, ..named };
+        named.check(said).map(|()| named)
+    }
+
+    /// The boards where the command line names none: a worker with a key alone waits for a master.
+    fn unsaid(said: &Said<'_>) -> Named {
+        let waits =
+            !said.is_master && said.has_key && !said.has_model && said.older.fetch.is_none();
+        match waits {
+            true => Named::new(Boards::Waiting(PORT_DEFAULT), "--key"),
+            false => Named::new(Boards::Alone, ""),
+        }
+    }
+
+    /// Refuses what contradicts these boards.
+    fn check(&self, said: &Said<'_>) -> Result<(), Failure> {
+        let usage = |what: String| Err(Failure::Usage(what));
+        let by = self.by;
+        let is_fixed = matches!(self.boards, Boards::Layers(_) | Boards::Next { .. });
+        match &self.boards {
+            Boards::Called(..) if !said.is_master && by != "--boards" => usage(format!(
+                "{by} is the lead's; a worker that waits for it needs only --key"
+            )),
+            Boards::Called(..) if !said.is_master => usage(
+                "--boards is no option of a worker without a file of layers or shares; it is for --role \
+                 master; a worker that waits for a master needs only --key"
+                    .to_owned(),
+            ),
+            Boards::Called(..) if !said.has_model => {
+                usage(format!("{by} divides a model: name its file"))
+            }
+            Boards::Waiting(_) if said.has_model => {
+                usage(format!("{by} gets the layers from the master; give no model file"))
+            }
+            Boards::Alone => Ok(()),
+            _ if said.older.fetch.is_some() && !is_fixed => {
+                usage(format!("{by} says where the layers come from; no --fetch beside it"))
+            }
+            Boards::Shares(_) if said.older.give.is_some() => {
+                usage(format!("{by} is for boards that share every layer: leave out --give"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn called_by(sought: Sought, is_team: bool) -> Named {
+    match is_team {
+        true => Named::new(Boards::Called(sought, Shape::Team), "--team auto"),
+        false => Named::new(Boards::Called(sought, Shape::Ring), "--boards"),
+    }
+}
+
+/// The boards of the file at `path`.
+fn file(path: &Path, is_team: bool, said: &Said<'_>) -> Result<Named, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
+    let shown = path.display();
+    let bad = |what: String| Failure::Input(format!("{shown}: {what}"));
+    let what = match lines(text_without_mark(&text)).map_err(bad)? {
+        Lines::Called { list, master } => {
+            let sought = called(&list).map_err(bad)?;
+            return Ok(Named { master, ..called_by(sought, is_team) });
+        }
+        Lines::Layers if !is_team => {
+            let boards = Boards::Layers(RingFile::At(path.to_owned()));
+            // Boards without a model file get their layers from the master.
+            let gives = said.has_key && said.is_master && said.has_model;
+            let gets = said.has_key && !said.is_master && !said.has_model;
+            let (gives, gets) = (gives.then_some(PORT_DEFAULT), gets.then_some(Origin::Auto));
+            return Ok(Named { gives, gets, ..Named::new(boards, "--boards") });
+        }
+        Lines::Shares if !is_team => {
+            return Ok(Named::new(Boards::Shares(path.to_owned()), "--boards"));
+        }
+        Lines::Layers => "layers",
+        Lines::Shares => "shares",
+    };
+    Err(Failure::Usage(format!("{shown} names the {what} of the boards: leave out --team auto")))
+}
+
+/// Columns in the lines of a file of boards.
+#[derive(Debug, PartialEq, Eq)]
+enum Lines {
+    /// Layers: it is a ring file.
+    Layers,
+    /// Shares: it is a team file.
+    Shares,
+    /// Neither: these boards are called, by a master of this name if the file says it.
+    Called { list: String, master: Option<String> },
+}
+
+fn lines(text: &str) -> Result<Lines, String> {
+    let bare = text.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
+    let lines: Vec<Vec<&str>> =
+        bare.map(Iterator::collect).filter(|words: &Vec<&str>| !words.is_empty()).collect();
+    let is_share = |words: &[&str]| words.len() == 3 && words[2].parse::<u64>().is_ok();
+    if lines.iter().any(|words| words.len() > 2 && !is_share(words)) {
+        return Ok(Lines::Layers);
+    }
+    if lines.iter().any(|words| is_share(words)) {
+        return Ok(Lines::Shares);
+    }
+    let n_names = lines.iter().filter(|words| words.len() == 2).count();
+    let (master, called) = match lines.split_first() {
+        Some((first, others)) if n_names == lines.len() => (Some(first[0].to_owned()), others),
+        Some(_) if n_names == 0 => (None, &lines[..]),
+        Some(_) => return Err("some lines have a name and others have none".to_owned()),
+        None => (None, &[][..]),
+    };
+    let called: Vec<&str> = called.iter().filter_map(|words| words.last().copied()).collect();
+    match called.is_empty() {
+        true => Err("there is no board to call in it".to_owned()),
+        false => Ok(Lines::Called { list: called.join(","), master }),
+    }
+}
+
+/// Words for a board that has no part among those that `by` names, and the exit code.
+pub(super) fn failure(by: &str, error: &PartError) -> Failure {
+    let words = match error {
+        PartError::Unreadable(path, e) => return Failure::unreadable(path, e),
+        PartError::File { .. } => return Failure::Input(error.to_string()),
+        PartError::NoBoards => older::NO_BOARDS.to_owned(),
+        PartError::NoName => format!("{by} needs --node NAME on a worker"),
+        PartError::NoNext | PartError::NoOrigin => older::words(error),
+        PartError::Beyond { layers, n_layers } => {
+            format!("{by} gives layers {}..{} of 0..{n_layers}", layers.start, layers.end)
+        }
+        PartError::StaysPut(team) => {
+            format!("--rebalance-after cannot move the layers of {team}, which is a team")
+        }
+        _ => error.to_string(),
+    };
+    Failure::Usage(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boards_are_read() {
+        let Ok(Value::Called(Sought::Named(named))) = parse("desk, [fd00::3]:7000") else {
+            panic!("no names")
+        };
+        assert_eq!((named.len(), named[1].port), (2, 7000));
+        let auto = |port| Ok(Value::Called(Sought::Auto(port)));
+        assert_eq!((parse("auto"), parse("auto:7000")), (auto(9998), auto(7000)));
+        assert_eq!(parse("./pi"), Ok(Value::File("./pi".into())));
+        assert!(parse("auto:0").is_err());
+        assert!(parse("").is_err() && parse("a,").is_err() && parse("a,b,a:9998").is_err());
+    }
+
+    #[test]
+    fn lines_with_layers_shares_or_neither_are_told_apart() {
+        assert_eq!(
+            lines("# x\ndesk 10.0.0.1 0..6\npi 10.0.0.2 6..12 threads=2"),
+            Ok(Lines::Layers)
+        );
+        let place = "desk 10.0.0.1 0..6\nteam desk 10.0.0.1 40\nteam pi 10.0.0.2";
+        assert_eq!(lines(place), Ok(Lines::Layers));
+        assert_eq!(lines("desk 10.0.0.1 40\npi 10.0.0.2"), Ok(Lines::Shares));
+        let called = |list: &str, master: Option<&str>| {
+            Ok(Lines::Called { list: list.to_owned(), master: master.map(str::to_owned) })
+        };
+        let names = "desk 10.0.0.1\npi 10.0.0.2 # in the cellar\n\nfig [fd00::3]:7000";
+        assert_eq!(lines(names), called("10.0.0.2,[fd00::3]:7000", Some("desk")));
+        assert_eq!(lines("pi.local\n10.0.0.3:7000\n"), called("pi.local,10.0.0.3:7000", None));
+        for bad in ["", "# none", "desk 10.0.0.1", "desk 10.0.0.1\n10.0.0.2"] {
+            assert!(lines(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_dot_or_slash_is_a_board() {
+        assert!(!is_file("pi") && !is_file("auto") && !is_file("10.0.0.2,10.0.0.3"));
+        assert!(is_file("/no/boards") && is_file("Cargo.toml"));
+    }
+}

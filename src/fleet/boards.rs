@@ -1,0 +1,126 @@
+//! The boards that this one works with, and how their parts are known.
+
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+
+use super::error::PartError;
+use super::events::Shape;
+use crate::format::text_without_mark;
+use crate::ring::{Address, TeamNode, Topology};
+
+/// Where boards that wait to be called are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// On this machine's networks: boards that answer on this port.
+    Auto(u16),
+    /// At these addresses.
+    Named(Vec<Address>),
+}
+
+/// The boards that this one works with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Boards {
+    /// None: this board is alone.
+    Alone,
+    /// Boards that the master calls, and among which it divides the model.
+    Called(Sought, Shape),
+    /// A ring: a file says which layers each board has.
+    Layers(RingFile),
+    /// A team: a file says which share of every layer each board has.
+    Shares(PathBuf),
+    /// A ring of which this board knows its own layers and the next board.
+    Next {
+        /// The first layer, and the one behind the last; none for all that follow.
+        layers: (usize, Option<usize>),
+        /// Where the next board is, if it is said.
+        next: Option<Address>,
+    },
+    /// The boards of a master that will call this one on this TCP port.
+    Waiting(u16),
+}
+
+impl Boards {
+    /// Whether the master decides the layers of each board.
+    pub(crate) fn are_told(&self) -> bool {
+        matches!(self, Boards::Layers(RingFile::Told(_)))
+    }
+
+    /// The boards of a ring and their layers, if a file says them.
+    ///
+    /// # Errors
+    /// If there is such a file, and it cannot be read or is bad.
+    pub(crate) fn topology(&self) -> Result<Option<Topology>, PartError> {
+        match self {
+            Boards::Layers(file) => file.read().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Where the board of this name is, if a ring file says so.
+    pub(crate) fn host_of(&self, name: &str) -> Option<String> {
+        let topology = self.topology().ok()??;
+        let member = topology.members().iter().find(|member| member.name == name)?;
+        Some(member.address.host.clone())
+    }
+}
+
+/// A line for each node of a ring: its name, address and layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RingFile {
+    /// In this file.
+    At(PathBuf),
+    /// In this text, which the master has made.
+    Told(String),
+}
+
+impl RingFile {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no ring file.
+    pub(crate) fn read(&self) -> Result<Topology, PartError> {
+        let text = match self {
+            RingFile::At(path) => &read(path)?,
+            RingFile::Told(text) => text,
+        };
+        Topology::parse(text_without_mark(text)).map_err(|e| self.is_bad(&e))
+    }
+
+    /// The error of a file with this defect.
+    pub(super) fn is_bad(&self, what: &dyn fmt::Display) -> PartError {
+        PartError::File { file: self.to_string(), what: what.to_string() }
+    }
+}
+
+impl fmt::Display for RingFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingFile::At(path) => write!(f, "{}", path.display()),
+            RingFile::Told(_) => write!(f, "the master's ring"),
+        }
+    }
+}
+
+/// The boards of the team file at `path`, the lead first.
+///
+/// # Errors
+/// If it cannot be read, or is no team file.
+pub(super) fn team(path: &PathBuf) -> Result<Vec<TeamNode>, PartError> {
+    let file = || path.display().to_string();
+    TeamNode::parse_all(text_without_mark(&read(path)?))
+        .map_err(|what| PartError::File { file: file(), what })
+}
+
+fn read(path: &PathBuf) -> Result<String, PartError> {
+    fs::read_to_string(path).map_err(|e| PartError::Unreadable(path.clone(), e))
+}
+
+/// Where a board without a model file gets its layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From the first board of the ring file.
+    Auto,
+    /// From this board.
+    At(Address),
+}
