@@ -34,7 +34,9 @@ use crate::format::text_without_mark;
 use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
-use crate::serve::{AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeOptions, serve};
+use crate::serve::{
+    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, ServedModel, serve,
+};
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
 use crate::tokenizer::Tokenizer;
@@ -356,19 +358,23 @@ impl Serve {
         stop_ids.extend_from_slice(tokenizer.stop_ids());
         let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
         Ok(ServeOptions {
-            about: self.about(model)?,
-            chat_template: self.chat_template.unwrap_or(header.chat_template),
-            tokenizer: Arc::clone(tokenizer),
-            stop_ids,
+            model: ServedModel {
+                about: self.about(model)?,
+                chat_template: self.chat_template.unwrap_or(header.chat_template),
+                tokenizer: Arc::clone(tokenizer),
+                stop_ids,
+            },
             // Short enough for a client to repeat it.
             seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
             listeners,
             keys,
             origins: self.allow_origin.clone(),
-            queue: self.queue,
-            connections: self.connections,
-            body_max: BODY_MAX,
-            drain: Duration::from_secs(self.drain_s),
+            limits: ServeLimits {
+                queue: self.queue,
+                connections: self.connections,
+                body_max: BODY_MAX,
+                drain: Duration::from_secs(self.drain_s),
+            },
             meter,
             access_log: self.access_log(),
             visit: Box::new(|_| {}),
@@ -558,7 +564,7 @@ impl Serve {
 
 /// Says where the server answers.
 fn introduce(options: &ServeOptions, n_streams: usize, ctx_len: usize) {
-    let (name, streams) = (&options.about.name, counted(n_streams, "stream"));
+    let (name, streams) = (&options.model.about.name, counted(n_streams, "stream"));
     let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
     let places = places.join(", ");
     note(&format!("leap: {name} answers on {places}: {streams} of {ctx_len} tokens"));

@@ -20,13 +20,7 @@ pub(super) struct Lane<'t> {
     pub(super) drafts: LaneDrafts,
     /// `None` if the lane has nothing to do.
     pub(super) work: Option<RunningJob<'t>>,
-    /// Position of the first row whose results have not been seen.
-    since: usize,
-    /// Batches in flight whose results this lane takes.
-    pub(super) n_under_way: usize,
-    /// Number of wasted batches in flight, which are the oldest ones: they began with rejected drafts, or
-    /// their job has ended.
-    n_wasted: usize,
+    pub(super) flight: LaneFlight,
     /// Whether the job waits for KV pages: it was preempted and has given up its own.
     pub(super) is_parked: bool,
     /// Positions that the stream has memory for.
@@ -41,6 +35,17 @@ pub(super) struct Lane<'t> {
     pub(super) used: u64,
     /// Time of the last token, and prompt rows submitted by then; `None` before a job's first token.
     pub(super) last_token: Option<(Instant, usize)>,
+}
+
+/// Batches of the lane that are in flight.
+pub(super) struct LaneFlight {
+    /// Position of the first row whose results have not been seen.
+    since: usize,
+    /// Batches in flight whose results this lane takes.
+    pub(super) n_under_way: usize,
+    /// Number of wasted batches in flight, which are the oldest ones: they began with rejected drafts, or
+    /// their job has ended.
+    n_wasted: usize,
 }
 
 /// A job that runs in a lane.
@@ -86,9 +91,7 @@ impl<'t> Lane<'t> {
             ids,
             drafts: LaneDrafts::new(max_batch),
             work: None,
-            since: 0,
-            n_under_way: 0,
-            n_wasted: 0,
+            flight: LaneFlight { since: 0, n_under_way: 0, n_wasted: 0 },
             is_parked: false,
             room: 0,
             prompt_len: 0,
@@ -101,12 +104,12 @@ impl<'t> Lane<'t> {
 
     /// Whether the lane can take a job: the last one has ended, and none of its batches is in flight.
     pub(super) fn is_free(&self) -> bool {
-        self.work.is_none() && self.n_under_way == 0 && !self.is_over
+        self.work.is_none() && self.flight.n_under_way == 0 && !self.is_over
     }
 
     /// Whether the lane has rows to submit.
     pub(super) fn is_ready(&self) -> bool {
-        self.work.is_some() && self.n_under_way == self.n_wasted && !self.is_parked
+        self.work.is_some() && self.flight.n_under_way == self.flight.n_wasted && !self.is_parked
     }
 
     /// Whether the lane is ready and has only one token to submit.
@@ -141,14 +144,14 @@ impl<'t> Lane<'t> {
 
     /// Continues from the positions that the stream holds.
     pub(super) fn go_on(&mut self) {
-        self.since = self.stream.pos();
+        self.flight.since = self.stream.pos();
         self.is_parked = false;
     }
 
     /// Preempts the job: gives up the stream's memory. Recomputing yields the same values.
     pub(super) fn park(&mut self) {
         self.stream.clear();
-        self.since = 0;
+        self.flight.since = 0;
         self.is_parked = true;
         // This pause is not caused by a prompt, so it is no gap between tokens.
         self.last_token = None;
@@ -179,7 +182,7 @@ impl<'t> Lane<'t> {
     /// Takes memory for positions up to `end`, or for as many as there is. All positions of the stream so far
     /// must have been computed.
     pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
-        self.since = self.stream.pos();
+        self.flight.since = self.stream.pos();
         self.room = engine.reserve(&mut self.stream, end);
         engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
     }
@@ -247,8 +250,8 @@ impl<'t> Lane<'t> {
         batch.push(span, ids);
         self.stream.ids.extend_from_slice(ids);
         self.ids.truncate(n_ids);
-        self.since = span.pos;
-        self.n_under_way += usize::from(wants != Wants::None);
+        self.flight.since = span.pos;
+        self.flight.n_under_way += usize::from(wants != Wants::None);
         room.rows -= n_rows;
         room.logits -= span.n_wanted();
         true
@@ -257,9 +260,10 @@ impl<'t> Lane<'t> {
     /// Most ids that may be drafted after those in flight, in batches of up to `rows` rows. If all rows of a
     /// batch are rejected, layers with a window must still hold the positions that are needed then.
     pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
-        let is_under_way = self.is_answering() && self.n_under_way > self.n_wasted;
+        let is_under_way = self.is_answering() && self.flight.n_under_way > self.flight.n_wasted;
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
-        let pos_max = self.room.min(ctx_len).min(self.stream.len_max()).min(self.since + rows);
+        let pos_max =
+            self.room.min(ctx_len).min(self.stream.len_max()).min(self.flight.since + rows);
         let n_left = work.answer.n_left().saturating_sub(1 + self.drafts.n_sent);
         pos_max.saturating_sub(self.stream.pos()).min(n_left).min(DRAFTS_MAX)
     }
@@ -282,7 +286,7 @@ impl<'t> Lane<'t> {
         let ids = &self.drafts.ids[self.drafts.n_sent - n..];
         batch.push(self.stream.span(n, Wants::All), ids);
         self.stream.ids.extend_from_slice(ids);
-        self.n_under_way += 1;
+        self.flight.n_under_way += 1;
         true
     }
 
@@ -297,8 +301,8 @@ impl<'t> Lane<'t> {
     pub(super) fn collected(&mut self, span: &Span) -> bool {
         let is_of_use = !self.skipped(span.n_rows);
         if is_of_use {
-            self.n_under_way -= 1;
-            self.since = span.pos + span.n_rows;
+            self.flight.n_under_way -= 1;
+            self.flight.since = span.pos + span.n_rows;
         }
         is_of_use
     }
@@ -306,10 +310,10 @@ impl<'t> Lane<'t> {
     /// If the oldest batch in flight is wasted, notes its end and returns true. `n_rows` is the lane's number
     /// of rows in it.
     pub(super) fn skipped(&mut self, n_rows: usize) -> bool {
-        let is_wasted = self.n_wasted > 0;
+        let is_wasted = self.flight.n_wasted > 0;
         if is_wasted {
-            self.n_wasted -= 1;
-            self.n_under_way -= 1;
+            self.flight.n_wasted -= 1;
+            self.flight.n_under_way -= 1;
             if let Some(work) = &mut self.work {
                 work.answer.count_wasted(n_rows);
             }
@@ -319,14 +323,14 @@ impl<'t> Lane<'t> {
 
     /// Whether the oldest batch in flight is wasted.
     pub(super) fn is_wasted(&self) -> bool {
-        self.n_wasted > 0
+        self.flight.n_wasted > 0
     }
 
     /// Drops the rejected drafts; the stream then holds only the text.
     pub(super) fn settle(&mut self) {
         self.stream.ids.truncate(self.ids.len() - 1);
-        self.since = self.stream.pos();
-        self.n_wasted = self.n_under_way;
+        self.flight.since = self.stream.pos();
+        self.flight.n_wasted = self.flight.n_under_way;
         self.drafts.clear();
     }
 
@@ -334,13 +338,13 @@ impl<'t> Lane<'t> {
     pub(super) fn finish(&mut self) -> Option<RunningJob<'t>> {
         let work = self.work.take()?;
         self.is_over = true;
-        self.n_wasted = self.n_under_way;
+        self.flight.n_wasted = self.flight.n_under_way;
         Some(work)
     }
 
     /// Forgets the batches in flight, whose results are dropped.
     pub(super) fn forget(&mut self) {
-        (self.n_under_way, self.n_wasted) = (0, 0);
+        (self.flight.n_under_way, self.flight.n_wasted) = (0, 0);
         self.drafts.clear();
     }
 
@@ -348,6 +352,6 @@ impl<'t> Lane<'t> {
     /// submitted again.
     pub(super) fn take_back(&mut self) {
         self.forget();
-        self.stream.ids.truncate(self.since);
+        self.stream.ids.truncate(self.flight.since);
     }
 }

@@ -38,22 +38,37 @@ pub struct Scheduler<'t> {
     queue: VecDeque<Queued>,
     /// Index of the lane that is served first.
     turn: usize,
-    /// Number of jobs submitted so far.
-    submitted: u64,
-    /// Number of jobs that got a stream so far.
-    begun: u64,
+    counts: Counts,
     pace: Pace,
-    drafter: Option<Box<dyn Drafter>>,
-    drafts: DraftControl,
+    drafting: Drafting,
     /// Batches in flight whose logits are wanted.
     under_way: VecDeque<UnderWay>,
     /// Whether nothing is submitted until no batch is in flight, because files hold more of a text, which can
     /// only be loaded then.
     is_held: bool,
-    /// Number of prompt rows submitted so far.
-    prompt_rows: usize,
     ctx_len: usize,
     vocab_size: usize,
+    scratch: Scratch,
+}
+
+/// Totals since the scheduler was made.
+struct Counts {
+    /// Number of jobs submitted so far.
+    submitted: u64,
+    /// Number of jobs that got a stream so far.
+    begun: u64,
+    /// Number of prompt rows submitted so far.
+    prompt_rows: usize,
+}
+
+/// The drafter, and how many tokens it guesses.
+struct Drafting {
+    drafter: Option<Box<dyn Drafter>>,
+    drafts: DraftControl,
+}
+
+/// Memory that every step uses again.
+struct Scratch {
     /// Scratch: for choosing tokens, for the text of one token, and for the next batch.
     choice: ChoiceScratch,
     text: String,
@@ -86,22 +101,21 @@ impl<'t> Scheduler<'t> {
         Ok(Scheduler {
             tokenizer,
             pace: Pace::new(StallLimit::None, lanes.len()),
-            drafter: None,
-            drafts: DraftControl::new(DraftMode::Auto),
+            drafting: Drafting { drafter: None, drafts: DraftControl::new(DraftMode::Auto) },
             under_way: VecDeque::with_capacity(lanes.len() + engine.n_nodes()),
             is_held: false,
-            prompt_rows: 0,
-            order: Vec::with_capacity(lanes.len()),
-            lanes,
             queue: VecDeque::new(),
             turn: 0,
-            submitted: 0,
-            begun: 0,
+            counts: Counts { prompt_rows: 0, submitted: 0, begun: 0 },
             ctx_len,
             vocab_size,
-            choice: ChoiceScratch::new(vocab_size),
-            text: String::with_capacity(1024),
-            batch: Batch::with_capacity(max_batch),
+            scratch: Scratch {
+                order: Vec::with_capacity(lanes.len()),
+                choice: ChoiceScratch::new(vocab_size),
+                text: String::with_capacity(1024),
+                batch: Batch::with_capacity(max_batch),
+            },
+            lanes,
         })
     }
 
@@ -113,14 +127,14 @@ impl<'t> Scheduler<'t> {
     /// Sets the drafter; `mode` says how many drafts are tried. Texts stay the same. The drafter's lanes are
     /// numbered from 0 on, up to [`Scheduler::n_streams`].
     pub fn draft(&mut self, drafter: Box<dyn Drafter>, mode: DraftMode) {
-        self.drafter = Some(drafter);
-        self.drafts = DraftControl::new(mode);
+        self.drafting.drafter = Some(drafter);
+        self.drafting.drafts = DraftControl::new(mode);
     }
 
     /// Puts `job` into the queue. A job that [`Scheduler::check`] refuses fails with the next step.
     pub fn submit(&mut self, job: Job) -> JobId {
-        let id = JobId(self.submitted);
-        self.submitted += 1;
+        let id = JobId(self.counts.submitted);
+        self.counts.submitted += 1;
         let end = self.check(&job).err().map(QueueEnd::Refused);
         self.queue.push_back(Queued { id, job, end });
         id
@@ -221,14 +235,14 @@ impl<'t> Scheduler<'t> {
         }
         match self.under_way.is_empty() {
             true => Ok(()),
-            false if drafts::wait(self.drafter.as_deref(), engine)? => Ok(()),
+            false if drafts::wait(self.drafting.drafter.as_deref(), engine)? => Ok(()),
             false => self.collect(engine, tell),
         }
     }
 
     /// Submits the next batch; `false` if there is none.
     fn submit_next(&mut self, engine: &mut Engine) -> Result<bool, StepError> {
-        let prompt_rows = self.prompt_rows;
+        let prompt_rows = self.counts.prompt_rows;
         self.trade_threads(engine);
         let is_ahead = !self.gather(engine);
         let is_something = !is_ahead || self.gather_ahead(engine);
@@ -237,22 +251,26 @@ impl<'t> Scheduler<'t> {
             return Ok(false);
         }
         let begun = Instant::now();
-        engine.submit(&self.batch)?;
-        if self.batch.n_wanted() > 0 {
-            let has_prompt = self.prompt_rows != prompt_rows;
+        engine.submit(&self.scratch.batch)?;
+        if self.scratch.batch.n_wanted() > 0 {
+            let has_prompt = self.counts.prompt_rows != prompt_rows;
             let begun = (!has_prompt && !is_ahead).then_some(begun);
-            let lane = match self.batch.spans() {
+            let lane = match self.scratch.batch.spans() {
                 [span] => self.lane_of(span),
                 _ => None,
             };
-            self.under_way.push_back(UnderWay { n_rows: self.batch.tokens().len(), begun, lane });
+            self.under_way.push_back(UnderWay {
+                n_rows: self.scratch.batch.tokens().len(),
+                begun,
+                lane,
+            });
         }
         Ok(true)
     }
 
     /// Lends the engine's threads to the drafter, or takes them back; the calls alternate.
     fn trade_threads(&mut self, engine: &mut Engine) {
-        if let Some(drafter) = &mut self.drafter {
+        if let Some(drafter) = &mut self.drafting.drafter {
             drafter.trade_threads(engine);
         }
     }
@@ -308,7 +326,7 @@ impl<'t> Scheduler<'t> {
                 chooser: Chooser::new(
                     (&mut job, &prompt),
                     (n_max, self.vocab_size),
-                    &mut self.choice,
+                    &mut self.scratch.choice,
                 ),
                 prompt_len: prompt.len(),
                 wants_logits: job.wants_logits,
@@ -316,11 +334,11 @@ impl<'t> Scheduler<'t> {
                 is_cancelled: false,
                 answer: Answer::new(self.tokenizer, job, prompt.len() - n_kept),
             };
-            self.begun += 1;
-            lane.begin(&prompt, work, self.begun);
+            self.counts.begun += 1;
+            lane.begin(&prompt, work, self.counts.begun);
             let index = lane.stream.index();
             let index = self.lanes.partition_point(|lane| lane.stream.index() < index);
-            if let Some(drafter) = &mut self.drafter {
+            if let Some(drafter) = &mut self.drafting.drafter {
                 drafter.begin(index, &self.lanes[index].ids);
             }
         }
@@ -328,7 +346,7 @@ impl<'t> Scheduler<'t> {
 
     /// Assembles the next batch from the lanes in turn; `false` if there is nothing to submit.
     fn gather(&mut self, engine: &Engine) -> bool {
-        self.batch.clear();
+        self.scratch.batch.clear();
         let n = self.lanes.len();
         let n_active = self.lanes.iter().filter(|lane| lane.work.is_some()).count();
         if n_active == 0 {
@@ -347,21 +365,21 @@ impl<'t> Scheduler<'t> {
         let mut draft_seconds = 0.0;
         for index in (self.turn..n).chain(0..self.turn) {
             n_decoding -= usize::from(self.lanes[index].is_decoding());
-            room.n_decoding = n_decoding.min(share - self.batch.spans().len() - 1);
+            room.n_decoding = n_decoding.min(share - self.scratch.batch.spans().len() - 1);
             // Prompt rows are worth more than drafts, so nothing is drafted beside prompts.
             let n_nodes = engine.n_nodes() as f32 / n_active as f32;
             let before = (draft_seconds, n_nodes);
             draft_seconds += self.draft_for(index, (&room, before), has_prompts);
             let lane = &mut self.lanes[index];
-            if lane.submit(&mut room, &mut self.batch) {
+            if lane.submit(&mut room, &mut self.scratch.batch) {
                 self.turn = (index + 1) % n;
-                if self.batch.spans().len() == share {
+                if self.scratch.batch.spans().len() == share {
                     break;
                 }
             }
         }
-        self.prompt_rows += prompt_rows - room.prompt_rows;
-        !self.batch.spans().is_empty()
+        self.counts.prompt_rows += prompt_rows - room.prompt_rows;
+        !self.scratch.batch.spans().is_empty()
     }
 
     /// Drafts the next tokens of a lane, for a batch with `room` whose drafts took `before` seconds so far.
@@ -373,18 +391,19 @@ impl<'t> Scheduler<'t> {
         has_prompts: bool,
     ) -> f32 {
         let lane = &mut self.lanes[index];
-        let Some(drafter) = self.drafter.as_mut().filter(|_| lane.is_decoding()) else {
+        let Some(drafter) = self.drafting.drafter.as_mut().filter(|_| lane.is_decoding()) else {
             return 0.0;
         };
         let beside = Beside {
-            rows: self.batch.tokens().len() + room.n_decoding,
-            tokens: self.batch.spans().len() + room.n_decoding,
+            rows: self.scratch.batch.tokens().len() + room.n_decoding,
+            tokens: self.scratch.batch.spans().len() + room.n_decoding,
             seconds: before,
             n_nodes,
         };
         let n_max = if has_prompts { 0 } else { lane.n_drafts_max(room, self.ctx_len) };
         let text = (index, &lane.ids[..], self.vocab_size);
-        let seconds = lane.drafts.ask(&mut **drafter, &mut self.drafts, text, (beside, n_max));
+        let seconds =
+            lane.drafts.ask(&mut **drafter, &mut self.drafting.drafts, text, (beside, n_max));
         lane.count_drafting(seconds);
         seconds
     }
@@ -394,17 +413,17 @@ impl<'t> Scheduler<'t> {
     fn gather_ahead(&mut self, engine: &Engine) -> bool {
         let (n, under_way) = (self.lanes.len(), self.under_way.len());
         let nodes = (engine.n_nodes(), under_way < engine.batches_in_a_lap());
-        let Some(drafter) = self.drafter.as_mut().filter(|_| under_way < nodes.0) else {
+        let Some(drafter) = self.drafting.drafter.as_mut().filter(|_| under_way < nodes.0) else {
             return false;
         };
         for index in (self.turn..n).chain(0..self.turn) {
-            let (lane, drafts) = (&mut self.lanes[index], &mut self.drafts);
+            let (lane, drafts) = (&mut self.lanes[index], &mut self.drafting.drafts);
             let n_max = lane.n_ahead_max(engine.max_batch(), self.ctx_len).min(engine.max_logits());
             let ask = |lane: &mut LaneDrafts, ids: &[u32]| {
                 let text = (index, ids, self.vocab_size);
                 lane.ask_ahead(&mut **drafter, drafts, text, (nodes, n_max))
             };
-            if n_max > 0 && lane.go_ahead(&mut self.batch, ask) {
+            if n_max > 0 && lane.go_ahead(&mut self.scratch.batch, ask) {
                 self.turn = (index + 1) % n;
                 return true;
             }
@@ -424,7 +443,7 @@ impl<'t> Scheduler<'t> {
         }
         let (spans, mut logits) = engine.collect()?;
         if let Some(begun) = begun {
-            self.drafts.saw(n_rows, begun.elapsed().as_secs_f32());
+            self.drafting.drafts.saw(n_rows, begun.elapsed().as_secs_f32());
         }
         for span in spans.iter().filter(|span| span.n_wanted() > 0) {
             let (rows, rest) =
@@ -483,14 +502,14 @@ impl<'t> Scheduler<'t> {
             true => lane.drafts.go_on(1 + n_drafts),
             false => lane.settle(),
         }
-        lane.token_came(self.prompt_rows)
+        lane.token_came(self.counts.prompt_rows)
     }
 
     /// Chooses a lane's next token from its logits; `None` if the job has ended.
     fn take_token(&mut self, index: usize, logits: &mut [f32], tell: TellJob<'_>) -> Option<u32> {
         let lane = &mut self.lanes[index];
         let (work, pos) = (lane.work.as_mut()?, lane.ids.len());
-        let chosen = work.chooser.choose(pos, logits, &mut self.choice);
+        let chosen = work.chooser.choose(pos, logits, &mut self.scratch.choice);
         let Chosen { id, is_complete, odds } = match chosen {
             Ok(chosen) => chosen,
             Err(error) => {
@@ -503,7 +522,7 @@ impl<'t> Scheduler<'t> {
             tell(work.id, JobEvent::Token { id, odds });
         }
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
-        let reason = work.answer.take(id, &mut self.text, show);
+        let reason = work.answer.take(id, &mut self.scratch.text, show);
         let reason = reason.or(is_complete.then_some(StopReason::Complete));
         let is_full = pos == self.ctx_len;
         if let Some(reason) = reason.or(is_full.then_some(StopReason::ContextFull)) {
@@ -517,8 +536,8 @@ impl<'t> Scheduler<'t> {
         let lane = &mut self.lanes[index];
         let Some(work) = lane.finish() else { return };
         let show = &mut |text: &str| tell(work.id, JobEvent::Text(text));
-        let outcome = work.answer.end(reason, &mut self.text, show);
-        if let Some(drafter) = &mut self.drafter {
+        let outcome = work.answer.end(reason, &mut self.scratch.text, show);
+        if let Some(drafter) = &mut self.drafting.drafter {
             drafter.end(index, &lane.ids);
         }
         tell(work.id, JobEvent::Done { outcome, ids: &lane.ids[work.prompt_len..] });

@@ -8,7 +8,7 @@ use super::error::{FleetError, Obstacle};
 use super::events::{Event, Shape};
 use super::figures::Own;
 use super::hold::Holds;
-use super::members::Fleet;
+use super::members::{Fleet, Split};
 use super::roll::{Divided, Known, Roll};
 use super::wanted::Wanted;
 use super::{search, shares, split};
@@ -76,8 +76,10 @@ fn form_of(
         left_out: roll.left_out(),
         port: wanted.give,
         holds: Holds::new(caller.clone(), wanted.give),
-        kept_at: model.kept_at.to_owned(),
-        untold: (!are_told).then(|| file.clone()),
+        split: Split {
+            kept_at: model.kept_at.to_owned(),
+            untold: (!are_told).then(|| file.clone()),
+        },
     };
     // Without it the next start may divide the model otherwise.
     let _ = fleet.keep_split(&file);

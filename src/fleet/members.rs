@@ -46,6 +46,12 @@ pub(crate) struct Fleet {
     pub(super) port: u16,
     /// Boards that work for this master alone.
     pub(crate) holds: Holds,
+    pub(super) split: Split,
+}
+
+/// Where the split is kept, and whether all boards know it.
+#[derive(Clone)]
+pub(super) struct Split {
     /// Where the split is kept.
     pub(super) kept_at: PathBuf,
     /// The ring as a file, if not all of its boards could be told of it.
@@ -56,7 +62,7 @@ impl Fleet {
     /// Keeps a split, as a ring file, and holds its boards.
     pub(super) fn keep_split(&self, ring: &str) -> io::Result<()> {
         self.hold(ring);
-        let mut file = AtomicFile::create(&self.kept_at)?;
+        let mut file = AtomicFile::create(&self.split.kept_at)?;
         file.write_all(ring.as_bytes())?;
         file.commit()
     }
@@ -74,7 +80,7 @@ impl Fleet {
 
     /// Where this board keeps things.
     pub(super) fn folder(&self) -> &Path {
-        self.kept_at.parent().unwrap_or(Path::new(""))
+        self.split.kept_at.parent().unwrap_or(Path::new(""))
     }
 
     /// Looks which boards answer and can serve, this one first. New boards are known from now on.
@@ -323,8 +329,7 @@ mod tests {
             holds: Holds::new(caller.clone(), 9998),
             caller,
             port: 9998,
-            kept_at: PathBuf::new(),
-            untold: None,
+            split: Split { kept_at: PathBuf::new(), untold: None },
         };
         let answer =
             |host, name, memory, way: Option<Way>| (at(host), (figures(name, memory), way));

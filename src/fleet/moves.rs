@@ -101,15 +101,15 @@ impl Moves {
     /// All boards of the fleet, this one first, and which of them answer.
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
-        let before = fleet.untold.clone();
+        let before = fleet.split.untold.clone();
         let is_there = fleet.look(&self.desk);
         fleet.tell_again(&is_there);
         let boards = fleet.boards.clone();
         let mut kept = self.lock_fleet()?;
         // The ring may have become another one meanwhile.
         fleet.nodes.clone_from(&kept.nodes);
-        if kept.untold != before {
-            fleet.untold.clone_from(&kept.untold);
+        if kept.split.untold != before {
+            fleet.split.untold.clone_from(&kept.split.untold);
         }
         *kept = fleet;
         Some((boards, is_there))
@@ -254,7 +254,7 @@ impl Moves {
             && let Some(mut fleet) = self.lock_fleet()
         {
             fleet.nodes = nodes;
-            fleet.untold = changed.is_err().then_some(ring);
+            fleet.split.untold = changed.is_err().then_some(ring);
         }
         changed?;
         self.events.tell(&Event::OtherRing { nodes: &done });
@@ -281,12 +281,12 @@ impl Fleet {
 
     /// If not all boards of the ring could be told of it: tells those that are there.
     pub(super) fn tell_again(&mut self, is_there: &[bool]) {
-        let Some(file) = self.untold.take() else { return };
+        let Some(file) = self.split.untold.take() else { return };
         let there = only(self.boards.clone(), is_there);
         let there: Vec<String> = there.into_iter().map(|board| board.name).collect();
         let are_all_there = self.nodes.iter().all(|node| there.contains(node));
         if self.tell(&there, &file).is_err() || !are_all_there {
-            self.untold = Some(file);
+            self.split.untold = Some(file);
         }
     }
 }

@@ -138,7 +138,7 @@ impl Parts for TeamParts {
             let fleet = &mut self.team.fleet;
             fleet.caller.tell(&Event::OtherTeam { nodes: &other.nodes });
             fleet.nodes = other.nodes;
-            fleet.untold = changed.is_err().then_some(other.file);
+            fleet.split.untold = changed.is_err().then_some(other.file);
         }
         changed
     }

@@ -33,6 +33,11 @@ pub(super) struct Mixture<'a> {
     pub(super) is_cut: bool,
     /// Whether the output is this node's part, in a team.
     pub(super) is_part: bool,
+    pub(super) tensors: ExpertTensors<'a>,
+}
+
+/// Tensors of the router and of all experts.
+pub(super) struct ExpertTensors<'a> {
     /// `[experts, dim]`.
     pub(super) router: &'a [f32],
     /// `[experts]`.
@@ -127,13 +132,13 @@ impl Mixture<'_> {
 
     /// Chooses each row's experts.
     fn route(&self, buffers: &mut Buffers<'_>) {
-        let router = Matrix::F32 { w: self.router, k: self.rows.dim };
+        let router = Matrix::F32 { w: self.tensors.router, k: self.rows.dim };
         let (x, work) = (&*buffers.x, self.rows);
         let fill = |row: usize, out: &mut [f32]| work.normalise(x, row, out);
         let shape = MatrixDims { rows: self.m, k: work.dim };
         let inputs = self.projector.prepare(&mut buffers.inputs, shape, &router, Some(&fill));
         self.projector.project(inputs, &[router], buffers.routes.scores);
-        if let Some(bias) = self.router_bias {
+        if let Some(bias) = self.tensors.router_bias {
             for scores in buffers.routes.scores.chunks_exact_mut(self.experts.n).take(self.m) {
                 self.rows.kernels.add(scores, bias);
             }
@@ -265,7 +270,7 @@ impl Mixture<'_> {
             return;
         }
         let Routes { scores, chosen, places, outputs, .. } = &mut buffers.routes;
-        if let Some(bias) = self.down_bias {
+        if let Some(bias) = self.tensors.down_bias {
             let uses = chosen.iter().zip(&**places).take(self.m * n_active);
             for (expert, place) in uses {
                 let output = &mut outputs[*place as usize * dim..][..dim];
@@ -291,12 +296,12 @@ impl Mixture<'_> {
     /// This node's rows of an expert's gate and up matrices.
     fn gate_up(&self, expert: usize) -> [Matrix<'_>; 2] {
         let rows = self.rows_of(expert, self.rows.ffn_dim, &self.slice.ffn);
-        [self.gates.slice_rows(rows.clone()), self.ups.slice_rows(rows)]
+        [self.tensors.gates.slice_rows(rows.clone()), self.tensors.ups.slice_rows(rows)]
     }
 
     /// This node's rows of an expert's down matrix.
     fn down(&self, expert: usize) -> Matrix<'_> {
-        self.downs.slice_rows(self.rows_of(expert, self.rows.dim, &self.slice.dim))
+        self.tensors.downs.slice_rows(self.rows_of(expert, self.rows.dim, &self.slice.dim))
     }
 
     /// Range, in the matrix of all experts, of the rows `own` out of an expert's `n` rows.

@@ -13,7 +13,7 @@ use super::gated::Gating;
 use super::gather::{Gather, To};
 use super::interrupt::Interrupt;
 use super::kv::KvShape;
-use super::mixture::{Mixture, RowWork};
+use super::mixture::{ExpertTensors, Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::{FEW_ROWS, Projector};
 use super::rope::{self, Frequencies};
@@ -30,8 +30,7 @@ pub(super) struct Pass<'a> {
     pub(super) packed: Option<&'a PackedWeights>,
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
-    pub(super) kv: &'a KvShape,
-    pub(super) frequencies: &'a Frequencies,
+    pub(super) positions: Positions<'a>,
     pub(super) interrupt: Interrupt,
     /// Observer of the matrices' inputs, for calibration.
     pub(super) watch: Option<&'a Watch>,
@@ -44,6 +43,13 @@ pub(super) struct Pass<'a> {
     pub(super) slice: Slice,
     /// The team whose part this node computes; `None` if it computes alone.
     pub(super) team: Option<&'a Team>,
+}
+
+/// What attention needs of the positions.
+#[derive(Clone, Copy)]
+pub(super) struct Positions<'a> {
+    pub(super) kv: &'a KvShape,
+    pub(super) frequencies: &'a Frequencies,
 }
 
 /// A feed-forward layer that is no mixture of experts.
@@ -132,7 +138,7 @@ impl Pass<'_> {
         let half = self.model.header().rotary_dim() / 2;
         let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
         let rows = self.spans.iter().flat_map(|span| {
-            let frequencies = self.frequencies.of(rope, span.is_long);
+            let frequencies = self.positions.frequencies.of(rope, span.is_long);
             span.positions().map(move |pos| (frequencies, pos))
         });
         for ((frequencies, pos), (cos, sin)) in rows.zip(tables) {
@@ -191,7 +197,7 @@ impl Pass<'_> {
         let inputs = projector.prepare(inputs, dims, &wqkv[0], fill);
         projector.project(inputs, &wqkv, buffers.qkv);
 
-        let (kernels, kv, interrupt) = (self.kernels, self.kv, &self.interrupt);
+        let (kernels, kv, interrupt) = (self.kernels, self.positions.kv, &self.interrupt);
         let (heads, spans, first) = (self.heads(layer, spec), self.spans, self.first);
         let attention = Attention { kernels, kv, spec, heads, interrupt, spans, first, m };
         (attention, layer - self.model.share().layers.start)
@@ -310,12 +316,14 @@ impl Pass<'_> {
             slice: &self.slice,
             is_cut: header.slice().is_some(),
             is_part: self.team.is_some(),
-            router: self.model.vector(TensorKind::Router, layer),
-            router_bias: vector(TensorKind::RouterBias),
-            gates: matrix(TensorKind::W1),
-            ups: matrix(TensorKind::W3),
-            downs: matrix(TensorKind::W2),
-            down_bias: vector(TensorKind::B2),
+            tensors: ExpertTensors {
+                router: self.model.vector(TensorKind::Router, layer),
+                router_bias: vector(TensorKind::RouterBias),
+                gates: matrix(TensorKind::W1),
+                ups: matrix(TensorKind::W3),
+                downs: matrix(TensorKind::W2),
+                down_bias: vector(TensorKind::B2),
+            },
         })
     }
 

@@ -12,7 +12,7 @@ use super::interrupt::Interrupt;
 use super::kv::KvShape;
 use super::packed::PackedWeights;
 use super::packer::{PackError, PackReport, PackWatch, Packer};
-use super::pass::Pass;
+use super::pass::{Pass, Positions};
 use super::plan::{PageChange, Plan};
 use super::precision::Precision;
 use super::rope::Frequencies;
@@ -289,8 +289,7 @@ impl Transformer {
             packed: self.packed.as_ref(),
             kernels: &self.kernels,
             pool: &self.pool,
-            kv: &self.kv,
-            frequencies: &self.frequencies,
+            positions: Positions { kv: &self.kv, frequencies: &self.frequencies },
             interrupt: Interrupt::new(self.is_interrupted),
             watch: self.watch.as_deref(),
             spans,

@@ -20,7 +20,7 @@ use super::keys::ApiKeys;
 use super::lobby::Lobby;
 use super::plain;
 use super::server::{Place, Server};
-use super::service::{ModelAbout, Service};
+use super::service::{ModelAbout, ServedModel, Service};
 use super::tools::{Tools, Words};
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::ChatTemplate;
@@ -100,10 +100,12 @@ fn server(chat_template: ChatTemplate) -> Server {
     thread::spawn(move || answer(&commands));
     Server {
         service: Service {
-            about: ModelAbout { name: "demo".to_owned(), ..ModelAbout::default() },
-            tokenizer: Arc::clone(&TOKENIZER),
-            chat_template,
-            stop_ids: TOKENIZER.stop_ids().to_vec(),
+            model: ServedModel {
+                about: ModelAbout { name: "demo".to_owned(), ..ModelAbout::default() },
+                tokenizer: Arc::clone(&TOKENIZER),
+                chat_template,
+                stop_ids: TOKENIZER.stop_ids().to_vec(),
+            },
             ctx_len: 1024,
             vocab_size: *VOCAB_SIZE,
             grammars: OnceLock::new(),

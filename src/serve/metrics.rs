@@ -13,24 +13,48 @@ use crate::sys::power::{Meter, PowerReading};
 /// Counters of the server since its start.
 #[derive(Default)]
 pub(super) struct Metrics {
-    requests: AtomicU64,
-    refused_requests: AtomicU64,
-    answers: AtomicU64,
-    cancelled_answers: AtomicU64,
+    asked: RequestMetrics,
     prompt_tokens: AtomicU64,
     prompt_us: AtomicU64,
     generated_tokens: AtomicU64,
     decode_us: AtomicU64,
     passes: AtomicU64,
-    drafted_tokens: AtomicU64,
-    accepted_tokens: AtomicU64,
-    drafting_us: AtomicU64,
+    drafting: DraftMetrics,
     running: AtomicUsize,
     queued: AtomicUsize,
     nodes: Mutex<Vec<NodeFigures>>,
+    kv: KvMetrics,
+    reuse: ReuseMetrics,
+}
+
+/// Requests and their answers.
+#[derive(Default)]
+pub(super) struct RequestMetrics {
+    requests: AtomicU64,
+    refused_requests: AtomicU64,
+    answers: AtomicU64,
+    cancelled_answers: AtomicU64,
+}
+
+/// Drafts, and the time that they took.
+#[derive(Default)]
+pub(super) struct DraftMetrics {
+    drafted_tokens: AtomicU64,
+    accepted_tokens: AtomicU64,
+    drafting_us: AtomicU64,
+}
+
+/// Pages of the KV cache.
+#[derive(Default)]
+pub(super) struct KvMetrics {
     kv_pages: AtomicUsize,
     used_kv_pages: AtomicUsize,
     idle_kv_pages: AtomicUsize,
+}
+
+/// Prompt tokens that were not computed.
+#[derive(Default)]
+pub(super) struct ReuseMetrics {
     prefix_tokens: AtomicU64,
     read_tokens: AtomicU64,
 }
@@ -125,14 +149,14 @@ fn us(time: Duration) -> u64 {
 
 impl Metrics {
     pub(super) fn count_request(&self, status: u16) {
-        add(&self.requests, 1);
-        add(&self.refused_requests, u64::from(status >= 400));
+        add(&self.asked.requests, 1);
+        add(&self.asked.refused_requests, u64::from(status >= 400));
     }
 
     pub(super) fn count_answer(&self, outcome: &Outcome) {
         match outcome.reason {
-            StopReason::Interrupted => add(&self.cancelled_answers, 1),
-            _ => add(&self.answers, 1),
+            StopReason::Interrupted => add(&self.asked.cancelled_answers, 1),
+            _ => add(&self.asked.answers, 1),
         }
     }
 
@@ -142,9 +166,9 @@ impl Metrics {
         self.generated_tokens.store(totals.generated_tokens, Ordering::Relaxed);
         self.decode_us.store(us(totals.decode), Ordering::Relaxed);
         self.passes.store(totals.passes, Ordering::Relaxed);
-        self.drafted_tokens.store(totals.drafted_tokens, Ordering::Relaxed);
-        self.accepted_tokens.store(totals.accepted_tokens, Ordering::Relaxed);
-        self.drafting_us.store(us(totals.drafting), Ordering::Relaxed);
+        self.drafting.drafted_tokens.store(totals.drafted_tokens, Ordering::Relaxed);
+        self.drafting.accepted_tokens.store(totals.accepted_tokens, Ordering::Relaxed);
+        self.drafting.drafting_us.store(us(totals.drafting), Ordering::Relaxed);
     }
 
     pub(super) fn set_nodes(&self, ring: &RingMaster) {
@@ -203,30 +227,35 @@ impl Metrics {
     }
 
     pub(super) fn set_pages(&self, pages: &PageFigures) {
-        self.kv_pages.store(pages.n_pages, Ordering::Relaxed);
-        self.used_kv_pages.store(pages.n_used, Ordering::Relaxed);
-        self.idle_kv_pages.store(pages.n_idle, Ordering::Relaxed);
-        self.prefix_tokens.store(pages.hits, Ordering::Relaxed);
-        self.read_tokens.store(pages.read, Ordering::Relaxed);
+        self.kv.kv_pages.store(pages.n_pages, Ordering::Relaxed);
+        self.kv.used_kv_pages.store(pages.n_used, Ordering::Relaxed);
+        self.kv.idle_kv_pages.store(pages.n_idle, Ordering::Relaxed);
+        self.reuse.prefix_tokens.store(pages.hits, Ordering::Relaxed);
+        self.reuse.read_tokens.store(pages.read, Ordering::Relaxed);
     }
 
     /// All metrics in the text format, each with its help text and kind.
     pub(super) fn text(&self, meter: Option<&Meter>) -> String {
         let gauge = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed) as f64;
         let answers = [
-            ("leap_requests_total", "counter", "HTTP requests", count(&self.requests)),
+            ("leap_requests_total", "counter", "HTTP requests", count(&self.asked.requests)),
             (
                 "leap_requests_refused_total",
                 "counter",
                 "HTTP requests that were answered with an error",
-                count(&self.refused_requests),
+                count(&self.asked.refused_requests),
             ),
-            ("leap_answers_total", "counter", "Answers that were finished", count(&self.answers)),
+            (
+                "leap_answers_total",
+                "counter",
+                "Answers that were finished",
+                count(&self.asked.answers),
+            ),
             (
                 "leap_answers_cancelled_total",
                 "counter",
                 "Answers whose client went away, or that the server's end cut short",
-                count(&self.cancelled_answers),
+                count(&self.asked.cancelled_answers),
             ),
             (
                 "leap_prompt_tokens_total",
@@ -295,19 +324,19 @@ impl Metrics {
                 "leap_drafted_tokens_total",
                 "counter",
                 "Guessed tokens that went through the model",
-                count(&self.drafted_tokens),
+                count(&self.drafting.drafted_tokens),
             ),
             (
                 "leap_accepted_tokens_total",
                 "counter",
                 "Tokens of answers that were guessed right",
-                count(&self.accepted_tokens),
+                count(&self.drafting.accepted_tokens),
             ),
             (
                 "leap_drafting_seconds_total",
                 "counter",
                 "Time that guessing took",
-                seconds(&self.drafting_us),
+                seconds(&self.drafting.drafting_us),
             ),
         ]
     }
@@ -354,26 +383,31 @@ impl Metrics {
                 "leap_prefix_tokens_total",
                 "counter",
                 "Tokens of prompts that were not computed, as their keys and values were held",
-                self.prefix_tokens.load(Ordering::Relaxed) as f64,
+                self.reuse.prefix_tokens.load(Ordering::Relaxed) as f64,
             ),
             (
                 "leap_prefix_file_tokens_total",
                 "counter",
                 "Tokens whose keys and values were read from files of the prefix cache",
-                self.read_tokens.load(Ordering::Relaxed) as f64,
+                self.reuse.read_tokens.load(Ordering::Relaxed) as f64,
             ),
             (
                 "leap_kv_pages",
                 "gauge",
                 "Pages of keys and values that streams share; 0 in a team that is no ring",
-                gauge(&self.kv_pages),
+                gauge(&self.kv.kv_pages),
             ),
-            ("leap_kv_pages_used", "gauge", "Pages that answers hold", gauge(&self.used_kv_pages)),
+            (
+                "leap_kv_pages_used",
+                "gauge",
+                "Pages that answers hold",
+                gauge(&self.kv.used_kv_pages),
+            ),
             (
                 "leap_kv_pages_idle",
                 "gauge",
                 "Pages in no use, kept for texts that begin alike",
-                gauge(&self.idle_kv_pages),
+                gauge(&self.kv.idle_kv_pages),
             ),
         ]
     }

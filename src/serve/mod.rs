@@ -47,9 +47,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, Scheduler, StepError};
-use crate::format::ChatTemplate;
 use crate::sys::power::Meter;
-use crate::tokenizer::Tokenizer;
 
 use http::{Budget, HttpLimits};
 use jobs::JobQueue;
@@ -62,7 +60,7 @@ use service::Service;
 pub(crate) use access::AccessLog;
 pub(crate) use keys::ApiKeys;
 pub(crate) use server::ListenSocket;
-pub(crate) use service::ModelAbout;
+pub(crate) use service::{ModelAbout, ServedModel};
 
 /// Memory for the bodies of all requests.
 const BODIES_BYTES: usize = 32 << 20;
@@ -71,24 +69,8 @@ const QUIET_TIME: Duration = Duration::from_secs(15);
 /// How long clients may take to read complete answers when the program ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Options of a server.
-pub(crate) struct ServeOptions {
-    /// The model's description for clients.
-    pub(crate) about: ModelAbout,
-    /// The model's tokenizer.
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    /// Template of conversations.
-    pub(crate) chat_template: ChatTemplate,
-    /// Ids that end a text.
-    pub(crate) stop_ids: Vec<u32>,
-    /// Seed of the first answer whose request names none.
-    pub(crate) seed: u64,
-    /// Sockets that clients connect to.
-    pub(crate) listeners: Vec<ListenSocket>,
-    /// Keys of clients that may ask.
-    pub(crate) keys: ApiKeys,
-    /// Origins of web pages whose scripts may send requests; `*` stands for all.
-    pub(crate) origins: Vec<String>,
+/// What clients may take.
+pub(crate) struct ServeLimits {
     /// Most answers that wait for a stream.
     pub(crate) queue: usize,
     /// Most connections.
@@ -97,6 +79,22 @@ pub(crate) struct ServeOptions {
     pub(crate) body_max: usize,
     /// How long answers may take after a signal.
     pub(crate) drain: Duration,
+}
+
+/// Options of a server.
+pub(crate) struct ServeOptions {
+    /// The model that answers.
+    pub(crate) model: ServedModel,
+    /// Seed of the first answer whose request names none.
+    pub(crate) seed: u64,
+    /// Sockets that clients connect to.
+    pub(crate) listeners: Vec<ListenSocket>,
+    /// Keys of clients that may ask.
+    pub(crate) keys: ApiKeys,
+    /// Origins of web pages whose scripts may send requests; `*` stands for all.
+    pub(crate) origins: Vec<String>,
+    /// Limits of clients.
+    pub(crate) limits: ServeLimits,
     /// Meter of the board's energy, if the board has a sensor.
     pub(crate) meter: Option<Arc<Meter>>,
     /// Log of requests.
@@ -116,12 +114,10 @@ pub(crate) fn serve(
     scheduler: Scheduler<'_>,
     options: ServeOptions,
 ) -> Result<(), StepError> {
-    let (queue, commands) = JobQueue::new(scheduler.n_streams().saturating_add(options.queue));
+    let (queue, commands) =
+        JobQueue::new(scheduler.n_streams().saturating_add(options.limits.queue));
     let service = Service {
-        about: options.about,
-        tokenizer: options.tokenizer,
-        chat_template: options.chat_template,
-        stop_ids: options.stop_ids,
+        model: options.model,
         ctx_len: engine.ctx_len(),
         vocab_size: engine.header().vocab_size,
         grammars: OnceLock::new(),
@@ -142,21 +138,21 @@ pub(crate) fn serve(
         lost: options.lost,
         given_up: Arc::clone(&given_up),
         limits: HttpLimits {
-            body_max: options.body_max,
-            budget: Budget::new(BODIES_BYTES.max(options.body_max)),
+            body_max: options.limits.body_max,
+            budget: Budget::new(BODIES_BYTES.max(options.limits.body_max)),
             request_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(60),
             quiet_time: QUIET_TIME,
             origins: options.origins,
         },
-        lobby: Lobby::new(options.connections),
+        lobby: Lobby::new(options.limits.connections),
         n_answering: AtomicUsize::new(0),
     });
     for listener in options.listeners {
         let server = Arc::clone(&server);
         thread::spawn(move || server::accept(&server, &listener));
     }
-    ending::set_drain(options.drain);
+    ending::set_drain(options.limits.drain);
     Runner::new(engine, scheduler, (metrics, meter), given_up).run(&commands, options.visit)?;
     drop(commands);
     // Clients still have to read the last answers.

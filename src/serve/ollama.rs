@@ -40,7 +40,7 @@ pub(super) fn version() -> Reply {
 
 /// `GET /api/tags`.
 pub(super) fn tags(service: &Service) -> Reply {
-    let about = &service.about;
+    let about = &service.model.about;
     let name = format!("{}:latest", about.name);
     let details = details(about);
     let modified = rfc3339(service.started);
@@ -53,7 +53,7 @@ pub(super) fn tags(service: &Service) -> Reply {
 
 /// `GET /api/ps`: the model, which stays loaded for as long as the server runs.
 pub(super) fn running(service: &Service) -> Reply {
-    let about = &service.about;
+    let about = &service.model.about;
     let name = format!("{}:latest", about.name);
     Reply::json(
         200,
@@ -68,27 +68,27 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
     service.check_model(&fields, "model")?;
     service.check_model(&fields, "name")?;
-    let family = &service.about.family;
+    let family = &service.model.about.family;
     let info = json!({
         "general.architecture": family,
-        "general.basename": service.about.name,
+        "general.basename": service.model.about.name,
         format!("{family}.context_length"): service.ctx_len,
     });
     Ok(Reply::json(
         200,
-        &json!({"details": details(&service.about), "capabilities": capabilities(service),
+        &json!({"details": details(&service.model.about), "capabilities": capabilities(service),
             "model_info": info, "modified_at": rfc3339(service.started)}),
     ))
 }
 
 /// The model's capabilities: Home Assistant looks for `tools` here.
 fn capabilities(service: &Service) -> Vec<&'static str> {
-    let thinks = Thoughts::of(service.chat_template).is_some();
+    let thinks = Thoughts::of(service.model.chat_template).is_some();
     let all = [
         ("completion", true),
         ("tools", service.can_call_tools()),
         ("thinking", service.can_chat() && thinks),
-        ("insert", service.tokenizer.can_infill()),
+        ("insert", service.model.tokenizer.can_infill()),
     ];
     all.into_iter().filter(|(_, is_so)| *is_so).map(|(name, _)| name).collect()
 }
@@ -104,7 +104,7 @@ fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError
     match fields.get("think") {
         None => Ok(Thinking::default()),
         // Ollama refuses this, too.
-        Some(Value::Bool(true)) if Thoughts::of(service.chat_template).is_none() => {
+        Some(Value::Bool(true)) if Thoughts::of(service.model.chat_template).is_none() => {
             Err(fields.bad("think", "is true, but this model cannot think"))
         }
         Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
@@ -169,10 +169,10 @@ impl Form {
     ) -> Result<Sent, ApiError> {
         let mut protocol = Ollama {
             is_chat,
-            model: to.0.about.name.clone(),
+            model: to.0.model.about.name.clone(),
             prompt_tokens: job.prompt.len(),
             calls: Vec::new(),
-            teller: job.n_likeliest.map(|_| Arc::clone(&to.0.tokenizer)),
+            teller: job.n_likeliest.map(|_| Arc::clone(&to.0.model.tokenizer)),
         };
         deliver(to, (vec![job], divider), (&mut protocol, self.is_streamed))
     }
@@ -190,7 +190,7 @@ fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply
         }
         _ => false,
     };
-    let mut object = object((&service.about.name, is_chat), "", true);
+    let mut object = object((&service.model.about.name, is_chat), "", true);
     object["done_reason"] = json!(if is_zero { "unload" } else { "load" });
     Ok(Reply::json(200, &object))
 }

@@ -31,14 +31,15 @@ pub(super) fn models(service: &Service) -> Reply {
 
 /// `GET /v1/models/NAME`.
 pub(super) fn model(service: &Service, name: &str) -> Result<Reply, ApiError> {
-    match name == service.about.name {
+    match name == service.model.about.name {
         true => Ok(Reply::json(200, &model_object(service))),
         false => Err(service.unknown_model(name)),
     }
 }
 
 fn model_object(service: &Service) -> Value {
-    let (id, created, max_model_len) = (&service.about.name, service.started, service.ctx_len);
+    let (id, created, max_model_len) =
+        (&service.model.about.name, service.started, service.ctx_len);
     json!({"id": id, "object": "model", "created": created, "owned_by": "leap",
         "max_model_len": max_model_len})
 }
@@ -144,12 +145,12 @@ impl Form {
                 service.started
             ),
             created: now(),
-            model: service.about.name.clone(),
+            model: service.model.about.name.clone(),
             wants_usage: self.wants_usage,
             // Jobs with the same prompt are adjacent.
             prompt_tokens: jobs.iter().step_by(self.n as usize).map(|job| job.prompt.len()).sum(),
             answers: vec![Progress::default(); jobs.len()],
-            tokenizer: Arc::clone(&service.tokenizer),
+            tokenizer: Arc::clone(&service.model.tokenizer),
             tells_odds: self.wish.n_likeliest.is_some(),
             cached_tokens: 0,
             completion_tokens: 0,

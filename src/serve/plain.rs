@@ -33,12 +33,13 @@ pub(super) fn tokenize(service: &Service, body: &Value) -> Result<Reply, ApiErro
     fields.check_names(&[&["content", "add_special"]])?;
     let text = fields.string("content")?.ok_or_else(|| fields.bad("content", "is not there"))?;
     let bos = service
+        .model
         .tokenizer
         .bos()
         .filter(|_| fields.flag("add_special").is_ok_and(|f| f == Some(true)));
     fields.flag("add_special")?;
     let mut ids: Vec<u32> = bos.into_iter().collect();
-    service.tokenizer.encode(text, &mut ids);
+    service.model.tokenizer.encode(text, &mut ids);
     Ok(Reply::json(200, &json!({"tokens": ids})))
 }
 
@@ -50,8 +51,8 @@ pub(super) fn detokenize(service: &Service, body: &Value) -> Result<Reply, ApiEr
     let mut ids = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let id = id.filter(|&id| service.tokenizer.token_kind(id).is_some());
+        let id = id.filter(|&id| service.model.tokenizer.token_kind(id).is_some());
         ids.push(id.ok_or_else(|| fields.bad(&format!("tokens[{index}]"), "is no token id"))?);
     }
-    Ok(Reply::json(200, &json!({"content": service.tokenizer.decode(&ids, true)})))
+    Ok(Reply::json(200, &json!({"content": service.model.tokenizer.decode(&ids, true)})))
 }

@@ -191,7 +191,7 @@ fn echo(service: &Service, body: &Value) -> Value {
     json!({
         "object": "response",
         "created_at": super::service::now(),
-        "model": service.about.name,
+        "model": service.model.about.name,
         "error": null,
         "instructions": body["instructions"],
         "max_output_tokens": body["max_output_tokens"],

@@ -27,14 +27,21 @@ use crate::tokenizer::{
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
 
+/// The model that answers.
+pub(crate) struct ServedModel {
+    /// Its description for clients.
+    pub(crate) about: ModelAbout,
+    /// Its tokenizer.
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    /// Template of conversations.
+    pub(crate) chat_template: ChatTemplate,
+    /// Ids that end a text.
+    pub(crate) stop_ids: Vec<u32>,
+}
+
 /// The served model, and the queue for its answers.
 pub(super) struct Service {
-    pub(super) about: ModelAbout,
-    pub(super) tokenizer: Arc<Tokenizer>,
-    /// Template of conversations.
-    pub(super) chat_template: ChatTemplate,
-    /// Ids that end a text.
-    pub(super) stop_ids: Vec<u32>,
+    pub(super) model: ServedModel,
     pub(super) ctx_len: usize,
     pub(super) vocab_size: usize,
     /// Compiles grammars; created when the first one is needed.
@@ -81,7 +88,9 @@ impl Service {
     pub(super) fn check_model(&self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
         match fields.string(name)? {
             None => Ok(()),
-            Some(asked) if asked.strip_suffix(":latest").unwrap_or(asked) == self.about.name => {
+            Some(asked)
+                if asked.strip_suffix(":latest").unwrap_or(asked) == self.model.about.name =>
+            {
                 Ok(())
             }
             Some(asked) => Err(self.unknown_model(asked)),
@@ -89,7 +98,8 @@ impl Service {
     }
 
     pub(super) fn unknown_model(&self, asked: &str) -> ApiError {
-        let message = format!("there is no model {asked:?} here; this is {:?}", self.about.name);
+        let message =
+            format!("there is no model {asked:?} here; this is {:?}", self.model.about.name);
         let field = Some("model".to_owned());
         ApiError { field, code: Some("model_not_found"), ..ApiError::new(404, message) }
     }
@@ -121,7 +131,7 @@ impl Service {
             }),
             ..default
         };
-        ChatFormat::new(self.chat_template, &self.tokenizer, options)
+        ChatFormat::new(self.model.chat_template, &self.model.tokenizer, options)
             .map_err(|e| ApiError::new(400, e.to_string()))
     }
 
@@ -138,17 +148,19 @@ impl Service {
     /// The model's words for tools, if it has any.
     pub(super) fn words(&self) -> Option<Words> {
         let chat = self.chat(Thinking::default()).ok()?;
-        Words::of(self.chat_template).filter(|_| chat.has_tool_tokens())
+        Words::of(self.model.chat_template).filter(|_| chat.has_tool_tokens())
     }
 
     fn grammars(&self) -> Result<&Grammars, String> {
-        let new = || Grammars::new(Arc::clone(&self.tokenizer), self.vocab_size, &self.stop_ids);
+        let new = || {
+            Grammars::new(Arc::clone(&self.model.tokenizer), self.vocab_size, &self.model.stop_ids)
+        };
         self.grammars.get_or_init(new).as_ref().map_err(Clone::clone)
     }
 
     /// Properties of the model's template that shape a conversation.
     pub(super) fn speech(&self) -> Speech {
-        let joins_system = ChatScript::joins_system(self.chat_template);
+        let joins_system = ChatScript::joins_system(self.model.chat_template);
         Speech { words: self.words(), joins_system }
     }
 
@@ -187,7 +199,7 @@ impl Service {
         let turns: Vec<(ChatRole, &str)> =
             turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let mut ids = Vec::new();
-        chat.render(&self.tokenizer, &turns, &mut ids);
+        chat.render(&self.model.tokenizer, &turns, &mut ids);
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
         let is_begun = matches!(turns.last(), Some((ChatRole::Begun, text)) if !text.is_empty());
         let begins_thinking = !is_begun && chat.begins_thinking(system);
@@ -216,7 +228,7 @@ impl Service {
             Some(form) => form.field,
             None => "tool_choice",
         };
-        match (wish.is_formed(), Thoughts::of(self.chat_template)) {
+        match (wish.is_formed(), Thoughts::of(self.model.chat_template)) {
             (false, _) | (true, None) => Ok(wish.thinking),
             (true, Some(Thoughts::Tags)) => Ok(Thinking { thinks: Some(false), ..wish.thinking }),
             (true, Some(Thoughts::Channels)) => Err(ApiError::field(
@@ -227,15 +239,15 @@ impl Service {
     }
 
     fn no_words(&self) -> ApiError {
-        let template = self.chat_template.name();
+        let template = self.model.chat_template.name();
         let problem = format!("the model's chat template, {template}, has no words for tools");
         ApiError::field("tools", problem)
     }
 
     /// Instructions of the checkpoint's template, for requests that give none.
     fn default_instructions(&self) -> Option<&str> {
-        let is_own = self.tokenizer.chat_template() == self.chat_template;
-        self.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
+        let is_own = self.model.tokenizer.chat_template() == self.model.chat_template;
+        self.model.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
     }
 
     /// The filter that keeps an answer in the form that `wish` asks for. `ending` says whether the answer begins with
@@ -262,7 +274,7 @@ impl Service {
                     of_form(self.form(schema, ending.1))?;
                 }
                 let words = self.words().ok_or_else(|| self.no_words())?;
-                let place = (words, &*self.tokenizer);
+                let place = (words, &*self.model.tokenizer);
                 let filter = |grammars| tools.filter(place, grammars, (ending, schema.as_ref()));
                 self.grammars().and_then(filter).map_err(|e| problem("tools", e))?
             }
@@ -290,10 +302,10 @@ impl Service {
         suffix: Option<&str>,
         wish: &Wish,
     ) -> Result<Job, ApiError> {
-        let mut ids: Vec<u32> = self.tokenizer.bos().into_iter().collect();
+        let mut ids: Vec<u32> = self.model.tokenizer.bos().into_iter().collect();
         match suffix {
-            None => self.tokenizer.encode(prompt, &mut ids),
-            Some(suffix) if self.tokenizer.encode_infill(prompt, suffix, &mut ids) => {}
+            None => self.model.tokenizer.encode(prompt, &mut ids),
+            Some(suffix) if self.model.tokenizer.encode_infill(prompt, suffix, &mut ids) => {}
             Some(_) => {
                 let problem = "this model's vocabulary has no tokens for filling in";
                 return Err(ApiError::field("suffix", problem));
@@ -302,7 +314,7 @@ impl Service {
         let starts_text = prompt.is_empty() && suffix.is_none();
         Ok(Job {
             starts_text,
-            filter: self.filter(wish, (false, &self.stop_ids))?,
+            filter: self.filter(wish, (false, &self.model.stop_ids))?,
             ..self.job(ids, wish)
         })
     }
@@ -314,7 +326,7 @@ impl Service {
             rules: wish.rules.clone(),
             n_likeliest: wish.n_likeliest,
             n_predict: wish.n_predict,
-            stop_ids: self.stop_ids.clone(),
+            stop_ids: self.model.stop_ids.clone(),
             stop_strings: wish.stop_strings.clone(),
             ..Job::new(ids)
         }

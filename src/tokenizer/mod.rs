@@ -51,12 +51,8 @@ pub struct Tokenizer {
     flags: TokenizerFlags,
     bos: Option<u32>,
     stop_ids: Vec<u32>,
-    /// Ids of tokens in ascending order, as in the next two fields.
-    strips_right: Vec<u32>,
-    strips_left: Vec<u32>,
-    whole_words: Vec<u32>,
-    chat: ChatTemplate,
-    chat_texts: ChatTexts,
+    edges: Edges,
+    chats: Chats,
     /// Holds the vocabulary too.
     rules: Rules,
     /// The token of each byte, or [`NO_ID`]. If SentencePiece has no byte fallback, no byte has a token.
@@ -65,6 +61,20 @@ pub struct Tokenizer {
     /// Control, unknown and user-defined tokens.
     special: Matcher,
     user_defined: Matcher,
+}
+
+/// Tokens that treat the text beside them in a way of their own.
+struct Edges {
+    /// Ids of tokens in ascending order, as in the next two fields.
+    strips_right: Vec<u32>,
+    strips_left: Vec<u32>,
+    whole_words: Vec<u32>,
+}
+
+/// Conversations of the model.
+struct Chats {
+    chat: ChatTemplate,
+    chat_texts: ChatTexts,
 }
 
 impl Tokenizer {
@@ -121,11 +131,8 @@ impl Tokenizer {
             flags,
             bos,
             stop_ids,
-            strips_right,
-            strips_left,
-            whole_words,
-            chat,
-            chat_texts,
+            edges: Edges { strips_right, strips_left, whole_words },
+            chats: Chats { chat, chat_texts },
             rules,
             byte_ids,
             unknown,
@@ -242,12 +249,12 @@ impl Tokenizer {
             goes_on(text[..name.start].chars().next_back())
                 || goes_on(text[name.end..].chars().next())
         };
-        self.whole_words.binary_search(&id).is_err() || !is_part()
+        self.edges.whole_words.binary_search(&id).is_err() || !is_part()
     }
 
     /// Where the text `before` the name of the token `id` ends: some tokens strip white space before them.
     fn start_of(&self, id: u32, text: &str, before: Range<usize>) -> usize {
-        match self.strips_left.binary_search(&id) {
+        match self.edges.strips_left.binary_search(&id) {
             Ok(_) => before.start + text[before].trim_end().len(),
             Err(_) => before.end,
         }
@@ -263,7 +270,7 @@ impl Tokenizer {
 
     /// Whether white space after this token belongs to it.
     fn strips_right(&self, id: u32) -> bool {
-        self.strips_right.binary_search(&id).is_ok()
+        self.edges.strips_right.binary_search(&id).is_ok()
     }
 
     /// Id and end of the special token whose name is in `text` at `at`, except user-defined tokens.
@@ -301,12 +308,12 @@ impl Tokenizer {
 
     /// The chat template stored with the vocabulary.
     pub fn chat_template(&self) -> ChatTemplate {
-        self.chat
+        self.chats.chat
     }
 
     /// Texts that the template of the checkpoint adds.
     pub fn chat_texts(&self) -> &ChatTexts {
-        &self.chat_texts
+        &self.chats.chat_texts
     }
 
     /// How text becomes tokens.

@@ -46,21 +46,26 @@ pub struct Tcp {
     options: CarrierOptions,
     links: Links,
     listener: TcpListener,
-    resolver: Resolver,
-    next_address: Option<SocketAddr>,
+    dialing: Dialing,
     next: Option<TcpInput>,
     prev: Vec<TcpInput>,
     out: TcpWire,
-    connect_at: Micros,
-    pause: Micros,
-    /// When the next node's host first refused a connection.
-    refused_at: Option<Micros>,
-    is_doubted: bool,
     /// When accepting goes on after a lack of file descriptors.
     accept_at: Micros,
     clock: Clock,
     address: SocketAddr,
     notices: Vec<String>,
+}
+
+/// The search for the next node, and the attempts to connect to it.
+struct Dialing {
+    resolver: Resolver,
+    next_address: Option<SocketAddr>,
+    connect_at: Micros,
+    pause: Micros,
+    /// When the next node's host first refused a connection.
+    refused_at: Option<Micros>,
+    is_doubted: bool,
 }
 
 /// The sending sides: of the link to the next node, and of those from previous ones.
@@ -106,21 +111,23 @@ impl Tcp {
             options,
             links,
             listener,
-            resolver,
-            next_address: None,
             next: None,
             prev: Vec::with_capacity(STRANGERS_MAX + 2),
             out: TcpWire { next: None, prev: Vec::with_capacity(STRANGERS_MAX + 2) },
-            connect_at: 0,
-            pause: CONNECT_US.0,
-            refused_at: None,
-            is_doubted: false,
+            dialing: Dialing {
+                resolver,
+                next_address: None,
+                connect_at: 0,
+                pause: CONNECT_US.0,
+                refused_at: None,
+                is_doubted: false,
+            },
             accept_at: 0,
             clock: Clock::start(),
             address,
             notices: Vec::new(),
         };
-        if let Some(next) = tcp.resolver.address() {
+        if let Some(next) = tcp.dialing.resolver.address() {
             tcp.open_next(next);
         }
         Ok(tcp)
@@ -128,7 +135,7 @@ impl Tcp {
 
     /// Follows a missing next node to another address.
     fn follow_next(&mut self, now: Micros) {
-        match self.resolver.turn(now, self.links.is_next_missed()) {
+        match self.dialing.resolver.turn(now, self.links.is_next_missed()) {
             None => {}
             Some(Err(e)) => self.tell(&unresolved(&e)),
             Some(Ok(address)) if self.links.next.is_none() => self.open_next(address),
@@ -138,9 +145,9 @@ impl Tcp {
                 if let Some(next) = &mut self.links.next {
                     next.set_address(address, now);
                 }
-                self.next_address = Some(address);
-                (self.connect_at, self.pause) = (now, CONNECT_US.0);
-                (self.refused_at, self.is_doubted) = (None, false);
+                self.dialing.next_address = Some(address);
+                (self.dialing.connect_at, self.dialing.pause) = (now, CONNECT_US.0);
+                (self.dialing.refused_at, self.dialing.is_doubted) = (None, false);
             }
         }
     }
@@ -154,9 +161,9 @@ impl Tcp {
         self.options.config.spend_seed();
         self.disconnect(now);
         self.links.next = Some(LinkOut::new(config, Mode::Stream, address, now));
-        self.next_address = Some(address);
-        (self.connect_at, self.pause) = (now, CONNECT_US.0);
-        (self.refused_at, self.is_doubted) = (None, false);
+        self.dialing.next_address = Some(address);
+        (self.dialing.connect_at, self.dialing.pause) = (now, CONNECT_US.0);
+        (self.dialing.refused_at, self.dialing.is_doubted) = (None, false);
     }
 
     fn tell(&mut self, notice: &str) {
@@ -168,12 +175,12 @@ impl Tcp {
     // The connection to the next node
 
     fn connect(&mut self, now: Micros) {
-        let Some(address) = self.next_address else { return };
-        if self.next.is_some() || now < self.connect_at {
+        let Some(address) = self.dialing.next_address else { return };
+        if self.next.is_some() || now < self.dialing.connect_at {
             return;
         }
-        self.connect_at = now + self.pause;
-        self.pause = (2 * self.pause).min(CONNECT_US.1);
+        self.dialing.connect_at = now + self.dialing.pause;
+        self.dialing.pause = (2 * self.dialing.pause).min(CONNECT_US.1);
         let mut connected = net::connect(address);
         if connected.as_ref().is_err_and(net::is_out_of_files) && self.close_stranger(now, 0) {
             connected = net::connect(address);
@@ -193,7 +200,7 @@ impl Tcp {
 
     fn disconnect(&mut self, now: Micros) {
         (self.next, self.out.next) = (None, None);
-        self.connect_at = self.connect_at.max(now);
+        self.dialing.connect_at = self.dialing.connect_at.max(now);
         if let Some(link) = &mut self.links.next {
             link.on_disconnect(now);
         }
@@ -212,17 +219,17 @@ impl Tcp {
             }
         };
         if self.links.next.as_ref().is_some_and(|link| *link.state() == LinkState::Up) {
-            self.pause = CONNECT_US.0;
+            self.dialing.pause = CONNECT_US.0;
         }
         n
     }
 
     /// Called when the next node's host refuses connections; notifies the user if that lasts.
     fn doubt(&mut self, now: Micros) {
-        let since = *self.refused_at.get_or_insert(now);
+        let since = *self.dialing.refused_at.get_or_insert(now);
         let Some(next) = &mut self.links.next else { return };
-        if now >= since + doubt::PATIENCE_US && !self.is_doubted && !next.is_heard() {
-            self.is_doubted = true;
+        if now >= since + doubt::PATIENCE_US && !self.dialing.is_doubted && !next.is_heard() {
+            self.dialing.is_doubted = true;
             let to = next.address();
             next.on_unheard(Unheard { to, is_stream: true, has_other: false });
         }
@@ -366,8 +373,8 @@ impl Tcp {
         for output in self.out.next.iter().chain(&self.out.prev) {
             let _ = fds.push((output.stream.as_fd(), !output.is_empty()));
         }
-        if self.next.is_none() && self.next_address.is_some() {
-            until = until.min(self.connect_at);
+        if self.next.is_none() && self.dialing.next_address.is_some() {
+            until = until.min(self.dialing.connect_at);
         }
         net::wait(&fds, Duration::from_micros(until.saturating_sub(now)));
     }
@@ -445,7 +452,7 @@ impl Endpoint for Tcp {
     }
 
     fn set_next(&mut self, address: SocketAddr) {
-        self.resolver.forget();
+        self.dialing.resolver.forget();
         self.open_next(address);
     }
 

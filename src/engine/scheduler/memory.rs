@@ -10,14 +10,14 @@ impl Scheduler<'_> {
     /// Lets preempted lanes continue while there is memory for them. True if all do.
     pub(super) fn resume(&mut self, engine: &mut Engine) -> bool {
         self.sort_by_age(|lane| lane.is_parked);
-        for at in 0..self.order.len() {
-            let lane = &self.lanes[self.order[at].1];
+        for at in 0..self.scratch.order.len() {
+            let lane = &self.lanes[self.scratch.order[at].1];
             let is_told_all = lane.work.as_ref().is_none_or(|work| !work.wants_logits);
             let ids: &[u32] = if is_told_all { &lane.ids } else { &[] };
             if !self.may_begin(ids, lane.ids.len()) {
                 return false;
             }
-            let lane = &mut self.lanes[self.order[at].1];
+            let lane = &mut self.lanes[self.scratch.order[at].1];
             let is_awaited = !self.under_way.is_empty();
             self.is_held = is_awaited && is_told_all && engine.has_to_read(&lane.stream, &lane.ids);
             if self.is_held {
@@ -44,13 +44,13 @@ impl Scheduler<'_> {
 
     /// Lists in `order` the lanes with work for which `is_meant` is true, the oldest job first.
     fn sort_by_age(&mut self, is_meant: impl Fn(&Lane<'_>) -> bool) {
-        self.order.clear();
+        self.scratch.order.clear();
         for (index, lane) in self.lanes.iter().enumerate() {
             if let Some(work) = lane.work.as_ref().filter(|_| is_meant(lane)) {
-                self.order.push((work.id, index));
+                self.scratch.order.push((work.id, index));
             }
         }
-        self.order.sort_unstable();
+        self.scratch.order.sort_unstable();
     }
 
     /// Gives each lane memory for its next row, and for more if there is some. If memory is short, the
@@ -58,19 +58,19 @@ impl Scheduler<'_> {
     pub(super) fn make_room(&mut self, engine: &mut Engine) {
         self.sort_by_age(|lane| lane.is_ready());
         let mut at = 0;
-        while at < self.order.len() {
-            let lane = &mut self.lanes[self.order[at].1];
+        while at < self.scratch.order.len() {
+            let lane = &mut self.lanes[self.scratch.order[at].1];
             lane.grow();
             let pos = lane.stream.pos();
             lane.reserve(engine, pos + 1);
             if lane.room > pos {
                 at += 1;
-            } else if let Some((_, youngest)) = self.order.pop() {
+            } else if let Some((_, youngest)) = self.scratch.order.pop() {
                 self.lanes[youngest].park();
             }
         }
-        let n_drafts = if self.drafter.is_some() { DRAFTS_MAX } else { 0 };
-        for (_, index) in &self.order {
+        let n_drafts = if self.drafting.drafter.is_some() { DRAFTS_MAX } else { 0 };
+        for (_, index) in &self.scratch.order {
             let lane = &mut self.lanes[*index];
             let n_drafts = if lane.is_decoding() { n_drafts } else { 0 };
             let end = (lane.ids.len() + n_drafts).min(lane.stream.pos() + engine.max_batch());

@@ -24,12 +24,17 @@ pub(super) struct Draft {
     /// Whether texts start with `bos`, unless settings decide.
     pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
-    strips_right: BTreeSet<u32>,
-    strips_left: BTreeSet<u32>,
-    whole_words: BTreeSet<u32>,
+    edges: DraftEdges,
     chat: ChatTemplate,
     chat_texts: ChatTexts,
     pub(super) notes: Vec<String>,
+}
+
+/// Tokens that treat the text beside them in a way of their own.
+pub(super) struct DraftEdges {
+    strips_right: BTreeSet<u32>,
+    strips_left: BTreeSet<u32>,
+    whole_words: BTreeSet<u32>,
 }
 
 impl Draft {
@@ -43,9 +48,11 @@ impl Draft {
             bos: None,
             writes_bos: true,
             stop_ids: Vec::new(),
-            strips_right: BTreeSet::new(),
-            strips_left: BTreeSet::new(),
-            whole_words: BTreeSet::new(),
+            edges: DraftEdges {
+                strips_right: BTreeSet::new(),
+                strips_left: BTreeSet::new(),
+                whole_words: BTreeSet::new(),
+            },
             chat: ChatTemplate::None,
             chat_texts: ChatTexts::default(),
             notes: Vec::new(),
@@ -130,9 +137,9 @@ impl Draft {
     /// Notes which white space an added token strips, and whether it must be a whole word.
     fn take_sides(&mut self, added: &AddedToken) {
         let sides = [
-            (added.strips_right, &mut self.strips_right),
-            (added.strips_left, &mut self.strips_left),
-            (added.is_whole_word, &mut self.whole_words),
+            (added.strips_right, &mut self.edges.strips_right),
+            (added.strips_left, &mut self.edges.strips_left),
+            (added.is_whole_word, &mut self.edges.whole_words),
         ];
         for (_, ids) in sides.into_iter().filter(|(is_so, _)| *is_so) {
             ids.insert(added.id);
@@ -146,7 +153,7 @@ impl Draft {
         let is_other = |token: &Token| others.iter().any(|name| name.as_bytes() == token.bytes);
         let ids = (0u32..).zip(&self.tokens);
         let ids = ids.filter(|(_, token)| is_marker(token) && !is_other(token));
-        self.strips_right.extend(ids.map(|(id, _)| id));
+        self.edges.strips_right.extend(ids.map(|(id, _)| id));
     }
 
     /// CodeLlama's model has the markers around what is to be filled in as ordinary pieces, which user text could
@@ -306,9 +313,9 @@ impl Draft {
             merges: self.merges,
             bos: self.bos,
             stop_ids: self.stop_ids,
-            strips_right: ids(self.strips_right),
-            strips_left: ids(self.strips_left),
-            whole_words: ids(self.whole_words),
+            strips_right: ids(self.edges.strips_right),
+            strips_left: ids(self.edges.strips_left),
+            whole_words: ids(self.edges.whole_words),
             chat: self.chat,
             chat_texts: self.chat_texts,
         })

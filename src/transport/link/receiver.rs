@@ -47,14 +47,19 @@ pub struct LinkIn {
     offered: Option<SocketAddr>,
     banks: Box<[Bank]>,
     joiner: Joiner,
-    /// Greetings in the current span, and the span's start.
-    greetings: (u32, Micros),
-    /// HELLOs in the span that led to a key exchange.
-    exchanges: u32,
+    load: GreetingLoad,
     /// Whether the node left the oldest frame for later.
     is_left: bool,
     serviced_at: Micros,
     stats: LinkStats,
+}
+
+/// Number of greetings in the current span, which is limited.
+struct GreetingLoad {
+    /// Greetings in the current span, and the span's start.
+    greetings: (u32, Micros),
+    /// HELLOs in the span that led to a key exchange.
+    exchanges: u32,
 }
 
 impl LinkIn {
@@ -96,8 +101,7 @@ impl LinkIn {
             session: None,
             offered: None,
             joiner: Joiner::new(),
-            greetings: (0, 0),
-            exchanges: 0,
+            load: GreetingLoad { greetings: (0, 0), exchanges: 0 },
             is_left: false,
             serviced_at: 0,
             stats: LinkStats::default(),
@@ -136,31 +140,35 @@ impl LinkIn {
 
     /// Counters of the link.
     pub fn stats(&self) -> LinkStats {
-        let srtt_us = self.session.as_ref().map_or(0, |session| session.srtt_us);
+        let srtt_us = self.session.as_ref().map_or(0, |session| session.gaps.srtt_us);
         LinkStats { srtt_us, ..self.stats }
     }
 
     /// The oldest frame, complete and aligned for any element; the same until
     /// [`LinkIn::release`].
     pub fn front(&self) -> Option<&[u8]> {
-        let session = self.session.as_ref().filter(|s| s.first != s.next)?;
-        Some(self.banks[bank(session.first, session.n_banks)].frame())
+        let session = self.session.as_ref().filter(|s| s.window.first != s.window.next)?;
+        Some(self.banks[bank(session.window.first, session.n_banks)].frame())
     }
 
     /// Frees the oldest frame's bank. Without a frame, as after a reset, nothing happens.
     pub fn release(&mut self) {
-        let Some(session) = self.session.as_mut().filter(|s| s.first != s.next) else { return };
+        let Some(session) = self.session.as_mut().filter(|s| s.window.first != s.window.next)
+        else {
+            return;
+        };
         let n_banks = session.n_banks;
-        let freed = bank(session.first, n_banks);
+        let freed = bank(session.window.first, n_banks);
         self.banks[freed].clear();
-        session.first = session.first.wrapping_add(1);
-        if let Ok([freed, next]) = self.banks.get_disjoint_mut([freed, bank(session.next, n_banks)])
+        session.window.first = session.window.first.wrapping_add(1);
+        if let Ok([freed, next]) =
+            self.banks.get_disjoint_mut([freed, bank(session.window.next, n_banks)])
         {
             // The processor's caches still hold the freed memory.
             next.take_memory(freed);
         }
         // The sender may be waiting for room.
-        if session.told_end.wrapping_sub(session.next) < n_banks / 2 {
+        if session.window.told_end.wrapping_sub(session.window.next) < n_banks / 2 {
             session.make_due(DatagramKind::Ack);
         }
     }
@@ -289,14 +297,14 @@ impl LinkIn {
         let datagram = Datagram::new_checked(bytes).ok()?;
         let n_banks = session.n_banks;
         let seq = header.seq;
-        if is_before(seq, session.next) {
+        if is_before(seq, session.window.next) {
             datagram.prove().ok()?;
             self.stats.duplicates += 1;
             session.on_duplicate();
             session.make_due(DatagramKind::Ack);
             return Some(());
         }
-        if seq.wrapping_sub(session.first) >= n_banks {
+        if seq.wrapping_sub(session.window.first) >= n_banks {
             datagram.prove().ok()?;
             session.make_due(DatagramKind::Ack);
             return None;
@@ -318,15 +326,17 @@ impl LinkIn {
             }
             Deposit::New | Deposit::Complete => self.stats.datagrams += 1,
         }
-        if deposit != Deposit::Duplicate && !is_before(seq.wrapping_add(1), session.seen_end) {
+        if deposit != Deposit::Duplicate && !is_before(seq.wrapping_add(1), session.window.seen_end)
+        {
             session.move_to(from);
         }
         session.heard_at = now;
         session.see(now, seq.wrapping_add(1));
-        session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
+        session.gaps.nack_at[index] =
+            session.gaps.nack_at[index].max(now + session.chunk_patience());
         if deposit == Deposit::Complete {
             session.on_complete();
-            session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
+            session.due.ack_at = session.due.ack_at.min(now + ACK_DELAY_US);
             session.deliver(&self.banks, &mut self.stats);
         }
         self.revive();
@@ -361,7 +371,7 @@ impl LinkIn {
     /// Whether the kernel module has completed the next frame.
     pub fn is_next_ready(&self) -> bool {
         let Some(session) = &self.session else { return false };
-        self.banks[bank(session.next, session.n_banks)].is_ready()
+        self.banks[bank(session.window.next, session.n_banks)].is_ready()
     }
 
     /// Takes chunks that the kernel module has collected.
@@ -372,11 +382,11 @@ impl LinkIn {
         }
         let n_banks = session.n_banks;
         let (mut is_heard, mut n_empty) = (false, 0);
-        for i in 0..n_banks - session.next.wrapping_sub(session.first) {
-            let seq = session.next.wrapping_add(i);
+        for i in 0..n_banks - session.window.next.wrapping_sub(session.window.first) {
+            let seq = session.window.next.wrapping_add(i);
             let index = bank(seq, n_banks);
             // Frames overtake each other by a few at most.
-            n_empty += u32::from(!is_before(seq, session.seen_end));
+            n_empty += u32::from(!is_before(seq, session.window.seen_end));
             if n_empty > LOOK_AHEAD {
                 break;
             }
@@ -390,9 +400,10 @@ impl LinkIn {
             (is_heard, n_empty) = (true, 0);
             session.heard_at = now;
             session.see(now, seq.wrapping_add(1));
-            session.nack_at[index] = session.nack_at[index].max(now + session.chunk_patience());
+            session.gaps.nack_at[index] =
+                session.gaps.nack_at[index].max(now + session.chunk_patience());
             if self.banks[index].is_complete() {
-                session.ack_at = session.ack_at.min(now + ACK_DELAY_US);
+                session.due.ack_at = session.due.ack_at.min(now + ACK_DELAY_US);
             }
         }
         session.deliver(&self.banks, &mut self.stats);
@@ -420,8 +431,8 @@ impl LinkIn {
         session.move_to(from);
         session.heard_at = now;
         session.echo = ping.name;
-        session.srtt_us = ping.srtt_us.min(1_000_000);
-        if ping.next.wrapping_sub(session.first) <= session.n_banks {
+        session.gaps.srtt_us = ping.srtt_us.min(1_000_000);
+        if ping.next.wrapping_sub(session.window.first) <= session.n_banks {
             session.see(now, ping.next);
         }
         session.make_due(DatagramKind::Pong);
@@ -443,11 +454,11 @@ impl LinkIn {
         payload: &[u8],
         wire: &mut impl Wire,
     ) -> bool {
-        if now >= self.greetings.1 + GREETING_SPAN_US {
-            (self.greetings, self.exchanges) = ((0, now), 0);
+        if now >= self.load.greetings.1 + GREETING_SPAN_US {
+            (self.load.greetings, self.load.exchanges) = ((0, now), 0);
         }
-        self.greetings.0 += 1;
-        if self.greetings.0 > GREETINGS_MAX {
+        self.load.greetings.0 += 1;
+        if self.load.greetings.0 > GREETINGS_MAX {
             return false;
         }
         match header.kind {
@@ -490,8 +501,8 @@ impl LinkIn {
         }
         let Some(raw) = payload.first_chunk::<HELLO_LEN>() else { return false };
         if self.config.key.is_some() {
-            self.exchanges += 1;
-            if self.exchanges > EXCHANGES_MAX {
+            self.load.exchanges += 1;
+            if self.load.exchanges > EXCHANGES_MAX {
                 return false;
             }
         }
@@ -554,15 +565,15 @@ impl LinkIn {
             self.progress.lost();
         }
         if session.calls_at().is_some_and(|at| now >= at) {
-            session.call_at = now + CALL_AGAIN_US;
+            session.due.call_at = now + CALL_AGAIN_US;
             session.make_due(DatagramKind::Ack);
         }
         let mut ack = Ack::default();
         session.name_missing(now, &self.banks, &mut ack);
-        if !ack.nacks.is_empty() || now >= session.ack_at {
+        if !ack.nacks.is_empty() || now >= session.due.ack_at {
             session.make_due(DatagramKind::Ack);
         }
-        if let Some(kind) = session.kind_due.take() {
+        if let Some(kind) = session.due.kind_due.take() {
             session.send(wire, kind, ack);
         }
     }
@@ -570,15 +581,15 @@ impl LinkIn {
     /// When there is something to send next, if nothing arrives.
     pub(super) fn deadline(&self) -> Micros {
         let Some(session) = &self.session else { return Micros::MAX };
-        if session.kind_due.is_some() {
+        if session.due.kind_due.is_some() {
             return 0;
         }
         let lost = match self.progress.state {
             LinkState::Up => session.heard_at + LOST_US + 1,
             _ => Micros::MAX,
         };
-        let nacks = session.incomplete(&self.banks).map(|(index, _)| session.nack_at[index]);
+        let nacks = session.incomplete(&self.banks).map(|(index, _)| session.gaps.nack_at[index]);
         let call = session.calls_at().unwrap_or(Micros::MAX);
-        nacks.fold(lost.min(session.ack_at).min(call), Micros::min)
+        nacks.fold(lost.min(session.due.ack_at).min(call), Micros::min)
     }
 }

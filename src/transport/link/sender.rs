@@ -44,19 +44,29 @@ pub struct LinkOut {
     address: SocketAddr,
     random: Randomness,
     progress: LinkProgress,
+    opening: Opening,
+    session: Option<OutSession>,
+    outbox: Outbox,
+    path: Path,
+    serviced_at: Micros,
+    stats: LinkStats,
+}
+
+/// Attempts to open a session.
+struct Opening {
     attempt: Attempt,
     offer: Option<Offer>,
     /// Address from which an answer came that has the session's number, but proves nothing.
     heard_from: Option<SocketAddr>,
-    session: Option<OutSession>,
+}
+
+/// Frames that wait or are in flight.
+struct Outbox {
     banks: Box<[Bank]>,
     sent: [SentFrame; BANKS_MAX],
-    path: Path,
     is_reserved: bool,
     /// Whether the node asked for room when there was none.
     wants_room: bool,
-    serviced_at: Micros,
-    stats: LinkStats,
 }
 
 impl LinkOut {
@@ -100,28 +110,32 @@ impl LinkOut {
         let ephemeral = random.draw();
         let hello = handshake::hello(&config, (random.draw(), &ephemeral), 0);
         LinkOut {
-            banks,
             config,
             mode,
             address,
             random,
             progress: LinkProgress::new(),
-            attempt: Attempt {
-                hello,
-                ephemeral,
-                resume: 0,
-                at: now,
-                sent_at: now,
-                pause: HELLO_US.0,
-                counter: 0,
+            opening: Opening {
+                attempt: Attempt {
+                    hello,
+                    ephemeral,
+                    resume: 0,
+                    at: now,
+                    sent_at: now,
+                    pause: HELLO_US.0,
+                    counter: 0,
+                },
+                offer: None,
+                heard_from: None,
             },
-            offer: None,
-            heard_from: None,
             session: None,
-            sent: [SentFrame::default(); BANKS_MAX],
             path: Path::new(mode),
-            is_reserved: false,
-            wants_room: false,
+            outbox: Outbox {
+                banks,
+                sent: [SentFrame::default(); BANKS_MAX],
+                is_reserved: false,
+                wants_room: false,
+            },
             serviced_at: now,
             stats: LinkStats::default(),
         }
@@ -166,18 +180,19 @@ impl LinkOut {
     /// element; the same until [`LinkOut::commit`]. `None` without a session, and while all banks
     /// are on their way: an endpoint that is serviced returns when there is room again.
     pub fn reserve(&mut self) -> Option<&mut [u8]> {
-        self.wants_room = !self.has_room();
-        let session = self.session.as_ref().filter(|_| !self.wants_room)?;
-        self.is_reserved = true;
-        Some(self.banks[bank(session.head, self.config.n_banks as u32)].buffer())
+        self.outbox.wants_room = !self.has_room();
+        let session = self.session.as_ref().filter(|_| !self.outbox.wants_room)?;
+        self.outbox.is_reserved = true;
+        Some(self.outbox.banks[bank(session.window.head, self.config.n_banks as u32)].buffer())
     }
 
     /// Reads the room for a frame as long as the last one into L1.
     pub(super) fn prefetch(&self) {
         let Some(session) = &self.session else { return };
         let n_banks = self.config.n_banks as u32;
-        let bytes = self.banks[bank(session.head.wrapping_sub(1), n_banks)].travel_bytes();
-        self.banks[bank(session.head, n_banks)].prefetch(bytes as usize);
+        let bytes =
+            self.outbox.banks[bank(session.window.head.wrapping_sub(1), n_banks)].travel_bytes();
+        self.outbox.banks[bank(session.window.head, n_banks)].prefetch(bytes as usize);
     }
 
     fn has_room(&self) -> bool {
@@ -189,9 +204,9 @@ impl LinkOut {
         let n_banks = self.config.n_banks as u32;
         let is_sealed = self.config.key.is_some();
         let session = self.session.as_ref()?;
-        let is_spent = is_sealed && session.head >= SEALED_SEQ_MAX;
-        let is_free = session.head.wrapping_sub(session.base) < n_banks;
-        (is_free && !is_spent).then(|| &self.banks[bank(session.head, n_banks)])
+        let is_spent = is_sealed && session.window.head >= SEALED_SEQ_MAX;
+        let is_free = session.window.head.wrapping_sub(session.window.base) < n_banks;
+        (is_free && !is_spent).then(|| &self.outbox.banks[bank(session.window.head, n_banks)])
     }
 
     /// Gives the first `bytes` of the reserved room to the link. It goes out with the next
@@ -201,18 +216,18 @@ impl LinkOut {
     /// If `bytes` is 0 or more than the room.
     pub fn commit(&mut self, bytes: usize) {
         assert!(bytes > 0 && bytes <= crate::wire::datagram::FRAME_MAX);
-        let is_reserved = std::mem::take(&mut self.is_reserved);
+        let is_reserved = std::mem::take(&mut self.outbox.is_reserved);
         let Some(session) = self.session.as_mut().filter(|_| is_reserved) else { return };
-        let bank = &mut self.banks[bank(session.head, self.config.n_banks as u32)];
+        let bank = &mut self.outbox.banks[bank(session.window.head, self.config.n_banks as u32)];
         let agreed = &session.agreed;
-        bank.close(bytes, (agreed.id, session.head), self.mode, agreed.keys.as_ref());
+        bank.close(bytes, (agreed.id, session.window.head), self.mode, agreed.keys.as_ref());
         session.generation.bytes += u64::from(bank.travel_bytes());
-        session.head = session.head.wrapping_add(1);
+        session.window.head = session.window.head.wrapping_add(1);
     }
 
     /// Frames committed and not acknowledged.
     pub fn in_flight(&self) -> usize {
-        self.session.as_ref().map_or(0, |s| s.head.wrapping_sub(s.base) as usize)
+        self.session.as_ref().map_or(0, |s| s.window.head.wrapping_sub(s.window.base) as usize)
     }
 
     #[cfg(test)]
@@ -230,17 +245,17 @@ impl LinkOut {
 
     #[cfg(test)]
     pub(super) fn bank_bytes(&self) -> usize {
-        self.banks.iter().map(Bank::bytes).sum()
+        self.outbox.banks.iter().map(Bank::bytes).sum()
     }
 
     /// Forgets that the caller waits for room, until it asks again.
     pub(super) fn begin_turn(&mut self) {
-        self.wants_room = false;
+        self.outbox.wants_room = false;
     }
 
     /// Whether an event waits, or room that was asked for.
     pub(super) fn is_ready(&self) -> bool {
-        !self.progress.events.is_empty() || (self.wants_room && self.has_room())
+        !self.progress.events.is_empty() || (self.outbox.wants_room && self.has_room())
     }
 
     /// Whether the next node, or something in its place, has ever answered.
@@ -255,7 +270,7 @@ impl LinkOut {
 
     /// Begins the handshake on a new connection at once.
     pub fn on_connect(&mut self, now: Micros) {
-        self.offer = None;
+        self.opening.offer = None;
         self.greet(now, 0);
     }
 
@@ -270,8 +285,8 @@ impl LinkOut {
     /// Sets another address of the neighbour, and greets it there if it is not heard.
     pub fn set_address(&mut self, address: SocketAddr, now: Micros) {
         self.address = address;
-        if self.attempt.at != Micros::MAX {
-            (self.attempt.at, self.attempt.pause) = (now, HELLO_US.0);
+        if self.opening.attempt.at != Micros::MAX {
+            (self.opening.attempt.at, self.opening.attempt.pause) = (now, HELLO_US.0);
         }
     }
 
@@ -279,9 +294,9 @@ impl LinkOut {
     fn greet(&mut self, now: Micros, resume: u64) {
         let (nonce, ephemeral) = (self.random.draw(), self.random.draw());
         let hello = handshake::hello(&self.config, (nonce, &ephemeral), resume);
-        let Attempt { counter, sent_at, .. } = self.attempt;
+        let Attempt { counter, sent_at, .. } = self.opening.attempt;
         let (at, pause) = (now, HELLO_US.0);
-        self.attempt = Attempt { hello, ephemeral, resume, at, sent_at, pause, counter };
+        self.opening.attempt = Attempt { hello, ephemeral, resume, at, sent_at, pause, counter };
     }
 
     // Incoming datagrams
@@ -315,13 +330,14 @@ impl LinkOut {
         header: &DatagramHeader,
         body: &[u8],
     ) -> bool {
-        let is_asking = self.session.is_none() || self.is_silent(now) || self.attempt.resume == 0;
-        let is_known = self.offer.as_ref().is_some_and(|o| o.agreed.id == header.session);
+        let is_asking =
+            self.session.is_none() || self.is_silent(now) || self.opening.attempt.resume == 0;
+        let is_known = self.opening.offer.as_ref().is_some_and(|o| o.agreed.id == header.session);
         if !is_asking || is_known || self.session() == Some(header.session) {
             return true;
         }
         let place = (from, header.session);
-        let ours = (&self.attempt.hello, &self.attempt.ephemeral);
+        let ours = (&self.opening.attempt.hello, &self.opening.attempt.ephemeral);
         match handshake::accept_welcome(&self.config, ours, place, body) {
             None => false,
             Some(Err(Unfit { refusal, name, is_proven })) => {
@@ -333,15 +349,17 @@ impl LinkOut {
                 true
             }
             Some(Ok((agreed, confirm))) => {
-                self.offer = Some(Offer { agreed, confirm, at: now, sent_at: now, tries: 0 });
+                self.opening.offer =
+                    Some(Offer { agreed, confirm, at: now, sent_at: now, tries: 0 });
                 true
             }
         }
     }
 
     fn on_refuse(&mut self, now: Micros, from: SocketAddr, payload: &[u8]) -> bool {
-        let answer = handshake::accept_refuse(&self.config, &self.attempt.hello, payload);
-        let Some((refusal, name, is_proven)) = answer.filter(|_| self.offer.is_none()) else {
+        let answer = handshake::accept_refuse(&self.config, &self.opening.attempt.hello, payload);
+        let Some((refusal, name, is_proven)) = answer.filter(|_| self.opening.offer.is_none())
+        else {
             return false;
         };
         let by_peer = true;
@@ -352,8 +370,8 @@ impl LinkOut {
     /// Notes a refusal: HELLOs go on at the longest pause. Any number of refusals cannot put them off.
     fn refused(&mut self, now: Micros, refused: Refused) {
         self.progress.refused(now, refused);
-        self.attempt.pause = HELLO_US.1;
-        self.attempt.at = self.attempt.sent_at + HELLO_US.1;
+        self.opening.attempt.pause = HELLO_US.1;
+        self.opening.attempt.at = self.opening.attempt.sent_at + HELLO_US.1;
     }
 
     /// The first answer under an offered session's keys makes it the link's session.
@@ -364,12 +382,12 @@ impl LinkOut {
         header: &DatagramHeader,
         bytes: &mut [u8],
     ) -> bool {
-        let Some(offer) = &mut self.offer else { return false };
+        let Some(offer) = &mut self.opening.offer else { return false };
         if offer.agreed.id != header.session || offer.agreed.from != from {
             return false;
         }
         let Some(ack) = answer(header, bytes, &mut offer.agreed) else { return false };
-        let Some(offer) = self.offer.take() else { return false };
+        let Some(offer) = self.opening.offer.take() else { return false };
         if self.session.is_some() {
             self.progress.tell(LinkEvent::Reset);
         }
@@ -380,8 +398,8 @@ impl LinkOut {
         }
         self.progress.up(session.agreed.id, &session.agreed.peer.name);
         self.session = Some(session);
-        self.sent = [SentFrame::default(); BANKS_MAX];
-        self.is_reserved = false;
+        self.outbox.sent = [SentFrame::default(); BANKS_MAX];
+        self.outbox.is_reserved = false;
         let id = self.session();
         self.greet(Micros::MAX, id.unwrap_or(0));
         true
@@ -398,10 +416,10 @@ impl LinkOut {
         let session = self.session.as_mut().filter(|s| s.agreed.id == header.session)?;
         let is_newer = session.newest_answer.is_none_or(|newest| header.counter() > newest)
             || session.agreed.is_recounted(now, session.heard_at);
-        let is_asked = self.offer.as_ref().is_some_and(|offer| offer.agreed.from == from);
+        let is_asked = self.opening.offer.as_ref().is_some_and(|offer| offer.agreed.from == from);
         let is_known = from == session.agreed.from || session.agreed.keys.is_some() || is_asked;
         if !is_known {
-            self.heard_from = Some(from);
+            self.opening.heard_from = Some(from);
         }
         if !is_known || !is_newer {
             return None;
@@ -417,14 +435,14 @@ impl LinkOut {
             if self.progress.state != LinkState::Up {
                 self.progress.up(session.agreed.id, &session.agreed.peer.name);
             }
-            let is_looking = self.attempt.resume == header.session;
-            if is_looking && self.attempt.at != Micros::MAX {
-                self.offer = None;
+            let is_looking = self.opening.attempt.resume == header.session;
+            if is_looking && self.opening.attempt.at != Micros::MAX {
+                self.opening.offer = None;
                 self.greet(Micros::MAX, header.session);
             }
-        } else if self.offer.is_some() {
+        } else if self.opening.offer.is_some() {
             // The answer to a PING shows whether the neighbour hears this node again.
-            session.ping_at = session.ping_at.min(now.saturating_sub(PING_US));
+            session.pings.ping_at = session.pings.ping_at.min(now.saturating_sub(PING_US));
         }
         self.on_ack(now, &ack);
         Some(())
@@ -433,12 +451,13 @@ impl LinkOut {
     fn on_ack(&mut self, now: Micros, ack: &Ack) {
         let Some(session) = &mut self.session else { return };
         let n_banks = self.config.n_banks as u32;
-        if ack.echo == session.ping.name && !session.is_ping_answered {
-            session.is_ping_answered = true;
-            session.rtt.sample(now - session.ping_at);
+        if ack.echo == session.pings.ping.name && !session.pings.is_ping_answered {
+            session.pings.is_ping_answered = true;
+            session.rtt.sample(now - session.pings.ping_at);
             self.path.on_echo(now, ack.echo);
         }
-        let is_sent = |seq: u32| !is_before(seq, session.base) && !is_before(session.sent, seq);
+        let is_sent =
+            |seq: u32| !is_before(seq, session.window.base) && !is_before(session.window.sent, seq);
         let is_astray = !is_sent(ack.next);
         session.n_astray = if is_astray { session.n_astray + 1 } else { 0 };
         if is_astray {
@@ -447,26 +466,27 @@ impl LinkOut {
             }
             return;
         }
-        if ack.next != session.base {
+        if ack.next != session.window.base {
             let newest = bank(ack.next.wrapping_sub(1), n_banks);
-            session.rtt.at_most(now.saturating_sub(self.sent[newest].at));
-            session.probes = 0;
-            session.probe_at = now + session.rtt.timeout(0);
+            session.rtt.at_most(now.saturating_sub(self.outbox.sent[newest].at));
+            session.probing.probes = 0;
+            session.probing.probe_at = now + session.rtt.timeout(0);
         }
         self.on_delivered(ack.next);
         let Some(session) = &mut self.session else { return };
-        let room = ack.window_end.wrapping_sub(session.base);
-        if is_before(session.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
-            session.window_end = ack.window_end;
-            session.probes = 0;
+        let room = ack.window_end.wrapping_sub(session.window.base);
+        if is_before(session.window.window_end, ack.window_end) && room <= BANKS_MAX as u32 {
+            session.window.window_end = ack.window_end;
+            session.probing.probes = 0;
         }
         let (mut is_lost, mut has_passed) = (false, false);
         for nack in &ack.nacks {
             // A stream loses nothing.
-            let is_sent = !is_before(nack.seq, session.base) && is_before(nack.seq, session.sent);
+            let is_sent = !is_before(nack.seq, session.window.base)
+                && is_before(nack.seq, session.window.sent);
             if is_sent && self.mode == Mode::Datagrams {
                 let index = bank(nack.seq, n_banks);
-                let (sent, bank) = (&mut self.sent[index], &self.banks[index]);
+                let (sent, bank) = (&mut self.outbox.sent[index], &self.outbox.banks[index]);
                 let missing = nack.missing & bank.all();
                 let (long, telling) =
                     (bank.longer_than(self.path.long()), bank.longer_than(self.path.telling()));
@@ -484,8 +504,8 @@ impl LinkOut {
     /// Notes that all frames before `end` have arrived.
     fn on_delivered(&mut self, end: u32) {
         let Some(session) = &mut self.session else { return };
-        while session.base != end {
-            let bank = &self.banks[bank(session.base, self.config.n_banks as u32)];
+        while session.window.base != end {
+            let bank = &self.outbox.banks[bank(session.window.base, self.config.n_banks as u32)];
             session.on_delivered(bank.travel_bytes());
             if bank.longer_than(self.path.telling()) != 0 {
                 self.path.on_passed();
@@ -509,42 +529,51 @@ impl LinkOut {
         let Some(session) = &mut self.session else { return };
         session.change_keys(now);
         let path = &mut self.path;
-        session.send_frames(now, wire, path, (&self.banks, &mut self.sent), &mut self.stats);
-        session.ask(now, wire, path, &self.banks, self.mode);
+        session.send_frames(
+            now,
+            wire,
+            path,
+            (&self.outbox.banks, &mut self.outbox.sent),
+            &mut self.stats,
+        );
+        session.ask(now, wire, path, &self.outbox.banks, self.mode);
         if self.progress.state == LinkState::Up && now > session.heard_at + LOST_US {
             self.progress.lost();
         }
-        let is_spent = session.agreed.keys.is_some() && session.head >= SEALED_SEQ_MAX;
-        if is_spent && session.base == session.head && self.attempt.resume != 0 {
+        let is_spent = session.agreed.keys.is_some() && session.window.head >= SEALED_SEQ_MAX;
+        if is_spent
+            && session.window.base == session.window.head
+            && self.opening.attempt.resume != 0
+        {
             self.greet(now, 0);
         }
     }
 
     fn handshake(&mut self, now: Micros, wire: &mut impl Wire) {
         if let Some(session) = &self.session
-            && self.attempt.at == Micros::MAX
+            && self.opening.attempt.at == Micros::MAX
             && now > session.heard_at + SILENCE_US
         {
-            self.attempt.at = now;
+            self.opening.attempt.at = now;
         }
         if let Some(session) = &self.session
-            && self.attempt.resume != 0
+            && self.opening.attempt.resume != 0
             && session.agreed.keys.is_none()
             && now > session.heard_at + RESUME_US
         {
             self.greet(now, 0);
         }
-        if let Some(offer) = &mut self.offer {
+        if let Some(offer) = &mut self.opening.offer {
             if offer.tries >= CONFIRM_TRIES {
-                self.offer = None;
-                self.attempt.at = now;
+                self.opening.offer = None;
+                self.opening.attempt.at = now;
             } else if now >= offer.at {
                 let places = [self.address, offer.agreed.from];
                 offer.send(now, wire, &places);
             }
-        } else if now >= self.attempt.at {
+        } else if now >= self.opening.attempt.at {
             let places = self.places();
-            let attempt = &mut self.attempt;
+            let attempt = &mut self.opening.attempt;
             attempt.counter += 1;
             let id = (DatagramKind::Hello, 0, attempt.counter);
             for place in different(&places) {
@@ -559,23 +588,25 @@ impl LinkOut {
     /// knows the session has answered.
     fn places(&self) -> [SocketAddr; 3] {
         let session = self.session.as_ref().map_or(self.address, |session| session.agreed.from);
-        [self.address, session, self.heard_from.unwrap_or(self.address)]
+        [self.address, session, self.opening.heard_from.unwrap_or(self.address)]
     }
 
     /// When there is something to send next, if nothing arrives.
     pub(super) fn deadline(&self) -> Micros {
-        let handshake = self.offer.as_ref().map_or(self.attempt.at, |offer| offer.at);
+        let handshake =
+            self.opening.offer.as_ref().map_or(self.opening.attempt.at, |offer| offer.at);
         let Some(session) = &self.session else { return handshake };
         let lost = match self.progress.state {
             LinkState::Up => session.heard_at + LOST_US + 1,
             _ => Micros::MAX,
         };
-        let silence = match self.attempt.at {
+        let silence = match self.opening.attempt.at {
             Micros::MAX => session.heard_at + SILENCE_US + 1,
             _ => Micros::MAX,
         };
         // The network does not report when it has read a bank.
-        let is_read = self.wants_room && self.free_bank().is_some_and(|bank| !bank.ask_idle());
+        let is_read =
+            self.outbox.wants_room && self.free_bank().is_some_and(|bank| !bank.ask_idle());
         let bank = if is_read { self.serviced_at + READ_US } else { Micros::MAX };
         handshake.min(lost).min(silence).min(bank).min(session.deadline())
     }

@@ -28,24 +28,44 @@ pub(super) struct OutSession {
     /// Answers in a row that do not fit what was acknowledged.
     pub(super) n_astray: u32,
     pub(super) generation: KeyAge,
+    pub(super) window: OutWindow,
+    /// The `reorder_us` of [`super::super::config::LinkConfig`].
+    reorder_us: Micros,
+    flight: Flight,
+    pub(super) rtt: Rtt,
+    pub(super) heard_at: Micros,
+    pub(super) pings: Pings,
+    pub(super) probing: Probing,
+}
+
+/// Frames of the session, by number.
+pub(super) struct OutWindow {
     pub(super) base: u32,
     pub(super) sent: u32,
     pub(super) head: u32,
     pub(super) window_end: u32,
     /// Frames that the neighbour has banks for.
     n_theirs: u32,
-    /// The `reorder_us` of [`super::super::config::LinkConfig`].
-    reorder_us: Micros,
+}
+
+/// Bytes in flight, and their limit.
+pub(super) struct Flight {
     flight_bytes: u32,
     flight_max: u32,
     cut_at: Micros,
-    pub(super) rtt: Rtt,
-    pub(super) heard_at: Micros,
+}
+
+/// The PINGs of the session.
+pub(super) struct Pings {
     pub(super) ping: Ping,
     /// The newest PING that is known to have arrived.
     pub(super) echo: u32,
     pub(super) ping_at: Micros,
     pub(super) is_ping_answered: bool,
+}
+
+/// The probes that ask for an acknowledgement.
+pub(super) struct Probing {
     pub(super) probe_at: Micros,
     pub(super) probes: u32,
 }
@@ -87,31 +107,26 @@ impl OutSession {
             newest_answer: Some(counter),
             n_astray: 0,
             generation: KeyAge { number: 0, first: 0, bytes: 0, end_at: now + GENERATION_US },
-            base: 0,
-            sent: 0,
-            head: 0,
-            window_end: n_theirs,
-            n_theirs,
+            window: OutWindow { base: 0, sent: 0, head: 0, window_end: n_theirs, n_theirs },
             reorder_us,
-            flight_bytes: 0,
-            flight_max: FLIGHT_BYTES.0,
-            cut_at: now,
+            flight: Flight { flight_bytes: 0, flight_max: FLIGHT_BYTES.0, cut_at: now },
             rtt: Rtt::default(),
             heard_at: now,
-            ping: Ping { name: 0, next: 0, srtt_us: 0 },
-            echo: ack.echo,
-            ping_at: now,
-            is_ping_answered: true,
-            probe_at: Micros::MAX,
-            probes: 0,
+            pings: Pings {
+                ping: Ping { name: 0, next: 0, srtt_us: 0 },
+                echo: ack.echo,
+                ping_at: now,
+                is_ping_answered: true,
+            },
+            probing: Probing { probe_at: Micros::MAX, probes: 0 },
         }
     }
 
     /// Takes an answer's report on PINGs and frames. True if only a recent answer can contain it: the
     /// neighbour hears this node.
     pub(super) fn hear(&mut self, ack: &Ack) -> bool {
-        let is_echo_new = std::mem::replace(&mut self.echo, ack.echo) != ack.echo;
-        is_echo_new || ack.next != self.base
+        let is_echo_new = std::mem::replace(&mut self.pings.echo, ack.echo) != ack.echo;
+        is_echo_new || ack.next != self.window.base
     }
 
     /// Begins another generation of keys when this one is over, but not before the neighbour uses it too, and has all
@@ -120,29 +135,29 @@ impl OutSession {
         let Some(keys) = &mut self.agreed.keys else { return };
         let KeyAge { number, first, bytes, end_at } = self.generation;
         let is_over = now >= end_at || bytes >= GENERATION_BYTES;
-        if is_over && keys.is_followed() && !is_before(self.base, first) {
+        if is_over && keys.is_followed() && !is_before(self.window.base, first) {
             keys.advance();
             let (number, end_at) = (number + 1, now + GENERATION_US);
-            self.generation = KeyAge { number, first: self.head, bytes: 0, end_at };
+            self.generation = KeyAge { number, first: self.window.head, bytes: 0, end_at };
         }
     }
 
     /// Notes that the oldest frame in flight has arrived.
     pub(super) fn on_delivered(&mut self, bytes: u32) {
-        self.base = self.base.wrapping_add(1);
-        self.flight_bytes = self.flight_bytes.saturating_sub(bytes);
-        self.flight_max = self.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
+        self.window.base = self.window.base.wrapping_add(1);
+        self.flight.flight_bytes = self.flight.flight_bytes.saturating_sub(bytes);
+        self.flight.flight_max = self.flight.flight_max.saturating_add(bytes / 4).min(u32::MAX / 2);
     }
 
     /// Notes that the neighbour has released all frames before `end`.
     pub(super) fn on_released(&mut self, now: Micros, end: u32) {
         self.heard_at = now;
-        let window_end = end.wrapping_add(self.n_theirs);
-        if is_before(self.window_end, window_end) {
-            self.window_end = window_end;
+        let window_end = end.wrapping_add(self.window.n_theirs);
+        if is_before(self.window.window_end, window_end) {
+            self.window.window_end = window_end;
         }
-        self.probes = 0;
-        self.probe_at = now + self.rtt.timeout(0);
+        self.probing.probes = 0;
+        self.probing.probe_at = now + self.rtt.timeout(0);
     }
 
     /// Takes the missing chunks of a frame, to be retransmitted. Chunks in flight are left alone for a while. Returns
@@ -161,9 +176,9 @@ impl OutSession {
         let patience = rtt_us.max(self.reorder_us);
         let is_recent = sent.again != 0 && now < sent.again_at + patience;
         sent.due |= if is_recent { missing & !sent.again } else { missing };
-        if sent.due != 0 && now > self.cut_at + patience {
-            self.cut_at = now;
-            self.flight_max = (self.flight_max / 2).max(FLIGHT_BYTES.1);
+        if sent.due != 0 && now > self.flight.cut_at + patience {
+            self.flight.cut_at = now;
+            self.flight.flight_max = (self.flight.flight_max / 2).max(FLIGHT_BYTES.1);
         }
         sent.missing = missing;
         if is_recent { 0 } else { missing & sent.again }
@@ -179,8 +194,8 @@ impl OutSession {
     ) {
         let n_banks = banks.len() as u32;
         let to = self.agreed.from;
-        let mut seq = self.base;
-        while seq != self.sent {
+        let mut seq = self.window.base;
+        while seq != self.window.sent {
             let frame = &mut sent[bank(seq, n_banks)];
             if frame.due != 0 {
                 if !path.burst(now, wire, to, &banks[bank(seq, n_banks)].burst(frame.due)) {
@@ -194,17 +209,20 @@ impl OutSession {
             }
             seq = seq.wrapping_add(1);
         }
-        while self.sent != self.head && is_before(self.sent, self.window_end) {
-            let index = bank(self.sent, n_banks);
+        while self.window.sent != self.window.head
+            && is_before(self.window.sent, self.window.window_end)
+        {
+            let index = bank(self.window.sent, n_banks);
             let bytes = banks[index].travel_bytes();
-            let is_full = self.flight_bytes > 0 && self.flight_bytes + bytes > self.flight_max;
+            let is_full = self.flight.flight_bytes > 0
+                && self.flight.flight_bytes + bytes > self.flight.flight_max;
             if is_full || !path.burst(now, wire, to, &banks[index].burst(ChunkBits::MAX)) {
                 break;
             }
             sent[index] = SentFrame { at: now, ..SentFrame::default() };
-            self.flight_bytes += bytes;
-            self.sent = self.sent.wrapping_add(1);
-            self.probe_at = now + self.rtt.timeout(self.probes);
+            self.flight.flight_bytes += bytes;
+            self.window.sent = self.window.sent.wrapping_add(1);
+            self.probing.probe_at = now + self.rtt.timeout(self.probing.probes);
             stats.frames += 1;
             stats.bytes += u64::from(bytes);
             stats.datagrams += u64::from(banks[index].all().count_ones());
@@ -213,7 +231,7 @@ impl OutSession {
 
     /// Whether an answer is expected: frames are in flight, or wait for credit.
     fn is_waiting(&self) -> bool {
-        self.base != self.head
+        self.window.base != self.window.head
     }
 
     /// Sends a PING when the link is idle or an answer is overdue, with a chunk of the oldest frame in flight: if that
@@ -226,34 +244,34 @@ impl OutSession {
         banks: &[Bank],
         mode: Mode,
     ) {
-        let is_overdue = self.is_waiting() && now >= self.probe_at;
-        if !is_overdue && now < self.ping_at + PING_US {
+        let is_overdue = self.is_waiting() && now >= self.probing.probe_at;
+        if !is_overdue && now < self.pings.ping_at + PING_US {
             return;
         }
-        if is_overdue && self.base != self.sent && mode == Mode::Datagrams {
-            let bank = &banks[bank(self.base, banks.len() as u32)];
+        if is_overdue && self.window.base != self.window.sent && mode == Mode::Datagrams {
+            let bank = &banks[bank(self.window.base, banks.len() as u32)];
             let all = bank.all();
             if !path.burst(now, wire, self.agreed.from, &bank.burst(all & !(all >> 1))) {
-                self.probe_at = now + self.rtt.timeout(self.probes);
+                self.probing.probe_at = now + self.rtt.timeout(self.probing.probes);
                 return;
             }
         }
         if is_overdue {
-            self.probes += 1;
+            self.probing.probes += 1;
         }
-        self.probe_at = now + self.rtt.timeout(self.probes);
+        self.probing.probe_at = now + self.rtt.timeout(self.probing.probes);
         self.send_ping(now, wire, path);
     }
 
     fn send_ping(&mut self, now: Micros, wire: &mut impl Wire, path: &mut Path) {
-        let name = self.ping.name.wrapping_add(1).max(1);
-        self.ping = Ping { name, next: self.sent, srtt_us: self.rtt.srtt_us() };
-        (self.ping_at, self.is_ping_answered) = (now, false);
+        let name = self.pings.ping.name.wrapping_add(1).max(1);
+        self.pings.ping = Ping { name, next: self.window.sent, srtt_us: self.rtt.srtt_us() };
+        (self.pings.ping_at, self.pings.is_ping_answered) = (now, false);
         let keys = self.agreed.keys.as_ref();
         let around = HEADER_LEN + if keys.is_some() { TAG_BYTES } else { 0 };
         let mut payload = [0; CHUNK_BYTES];
         let (ping, _) = payload.split_first_chunk_mut().expect("a ping is shorter than a chunk");
-        self.ping.emit(ping);
+        self.pings.ping.emit(ping);
         let bytes = path.ask(now, name).map_or(PING_LEN, |bytes| bytes - around);
         self.counter += 1;
         let id = (DatagramKind::Ping, self.agreed.id, self.counter);
@@ -261,7 +279,7 @@ impl OutSession {
     }
 
     pub(super) fn deadline(&self) -> Micros {
-        let probe = if self.is_waiting() { self.probe_at } else { Micros::MAX };
-        probe.min(self.ping_at + PING_US)
+        let probe = if self.is_waiting() { self.probing.probe_at } else { Micros::MAX };
+        probe.min(self.pings.ping_at + PING_US)
     }
 }
