@@ -115,7 +115,7 @@ pub(super) struct Exchange {
     pub(super) epoch: Option<u32>,
     /// Sessions that the epoch is held over, by node.
     pub(super) sessions: [Option<Sessions>; NODES_MAX],
-    /// Asked now and then.
+    /// Asked while others are silent.
     pub(super) is_interrupted: fn() -> bool,
     pub(super) figures: TeamFigures,
     /// Number of the oldest gather under way, or else of the next one.
@@ -356,7 +356,7 @@ impl Exchange {
 
     /// Sleeps until something comes on a link that something is missing on.
     fn rest(&mut self, epoch: u32, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
-        if (self.is_interrupted)() {
+        if self.patience.is_silent(self.mesh.now()) && (self.is_interrupted)() {
             return Err(Ended::Interrupted);
         }
         // The others may have said that they go on without waiting for this one, or which node is missing.

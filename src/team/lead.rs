@@ -10,6 +10,7 @@ use super::mesh::Mesh;
 use super::notice::TeamNotice;
 use super::opening::Opening;
 use super::parts::Gathered;
+use super::patience::SILENT_US;
 use crate::group::{Membership, Roll, Setbacks};
 use crate::transport::Micros;
 use crate::wire::frame::{self, FramePage, FrameSpan, NodeLine, Work};
@@ -50,8 +51,8 @@ impl Lead {
         Lead { exchange, group, idle_since: None, seq: 0, lines: Vec::new() }
     }
 
-    /// Has [`Lead::start`] and [`Lead::gather`] poll this function, and end with [`TeamError::Interrupted`]
-    /// if it returns true.
+    /// Has [`Lead::start`] and [`Lead::gather`] poll this function while members are silent for long, and end with
+    /// [`TeamError::Interrupted`] if it returns true. Members at work are waited for: the streams keep their KV.
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {
         self.exchange.is_interrupted = is_interrupted;
     }
@@ -195,7 +196,7 @@ impl Lead {
     ) -> Result<(), TeamError> {
         let exchange = &self.exchange;
         let mut n_sent = (0, 0);
-        let mut is_begun = false;
+        let (mut is_begun, mut moved_us) = (false, exchange.mesh.now());
         while !is_begun || n_sent != n_all {
             let mut links = exchange.mesh.lock(node);
             links.drop_events();
@@ -210,11 +211,13 @@ impl Lead {
             });
             if sent {
                 links.service(Duration::ZERO);
+                moved_us = exchange.mesh.now();
                 continue;
             }
             links.leave();
             links.service(NAP);
-            if (exchange.is_interrupted)() {
+            let is_silent = exchange.mesh.now() >= moved_us + SILENT_US;
+            if is_silent && (exchange.is_interrupted)() {
                 return Err(TeamError::Interrupted);
             }
         }

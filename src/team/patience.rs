@@ -6,6 +6,9 @@ use crate::transport::Micros;
 const ASK_US: Micros = 100;
 /// How long to look for frames without sleeping, after the last one that came.
 const SPIN_US: Micros = 200;
+/// An interruption ends a wait in which nothing has come for this long. Until then the others compute: a batch that ends
+/// keeps what is stored, which one that is given up loses.
+pub(super) const SILENT_US: Micros = 2_000_000;
 
 /// For how long nothing has come, now and usually.
 pub(super) struct Patience {
@@ -61,6 +64,11 @@ impl Patience {
     /// For how long nothing has come.
     fn idle_us(&self, now: Micros) -> Micros {
         now.saturating_sub(self.since)
+    }
+
+    /// Whether nothing has come for so long that an interruption ends the wait.
+    pub(super) fn is_silent(&self, now: Micros) -> bool {
+        self.idle_us(now) >= SILENT_US
     }
 
     /// Whether to ask for what is missing: once it takes too long, and then ever more rarely.

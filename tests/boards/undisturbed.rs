@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::common::jobs::{Heard, Listener};
@@ -128,6 +129,46 @@ fn those_who_come_after_all_have_left_find_nothing_lost() {
     });
 }
 
+/// Calls of [`is_interrupted`] until the user interrupts.
+static CALLS_LEFT: AtomicI64 = AtomicI64::new(i64::MAX);
+
+/// The user of one test.
+fn is_interrupted() -> bool {
+    CALLS_LEFT.fetch_sub(1, Ordering::Relaxed) <= 0
+}
+
+#[test]
+fn a_conversation_whose_answers_are_interrupted_keeps_what_is_stored() {
+    each_group(recipe, |engine, what| {
+        engine.interrupt_by(is_interrupted);
+        let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+        let mut n_cut = 0;
+        // In the midst of computing, of gathers, and of waits for results.
+        for (round, n_calls) in [1, 3, 10, 30, 100, 300, 1_000, 3_000].into_iter().enumerate() {
+            let question = jobs(&[40, 17], 30, round as u32);
+            CALLS_LEFT.store(n_calls, Ordering::Relaxed);
+            let cut = answers(engine, &mut scheduler, &question, |scheduler, _, _| {
+                if CALLS_LEFT.load(Ordering::Relaxed) <= 0 {
+                    scheduler.cancel_all();
+                }
+            });
+            CALLS_LEFT.store(i64::MAX, Ordering::Relaxed);
+            let is_cut = |heard: &Heard| heard.end == Some(Ok(StopReason::Interrupted));
+            n_cut += cut.iter().filter(|heard| is_cut(heard)).count();
+            let next = |(job, heard): (&Job, &Heard)| {
+                let prompt = [&job.prompt, &heard.ids, &[3, 5, 7][..]].concat();
+                Job { n_predict: 12, ..Job::new(prompt) }
+            };
+            let next: Vec<Job> = question.iter().zip(&cut).map(next).collect();
+            let found = answers(engine, &mut scheduler, &next, |_, _, _| {});
+            for (found, wanted) in found.iter().zip(&alone(&next)) {
+                assert_eq!(found.ids, wanted.ids, "{what}: after {n_calls} calls");
+            }
+        }
+        assert!(n_cut > 2, "{what}: {n_cut} are cut");
+    });
+}
+
 #[test]
 fn streams_that_wait_for_memory_and_go_on_lose_no_batch_of_others() {
     let small =
@@ -150,13 +191,14 @@ fn signal(program: &Child, name: &str) {
 }
 
 #[test]
-fn a_draft_node_that_goes_in_mid_answer_costs_no_batch() {
+fn a_draft_node_that_stays_or_goes_in_mid_answer_costs_no_batch() {
     let bytes = fs::read(package("models/demo.tokenizer.bin")).unwrap();
     let tokenizer = Tokenizer::from_bytes(&bytes, None).unwrap();
     let boards = Place::new();
     let key = fs::read(boards.path("key")).unwrap().try_into().unwrap();
     each_group(recipe, |engine, what| {
-        for (round, name) in ["KILL", "STOP"].into_iter().enumerate() {
+        // With the first it stays.
+        for (round, name) in ["CONT", "KILL", "STOP"].into_iter().enumerate() {
             let node = boards.node("models/demo-draft.bin", 0);
             let place =
                 DraftPlace { at: HostPort::new("127.0.0.1", node.port), key: Key::new(key) };

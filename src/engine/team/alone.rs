@@ -56,7 +56,7 @@ impl Backend for TeamAlone {
         !self.is_waiting
     }
 
-    /// Has all nodes run `batch`. Once begun, it is interrupted only where it waits for other nodes.
+    /// Has all nodes run `batch`. Once begun, it is interrupted only where other nodes are silent for long.
     ///
     /// # Errors
     /// [`StepError::Lost`] if a node was lost, after the team is ready again. Errors of [`TeamAlone::open`],
