@@ -12,8 +12,9 @@ use crate::wire::draft::{Draft, WANTED_MAX};
 pub(super) struct Desk {
     guesses: Vec<Mutex<Guess>>,
     ctx_len: usize,
-    /// Whether the node listens.
+    /// Whether the node listens, and whether that is known.
     is_there: AtomicBool,
+    is_known: AtomicBool,
     /// Whether it has yet to say what was asked last.
     is_waiting: AtomicBool,
     is_over: AtomicBool,
@@ -46,6 +47,7 @@ impl Desk {
             guesses: (0..n).map(|_| Mutex::new(Guess::with_capacity(ctx_len))).collect(),
             ctx_len,
             is_there: AtomicBool::new(false),
+            is_known: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             bell: [a, b],
@@ -100,6 +102,12 @@ impl Desk {
             }
         }
         self.is_there.store(is_there, Ordering::Release);
+        self.is_known.store(true, Ordering::Release);
+    }
+
+    /// Whether it is known if the node listens.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
     }
 
     pub(super) fn is_there(&self) -> bool {

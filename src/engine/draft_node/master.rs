@@ -242,10 +242,11 @@ impl NodeDrafter {
         Ok(NodeDrafter { desk, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
     }
 
-    /// Waits for at most so long until the node listens: it hears of the first prompt then.
+    /// Waits for at most so long until the node listens, or is found to be away: one that listens hears of the first
+    /// prompt.
     pub fn wait(&self, within: Duration) {
         let until = Instant::now() + within;
-        while !self.desk.is_there() && Instant::now() < until {
+        while !self.desk.is_known() && Instant::now() < until {
             thread::sleep(LOOKED_EVERY);
         }
     }

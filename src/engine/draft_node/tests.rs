@@ -96,6 +96,19 @@ fn prompt(n: u32) -> Vec<u32> {
 }
 
 #[test]
+fn a_program_starts_at_once_if_its_node_is_found_to_be_away() {
+    // Nobody listens there.
+    let (drafter, _told) = drafter(SocketAddr::new(ANY.ip(), 1), 1);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        drafter.wait(Duration::from_secs(600));
+        let _ = done.send(());
+    });
+    let waited = is_done.recv_timeout(Duration::from_secs(60));
+    waited.expect("a wait for a node that refuses ends with its refusal");
+}
+
+#[test]
 fn a_node_says_what_its_model_says() {
     let (at, told) = node(16);
     let (mut drafter, lost) = drafter(at, 2);
