@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
-use crate::engine::ring::{Change, ChangesBy, OtherLayers, OtherNodes, ResplitError};
+use crate::engine::ring::{
+    Change, ChangesBy, OtherLayers, OtherNodes, ResplitError, RingMaster, Setbacks,
+};
 use crate::engine::team::{TeamLead, TeamTimes};
 use crate::engine::{Engine, StepError, WeightsPlace};
 use crate::ring::{Member, Notice, Times};
@@ -29,6 +31,8 @@ pub(crate) struct Seen {
     pub(crate) lines: Vec<NodeLine>,
     /// Where time went since the layers are as they are.
     pub(crate) times: Times,
+    /// What it lost and waited for in vain.
+    pub(crate) setbacks: Setbacks,
     /// Why it waits, if it does.
     pub(crate) trouble: Option<String>,
     /// The team without a ring, or the one at the master's place.
@@ -403,6 +407,9 @@ impl Desk {
             seen.places = reports.map(|of| (of.name.clone(), TeamSeen::of_report(of))).collect();
         }
         seen.team = engine.team().map(TeamSeen::of_lead);
+        let setbacks = engine.ring().map(RingMaster::setbacks);
+        let setbacks = setbacks.or_else(|| engine.team().map(TeamLead::setbacks));
+        seen.setbacks = setbacks.copied().unwrap_or_default();
         seen.clone()
     }
 }

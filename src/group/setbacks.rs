@@ -16,3 +16,17 @@ pub struct Setbacks {
     /// Openings that were put off, as the group had been opened just before.
     pub openings_put_off: u64,
 }
+
+impl Setbacks {
+    /// Each count with its name.
+    pub(crate) fn counts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("failures", self.failures),
+            ("batches_lost", self.batches_lost),
+            ("streams_lost", self.streams_lost),
+            ("moves_given_up", self.moves_given_up),
+            ("drains_given_up", self.drains_given_up),
+            ("openings_put_off", self.openings_put_off),
+        ]
+    }
+}

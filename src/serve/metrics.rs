@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::engine::ring::RingMaster;
+use crate::engine::ring::{RingMaster, Setbacks};
 use crate::engine::team::TeamLead;
 use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
 use crate::sys::power::{Meter, PowerReading};
@@ -22,9 +22,17 @@ pub(super) struct Metrics {
     drafting: DraftMetrics,
     running: AtomicUsize,
     queued: AtomicUsize,
-    nodes: Mutex<Vec<NodeFigures>>,
+    group: GroupMetrics,
     kv: KvMetrics,
     reuse: ReuseMetrics,
+}
+
+/// The ring or the team, if this is the master of one.
+#[derive(Default)]
+struct GroupMetrics {
+    nodes: Mutex<Vec<NodeFigures>>,
+    /// What it lost, and waited for in vain.
+    setbacks: Mutex<Option<Setbacks>>,
 }
 
 /// Requests and their answers.
@@ -171,9 +179,14 @@ impl Metrics {
         self.drafting.drafting_us.store(us(totals.drafting), Ordering::Relaxed);
     }
 
+    fn set_setbacks(&self, setbacks: &Setbacks) {
+        *self.group.setbacks.lock().unwrap_or_else(PoisonError::into_inner) = Some(*setbacks);
+    }
+
     pub(super) fn set_nodes(&self, ring: &RingMaster) {
+        self.set_setbacks(ring.setbacks());
         let (lines, times) = (ring.lines(), ring.times());
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.group.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.resize_with(lines.len(), NodeFigures::default);
         for (index, (node, line)) in nodes.iter_mut().zip(lines).enumerate() {
             node.about.clear();
@@ -199,8 +212,9 @@ impl Metrics {
     }
 
     pub(super) fn set_team(&self, team: &TeamLead, n_layers: usize) {
+        self.set_setbacks(team.setbacks());
         let times = team.times();
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.group.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.resize_with(team.lines().count(), NodeFigures::default);
         for (index, (node, line)) in nodes.iter_mut().zip(team.lines()).enumerate() {
             node.about.clear();
@@ -292,12 +306,25 @@ impl Metrics {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
         self.add_nodes(&mut text);
+        self.add_setbacks(&mut text);
         text
+    }
+
+    /// Adds what the ring or the team lost, if there is one.
+    fn add_setbacks(&self, text: &mut String) {
+        let setbacks = *self.group.setbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(setbacks) = setbacks else { return };
+        let name = "leap_setbacks_total";
+        let help = "Failures of the ring or team, what they cost, and waits in vain";
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+        for (kind, n) in setbacks.counts() {
+            let _ = writeln!(text, "{name}{{kind=\"{kind}\"}} {n}");
+        }
     }
 
     /// Adds a line for each figure of each node, if there is a ring.
     fn add_nodes(&self, text: &mut String) {
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.group.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let metrics = NODE_METRICS.iter().enumerate().filter(|_| !nodes.is_empty());
         for (index, (name, kind, help)) in metrics {
             let known = nodes.iter().filter(|node| !node.values[index].is_nan());

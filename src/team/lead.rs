@@ -51,6 +51,14 @@ impl Lead {
         Lead { exchange, group, idle_since: None, seq: 0, lines: Vec::new() }
     }
 
+    /// The lead of another team, over `mesh`, which goes on with this one's counts and is interrupted as it is.
+    pub(crate) fn over(&self, mesh: Mesh, epoch_seed: u32) -> Lead {
+        let mut lead = Lead::new(mesh, epoch_seed);
+        lead.group.setbacks = self.group.setbacks;
+        lead.exchange.is_interrupted = self.exchange.is_interrupted;
+        lead
+    }
+
     /// Has [`Lead::start`] and [`Lead::gather`] poll this function while members are silent for long, and end with
     /// [`TeamError::Interrupted`] if it returns true. Members at work are waited for: the streams keep their KV.
     pub fn interrupt_by(&mut self, is_interrupted: fn() -> bool) {

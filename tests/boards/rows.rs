@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use crate::common::folder::Folder;
 use crate::common::ran::Ran;
 use crate::common::{leap, models, own_host};
-use crate::http::Served;
+use crate::http::{Served, ask};
 use serde_json::{Value, json};
 
 const PROMPT: &str = "Once upon a time there was a";
+
+/// Longest wait for something.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program, killed when this is dropped.
 struct Running(Child);
@@ -73,7 +76,7 @@ impl Boards {
     fn wait_for(&self, index: usize, what: &str) {
         let start = Instant::now();
         while !self.said(index).contains(what) {
-            assert!(start.elapsed() < Duration::from_secs(120), "{what}: {}", self.said(index));
+            assert!(start.elapsed() < PATIENCE, "{what}: {}", self.said(index));
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -257,17 +260,43 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
     let wanted = alone();
     let wanted = wanted.strip_prefix(PROMPT).unwrap().strip_suffix('\n').unwrap();
     let mut workers = [0, 1].map(|index| Some(boards.worker(index)));
+    // A lead begins without those that are not there as soon.
+    (0..2).for_each(|index| boards.wait_for(index, " waits for a master on "));
     let mut lead = boards.lead("serve", &[0, 1]);
     lead.args(["--listen", "127.0.0.1:0", "--streams", "2", "--rebalance-after", SOON]);
     lead.arg("--control").arg(boards.folder.join("control"));
     let served = Served::by(lead);
-    let nodes = || {
+    let status = |form: &[&str]| {
         let mut asked = leap();
-        asked.args(["ring", "status", "--json", "--control"]).arg(boards.folder.join("control"));
-        let status: Value =
-            serde_json::from_str(&Ran::new(asked.output().unwrap()).succeeds().out).unwrap();
+        asked.args(["ring", "status", "--control"]).arg(boards.folder.join("control")).args(form);
+        Ran::new(asked.output().unwrap()).succeeds().out
+    };
+    let nodes = || {
+        let status: Value = serde_json::from_str(&status(&["--json"])).unwrap();
         let nodes = status["nodes"].as_array().unwrap().iter();
         nodes.map(|node| node["name"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+    };
+    // A board that answered late beside busy programs gets its rows later.
+    let until_all_are_nodes = || {
+        let start = Instant::now();
+        while nodes() != ["desk", "pi", "orange"] {
+            assert!(start.elapsed() < PATIENCE, "{:?}", nodes());
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    // What the deaths of boards cost is counted over all the teams that there were.
+    let assert_counted = |at_least: u64| {
+        let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
+        let json: Value = serde_json::from_str(&status(&["--json"])).unwrap();
+        let text = status(&[]);
+        for kind in ["failures", "streams_lost"] {
+            let n = json["setbacks"][kind].as_u64().unwrap();
+            assert!(n >= at_least, "{json}");
+            let line = format!("{} {n}", kind.replace('_', " "));
+            assert!(text.contains("\nsince the start: ") && text.contains(&line), "{text}, {json}");
+            let line = format!("\nleap_setbacks_total{{kind=\"{kind}\"}} ");
+            assert!(metrics.contains(&line), "{metrics}");
+        }
     };
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -278,12 +307,14 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
                 assert_eq!(answer(&served), wanted);
             }
         });
+        until_all_are_nodes();
         drop(workers[0].take());
         let said = served.said("leap: the team has changed: desk, orange\n");
         assert!(said.contains("pi is away: the others take its rows"), "{said}");
         boards.wait_for(1, "computes ");
         assert_eq!(answer(&served), wanted);
         assert_eq!(nodes(), ["desk", "orange"]);
+        assert_counted(1);
 
         // The master goes on alone.
         drop(workers[1].take());
@@ -302,6 +333,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
         boards.wait_for(0, "computes ");
         assert_eq!(answer(&served), wanted);
         assert_eq!(nodes(), ["desk", "pi", "orange"]);
+        assert_counted(2);
         drop(end);
     });
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::events;
+use crate::engine::ring::Setbacks;
 use crate::fleet::admission::Entry;
 use crate::fleet::desk::{Seen, TeamNodeSeen, TeamSeen};
 use crate::format::json::JsonObject;
@@ -88,6 +89,7 @@ pub(super) fn text(
         let _ = writeln!(text, "{} is too warm: its system slows it down", name.1);
     }
     write_left_out(&mut text, left_out);
+    write_setbacks(&mut text, &seen.setbacks);
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.state());
     if let Some(rate) = seen.stream_tokens_per_s() {
         let _ = write!(text, ", {rate:.1} of one stream");
@@ -101,6 +103,23 @@ pub(super) fn write_left_out(text: &mut String, left_out: &[Entry]) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "left out: {}: {}", label(entry), entry.why);
     }
+}
+
+/// A line of what failed and was lost since the start, if anything was.
+pub(super) fn write_setbacks(text: &mut String, setbacks: &Setbacks) {
+    let counts = setbacks.counts().into_iter().filter(|(_, n)| *n > 0);
+    let words: Vec<String> =
+        counts.map(|(name, n)| format!("{} {n}", name.replace('_', " "))).collect();
+    if !words.is_empty() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "since the start: {}", words.join(", "));
+    }
+}
+
+/// The counts as an object.
+pub(super) fn setbacks_object(setbacks: &Setbacks) -> JsonObject {
+    let counts = setbacks.counts().into_iter();
+    counts.fold(JsonObject::new(), |object, (name, n)| object.integer(name, n))
 }
 
 /// The board's name, if it is known, and its address.
@@ -199,6 +218,7 @@ pub(super) fn json(
         .string("state", seen.state())
         .objects("nodes", nodes)
         .objects("left_out", left_out_objects(left_out))
+        .object("setbacks", setbacks_object(&seen.setbacks))
         .integer("tokens", seen.times.tokens)
         .number("tokens_per_s", tokens_per_s)
         .number("stream_tokens_per_s", seen.stream_tokens_per_s().unwrap_or(f64::NAN))

@@ -79,6 +79,7 @@ fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
         );
     }
     status::write_left_out(&mut text, left_out);
+    status::write_setbacks(&mut text, &seen.setbacks);
     let _ = write!(text, "{}: {tokens_per_s:.1} tokens/s now", seen.team_state());
     if let Some((pass_ms, gather_ms)) = seen.team.as_ref().and_then(TeamSeen::pass_ms) {
         let _ = write!(text, ", {pass_ms:.2} ms a pass, gathers {gather_ms:.2} ms of that");
@@ -107,6 +108,7 @@ fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
         .string("state", seen.team_state())
         .objects("nodes", nodes)
         .objects("left_out", status::left_out_objects(left_out))
+        .object("setbacks", status::setbacks_object(&seen.setbacks))
         .integer("tokens", seen.team_tokens())
         .number("tokens_per_s", tokens_per_s)
         .number("team_pass_ms", pass_ms)

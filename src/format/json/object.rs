@@ -65,6 +65,13 @@ impl JsonObject {
         self
     }
 
+    /// An object.
+    pub(crate) fn object(mut self, key: &str, object: JsonObject) -> JsonObject {
+        self.key(key);
+        self.text += &object.text();
+        self
+    }
+
     /// The object's text.
     pub(crate) fn text(mut self) -> String {
         self.text.push('}');
@@ -116,7 +123,8 @@ mod tests {
         let object = JsonObject::new().string("a\"", "b\\\n\u{1}é").number("n", 1.5);
         let object = object.number("big", 1e300 * 1e300).number("int", 12.0);
         let object = object.integer("seed", u64::MAX);
-        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"int\": 12, \"seed\": 18446744073709551615}\n";
+        let object = object.object("of", JsonObject::new().integer("n", 1));
+        let wanted = "{\"a\\\"\": \"b\\\\\\n\\u0001é\", \"n\": 1.5, \"int\": 12, \"seed\": 18446744073709551615, \"of\": {\"n\": 1}}\n";
         assert_eq!(object.finish(), wanted);
     }
 }

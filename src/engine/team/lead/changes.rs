@@ -5,7 +5,7 @@ use crate::engine::error::StepError;
 use crate::engine::ring::frames;
 use crate::engine::team::passes::line;
 use crate::model::{Stage, StageInfo, Team, Transformer};
-use crate::team::{Lead, Mesh, TeamError};
+use crate::team::{Mesh, TeamError};
 
 /// Difference between the epochs of a team and those of the next one.
 const EPOCHS: u32 = 1 << 16;
@@ -28,8 +28,7 @@ impl TeamLead {
         }
         let Some(link) = &mut self.link else { return Ok(()) };
         let mesh = link().map_err(|why| StepError::Team(TeamError::Links(why)))?;
-        self.lead = Lead::new(mesh, self.options.epoch);
-        self.lead.interrupt_by(self.options.is_interrupted);
+        self.lead = self.lead.over(mesh, self.options.epoch);
         self.link = None;
         Ok(())
     }
@@ -43,7 +42,7 @@ impl TeamLead {
         }
         self.lead.close();
         // The ports are those of the next links.
-        self.lead = Lead::new(Mesh::alone(), self.options.epoch);
+        self.lead = self.lead.over(Mesh::alone(), self.options.epoch);
         self.options.epoch = self.options.epoch.wrapping_add(EPOCHS);
         self.line = line(transformer, &self.options.name);
         (self.options.shares, self.options.tell, self.link) = (shares, notices, Some(link));
