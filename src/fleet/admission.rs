@@ -2,6 +2,7 @@
 //! name and the reason, and the master goes on.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -187,6 +188,24 @@ pub(super) fn check_figures(figures: &Figures) -> Result<(), String> {
         Some(Speed { threads, read, .. }) => Err(format!(
             "it says that it reads {read:?} bytes a second with {threads} threads, which no board does"
         )),
+    }
+}
+
+/// Checks that the board called at `place`, which sees this one at `local`, and the others reach each other. Either all
+/// boards are on this machine, seen by its loopback, as `is_near` says, or none is.
+///
+/// # Errors
+/// Why they do not, and what to do.
+pub(super) fn check_reach(place: &Address, local: IpAddr, is_near: bool) -> Result<(), String> {
+    match (is_near, local.is_loopback()) {
+        (false, true) => Err(format!(
+            "only this machine reaches it at {}: name it by an address that the other boards reach, too",
+            place.host
+        )),
+        (true, false) => Err("it is on another machine, and reaches none of the others, which are on this one's loopback: \
+             give --host and --boards addresses that all reach"
+            .to_owned()),
+        (true, true) | (false, false) => Ok(()),
     }
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::model::SharesError;
+use crate::ring::TopologyError;
 use crate::ring::plan::NoSplit;
-use crate::ring::{Address, TopologyError};
 
 /// Why a model could not be divided among boards.
 #[derive(Debug)]
@@ -16,8 +16,6 @@ pub(crate) enum FleetError {
     Interrupted,
     /// This board's name cannot stand in a ring file.
     Name(String),
-    /// Boards see this one at different places, one of them at this address.
-    Places(Address),
     /// The networks cannot be searched.
     Search(io::Error),
     /// All boards were left out, the last one for this reason.
@@ -37,11 +35,6 @@ impl fmt::Display for FleetError {
         match self {
             FleetError::Interrupted => write!(f, "interrupted"),
             FleetError::Name(why) => write!(f, "this board: {why}"),
-            FleetError::Places(address) => write!(
-                f,
-                "{address} and other boards see this one at different addresses: name boards of this machine by \
-                 an address that others reach, too"
-            ),
             FleetError::Search(e) => write!(f, "cannot look for boards: {e}"),
             FleetError::NoneLeft(why) => write!(f, "no board is left: {why}"),
             FleetError::NoSplit(e) => write!(f, "{e}"),

@@ -8,7 +8,7 @@ use super::error::{FleetError, Obstacle};
 use super::events::{Event, Shape};
 use super::figures::Own;
 use super::hold::Holds;
-use super::members::{Fleet, Split};
+use super::members::{Fleet, Search, Split};
 use super::roll::{Divided, Known, Roll};
 use super::wanted::Wanted;
 use super::{search, shares, split};
@@ -55,7 +55,7 @@ fn form_of(
     (own, places): (&Own, &[Address]),
 ) -> Result<Formed, FleetError> {
     let mut roll = Roll::new((wanted, caller), places, model.kept_at);
-    let Told { boards, called, nodes, file, are_told } = loop {
+    let Told { known: (boards, called, is_near), nodes, file, are_told } = loop {
         if let Some(told) = try_once(&mut roll, own, model)? {
             break told;
         }
@@ -68,7 +68,7 @@ fn form_of(
         boards,
         called,
         nodes,
-        sought: wanted.sought.clone(),
+        search: Search { sought: wanted.sought.clone(), is_near },
         caller: caller.clone(),
         kind: model.kind,
         shape: wanted.shape,
@@ -88,9 +88,7 @@ fn form_of(
 
 /// A ring or a team that its boards were told of.
 struct Told {
-    boards: Vec<Board>,
-    /// Where all but the first are called.
-    called: Vec<Address>,
+    known: Known,
     /// Names of those with a part.
     nodes: Vec<String>,
     /// The ring file.
@@ -106,15 +104,16 @@ fn try_once(
     own: &Own,
     model: &Divided<'_>,
 ) -> Result<Option<Told>, FleetError> {
-    let ((boards, called), (nodes, file)) = match roll.wanted.shape {
+    let (known, (nodes, file)) = match roll.wanted.shape {
         Shape::Ring => by_layers(roll, own, model)?,
         Shape::Team => by_rows(roll, own, model)?,
     };
-    let others = boards.iter().skip(1).zip(&called);
+    let (boards, called, _) = &known;
+    let others = boards.iter().skip(1).zip(called);
     let others: Vec<_> =
         others.map(|(board, at)| (at, &*board.name, nodes.contains(&board.name))).collect();
     let told = roll.tell(&others, &file)?;
-    Ok(told.map(|are_told| Told { boards, called, nodes, file, are_told }))
+    Ok(told.map(|are_told| Told { known, nodes, file, are_told }))
 }
 
 /// The boards that are there, and the names and the ring file of those that get a part.
@@ -169,9 +168,10 @@ fn there<T>(
     plan: impl Fn(&[Board]) -> Result<T, Obstacle>,
 ) -> Result<(Known, T), FleetError> {
     loop {
-        let (boards, called) = roll.fleet(own, model.kind)?;
-        match plan(&boards) {
-            Ok(plan) => return Ok(((boards, called), plan)),
+        let known = roll.fleet(own, model.kind)?;
+        let (boards, called, _) = &known;
+        match plan(boards) {
+            Ok(plan) => return Ok((known, plan)),
             Err(Obstacle::Board(index, why)) => match called.get(index.wrapping_sub(1)) {
                 Some(place) => roll.leave_out(place, Some(&boards[index].name), why),
                 None => return Err(FleetError::NoneLeft(why)),

@@ -2,6 +2,7 @@
 //! is kept.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -21,6 +22,9 @@ use crate::ring::{Address, Topology};
 use crate::sys::file::AtomicFile;
 use crate::wire::call::{Figures, Speed};
 
+/// A board's figures, the way there if it is a new one, and this board's address as that one sees it.
+type Answer = (Figures, Option<Way>, IpAddr);
+
 /// Boards that are called.
 #[derive(Clone)]
 pub(crate) struct Fleet {
@@ -30,8 +34,7 @@ pub(crate) struct Fleet {
     pub(super) called: Vec<Address>,
     /// Names of those that have a part of the ring.
     pub(super) nodes: Vec<String>,
-    /// Where boards are looked for.
-    pub(super) sought: Sought,
+    pub(super) search: Search,
     /// How they are called.
     pub(super) caller: Caller,
     /// Figures of the boards that apply to the model.
@@ -47,6 +50,15 @@ pub(crate) struct Fleet {
     /// Boards that work for this master alone.
     pub(crate) holds: Holds,
     pub(super) split: Split,
+}
+
+/// Where boards are looked for, and how they reach each other.
+#[derive(Clone)]
+pub(super) struct Search {
+    /// Where boards are looked for.
+    pub(super) sought: Sought,
+    /// Whether all are on this machine, seen by its loopback.
+    pub(super) is_near: bool,
 }
 
 /// Where the split is kept, and whether all boards know it.
@@ -134,18 +146,20 @@ impl Fleet {
 
     /// Which of the boards are there after these answers. Of two boards of one name, the one at the known
     /// address counts.
-    fn take(&mut self, answers: Vec<(Address, (Figures, Option<Way>))>) -> Vec<bool> {
+    fn take(&mut self, answers: Vec<(Address, Answer)>) -> Vec<bool> {
         let mut is_there = vec![false; self.boards.len()];
         is_there[0] = true;
-        let is_at = |fleet: &Fleet, (place, (figures, _)): &(Address, (Figures, Option<Way>))| {
+        let is_at = |fleet: &Fleet, (place, (figures, ..)): &(Address, Answer)| {
             let name = figures.name.as_str();
             let known = fleet.boards.iter().skip(1).position(|board| board.name == name);
             known.filter(|index| fleet.called[*index] == *place)
         };
-        let (stayed, others): (Vec<_>, Vec<_>) =
+        let (stayed, mut others): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|answer| is_at(self, answer).is_some());
+        // Those that the others do not reach come last.
+        others.sort_by_key(|(_, (.., local))| local.is_loopback() != self.search.is_near);
         let mut seen: Vec<Figures> = Vec::new();
-        for (place, (figures, way)) in stayed.into_iter().chain(others) {
+        for (place, (figures, way, local)) in stayed.into_iter().chain(others) {
             // A board that is reached at two addresses says the same at both, to the byte.
             if seen.contains(&figures) {
                 continue;
@@ -154,7 +168,8 @@ impl Fleet {
             let known = self.boards.iter().position(|board| board.name == figures.name.as_str());
             // It has moved, or is where it was.
             let known = known.filter(|index| !is_there[*index]);
-            let checked = self.check(&is_there, &place, &figures);
+            let checked = admission::check_reach(&place, local, self.search.is_near)
+                .and_then(|()| self.check(&is_there, &place, &figures));
             if checked.is_ok() {
                 self.left_out.admit(&place);
             }
@@ -192,8 +207,8 @@ impl Fleet {
 
     /// Where boards may be.
     fn places(&self) -> Vec<Address> {
-        let Sought::Auto(port) = self.sought else {
-            let Sought::Named(named) = &self.sought else { return Vec::new() };
+        let Sought::Auto(port) = self.search.sought else {
+            let Sought::Named(named) = &self.search.sought else { return Vec::new() };
             return named.clone();
         };
         let found = find::networks()
@@ -210,13 +225,13 @@ impl Fleet {
         places
     }
 
-    /// The figures of the board at `place`, and the way there if it is a new board.
-    fn ask(&self, place: &Address) -> Option<(Figures, Option<Way>)> {
+    /// The answer of the board at `place`.
+    fn ask(&self, place: &Address) -> Option<Answer> {
         let talk = |called: &mut Called<'_>| {
             let figures = called.ask()?;
             let is_known = self.boards.iter().any(|board| board.name == figures.name.as_str());
             let way = if is_known { None } else { Some(called.measure()?) };
-            Ok((figures, way))
+            Ok((figures, way, called.local_ip()?))
         };
         self.caller.call(place, talk).ok()
     }
@@ -311,29 +326,42 @@ mod tests {
         Address { host: host.to_owned(), port: 9998 }
     }
 
-    #[test]
-    fn a_stray_board_takes_no_place_in_a_ring_that_runs() {
-        const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
+    const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
+
+    /// What the board of this name at `host` says, with so much memory.
+    fn answer(host: &str, name: &str, memory: u64, way: Option<Way>) -> (Address, Answer) {
+        let local = if host.starts_with("127.") { [127, 0, 0, 1] } else { [10, 0, 0, 1] };
+        (at(host), (figures(name, memory), way, local.into()))
+    }
+
+    fn pi() -> (Address, Answer) {
+        answer("10.0.0.2", "pi", 1 << 30, None)
+    }
+
+    /// The fleet of desk, 10.0.0.1, and pi.
+    fn fleet() -> Fleet {
         let kind = Kind::of_weights(1);
         let said = |host, name| board(&at(host), &figures(name, 1 << 30), WAY, kind);
         let caller = Caller { key: Key::new([7; 32]), events: Arc::new(Deaf) };
-        let mut fleet = Fleet {
+        Fleet {
             boards: vec![said("10.0.0.1", "desk"), said("10.0.0.2", "pi")],
             called: vec![at("10.0.0.2")],
             nodes: vec!["desk".to_owned(), "pi".to_owned()],
             kind,
             shape: Shape::Ring,
-            sought: Sought::Auto(9998),
+            search: Search { sought: Sought::Auto(9998), is_near: false },
             idle: Vec::new(),
             left_out: LeftOut::new(Arc::clone(&caller.events)),
             holds: Holds::new(caller.clone(), 9998),
             caller,
             port: 9998,
             split: Split { kept_at: PathBuf::new(), untold: None },
-        };
-        let answer =
-            |host, name, memory, way: Option<Way>| (at(host), (figures(name, memory), way));
-        let pi = || answer("10.0.0.2", "pi", 1 << 30, None);
+        }
+    }
+
+    #[test]
+    fn a_stray_board_takes_no_place_in_a_ring_that_runs() {
+        let mut fleet = fleet();
         // Another board by its name, this one's and none; the same board at another address; nonsense.
         let strays = vec![
             answer("10.0.0.3", "pi", 1 << 31, None),
@@ -356,6 +384,22 @@ mod tests {
         // Another board at the address of one that is gone.
         let fig = answer("10.0.0.9", "fig", 1 << 30, Some(WAY));
         assert_eq!(fleet.take(vec![fig]), [true, false, true]);
+    }
+
+    #[test]
+    fn a_board_that_others_do_not_reach_gets_no_place_in_a_ring_that_runs() {
+        let mut fleet = fleet();
+        // A board of this machine at its loopback, where no other reaches it, and one that is found there, too.
+        let near = vec![
+            answer("127.0.0.1", "kiwi", 1 << 32, Some(WAY)),
+            answer("127.0.0.2", "pi", 1 << 30, None),
+            pi(),
+        ];
+        assert_eq!(fleet.take(near), [true, true]);
+        let left_out = fleet.left_out.all();
+        let kiwi = left_out.iter().find(|entry| entry.name.as_deref() == Some("kiwi")).unwrap();
+        assert!(kiwi.why.contains("only this machine reaches it at 127.0.0.1"), "{}", kiwi.why);
+        assert!(!left_out.iter().any(|entry| entry.at == at("127.0.0.2")), "{left_out:?}");
     }
 
     #[test]

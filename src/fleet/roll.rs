@@ -37,8 +37,9 @@ pub(crate) struct Divided<'a> {
     pub(crate) kept_at: &'a Path,
 }
 
-/// This board and the boards that are there, and the others' addresses.
-pub(super) type Known = (Vec<Board>, Vec<Address>);
+/// This board and the boards that are there, the others' addresses, and whether all are on this machine, seen by its
+/// loopback.
+pub(super) type Known = (Vec<Board>, Vec<Address>, bool);
 
 /// A board's figures, the link to it, and this board's address as the other one sees it.
 type Talk = (Figures, Way, IpAddr);
@@ -108,7 +109,7 @@ impl<'a> Roll<'a> {
             let talks = self.talk_to_all()?;
             // Another board must tell this board's address.
             if !talks.is_empty() {
-                let known = self.admit(talks, own, kind)?;
+                let known = self.admit(talks, own, kind);
                 if !known.1.is_empty() {
                     return Ok(known);
                 }
@@ -144,19 +145,17 @@ impl<'a> Roll<'a> {
 
     /// This board and those of the answering boards that can be in one ring or team. Of two boards with the same name,
     /// the one in the last split can.
-    fn admit(
-        &mut self,
-        talks: Vec<(Address, Talk)>,
-        own: &Own,
-        kind: Kind,
-    ) -> Result<Known, FleetError> {
-        let this = self.this(&talks, own, kind)?;
-        let mut talks: Vec<(usize, (Address, Talk))> = talks.into_iter().enumerate().collect();
+    fn admit(&mut self, talks: Vec<(Address, Talk)>, own: &Own, kind: Kind) -> Known {
+        let is_near = self.is_near(&talks);
+        let (near, far): (Vec<_>, Vec<_>) =
+            talks.into_iter().enumerate().partition(|(_, (_, (.., local)))| local.is_loopback());
+        let (mut talks, others) = if is_near { (near, far) } else { (far, near) };
+        let this = self.this(&talks, own, kind);
         talks.sort_by_key(|(_, (place, (figures, ..)))| !self.was_in_split(place, figures));
         let mut boards = vec![this];
         let mut called: Vec<(usize, Address)> = Vec::with_capacity(talks.len());
         let mut seen: Vec<Figures> = Vec::with_capacity(talks.len());
-        for (index, (place, (figures, way, _))) in talks {
+        for (index, (place, (figures, way, local))) in talks.into_iter().chain(others) {
             // A board that is reached at two addresses sends the same bytes at both.
             if seen.contains(&figures) {
                 self.places.retain(|other| *other != place);
@@ -165,6 +164,7 @@ impl<'a> Roll<'a> {
             seen.push(figures.clone());
             let board = board(&place, &figures, way, kind);
             let checked = admission::check_figures(&figures)
+                .and_then(|()| admission::check_reach(&place, local, is_near))
                 .and_then(|()| admission::check_beside(&boards, &board, self.wanted.shape));
             match checked {
                 Err(why) => self.leave_out(&place, Some(&figures.name), why),
@@ -180,7 +180,15 @@ impl<'a> Roll<'a> {
         others.sort_by_key(|((index, _), _)| *index);
         let (called, others): (Vec<Address>, Vec<Board>) =
             others.into_iter().map(|((_, place), board)| (place, board)).unzip();
-        Ok(([this].into_iter().chain(others).collect(), called))
+        ([this].into_iter().chain(others).collect(), called, is_near)
+    }
+
+    /// Whether the boards are those of this machine, seen by its loopback, where others cannot reach them. With boards
+    /// of both kinds they are those that are seen by a network, unless this board is bound to the loopback.
+    fn is_near(&self, talks: &[(Address, Talk)]) -> bool {
+        let host = self.wanted.host.as_ref().and_then(|host| host.parse::<IpAddr>().ok());
+        host.is_some_and(|host| host.is_loopback())
+            || talks.iter().all(|(_, (.., local))| local.is_loopback())
     }
 
     fn was_in_split(&self, place: &Address, figures: &Figures) -> bool {
@@ -192,22 +200,18 @@ impl<'a> Roll<'a> {
     }
 
     /// This board as the others see it.
-    fn this(&self, talks: &[(Address, Talk)], own: &Own, kind: Kind) -> Result<Board, FleetError> {
-        let mut seen_as: Option<IpAddr> = None;
-        let mut best_way = Way { round_trip_s: f64::INFINITY, bytes_per_s: 0.0 };
-        for (address, (_, way, local)) in talks {
-            if seen_as.is_some_and(|other| other.is_loopback() != local.is_loopback()) {
-                return Err(FleetError::Places(address.clone()));
-            }
-            seen_as = Some(*local);
-            best_way.round_trip_s = best_way.round_trip_s.min(way.round_trip_s);
-            best_way.bytes_per_s = best_way.bytes_per_s.max(way.bytes_per_s);
-        }
+    fn this(&self, talks: &[(usize, (Address, Talk))], own: &Own, kind: Kind) -> Board {
+        let seen_as = talks.last().map(|(_, (_, (.., local)))| local.to_string());
+        let ways = talks.iter().map(|(_, (_, (_, way, _)))| way);
+        let best_way = Way {
+            round_trip_s: ways.clone().map(|way| way.round_trip_s).fold(f64::INFINITY, f64::min),
+            bytes_per_s: ways.map(|way| way.bytes_per_s).fold(0.0, f64::max),
+        };
         let Wanted { name, host, port, .. } = self.wanted;
-        let host = host.clone().or_else(|| Some(seen_as?.to_string())).unwrap_or_default();
+        let host = host.clone().or(seen_as).unwrap_or_default();
         let address = Address { host, port: *port };
         let of_own = (&*own.speeds, own.memory);
-        Ok(Board { wish: Wish::Always, ..known((name, address), of_own, best_way, kind) })
+        Board { wish: Wish::Always, ..known((name, address), of_own, best_way, kind) }
     }
 
     /// Tells each board (address, name, whether it has a part) its part of the ring, or that it has none. True if all
@@ -268,5 +272,93 @@ impl<'a> Roll<'a> {
             }
             thread::sleep(RETRY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::events::{Deaf, Shape};
+    use crate::ring::plan::Objective;
+    use crate::wire::call::Speed;
+    use crate::wire::hello::name;
+    use crate::wire::seal::Key;
+
+    fn at(host: &str) -> Address {
+        Address { host: host.to_owned(), port: 9998 }
+    }
+
+    /// A board of this name, called at `host`, to which this one is at `local`.
+    fn talk(host: &str, local: &str, of: &str) -> (Address, Talk) {
+        let speed = Speed { threads: 4, read: [1 << 33; 4], milliwatts: None };
+        let speeds = [speed].into_iter().collect();
+        let figures = Figures { port: 9999, memory: 1 << 32, name: name(of), speeds };
+        let way = Way { round_trip_s: 1e-3, bytes_per_s: 1e8 };
+        (at(host), (figures, way, local.parse().unwrap()))
+    }
+
+    /// Where this board is, where the admitted ones are called, and those that are left out, with the reasons.
+    fn admitted(
+        host: Option<&str>,
+        talks: Vec<(Address, Talk)>,
+    ) -> (String, Vec<String>, Vec<(String, String)>) {
+        let wanted = Wanted {
+            sought: Sought::Named(talks.iter().map(|(at, _)| at.clone()).collect()),
+            shape: Shape::Ring,
+            objective: Objective::Latency,
+            patience: None,
+            is_taking: false,
+            name: "desk".to_owned(),
+            host: host.map(str::to_owned),
+            port: 9000,
+            give: 9998,
+        };
+        let caller = Caller { key: Key::new([7; 32]), events: Arc::new(Deaf) };
+        let places: Vec<Address> = talks.iter().map(|(at, _)| at.clone()).collect();
+        let mut roll = Roll::new((&wanted, &caller), &places, Path::new("/nowhere"));
+        let own = Own { speeds: Vec::new(), memory: 1 << 32 };
+        let (boards, called, _) = roll.admit(talks, &own, Kind::of_weights(2));
+        assert_eq!(boards.len(), called.len() + 1);
+        let called = called.into_iter().map(|at| at.host).collect();
+        let left_out = roll.left_out().all().into_iter();
+        let left_out = left_out.map(|entry| (entry.name.unwrap(), entry.why)).collect();
+        (boards[0].address.host.clone(), called, left_out)
+    }
+
+    #[test]
+    fn boards_that_are_half_seen_by_the_loopback_end_no_master() {
+        let fig = || talk("10.0.0.2", "10.0.0.1", "fig");
+        // A board of this machine is found at the loopback, and at the address that the others reach.
+        for first in [0, 1, 2] {
+            let mut talks = vec![
+                talk("127.0.0.1", "127.0.0.1", "pi"),
+                fig(),
+                talk("10.0.0.1", "10.0.0.1", "pi"),
+            ];
+            talks.rotate_left(first);
+            let (own, mut called, left_out) = admitted(None, talks);
+            called.sort_unstable();
+            assert_eq!(
+                (&*own, &called[..]),
+                ("10.0.0.1", &["10.0.0.1", "10.0.0.2"].map(str::to_owned)[..])
+            );
+            assert_eq!(left_out, []);
+        }
+        // Another one is found at the loopback alone.
+        let talks = vec![talk("127.0.0.9", "127.0.0.1", "pi"), fig()];
+        let (own, called, left_out) = admitted(None, talks);
+        assert_eq!((&*own, &called[..]), ("10.0.0.1", &["10.0.0.2".to_owned()][..]));
+        let (name, why) = &left_out[0];
+        assert_eq!((left_out.len(), &**name), (1, "pi"));
+        assert!(why.starts_with("only this machine reaches it at 127.0.0.9: name it by"), "{why}");
+        // This board's links are on the loopback, because its user wants that.
+        let talks = vec![fig(), talk("127.0.0.9", "127.0.0.1", "pi")];
+        let (own, called, left_out) = admitted(Some("127.0.0.1"), talks);
+        assert_eq!((&*own, &called[..]), ("127.0.0.1", &["127.0.0.9".to_owned()][..]));
+        assert!(left_out[0].1.starts_with("it is on another machine"), "{left_out:?}");
+        // All are on this machine.
+        let talks =
+            vec![talk("127.0.0.9", "127.0.0.9", "pi"), talk("127.0.0.1", "127.0.0.1", "fig")];
+        assert_eq!(admitted(None, talks).1.len(), 2);
     }
 }

@@ -85,9 +85,7 @@ fn failure(error: FleetError) -> Failure {
         | FleetError::NoSplit(_)
         | FleetError::Memory { .. } => Failure::runtime(&error),
         FleetError::Name(_) => Failure::Usage(error.to_string()),
-        FleetError::Places(_) | FleetError::Shares(_) | FleetError::File(_) => {
-            Failure::Input(error.to_string())
-        }
+        FleetError::Shares(_) | FleetError::File(_) => Failure::Input(error.to_string()),
         FleetError::NoneLeft(_) => Failure::Ring(error.to_string()),
     }
 }

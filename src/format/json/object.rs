@@ -65,7 +65,7 @@ impl JsonObject {
         self
     }
 
-    /// An object.
+    /// Adds an object.
     pub(crate) fn object(mut self, key: &str, object: JsonObject) -> JsonObject {
         self.key(key);
         self.text += &object.text();
