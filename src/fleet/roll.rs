@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use super::admission::{self, LeftOut};
@@ -126,15 +127,28 @@ impl<'a> Roll<'a> {
         }
     }
 
-    /// Calls each board; returns the answers of those that are there, or come in time.
+    /// Calls all boards at the same time, as a call may take long where a network loses much; returns the answers of those
+    /// that are there, or come in time.
     fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, FleetError> {
         let patience = (Instant::now(), self.wanted.patience);
-        let mut talks = Vec::with_capacity(self.places.len());
-        for place in self.places.clone() {
-            let talked = self.until_there(&place, patience, &mut |called| {
-                Ok((called.ask()?, called.measure()?, called.local_ip()?))
-            })?;
-            match talked {
+        let (roll, places, turn) = (&*self, self.places.clone(), Mutex::new(()));
+        let talk = |place: &Address| {
+            roll.until_there(place, patience, &mut |called| {
+                let figures = called.ask()?;
+                // One link at a time: all share this board's.
+                let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let way = called.measure()?;
+                drop(turn);
+                Ok((figures, way, called.local_ip()?))
+            })
+        };
+        let talked: Vec<_> = thread::scope(|scope| {
+            let calls: Vec<_> = places.iter().map(|place| scope.spawn(|| talk(place))).collect();
+            calls.into_iter().map(ScopedJoinHandle::join).collect()
+        });
+        let mut talks = Vec::with_capacity(places.len());
+        for (place, talked) in places.into_iter().zip(talked) {
+            match talked.unwrap_or_else(|panic| resume_unwind(panic))? {
                 There::Talked(talk) => talks.push((place, talk)),
                 There::Away => {}
                 There::Unfit(why) => self.leave_out(&place, None, why),
