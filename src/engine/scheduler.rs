@@ -61,19 +61,19 @@ struct Counts {
     prompt_rows: usize,
 }
 
-/// The drafter, and how many tokens it guesses.
+/// The drafter, and the control of its number of drafts.
 struct Drafting {
     drafter: Option<Box<dyn Drafter>>,
     drafts: DraftControl,
 }
 
-/// Memory that every step uses again.
+/// Buffers that every step reuses.
 struct Scratch {
-    /// Scratch: for choosing tokens, for the text of one token, and for the next batch.
+    /// For choosing tokens, for the text of one token, and for the next batch.
     choice: ChoiceScratch,
     text: String,
     batch: Batch,
-    /// Scratch: running jobs, the oldest first, with their lanes.
+    /// Running jobs, the oldest first, with their lanes.
     order: Vec<(JobId, usize)>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Pass<'a> {
     pub(super) team: Option<&'a Team>,
 }
 
-/// What attention needs of the positions.
+/// Data on positions that attention needs.
 #[derive(Clone, Copy)]
 pub(super) struct Positions<'a> {
     pub(super) kv: &'a KvShape,

@@ -12,10 +12,10 @@ use crate::wire::draft::{Draft, WANTED_MAX};
 pub(super) struct Desk {
     guesses: Vec<Mutex<Guess>>,
     ctx_len: usize,
-    /// Whether the node listens, and whether that is known.
+    /// Whether the node listens; and whether this is known yet.
     is_there: AtomicBool,
     is_known: AtomicBool,
-    /// Whether it has yet to say what was asked last.
+    /// Whether the node has still to answer the last request.
     is_waiting: AtomicBool,
     is_over: AtomicBool,
     /// A pair of sockets: a byte written to the first end wakes the thread that waits at the second.
@@ -94,7 +94,7 @@ impl Desk {
         while (&self.bell[1]).read(&mut [0; 64]).is_ok_and(|n| n == 64) {}
     }
 
-    /// The node listens, and knows nothing; or it does not.
+    /// Notes whether the node listens. If it does, it has still to be told of every text.
     pub(super) fn set_there(&self, is_there: bool) {
         for index in 0..self.len() {
             if let Some(mut guess) = self.guess(index) {
@@ -105,7 +105,7 @@ impl Desk {
         self.is_known.store(true, Ordering::Release);
     }
 
-    /// Whether it is known if the node listens.
+    /// Whether the first attempt to reach the node has ended.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }

@@ -242,8 +242,8 @@ impl NodeDrafter {
         Ok(NodeDrafter { desk, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
     }
 
-    /// Waits for at most so long until the node listens, or is found to be away: one that listens hears of the first
-    /// prompt.
+    /// Waits until the node listens or was found to be away, but no longer than `within`. A node that listens gets
+    /// the first prompt, too.
     pub fn wait(&self, within: Duration) {
         let until = Instant::now() + within;
         while !self.desk.is_known() && Instant::now() < until {

@@ -97,7 +97,7 @@ fn prompt(n: u32) -> Vec<u32> {
 
 #[test]
 fn a_program_starts_at_once_if_its_node_is_found_to_be_away() {
-    // Nobody listens there.
+    // No node listens on this port.
     let (drafter, _told) = drafter(SocketAddr::new(ANY.ip(), 1), 1);
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {

@@ -56,7 +56,7 @@ impl Backend for TeamAlone {
         !self.is_waiting
     }
 
-    /// Has all nodes run `batch`. Once begun, it is interrupted only where other nodes are silent for long.
+    /// Has all nodes compute `batch`. After the start only a long silence of other nodes can interrupt it.
     ///
     /// # Errors
     /// [`StepError::Lost`] if a node was lost, after the team is ready again. Errors of [`TeamAlone::open`],

@@ -41,7 +41,7 @@ impl TeamLead {
             return;
         }
         self.lead.close();
-        // The ports are those of the next links.
+        // The next links need the ports.
         self.lead = self.lead.over(Mesh::alone(), self.options.epoch);
         self.options.epoch = self.options.epoch.wrapping_add(EPOCHS);
         self.line = line(transformer, &self.options.name);
