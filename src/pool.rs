@@ -49,6 +49,8 @@ type UnitJob<'a, C> = &'a (dyn Fn(usize, &[[&mut [f32]; 2]], C) + Sync + 'a);
 pub struct Pool {
     calls: Arc<Calls>,
     workers: Vec<JoinHandle<()>>,
+    /// Whether the caller is pinned until the pool is dropped.
+    is_pinned: bool,
     /// Number of finished pieces of each unit of [`Pool::run_pairs`].
     counts: Counts,
     /// Calls come from one thread at a time: a pool may move to another thread, but not be shared.
@@ -59,19 +61,20 @@ impl Pool {
     /// Starts `cpus.len() - 1` threads. The caller and these threads are pinned to `cpus` in this order; the
     /// caller is unpinned when the pool is dropped.
     ///
-    /// With fewer than two `cpus` the caller works alone and is not pinned. If a thread cannot be pinned to
-    /// its core, it runs where the system puts it.
+    /// With fewer than two `cpus` the caller works alone; without any it is not pinned. If a thread cannot be
+    /// pinned to its core, it runs where the system puts it.
     ///
     /// # Errors
     /// If the system refuses a thread.
     pub fn new(cpus: &[usize]) -> io::Result<Pool> {
         let n_workers = cpus.len().saturating_sub(1);
         let calls = Arc::new(Calls::new(n_workers));
-        if n_workers > 0 {
-            cpu::pin_current_thread(cpus[0]);
+        if let Some(&first) = cpus.first() {
+            cpu::pin_current_thread(first);
         }
-        let counts = Counts::new();
-        let mut pool = Pool { calls, workers: Vec::new(), counts, not_sync: PhantomData };
+        let (is_pinned, counts) = (!cpus.is_empty(), Counts::new());
+        let mut pool =
+            Pool { calls, workers: Vec::new(), is_pinned, counts, not_sync: PhantomData };
         for index in 0..n_workers {
             let calls = Arc::clone(&pool.calls);
             let cpu = cpus[index + 1];
@@ -267,7 +270,7 @@ fn piece(widths: &[usize], step: usize, mut index: usize) -> (usize, usize, Rang
 impl Drop for Pool {
     fn drop(&mut self) {
         self.calls.end();
-        if !self.workers.is_empty() {
+        if self.is_pinned {
             cpu::unpin_current_thread();
         }
         for worker in self.workers.drain(..) {

@@ -4,6 +4,7 @@
 //! the largest logit, rounded to f16, whose bits are in the order of the numbers. One choice takes two passes
 //! over the vocabulary.
 
+use std::cmp::Ordering;
 use std::f64::consts::{LN_2, LOG2_E};
 
 use half::f16;
@@ -152,8 +153,10 @@ impl Sampler {
                 self.border.push(Candidate { id: id as u32, logit, weight });
             }
         }
-        let likelier =
-            |a: &Candidate, b: &Candidate| b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id));
+        // No candidate is a NaN; 0 and -0 are equal.
+        let likelier = |a: &Candidate, b: &Candidate| {
+            b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
+        };
         self.border.sort_unstable_by(likelier);
         let inside = &self.bins[..border_bin];
         let mut count: usize = inside.iter().map(|bin| bin.count as usize).sum();
@@ -378,6 +381,11 @@ mod tests {
         let got = frequencies(sampling(50.0, 1.0, 2), &logits);
         assert_eq!((got[0], got[1]), (0.0, 0.0));
         assert!(got[2] > 0.4);
+    }
+
+    #[test]
+    fn the_lowest_id_is_kept_among_zeros_of_both_signs() {
+        assert_eq!(frequencies(sampling(1.0, 1.0, 1), &[-0.0, 0.0, -1.0]), [1.0, 0.0, 0.0]);
     }
 
     #[test]

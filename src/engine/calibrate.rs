@@ -16,7 +16,6 @@ use crate::export::{Calibration, MatrixId, Moments};
 use crate::model::{
     Batch, ForwardError, KvKind, Model, Plan, Precision, Share, Span, Stage, Transformer, Wants,
 };
-use crate::pool::Pool;
 
 /// Why a calibration failed.
 #[derive(Debug)]
@@ -133,8 +132,8 @@ impl<'a> Run<'a> {
         let long = model.header().features.long_rope.as_ref();
         let is_long = long.is_some_and(|long| window > long.original_ctx);
         let kernels = Engine::kernels(None, options.isa).map_err(CalibrateError::Engine)?;
-        let pool = Pool::new(&options.cpus_for(&model));
-        let pool = pool.map_err(|e| CalibrateError::Engine(EngineError::Threads(e)))?;
+        let pool =
+            options.pool(&model).map_err(|e| CalibrateError::Engine(EngineError::Threads(e)))?;
         let started = Transformer::new(Arc::new(model), kernels, pool, plan);
         let transformer = started.map_err(|e| CalibrateError::Engine(EngineError::Start(e)))?;
         let mut run =

@@ -1,9 +1,12 @@
 //! Options for running a model.
 
+use std::io;
+
 use super::weights::{Cache, Huge};
 use crate::format::model::Header;
 use crate::kernels::Isa;
 use crate::model::{KV_PAGE, KvKind, Model, Plan};
+use crate::pool::Pool;
 use crate::sys::{cpu, memory};
 
 /// Context length if none is asked for and the model allows it.
@@ -110,6 +113,14 @@ impl Options {
             cpus.truncate(1);
         }
         cpus
+    }
+
+    /// The threads that compute `model`. A single thread is pinned only to a core that was asked for:
+    /// otherwise several processes with one thread each would share the fastest core.
+    pub(super) fn pool(&self, model: &Model) -> io::Result<Pool> {
+        let cpus = self.cpus_for(model);
+        let is_pinned = self.cores.is_some() || cpus.len() > 1;
+        Pool::new(if is_pinned { &cpus } else { &[] })
     }
 }
 

@@ -19,7 +19,6 @@ use crate::model::{
     Batch, ForwardError, KvKind, Model, PackError, PackReport, Plan, Stage, StageInfo, StartError,
     Transformer, Wants,
 };
-use crate::pool::Pool;
 
 /// A model ready to run, on this node or in a group that it leads, and its streams.
 pub struct Engine {
@@ -73,7 +72,7 @@ impl Engine {
         };
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
-        let pool = Pool::new(&options.cpus_for(&model)).map_err(EngineError::Threads)?;
+        let pool = options.pool(&model).map_err(EngineError::Threads)?;
         let transformer =
             Transformer::new(model, kernels, pool, plan).map_err(EngineError::Start)?;
         let kv_plan = plan.kv_plan(transformer.model().header());

@@ -278,7 +278,8 @@ impl Packer<'_> {
             end += padded(*bytes);
         }
         let reused = candidates.len() - packed;
-        let report = PackReport { packed, reused, bytes: total as u64 };
+        let bytes = candidates.iter().map(|candidate| candidate.bytes as u64).sum();
+        let report = PackReport { packed, reused, bytes };
         let (kinds, home) = (by_kind(places.into_iter()), Home::Memory(memory));
         Ok(Some((PackedWeights::new(layout, kinds, home), report)))
     }

@@ -1,5 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+
 use super::*;
 
 fn pool(threads: usize) -> Pool {
@@ -20,6 +23,21 @@ fn each_piece_runs_once() {
             assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 50));
         }
     }
+}
+
+#[test]
+fn a_single_core_that_is_named_is_kept_until_the_end() {
+    let allowed = || -> Vec<usize> {
+        let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap()).collect()
+    };
+    let before = allowed();
+    let pool = Pool::new(&before[..1]).unwrap();
+    assert_eq!(allowed(), before[..1]);
+    drop(pool);
+    assert_eq!(allowed(), before);
+    let _free = Pool::new(&[]).unwrap();
+    assert_eq!(allowed(), before);
 }
 
 #[test]
