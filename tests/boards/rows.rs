@@ -353,12 +353,9 @@ fn what_cannot_be_a_team_is_one_line() {
         ),
         (&["run", demo, "--team", "auto"], "--team auto needs --key"),
         (&["run", "--team", "auto", "--key", key], "name its file"),
-        (&["run", demo, "--team", "auto", "--ring", "r", "--key", key], "no --ring"),
-        (
-            &["serve", demo, "--team", "auto", "--ring", "r", "--key", key],
-            "--ring gives each board whole layers",
-        ),
-        (&["run", demo, "--team", "t", "--boards", "a", "--key", key], "no option of a ring's"),
+        (&["run", demo, "--team", "auto", "--ring", "r", "--key", key], "no --ring beside it"),
+        (&["serve", demo, "--team", "auto", "--ring", "r", "--key", key], "no --ring beside it"),
+        (&["run", demo, "--team", "t", "--boards", "a", "--key", key], "no --team beside it"),
         (
             &["run", demo, "--team", "auto", "--objective", "memory", "--key", key],
             "--objective is for rings",
