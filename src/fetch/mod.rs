@@ -7,7 +7,7 @@
 //! - `download`: brings the pieces, over several connections where one is slow (`lane`). `pieces` says which connection
 //!   requests which piece.
 //! - `here`: finds pieces that the board has already: in the unfinished file, or in files of other layers or rows
-//! (`kept`).
+//!   (`kept`).
 //! - `content`: the bytes that are given.
 
 mod content;
