@@ -1,8 +1,8 @@
-//! Which batches fit what all nodes of a group agreed on when an epoch was opened.
+//! The batches that fit the sizes agreed on when an epoch was opened.
 
 use crate::wire::frame::{FrameSpan, Sizes};
 
-/// A node sent what no sound node sends: what that is.
+/// A description of a malformed message: no correct node sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) &'static str);
 
@@ -23,7 +23,7 @@ impl From<&Sizes> for Agreed {
 }
 
 impl Agreed {
-    /// Checks that a batch may have so many rows and spans.
+    /// Checks that a batch may have `n_rows` rows and `n_spans` spans.
     pub(crate) fn check_counts(&self, n_rows: u16, n_spans: u16) -> Result<(), Broken> {
         match n_rows <= self.max_batch && n_spans <= self.max_batch {
             true => Ok(()),
@@ -31,7 +31,7 @@ impl Agreed {
         }
     }
 
-    /// Checks that streams and positions of `spans` exist, and returns how many rows they are.
+    /// Checks that streams and positions of `spans` exist, and returns the number of their rows.
     pub(crate) fn check_spans(&self, spans: &[FrameSpan]) -> Result<usize, Broken> {
         let is_sound = |span: &FrameSpan| {
             let end = u64::from(span.pos) + u64::from(span.n_rows);

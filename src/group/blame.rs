@@ -1,16 +1,16 @@
-//! The cause of a group's failure, and the node that does not fit.
+//! The cause of a group's failure, and a node that does not fit.
 
 /// The causes that a group's first node reports while the group is not whole.
 #[derive(Default)]
 pub(crate) struct Blame {
     /// Cause of the break.
     trouble: Option<String>,
-    /// A node that did not fit meanwhile, and the reason.
+    /// A node that did not fit since then, and the reason.
     refusal: Option<String>,
 }
 
 impl Blame {
-    /// The group broke, because of `what` unless something broke it before.
+    /// Notes that `what` broke the group, unless an earlier cause is known.
     pub(crate) fn trouble(&mut self, what: impl FnOnce() -> String) {
         self.trouble.get_or_insert_with(what);
     }
@@ -25,7 +25,7 @@ impl Blame {
         self.trouble.as_deref()
     }
 
-    /// A node does not fit, which may be why others are missing; `true` if that is new.
+    /// Notes a node that does not fit, which may be why others are missing. Returns `true` if this is new.
     pub(crate) fn refuse(&mut self, what: String) -> bool {
         self.refusal.replace(what) != self.refusal
     }
@@ -35,7 +35,7 @@ impl Blame {
         self.refusal.as_deref()
     }
 
-    /// The group is whole.
+    /// Forgets all causes: the group is whole.
     pub(crate) fn clear(&mut self) {
         *self = Blame::default();
     }

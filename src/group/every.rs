@@ -1,22 +1,22 @@
-//! When a node may repeat what it said.
+//! The interval between repetitions of a message.
 
-/// How often a node says which other one it misses.
+/// Microseconds between two messages about a missing node.
 pub(crate) const MISSING_EVERY_US: u64 = 1_000_000;
 
-/// When it may be said next.
+/// Earliest time of a message's next repetition.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Every {
-    /// The earliest time.
+    /// That time, in microseconds.
     next_us: u64,
 }
 
 impl Every {
-    /// Whether it may be said now.
+    /// Whether the message is due.
     pub(crate) fn is_due(self, now: u64) -> bool {
         now >= self.next_us
     }
 
-    /// Notes that it is said now; the next time is after `period_us`.
+    /// Notes that the message is sent; its next repetition is due after `period_us`.
     pub(crate) fn said(&mut self, now: u64, period_us: u64) {
         self.next_us = now + period_us;
     }

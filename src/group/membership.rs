@@ -4,36 +4,36 @@ use super::{Blame, Notice, Notices, Patience, Phase, Roll, Setbacks, Ups};
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// The user hears of a group that is incomplete for this long, and again after this long.
+/// After this long without a complete group the user is told, and again after the same time.
 const WAITING_US: u64 = 3_000_000;
 
-/// The group made no progress for longer than allowed.
+/// A group that made no progress for longer than allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overdue {
-    /// Seconds allowed.
+    /// The limit in seconds.
     pub(crate) seconds: u64,
-    /// Object of the wait, in words.
+    /// What the group waits for, in words.
     pub(crate) what: String,
 }
 
-/// A group as its first node has it.
+/// A group as its first node sees it.
 pub(crate) struct Membership {
     epoch: u32,
     pub(crate) phase: Phase,
     was_open: bool,
-    /// When the group was opened again last, unless that was asked for.
+    /// Time of the last reopening; `None` if that one was requested.
     reopened_us: Option<u64>,
     roll: Roll,
     patience: Patience,
     blame: Blame,
-    /// The last notice of nodes that are missing, and when the user heard it.
+    /// The last notice of missing nodes, and the time when the user got it.
     waiting: Option<(String, u64)>,
     pub(crate) setbacks: Setbacks,
     notices: Notices,
 }
 
 impl Membership {
-    /// A group of the nodes on `roll`, to be opened in `epoch`; it may make no progress for up to `limit_us`.
+    /// A group of the nodes on `roll`, which is opened in `epoch`. `limit_us` limits the time without progress.
     pub(crate) fn new(epoch: u32, roll: Roll, limit_us: Option<u64>) -> Membership {
         Membership {
             epoch,
@@ -49,7 +49,7 @@ impl Membership {
         }
     }
 
-    /// The epoch that is open, or is to be.
+    /// The current epoch, open or not.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -59,20 +59,20 @@ impl Membership {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Whether nodes are asked to be ready.
+    /// Whether an opening is in progress.
     pub(crate) fn is_opening(&self) -> bool {
         matches!(self.phase, Phase::Opening(_))
     }
 
-    /// Whether batches have ever flowed.
+    /// Whether batches flow, or did at any time before.
     pub(crate) fn was_open(&self) -> bool {
         self.was_open
     }
 
     // Epochs
 
-    /// Begins the next epoch: at once, or in `gap_us` if the last one began less than that ago, so that a
-    /// group that breaks at once is not opened in a frenzy.
+    /// Begins the next epoch. If the last one began less than `gap_us` ago, it is opened only after `gap_us`: a group
+    /// that breaks at once must not be reopened in a tight loop.
     pub(crate) fn restart(&mut self, now: u64, gap_us: u64) {
         self.epoch = self.epoch.wrapping_add(1);
         self.patience.reopened(now);
@@ -82,28 +82,28 @@ impl Membership {
         self.reopened_us = Some(now);
     }
 
-    /// All nodes are ready.
+    /// Notes that all nodes are ready.
     pub(crate) fn opened(&mut self, now: u64) {
         self.patience.opened(now);
         self.blame.clear();
         self.waiting = None;
     }
 
-    /// Batches flow from now on; whether they have before.
+    /// Notes that batches flow. Returns whether they flowed before.
     pub(crate) fn begin(&mut self) -> bool {
         self.phase = Phase::Open;
         std::mem::replace(&mut self.was_open, true)
     }
 
-    /// The nodes get other parts on request: this group did not break, and is opened at once, however recent
-    /// the last time is.
+    /// Notes that the nodes get other parts on request. The group did not break, so it is opened at once, even soon
+    /// after the last opening.
     pub(crate) fn assigned(&mut self, now: u64) {
         self.patience.assigned(now);
         self.roll.forget_packing();
         self.reopened_us = None;
     }
 
-    /// The group has the nodes on `roll` from the next epoch on.
+    /// Replaces the nodes by those on `roll`, from the next epoch on.
     pub(crate) fn admit(&mut self, roll: Roll) {
         self.roll = roll;
         self.patience = self.patience.renewed();
@@ -113,35 +113,35 @@ impl Membership {
 
     // Failures
 
-    /// Notes a failure, which is to blame until the group is whole, unless an earlier one is.
+    /// Counts a failure. It stays the cause until the group is whole, unless an earlier failure is the cause.
     pub(crate) fn trouble(&mut self, what: impl FnOnce() -> String) {
         self.setbacks.failures += 1;
         self.blame.trouble(what);
     }
 
-    /// Whether something failed since the group was whole.
+    /// Whether the group has failed and is not whole again.
     pub(crate) fn is_troubled(&self) -> bool {
         self.blame.is_troubled()
     }
 
-    /// A node does not fit, which may be why others are missing; `true` if that is new.
+    /// Notes a node that does not fit, which may be why others are missing. Returns `true` if this is new.
     pub(crate) fn refuse(&mut self, what: String) -> bool {
         self.blame.refuse(what)
     }
 
-    /// Name and address of a node, if they are known.
+    /// Name and address of a node, if known.
     pub(crate) fn label(&self, index: usize) -> Option<String> {
         self.roll.label(index)
     }
 
-    /// Name and address of the last node, if they are known.
+    /// Name and address of the last node, if known.
     pub(crate) fn last_label(&self) -> Option<String> {
         self.roll.label(self.roll.last()?)
     }
 
     // Progress
 
-    /// From now on there may be no progress for up to `limit_us`.
+    /// Changes the limit of the time without progress.
     pub(crate) fn limit(&mut self, limit_us: Option<u64>) {
         self.patience.limit(limit_us);
     }
@@ -151,27 +151,28 @@ impl Membership {
         self.patience.pause(us);
     }
 
-    /// A wait for nodes ended in vain. The next wait may be as long as the first.
+    /// Notes that a wait for nodes failed. The next wait gets the full time again.
     pub(crate) fn give_up(&mut self, now: u64) {
         self.patience.assigned(now);
     }
 
-    /// Restarts the deadline: the group waits for nothing, or for something else than before.
+    /// Restarts the deadline: the group is idle, or waits for something else than before.
     pub(crate) fn rest(&mut self, now: u64) {
         self.patience.rest(now);
     }
 
-    /// Nodes are waited for: the time starts again, but only once before the next answer.
+    /// Notes that nodes are missing. This restarts the deadline, but not again once the group has opened and begun a
+    /// batch that is not answered.
     pub(crate) fn waits(&mut self, now: u64) {
         self.patience.waits(now);
     }
 
-    /// A batch begins, and the time with it unless one before has not been answered.
+    /// Notes that a batch begins. The deadline starts, unless an earlier batch is unanswered.
     pub(crate) fn begins_batch(&mut self, now: u64) {
         self.patience.begins(now);
     }
 
-    /// A batch was answered.
+    /// Notes that a batch was answered.
     pub(crate) fn answered(&mut self, now: u64) {
         self.blame.clear();
         self.roll.forget_packing();
@@ -180,25 +181,25 @@ impl Membership {
         }
     }
 
-    /// Notes that rows of earlier batches were recomputed: progress if there are more than ever since the
-    /// last answer.
+    /// Notes that rows of earlier batches were recomputed: progress if there are more than in any epoch since the last
+    /// answer.
     pub(crate) fn replayed(&mut self, now: u64, n_rows: usize) {
         self.patience.replayed(now, n_rows);
     }
 
-    /// A node said something that it says again and again.
+    /// Takes a message that a node repeats.
     pub(crate) fn hear(&mut self, now: u64, name: &Name, reason: Reason) {
         if self.roll.hear(now, name, reason) {
             self.patience.rest(now);
         }
     }
 
-    /// For how many seconds there may be no progress, if there has been none for longer.
+    /// The limit in whole seconds, if it has passed without progress.
     pub(crate) fn overdue(&self, now: u64) -> Option<u64> {
         self.patience.overdue(now)
     }
 
-    /// Why the group is lost, if it is; `ups` while it is opened.
+    /// The failure if the limit has passed; `ups` are the links while an opening is in progress.
     pub(crate) fn failure(&self, now: u64, ups: Option<Ups>) -> Option<Overdue> {
         let seconds = self.patience.overdue(now)?;
         let what = self.roll.what(now, ups, self.blame.what());
@@ -211,7 +212,7 @@ impl Membership {
 
     // Notices to the user
 
-    /// Queues the notice about the wait, if one is due; `ups` while the group is opened.
+    /// Queues the notice about the wait, if one is due; `ups` are the links while an opening is in progress.
     pub(crate) fn look(&mut self, now: u64, ups: Option<Ups>) {
         let notice = match ups {
             Some(ups) => self.missed(now, ups),
@@ -239,17 +240,17 @@ impl Membership {
         is_new.then_some(Notice::Waiting { what, missing })
     }
 
-    /// The user is to hear this, unless it was told last.
+    /// Queues `notice` for the user, unless it equals the last one.
     pub(crate) fn tell(&mut self, notice: Notice) {
         self.notices.tell(notice);
     }
 
-    /// The next thing to tell the user.
+    /// Takes the next notice for the user.
     pub(crate) fn notice(&mut self) -> Option<Notice> {
         self.notices.next()
     }
 
-    /// Bytes that it keeps on the heap, but for names in notices.
+    /// Heap bytes of the notices, without the names in them.
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.notices.heap_bytes()
@@ -329,7 +330,7 @@ mod tests {
             (what.as_str(), &names[..]),
             ("waiting for n2 (10.0.0.2:9999)", &["n2".to_owned()][..])
         );
-        // Without the full list of nodes the last one has no name.
+        // Unless all nodes are known beforehand, the last one has no name.
         assert_eq!(missing(open()), ("waiting for the last node".to_owned(), Vec::new()));
     }
 
@@ -343,7 +344,7 @@ mod tests {
         let what = "n2 has been computing for 8 s".to_owned();
         assert_eq!(told(&mut group, 10 * S), Some(Notice::Stalled { seconds: 10, what }));
         assert_eq!(told(&mut group, 50 * S), None);
-        // It was only slow. As slow again is no news.
+        // The node was only slow. An equally slow batch is not reported again.
         group.answered(60 * S);
         assert_eq!(group.notice(), Some(Notice::GoesOn));
         assert_eq!(told(&mut group, 110 * S), None);
@@ -387,7 +388,7 @@ mod tests {
         }
         let said = waiting(&mut group, 10_000 * S, BOTH).unwrap();
         assert_eq!(said, "waiting for n1, which packs its weights");
-        // One that says the same for ever gets nowhere.
+        // A node that always reports the same percentage makes no progress.
         let lost = (10_000..).find(|&second| {
             group.hear(second * S, &name("n1"), Reason::Packing(100));
             group.failure(second * S, Some(BOTH)).is_some()
@@ -399,7 +400,7 @@ mod tests {
     fn a_ring_that_opens_again_and_again_makes_no_progress() {
         let mut group = group(3);
         group.answered(0);
-        // Every ten seconds it is opened, replays twenty rows, and breaks.
+        // Every ten seconds the ring is opened, replays twenty rows, and breaks.
         let lost = (1..).map(|i| i * 10 * S).find(|&now| {
             group.patience.reopened(now);
             group.opened(now);
@@ -407,7 +408,7 @@ mod tests {
             group.failure(now + 2 * S, None).is_some()
         });
         assert_eq!(lost, Some(130 * S));
-        // One that gets further each time is only slow.
+        // A ring that gets further each time is only slow.
         group.answered(200 * S);
         for i in 0..100 {
             let now = 200 * S + i * 100 * S;
@@ -423,7 +424,7 @@ mod tests {
         group.waits(0);
         group.opened(S);
         group.begins_batch(2 * S);
-        // Its batch is lost again and again.
+        // The batch is lost again and again.
         for second in 3..=130 {
             group.waits(second * S);
             group.opened(second * S);

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Notices that wait for the user; the oldest make way.
+/// Most notices that wait for the user; further ones replace the oldest.
 const NOTICES_MAX: usize = 16;
 
 /// A notice of a node for its user, sent once for each change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// The ring is complete; `again` after it was broken, or its nodes have got other layers.
+    /// The ring is complete.
     Opened {
-        /// Whether it was complete before.
+        /// Whether it was complete before, and broke or got other layers.
         again: bool,
     },
     /// The node is silent.
@@ -20,22 +20,22 @@ pub enum Notice {
     Back(String),
     /// The link to the node began again, and frames in flight are lost.
     Reset(String),
-    /// This node has lost what it had stored, and starts again.
+    /// The node has lost its KV, and starts again.
     Anew(String),
     /// This node has taken other layers.
     Took {
-        /// These.
+        /// The layers.
         layers: Range<u32>,
-        /// Matrices that were packed for it.
+        /// Matrices that were packed for them.
         packed: usize,
         /// Matrices that had been packed before.
         reused: usize,
     },
     /// The master ended its work.
     MasterLeft,
-    /// A neighbour sent what makes no sense.
+    /// A neighbour sent a malformed message, which this describes.
     Broken(&'static str),
-    /// A node does not fit: its name, and the reason.
+    /// A node does not fit: its name and the reason, in one text.
     Refused(String),
     /// A notice of the links' carrier.
     Carrier(String),
@@ -43,38 +43,37 @@ pub enum Notice {
     Waiting {
         /// The nodes that are missing, in words.
         what: String,
-        /// Names of those of which that is known.
+        /// Names of the missing nodes, as many as are known.
         missing: Vec<String>,
     },
-    /// This node cannot take its part, and why.
+    /// A node cannot take its part.
     Unfit {
-        /// Its name.
+        /// Name of the node.
         name: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         why: String,
     },
-    /// The oldest batch is not answered.
+    /// The oldest batch has not been answered for long.
     Stalled {
-        /// Since when.
+        /// How long, in seconds.
         seconds: u64,
-        /// Where it is, as far as that is known.
+        /// Where the batch is, if known.
         what: String,
     },
-    /// The oldest batch is answered now.
+    /// The stalled batch has been answered.
     GoesOn,
 }
 
-/// Notices that the user has not had yet.
+/// Notices that the user has not read yet.
 pub(crate) struct Notices(VecDeque<Notice>);
 
 impl Notices {
-    /// No notices yet, with room for the most that there may be.
+    /// An empty queue with room for [`NOTICES_MAX`] notices.
     pub(crate) fn new() -> Notices {
         Notices(VecDeque::with_capacity(NOTICES_MAX))
     }
 
-    /// Queues `notice` for the user, unless it equals the last one. The oldest notice is dropped if there are
-    /// too many.
+    /// Queues `notice` for the user, unless it equals the last one. A full queue drops its oldest notice.
     pub(crate) fn tell(&mut self, notice: Notice) {
         if self.0.len() == NOTICES_MAX {
             self.0.pop_front();
@@ -84,12 +83,12 @@ impl Notices {
         }
     }
 
-    /// The next thing to tell the user.
+    /// Takes the oldest notice.
     pub(crate) fn next(&mut self) -> Option<Notice> {
         self.0.pop_front()
     }
 
-    /// Bytes that they keep on the heap, but for names.
+    /// Heap bytes of the queue, without the names in it.
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.capacity() * size_of::<Notice>()

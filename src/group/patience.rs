@@ -1,31 +1,31 @@
-//! How long a group's first node has waited.
+//! The deadlines of a group's first node.
 //!
-//! Answered batches count as progress. A group that opens again and again, or whose nodes all answer while
-//! none computes, makes none.
+//! Answered batches count as progress. A group that opens again and again, or whose nodes all answer but compute
+//! nothing, makes no progress.
 
-/// First time after which a batch is reported as slow; the next report is after twice that time.
+/// Time after which the first slow batch is reported. After that, a report takes twice the slowest reported time.
 const STALL_US: u64 = 10_000_000;
 
 /// The first node's deadlines. Times are microseconds.
 pub(crate) struct Patience {
     /// Longest time without progress; `None` to wait for ever.
     limit_us: Option<u64>,
-    /// The last progress, less the time that this node was away.
+    /// Time of the last progress; later by each pause of this node.
     since_us: u64,
-    /// Rows that were replayed in this epoch, and in any since the last answer.
+    /// Rows replayed in this epoch, and the most of any epoch since the last answer.
     replayed: (usize, usize),
     /// Whether the group has become complete since the last answer.
     was_opened: bool,
     /// Whether a batch has begun since the last answer.
     is_owed: bool,
-    /// Since when the group is to be opened, less the time that this node was away.
+    /// Time since when the group is not open; later by each pause of this node.
     closed_us: u64,
     stall_us: u64,
     is_stalled: bool,
 }
 
 impl Patience {
-    /// Waits for up to `limit_us` from time 0 on.
+    /// Deadlines of `limit_us` from time 0 on.
     pub(crate) fn new(limit_us: Option<u64>) -> Patience {
         Patience {
             limit_us,
@@ -39,12 +39,12 @@ impl Patience {
         }
     }
 
-    /// Patience with other nodes, of which nothing is known, for as long.
+    /// Fresh deadlines with the same limit, for other nodes.
     pub(crate) fn renewed(&self) -> Patience {
         Patience::new(self.limit_us)
     }
 
-    /// From now on it waits for up to `limit_us`.
+    /// Changes the limit.
     pub(crate) fn limit(&mut self, limit_us: Option<u64>) {
         self.limit_us = limit_us;
     }
@@ -55,12 +55,12 @@ impl Patience {
         self.closed_us += us;
     }
 
-    /// Restarts the deadline: the group waits for nothing, or for something else than before.
+    /// Restarts the deadline: the group is idle, or waits for something else than before.
     pub(crate) fn rest(&mut self, now: u64) {
         self.since_us = now;
     }
 
-    /// A batch was answered. Returns whether it had been told that it takes long.
+    /// Notes that a batch was answered. Returns whether the user had been told that it stalls.
     pub(crate) fn answered(&mut self, now: u64) -> bool {
         let took_us = now.saturating_sub(self.since_us);
         (self.since_us, self.replayed) = (now, (self.replayed.0, 0));
@@ -72,8 +72,8 @@ impl Patience {
         was_stalled
     }
 
-    /// Notes that rows of earlier batches were recomputed: progress if there are more than ever since the
-    /// last answer.
+    /// Notes that rows of earlier batches were recomputed: progress if there are more than in any epoch since the last
+    /// answer.
     pub(crate) fn replayed(&mut self, now: u64, n_rows: usize) {
         let (rows, most) = &mut self.replayed;
         *rows += n_rows;
@@ -82,50 +82,51 @@ impl Patience {
         }
     }
 
-    /// Nodes are waited for: the time starts again, but only once before the next answer.
+    /// Notes that nodes are missing. This restarts the deadline, but not again once the group has opened and begun a
+    /// batch that is not answered.
     pub(crate) fn waits(&mut self, now: u64) {
         if !self.was_opened || !self.is_owed {
             self.since_us = now;
         }
     }
 
-    /// Notes that a batch begins. Its deadline starts unless one before has not been answered, which may be
-    /// this one again.
+    /// Notes that a batch begins. The deadline starts, unless an earlier batch is unanswered (or this one, begun a
+    /// second time).
     pub(crate) fn begins(&mut self, now: u64) {
         if !std::mem::replace(&mut self.is_owed, true) {
             (self.since_us, self.was_opened) = (now, false);
         }
     }
 
-    /// The group is complete: progress, but only once before the next answer.
+    /// Notes that the group is complete: progress, but only once before the next answer.
     pub(crate) fn opened(&mut self, now: u64) {
         if !std::mem::replace(&mut self.was_opened, true) {
             self.since_us = now;
         }
     }
 
-    /// The group is to be opened again.
+    /// Notes that an opening begins.
     pub(crate) fn reopened(&mut self, now: u64) {
         (self.replayed.0, self.closed_us) = (0, now);
     }
 
-    /// The nodes get other parts, which is asked for and takes its time.
+    /// Notes that nodes get other parts on request. This restarts the deadline because it takes time.
     pub(crate) fn assigned(&mut self, now: u64) {
         (self.since_us, self.was_opened) = (now, false);
     }
 
-    /// For how many seconds there may be no progress, if there has been none for longer.
+    /// The limit in whole seconds, if it has passed without progress.
     pub(crate) fn overdue(&self, now: u64) -> Option<u64> {
         let limit_us = self.limit_us?;
         (now.saturating_sub(self.since_us) > limit_us).then_some(limit_us / 1_000_000)
     }
 
-    /// For how long the group has not been open.
+    /// Microseconds since the opening began.
     pub(crate) fn closed_for(&self, now: u64) -> u64 {
         now.saturating_sub(self.closed_us)
     }
 
-    /// For how many seconds the oldest batch has not been answered, if that is to be told.
+    /// Seconds since the oldest batch began, if the user should be told that it stalls.
     pub(crate) fn stalls(&mut self, now: u64) -> Option<u64> {
         let waited_us = now.saturating_sub(self.since_us);
         if self.is_stalled || waited_us < self.stall_us {
@@ -140,8 +141,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// The time, from `now` on, at which it gives up a group that opens each second, begins its batch again
-    /// and breaks.
+    /// Time, from `now` on, at which `patience` gives up a group that opens each second, begins its batch again and
+    /// breaks.
     fn lost(patience: &mut Patience, now: u64) -> Option<u64> {
         (now..now + 100).find(|now| {
             patience.waits(*now);

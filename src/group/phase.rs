@@ -1,13 +1,13 @@
-//! Where a group is, as its first node sees it.
+//! The state of a group, as its first node sees it.
 
-/// A move is given up after this long without a sign of it, and all is computed again.
+/// A move without any sign of progress for this long is given up, and its KV is recomputed.
 const UNSEEN_MAX_US: u64 = 30_000_000;
-/// A move may take this long in any case.
+/// Every move may take at least this long.
 const MOVE_MIN_US: u64 = 200_000;
 
-/// Where a group is, as its first node sees it.
+/// The state of a group, as its first node sees it.
 pub(crate) enum Phase {
-    /// Nodes are asked to be ready; OPEN goes out next at this time.
+    /// Nodes are asked to be ready. The next OPEN is due at this time.
     Opening(u64),
     /// KV of moved layers is in flight.
     Moving(Moving, MovePatience),
@@ -15,47 +15,46 @@ pub(crate) enum Phase {
     Open,
 }
 
-/// How long a move goes on.
+/// The deadlines of a move.
 pub(crate) struct MovePatience {
-    /// When a sign of the move was seen last.
+    /// Time of the last sign of progress.
     seen_us: u64,
-    /// By this time all could have been computed again.
+    /// Time by which everything could have been recomputed.
     end_us: u64,
 }
 
 impl MovePatience {
-    /// True if recomputing is the better choice: nothing moves, or too slowly. The quicker of the two is not
-    /// known beforehand, as the wires were not measured. Giving up the move at the time in which all could
-    /// have been recomputed takes at most twice as long as the better of both.
+    /// True if recomputing is the better choice: nothing moves, or too slowly. Which of the two is faster is not known
+    /// beforehand, because the links were not measured. A move that is given up when everything could have been
+    /// recomputed costs at most twice the better choice.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         now > self.end_us || now > self.seen_us.saturating_add(UNSEEN_MAX_US)
     }
 }
 
 impl Phase {
-    /// The phase of a move that begins at `now`; recomputing its positions would take `again_us`, if that is
-    /// known.
+    /// The phase of a move that begins at `now`; recomputing its positions would take `again_us`, if known.
     pub(crate) fn moving(now: u64, again_us: Option<u64>) -> Phase {
         let limit = again_us.map_or(u64::MAX, |us| us.max(MOVE_MIN_US));
         let patience = MovePatience { seen_us: now, end_us: now.saturating_add(limit) };
         Phase::Moving(Moving::Sending, patience)
     }
 
-    /// A sign of the move is seen; `false` if nothing moves.
+    /// Notes a sign of progress; `false` if no move is in progress.
     pub(crate) fn see(&mut self, now: u64) -> bool {
         let Phase::Moving(_, patience) = self else { return false };
         patience.seen_us = now;
         true
     }
 
-    /// The first node has sent its part.
+    /// Notes that the first node has sent its part.
     pub(crate) fn sent(&mut self, now: u64) {
         if let Phase::Moving(moving, patience) = self {
             (*moving, patience.seen_us) = (Moving::Waiting, now);
         }
     }
 
-    /// MOVED is back.
+    /// Notes that MOVED is back.
     pub(crate) fn end_waiting(&mut self) {
         if let Phase::Moving(moving @ Moving::Waiting, _) = self {
             *moving = Moving::Ending;
@@ -63,14 +62,14 @@ impl Phase {
     }
 }
 
-/// Where a move is, as the first node sees it.
+/// The steps of a move, as the first node sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moving {
-    /// The first node sends what its former layers have stored.
+    /// The first node sends the KV of its former layers.
     Sending,
-    /// The other nodes do.
+    /// The other nodes send theirs.
     Waiting,
-    /// All is on its way, and the nodes are to be told.
+    /// All KV has been sent; the nodes must be told.
     Ending,
 }
 
@@ -90,7 +89,7 @@ mod tests {
         assert!(phase.see(40 * second));
         phase.sent(60 * second);
         assert!(!is_over(&phase, 65 * second) && is_over(&phase, 65 * second + 1));
-        // A move of a few positions gets `MOVE_MIN_US` nevertheless.
+        // Even a move of a few positions gets `MOVE_MIN_US`.
         assert!(!is_over(&Phase::moving(0, Some(1)), MOVE_MIN_US));
     }
 

@@ -3,54 +3,54 @@
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// A state that a node repeats is believed for this long.
+/// A report that a node repeats is valid for this long.
 const FRESH_US: u64 = 2_500_000;
 
-/// A node as it is known before it answers.
+/// A node that is known before it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    /// Its name.
+    /// Name of the node.
     pub(crate) name: String,
-    /// Where it is reached, in words.
+    /// Address of the node, in words.
     pub(crate) at: String,
 }
 
-/// Which links of the first node are up, where the others stand in a row behind it.
+/// State of the first node's links in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ups {
-    /// The one to the second node.
+    /// Whether the link to the second node is up.
     pub(crate) next: bool,
-    /// The one from the last.
+    /// Whether the link from the last node is up.
     pub(crate) prev: bool,
 }
 
-/// Latest reports of a node.
+/// Times and contents of a node's latest reports.
 #[derive(Clone, Copy, Default)]
 struct Said {
-    /// When it said that the node before is missing.
+    /// Time of its report that the node before it is missing.
     missing_us: Option<u64>,
-    /// When it said that it computes, and for how many seconds.
+    /// Time of its report that it computes, and the seconds in it.
     busy: Option<(u64, u32)>,
-    /// When it said that it waits for boards of its team.
+    /// Time of its report that it waits for boards of its team.
     incomplete_us: Option<u64>,
 }
 
 /// A node that packs the weights of layers that are new to it.
 struct NodePacking {
     name: Name,
-    /// How far it was at most since the last answer.
+    /// Highest percentage since the last answer.
     percent: u32,
-    /// When it said so last.
+    /// Time of its last report.
     heard_us: u64,
 }
 
-/// The nodes of a group, the first one first.
+/// The nodes of a group, the first node first.
 pub(crate) struct Roll {
     /// Nodes that are known beforehand.
     expected: Vec<Expected>,
     /// Most nodes that the group may have.
     n_nodes: usize,
-    /// Whether no others are expected.
+    /// Whether `expected` has all nodes.
     is_whole: bool,
     /// Reports of each expected node.
     said: Vec<Said>,
@@ -63,7 +63,7 @@ fn is_fresh(now: u64, at: Option<u64>) -> bool {
 }
 
 impl Roll {
-    /// Up to `n_nodes` nodes, of which these are expected.
+    /// A roll of up to `n_nodes` nodes, of which the `expected` ones are known.
     pub(crate) fn new(expected: Vec<Expected>, n_nodes: usize) -> Roll {
         Roll {
             said: vec![Said::default(); expected.len()],
@@ -74,28 +74,28 @@ impl Roll {
         }
     }
 
-    /// The expected nodes are all that there are, although there may be more later.
+    /// Declares that the group has just the expected nodes, although more may join later.
     pub(crate) fn whole(self) -> Roll {
         Roll { is_whole: true, ..self }
     }
 
-    /// Name and address of a node, if they are known.
+    /// Name and address of a node, if known.
     pub(crate) fn label(&self, index: usize) -> Option<String> {
         let Expected { name, at } = self.expected.get(index)?;
         Some(format!("{name} ({at})"))
     }
 
-    /// The last node, if all are expected.
+    /// Index of the last node, if all nodes are known.
     pub(crate) fn last(&self) -> Option<usize> {
         self.is_whole.then(|| self.expected.len().saturating_sub(1))
     }
 
-    /// Forgets what nodes said of packing.
+    /// Forgets the reports of packing.
     pub(crate) fn forget_packing(&mut self) {
         self.packing.clear();
     }
 
-    /// Takes a message that a node repeats; `true` if it makes progress with packing its weights.
+    /// Takes a message that a node repeats; `true` if it shows progress with packing weights.
     pub(crate) fn hear(&mut self, now: u64, name: &Name, reason: Reason) -> bool {
         if let Reason::Packing(percent) = reason {
             return self.hear_packing(now, name, percent.min(100));
@@ -128,14 +128,14 @@ impl Roll {
         }
     }
 
-    /// Names of the nodes that are not there, as far as that is known.
+    /// Names of the missing nodes, as many as are known.
     pub(crate) fn missing_names(&self, now: u64, ups: Ups) -> Vec<String> {
         let name = |index: usize| Some(self.expected.get(index)?.name.clone());
         self.missing(now, ups).0.into_iter().filter_map(name).collect()
     }
 
-    /// The object of the wait, in words; `trouble` is the cause of a break, and `ups` are the links while the
-    /// group is not open.
+    /// What the group waits for, in words. `trouble` is the cause of a break; `ups` are the links while the group is
+    /// not open.
     pub(crate) fn what(&self, now: u64, ups: Option<Ups>, trouble: Option<&str>) -> String {
         let missing = ups.map_or(String::new(), |ups| self.missing_words(now, ups));
         if !missing.is_empty() {
@@ -153,11 +153,11 @@ impl Roll {
             let name = &self.expected[index].name;
             return format!("waiting for {name}, which waits for a board of its team");
         }
-        // The node that comes last has the oldest batch.
+        // Of several nodes that compute, the last one has the oldest batch.
         let busy = |said: &Said| said.busy.filter(|(at, _)| is_fresh(now, Some(*at)));
         let busy = self.said.iter().enumerate().rev().find_map(|(i, said)| Some((i, busy(said)?)));
         match (busy, ups) {
-            // Said once, so it counts no seconds.
+            // The seconds would not be updated, so the text has none.
             (Some((index, _)), Some(_)) => {
                 format!("waiting for {}, which still computes", self.expected[index].name)
             }
@@ -169,7 +169,7 @@ impl Roll {
         }
     }
 
-    /// The nodes that are not there, and those of which nothing can be known.
+    /// Indices of the missing nodes, and of those whose state is unknown.
     fn missing(&self, now: u64, ups: Ups) -> (Vec<usize>, Vec<usize>) {
         let is_packing = |name: &str| {
             let mut packing = self.packing.iter();

@@ -1,19 +1,19 @@
-//! Counts of what a group lost, and waited for in vain.
+//! Counts of a group's losses and abandoned waits.
 
-/// Counts of losses and pauses of a ring or team since it was formed. All are 0 if nothing failed.
+/// Losses and pauses of a ring or team since it was formed. All are 0 if nothing failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setbacks {
-    /// Links that went silent or started again, and nodes that lost what they had stored.
+    /// Links that went silent or started again, and nodes that lost their KV.
     pub failures: u64,
-    /// Batches that were under way when the group was opened again: they are computed again.
+    /// Batches in flight when the group was opened again; they are recomputed.
     pub batches_lost: u64,
-    /// Openings after which streams were computed again from their beginning.
+    /// Openings after which streams were recomputed from their beginning.
     pub streams_lost: u64,
-    /// Moves of stored keys and values that were given up, as they took too long.
+    /// Moves of KV that were given up because they took too long.
     pub moves_given_up: u64,
-    /// Waits for batches, ahead of other layers or nodes, that ended before all were answered.
+    /// Changes of layers or nodes that stopped waiting before all batches were answered.
     pub drains_given_up: u64,
-    /// Openings that were put off, as the group had been opened just before.
+    /// Openings that were delayed because the previous one was too recent.
     pub openings_put_off: u64,
 }
 
