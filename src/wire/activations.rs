@@ -1,40 +1,40 @@
-//! Which rows of which batch a frame holds, in its header.
+//! Header fields of a frame with activations.
 
 use super::Dtype;
 use super::fields::{HEADER_LEN, put, u16_at, u32_at};
 use super::figures::FIGURES_LEN;
 use super::span::SPAN_LEN;
 
-/// Which rows of which batch a frame holds.
+/// A batch's rows in one frame, as the frame's header describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activations {
     /// The epoch.
     pub epoch: u32,
     /// Number of the batch.
     pub batch: u32,
-    /// How the rows are stored.
+    /// Type of the values.
     pub dtype: Dtype,
-    /// Width of a row.
+    /// Values in a row.
     pub dim: u32,
     /// Rows of the whole batch.
     pub n_rows: u16,
-    /// The first in this frame.
+    /// Index of the first row in this frame.
     pub first_row: u16,
     /// Rows in this frame.
     pub rows: u16,
-    /// Spans of the batch.
+    /// Spans of the batch, which lie before the rows.
     pub n_spans: u16,
-    /// Figures.
+    /// Nodes' figures, which lie between spans and rows.
     pub n_figures: u16,
 }
 
 impl Activations {
-    /// Bytes of a row.
+    /// Bytes of one row.
     pub fn row_bytes(&self) -> usize {
         self.dim as usize * self.dtype.bytes()
     }
 
-    /// Where the rows begin.
+    /// Offset of the rows in the frame.
     pub fn rows_at(&self) -> usize {
         HEADER_LEN
             + usize::from(self.n_spans) * SPAN_LEN
@@ -46,7 +46,7 @@ impl Activations {
         self.rows_at() + usize::from(self.rows) * self.row_bytes()
     }
 
-    /// Reads it from a frame's header.
+    /// Reads these fields from a frame's header.
     pub(super) fn parse<const N: usize>(header: &[u8; N], dtype: Dtype) -> Activations {
         Activations {
             epoch: u32_at(header, 8),
@@ -61,7 +61,7 @@ impl Activations {
         }
     }
 
-    /// Writes it.
+    /// Writes these fields to a frame's header.
     pub(super) fn emit(&self, header: &mut [u8]) {
         header[5] = self.dtype as u8;
         put(header, 8, &self.epoch.to_le_bytes());

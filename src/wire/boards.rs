@@ -1,12 +1,12 @@
-//! A report of a ring's place that is a team, about its boards.
+//! A report about the boards of a ring's place that is a team.
 //!
 //! ```text
 //! offset  type     field
 //! 12      u32      passes so far
 //! 24      u16      boards
-//! 32      u64      microseconds of them, in all
-//! 40      u64      of these, computing: of what the boards did before each gather the longest
-//! 48               the place's name (32 bytes), and of each board, its lead first:
+//! 32      u64      microseconds of all passes
+//! 40      u64      of these, microseconds in which the slowest board computed before a gather
+//! 48               the place's name (32 bytes), then the boards, the lead first:
 //!
 //! board:  name (32 bytes), instruction set (16 bytes), u64 bytes per token, u64 microseconds of computing,
 //!         u32 round trip to the lead in µs, u16 threads, u16 share
@@ -15,23 +15,23 @@
 use super::fields::{Writer, u16_at, u32_at, u64_at};
 use super::name::{NAME_MAX, Name, put_text, text};
 
-/// Most boards of a place.
+/// Most boards in one place.
 pub const BOARDS_MAX: usize = 16;
 const ISA_MAX: usize = 16;
 const BOARD_LEN: usize = NAME_MAX + ISA_MAX + 24;
 
-/// Work of a place's boards since it began, for a place that is a team.
+/// Work of a place that is a team, and of its boards, since it began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BoardsReport {
     /// Name of the place.
     pub name: Name,
-    /// Passes.
+    /// Passes so far.
     pub passes: u32,
-    /// Microseconds of them, in all.
+    /// Microseconds of all passes.
     pub whole_us: u64,
-    /// Microseconds of these in which the slowest board computed before a gather.
+    /// Of these, microseconds in which the slowest board computed before a gather.
     pub slowest_us: u64,
-    /// The lead first.
+    /// The boards, the lead first.
     pub boards: heapless::Vec<BoardReport, BOARDS_MAX>,
 }
 
@@ -42,29 +42,29 @@ pub struct BoardReport {
     pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
-    /// Bytes of weights that it reads for a token.
+    /// Bytes of weights that the board reads per token.
     pub bytes_per_token: u64,
-    /// Microseconds of computing.
+    /// Microseconds of computing so far.
     pub compute_us: u64,
-    /// Round trip between it and the lead, in microseconds; 0 if unknown.
+    /// Round trip between the board and the lead, in microseconds; 0 if unknown.
     pub rtt_us: u32,
     /// Threads that compute.
     pub threads: u16,
-    /// Its share of the rows, in proportion to the others.
+    /// The board's share of the rows, in proportion to the other boards'.
     pub share: u16,
 }
 
-/// How many boards a frame's header tells of.
+/// Number of boards in a frame's header.
 pub(super) fn count<const N: usize>(header: &[u8; N]) -> u16 {
     u16_at(header, 24)
 }
 
-/// Bytes behind the header of a frame that tells of so many boards.
+/// Bytes behind the header in a frame with `n_boards` boards.
 pub(super) fn bytes(n_boards: u16) -> usize {
     NAME_MAX + usize::from(n_boards) * BOARD_LEN
 }
 
-/// Reads a frame that is as long as that.
+/// Reads a report. The frame must have the length that [`bytes()`] demands.
 pub(super) fn parse(frame: &[u8], header_len: usize) -> BoardsReport {
     let (name, boards) = frame[header_len..].split_at(NAME_MAX);
     let board = |bytes: &[u8; BOARD_LEN]| BoardReport {
@@ -85,7 +85,7 @@ pub(super) fn parse(frame: &[u8], header_len: usize) -> BoardsReport {
     }
 }
 
-/// Writes what a header does not say of its kind, and what is behind it.
+/// Writes the report's header fields, and the body behind the header.
 pub(super) fn emit(report: &BoardsReport, header: &mut [u8], body: &mut [u8]) {
     let mut out = Writer::new(&mut header[12..]);
     out.u32(report.passes).zero(8).u16(report.boards.len() as u16).zero(6);

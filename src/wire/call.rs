@@ -1,5 +1,5 @@
-//! Calls by which a ring gets its boards: the master calls each, asks for its figures, and tells it the ring.
-//! The connection is opened by [`super::opening`].
+//! Calls with which a master forms a ring: it calls each board, asks for its figures, and sends it the ring file. The
+//! connection is opened by [`super::opening`].
 //!
 //! ```text
 //! call of the master                   figures
@@ -17,19 +17,19 @@
 //!                                                   4-bit and 4.5-bit ones
 //! ```
 //!
-//! MASTER has at 4 whether it takes boards of other masters, at 8 a random `u64` of this run of it and at 16
-//! its name in 32 bytes. It comes first on each connection, and is answered by `u32` 4 and a text if the board works
-//! for another master. HOLD is repeated for as long as the board is to work for this master alone, and
-//! answered by `u32` 5, `u32` 1 if its links are open for that and else 0, a `u64` that stands for the
-//! board's ring file, and a `u64` that grows while the board gets ready for it; or by `u32` 0 and a text with
-//! the reason why it cannot carry out its order.
+//! MASTER has at 4 whether it takes over boards of other masters, at 8 a random `u64` of this run of the master, and at
+//! 16 its name in 32 bytes. It comes first on each connection, and is answered by `u32` 4 and a text if the board works
+//! for another master. HOLD is repeated while the board works for this master alone. Its answer is `u32` 5, `u32` 1 if
+//! the board's links are open for this ring and else 0, a `u64` that identifies the board's ring file, and a `u64` that
+//! grows while the board gets ready for it; or `u32` 0 and a text with the reason why the board cannot carry out its
+//! order.
 //!
-//! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` with the percentage that is there, the others
-//! by `u32` 2; each may be answered by `u32` 0 and a text with the reason for a refusal. A ring file has a
-//! line for each board, among them the name in the figures; REST says that the board has no place in the
-//! ring. PREPARE has a board fetch its layers of another ring file while it works for the one that it has,
-//! and is repeated until all of them are there. KEEP makes this file the ring's from now on: a board at work
-//! continues, also after a restart. FORGET has it measure itself again at its next start: its speed differs
+//! ASK is answered by figures, PREPARE by `u32` 3 and a `u32` with the percentage of layers that are there, the others
+//! by `u32` 2. Each may be answered by `u32` 0 and a text with the reason for a refusal. A ring file has a line for
+//! each board, which has the name in the board's figures; REST says that the board has no place in the ring. PREPARE
+//! makes a board fetch its layers of another ring file while it works for its present ring, and is repeated until all
+//! of them are there. KEEP makes this file the ring's file: a board at work continues, also after a restart. FORGET
+//! makes the board measure itself again at its next start, because its speed differs from its figures.
 //! from its figures.
 
 use super::WireError;
@@ -44,11 +44,11 @@ pub const CALL_LEN: usize = 8;
 const MASTER_LEN: usize = CALL_LEN + 8 + NAME_MAX;
 /// Most bytes of a ring file, or of a probe.
 pub const TEXT_MAX: usize = MESSAGE_MAX - CALL_LEN;
-/// Bytes of a board's figures before what it can do with some threads.
+/// Bytes of a board's figures before its speeds.
 const FIGURES_LEN: usize = 16 + NAME_MAX;
-/// Bytes of the latter.
+/// Bytes of one speed, for a number of threads.
 const SPEED_LEN: usize = 48;
-/// Numbers of threads of which a board tells at most.
+/// Most numbers of threads for which a board reports speeds.
 pub const SPEEDS_MAX: usize = 8;
 /// Most bytes of a board's figures.
 pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
@@ -58,9 +58,9 @@ pub const FIGURES_LEN_MAX: usize = FIGURES_LEN + SPEEDS_MAX * SPEED_LEN;
 pub enum Call<'a> {
     /// Asks for the board's figures.
     Ask,
-    /// Sends so many bytes, to measure their time.
+    /// Sends these bytes, to measure the time they take.
     Probe(&'a [u8]),
-    /// This is the ring.
+    /// Sends the ring file; the board is to join this ring.
     Ring {
         /// Port on which the master gives layers.
         port: u16,
@@ -69,36 +69,36 @@ pub enum Call<'a> {
     },
     /// Tells the board that it has no place in the ring.
     Rest,
-    /// Get your layers of this ring file, too.
+    /// Tells the board to fetch its layers of this other ring file, too.
     Prepare {
         /// Port on which the master gives layers.
         port: u16,
         /// The ring file.
         file: &'a str,
     },
-    /// The ring has become this one.
+    /// Replaces the ring file of the board's present ring.
     Keep {
         /// Port on which the master gives layers.
         port: u16,
         /// The ring file.
         file: &'a str,
     },
-    /// You are not what your figures say.
+    /// Tells the board to measure itself again at its next start.
     Forget,
     /// Names the calling master.
     Master {
-        /// Tells this run of it from all others.
+        /// Random number of this run of the master.
         run: u64,
         /// Name of the master.
         name: Name,
-        /// Whether it takes boards that work for another one.
+        /// Whether this master takes over boards that work for another one.
         is_taking: bool,
     },
-    /// You work for me.
+    /// Tells the board to go on working for this master alone.
     Hold,
 }
 
-/// Stands for a ring file; 0 for none.
+/// Number that identifies a ring file; 0 for an empty one.
 pub fn ring_number(file: &str) -> u64 {
     match file {
         "" => 0,
@@ -141,7 +141,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Its bytes.
+    /// The call's bytes.
     pub fn emit(&self) -> Vec<u8> {
         let mut master = [0; MASTER_LEN - CALL_LEN];
         let (kind, number, rest): (u32, u32, &[u8]) = match self {
@@ -163,28 +163,28 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Speeds and memory of a board.
+/// A board's speeds and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Port of its links.
+    /// Port of the board's links.
     pub port: u16,
     /// Bytes of memory for a model.
     pub memory: u64,
     /// Name of the board.
     pub name: Name,
-    /// How quick it is, with all of its threads first.
+    /// The board's speeds, with all of its threads first.
     pub speeds: heapless::Vec<Speed, SPEEDS_MAX>,
 }
 
-/// How quick a board is with so many threads.
+/// A board's speed with some number of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// The threads.
+    /// Number of threads.
     pub threads: u16,
     /// Bytes of weights per second of decoding, by the version of the model's file, from 1 on: f32, int8,
     /// 4-bit and 4.5-bit ones.
     pub read: [u64; 4],
-    /// Milliwatts that it takes at rest and at work, if that is known.
+    /// Milliwatts that the board takes at rest and at work, if known.
     pub milliwatts: Option<(u32, u32)>,
 }
 
@@ -238,14 +238,14 @@ impl Figures {
     }
 }
 
-/// A board's work for the master that holds it.
+/// State of a board's work for the master that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldState {
-    /// [`ring_number`] of the ring file that it has.
+    /// [`ring_number`] of the board's ring file.
     pub ring: u64,
-    /// Whether its links are open.
+    /// Whether the board's links are open.
     pub is_ready: bool,
-    /// A number that changes as long as the board gets on with opening them.
+    /// A number that changes while the board makes progress with opening them.
     pub progress: u64,
 }
 
@@ -256,11 +256,11 @@ pub enum Reply {
     Figures(Figures),
     /// The board has taken the message.
     Done,
-    /// So many percent of the board's layers are there.
+    /// Percentage of the board's layers that are there.
     Prepared(u32),
-    /// Why it will not.
+    /// The reason for a refusal.
     Refused(heapless::String<REASON_MAX>),
-    /// Name of the master that it works for.
+    /// Name of the other master that the board works for.
     Busy(heapless::String<REASON_MAX>),
     /// The board works for this master.
     Held(HeldState),
@@ -301,7 +301,7 @@ impl Reply {
         }
     }
 
-    /// Its bytes.
+    /// The answer's bytes.
     pub fn emit(&self) -> Vec<u8> {
         match self {
             Reply::Figures(figures) => figures.emit(),

@@ -10,7 +10,7 @@
 //! 16      entries: u32 frame, 12 bytes: bit i set = chunk i is missing
 //! ```
 //!
-//! A PING may be longer, with zeros: it then asks whether datagrams of its length arrive.
+//! A PING may be padded with zeros: it then probes whether datagrams of its length arrive.
 
 use heapless::Vec;
 
@@ -27,10 +27,10 @@ pub const PING_LEN: usize = 16;
 const ACK_LEN: usize = 16;
 const NACK_LEN: usize = 16;
 
-/// A bit for each chunk of a frame.
+/// One bit for each chunk of a frame.
 pub type ChunkBits = u128;
 
-/// The bits of all of `n` chunks.
+/// The bits of the first `n` chunks.
 ///
 /// # Panics
 /// If `n` is above [`CHUNKS_MAX`].
@@ -44,18 +44,18 @@ pub fn all_chunks(n: usize) -> ChunkBits {
 pub struct Nack {
     /// Number of the frame.
     pub seq: u32,
-    /// Its missing chunks; all bits if nothing is known of the frame.
+    /// Missing chunks of the frame; all bits if the receiver has none of it.
     pub missing: ChunkBits,
 }
 
 /// State of the receiver: frames it has, frames it lacks, and room for more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// All frames before this one are complete.
+    /// Number of the first frame that is not complete.
     pub next: u32,
-    /// The first frame that there is no room for.
+    /// Number of the first frame that the receiver has no room for.
     pub window_end: u32,
-    /// The newest ping that has arrived, 0 if none.
+    /// [`Ping::name`] of the newest ping that has arrived, 0 if none.
     pub echo: u32,
     /// Missing chunks, oldest first.
     pub nacks: Vec<Nack, NACKS_MAX>,
@@ -88,7 +88,7 @@ impl Ack {
         })
     }
 
-    /// Writes it, and returns its length.
+    /// Writes the acknowledgement, and returns its length.
     pub fn emit(&self, out: &mut [u8; ACK_MAX]) -> usize {
         let mut out = Writer::new(out);
         out.u32(self.next).u32(self.window_end).u32(self.echo);
@@ -107,12 +107,12 @@ fn nack(entry: &[u8; NACK_LEN]) -> Nack {
     Nack { seq: u32_at(entry, 0), missing }
 }
 
-/// Asks the receiver to say what it has.
+/// A question to the receiver about the frames it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Comes back in [`Ack::echo`]; never 0.
+    /// Name of this ping, which comes back in [`Ack::echo`]; never 0.
     pub name: u32,
-    /// The first frame that has not been sent.
+    /// Number of the first frame that has not been sent.
     pub next: u32,
     /// Smoothed round-trip time in microseconds, 0 if unknown.
     pub srtt_us: u32,
@@ -130,7 +130,7 @@ impl Ping {
         Ok(Ping { name: u32_at(bytes, 0), next: u32_at(bytes, 4), srtt_us: u32_at(bytes, 8) })
     }
 
-    /// Writes it.
+    /// Writes the ping.
     pub fn emit(&self, out: &mut [u8; PING_LEN]) {
         Writer::new(out).u32(self.name).u32(self.next).u32(self.srtt_us).zero(4);
     }

@@ -1,4 +1,4 @@
-//! The header of everything that travels on a link.
+//! The header of everything that a link carries.
 //!
 //! ```text
 //!  0 u32  magic "LEP1"
@@ -20,32 +20,32 @@
 use super::WireError;
 use super::fields::{u16_at, u32_at, u64_at};
 
-/// "LEP1" as it stands on the wire.
+/// "LEP1" in the wire's byte order.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"LEP1");
 /// Version of the header's layout.
 pub const VERSION: u8 = 1;
 /// Bytes before the payload.
 pub const HEADER_LEN: usize = 32;
-/// Most bytes of payload in a datagram; all chunks of a frame but the last have as many.
+/// Most payload bytes of a datagram; all chunks of a frame but the last are this long.
 pub const CHUNK_BYTES: usize = 1400;
 /// Bytes of a datagram whose chunk is full.
 pub const DATAGRAM_BYTES: usize = HEADER_LEN + CHUNK_BYTES;
 /// Most chunks of a frame.
 pub const CHUNKS_MAX: usize = 92;
-/// Most bytes of a frame as it travels, seals included.
+/// Most bytes of a frame on the wire, seals included.
 pub const SLOTS_BYTES: usize = CHUNKS_MAX * CHUNK_BYTES;
 /// Bytes that a seal adds to each chunk.
 pub const TAG_BYTES: usize = 16;
-/// Most bytes of a frame, the same on every link: sealed ones must fit too.
+/// Most bytes of a frame before sealing. It is the same on every link: sealed frames must fit too.
 pub const FRAME_MAX: usize = CHUNKS_MAX * (CHUNK_BYTES - TAG_BYTES);
 
 /// Purpose of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DatagramKind {
-    /// A chunk of a frame, or all of one in a stream.
+    /// A chunk of a frame; in a stream, a whole frame.
     Data = 0,
-    /// Received frames, missing chunks, and the sender's limit.
+    /// Acknowledgement: received frames, missing chunks, and how far the sender may go.
     Ack = 1,
     /// Asks for a [`DatagramKind::Pong`].
     Ping = 2,
@@ -55,9 +55,9 @@ pub enum DatagramKind {
     Hello = 4,
     /// Offers a session.
     Welcome = 5,
-    /// Takes the session that was offered.
+    /// Accepts the offered session.
     Confirm = 6,
-    /// Says why there will be no session.
+    /// Gives the reason why there is no session.
     Refuse = 7,
     /// Part of a [`DatagramKind::Data`] datagram that is too long for its path.
     Piece = 8,
@@ -76,7 +76,7 @@ impl DatagramKind {
         DatagramKind::Piece,
     ];
 
-    /// Whether it travels with the data, from a node to its next one; the others go back.
+    /// Whether the kind travels with the data, from a node to its next one; other kinds go back.
     pub fn is_forward(self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl DatagramKind {
     }
 }
 
-/// Whether `datagram`, which we made, is of a kind that travels forward.
+/// Whether `datagram`, one of our own, travels with the data.
 ///
 /// # Panics
 /// If it is shorter than a header.
@@ -97,14 +97,14 @@ pub fn is_forward(datagram: &[u8]) -> bool {
     DatagramKind::ALL.get(usize::from(datagram[5])).is_some_and(|kind| kind.is_forward())
 }
 
-/// A datagram whose lengths are proven; nothing in it is judged.
+/// A datagram whose length was checked; its fields were not.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<T> {
     buffer: T,
 }
 
 impl<T: AsRef<[u8]>> Datagram<T> {
-    /// Wraps `buffer`, all of one datagram. After this no accessor panics.
+    /// Wraps `buffer`, the bytes of one datagram. No accessor panics after this check.
     ///
     /// # Errors
     /// [`WireError::Truncated`], [`WireError::Oversize`], and [`WireError::Magic`] if it is not of this
@@ -125,35 +125,35 @@ impl<T: AsRef<[u8]>> Datagram<T> {
         Ok(datagram)
     }
 
-    /// The 32 bytes in front.
+    /// The header's 32 bytes.
     pub fn header_bytes(&self) -> &[u8] {
         &self.buffer.as_ref()[..HEADER_LEN]
     }
 
-    /// Bytes behind the header.
+    /// The bytes behind the header.
     pub fn payload(&self) -> &[u8] {
         &self.buffer.as_ref()[HEADER_LEN..]
     }
 
-    /// The session it claims to belong to.
+    /// The session in the header, not proven.
     pub fn session(&self) -> u64 {
         u64_at(self.buffer.as_ref(), 8)
     }
 
-    /// The header in words, as [`DatagramHeader::words`] has them; the last one's upper half is the checksum.
+    /// The header as words, like [`DatagramHeader::words`], with the checksum in the upper half of the last.
     pub fn words(&self) -> [u64; 4] {
         [0, 8, 16, 24].map(|at| u64_at(self.buffer.as_ref(), at))
     }
 
-    /// The checksum that it came with.
+    /// The checksum in the header.
     pub fn crc(&self) -> u32 {
         u32_at(self.buffer.as_ref(), 28)
     }
 
-    /// Compares the checksum with the bytes.
+    /// Checks the checksum.
     ///
     /// # Errors
-    /// [`WireError::Checksum`] if they were damaged.
+    /// [`WireError::Checksum`] if the datagram was damaged.
     pub fn prove(&self) -> Result<(), WireError> {
         match checksum(self.header_bytes(), self.payload()) == self.crc() {
             true => Ok(()),
@@ -169,13 +169,13 @@ pub struct DatagramHeader {
     pub kind: DatagramKind,
     /// Session, 0 before there is one.
     pub session: u64,
-    /// Number of the frame; of other kinds the low half of [`DatagramHeader::counter`].
+    /// Number of the frame; for other kinds than DATA the low half of [`DatagramHeader::counter`].
     pub seq: u32,
-    /// Which chunk of the frame; of other kinds the next bits of [`DatagramHeader::counter`].
+    /// Index of the chunk in the frame; for other kinds the upper bits of [`DatagramHeader::counter`].
     pub chunk: u16,
     /// Chunks of the frame.
     pub n_chunks: u16,
-    /// Bytes of the frame as it travels; of other kinds those of the payload.
+    /// Bytes of the frame on the wire; for other kinds those of the payload.
     pub frame_bytes: u32,
 }
 
@@ -205,17 +205,17 @@ impl DatagramHeader {
     /// The header of `datagram`, if it fits the payload and the checksum is right.
     ///
     /// # Errors
-    /// [`WireError::Field`] for what makes no sense, [`WireError::Checksum`] for what was damaged.
+    /// [`WireError::Field`] for contradicting fields, [`WireError::Checksum`] for damaged bytes.
     pub fn parse<T: AsRef<[u8]>>(datagram: &Datagram<T>) -> Result<DatagramHeader, WireError> {
         let header = DatagramHeader::parse_unproven(datagram)?;
         datagram.prove()?;
         Ok(header)
     }
 
-    /// The header of `datagram`, if it fits the payload. The checksum is not compared yet.
+    /// The header of `datagram`, if it fits the payload. The checksum is not checked.
     ///
     /// # Errors
-    /// [`WireError::Field`] for what makes no sense.
+    /// [`WireError::Field`] for contradicting fields.
     pub fn parse_unproven<T: AsRef<[u8]>>(
         datagram: &Datagram<T>,
     ) -> Result<DatagramHeader, WireError> {
@@ -225,7 +225,7 @@ impl DatagramHeader {
         if header.payload_bytes() != payload.len() {
             return Err(WireError::Field("payload_bytes"));
         }
-        // A stream's frame is longer than the field can say.
+        // A stream's frame may be too long for this field, which is 0 then.
         let said = usize::from(u16_at(bytes, 22));
         if said != header.payload_field() {
             return Err(WireError::Field("payload_bytes"));
@@ -233,7 +233,7 @@ impl DatagramHeader {
         Ok(header)
     }
 
-    /// The header of a stream's next record, from its first [`HEADER_LEN`] bytes alone.
+    /// Reads and checks the fields, without the payload's length.
     fn fields(bytes: &[u8]) -> Result<DatagramHeader, WireError> {
         let kind = *DatagramKind::ALL.get(usize::from(bytes[5])).ok_or(WireError::Field("kind"))?;
         let header = DatagramHeader {
@@ -248,10 +248,10 @@ impl DatagramHeader {
         Ok(header)
     }
 
-    /// Whether the fields fit each other.
+    /// Checks that the fields fit each other.
     ///
     /// # Errors
-    /// [`WireError::Field`] names one that does not.
+    /// [`WireError::Field`] names a field that does not.
     pub fn check(&self) -> Result<(), WireError> {
         let bytes = self.frame_bytes as usize;
         if self.kind != DatagramKind::Data {
@@ -306,7 +306,8 @@ impl DatagramHeader {
         ]
     }
 
-    /// Writes every byte of the header; `crc` of another transmission may be passed on.
+    /// Writes every byte of the header. `crc` gets the first 28 bytes and returns the checksum, which may be that of an
+    /// earlier transmission.
     ///
     /// # Panics
     /// If the header's fields contradict each other: only our own senders emit.
@@ -322,7 +323,8 @@ impl DatagramHeader {
     }
 }
 
-/// Datagrams that came as one: all but the last are as long as the first says that it is.
+/// Splits `message` into the datagrams that the system received as one. All but the last have the length in the first
+/// one's header.
 pub fn split(message: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     let bytes = match message.len() {
         whole @ 0..HEADER_LEN => whole.max(1),
@@ -331,7 +333,7 @@ pub fn split(message: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
     message.chunks_mut(bytes)
 }
 
-/// Writes a header's words.
+/// Writes a header from its words.
 pub fn emit_words(words: [u64; 4], header: &mut [u8; HEADER_LEN]) {
     for (word, out) in words.iter().zip(header.as_chunks_mut().0) {
         *out = word.to_le_bytes();

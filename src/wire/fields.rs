@@ -1,6 +1,6 @@
-//! Little-endian fields at fixed places of a buffer whose length was checked before.
+//! Little-endian fields at fixed offsets of a buffer whose length was checked before.
 
-/// Length of the header of a ring's frames in bytes.
+/// Bytes of the header of a ring's frame.
 pub const HEADER_LEN: usize = 48;
 
 /// The `N` bytes at `at`.
@@ -58,7 +58,7 @@ impl<'a> Writer<'a> {
         self.put(&value.to_le_bytes())
     }
 
-    /// Reserved bytes, as zero.
+    /// Writes `n` reserved bytes, which are zero.
     pub(super) fn zero(&mut self, n: usize) -> &mut Self {
         self.bytes[self.at..self.at + n].fill(0);
         self.at += n;

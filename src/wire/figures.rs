@@ -1,27 +1,27 @@
-//! A node's figures of its work on a batch.
+//! A node's figures about its work on a batch.
 //!
 //! ```text
 //! 0  u24  microseconds of computing
-//! 3  u8   degrees Celsius, 0 to 126, and 128 more if the machine is slowed down by heat; 255 if unknown
+//! 3  u8   degrees Celsius, 0 to 126, plus 128 if heat slows the machine down; 255 if unknown
 //! 4  u32  hundredths of a joule; 0xffffffff if unknown
 //! ```
 
 /// Bytes of a node's figures.
 pub const FIGURES_LEN: usize = 8;
-/// Stands for an energy that the node does not know, and for a temperature.
+/// Value of an unknown energy. The next constant is that of an unknown temperature.
 const UNKNOWN: u32 = u32::MAX;
 const UNKNOWN_DEGREES: u8 = u8::MAX;
-/// Says that the machine is slowed down.
+/// Flag of a machine that heat slows down.
 const SLOWED: u8 = 0x80;
 
-/// A node's figures of its work on a batch.
+/// A node's figures about its work on a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkFigures {
-    /// Microseconds of computing, [`WorkFigures::COMPUTE_MAX`] if it is more.
+    /// Microseconds of computing, at most [`WorkFigures::COMPUTE_MAX`].
     pub compute_us: u32,
-    /// How warm it is, if it knows.
+    /// Temperature of the machine, if known.
     pub heat: Option<Heat>,
-    /// Energy that the node has spent so far, if it knows, in hundredths of a joule; wraps at
+    /// Energy that the node has spent so far, in hundredths of a joule, if known; wraps at
     /// [`WorkFigures::ENERGY_RANGE`].
     pub energy: Option<u32>,
 }
@@ -29,23 +29,23 @@ pub struct WorkFigures {
 /// Readings of a node's machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineReading {
-    /// Energy that it has spent so far.
+    /// Joules that the machine has spent so far, if known.
     pub joules: Option<f64>,
-    /// How warm it is.
+    /// Temperature of the machine, if known.
     pub heat: Option<Heat>,
 }
 
-/// How warm a machine is.
+/// Temperature of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heat {
-    /// Whole degrees Celsius of its warmest part; at most [`Heat::DEGREES_MAX`] are told.
+    /// Whole degrees Celsius of its warmest part; frames hold at most [`Heat::DEGREES_MAX`].
     pub degrees: u8,
-    /// Whether its system slows it down for that.
+    /// Whether its system slows the machine down because of the heat.
     pub is_slowed: bool,
 }
 
 impl Heat {
-    /// Most degrees that are told.
+    /// Most degrees that a frame can hold.
     pub const DEGREES_MAX: u8 = SLOWED - 2;
 
     fn parse(byte: u8) -> Option<Heat> {
@@ -59,9 +59,9 @@ impl Heat {
 }
 
 impl WorkFigures {
-    /// Longest computing that is told: 16.8 s.
+    /// Longest time of computing that a frame can hold, in microseconds: 16.8 s.
     pub const COMPUTE_MAX: u32 = (1 << 24) - 1;
-    /// Energies are below this.
+    /// Upper bound of energies in a frame, exclusive.
     pub const ENERGY_RANGE: u32 = UNKNOWN;
 
     /// The figures of a node that computed for `compute_us`, with its machine's reading.

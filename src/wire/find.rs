@@ -1,13 +1,13 @@
-//! The search for boards that wait for calls: a master asks all of its network by a datagram, and boards with
-//! its key answer.
+//! The search for boards that wait for calls: a master sends a datagram to all of its network, and boards with its key
+//! answer.
 //!
 //! ```text
 //! question and answer, 48 bytes
 //!  0 u32 magic "LEPF", of an answer "LEPA"
 //!  4 u32 version
-//!  8 [16] nonce of the question, by which it knows its answers
-//! 24 u64 of an answer: which board, a random number by which one is known that answers from two addresses
-//! 32 [16] tag of what stands before it, and of the address that an answer comes from
+//!  8 [16] nonce of the question, repeated in its answers
+//! 24 u64 of an answer: random number of the board, which may answer from two addresses
+//! 32 [16] tag over the bytes before it and, in an answer, its sender's address
 //! ```
 //!
 //! An answer is no longer than its question, so that a forged sender address gains nothing.
@@ -35,18 +35,18 @@ pub fn question(key: &Key, nonce: &Nonce) -> [u8; FIND_LEN] {
     emit(key, ASK, nonce, (0, None))
 }
 
-/// The nonce of a question, if `bytes` are one made with the key.
+/// The nonce of a question; `None` unless `bytes` are a question made with the key.
 pub fn asked(key: &Key, bytes: &[u8]) -> Option<Nonce> {
     parse(key, ASK, bytes, None).map(|(nonce, _)| nonce)
 }
 
-/// The answer of `board` to the question with this nonce, valid only if sent from its address `from`.
+/// The answer of `board` to the question with this nonce. It is valid only if sent from the address `from`.
 pub fn answer(key: &Key, nonce: &Nonce, board: u64, from: IpAddr) -> [u8; FIND_LEN] {
     emit(key, ANSWER, nonce, (board, Some(from)))
 }
 
-/// The answering board, if `bytes` are an answer to the question with this nonce, and came from the address
-/// that they name.
+/// The board that answers; `None` unless `bytes` are an answer to the question with this nonce and came from the
+/// address that they name.
 pub fn board(key: &Key, bytes: &[u8], nonce: &Nonce, from: IpAddr) -> Option<u64> {
     let (answered, board) = parse(key, ANSWER, bytes, Some(from))?;
     (answered == *nonce).then_some(board)
@@ -99,7 +99,7 @@ mod tests {
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
         assert_eq!(board(&key, &answered, &nonce, mapped), Some(11));
         assert_eq!(board(&key, &answered, &later, here), None);
-        // Sent on, or sent back, by another machine.
+        // An answer that another machine forwards, or sends back, is not valid.
         assert_eq!(board(&key, &answered, &nonce, there), None);
         assert!(asked(&other, &question).is_none());
         assert!(asked(&key, &answered).is_none());

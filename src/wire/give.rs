@@ -1,9 +1,9 @@
-//! A board's requests for layers of another one: a TCP connection on which it names the layers, and takes
-//! them piece by piece.
+//! A board's requests for layers to another board: a TCP connection over which it names the layers, and gets them piece
+//! by piece.
 //!
 //! ```text
-//! opening of both ends, greeting, answer: see opening
-//! then messages: u16 bytes, and as many sealed: see talk
+//! opening of both ends, greeting, answer: see `opening`
+//! then messages: u16 length, and that number of sealed bytes: see `talk`
 //!
 //! question, 84 bytes                   offer, 40 bytes
 //!  0 u32 0 WANT, 1 HASH, 2 PIECE        0 u32 1
@@ -11,17 +11,17 @@
 //!  8 u32 layer behind the last, or      8 u32 × 2 layers
 //!        0 for all that follow         16 u64 bytes of the file
 //! 12 u32 1 on a further connection     24 u64 fingerprint of the model
-//! 16 [32] name, UTF-8, zeros           32 u64 stands for the rows; 0 if these are all
-//! 48 u16 nodes of its team, or 0
-//! 50 u16 which of them it is
-//! 52 u16[16] their shares, zeros
+//! 16 [32] name, UTF-8, zeros           32 u64 number of the rows; 0 for all rows
+//! 48 u16 nodes of the board's team, or 0
+//! 50 u16 index of the board in the team
+//! 52 u16[16] shares of the nodes, zeros
 //! ```
 //!
-//! WANT comes first: all rows of these layers, or those that a team's node has. It is answered by an offer,
-//! or by `u32` 0 and a text with the reason. HASH is answered by the SHA-256 of a piece, PIECE by its bytes,
-//! in one message each. The offer is a file of these layers ([`crate::format`]); pieces are its
-//! [`PIECE_BYTES`] one after the other, the last as long as there are bytes. Questions may be asked ahead, and a
-//! board may open further connections for pieces of the same file.
+//! WANT comes first: all rows of these layers, or the rows of one node of a team. Its answer is an offer, or `u32` 0
+//! and a text with the reason for a refusal. HASH is answered by the SHA-256 of a piece, PIECE by its bytes, in one
+//! message each. An offer is a file of these layers ([`crate::format`]); its pieces are [`PIECE_BYTES`] each, in order,
+//! and the last one has the remaining bytes. A board may send questions before earlier ones are answered, and open
+//! further connections for pieces of the same file.
 
 use std::ops::Range;
 
@@ -32,25 +32,25 @@ use super::name::{NAME_MAX, Name, printable, put_text, text};
 
 /// Bytes of a question.
 pub const QUESTION_LEN: usize = ROWS_AT + 4 + 2 * NODES_MAX;
-/// Where a question says which rows are wanted.
+/// Offset of a question's rows.
 const ROWS_AT: usize = 16 + NAME_MAX;
 /// Bytes of an offer.
 pub const OFFER_LEN: usize = 40;
-/// Bytes of a piece, but for the last one.
+/// Bytes of every piece but the last.
 pub const PIECE_BYTES: u64 = MESSAGE_MAX as u64;
 /// Most bytes of a message.
 pub const MESSAGE_MAX: usize = 1 << 15;
 /// Bytes of the hash of a piece.
 pub const HASH_LEN: usize = 32;
-/// Most bytes of a text that says why not.
+/// Most bytes of a text with a reason.
 pub const REASON_MAX: usize = 256;
 
-/// The rows that a node of a team has.
+/// The rows of a team's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Share of each node in proportion to the others.
+    /// Share of each node, in proportion to the others.
     pub shares: heapless::Vec<u16, NODES_MAX>,
-    /// Which of them it is.
+    /// Index of the node in the team.
     pub own: u16,
 }
 
@@ -79,22 +79,22 @@ impl Rows {
 /// A question of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// These layers, for a board of this name; all from the first on if `end` is 0.
+    /// Asks for these layers, for a board of this name; for all from `start` on if `end` is 0.
     Want {
         /// First layer.
         start: u32,
         /// Layer behind the last.
         end: u32,
-        /// Which rows of them; all if none are named.
+        /// The rows of these layers; `None` for all.
         rows: Option<Rows>,
         /// Name of the board.
         name: Name,
-        /// Whether the board has a connection for them already.
+        /// Whether the board has another connection for this file already.
         is_further: bool,
     },
-    /// The hash of a piece.
+    /// Asks for the hash of a piece.
     Hash(u32),
-    /// The bytes of a piece.
+    /// Asks for the bytes of a piece.
     Piece(u32),
 }
 
@@ -121,7 +121,7 @@ impl Question {
         }
     }
 
-    /// Its bytes.
+    /// The question's bytes.
     pub fn emit(&self) -> [u8; QUESTION_LEN] {
         let mut bytes = [0; QUESTION_LEN];
         let fields = match self {
@@ -143,21 +143,21 @@ impl Question {
 pub struct Offer {
     /// The layers.
     pub layers: Range<u32>,
-    /// Bytes of the file with them.
+    /// Bytes of the file with these layers.
     pub bytes: u64,
     /// Fingerprint of the model.
     pub fingerprint: u64,
-    /// Stands for the rows; 0 if these are all.
+    /// Number that identifies the rows; 0 for all rows.
     pub rows: u64,
 }
 
 impl Offer {
-    /// Pieces of the file.
+    /// Number of pieces of the file.
     pub fn n_pieces(&self) -> u64 {
         self.bytes.div_ceil(PIECE_BYTES)
     }
 
-    /// Its bytes.
+    /// The offer's bytes.
     pub fn emit(&self) -> [u8; OFFER_LEN] {
         let mut bytes = [0; OFFER_LEN];
         let Offer { layers, bytes: len, fingerprint, rows } = self;
@@ -168,10 +168,10 @@ impl Offer {
     }
 }
 
-/// The answer to WANT: an offer, or the reason why there is none.
+/// The answer to WANT: an offer, or the reason for a refusal.
 pub type Answer = Result<Offer, heapless::String<REASON_MAX>>;
 
-/// Reads it.
+/// Reads the answer to WANT.
 ///
 /// # Errors
 /// If it is malformed.
@@ -196,7 +196,7 @@ pub fn parse_answer(bytes: &[u8]) -> Result<Answer, WireError> {
     }
 }
 
-/// The bytes of an answer that says why not.
+/// The bytes of a refusal with this reason.
 pub fn emit_reason(why: &str) -> Vec<u8> {
     let why: heapless::String<REASON_MAX> = printable(why);
     [&0u32.to_le_bytes(), why.as_bytes()].concat()

@@ -1,16 +1,16 @@
-//! The handshake: HELLO, WELCOME, CONFIRM, REFUSE, and which neighbours fit.
+//! The handshake: HELLO, WELCOME, CONFIRM and REFUSE, and the check that two nodes may be neighbours.
 //!
 //! ```text
 //! HELLO, 200 bytes                    WELCOME, 192 bytes               node, 80 bytes
 //!   0 u16 protocol version              0 u16 protocol version           0 u64 model
 //!   2 u8  1 = has a key                 2 u8  1 = has a key              8 u32 dim
-//!   3 u8  bytes of whom it is for       3 u8  0                         12 u32 layers of the model
+//!   3 u8  bytes of the target's name    3 u8  0                         12 u32 layers of the model
 //!   4 u32 0                             4 u32 frames it can hold        16 u32 KV width
 //!   8 u64 instance                      8 u64 instance                  20 u32 vocabulary
 //!  16 [16] nonce                       16 [16] nonce of the HELLO       24 u32 × 2 layers of its file
-//!  32 u64 session it has, or 0         32 [16] nonce                    32 u32 × 2 its wish, or 0 0
+//!  32 u64 session it has, or 0         32 [16] nonce                    32 u32 × 2 wanted layers, or 0 0
 //!  40 node                             48 node                          40 u8  dtype on the wire
-//! 120 [32] whom it is for             128 [48] answer                   41 u8  1 = master
+//! 120 [32] name of the target         128 [48] answer                   41 u8  1 = master
 //! 152 [48] greeting                   176 [16] tag                      42 u8  bytes of the name
 //! CONFIRM, 232 bytes                                                    43 u8  numerics
 //!   0 the HELLO it belongs to         REFUSE, 128 bytes                 44 [4] 0
@@ -27,16 +27,18 @@
 //!                                     112 [16] tag
 //! ```
 //!
-//! Layers are the first and the one behind the last. Which ones a node has is not agreed here but when
-//! the ring is opened ([`super::frame`]); its wish is what it was told on its own board.
+//! A range of layers is given as its first layer and the layer behind its last. The handshake does not decide which
+//! layers a node has: the opening of the ring does ([`super::frame`]). The wanted layers are those that the node's own
+//! user named.
 //!
-//! A HELLO names the node that it is for, where its sender knows that name, and the greeting covers all before it:
-//! carried to another node it opens nothing, and neither does one that comes back to the node that sent it.
+//! A HELLO names its target if the sender knows that node's name. The greeting covers everything before it: a HELLO
+//! that an attacker forwards to another node opens nothing there, and neither does a HELLO that is sent back to its
+//! sender.
 //!
-//! A CONFIRM repeats the HELLO, so that a listener remembers nothing until it is proven. Greeting and
-//! answer are [`super::noise`]'s messages, tags are [`super::seal`]'s; all are zero without a key. The
-//! first 32 bytes of a HELLO and the first 40 of a REFUSE stay as they are in later versions; another
-//! version's HELLO is refused by these 40 alone.
+//! A CONFIRM repeats the HELLO, so that a listener stores nothing before the connector is proven. Greeting and answer
+//! are messages of [`super::noise`], tags are those of [`super::seal`]; all are zero without a key. The first 32 bytes
+//! of a HELLO and the first 40 of a REFUSE have the same layout in all later versions; the refusal of another version's
+//! HELLO has only these 40.
 
 use std::ops::Range;
 
@@ -49,7 +51,7 @@ use crate::numerics::NUMERICS;
 pub use super::name::{NAME_MAX, Name, name};
 pub use super::refusal::{Refusal, Width};
 
-/// Version of the protocol; only equal ones talk.
+/// Version of the protocol; both ends must have the same.
 pub const PROTOCOL: u16 = 13;
 /// Bytes of a HELLO.
 pub const HELLO_LEN: usize = 200;
@@ -59,7 +61,7 @@ pub const WELCOME_LEN: usize = 192;
 pub const CONFIRM_LEN: usize = HELLO_LEN + 32;
 /// Bytes of a REFUSE.
 pub const REFUSE_LEN: usize = 128;
-/// Bytes of it that all versions have.
+/// Bytes of a REFUSE that have the same layout in all versions.
 pub const REFUSE_FIXED: usize = 40;
 /// Bytes of a HELLO before the greeting.
 pub const HELLO_SEEN: usize = HELLO_LEN - MESSAGE_LEN;
@@ -77,7 +79,7 @@ pub type Tag = [u8; 16];
 /// A node's identity, and the settings that neighbours must agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingInfo {
-    /// Number of the rules that decide bits, see `NUMERICS`.
+    /// Number of the numeric rules, see `NUMERICS`.
     pub numerics: u8,
     /// Fingerprint of the model.
     pub model: u64,
@@ -89,15 +91,15 @@ pub struct RingInfo {
     pub kv_dim: u32,
     /// Tokens of the vocabulary.
     pub vocab_size: u32,
-    /// The layers that its file holds.
+    /// Layers in the node's file.
     pub held: Range<u32>,
-    /// The layers that it is to have unless the master gives it others, if its user said so.
+    /// Layers that the node's user wants it to have unless the master assigns others; `None` if not set.
     pub wish: Option<Range<u32>>,
-    /// How it sends and wants activations.
+    /// Type in which the node sends and expects activations.
     pub dtype: Dtype,
-    /// Whether it is the master, where the ring begins and ends.
+    /// Whether the node is the master, where the ring begins and ends.
     pub is_master: bool,
-    /// Its name in messages.
+    /// The node's name in messages.
     pub name: Name,
 }
 
@@ -123,7 +125,7 @@ impl RingInfo {
     /// Whether `next` may follow this node in a ring.
     ///
     /// # Errors
-    /// The first thing that does not fit.
+    /// The first property that does not fit.
     pub fn check_next(&self, next: &RingInfo) -> Result<(), Refusal> {
         if self.numerics != next.numerics {
             return Err(Refusal::Numerics { prev: self.numerics, next: next.numerics });
@@ -183,24 +185,24 @@ impl RingInfo {
     }
 }
 
-/// Asks for a session.
+/// A request for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Version of the protocol.
     pub protocol: u16,
     /// Whether the connector has a key.
     pub has_key: bool,
-    /// Random, one for each run of a node.
+    /// Random number of this run of the connector.
     pub instance: u64,
-    /// Random, one for each HELLO of another content.
+    /// Random number; differs between HELLOs of different content.
     pub nonce: Nonce,
-    /// The session that the connector would rather keep, or 0.
+    /// The session that the connector prefers to continue, or 0.
     pub resume: u64,
     /// The connector.
     pub node: RingInfo,
-    /// The node that it looks for; empty if it does not know that one's name.
+    /// Name of the node that the connector looks for; empty if unknown.
     pub to: Name,
-    /// Its share of the key exchange, over all before it.
+    /// The connector's message of the key exchange, over everything before it.
     pub greeting: Message,
 }
 
@@ -208,7 +210,7 @@ impl Hello {
     /// Reads a HELLO of this protocol version.
     ///
     /// # Errors
-    /// [`WireError::Field`] `protocol` for another one: see [`Hello::stranger`].
+    /// [`WireError::Field`] `protocol` for another version: see [`Hello::stranger`].
     pub fn parse(bytes: &[u8]) -> Result<Hello, WireError> {
         if bytes.len() != HELLO_LEN {
             return Err(WireError::Truncated { need: HELLO_LEN, have: bytes.len() });
@@ -228,13 +230,13 @@ impl Hello {
         })
     }
 
-    /// Version and nonce of a HELLO of another version, to refuse it by.
+    /// Version and nonce of a HELLO of another version, for its refusal.
     pub fn stranger(bytes: &[u8]) -> Option<(u16, Nonce)> {
         let has_fixed_part = bytes.len() >= 32 && u16_at(bytes, 0) != PROTOCOL;
         has_fixed_part.then(|| (u16_at(bytes, 0), array(bytes, 16)))
     }
 
-    /// Writes all of it.
+    /// Writes the HELLO.
     pub fn emit(&self, out: &mut [u8; HELLO_LEN]) {
         let mut out = Writer::new(out);
         out.u16(self.protocol).u8(u8::from(self.has_key)).u8(self.to.len() as u8).zero(4);
@@ -245,24 +247,24 @@ impl Hello {
     }
 }
 
-/// Offers a session: the one in the datagram's header.
+/// An offer of the session in the datagram's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// Whether the listener has a key.
     pub has_key: bool,
     /// Frames that the listener can hold.
     pub n_banks: u32,
-    /// The listener's run.
+    /// Random number of this run of the listener.
     pub instance: u64,
-    /// The HELLO this answers.
+    /// Nonce of the HELLO that this answers.
     pub hello_nonce: Nonce,
-    /// Goes back in the CONFIRM, so that only a node that reads this can send one.
+    /// Nonce that the CONFIRM repeats, so that only a node that received this WELCOME can send one.
     pub nonce: Nonce,
     /// The listener.
     pub node: RingInfo,
-    /// Its share of the key exchange.
+    /// The listener's message of the key exchange.
     pub answer: Message,
-    /// Over the HELLO, the session and all before it, under what was exchanged.
+    /// Tag over the HELLO, the session and everything before the tag, under the exchanged secret.
     pub tag: Tag,
 }
 
@@ -290,7 +292,7 @@ impl Welcome {
         })
     }
 
-    /// Writes all of it.
+    /// Writes the WELCOME.
     pub fn emit(&self, out: &mut [u8; WELCOME_LEN]) {
         let mut out = Writer::new(out);
         out.u16(PROTOCOL).u8(u8::from(self.has_key)).zero(1).u32(self.n_banks);
@@ -300,14 +302,14 @@ impl Welcome {
     }
 }
 
-/// Takes the session in the datagram's header.
+/// Acceptance of the session in the datagram's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confirm {
-    /// The HELLO as it was sent.
+    /// The HELLO, byte for byte.
     pub hello: [u8; HELLO_LEN],
-    /// The WELCOME this answers.
+    /// Nonce of the WELCOME that this answers.
     pub welcome_nonce: Nonce,
-    /// Over all before it, under the session's key.
+    /// Tag over everything before it, under the session's key.
     pub tag: Tag,
 }
 
@@ -315,7 +317,7 @@ impl Confirm {
     /// Reads a CONFIRM.
     ///
     /// # Errors
-    /// If it has not its length.
+    /// If its length is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Confirm, WireError> {
         if bytes.len() != CONFIRM_LEN {
             return Err(WireError::Truncated { need: CONFIRM_LEN, have: bytes.len() });
@@ -327,30 +329,30 @@ impl Confirm {
         })
     }
 
-    /// Writes all of it.
+    /// Writes the CONFIRM.
     pub fn emit(&self, out: &mut [u8; CONFIRM_LEN]) {
         Writer::new(out).put(&self.hello).put(&self.welcome_nonce).put(&self.tag);
     }
 }
 
-/// Says that there will be no session, and why.
+/// Refusal of a session, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refuse {
-    /// The HELLO this answers.
+    /// Nonce of the HELLO that this answers.
     pub hello_nonce: Nonce,
-    /// Why.
+    /// The reason.
     pub refusal: Refusal,
     /// The listener's name; empty if it speaks another version.
     pub name: Name,
-    /// Over all before it, under the key.
+    /// Tag over everything before it, under the shared key.
     pub tag: Tag,
 }
 
 impl Refuse {
-    /// Reads a REFUSE; one of another version for what all versions have.
+    /// Reads a REFUSE. Of another version's REFUSE it reads the part that all versions have.
     ///
     /// # Errors
-    /// If it is too short, or the reason's figures make no sense.
+    /// If it is too short, or the reason's values have no meaning.
     pub fn parse(bytes: &[u8]) -> Result<Refuse, WireError> {
         if bytes.len() < REFUSE_FIXED {
             return Err(WireError::Truncated { need: REFUSE_FIXED, have: bytes.len() });
@@ -370,7 +372,7 @@ impl Refuse {
         Ok(Refuse { hello_nonce, refusal, name, tag: array(bytes, 112) })
     }
 
-    /// Writes all of it.
+    /// Writes the REFUSE.
     pub fn emit(&self, out: &mut [u8; REFUSE_LEN]) {
         let (code, a, b) = self.refusal.figures();
         let other = match &self.refusal {

@@ -1,4 +1,4 @@
-//! Pages of prompts that nodes keep in files, in frames.
+//! Pages of prompts that nodes keep in files, as frames have them.
 
 use super::WireError;
 use super::fields::{HEADER_LEN, put, u16_at, u32_at};
@@ -6,75 +6,76 @@ use super::kv::FramePair;
 
 /// Most ids of a page.
 pub const KEEP_IDS: usize = 64;
-/// Bytes of a page that is to be kept.
+/// Bytes of a page to keep.
 pub const KEEP_LEN: usize = IDS_AT + 4 * KEEP_IDS;
-/// Most of them in a frame.
+/// Most pages to keep in one frame.
 pub const KEEPS_MAX: usize = 64;
-/// Bytes of a page that is to be read.
+/// Bytes of a page to read.
 pub const FETCH_LEN: usize = 8;
 
 const IDS_AT: usize = 20;
-/// In place of a page.
+/// Value for a missing page.
 const NO_PAGE: u32 = u32::MAX;
 /// Flag of layers with a window.
 const WINDOWED: u32 = 1 << 31;
 
-/// A page of a stream's prompt that is computed, and to be kept. A prompt's are told in order, from the first on.
+/// A page of a stream's prompt that has been computed and is to be kept. The pages of a prompt come in order, from the
+/// first on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameKeep {
     /// The stream.
     pub stream: u16,
-    /// Whether its text is a long one.
+    /// Whether the text is a long one.
     pub is_long: bool,
-    /// Which of its pages.
+    /// Index of the page in the prompt.
     pub index: u32,
     /// Full pages of the prompt.
     pub n_whole: u32,
-    /// Where its positions lie.
+    /// KV pages with the page's positions.
     pub at: FramePair,
-    /// How many ids it has.
+    /// Number of ids.
     pub n_ids: u8,
-    /// These, and zeros.
+    /// The ids, then zeros.
     pub ids: [u32; KEEP_IDS],
 }
 
 impl FrameKeep {
-    /// Its ids.
+    /// The page's ids.
     pub fn ids(&self) -> &[u32] {
         &self.ids[..self.n_ids.into()]
     }
 }
 
-/// A page of a text that is to be read.
+/// A page of a text that is to be read from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchPage {
-    /// Which of the text.
+    /// Index of the page in the text.
     pub index: u32,
-    /// Whether it is that of layers with a window.
+    /// Whether it belongs to layers with a window.
     pub is_windowed: bool,
-    /// Where it goes.
+    /// KV page to read it into.
     pub page: u32,
 }
 
-/// Which pages are to be read, of the text whose ids follow them.
+/// Pages to read, of the text whose ids follow them in the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fetch {
     /// The epoch.
     pub epoch: u32,
-    /// Its number among the batches.
+    /// Number of this request among the batches.
     pub batch: u32,
     /// Whether the text is a long one.
     pub is_long: bool,
-    /// Pages.
+    /// Number of pages.
     pub n_pages: u16,
-    /// How many of them, the first, all nodes so far have read.
+    /// How many of the first pages all nodes so far have read.
     pub n_found: u16,
-    /// Ids of the text.
+    /// Number of ids of the text.
     pub n_ids: u32,
 }
 
 impl Fetch {
-    /// Reads it from a frame's header.
+    /// Reads these fields from a frame's header.
     pub(super) fn parse<const N: usize>(header: &[u8; N]) -> Fetch {
         Fetch {
             epoch: u32_at(header, 8),
@@ -86,7 +87,7 @@ impl Fetch {
         }
     }
 
-    /// Writes it.
+    /// Writes these fields to a frame's header.
     pub(super) fn emit(&self, header: &mut [u8]) {
         header[7] = u8::from(self.is_long);
         put(header, 8, &self.epoch.to_le_bytes());
@@ -107,7 +108,7 @@ impl Fetch {
         body.split_at(usize::from(self.n_pages) * FETCH_LEN)
     }
 
-    /// Writes them; there are as many as it counts.
+    /// Writes pages and ids, whose numbers must be those of `self`.
     pub(super) fn emit_body(&self, pages: &[FetchPage], ids: &[u32], body: &mut [u8]) {
         assert_eq!((usize::from(self.n_pages), self.n_ids as usize), (pages.len(), ids.len()));
         let (page_bytes, id_bytes) = body.split_at_mut(pages.len() * FETCH_LEN);
@@ -132,7 +133,7 @@ pub(super) fn emit_keep(keep: &FrameKeep, out: &mut [u8; KEEP_LEN]) {
     }
 }
 
-/// Reads a page that is to be kept; one with too many ids, or none, is an error.
+/// Reads a page to keep. A page with too many ids, or none, is an error.
 pub(super) fn parse_keep(bytes: &[u8; KEEP_LEN]) -> Result<FrameKeep, WireError> {
     let n_ids = bytes[3];
     if !(1..=KEEP_IDS).contains(&n_ids.into()) || bytes[2] > 1 {

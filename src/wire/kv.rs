@@ -1,31 +1,31 @@
-//! Pieces of keys and values in frames, and the pages of each stream.
+//! Pieces of KV, and changes of the streams' KV pages, as frames have them.
 
 use super::WireError;
 use super::fields::{put, u16_at, u32_at};
 
-/// Bytes of a page that a stream has.
+/// Bytes of a stream's page in a frame.
 pub const PAGE_LEN: usize = 24;
-/// Most of them in a frame.
+/// Most pages in one frame.
 pub const PAGES_MAX: usize = 1024;
 
-/// In place of a page.
+/// Value for a missing page.
 const NO_PAGE: u32 = u32::MAX;
 
-/// Which keys and values a frame holds: bytes of a layer's part of a page.
+/// Position of a frame's keys and values: bytes of one layer's part of a KV page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvPiece {
     /// The layer.
     pub layer: u32,
-    /// The page: of those of layers with a window if it is one.
+    /// The KV page, counted among those of layers with a window if the layer has one.
     pub page: u32,
-    /// The first byte.
+    /// Offset of the first byte.
     pub first: u32,
-    /// How many they are.
+    /// Number of bytes.
     pub bytes: u32,
 }
 
 impl KvPiece {
-    /// Reads it from a frame's header.
+    /// Reads these fields from a frame's header.
     pub(super) fn parse<const N: usize>(header: &[u8; N]) -> KvPiece {
         KvPiece {
             layer: u32_at(header, 12),
@@ -35,7 +35,7 @@ impl KvPiece {
         }
     }
 
-    /// Writes it.
+    /// Writes these fields to a frame's header.
     pub(super) fn emit(&self, header: &mut [u8]) {
         put(header, 12, &self.layer.to_le_bytes());
         put(header, 16, &self.page.to_le_bytes());
@@ -44,23 +44,23 @@ impl KvPiece {
     }
 }
 
-/// A page of keys and values, and that of layers with a window, if it is told.
+/// A KV page, and the page of layers with a window, if known.
 pub type FramePair = (u32, Option<u32>);
 
-/// A page that a stream has from now on.
+/// A page that a stream gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramePage {
     /// The stream.
     pub stream: u16,
-    /// Which of its pages.
+    /// Index of the page in the stream.
     pub index: u32,
-    /// Where its positions lie.
+    /// KV pages that store its positions.
     pub to: FramePair,
-    /// Pair to copy there first.
+    /// KV pages to copy there first.
     pub from: Option<FramePair>,
 }
 
-/// Writes a page that a stream has.
+/// Writes a page that a stream gets.
 pub(super) fn emit_page(page: &FramePage, out: &mut [u8; PAGE_LEN]) {
     out.fill(0);
     let (from, from_window) = page.from.unwrap_or((NO_PAGE, None));
@@ -77,7 +77,7 @@ pub(super) fn emit_page(page: &FramePage, out: &mut [u8; PAGE_LEN]) {
     }
 }
 
-/// Reads a page that a stream has; one without a page is an error.
+/// Reads a page that a stream gets. A page without `to` is an error.
 pub(super) fn parse_page(bytes: &[u8; PAGE_LEN]) -> Result<FramePage, WireError> {
     let page = |at: usize| Some(u32_at(bytes, at)).filter(|page| *page != NO_PAGE);
     let to = page(8).ok_or(WireError::Field("page"))?;

@@ -1,4 +1,4 @@
-//! A node's line in OPEN and READY: what it says of itself, and its answer.
+//! A node's line in OPEN and READY: its description and its answer.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::name::{Name, put_text, text};
 pub const LINE_LEN: usize = 100;
 const ISA_MAX: usize = 16;
 
-/// How a node answers an OPEN.
+/// A node's answer to an OPEN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Status {
     /// The node is ready.
@@ -24,19 +24,19 @@ pub enum Status {
     Batch(u32),
     /// The node has not enough memory.
     Memory,
-    /// Neither the master nor its own user says which layers it has.
+    /// Neither the master nor the node's user assigns layers.
     Unassigned,
-    /// Its file does not hold these layers.
+    /// The node's file lacks these layers.
     Lacks,
-    /// Its weights do not match their checksums.
+    /// The node's weights do not match their checksums.
     Damaged,
-    /// The node is a team, and these are not its layers.
+    /// The node is a team that has other layers, which are fixed.
     Fixed,
-    /// A board of its team cannot take its part.
+    /// A board of the node's team cannot take its part.
     Team,
 }
 
-/// A node's KV of the streams of an earlier epoch that an OPEN goes on from.
+/// A node's KV of the streams that an OPEN continues from an earlier epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streams {
     /// The node does not say.
@@ -44,16 +44,16 @@ pub enum Streams {
     Untold,
     /// The node has no positions.
     Empty,
-    /// All that its layers had stored.
+    /// The node has all KV that its layers had.
     Kept,
 }
 
-/// The way from a node to the next one of a ring, or between a team's member and its lead.
+/// The network path from a node of a ring to the next one, or from a team's member to its lead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Way {
     /// Round trip in microseconds; 0 if unknown.
     pub rtt_us: u32,
-    /// Bytes of the longest datagram that the way takes; 0 over a stream.
+    /// Bytes of the longest datagram on this path; 0 over a stream.
     pub datagram_bytes: u32,
     /// Carrier of the link.
     pub carrier: heapless::String<8>,
@@ -66,25 +66,25 @@ pub struct NodeLine {
     pub name: Name,
     /// Instruction set of its kernels.
     pub isa: heapless::String<ISA_MAX>,
-    /// Its layers: those that it has taken, or cannot take.
+    /// Layers that the node has taken, or cannot take.
     pub layers: Range<u32>,
-    /// The layers that its file holds.
+    /// Layers in the node's file.
     pub held: Range<u32>,
-    /// Bytes of weights it reads for a token.
+    /// Bytes of weights that the node reads per token.
     pub bytes_per_token: u64,
-    /// The way to the node after it; in a team, which knows it itself, that to the lead.
+    /// The path to the next node; in a team the path to the lead.
     pub way: Way,
-    /// Boards that compute: more than one where it is a team.
+    /// Boards that compute; more than one if the node is a team.
     pub nodes: u16,
-    /// Threads that compute, on all of them.
+    /// Threads that compute, on all of these boards.
     pub threads: u16,
-    /// Its answer.
+    /// The node's answer.
     pub status: Status,
-    /// Its stored positions of streams.
+    /// The node's KV of streams.
     pub streams: Streams,
-    /// Whether it keeps beginnings of prompts in files.
+    /// Whether the node keeps beginnings of prompts in files.
     pub keeps: bool,
-    /// Whether it can embed ids, where a team has the model's ends: else rows are given to it.
+    /// Whether the node can embed ids if a team has the model's ends; otherwise it is given rows.
     pub embeds: bool,
 }
 

@@ -1,15 +1,15 @@
-//! Messages between nodes, as bytes: little-endian, and bounded before they are believed.
+//! Messages between nodes, as bytes. All are little-endian, and lengths and fields are checked before use.
 //!
 //! - [`datagram`]: the 32-byte header that everything on a link carries.
-//! - [`hello`]: the handshake, and why it may be refused.
+//! - [`hello`]: the handshake, and the reasons to refuse it.
 //! - [`piece`]: datagrams that are too long for their path.
 //! - [`control`]: acknowledgements, missing chunks, probes.
-//! - [`frame`]: what the nodes of a group, a ring or a team, tell each other inside the frames that a link delivers.
+//! - [`frame`]: the messages between the nodes of a group, inside the frames that a link delivers.
 //! - [`noise`] and [`seal`]: the key exchange of links with a shared key, their keys and nonces.
 //! - [`opening`]: how a board opens a TCP connection to another one, which [`talk`] seals.
 //! - [`give`]: how a board gets its layers from another one, over such a connection.
-//! - [`call`]: how boards without a ring file get their places, over such a connection. [`find`]: how a master finds them.
-//! - [`draft`]: how another board guesses how texts go on, over such a connection.
+//! - [`call`]: how a master gives boards their places in a ring, over such a connection. [`find`]: how it finds them.
+//! - [`draft`]: how another board drafts tokens for a master's texts, over such a connection.
 //!
 //! Nothing here opens a socket, reads a clock or allocates by a size that a peer sent.
 
@@ -43,14 +43,14 @@ pub mod talk;
 
 use std::fmt;
 
-/// How activations travel between nodes.
+/// Type of activations on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Dtype {
-    /// 4 bytes an element.
+    /// 4 bytes per element.
     #[default]
     F32 = 0,
-    /// 2 bytes an element.
+    /// 2 bytes per element.
     F16 = 1,
 }
 
@@ -77,15 +77,15 @@ impl Dtype {
     }
 }
 
-/// How nodes keep keys and values.
+/// Type of a node's stored keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum KvType {
-    /// 4 bytes an element.
+    /// 4 bytes per element.
     F32 = 0,
-    /// 2 bytes an element.
+    /// 2 bytes per element.
     F16 = 1,
-    /// A byte an element, and scales.
+    /// 1 byte per element, and scales.
     Int8 = 2,
 }
 
@@ -96,29 +96,29 @@ impl KvType {
     }
 }
 
-/// Why bytes were refused.
+/// Reasons for refusing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Fewer bytes than the part before them promises.
+    /// Fewer bytes than the fields demand.
     Truncated {
-        /// Bytes there would have to be.
+        /// Bytes that are needed.
         need: usize,
-        /// Bytes there are.
+        /// Bytes that are there.
         have: usize,
     },
     /// More bytes than this kind can have.
     Oversize {
-        /// Bytes that were announced.
+        /// Bytes that the fields demand.
         len: usize,
     },
-    /// Not a frame of LEAP's, or of a version whose layout is unknown.
+    /// Not one of LEAP's frames, or a version with an unknown layout.
     Magic,
     /// A field holds a value without a meaning.
     Field(&'static str),
     /// The bytes were damaged on the way.
     Checksum,
-    /// Sealed by someone without the key, or damaged.
+    /// Sealed without the key, or damaged.
     Seal,
 }
 

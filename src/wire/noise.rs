@@ -6,9 +6,9 @@
 //! <- e, ee         in WELCOME
 //! ```
 //!
-//! Each message is an ephemeral public key and a tag. The shared secret depends on both ephemeral secrets,
-//! which are forgotten: an attacker who records a link and steals the key later reads nothing. An end's
-//! ephemeral secret is passed in, so that a stateless caller can derive the same one again.
+//! Each message is an ephemeral public key and a tag. The shared secret depends on both ephemeral secrets, which are
+//! forgotten: an attacker who records a link and steals the key later can decrypt nothing. A caller passes in its end's
+//! ephemeral secret, so that a stateless caller can derive it again.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Tag};
@@ -25,14 +25,14 @@ use super::talk::Talk;
 const NAME: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
 const POINT_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
-/// Bytes of either message.
+/// Bytes of a message.
 pub const MESSAGE_LEN: usize = POINT_BYTES + TAG_BYTES;
 
-/// Either message.
+/// A message of the exchange, in either direction.
 pub type Message = [u8; MESSAGE_LEN];
 /// Source of an end's ephemeral key: unpredictable bytes, used for one exchange.
 pub type Ephemeral = [u8; 32];
-/// Secret that only the two ends share after an exchange.
+/// Secret that only the two ends know after an exchange.
 pub type SharedSecret = [u8; 64];
 
 /// One end of an exchange.
@@ -40,7 +40,7 @@ pub type SharedSecret = [u8; 64];
 pub struct End<'a> {
     /// The secret that both ends have.
     pub key: &'a [u8; 32],
-    /// This end's alone.
+    /// This end's ephemeral secret.
     pub ephemeral: &'a Ephemeral,
     /// Bytes that both ends have seen.
     pub prologue: &'a [u8],
@@ -62,12 +62,12 @@ impl End<'_> {
         Ok((state, message))
     }
 
-    /// The connector's message. It is the same whenever this end is.
+    /// The connector's message. Equal ends give equal messages.
     pub fn greeting(&self) -> Message {
         self.begin().expect("the parameters and lengths are right").1
     }
 
-    /// Whether the sender of `greeting` has the key and saw the prologue. This end's ephemeral is not used.
+    /// Whether the sender of `greeting` has the key and saw the prologue. This end's ephemeral secret is not used.
     pub fn is_greeted(&self, greeting: &Message) -> bool {
         let read = |mut state: HandshakeState| state.read_message(greeting, &mut []);
         self.build(false).and_then(read).is_ok()
@@ -83,8 +83,7 @@ impl End<'_> {
         Some((message, shared(&mut state)))
     }
 
-    /// The secret shared with the sender of `answer`; `None` if the sender lacks the key, or answers another
-    /// greeting.
+    /// The secret shared with the sender of `answer`; `None` if the sender lacks the key, or answered another greeting.
     pub fn finish(&self, answer: &Message) -> Option<SharedSecret> {
         let (mut state, _) = self.begin().ok()?;
         state.read_message(answer, &mut []).ok()?;
@@ -118,7 +117,7 @@ fn shared(state: &mut HandshakeState) -> SharedSecret {
     shared
 }
 
-/// The primitives that links use anyway, and the curve.
+/// The primitives that links use in any case, and the curve.
 struct Primitives {
     ephemeral: Ephemeral,
 }
@@ -141,7 +140,7 @@ impl CryptoResolver for Primitives {
     }
 }
 
-/// The randomness that this end was given: all that one key takes.
+/// Randomness that the caller passed in: exactly the bytes of one key.
 struct Given(Ephemeral);
 
 impl Random for Given {
@@ -196,7 +195,7 @@ impl Dh for X25519 {
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let point = public.first_chunk().ok_or(Error::Dh)?;
         let shared = MontgomeryPoint(*point).mul_clamped(self.secret).to_bytes();
-        // A point of low order: its sender knows the result without a secret.
+        // A point of low order: its sender would know the result without a secret.
         if shared == [0; POINT_BYTES] {
             return Err(Error::Dh);
         }
@@ -313,7 +312,7 @@ mod tests {
         134, 184, 115, 98, 60, 4,
     ];
 
-    /// Other implementations of the primitives give these bytes.
+    /// Other implementations of the primitives give these bytes, too.
     #[test]
     fn an_exchange_has_these_bytes() {
         let greeting = A.greeting();
@@ -335,7 +334,7 @@ mod tests {
         for other in [
             End { key: &[9; 32], ..A },
             End { prologue: b"LEAP", ..A },
-            // An attacker that knows the key and all that went over the wire.
+            // An attacker who knows the key and recorded the whole exchange.
             End { ephemeral: &[9; 32], ..A },
         ] {
             assert_eq!(other.finish(&answer), None);

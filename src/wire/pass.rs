@@ -1,4 +1,4 @@
-//! How a batch passes through a team: PASS begins it, PARTs gather what its nodes computed. Little-endian.
+//! How a batch passes through a team: PASS begins it, and PARTs gather the nodes' results. Little-endian.
 //!
 //! ```text
 //! PASS, the lead's                                 PART, from each node to each
@@ -14,32 +14,32 @@
 //! 48 spans of 12 bytes, ids of 4
 //! ```
 //!
-//! Work is 0 where ids are embedded and go through the layers, 1 where rows do that the lead gives by the first
-//! gather, 2 where rows that it gives so become logits, which has neither spans nor ids.
+//! Work is 0 if ids are embedded and go through the layers, 1 if rows from the lead do (its part of the first gather),
+//! and 2 if such rows become logits: then there are neither spans nor ids.
 //!
-//! A batch that is longer than a frame is several, spans first. A part is a node's columns of all rows, row after
-//! row; one that is longer than a frame is several. It tells how long the node has computed since its last part.
+//! A batch that is longer than a frame is several frames, spans first. A part is a node's columns of all rows, row
+//! after row; a part that is longer than a frame is several frames. It has the node's time of computing since its last
+//! part.
 
 use super::WireError;
 use super::fields::{HEADER_LEN, Writer, put, u16_at, u32_at};
 use super::span::SPAN_LEN;
 
-/// Bytes before the bytes of a PART.
+/// Offset of the bytes in a PART.
 pub const PART_AT: usize = 28;
 
 /// The work on a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Its ids are embedded, and go through the layers; where these are the whole model, to the logits that are
-    /// wanted.
+    /// Embeds the ids and runs them through the layers. If these are the whole model, also computes the wanted logits.
     Ids,
-    /// Rows that the lead gives go through the layers.
+    /// Runs rows from the lead through the layers.
     Rows,
-    /// So many rows that the lead gives become logits.
+    /// Turns this number of rows from the lead into logits.
     Logits(u16),
 }
 
-/// Which spans and ids of which batch a PASS holds.
+/// The part of a batch in a PASS: which spans and ids it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass {
     /// The epoch.
@@ -52,9 +52,9 @@ pub struct Pass {
     pub n_tokens: u16,
     /// Spans of the whole batch.
     pub n_spans: u16,
-    /// How many ids came before.
+    /// Ids in earlier frames.
     pub first_token: u16,
-    /// How many spans came before.
+    /// Spans in earlier frames.
     pub first_span: u16,
     /// Ids in this frame.
     pub tokens: u16,
@@ -63,7 +63,7 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Where the ids begin.
+    /// Offset of the ids in the frame.
     pub(super) fn tokens_at(&self) -> usize {
         HEADER_LEN + usize::from(self.spans) * SPAN_LEN
     }
@@ -73,7 +73,7 @@ impl Pass {
         self.tokens_at() + 4 * usize::from(self.tokens)
     }
 
-    /// Reads it from a frame's header.
+    /// Reads these fields from a frame's header.
     pub(super) fn parse(header: &[u8; HEADER_LEN]) -> Result<Pass, WireError> {
         Ok(Pass {
             epoch: u32_at(header, 8),
@@ -93,7 +93,7 @@ impl Pass {
         })
     }
 
-    /// Writes it.
+    /// Writes these fields to a frame's header.
     pub(super) fn emit(&self, header: &mut [u8; HEADER_LEN]) {
         put(header, 8, &self.epoch.to_le_bytes());
         let (work, rows) = match self.work {
@@ -108,23 +108,23 @@ impl Pass {
     }
 }
 
-/// Which bytes of a node's part of which gather a PART holds.
+/// The piece of a node's part of a gather in a PART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The epoch.
     pub epoch: u32,
     /// Number of the gather.
     pub gather: u32,
-    /// How many bytes came before.
+    /// Bytes of the part in earlier frames.
     pub offset: u32,
     /// Bytes of the whole part.
     pub part_bytes: u32,
-    /// How long the node has computed since its last part, in microseconds.
+    /// Microseconds that the node has computed since its last part.
     pub compute_us: u32,
 }
 
 impl Part {
-    /// Reads the header of a PART, whose other bytes are the part's.
+    /// Reads the header of a PART; all bytes behind it belong to the part.
     pub(super) fn parse(bytes: &[u8]) -> Result<Part, WireError> {
         let have = bytes.len();
         if have <= PART_AT {
@@ -138,7 +138,7 @@ impl Part {
         Ok(Part { epoch, gather, offset, part_bytes, compute_us })
     }
 
-    /// Writes what follows the kind.
+    /// Writes the fields behind the kind.
     pub(super) fn emit(&self, header: &mut [u8]) {
         let mut out = Writer::new(&mut header[8..PART_AT]);
         out.u32(self.epoch).u32(self.gather);

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! 0 u16  bytes of the whole datagram
-//! 2 u8   which piece
-//! 3 u8   pieces, 2 to 4: all are of one length but the last, which may be shorter
+//! 2 u8   index of the piece
+//! 3 u8   pieces, 2 to 4; all but the last are of equal length, and the last may be shorter
 //! 4      the piece's bytes
 //! ```
 //!
-//! The header's counter is the frame's number, and its chunk above that: pieces of one datagram that was
-//! sent twice fit each other.
+//! The header's counter is the frame's number, with the chunk in the bits above: pieces of one datagram that was sent
+//! twice fit each other.
 
 use super::WireError;
 use super::datagram::{DATAGRAM_BYTES, DatagramHeader, DatagramKind, HEADER_LEN};
@@ -16,14 +16,14 @@ use super::fields::u16_at;
 
 /// Most pieces of a datagram.
 pub const PIECES_MAX: usize = 4;
-/// Bytes of a piece's datagram in front of the piece.
+/// Bytes in front of a piece in its datagram.
 pub const PIECE_HEAD: usize = HEADER_LEN + HEAD;
-/// Most bytes of all pieces of a datagram with what goes before them.
+/// Most bytes of all pieces of a datagram, with the bytes in front of each.
 pub const PIECES_BYTES: usize = DATAGRAM_BYTES + PIECES_MAX * PIECE_HEAD;
 
 const HEAD: usize = 4;
 
-/// Bytes of the longest datagram if a full one travels in `n` pieces.
+/// Bytes of the longest datagram on the wire if a full one is sent in `n` pieces.
 pub const fn longest(n: usize) -> usize {
     match n {
         0 | 1 => DATAGRAM_BYTES,
@@ -31,12 +31,12 @@ pub const fn longest(n: usize) -> usize {
     }
 }
 
-/// Writes the `n` pieces of `datagram`, whose header is `of`, to `out`, each behind its head. Returns the
-/// bytes of each but the last, and of all.
+/// Writes the `n` pieces of `datagram`, which has the header `of`, to `out`, each with its head in front. Returns the
+/// bytes of each piece but the last, and of all pieces, heads included.
 ///
 /// # Panics
-/// If there are fewer than 2 pieces or more than [`PIECES_MAX`], or the datagram is too short for them
-/// or too long for one.
+/// If `n` is below 2 or above [`PIECES_MAX`], or if `datagram` is shorter than a header or longer than
+/// [`DATAGRAM_BYTES`].
 pub fn cut(
     of: &DatagramHeader,
     datagram: &[u8],
@@ -61,16 +61,16 @@ pub fn cut(
     (PIECE_HEAD + step, end)
 }
 
-/// A piece whose numbers fit each other.
+/// A piece whose fields fit each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// Bytes of the whole datagram.
     pub datagram_bytes: usize,
-    /// Which piece, below `n`.
+    /// Index of the piece, below `n`.
     pub index: usize,
-    /// Pieces.
+    /// Number of pieces.
     pub n: usize,
-    /// Its own bytes.
+    /// The piece's bytes.
     pub bytes: &'a [u8],
 }
 
@@ -105,7 +105,7 @@ impl<'a> Piece<'a> {
         Ok(piece)
     }
 
-    /// Where it lies in the datagram.
+    /// Range of the piece in the datagram.
     pub fn place(&self) -> std::ops::Range<usize> {
         let step = self.datagram_bytes.div_ceil(self.n);
         let start = (self.index * step).min(self.datagram_bytes);

@@ -1,33 +1,34 @@
-//! What nodes tell their group's first node in a REPORT.
+//! Reports of nodes to their group's first node.
 
 use super::WireError;
 
-/// A node's report to the group's first node.
+/// A node's report to the group's first node, in a REPORT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The node before has been silent for a while.
+    /// The node before the reporting node has been silent for a while.
     Silent,
-    /// A link is heard again, and nothing was lost.
+    /// A link that was silent works again, and nothing was lost.
     Back,
-    /// A link started again: frames are lost.
+    /// A link started again, so frames are lost.
     Reset,
-    /// This node has no link to the node with this index, or if that is 0 to the one before it, in whatever
-    /// epoch: said again and again.
+    /// The reporting node has no link to the node with this index, or to the one before it if the index is 0. Repeated,
+    /// in any epoch.
     Missing(u32),
-    /// This node itself has been at the same piece of work for so many seconds, in whatever epoch.
+    /// The reporting node has been at the same piece of work for this many seconds. Repeated, in any epoch.
     Busy(u32),
-    /// This node itself packs the weights of layers that are new to it, and so many percent are done.
+    /// The reporting node packs the weights of layers that are new to it; the value is the percentage done. Repeated,
+    /// in any epoch.
     Packing(u32),
-    /// This node itself has lost what it had stored of the streams.
+    /// The reporting node has lost its KV.
     Lost,
-    /// This node itself waits for boards of its team, in whatever epoch.
+    /// The reporting node waits for boards of its team. Repeated, in any epoch.
     Incomplete,
-    /// This node has given up the epoch, because of the node with this index.
+    /// The reporting node has given up the epoch because of the node with this index.
     GivenUp(u32),
 }
 
 impl Reason {
-    /// Whether it is said again and again, in whatever epoch.
+    /// Whether nodes repeat this report, in any epoch.
     pub fn is_repeated(self) -> bool {
         match self {
             Reason::Missing(_) | Reason::Busy(_) | Reason::Packing(_) | Reason::Incomplete => true,
@@ -36,7 +37,7 @@ impl Reason {
         }
     }
 
-    /// The reason with this code, and its number.
+    /// The report with this code and value.
     pub(super) fn parse(code: u8, number: u32) -> Result<Reason, WireError> {
         Ok(match code {
             0 => Reason::Silent,
@@ -52,7 +53,7 @@ impl Reason {
         })
     }
 
-    /// Its code, and what belongs to it.
+    /// The report's code and value.
     pub(super) fn code(self) -> (u8, u32) {
         match self {
             Reason::Silent => (0, 0),

@@ -1,4 +1,4 @@
-//! Why two nodes cannot be neighbours.
+//! Reasons why two nodes cannot be neighbours.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::fields::{u32_at, u64_at};
 use super::name::Name;
 use super::{Dtype, WireError};
 
-/// A figure that models differ in.
+/// A dimension in which models differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
@@ -15,7 +15,7 @@ pub enum Width {
     Dim = 0,
     /// Number of layers.
     Layers = 1,
-    /// Width of keys and of values.
+    /// Width of keys, and of values.
     Kv = 2,
     /// Size of the vocabulary.
     Vocab = 3,
@@ -37,9 +37,9 @@ impl Width {
 pub enum Refusal {
     /// The nodes speak different versions of the protocol.
     Version {
-        /// The connector's.
+        /// The connector's version.
         prev: u16,
-        /// The listener's.
+        /// The listener's version.
         next: u16,
     },
     /// Only `next` has a key.
@@ -52,60 +52,60 @@ pub enum Refusal {
     Model {
         /// The connector's fingerprint.
         prev: u64,
-        /// The listener's.
+        /// The listener's fingerprint.
         next: u64,
     },
-    /// The nodes compute by different rules.
+    /// The nodes compute by different numeric rules.
     Numerics {
-        /// The connector's number.
+        /// Number of the connector's rules.
         prev: u8,
-        /// The listener's.
+        /// Number of the listener's rules.
         next: u8,
     },
     /// A dimension differs.
     Dims {
-        /// Which one.
+        /// The dimension.
         width: Width,
-        /// The connector's.
+        /// The connector's value.
         prev: u32,
-        /// The listener's.
+        /// The listener's value.
         next: u32,
     },
     /// The nodes send activations in different types.
     Dtype {
-        /// The connector's.
+        /// The connector's type.
         prev: Dtype,
-        /// The listener's.
+        /// The listener's type.
         next: Dtype,
     },
-    /// Their layers leave a gap or overlap.
+    /// The nodes' layers leave a gap or overlap.
     Layers {
-        /// The connector's.
+        /// The connector's layers.
         prev: Range<u32>,
-        /// The listener's.
+        /// The listener's layers.
         next: Range<u32>,
     },
-    /// `next` has another previous node, which answers.
+    /// `next` has another previous node, which is alive.
     Busy {
-        /// Its name.
+        /// Name of that node.
         with: Name,
     },
-    /// `next` waits for another previous node: its master said so.
+    /// `next` waits for another previous node, which its master named.
     Stray {
-        /// The name of the node that was meant.
+        /// Name of the node that `next` waits for.
         wanted: Name,
     },
-    /// `prev` looks for another node, and its HELLO came to this one.
+    /// `prev` looks for another node, but its HELLO came to this one.
     Elsewhere {
-        /// The name of the node that was meant.
+        /// Name of the node that `prev` looks for.
         wanted: Name,
     },
-    /// A later version's reason.
+    /// A reason of a later version, by its number.
     Other(u32),
 }
 
 impl Refusal {
-    /// The reason of a REFUSE whose first [`REFUSE_FIXED`](super::hello::REFUSE_FIXED) bytes these are.
+    /// Reads the reason from the first [`REFUSE_FIXED`](super::hello::REFUSE_FIXED) bytes of a REFUSE.
     pub(super) fn parse(bytes: &[u8]) -> Result<Refusal, WireError> {
         let (a, b) = (u64_at(bytes, 24), u64_at(bytes, 32));
         Ok(match u32_at(bytes, 16) {
@@ -125,7 +125,7 @@ impl Refusal {
         })
     }
 
-    /// Its number and figures.
+    /// The reason's number and its two values on the wire.
     pub(super) fn figures(&self) -> (u32, u64, u64) {
         let packed = |range: &Range<u32>| u64::from(range.end) << 32 | u64::from(range.start);
         match self {
@@ -147,7 +147,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it can be known without the key.
+    /// Whether a node without the right key may report this reason.
     pub fn is_keyless(&self) -> bool {
         matches!(
             self,
@@ -159,7 +159,7 @@ impl Refusal {
         )
     }
 
-    /// The reason and what to do about it, where the two nodes are called so.
+    /// The reason and what to do about it, with these names for the two nodes.
     pub fn between<'a>(&'a self, prev: &'a str, next: &'a str) -> impl fmt::Display + 'a {
         Between { refusal: self, prev, next }
     }
@@ -192,7 +192,7 @@ struct Between<'a> {
 
 const SAME_KEY: &str = "give all nodes the same --key";
 
-/// The name of a node that a refusal may name.
+/// The node's name, or other words if the refusal names no node.
 fn or_another(name: &Name) -> &str {
     if name.is_empty() { "another one" } else { name }
 }

@@ -1,13 +1,13 @@
 //! Keys and nonces of links with a shared key: ChaCha20-Poly1305 under keys that HKDF-SHA256
 //! (RFC 5869) derives from each session's key exchange.
 //!
-//! A nonce is kind, chunk and frame number (or the counter), so that no two different payloads
-//! of a generation share one: a chunk sent again is the same bytes, counters only grow, and the
-//! sender ends a session before a frame number would come twice.
+//! A nonce is kind, chunk and frame number (or the counter), so that no two different payloads of a generation share a
+//! nonce: a retransmitted chunk has equal bytes, counters only grow, and the sender ends a session before frame numbers
+//! repeat.
 //!
-//! Keys are those of a *generation*. The connector begins one now and then; the listener follows at
-//! the first datagram that only the next generation opens. Nothing in the header tells them apart, and
-//! what was sealed in the one before still opens. Each is derived from the one before, and no way back.
+//! Keys belong to a *generation*. The connector begins a new generation from time to time. The listener follows at the
+//! first datagram that only the next generation opens. The header does not say the generation, and payloads sealed in
+//! the previous one still open. Each generation is derived from the one before it; the way back is impossible.
 
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Tag as AeadTag};
@@ -23,7 +23,7 @@ use super::noise::{End, Ephemeral, SharedSecret};
 #[derive(Clone)]
 pub struct Key {
     secret: [u8; KEY_BYTES],
-    /// The key as the key exchange uses it.
+    /// The key for the key exchange, derived from the secret.
     exchanged: [u8; KEY_BYTES],
 }
 
@@ -36,7 +36,7 @@ impl Key {
         Key { secret, exchanged: derive(&secret, "LEAP exchange", &[]) }
     }
 
-    /// The tag that proves this key over `parts`; `label` keeps uses apart.
+    /// The tag over `parts` that proves this key; `label` keeps uses apart.
     pub fn tag(&self, label: &str, parts: &[&[u8]]) -> Tag {
         tag(&self.secret, label, parts)
     }
@@ -54,13 +54,13 @@ pub struct SessionKeys {
     before: Option<Generation>,
     now: Generation,
     next: Generation,
-    /// Source of the generation after the next.
+    /// Source of the generation after `next`.
     chain: [u8; KEY_BYTES],
-    /// Whether the neighbour has sealed something in this generation.
+    /// Whether a payload that the neighbour sealed in this generation was opened.
     is_followed: bool,
 }
 
-/// The keys of one generation, by where what they seal goes.
+/// The keys of one generation, one for each direction and for data.
 #[derive(Clone)]
 struct Generation {
     data: ChaCha20Poly1305,
@@ -69,7 +69,7 @@ struct Generation {
 }
 
 impl Generation {
-    /// The generation that `chain` stands for; that becomes the next one's.
+    /// The generation that `chain` stands for. Replaces `chain` by that of the generation after it.
     fn take(chain: &mut [u8; KEY_BYTES]) -> Generation {
         let kdf = Hkdf::<Sha256>::new(None, chain);
         let cipher = |label: &str| ChaCha20Poly1305::new(&expand::<KEY_BYTES>(&kdf, label).into());
@@ -89,7 +89,7 @@ impl Generation {
         }
     }
 
-    /// Decrypts `payload` in place; one that was sealed otherwise stays as it is.
+    /// Decrypts `payload` in place. On failure, returns `false` and leaves `payload` as it was.
     fn open(
         &self,
         header: &DatagramHeader,
@@ -104,7 +104,7 @@ impl Generation {
 }
 
 impl SessionKeys {
-    /// The keys of the session for which this was exchanged.
+    /// The keys of the session whose key exchange gave this secret.
     pub fn new(shared: &SharedSecret) -> SessionKeys {
         let kdf = Hkdf::<Sha256>::new(None, shared);
         let mut chain = expand(&kdf, "LEAP generations");
@@ -126,14 +126,14 @@ impl SessionKeys {
         self.is_followed = false;
     }
 
-    /// Whether something that the neighbour sealed in this generation was opened.
+    /// Whether a payload that the neighbour sealed in this generation was opened.
     pub fn is_followed(&self) -> bool {
         self.is_followed
     }
 
     /// Encrypts `payload` in place; its last [`TAG_BYTES`] become the seal.
     ///
-    /// `header` is the header as it will be sent, but for its checksum.
+    /// `header` and `bytes` are the header that will be sent, except for its checksum.
     ///
     /// # Panics
     /// If `payload` is shorter than a seal.
@@ -149,11 +149,11 @@ impl SessionKeys {
         seal.copy_from_slice(&tag);
     }
 
-    /// Decrypts `payload` in place and returns the length of the plain bytes. Follows to the next
-    /// generation.
+    /// Decrypts `payload` in place and returns the length of the plain bytes. Advances to the next generation if the
+    /// payload was sealed in it.
     ///
     /// # Errors
-    /// [`WireError::Seal`] if it was sealed otherwise; the payload is to be dropped then.
+    /// [`WireError::Seal`] if no generation's key opens the payload; drop it then.
     pub fn open(
         &mut self,
         header: &DatagramHeader,
@@ -175,7 +175,7 @@ impl SessionKeys {
         Ok(plain_bytes)
     }
 
-    /// The tag that proves to have made the same exchange over `parts`; `label` keeps uses apart.
+    /// The tag over `parts` that proves to have made the same key exchange; `label` keeps uses apart.
     pub fn tag(&self, label: &str, parts: &[&[u8]]) -> Tag {
         tag(&self.proof, label, parts)
     }
@@ -187,14 +187,14 @@ pub fn is_equal(a: &Tag, b: &Tag) -> bool {
     std::hint::black_box(differing) == 0
 }
 
-/// Unpredictable numbers from one seed: nonces, instances, ephemeral keys, and what a listener signs
-/// with. Numbers to come do not tell those that were drawn.
+/// Unpredictable numbers from one seed: nonces, instances, ephemeral keys, and the listener's signing secret. Later
+/// states do not reveal earlier numbers.
 pub struct Randomness {
     seed: [u8; KEY_BYTES],
 }
 
 impl Randomness {
-    /// A sequence that cannot be predicted without `seed`.
+    /// A sequence that is unpredictable without `seed`.
     pub fn new(seed: [u8; KEY_BYTES]) -> Randomness {
         Randomness { seed }
     }
@@ -212,12 +212,12 @@ impl Randomness {
     }
 }
 
-/// `N` bytes derived from `parts`, which cannot be predicted without `secret`.
+/// Derives `N` bytes from `secret` and `parts`; they are unpredictable without `secret`.
 pub fn derive<const N: usize>(secret: &[u8; 32], label: &str, parts: &[&[u8]]) -> [u8; N] {
     use sha2::Digest;
     let mut hash = Sha256::new();
     for part in parts {
-        // Lengths in front keep one list of parts from looking like another.
+        // Lengths before the parts keep different lists of parts from giving equal input.
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -273,8 +273,7 @@ mod tests {
         }
     }
 
-    /// Another implementation gives these bytes; the instructions that the cipher runs on do not
-    /// matter.
+    /// Another implementation gives these bytes, too. They do not depend on the CPU's instructions.
     #[test]
     fn a_sealed_payload_has_these_bytes() {
         let (header, bytes) = header(DatagramKind::Data, 5, 2);
@@ -326,13 +325,13 @@ mod tests {
             })
             .collect();
         let mut open = |i: usize| theirs.open(&head, &bytes, &mut generations[i].clone()).is_ok();
-        // In this one, in the next, once more in the one before; never two ahead or behind.
+        // In this generation, in the next, once more in the previous; never two ahead or behind.
         assert!(open(0) && !open(2) && open(1) && open(0) && open(1) && open(2));
         assert!(!open(0) && open(1) && !open(4) && open(3) && open(4));
         for (i, a) in generations.iter().enumerate() {
             assert!(generations[i + 1..].iter().all(|b| a != b));
         }
-        // A failed attempt to open leaves the payload as it was sealed.
+        // A failed attempt to open leaves the payload unchanged.
         let mut payload = generations[3];
         let mut late = keys(1);
         (0..3).for_each(|_| late.advance());

@@ -1,4 +1,4 @@
-//! Sizes that all nodes of a ring agree on, in an OPEN.
+//! Sizes that all nodes of a ring agree on; OPEN has them.
 
 use super::fields::{put, u16_at, u32_at};
 use super::{Dtype, KvType, WireError};
@@ -8,24 +8,24 @@ use super::{Dtype, KvType, WireError};
 pub struct Sizes {
     /// Longest context of a stream.
     pub ctx_len: u32,
-    /// Streams.
+    /// Number of streams.
     pub n_streams: u16,
-    /// Pages of keys and values that they share.
+    /// KV pages that the streams share.
     pub n_pages: u32,
     /// Most rows of a batch.
     pub max_batch: u16,
-    /// Most rows of a batch that may want logits.
+    /// Most rows of a batch whose logits may be wanted.
     pub max_logits: u16,
-    /// How keys and values are kept.
+    /// Type of stored keys and values.
     pub kv: KvType,
-    /// How activations travel.
+    /// Type of activations on the wire.
     pub wire: Dtype,
-    /// Width of a row.
+    /// Values in a row of activations.
     pub dim: u32,
 }
 
 impl Sizes {
-    /// Reads them from a frame's header.
+    /// Reads the sizes from a frame's header.
     pub(super) fn parse<const N: usize>(header: &[u8; N], wire: Dtype) -> Result<Sizes, WireError> {
         Ok(Sizes {
             ctx_len: u32_at(header, 32),
@@ -39,7 +39,7 @@ impl Sizes {
         })
     }
 
-    /// Writes them.
+    /// Writes the sizes to a frame's header.
     pub(super) fn emit(&self, header: &mut [u8]) {
         (header[5], header[6]) = (self.wire as u8, self.kv as u8);
         put(header, 16, &self.dim.to_le_bytes());

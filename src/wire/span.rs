@@ -1,4 +1,4 @@
-//! Spans of a batch in frames.
+//! Spans of a batch, as frames have them.
 
 use super::WireError;
 use super::fields::{put, u16_at, u32_at};
@@ -6,34 +6,34 @@ use super::fields::{put, u16_at, u32_at};
 /// Bytes of a span.
 pub const SPAN_LEN: usize = 12;
 
-/// Rows of a batch that follow each other in one stream.
+/// Consecutive rows of one stream in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSpan {
-    /// Their stream.
+    /// The stream.
     pub stream: u16,
-    /// Whose logits are wanted.
+    /// Rows whose logits are wanted.
     pub wants: FrameWants,
-    /// Position of the first.
+    /// Position of the first row.
     pub pos: u32,
-    /// How many they are.
+    /// Number of rows.
     pub n_rows: u16,
-    /// Whether their text is a long one.
+    /// Whether the text is a long one.
     pub is_long: bool,
 }
 
-/// Which rows of a span want logits.
+/// Rows of a span whose logits are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameWants {
-    /// None of them.
+    /// No row.
     None,
-    /// The last.
+    /// The last row.
     Last,
-    /// All of them.
+    /// All rows.
     All,
 }
 
 impl FrameSpan {
-    /// How many rows want logits.
+    /// Number of rows whose logits are wanted.
     pub fn n_wanted(&self) -> usize {
         match self.wants {
             FrameWants::None => 0,
@@ -42,7 +42,7 @@ impl FrameSpan {
         }
     }
 
-    /// Whether its one row is a stream's next token.
+    /// Whether the span's only row is a stream's next token.
     pub fn is_next_token(&self) -> bool {
         self.n_rows == 1 && self.wants != FrameWants::None
     }
@@ -58,7 +58,7 @@ pub(super) fn emit_span(span: &FrameSpan, out: &mut [u8; SPAN_LEN]) {
     put(out, 8, &span.n_rows.to_le_bytes());
 }
 
-/// Reads a span; one with impossible fields is an error.
+/// Reads a span. A span with impossible fields is an error.
 pub(super) fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError> {
     let wants = match bytes[2] {
         0 => FrameWants::None,

@@ -1,19 +1,19 @@
-//! Sealed messages over a connection that loses nothing: transport messages of the Noise Protocol
-//! Framework (revision 34, section 3), behind the exchange of [`super::noise`].
+//! Sealed messages over a connection that loses nothing: transport messages of the Noise Protocol Framework (revision
+//! 34, section 3), after the exchange of [`super::noise`].
 //!
-//! Each end counts the messages of either direction, so that one that is left out, repeated or moved
-//! does not open.
+//! Each end counts the messages in both directions, so that a message that an attacker omits, repeats or moves does not
+//! open.
 
 use std::fmt;
 
 use snow::TransportState;
 
-/// Bytes that sealing adds.
+/// Bytes that sealing adds to a message.
 pub const SEAL_BYTES: usize = 16;
 /// Most bytes of a sealed message.
 pub const SEALED_MAX: usize = 65535;
 
-/// One end of a talk.
+/// One end of a sealed connection.
 pub struct Talk(TransportState);
 
 impl Talk {
@@ -21,18 +21,18 @@ impl Talk {
         Talk(state)
     }
 
-    /// Seals the next message into `out`, and returns its length there.
+    /// Seals the next message into `out`, and returns its sealed length.
     ///
     /// # Panics
-    /// If `out` or [`SEALED_MAX`] is shorter than `message` and [`SEAL_BYTES`] together.
+    /// If `message` and [`SEAL_BYTES`] together are longer than `out` or [`SEALED_MAX`].
     pub fn seal(&mut self, message: &[u8], out: &mut [u8]) -> usize {
         self.0
             .write_message(message, out)
             .expect("the message is short, and one of fewer than 2^64")
     }
 
-    /// Opens the next message into `out`, and returns its length there; `None` if the other end did not
-    /// say that next, or it is longer than `out`.
+    /// Opens the next message into `out`, and returns its length. `None` if `sealed` is not the other end's next
+    /// message, or longer than `out`.
     pub fn open(&mut self, sealed: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.read_message(sealed, out).ok()
     }

@@ -1,4 +1,4 @@
-//! What is written is read; what is malformed is refused.
+//! Frames that were written are read back, and malformed ones are refused.
 
 mod team;
 
@@ -363,7 +363,7 @@ fn energies_begin_anew_and_may_be_unknown() {
         figures.emit(&mut out);
         assert_eq!(WorkFigures::parse(&out), figures);
     }
-    // More than there is room for.
+    // A time that is longer than the field can hold.
     let long = WorkFigures::new(u32::MAX, MachineReading { joules: None, heat: None });
     let most = WorkFigures { compute_us: WorkFigures::COMPUTE_MAX, ..WorkFigures::default() };
     assert_eq!(long, most);

@@ -80,7 +80,7 @@ fn every_refusal_parses_to_the_same() {
     }
 }
 
-/// A REFUSE begins the same in all versions.
+/// All versions begin a REFUSE with these bytes.
 #[test]
 fn a_refusal_begins_with_these_bytes() {
     let refusal = Refusal::Version { prev: 7, next: PROTOCOL };
@@ -174,7 +174,7 @@ fn neighbours_must_fit() {
         "layers 0..2 of the previous node and 3..6 of the next node leave a gap; mend the ring \
          file, or --split and --end"
     );
-    // One node has no layers assigned: the master will.
+    // A node without layers fits: the master will assign them.
     assert_eq!(check(|_, next| next.wish = None), Ok(()));
     assert!(check(|_, next| next.wish = Some(1..6)).unwrap_err().contains("next node overlap;"));
     assert!(check(|prev, next| (*prev, *next) = (node(2..5), node(0..2))).is_err());

@@ -7,7 +7,7 @@ const TOKENS: [u32; 3] = [10, u32::MAX, 30];
 const ROWS: Parts<'_> = Parts::Rows { shares: &[9, 0, 65_535], node: 2, has_ends: true };
 const PART: Part = Part { epoch: 5, gather: 6, offset: 10, part_bytes: 20, compute_us: 7 };
 
-/// Bytes that `emit` writes over other bytes.
+/// The frame that `emit` writes over other bytes.
 fn emitted(emit: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
     let mut out = vec![0xa5; FRAME_MAX];
     let bytes = emit(&mut out).unwrap();
@@ -25,7 +25,7 @@ fn part() -> Vec<u8> {
     out
 }
 
-/// One frame of each kind.
+/// One frame of each kind that a team sends.
 pub(super) fn frames() -> [Vec<u8>; 7] {
     [
         emitted(|out| emit_open((5, None), &SIZES, ROWS, &[line()], out)),
@@ -96,7 +96,7 @@ fn other_lengths_of_a_team_are_refused() {
     for frame in frames() {
         let is_part = frame[4] == 13;
         for len in 0..frame.len() {
-            // A part's bytes are as many as came.
+            // A PART has as many bytes as the frame's length allows.
             let is_shorter_part = is_part && len > PART_AT;
             assert_eq!(Frame::parse(&frame[..len]).is_ok(), is_shorter_part, "{len}");
         }
