@@ -19,20 +19,20 @@
 //! ```
 //!
 //! - *Trouble* is a link that started again, or a node that is gone, gave up, lost its KV or sent a malformed
-//!   message. It leads to another epoch from `Opening` too, as answers to the last OPEN may be lost.
-//! - *REFUSE* is told once, and the node asked again; it ends a ring that forms for the first time, or that
+//!   message. Trouble leads to another epoch from `Opening` too, because answers to the last OPEN may be lost.
+//! - *REFUSE* is reported once, and the node is asked again. It ends a ring that forms for the first time or that
 //!   gets other layers on request, and each opening of a team.
-//! - In any state, no progress for longer than the limit ends the wait. The user hears which node was waited
-//!   for, and may try again.
+//! - In any state, no progress for longer than the limit ends the wait. The user hears which node was missing, and
+//!   may try again.
 //!
 //! All nodes drop frames of an epoch that is over, so no old frame is ever taken for a new one.
 //!
 //! # What a ring and a team do differently
 //!
-//! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on: several
-//!   batches are in flight, and OPEN goes round as they do, so the master hears of all nodes through two
-//!   neighbours, and nodes tell it which one they miss. In a team (`team/`) all nodes run each layer at the
-//!   same time and exchange what they computed: one batch at a time, and the lead has links to all.
+//! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on. Several batches
+//!   are in flight, and OPEN goes round like them: the master hears of all nodes through two neighbours, and nodes tell
+//!   it which node they miss. In a team (`team/`) all nodes run each layer at the same time and exchange what they
+//!   computed: one batch at a time, and the lead has links to all.
 //! - *Moving.* Only layers move with their KV; shares of rows do not, and a team that changes recomputes its
 //!   streams.
 //! - *The caller.* A ring is polled: its machine returns the next thing to compute. A team's pass calls its

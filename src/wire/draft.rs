@@ -1,4 +1,4 @@
-//! Drafts of another board for a master's texts. The connection is opened by [`super::give`].
+//! Drafts that another board makes for a master's texts. The connection is opened by [`super::opening`].
 //!
 //! ```text
 //! ask of the master                      answer of the draft node
@@ -26,15 +26,15 @@ use super::fields::{array, u32_at};
 use super::give::{MESSAGE_MAX, REASON_MAX};
 use super::name::text;
 
-/// Texts at the same time, at most.
+/// Most texts at the same time.
 pub const TEXTS_MAX: usize = 16;
-/// Ids that may be wanted at a time.
+/// Most ids that may be wanted at a time.
 pub const WANTED_MAX: usize = 32;
-/// Bytes of a token that are sent.
+/// Most bytes of a token that are sent.
 pub const TOKEN_MAX: usize = 64;
 /// Bytes of a hash.
 pub const HASH_LEN: usize = 32;
-/// Ids of a TEXT, at most.
+/// Most ids of a TEXT.
 pub const IDS_MAX: usize = (MESSAGE_MAX - TEXT_LEN) / 4;
 /// Bytes of any answer, at most.
 pub const ANSWER_MAX: usize = 4 + REASON_MAX;
@@ -46,7 +46,7 @@ const NODE_LEN: usize = 16 + HASH_LEN;
 
 const _: () = assert!(ANSWER_MAX >= DRAFT_LEN + 4 * WANTED_MAX && ANSWER_MAX >= NODE_LEN);
 
-/// Ids of tokens as they travel.
+/// Token ids on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids<'a>(&'a [u8]);
 
@@ -66,12 +66,12 @@ impl<'a> Ids<'a> {
         self.0.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id))
     }
 
-    /// How many there are.
+    /// Number of ids.
     pub fn len(self) -> usize {
         self.0.len() / 4
     }
 
-    /// Whether there is none.
+    /// Whether there are no ids.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -84,26 +84,26 @@ pub enum Ask<'a> {
     Hello(u32),
     /// The hash of so many tokens.
     Hash(u32),
-    /// The bytes of this token.
+    /// Asks for the bytes of this token.
     Token(u32),
-    /// How does this text go on?
+    /// Asks for a draft of this text.
     Text(Text<'a>),
-    /// Asks whether the other end is there.
+    /// Asks whether the other end is alive.
     Ping,
 }
 
 /// A text, or a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'a> {
-    /// Which of the texts.
+    /// Index of the text.
     pub index: u32,
     /// Serial number of the text's state, which tells its drafts from those of earlier states.
     pub serial: u32,
-    /// Ids that stay as they were.
+    /// Number of ids at the beginning that stay.
     pub from: u32,
-    /// Ids that are wanted, up to [`WANTED_MAX`]; none if more of the text follows.
+    /// Number of ids that are wanted, up to [`WANTED_MAX`]; 0 if more of the text follows.
     pub wanted: u32,
-    /// Ids behind those that stay.
+    /// Ids behind the beginning that stays.
     pub ids: Ids<'a>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Replaces `out` by its bytes, which need no more room than [`MESSAGE_MAX`].
+    /// Replaces the content of `out` by the ask's bytes, at most [`MESSAGE_MAX`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Ask::Hello(n) => (16, *n),
@@ -148,7 +148,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Writes a text with the ids `ids`, in place of its own, to `out`.
+/// Writes `text` to `out`, with `ids` in place of its own ids.
 pub fn emit_text(text: &Text<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     put(out, &[19, text.index, text.serial, text.from, text.wanted]);
     ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
@@ -171,7 +171,7 @@ pub enum Answer<'a> {
     Hash([u8; HASH_LEN]),
     /// The bytes of a token.
     Token(&'a [u8]),
-    /// How a text goes on.
+    /// Ids of a draft.
     Draft(Draft<'a>),
     /// Answers [`Ask::Ping`].
     Pong,
@@ -180,9 +180,9 @@ pub enum Answer<'a> {
 /// Abilities of a draft node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Texts at the same time, those that were asked for or fewer.
+    /// Texts at the same time; at most the number asked for.
     pub n_texts: u32,
-    /// Tokens that it knows.
+    /// Tokens in its vocabulary.
     pub vocab_len: u32,
     /// Ids of its longest text.
     pub ctx_len: u32,
@@ -195,11 +195,11 @@ pub struct Node {
 pub struct Draft<'a> {
     /// Index of the text.
     pub index: u32,
-    /// The serial number of that.
+    /// Serial number of the text's state.
     pub serial: u32,
-    /// Ids of the draft that came before.
+    /// Ids of this draft in earlier answers.
     pub at: u32,
-    /// Ids behind those: one at least, and together with `at` no more than are wanted.
+    /// The next ids: at least one, and together with `at` no more than are wanted.
     pub ids: Ids<'a>,
 }
 
@@ -243,7 +243,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Writes its bytes to `out` instead of what is there: up to [`ANSWER_MAX`].
+    /// Replaces the content of `out` by the answer's bytes, at most [`ANSWER_MAX`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         match self {
             Answer::Refused(why) => {
@@ -268,7 +268,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Writes a draft with the ids `ids`, in place of its own, to `out`.
+/// Writes `draft` to `out`, with `ids` in place of its own ids.
 pub fn emit_draft(draft: &Draft<'_>, ids: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
     put(out, &[19, draft.index, draft.serial, draft.at]);
     ids.for_each(|id| out.extend_from_slice(&id.to_le_bytes()));
@@ -321,7 +321,7 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(Ask::parse(&whole[..len]).is_ok(), [20, 24].contains(&len), "{len}");
         }
-        // A kind, a text and a number of ids that there cannot be.
+        // An unknown kind, and a text and numbers of ids that are out of range.
         for (at, byte) in [(0, 21), (0, 0), (4, 16), (7, 1), (16, 33), (19, 1)] {
             let mut bytes = whole.clone();
             bytes[at] = byte;
@@ -343,7 +343,7 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(Answer::parse(&whole[..len]).is_ok(), len == 20, "{len}");
         }
-        // A kind, a text, more ids than were ever wanted, and as many as overflow.
+        // An unknown kind, a text out of range, more ids than may be wanted, and an overflow.
         for (at, byte) in [(0, 21), (1, 1), (4, 16), (12, 31), (15, 0xff)] {
             let mut bytes = whole.clone();
             bytes[at] = byte;

@@ -1,6 +1,6 @@
-//! Frames: what the nodes of a group tell each other, inside the frames of a link. Little-endian.
+//! Frames: the messages between the nodes of a group, inside the frames of a link. Little-endian.
 //!
-//! Rings and teams speak the same frames. A ring sends a batch on as ACTIVATIONS, a team runs it with PASS and PART.
+//! Rings and teams use the same frames. A ring passes a batch on as ACTIVATIONS; a team runs it with PASS and PART.
 //!
 //! ```text
 //! offset  type     field
@@ -25,28 +25,28 @@
 //! 28      u16      figures (ACTIVATIONS); parts (OPEN)
 //! 30      u16      numerics (OPEN)
 //! 32      u32      context length (OPEN)
-//! 36      u32      that epoch (OPEN); first byte in the page's part (KV)
+//! 36      u32      earlier epoch that streams go on from (OPEN); first byte in the page's part (KV)
 //! 40      u32      bytes (KV); pages of keys and values (OPEN)
 //! 44      4 × u8   zero
-//! 48               OPEN: parts of 8 bytes, lines of 100. READY: a line. REFUSE: why, in 200 bytes. REPORT: a
+//! 48               OPEN: parts of 8 bytes, lines of 100. READY: a line. REFUSE: the reason, 200 bytes. REPORT: a
 //!                  name of 32 bytes. ACTIVATIONS: spans of 12 bytes, figures of 8 bytes, rows. KV: the bytes.
 //!                  PAGES: pages of 24 bytes. KEEP: pages of 276 bytes. FETCH: pages of 8 bytes, ids (u32).
 //!                  PASS: spans of 12 bytes, ids (u32)
 //!
-//! PASS and PART have other fields from 16 on: see `pass`. A PART's bytes begin at 28.
+//! PASS and PART have other fields from 16 on: see `pass`. The bytes of a PART begin at 28.
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero
-//! figure: u32 microseconds of computing, u32 hundredths of a joule spent so far (all bits: unknown)
-//! page:   u16 stream, u16 zero, u32 which of its pages, u32 × 2 page and that of layers with a window,
-//!         u32 × 2 what is copied there first (all bits: none, or not told)
-//! keep:   u16 stream, u8 whether the text is a long one (0, 1), u8 ids, u32 which of its pages, u32 full
-//!         pages of its prompt, u32 × 2 page and that of layers with a window (all bits: none), u32 × 64 ids
-//! fetch:  u32 which page of the text (highest bit: that of layers with a window), u32 where it goes
+//! figure: u24 microseconds of computing, u8 temperature, u32 hundredths of a joule spent so far: see `figures`
+//! page:   u16 stream, u16 zero, u32 index of the page, u32 × 2 KV page and that of layers with a window,
+//!         u32 × 2 KV pages to copy there first (all bits: none, or unknown)
+//! keep:   u16 stream, u8 whether the text is a long one (0, 1), u8 ids, u32 index of the page, u32 full pages
+//!         of its prompt, u32 × 2 KV page and that of layers with a window (all bits: none), u32 × 64 ids
+//! fetch:  u32 index of the page (highest bit: page of layers with a window), u32 KV page to read it into
 //! part:   u32 × 2 layers; or u32 share of each layer's rows, u32 zero
 //! line:   name (32 bytes), instruction set (16 bytes), u32 × 2 layers, u64 bytes per token,
-//!         u32 round trip in µs, u16 threads, u8 status, u8 what it has of streams (0 not told,
-//!         1 nothing, 2 what that epoch left), u32 detail, carrier (8 bytes),
+//!         u32 round trip in µs, u16 threads, u8 status, u8 its KV of streams (0 unknown, 1 none,
+//!         2 that of the earlier epoch), u32 detail, carrier (8 bytes),
 //!         u32 bytes of a datagram, u32 × 2 layers of the file, u16 boards, u8 whether it
 //!         keeps prefixes (0, 1), u8 whether it can embed ids (0, 1)
 //! ```
@@ -56,9 +56,9 @@
 //! its own user wants. An OPEN of rows goes from a team's lead to each member: its one line is the lead's, and
 //! tells the team's layers. The member answers READY with its own line, or REFUSE.
 //!
-//! Layers are the first and the one behind the last. Texts are UTF-8 padded with zeros. Each node that the
-//! batch has been through has a figure. A batch larger than a frame is several frames with the same number
-//! and spans, and ascending rows. The version of all this is that of the links' HELLO.
+//! A range of layers is given as its first layer and the layer behind its last. Texts are UTF-8 padded with zeros.
+//! There is a figure for each node that the batch has been through. A batch larger than a frame is several frames with
+//! equal numbers and spans, and ascending rows. The protocol version in the links' HELLO covers these frames, too.
 
 mod emit;
 
@@ -91,19 +91,19 @@ pub use emit::{
     emit_open, emit_pages, emit_part, emit_pass, emit_ready, emit_refuse, emit_report,
 };
 
-/// Bytes of a node's part in an OPEN.
+/// Bytes of one node's part in an OPEN.
 pub const ASSIGNED_LEN: usize = 8;
-/// Most lines or figures of a frame: nodes of a ring.
+/// Most lines or figures in a frame: the most nodes of a ring.
 pub const NODES_MAX: usize = 64;
 /// Most nodes of a team.
 pub const TEAM_NODES_MAX: usize = 16;
 /// Most bytes of the reason for a refusal.
 pub const WHY_MAX: usize = 200;
 
-/// Why a node refuses.
+/// A node's reason for a refusal.
 pub type Why = heapless::String<WHY_MAX>;
 
-/// Begins every frame.
+/// First bytes of every frame.
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPF");
 
 /// Purpose of a frame.
@@ -113,21 +113,21 @@ pub enum Kind {
     Open,
     /// Rows of a batch.
     Activations,
-    /// A report about a node, or about one that it misses.
+    /// A node's report about itself or a neighbour.
     Report,
-    /// The first node goes.
+    /// The first node leaves.
     Close,
-    /// A piece of the keys and values of a layer that another node has from now on.
+    /// A piece of the KV of a layer that moves to another node.
     Kv,
-    /// All nodes before have sent theirs, or all nodes have.
+    /// All earlier nodes have sent the KV of moved layers, or all nodes have.
     Moved,
     /// A report about the boards of a place that is a team.
     Boards,
-    /// Streams have other pages, before the batch that comes next.
+    /// Changes of streams' KV pages, which precede the next batch.
     Pages,
-    /// Pages of prompts are computed, and to be kept in files.
+    /// Computed pages of prompts, to keep in files.
     Keep,
-    /// Pages are to be read from files.
+    /// Pages to read from files.
     Fetch,
     /// A member is ready for the epoch.
     Ready,
@@ -139,34 +139,34 @@ pub enum Kind {
     Part,
 }
 
-/// The fixed part of a frame.
+/// The fixed fields of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repr {
     /// Begins an epoch.
     Open {
         /// The epoch.
         epoch: u32,
-        /// The epoch whose KV the streams continue with, if all of its batches are known to have been round.
+        /// The earlier epoch whose KV the streams continue with, if all of its batches are known to be complete.
         from: Option<u32>,
-        /// Sizes that nodes have to be ready for.
+        /// Sizes that nodes must be ready for.
         sizes: Sizes,
         /// The kind of the parts.
         split: Split,
-        /// Parts that are assigned.
+        /// Number of assigned parts.
         n_assigned: u16,
-        /// Lines that follow.
+        /// Number of lines that follow.
         n_lines: u16,
     },
     /// Rows of a batch.
     Activations(Activations),
-    /// A report of the named node.
+    /// A report about the named node, or from it.
     Report {
         /// The epoch.
         epoch: u32,
         /// The reason.
         reason: Reason,
     },
-    /// The first node goes.
+    /// The first node leaves.
     Close {
         /// The epoch.
         epoch: u32,
@@ -175,33 +175,33 @@ pub enum Repr {
     Kv {
         /// The epoch.
         epoch: u32,
-        /// Which.
+        /// Position of the piece.
         piece: KvPiece,
     },
-    /// All nodes before have sent their pieces.
+    /// All earlier nodes have sent their pieces.
     Moved {
         /// The epoch.
         epoch: u32,
-        /// Whether all nodes have, and what they sent is ahead of this.
+        /// Whether all nodes have, so that all pieces are ahead of this frame.
         is_over: bool,
     },
-    /// A report about so many boards of a place.
+    /// A report about this number of boards of a place.
     Boards(u16),
-    /// Streams have other pages.
+    /// Changes of streams' KV pages.
     Pages {
         /// The epoch.
         epoch: u32,
-        /// How many.
+        /// Number of pages.
         n_pages: u16,
     },
-    /// Pages of prompts are to be kept.
+    /// Pages of prompts to keep.
     Keep {
         /// The epoch.
         epoch: u32,
-        /// How many.
+        /// Number of pages.
         n_pages: u16,
     },
-    /// Pages are to be read.
+    /// Pages to read.
     Fetch(Fetch),
     /// A member is ready.
     Ready {
@@ -219,7 +219,7 @@ pub enum Repr {
     Part(Part),
 }
 
-/// A frame whose parts lie inside its bytes.
+/// A frame whose variable parts are read from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -227,10 +227,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame; afterwards no accessor panics.
+    /// Reads a frame. No accessor panics after this check.
     ///
     /// # Errors
-    /// If it is not as long as its fields say, or a field has no meaning.
+    /// If the length does not match the fields, or a field has no meaning.
     pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, WireError> {
         let have = bytes.len();
         let truncated = |need| WireError::Truncated { need, have };
@@ -272,12 +272,12 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The fixed part.
+    /// The fixed fields.
     pub fn repr(&self) -> Repr {
         self.repr
     }
 
-    /// The spans of ACTIVATIONS and PASS; those with impossible fields are errors.
+    /// The spans of ACTIVATIONS and PASS; a span with impossible fields is an error.
     pub fn spans(&self) -> impl ExactSizeIterator<Item = Result<FrameSpan, WireError>> + use<'a> {
         let spans = match self.repr {
             Repr::Activations(activations) => {
@@ -334,7 +334,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The pages of PAGES; those with impossible fields are errors.
+    /// The pages of PAGES; a page with impossible fields is an error.
     pub fn pages(&self) -> impl Iterator<Item = Result<FramePage, WireError>> + use<'a> {
         let pages = match self.repr {
             Repr::Pages { .. } => &self.bytes[HEADER_LEN..],
@@ -343,7 +343,7 @@ impl<'a> Frame<'a> {
         pages.as_chunks::<PAGE_LEN>().0.iter().map(parse_page)
     }
 
-    /// The pages of KEEP; those with impossible fields are errors.
+    /// The pages of KEEP; a page with impossible fields is an error.
     pub fn keeps(&self) -> impl Iterator<Item = Result<FrameKeep, WireError>> + use<'a> {
         let pages = match self.repr {
             Repr::Keep { .. } => &self.bytes[HEADER_LEN..],
@@ -362,7 +362,7 @@ impl<'a> Frame<'a> {
         (pages, ids.as_chunks().0.iter().map(|id| u32::from_le_bytes(*id)))
     }
 
-    /// The parts of OPEN, as they are.
+    /// The parts of OPEN, as bytes.
     fn parts(&self) -> &'a [[u8; ASSIGNED_LEN]] {
         match self.repr {
             Repr::Open { n_assigned, .. } => &self.bytes[HEADER_LEN..open_lines_at(n_assigned)],
@@ -372,23 +372,23 @@ impl<'a> Frame<'a> {
         .0
     }
 
-    /// The layers that OPEN assigns; those that are backwards are errors.
+    /// The layers that OPEN assigns; a range that ends before it starts is an error.
     pub fn assigned(&self) -> impl Iterator<Item = Result<Range<u32>, WireError>> + use<'a> {
         let share = |bytes: &[u8; ASSIGNED_LEN]| u32_at(bytes, 0)..u32_at(bytes, 4);
         self.parts().iter().map(share).map(|layers| {
-            // One that leaves has none.
+            // A node that leaves has an empty range.
             let is_range = layers.start <= layers.end;
             if is_range { Ok(layers) } else { Err(WireError::Field("assigned layers")) }
         })
     }
 
-    /// The shares of rows that OPEN assigns; those that are too large are errors.
+    /// The shares of rows that OPEN assigns; a share that is too large is an error.
     pub fn shares(&self) -> impl Iterator<Item = Result<u16, WireError>> + use<'a> {
         let share = |bytes: &[u8; ASSIGNED_LEN]| u16::try_from(u32_at(bytes, 0));
         self.parts().iter().map(share).map(|share| share.map_err(|_| WireError::Field("share")))
     }
 
-    /// The lines of OPEN, the line of READY; those with impossible fields are errors.
+    /// The lines of OPEN, or the line of READY; a line with impossible fields is an error.
     pub fn lines(&self) -> impl Iterator<Item = Result<NodeLine, WireError>> + use<'a> {
         let lines = match self.repr {
             Repr::Open { n_assigned, .. } => &self.bytes[open_lines_at(n_assigned)..],
@@ -489,7 +489,7 @@ impl Repr {
         Ok(Repr::Open { epoch, from, sizes, split, n_assigned, n_lines })
     }
 
-    /// Whether only nodes of a ring send it.
+    /// Whether only nodes of a ring send this frame.
     pub fn is_of_ring(&self) -> bool {
         match self {
             Repr::Open { split, .. } => *split == Split::Layers,
@@ -577,12 +577,12 @@ impl Repr {
     }
 }
 
-/// Where the lines of an OPEN begin.
+/// Offset of the lines in an OPEN.
 fn open_lines_at(n_assigned: u16) -> usize {
     HEADER_LEN + usize::from(n_assigned) * ASSIGNED_LEN
 }
 
-/// Checks the first of 5 or more bytes.
+/// Checks the magic in the first of 5 or more bytes.
 fn check_magic(bytes: &[u8]) -> Result<(), WireError> {
     if u32_at(bytes, 0) == MAGIC { Ok(()) } else { Err(WireError::Magic) }
 }

@@ -1,6 +1,6 @@
 //! How a board opens a TCP connection to another one, before the first sealed message.
 //!
-//! ```text
+//! opening, 16 bytes, of both ends      destination, 24 bytes, of the caller
 //! opening, 16 bytes, of both ends      destination, 24 bytes, of who asks
 //!  0 u32 magic "LEPG"                   0 [16] IPv6 address, or IPv4 in IPv6
 //!  4 u32 version                       16 u16 port
@@ -9,10 +9,10 @@
 //! 12 u32 0
 //! ```
 //!
-//! The caller sends its opening, the destination and a greeting. The listener sends its own opening, and then
-//! an answer to the greeting or a no: 48 bytes of which the first is the reason and the others are 0.
-//! Greeting and answer are [`super::noise`]'s. Opening and destination of the caller are their prologue: a
-//! greeting that is carried to a port of another purpose, or to another board, opens nothing there.
+//! The caller sends its opening, the destination and a greeting. The listener sends its own opening, and then an answer
+//! to the greeting or a no: 48 bytes, the first of which is the reason and the others 0. Greeting and answer are
+//! messages of [`super::noise`]. The caller's opening and destination are their prologue: a greeting that an attacker
+//! forwards to a port of another purpose, or to another board, opens nothing there.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ use super::WireError;
 use super::fields::{Writer, u32_at};
 use super::noise::{MESSAGE_LEN, Message};
 
-/// Bytes with which both ends open a connection.
+/// Bytes of an opening, which both ends send.
 pub const OPENING_LEN: usize = 16;
 /// Bytes of a destination.
 pub const DESTINATION_LEN: usize = 24;
@@ -39,11 +39,11 @@ pub enum Purpose {
     Orders = 1,
     /// A board gets layers: [`super::give`].
     Layers = 2,
-    /// A master has texts guessed: [`super::draft`].
+    /// A master asks for drafts of texts: [`super::draft`].
     Guesses = 3,
 }
 
-/// How an end opens a connection for this purpose.
+/// The opening of a connection for this purpose.
 pub fn opening(purpose: Purpose) -> [u8; OPENING_LEN] {
     let mut bytes = [0; OPENING_LEN];
     Writer::new(&mut bytes).u32(MAGIC).u32(VERSION).u32(purpose as u32);
@@ -53,9 +53,9 @@ pub fn opening(purpose: Purpose) -> [u8; OPENING_LEN] {
 /// The fields of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The version that its sender speaks.
+    /// Version of the sender.
     pub version: u32,
-    /// Purpose of the connection; `None` for a purpose of another version.
+    /// Purpose of the connection; `None` if this version does not know it.
     pub purpose: Option<Purpose>,
 }
 
@@ -74,7 +74,7 @@ impl Opening {
     }
 }
 
-/// Bytes that the client sends to `to` before its greeting: the greeting's prologue.
+/// Bytes that the caller sends before its greeting to `to`: the greeting's prologue.
 pub fn prologue(purpose: Purpose, to: SocketAddr) -> [u8; PROLOGUE_LEN] {
     let mut bytes = [0; PROLOGUE_LEN];
     bytes[..OPENING_LEN].copy_from_slice(&opening(purpose));
@@ -86,14 +86,14 @@ pub fn prologue(purpose: Purpose, to: SocketAddr) -> [u8; PROLOGUE_LEN] {
     bytes
 }
 
-/// The address that a destination names.
+/// The address in a destination.
 pub fn destination(bytes: &[u8; DESTINATION_LEN]) -> SocketAddr {
     let (ip, port) = bytes.split_at(16);
     let ip: [u8; 16] = ip.try_into().unwrap_or_default();
     SocketAddr::new(IpAddr::from(ip).to_canonical(), u16::from_le_bytes([port[0], port[1]]))
 }
 
-/// Why a greeting is not answered.
+/// Reasons for not answering a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum No {
@@ -104,13 +104,13 @@ pub enum No {
 }
 
 impl No {
-    /// Reads what stands in an answer's place.
+    /// Reads a no; `None` if the bytes are an answer.
     pub fn parse(bytes: &Message) -> Option<No> {
         let is_no = bytes[1..] == [0; MESSAGE_LEN - 1];
         [No::Key, No::Destination].into_iter().find(|no| is_no && *no as u8 == bytes[0])
     }
 
-    /// Its bytes.
+    /// The bytes of the no.
     pub fn emit(self) -> Message {
         let mut bytes = [0; MESSAGE_LEN];
         bytes[0] = self as u8;

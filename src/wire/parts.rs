@@ -5,9 +5,9 @@ use std::ops::Range;
 /// The kind of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Layers: the OPEN goes round.
+    /// Ranges of layers: the OPEN goes round the ring.
     Layers,
-    /// Rows of each layer: the OPEN goes from the first node to each other one.
+    /// Rows of each layer: the first node sends an OPEN to each other node.
     Rows {
         /// Index of the node that the OPEN goes to.
         node: u16,
@@ -19,7 +19,7 @@ pub enum Split {
 /// The parts of all nodes, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parts<'a> {
-    /// Layers; none if every node takes those that its own user wants.
+    /// Ranges of layers; empty if every node takes those that its own user wants.
     Layers(&'a [Range<u32>]),
     /// Shares of the rows, relative to each other.
     Rows {

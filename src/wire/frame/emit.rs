@@ -16,8 +16,8 @@ use crate::wire::line::emit_line;
 use crate::wire::name::{NAME_MAX, put_text};
 use crate::wire::span::emit_span;
 
-/// Writes an OPEN into `out`, for an epoch and the one that it continues, with these parts and `lines`;
-/// returns its length, `None` if it does not fit.
+/// Writes an OPEN into `out`, for an epoch and the earlier epoch that it continues. Returns the frame's length, `None`
+/// if it does not fit.
 pub fn emit_open(
     (epoch, from): (u32, Option<u32>),
     sizes: &Sizes,
@@ -59,7 +59,7 @@ fn emit_shares(shares: &[u16], out: &mut [[u8; ASSIGNED_LEN]]) {
     }
 }
 
-/// Writes a READY with the node's line into `out`; returns its length, `None` if it does not fit.
+/// Writes a READY with the node's line into `out`. Returns the frame's length, `None` if it does not fit.
 pub fn emit_ready(epoch: u32, line: &NodeLine, out: &mut [u8]) -> Option<usize> {
     let bytes = HEADER_LEN + LINE_LEN;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
@@ -68,7 +68,7 @@ pub fn emit_ready(epoch: u32, line: &NodeLine, out: &mut [u8]) -> Option<usize> 
     Some(bytes)
 }
 
-/// Writes a REFUSE with as much of `why` as fits into `out`; returns its length, `None` if it does not fit.
+/// Writes a REFUSE into `out`, with as much of `why` as fits. Returns the frame's length, `None` if it does not fit.
 pub fn emit_refuse(epoch: u32, why: &str, out: &mut [u8]) -> Option<usize> {
     let bytes = HEADER_LEN + WHY_MAX;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
@@ -77,7 +77,7 @@ pub fn emit_refuse(epoch: u32, why: &str, out: &mut [u8]) -> Option<usize> {
     Some(bytes)
 }
 
-/// Writes a REPORT of the node called `name` into `out`; returns its length, `None` if it does not fit.
+/// Writes a REPORT of the node `name` into `out`. Returns the frame's length, `None` if it does not fit.
 pub fn emit_report(epoch: u32, reason: Reason, name: &str, out: &mut [u8]) -> Option<usize> {
     let bytes = HEADER_LEN + NAME_MAX;
     let (header, body) = out.get_mut(..bytes)?.split_first_chunk_mut()?;
@@ -86,7 +86,7 @@ pub fn emit_report(epoch: u32, reason: Reason, name: &str, out: &mut [u8]) -> Op
     Some(bytes)
 }
 
-/// Writes a BOARDS into `out`; returns its length, `None` if it does not fit.
+/// Writes a BOARDS into `out`. Returns the frame's length, `None` if it does not fit.
 pub fn emit_boards(report: &BoardsReport, out: &mut [u8]) -> Option<usize> {
     let n = report.boards.len() as u16;
     let bytes = HEADER_LEN + boards::bytes(n);
@@ -96,24 +96,24 @@ pub fn emit_boards(report: &BoardsReport, out: &mut [u8]) -> Option<usize> {
     Some(bytes)
 }
 
-/// Writes a CLOSE into `out`; returns its length, `None` if it does not fit.
+/// Writes a CLOSE into `out`. Returns the frame's length, `None` if it does not fit.
 pub fn emit_close(epoch: u32, out: &mut [u8]) -> Option<usize> {
     Repr::Close { epoch }.emit(out.first_chunk_mut()?);
     Some(HEADER_LEN)
 }
 
-/// Writes a MOVED into `out`; returns its length, `None` if it does not fit.
+/// Writes a MOVED into `out`. Returns the frame's length, `None` if it does not fit.
 pub fn emit_moved(epoch: u32, is_over: bool, out: &mut [u8]) -> Option<usize> {
     Repr::Moved { epoch, is_over }.emit(out.first_chunk_mut()?);
     Some(HEADER_LEN)
 }
 
-/// Writes a PAGES with as many of `pages`, from the first, as fit into `out`; returns its length, and their
-/// number. `None` if none fit.
+/// Writes a PAGES into `out`, with as many of the first `pages` as fit. Returns the frame's length and the number of
+/// its pages; `None` if no page fits.
 pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(usize, usize)> {
     let (header, body) = out.split_first_chunk_mut()?;
     let n = pages.len().min(PAGES_MAX).min(body.len() / PAGE_LEN);
-    // No more than PAGES_MAX.
+    // At most PAGES_MAX, so the number fits 16 bits.
     Repr::Pages { epoch, n_pages: n as u16 }.emit(header);
     for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<PAGE_LEN>().0) {
         emit_page(page, out);
@@ -121,11 +121,11 @@ pub fn emit_pages(epoch: u32, pages: &[FramePage], out: &mut [u8]) -> Option<(us
     (n > 0).then_some((HEADER_LEN + n * PAGE_LEN, n))
 }
 
-/// Writes a KEEP with the first of `pages`, as [`emit_pages`] does.
+/// Writes a KEEP into `out`, with as many of the first `pages` as fit. Returns what [`emit_pages`] returns.
 pub fn emit_keeps(epoch: u32, pages: &[FrameKeep], out: &mut [u8]) -> Option<(usize, usize)> {
     let (header, body) = out.split_first_chunk_mut()?;
     let n = pages.len().min(KEEPS_MAX).min(body.len() / KEEP_LEN);
-    // No more than KEEPS_MAX.
+    // At most KEEPS_MAX, so the number fits 16 bits.
     Repr::Keep { epoch, n_pages: n as u16 }.emit(header);
     for (page, out) in pages[..n].iter().zip(body.as_chunks_mut::<KEEP_LEN>().0) {
         emit_keep(page, out);
@@ -133,10 +133,10 @@ pub fn emit_keeps(epoch: u32, pages: &[FrameKeep], out: &mut [u8]) -> Option<(us
     (n > 0).then_some((HEADER_LEN + n * KEEP_LEN, n))
 }
 
-/// Writes a FETCH with these pages and ids into `out`; returns its length, `None` if it does not fit.
+/// Writes a FETCH with these pages and ids into `out`. Returns the frame's length, `None` if it does not fit.
 ///
 /// # Panics
-/// If `fetch` counts others.
+/// If `fetch` has other numbers of pages or ids.
 pub fn emit_fetch(
     fetch: &Fetch,
     pages: &[FetchPage],
@@ -149,18 +149,19 @@ pub fn emit_fetch(
     Some(fetch.bytes())
 }
 
-/// Writes a KV into `out`, whose bytes are there already; returns its length, `None` if it does not fit.
+/// Writes the header of a KV into `out`, which already has the bytes. Returns the frame's length, `None` if it does not
+/// fit.
 pub fn emit_kv(epoch: u32, piece: KvPiece, out: &mut [u8]) -> Option<usize> {
     let bytes = HEADER_LEN + piece.bytes as usize;
     Repr::Kv { epoch, piece }.emit(out.get_mut(..bytes)?.first_chunk_mut()?);
     Some(bytes)
 }
 
-/// Writes ACTIVATIONS without its rows into `out`; returns the room for them, `[rows, dim]`,
-/// `None` if it does not fit.
+/// Writes ACTIVATIONS without its rows into `out`. Returns the room for the rows, `[rows, dim]`; `None` if the frame
+/// does not fit.
 ///
 /// # Panics
-/// If `header` counts other spans or figures.
+/// If `header` has other numbers of spans or figures.
 pub fn emit_activations<'o>(
     header: &Activations,
     spans: &[FrameSpan],
@@ -182,8 +183,8 @@ pub fn emit_activations<'o>(
     Some(rows)
 }
 
-/// Writes as much of a batch as fits into `out`, a PASS, after its first `n_sent` spans and ids. Returns its
-/// length, and how many spans and ids are sent with it; `None` if nothing fits.
+/// Writes a PASS into `out`, with as much of a batch as fits after its first `n_sent` spans and ids. Returns the
+/// frame's length and the numbers of spans and ids sent so far, this frame's included; `None` if nothing fits.
 ///
 /// # Panics
 /// If a batch has more than 65,535 ids or spans.
@@ -196,7 +197,7 @@ pub fn emit_pass(
     out: &mut [u8],
 ) -> Option<(usize, (usize, usize))> {
     assert!(spans.len().max(tokens.len()) <= usize::from(u16::MAX));
-    // None of them is more than these.
+    // The assertion bounds all of these numbers.
     let count = |n: usize| n as u16;
     let (header, body) = out.split_first_chunk_mut()?;
     let span_end = spans.len().min(n_sent.0 + body.len() / SPAN_LEN);
@@ -228,8 +229,8 @@ pub fn emit_pass(
     Some((pass.bytes(), (span_end, token_end)))
 }
 
-/// Writes a PART without its bytes into `out`, where `part` has the offset of the first.
-/// Returns the room for as many as fit, `None` if none do.
+/// Writes a PART without its bytes into `out`; `part` has the offset of the first byte. Returns the room for the bytes
+/// that fit, `None` if none fit.
 pub fn emit_part(part: Part, out: &mut [u8]) -> Option<&mut [u8]> {
     let (head, room) = out.split_at_mut_checked(PART_AT)?;
     let n = room.len().min(part.part_bytes.checked_sub(part.offset)? as usize);
