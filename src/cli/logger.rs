@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use crate::format::printable;
 
@@ -31,10 +31,15 @@ impl Log for Stderr {
     fn flush(&self) {}
 }
 
-/// The record in one printable line: it may contain strangers' text, and goes to a terminal.
+/// The record in one printable line: it may contain strangers' text, and goes to a terminal. Warnings are for
+/// users, and look like other messages; what `LEAP_LOG` adds names its level and module.
 fn line(record: &Record<'_>) -> String {
-    let message = record.args().to_string();
-    format!("{:<5} [{}] {}", record.level(), record.target(), printable(&message))
+    let message = printable(&record.args().to_string());
+    match record.level() {
+        Level::Error => format!("leap: {message}"),
+        Level::Warn => format!("leap: warning: {message}"),
+        level => format!("{level:<5} [{}] {message}", record.target()),
+    }
 }
 
 #[cfg(test)]
@@ -43,14 +48,13 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_that_does_nothing_to_the_terminal() {
-        let shown = line(
-            &Record::builder()
-                .level(log::Level::Warn)
-                .target("leap::ring")
-                .args(format_args!("node \x1b[31mevil\nERROR [leap] all is lost"))
-                .build(),
-        );
-        let wanted = r"WARN  [leap::ring] node \u{1b}[31mevil\nERROR [leap] all is lost";
-        assert_eq!(shown, wanted);
+        let shown = |level| {
+            let mut record = Record::builder();
+            record.level(level).target("leap::ring");
+            line(&record.args(format_args!("node \x1b[31mevil\nleap: all is lost")).build())
+        };
+        let evil = r"node \u{1b}[31mevil\nleap: all is lost";
+        assert_eq!(shown(Level::Warn), format!("leap: warning: {evil}"));
+        assert_eq!(shown(Level::Info), format!("INFO  [leap::ring] {evil}"));
     }
 }

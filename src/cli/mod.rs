@@ -194,10 +194,30 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         Ok(leap) => Ok(Parsed::Command { command: Box::new(leap.command), role, older }),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
-            let problem = exit.output.trim_end().replace('\n', " ");
+            let problem = in_words(&exit.output.trim_end().replace('\n', " "));
             Err(Failure::Usage(format!("{problem} (leap --help shows commands and options)")))
         }
     }
+}
+
+/// A problem that `argh` found. Values that an option does not take are worded as other problems are.
+fn in_words(problem: &str) -> String {
+    let value = || {
+        let (option, rest) =
+            problem.strip_prefix("Error parsing option '")?.split_once("' with value '")?;
+        // The value may contain the separator too; no reason does.
+        let (value, reason) = rest.rsplit_once("': ")?;
+        let reason = match reason {
+            "invalid digit found in string" | "cannot parse integer from empty string" => {
+                "wanted a whole number"
+            }
+            "invalid float literal" | "cannot parse float from empty string" => "wanted a number",
+            "number too large to fit in target type" => "the number is too large",
+            reason => reason,
+        };
+        Some(format!("{option} {value:?}: {reason}"))
+    };
+    value().unwrap_or_else(|| problem.to_owned())
 }
 
 /// All commands with their options.

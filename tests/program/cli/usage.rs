@@ -14,6 +14,8 @@ fn bad_usage_is_one_line_and_code_2() {
     for (args, what) in [
         (&["run", DEMO, "-p", "a", "--temp", "-1"][..], "--temp"),
         (&["run", DEMO, "-p", "a", "--temp", "nan"], "--temp"),
+        (&["run", DEMO, "-p", "a", "--temp", "x"], "--temp \"x\": wanted a number"),
+        (&["run", DEMO, "-p", "a", "--threads", "x"], "--threads \"x\": wanted a whole number"),
         (&["run", DEMO, "-p", "a", "--top-p", "1.5"], "--top-p"),
         (&["run", DEMO, "-p", "a", "-n", "0"], "-n"),
         (&["run", DEMO, "-p", "a", "-n", "many"], "-n"),
