@@ -23,6 +23,25 @@ use super::table::{BlockScores, Table};
 use super::{avx2, peak, zmm};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
 
+/// Defines `$name`: `M` rows of activations by a packed panel, with registers for the totals of `HELD` rows. It calls the
+/// file's `gemm_blocks`, which prefetches more cache lines if few tiles take the panel.
+macro_rules! gemm_packed {
+    ($name:ident) => {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+        fn $name<const M: usize, const HELD: usize, const HINT: i32>(
+            panel: &[u8],
+            x: &Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            match x.ahead.few_tiles(HINT) {
+                1 => gemm_blocks::<M, HELD, 2>(panel, x, out),
+                2 => gemm_blocks::<M, HELD, 1>(panel, x, out),
+                _ => gemm_blocks::<M, HELD, 0>(panel, x, out),
+            }
+        }
+    };
+}
+
 mod b2;
 mod kv8;
 mod totals;
@@ -347,19 +366,7 @@ fn gemm_q8_q4_f32_8x32c4(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
     }
 }
 
-/// `M` rows of activations by a packed panel of 4-bit weights, with registers for the totals of `HELD` rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_packed_q8_q4_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i32>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    match x.ahead.few_tiles(HINT) {
-        1 => gemm_blocks::<M, HELD, 2>(panel, x, out),
-        2 => gemm_blocks::<M, HELD, 1>(panel, x, out),
-        _ => gemm_blocks::<M, HELD, 0>(panel, x, out),
-    }
-}
+gemm_packed!(gemm_packed_q8_q4_f32_mx32c4);
 
 /// The loop over blocks, which prefetches `LINES` cache lines of weights with every two vectors of codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

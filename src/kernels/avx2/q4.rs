@@ -181,6 +181,26 @@ macro_rules! past_l2 {
     };
 }
 
+/// Runs `$body` for each activation group of `$x`, with `$blocks` blocks: its weights are `$w` of `$panel`, its
+/// activations `$group`. Prefetches the weights of the next tile.
+macro_rules! each_group {
+    ($rows:literal by $block:ident: $panel:ident $x:ident, $blocks:ident $w:ident $group:ident => $body:block) => {
+        let $blocks = $x.blocks();
+        assert!($blocks != 0);
+        let mut ahead = $x.ahead;
+        ahead.prefetch_rows(NR / 16, 0, 1);
+        let groups = $panel.chunks_exact($blocks * $block);
+        for ($w, $group) in groups.zip($x.summed_groups::<$rows, 4>()) {
+            // With many tiles, each would prefetch less than a line.
+            if $rows != 1 && ahead.w_step >= 64 {
+                ahead.prefetch_weights(4 * $group.q.len());
+            }
+            assert_eq!($group.q.len(), 8 * $blocks);
+            $body
+        }
+    };
+}
+
 /// A kernel for tiles of `$rows` rows, with blocks of `$block` bytes whose codes and parameters `$codes` and
 /// `$parameters` load. Each row is given by the names of its two sums, and its number.
 macro_rules! gemm_q4 {
@@ -189,18 +209,8 @@ macro_rules! gemm_q4 {
         /// Rows of activations by a panel of 16 weight rows.
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            let blocks = x.blocks();
-            assert!(blocks != 0);
             let out = out.first_chunk_mut::<{ $rows * NR }>().expect("results of all rows");
-            let mut ahead = x.ahead;
-            ahead.prefetch_rows(NR / 16, 0, 1);
-            let groups = panel.chunks_exact(blocks * $block);
-            for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // With many tiles, each would prefetch less than a line.
-                if $rows != 1 && ahead.w_step >= 64 {
-                    ahead.prefetch_weights(4 * x.q.len());
-                }
-                assert_eq!(x.q.len(), 8 * blocks);
+            each_group!($rows by $block: panel x, blocks w x => {
                 assert_eq!(x.sums.len(), blocks);
                 let mut dots = [[_mm256_setzero_si256(); 2]; $rows];
                 let mut totals = [[_mm256_set1_ps(-0.0); 2]; $rows];
@@ -234,7 +244,7 @@ macro_rules! gemm_q4 {
                     );
                 }
                 add_scaled(out, &totals, x.scales);
-            }
+            });
         }
     };
 }
@@ -307,18 +317,8 @@ macro_rules! gemm_b2 {
         /// Rows of activations by a panel of 16 weight rows of BCML2.
         #[target_feature(enable = "avx2,fma,f16c")]
         pub(super) fn $name(panel: &[u8], x: &Q8Tile<'_>, out: &mut [f32]) {
-            let blocks = x.blocks();
-            assert!(blocks != 0);
             let out = out.first_chunk_mut::<{ $rows * NR }>().expect("results of all rows");
-            let mut ahead = x.ahead;
-            ahead.prefetch_rows(NR / 16, 0, 1);
-            let groups = panel.chunks_exact(blocks * $block);
-            for (w, x) in groups.zip(x.summed_groups::<$rows, 4>()) {
-                // With many tiles, each would prefetch less than a line.
-                if $rows != 1 && ahead.w_step >= 64 {
-                    ahead.prefetch_weights(4 * x.q.len());
-                }
-                assert_eq!(x.q.len(), 8 * blocks);
+            each_group!($rows by $block: panel x, blocks w x => {
                 let mut totals = [[_mm256_setzero_si256(); 2]; $rows];
                 let w = w.as_chunks::<$block>().0;
                 for_pairs!((w, next) in w, (sums, next_sums) in x.sums, $rows => {
@@ -353,7 +353,7 @@ macro_rules! gemm_b2 {
                     }
                 }
                 add_scaled(out, &floats, x.scales);
-            }
+            });
         }
     };
 }

@@ -124,19 +124,7 @@ fn gemm_q8_b2_f32_mx32c4<const M: usize>(panel: &[u8], x: &Q8Tile<'_>, out: &mut
     }
 }
 
-/// `M` rows of activations by a packed panel of BCML2, with registers for the totals of `HELD` rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn gemm_packed_q8_b2_f32_mx32c4<const M: usize, const HELD: usize, const HINT: i32>(
-    panel: &[u8],
-    x: &Q8Tile<'_>,
-    out: &mut [f32],
-) {
-    match x.ahead.few_tiles(HINT) {
-        1 => gemm_blocks::<M, HELD, 2>(panel, x, out),
-        2 => gemm_blocks::<M, HELD, 1>(panel, x, out),
-        _ => gemm_blocks::<M, HELD, 0>(panel, x, out),
-    }
-}
+gemm_packed!(gemm_packed_q8_b2_f32_mx32c4);
 
 /// The loop over blocks, which prefetches `LINES` cache lines of weights with every two vectors of codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

@@ -245,113 +245,123 @@ fn load_half(x: &[i8; 8]) -> int8x8_t {
     unsafe { vld1_s8(x.as_ptr()) }
 }
 
-/// One activation row by four weight rows.
-#[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    let [y] = tile_q8([x], w, group);
-    y
-}
+/// Defines the dot products of unpacked weights, of 8 and of 4 bits: `$add_q8` adds products of 16 values to four sums,
+/// `$add_q4` those of a block.
+macro_rules! dots_of_rows {
+    ($visible:vis, $features:literal, $add_q8:ident $add_q4:ident) => {
+        /// One activation row by four weight rows.
+        #[target_feature(enable = $features)]
+        $visible fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
+            let [y] = tile_q8([x], w, group);
+            y
+        }
 
-/// Four activation rows by four weight rows: `[activation][weight]`.
-#[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q8_f32_4x4(
-    x: &[Q8Row<'_>; 4],
-    w: &[Q8Row<'_>; 4],
-    group: usize,
-) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, group)
-}
+        /// Four activation rows by four weight rows: `[activation][weight]`.
+        #[target_feature(enable = $features)]
+        $visible fn dot_q8_q8_f32_4x4(
+            x: &[Q8Row<'_>; 4],
+            w: &[Q8Row<'_>; 4],
+            group: usize,
+        ) -> [[f32; 4]; 4] {
+            tile_q8(x.each_ref(), w, group)
+        }
 
-/// `M` activation rows by four weight rows: `[activation][weight]`.
-#[target_feature(enable = "neon")]
-fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
-    let mut out = [vdupq_n_f32(0.0); M];
-    let k = x[0].q.len();
-    let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
-    for g in 0..k / group {
-        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
-        let mut sums = [[vdupq_n_s32(0); 4]; M];
-        for c in 0..group / 16 {
-            let w = [
-                load(&w_chunks[0][c]),
-                load(&w_chunks[1][c]),
-                load(&w_chunks[2][c]),
-                load(&w_chunks[3][c]),
-            ];
-            for i in 0..M {
-                let x = load(&x_chunks[i][c]);
-                for j in 0..4 {
-                    sums[i][j] = add_products(sums[i][j], x, w[j]);
+        /// `M` activation rows by four weight rows: `[activation][weight]`.
+        #[target_feature(enable = $features)]
+        fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
+            let mut out = [vdupq_n_f32(0.0); M];
+            let k = x[0].q.len();
+            let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
+            for g in 0..k / group {
+                let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
+                let mut sums = [[vdupq_n_s32(0); 4]; M];
+                for c in 0..group / 16 {
+                    let w = [
+                        load(&w_chunks[0][c]),
+                        load(&w_chunks[1][c]),
+                        load(&w_chunks[2][c]),
+                        load(&w_chunks[3][c]),
+                    ];
+                    for i in 0..M {
+                        let x = load(&x_chunks[i][c]);
+                        for j in 0..4 {
+                            sums[i][j] = $add_q8(sums[i][j], x, w[j]);
+                        }
+                    }
+                }
+                let scales = scales(&w, g);
+                for i in 0..M {
+                    out[i] = vfmaq_n_f32(out[i], scaled(sums[i], &scales), x[i].scales[g]);
                 }
             }
-        }
-        let scales = scales(&w, g);
-        for i in 0..M {
-            out[i] = vfmaq_n_f32(out[i], scaled(sums[i], &scales), x[i].scales[g]);
-        }
-    }
-    let mut y = [[0.0; 4]; M];
-    for i in 0..M {
-        store(&mut y[i], out[i]);
-    }
-    y
-}
-
-/// One activation row by four weight rows of 4 bits.
-#[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
-    let [y] = tile_q4([x], w, group);
-    y
-}
-
-/// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
-#[target_feature(enable = "neon")]
-pub(super) fn dot_q8_q4_f32_4x4(
-    x: &[SummedRow<'_>; 4],
-    w: &Blocks4<'_>,
-    group: usize,
-) -> [[f32; 4]; 4] {
-    tile_q4(x.each_ref(), w, group)
-}
-
-/// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
-#[target_feature(enable = "neon")]
-fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
-    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
-    let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
-    let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
-    let mut sums = [[vdupq_n_s32(0); 4]; M];
-    for b in 0..blocks {
-        if b % group_blocks == 0 {
-            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
-        }
-        let block = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
-        let codes = [codes(block[0]), codes(block[1]), codes(block[2]), codes(block[3])];
-        let [mut multipliers, offsets] = parameters(block);
-        if (b + 1) % group_blocks != 0 {
-            let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
-            multipliers = vsubq_f32(multipliers, parameters(next)[0]);
-        }
-        for i in 0..M {
-            let x = load_32(&x_blocks[i].0[b]);
-            for j in 0..4 {
-                sums[i][j] = add_products_q4(sums[i][j], x, codes[j]);
-            }
-            let total = vfmaq_n_f32(totals[i], offsets, x_blocks[i].1[b] as f32);
-            totals[i] = vfmaq_f32(total, vcvtq_f32_s32(total_of(sums[i])), multipliers);
-        }
-        if (b + 1) % group_blocks == 0 {
+            let mut y = [[0.0; 4]; M];
             for i in 0..M {
-                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].row.scales[b / group_blocks]);
+                store(&mut y[i], out[i]);
             }
+            y
         }
-    }
-    let mut y = [[0.0; 4]; M];
-    for i in 0..M {
-        store(&mut y[i], out[i]);
-    }
-    y
+
+        /// One activation row by four weight rows of 4 bits.
+        #[target_feature(enable = $features)]
+        $visible fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
+            let [y] = tile_q4([x], w, group);
+            y
+        }
+
+        /// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
+        #[target_feature(enable = $features)]
+        $visible fn dot_q8_q4_f32_4x4(
+            x: &[SummedRow<'_>; 4],
+            w: &Blocks4<'_>,
+            group: usize,
+        ) -> [[f32; 4]; 4] {
+            tile_q4(x.each_ref(), w, group)
+        }
+
+        /// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
+        #[target_feature(enable = $features)]
+        fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
+            let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
+            let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
+            let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
+            let mut sums = [[vdupq_n_s32(0); 4]; M];
+            for b in 0..blocks {
+                if b % group_blocks == 0 {
+                    (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
+                }
+                let block = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
+                let codes = [codes(block[0]), codes(block[1]), codes(block[2]), codes(block[3])];
+                let [mut multipliers, offsets] = parameters(block);
+                if (b + 1) % group_blocks != 0 {
+                    let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
+                    multipliers = vsubq_f32(multipliers, parameters(next)[0]);
+                }
+                for i in 0..M {
+                    let x = load_32(&x_blocks[i].0[b]);
+                    for j in 0..4 {
+                        sums[i][j] = $add_q4(sums[i][j], x, codes[j]);
+                    }
+                    let total = vfmaq_n_f32(totals[i], offsets, x_blocks[i].1[b] as f32);
+                    totals[i] = vfmaq_f32(total, vcvtq_f32_s32(total_of(sums[i])), multipliers);
+                }
+                if (b + 1) % group_blocks == 0 {
+                    for i in 0..M {
+                        out[i] = vfmaq_n_f32(out[i], totals[i], x[i].row.scales[b / group_blocks]);
+                    }
+                }
+            }
+            let mut y = [[0.0; 4]; M];
+            for i in 0..M {
+                store(&mut y[i], out[i]);
+            }
+            y
+        }
+    };
 }
+
+pub(super) use dots_of_rows;
+
+dots_of_rows! { pub(super), "neon", add_products add_products_q4 }
 
 /// Adds the products of a block to four sums. Four products are at most `4 * 15 * 127`, which fits an `i16`.
 #[target_feature(enable = "neon")]

@@ -72,4 +72,37 @@ macro_rules! load_2 {
     };
 }
 
-pub(in super::super) use {floats, floats_by_lane, load_2, load_4, registers, store_4, to_floats};
+/// Defines what a tile begins an activation group with, and ends its blocks with, of the file's `begin!`, `next!` and
+/// `last!`. `$with` are arguments of all three. The registers with a block's parameters follow, of even blocks and of odd
+/// ones: one block's parameters are still needed when the next block's are loaded.
+macro_rules! block_ends {
+    ($begin:ident $next:ident $last:ident: $($with:ident)+, $($even:ident)+, $($odd:ident)+) => {
+        macro_rules! $begin {
+            () => {
+                begin!($($with)+)
+            };
+        }
+
+        macro_rules! $next {
+            (even) => {
+                next!($($with)+ $($even)+, $($odd)+)
+            };
+            (odd) => {
+                next!($($with)+ $($odd)+, $($even)+)
+            };
+        }
+
+        macro_rules! $last {
+            (even) => {
+                last!($($with)+ $($even)+)
+            };
+            (odd) => {
+                last!($($with)+ $($odd)+)
+            };
+        }
+    };
+}
+
+pub(in super::super) use {
+    block_ends, floats, floats_by_lane, load_2, load_4, registers, store_4, to_floats,
+};

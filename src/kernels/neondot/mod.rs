@@ -19,7 +19,8 @@ use std::ops::Range;
 use self::vectors::sdot;
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::neon::{
-    self, codes, load, load_32, load_floats, parameters, place_row, scaled, store, total_of,
+    self, codes, dots_of_rows, load, load_32, load_floats, parameters, place_row, scaled, store,
+    total_of,
 };
 use super::packed::layout::Layout;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
@@ -308,105 +309,7 @@ fn place(y: &[f32], columns: Range<usize>, out: &mut [&mut [f32]]) {
     }
 }
 
-/// One activation row by four weight rows.
-#[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_1x4(x: &Q8Row<'_>, w: &[Q8Row<'_>; 4], group: usize) -> [f32; 4] {
-    let [y] = tile_q8([x], w, group);
-    y
-}
-
-/// Four activation rows by four weight rows: `[activation][weight]`.
-#[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q8_f32_4x4(x: &[Q8Row<'_>; 4], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; 4] {
-    tile_q8(x.each_ref(), w, group)
-}
-
-/// `M` activation rows by four weight rows: `[activation][weight]`.
-#[target_feature(enable = "neon,dotprod")]
-fn tile_q8<const M: usize>(x: [&Q8Row<'_>; M], w: &[Q8Row<'_>; 4], group: usize) -> [[f32; 4]; M] {
-    let mut out = [vdupq_n_f32(0.0); M];
-    let k = x[0].q.len();
-    let (x, w) = (level(x, k, group), level(w.each_ref(), k, group));
-    for g in 0..k / group {
-        let (x_chunks, w_chunks) = (chunks(&x, g, group), chunks(&w, g, group));
-        let mut sums = [[vdupq_n_s32(0); 4]; M];
-        for c in 0..group / 16 {
-            let w = [
-                load(&w_chunks[0][c]),
-                load(&w_chunks[1][c]),
-                load(&w_chunks[2][c]),
-                load(&w_chunks[3][c]),
-            ];
-            for i in 0..M {
-                let x = load(&x_chunks[i][c]);
-                for j in 0..4 {
-                    sums[i][j] = sdot(sums[i][j], x, w[j]);
-                }
-            }
-        }
-        let scales = scales(&w, g);
-        for i in 0..M {
-            out[i] = vfmaq_n_f32(out[i], scaled(sums[i], &scales), x[i].scales[g]);
-        }
-    }
-    let mut y = [[0.0; 4]; M];
-    for i in 0..M {
-        store(&mut y[i], out[i]);
-    }
-    y
-}
-
-/// One activation row by four weight rows of 4 bits.
-#[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q4_f32_1x4(x: &SummedRow<'_>, w: &Blocks4<'_>, group: usize) -> [f32; 4] {
-    let [y] = tile_q4([x], w, group);
-    y
-}
-
-/// Four activation rows by four weight rows of 4 bits: `[activation][weight]`.
-#[target_feature(enable = "neon,dotprod")]
-fn dot_q8_q4_f32_4x4(x: &[SummedRow<'_>; 4], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; 4] {
-    tile_q4(x.each_ref(), w, group)
-}
-
-/// `M` activation rows by four weight rows of 4 bits: `[activation][weight]`.
-#[target_feature(enable = "neon,dotprod")]
-fn tile_q4<const M: usize>(x: [&SummedRow<'_>; M], w: &Blocks4<'_>, group: usize) -> [[f32; 4]; M] {
-    let (mut out, mut totals) = ([vdupq_n_f32(0.0); M], [vdupq_n_f32(0.0); M]);
-    let (blocks, group_blocks) = (w[0].len(), group / BLOCK);
-    let (x_blocks, w) = (level_blocks(x, blocks), level_weights(w, blocks));
-    let mut sums = [[vdupq_n_s32(0); 4]; M];
-    for b in 0..blocks {
-        if b % group_blocks == 0 {
-            (sums, totals) = ([[vdupq_n_s32(0); 4]; M], [vdupq_n_f32(-0.0); M]);
-        }
-        let block = [&w[0][b], &w[1][b], &w[2][b], &w[3][b]];
-        let codes = [codes(block[0]), codes(block[1]), codes(block[2]), codes(block[3])];
-        let [mut multipliers, offsets] = parameters(block);
-        if (b + 1) % group_blocks != 0 {
-            let next = [&w[0][b + 1], &w[1][b + 1], &w[2][b + 1], &w[3][b + 1]];
-            multipliers = vsubq_f32(multipliers, parameters(next)[0]);
-        }
-        for i in 0..M {
-            let x = load_32(&x_blocks[i].0[b]);
-            for j in 0..4 {
-                sums[i][j] = add_products_q4(sums[i][j], x, codes[j]);
-            }
-            let total = vfmaq_n_f32(totals[i], offsets, x_blocks[i].1[b] as f32);
-            totals[i] = vfmaq_f32(total, vcvtq_f32_s32(total_of(sums[i])), multipliers);
-        }
-        if (b + 1) % group_blocks == 0 {
-            for i in 0..M {
-                out[i] = vfmaq_n_f32(out[i], totals[i], x[i].row.scales[b / group_blocks]);
-            }
-        }
-    }
-    let mut y = [[0.0; 4]; M];
-    for i in 0..M {
-        store(&mut y[i], out[i]);
-    }
-    y
-}
+dots_of_rows! { , "neon,dotprod", sdot add_products_q4 }
 
 /// Adds the products of a block to four sums.
 #[target_feature(enable = "neon,dotprod")]

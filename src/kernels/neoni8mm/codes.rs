@@ -21,6 +21,23 @@ macro_rules! high_codes {
     };
 }
 
+/// Defines the steps of a tile that takes pairs of rows: its products, and steps that are a line for each pair.
+macro_rules! pair_steps {
+    ($products:ident: $load_x:ident $pairs:ident; $lines:ident: $($step:ident = $line:ident),+) => {
+        macro_rules! $products {
+            ($parity:ident) => {
+                products!($load_x $pairs)
+            };
+        }
+
+        $(macro_rules! $step {
+            () => {
+                $lines!($line)
+            };
+        })+
+    };
+}
+
 /// Fills the registers that stay.
 macro_rules! constants {
     () => {

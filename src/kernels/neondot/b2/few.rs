@@ -384,6 +384,26 @@ macro_rules! gemm_few_groups {
     };
 }
 
+/// Calls a macro with a cell's registers, where its totals are, and what else it takes. A file's `own_cell!` has the
+/// cells whose totals are not in the same place in all tiles.
+macro_rules! cell {
+    (0 $line:ident $($rest:tt)*) => {
+        $line!(low0 bytes0 [low_total0 high_total0], $($rest)*)
+    };
+    (1 $line:ident $($rest:tt)*) => {
+        $line!(low1 bytes1 [low_total1 high_total1], $($rest)*)
+    };
+    (2 $line:ident $($rest:tt)*) => {
+        $line!(low2 bytes2 [low_total2 high_total2], $($rest)*)
+    };
+    (3 $line:ident $($rest:tt)*) => {
+        $line!(low3 bytes3 [low_total3 high_total3], $($rest)*)
+    };
+    ($($own:tt)*) => {
+        own_cell!($($own)*)
+    };
+}
+
 mod eight;
 mod six;
 

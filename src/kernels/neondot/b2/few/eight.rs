@@ -32,20 +32,8 @@ registers! {
     x_scales = 13, x_scales_last = 14, y0 = 28, y1 = 29, y2 = 30, y3 = 31,
 }
 
-/// Calls a macro with a cell's registers, where its totals are, and what else it takes.
-macro_rules! cell {
-    (0 $line:ident $($rest:tt)*) => {
-        $line!(low0 bytes0 [low_total0 high_total0], $($rest)*)
-    };
-    (1 $line:ident $($rest:tt)*) => {
-        $line!(low1 bytes1 [low_total1 high_total1], $($rest)*)
-    };
-    (2 $line:ident $($rest:tt)*) => {
-        $line!(low2 bytes2 [low_total2 high_total2], $($rest)*)
-    };
-    (3 $line:ident $($rest:tt)*) => {
-        $line!(low3 bytes3 [low_total3 high_total3], $($rest)*)
-    };
+/// The cells behind the fourth, whose totals are in memory.
+macro_rules! own_cell {
     (4 $line:ident $($rest:tt)*) => {
         $line!(low4 bytes4 [0], $($rest)*)
     };

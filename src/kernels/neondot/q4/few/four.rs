@@ -3,7 +3,9 @@
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
-use super::super::super::super::neon::registers::{floats, floats_by_lane, load_4, registers};
+use super::super::super::super::neon::registers::{
+    block_ends, floats, floats_by_lane, load_4, registers,
+};
 use super::super::super::super::packed::tile::{Q8Tile, ZERO};
 use super::super::super::gemm::{
     NR, any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, one_block, store_out,
@@ -162,82 +164,14 @@ macro_rules! next {
 
 /// Ends the last block of a group.
 macro_rules! last {
-    ($lines:ident $low:ident $high:ident) => {
+    ($load_rows:ident $lines:ident $low:ident $high:ident) => {
         concat!(floats!("fmul" $high $high sixteenth), $lines!(last_row $low $high))
     };
 }
 
-macro_rules! begin_2 {
-    () => {
-        begin!(load_rows_2 lines_2)
-    };
-}
-
-macro_rules! begin_3 {
-    () => {
-        begin!(load_rows_3 lines_3)
-    };
-}
-
-macro_rules! begin_4 {
-    () => {
-        begin!(load_rows_4 lines_4)
-    };
-}
-
-macro_rules! next_2 {
-    (even) => {
-        next!(load_rows_2 lines_2 a0 a1, c0 c1)
-    };
-    (odd) => {
-        next!(load_rows_2 lines_2 c0 c1, a0 a1)
-    };
-}
-
-macro_rules! next_3 {
-    (even) => {
-        next!(load_rows_3 lines_3 a0 a1, c0 c1)
-    };
-    (odd) => {
-        next!(load_rows_3 lines_3 c0 c1, a0 a1)
-    };
-}
-
-macro_rules! next_4 {
-    (even) => {
-        next!(load_rows_4 lines_4 a0 a1, c0 c1)
-    };
-    (odd) => {
-        next!(load_rows_4 lines_4 c0 c1, a0 a1)
-    };
-}
-
-macro_rules! last_2 {
-    (even) => {
-        last!(lines_2 a0 a1)
-    };
-    (odd) => {
-        last!(lines_2 c0 c1)
-    };
-}
-
-macro_rules! last_3 {
-    (even) => {
-        last!(lines_3 a0 a1)
-    };
-    (odd) => {
-        last!(lines_3 c0 c1)
-    };
-}
-
-macro_rules! last_4 {
-    (even) => {
-        last!(lines_4 a0 a1)
-    };
-    (odd) => {
-        last!(lines_4 c0 c1)
-    };
-}
+block_ends!(begin_2 next_2 last_2: load_rows_2 lines_2, a0 a1, c0 c1);
+block_ends!(begin_3 next_3 last_3: load_rows_3 lines_3, a0 a1, c0 c1);
+block_ends!(begin_4 next_4 last_4: load_rows_4 lines_4, a0 a1, c0 c1);
 
 /// Adds two totals times scales of rows to a strip, or two, of `out`.
 macro_rules! add_out {

@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::mem::MaybeUninit;
 
 use super::super::super::super::neon::registers::{
-    floats, floats_by_lane, load_2, load_4, registers,
+    block_ends, floats, floats_by_lane, load_2, load_4, registers,
 };
 use super::super::super::super::packed::tile::{Q8Tile, ZERO};
 use super::super::super::gemm::{
@@ -206,7 +206,7 @@ macro_rules! next {
 
 /// Ends the last block of a group.
 macro_rules! last {
-    ($lines:ident $low:ident $high:ident) => {
+    ($load_rows:ident $lines:ident $low:ident $high:ident) => {
         concat!(
             floats_by_lane!("fmul" $high $high running_last 3),
             $lines!(last_any_row $low $high),
@@ -214,53 +214,8 @@ macro_rules! last {
     };
 }
 
-macro_rules! begin_5 {
-    () => {
-        begin!(load_rows_5 lines_5)
-    };
-}
-
-macro_rules! begin_6 {
-    () => {
-        begin!(load_rows_6 lines_6)
-    };
-}
-
-macro_rules! next_5 {
-    (even) => {
-        next!(load_rows_5 lines_5 a0 a1, c0 c1)
-    };
-    (odd) => {
-        next!(load_rows_5 lines_5 c0 c1, a0 a1)
-    };
-}
-
-macro_rules! next_6 {
-    (even) => {
-        next!(load_rows_6 lines_6 a0 a1, c0 c1)
-    };
-    (odd) => {
-        next!(load_rows_6 lines_6 c0 c1, a0 a1)
-    };
-}
-
-macro_rules! last_5 {
-    (even) => {
-        last!(lines_5 a0 a1)
-    };
-    (odd) => {
-        last!(lines_5 c0 c1)
-    };
-}
-
-macro_rules! last_6 {
-    (even) => {
-        last!(lines_6 a0 a1)
-    };
-    (odd) => {
-        last!(lines_6 c0 c1)
-    };
-}
+block_ends!(begin_5 next_5 last_5: load_rows_5 lines_5, a0 a1, c0 c1);
+block_ends!(begin_6 next_6 last_6: load_rows_6 lines_6, a0 a1, c0 c1);
 
 /// Adds two totals times scales of rows to `out`.
 macro_rules! add_two {

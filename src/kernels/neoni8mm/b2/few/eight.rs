@@ -3,7 +3,9 @@
 
 use std::arch::asm;
 
-use super::super::super::super::neon::registers::{floats, load_4, registers, to_floats};
+use super::super::super::super::neon::registers::{
+    block_ends, floats, load_4, registers, to_floats,
+};
 use super::super::super::super::neondot::gemm::{any_blocks, load_out, one_block, store_out};
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::pairs::{NR, PANEL_BLOCK_B2 as PANEL_BLOCK};
@@ -185,15 +187,16 @@ macro_rules! add_out {
     };
 }
 
+/// Begins an activation group.
+macro_rules! begin {
+    ($lines:ident) => {
+        concat!(load_parameters!(even), $lines!(begin_sums))
+    };
+}
+
 /// Ends a block whose scales are in `$this`, and begins the next, whose are in the other.
 macro_rules! next {
-    ($lines:ident even) => {
-        next!($lines even odd)
-    };
-    ($lines:ident odd) => {
-        next!($lines odd even)
-    };
-    ($lines:ident $this:ident $next:ident) => {
+    ($lines:ident $this:ident, $next:ident) => {
         concat!(
             load_parameters!($next),
             bytes_to_8!("usubl" less $this $next "8b"),
@@ -220,151 +223,16 @@ macro_rules! last {
     };
 }
 
-macro_rules! begin_5 {
-    () => {
-        concat!(load_parameters!(even), lines_5!(begin_sums))
-    };
-}
+block_ends!(begin_5 next_5 last_5: lines_5, even, odd);
+pair_steps!(products_5: load_x_5 three_pairs; lines_5: add_up_5 = add_results, load_5 = load_results, store_5 = store_results);
+block_ends!(begin_6 next_6 last_6: lines_6, even, odd);
+pair_steps!(products_6: load_x_6 three_pairs; lines_6: add_up_6 = add_results, load_6 = load_results, store_6 = store_results);
+block_ends!(begin_7 next_7 last_7: lines_7, even, odd);
+pair_steps!(products_7: load_x_7 four_pairs; lines_7: add_up_7 = add_out);
+block_ends!(begin_8 next_8 last_8: lines_8, even, odd);
+pair_steps!(products_8: load_x_8 four_pairs; lines_8: add_up_8 = add_out);
 
-macro_rules! products_5 {
-    ($parity:ident) => {
-        products!(load_x_5 three_pairs)
-    };
-}
-
-macro_rules! next_5 {
-    ($parity:ident) => {
-        next!(lines_5 $parity)
-    };
-}
-
-macro_rules! last_5 {
-    ($parity:ident) => {
-        last!(lines_5 $parity)
-    };
-}
-
-macro_rules! add_out_5 {
-    () => {
-        lines_5!(add_results)
-    };
-}
-
-macro_rules! load_5 {
-    () => {
-        lines_5!(load_results)
-    };
-}
-
-macro_rules! store_5 {
-    () => {
-        lines_5!(store_results)
-    };
-}
-
-macro_rules! begin_6 {
-    () => {
-        concat!(load_parameters!(even), lines_6!(begin_sums))
-    };
-}
-
-macro_rules! products_6 {
-    ($parity:ident) => {
-        products!(load_x_6 three_pairs)
-    };
-}
-
-macro_rules! next_6 {
-    ($parity:ident) => {
-        next!(lines_6 $parity)
-    };
-}
-
-macro_rules! last_6 {
-    ($parity:ident) => {
-        last!(lines_6 $parity)
-    };
-}
-
-macro_rules! add_out_6 {
-    () => {
-        lines_6!(add_results)
-    };
-}
-
-macro_rules! load_6 {
-    () => {
-        lines_6!(load_results)
-    };
-}
-
-macro_rules! store_6 {
-    () => {
-        lines_6!(store_results)
-    };
-}
-
-macro_rules! begin_7 {
-    () => {
-        concat!(load_parameters!(even), lines_7!(begin_sums))
-    };
-}
-
-macro_rules! products_7 {
-    ($parity:ident) => {
-        products!(load_x_7 four_pairs)
-    };
-}
-
-macro_rules! next_7 {
-    ($parity:ident) => {
-        next!(lines_7 $parity)
-    };
-}
-
-macro_rules! last_7 {
-    ($parity:ident) => {
-        last!(lines_7 $parity)
-    };
-}
-
-macro_rules! add_out_7 {
-    () => {
-        lines_7!(add_out)
-    };
-}
-
-macro_rules! begin_8 {
-    () => {
-        concat!(load_parameters!(even), lines_8!(begin_sums))
-    };
-}
-
-macro_rules! products_8 {
-    ($parity:ident) => {
-        products!(load_x_8 four_pairs)
-    };
-}
-
-macro_rules! next_8 {
-    ($parity:ident) => {
-        next!(lines_8 $parity)
-    };
-}
-
-macro_rules! last_8 {
-    ($parity:ident) => {
-        last!(lines_8 $parity)
-    };
-}
-
-macro_rules! add_out_8 {
-    () => {
-        lines_8!(add_out)
-    };
-}
-
-gemm_few_b2!(gemm_q8_b2_f32_5x16c8: 5 by 1, load_5 begin_5 products_5 next_5 last_5 add_out_5 store_5);
-gemm_few_b2!(gemm_q8_b2_f32_6x16c8: 6 by 1, load_6 begin_6 products_6 next_6 last_6 add_out_6 store_6);
-gemm_few_b2!(gemm_q8_b2_f32_7x16c8: 7 by 1, nothing begin_7 products_7 next_7 last_7 add_out_7 nothing);
-gemm_few_b2!(gemm_q8_b2_f32_8x16c8: 8 by 1, nothing begin_8 products_8 next_8 last_8 add_out_8 nothing);
+gemm_few_b2!(gemm_q8_b2_f32_5x16c8: 5 by 1, load_5 begin_5 products_5 next_5 last_5 add_up_5 store_5);
+gemm_few_b2!(gemm_q8_b2_f32_6x16c8: 6 by 1, load_6 begin_6 products_6 next_6 last_6 add_up_6 store_6);
+gemm_few_b2!(gemm_q8_b2_f32_7x16c8: 7 by 1, nothing begin_7 products_7 next_7 last_7 add_up_7 nothing);
+gemm_few_b2!(gemm_q8_b2_f32_8x16c8: 8 by 1, nothing begin_8 products_8 next_8 last_8 add_up_8 nothing);

@@ -3,7 +3,9 @@
 
 use std::arch::asm;
 
-use super::super::super::super::neon::registers::{floats, load_4, registers, to_floats};
+use super::super::super::super::neon::registers::{
+    block_ends, floats, load_4, registers, to_floats,
+};
 use super::super::super::super::neondot::gemm::{any_blocks, load_out, one_block, store_out};
 use super::super::super::super::packed::tile::Q8Tile;
 use super::super::super::pairs::{NR, PANEL_BLOCK_B2 as PANEL_BLOCK};
@@ -205,15 +207,10 @@ macro_rules! begin_2 {
     };
 }
 
-macro_rules! begin_3 {
-    () => {
-        concat!(load_parameters_3!(even), lines_3!(begin_sums))
-    };
-}
-
-macro_rules! begin_4 {
-    () => {
-        concat!(load_parameters_4!(even), lines_4!(begin_sums))
+/// Begins an activation group, of two strips.
+macro_rules! begin {
+    ($load_parameters:ident $lines:ident) => {
+        concat!($load_parameters!(even), $lines!(begin_sums))
     };
 }
 
@@ -250,8 +247,9 @@ macro_rules! next_of_2 {
     };
 }
 
-macro_rules! next_of_two_strips {
-    ($load_parameters:ident $lines:ident $this:ident $next:ident) => {
+/// Ends a block of two strips whose scales are in `$this`, and begins the next.
+macro_rules! next {
+    ($load_parameters:ident $lines:ident $this:ident, $next:ident) => {
         concat!(
             $load_parameters!($next),
             bytes_to_8!("usubl" less0 $this $next "8b"),
@@ -272,24 +270,6 @@ macro_rules! next_2 {
     };
 }
 
-macro_rules! next_3 {
-    (even) => {
-        next_of_two_strips!(load_parameters_3 lines_3 even odd)
-    };
-    (odd) => {
-        next_of_two_strips!(load_parameters_3 lines_3 odd even)
-    };
-}
-
-macro_rules! next_4 {
-    (even) => {
-        next_of_two_strips!(load_parameters_4 lines_4 even odd)
-    };
-    (odd) => {
-        next_of_two_strips!(load_parameters_4 lines_4 odd even)
-    };
-}
-
 macro_rules! last_2 {
     ($this:ident) => {
         concat!(
@@ -301,20 +281,9 @@ macro_rules! last_2 {
     };
 }
 
-macro_rules! last_3 {
-    ($this:ident) => {
-        last_of_two_strips!(lines_3 $this)
-    };
-}
-
-macro_rules! last_4 {
-    ($this:ident) => {
-        last_of_two_strips!(lines_4 $this)
-    };
-}
-
-macro_rules! last_of_two_strips {
-    ($lines:ident $this:ident) => {
+/// Ends the last block of a group, of two strips.
+macro_rules! last {
+    ($load_parameters:ident $lines:ident $this:ident) => {
         concat!(
             widen_bytes!("ushll" less0 $this "8b"),
             steps_of_two_strips!(),
@@ -323,6 +292,9 @@ macro_rules! last_of_two_strips {
         )
     };
 }
+
+block_ends!(begin_3 next_3 last_3: load_parameters_3 lines_3, even, odd);
+block_ends!(begin_4 next_4 last_4: load_parameters_4 lines_4, even, odd);
 
 /// Subtracts totals of a pair, or of a row, times scales from a strip of `out`.
 macro_rules! add_out {

@@ -4,7 +4,9 @@
 use std::arch::asm;
 use std::mem::MaybeUninit;
 
-use super::super::super::super::neon::registers::{floats, load_4, registers, to_floats};
+use super::super::super::super::neon::registers::{
+    block_ends, floats, load_4, registers, to_floats,
+};
 use super::super::super::super::neondot::gemm::{
     any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, one_block, store_out, widen,
 };
@@ -168,9 +170,16 @@ macro_rules! add_pair {
     };
 }
 
+/// Begins an activation group.
+macro_rules! begin {
+    ($lines:ident) => {
+        concat!(load_strip!(even), $lines!(begin_pair))
+    };
+}
+
 /// Ends a block whose multipliers are in `$this`, and begins the next, whose are in the other.
 macro_rules! next {
-    ($lines:ident $this:ident $next:ident) => {
+    ($lines:ident $this:ident, $next:ident) => {
         concat!(
             load_strip!($next),
             floats!("fsub" $this $this $next),
@@ -193,12 +202,6 @@ macro_rules! last {
     };
 }
 
-macro_rules! begin_3 {
-    () => {
-        concat!(load_strip!(even), lines_3!(begin_pair))
-    };
-}
-
 /// Eight columns of three rows.
 macro_rules! load_pair_and_row {
     ($($last:ident)?) => {
@@ -206,167 +209,19 @@ macro_rules! load_pair_and_row {
     };
 }
 
-macro_rules! products_3 {
-    ($parity:ident) => {
-        products!(load_pair_and_row two_pairs)
-    };
-}
+block_ends!(begin_3 next_3 last_3: lines_3, even, odd);
+pair_steps!(products_3: load_pair_and_row two_pairs; lines_3: add_up_3 = add_pair);
+block_ends!(begin_5 next_5 last_5: lines_5, even, odd);
+pair_steps!(products_5: load_x_5 three_pairs; lines_5: add_up_5 = add_pair);
+block_ends!(begin_6 next_6 last_6: lines_6, even, odd);
+pair_steps!(products_6: load_x_6 three_pairs; lines_6: add_up_6 = add_pair);
+block_ends!(begin_7 next_7 last_7: lines_7, even, odd);
+pair_steps!(products_7: load_x_7 four_pairs; lines_7: add_up_7 = add_pair);
+block_ends!(begin_8 next_8 last_8: lines_8, even, odd);
+pair_steps!(products_8: load_x_8 four_pairs; lines_8: add_up_8 = add_pair);
 
-macro_rules! next_3 {
-    (even) => {
-        next!(lines_3 even odd)
-    };
-    (odd) => {
-        next!(lines_3 odd even)
-    };
-}
-
-macro_rules! last_3 {
-    ($parity:ident) => {
-        last!(lines_3 $parity)
-    };
-}
-
-macro_rules! add_out_3 {
-    () => {
-        lines_3!(add_pair)
-    };
-}
-
-macro_rules! begin_5 {
-    () => {
-        concat!(load_strip!(even), lines_5!(begin_pair))
-    };
-}
-
-macro_rules! products_5 {
-    ($parity:ident) => {
-        products!(load_x_5 three_pairs)
-    };
-}
-
-macro_rules! next_5 {
-    (even) => {
-        next!(lines_5 even odd)
-    };
-    (odd) => {
-        next!(lines_5 odd even)
-    };
-}
-
-macro_rules! last_5 {
-    ($parity:ident) => {
-        last!(lines_5 $parity)
-    };
-}
-
-macro_rules! add_out_5 {
-    () => {
-        lines_5!(add_pair)
-    };
-}
-
-macro_rules! begin_6 {
-    () => {
-        concat!(load_strip!(even), lines_6!(begin_pair))
-    };
-}
-
-macro_rules! products_6 {
-    ($parity:ident) => {
-        products!(load_x_6 three_pairs)
-    };
-}
-
-macro_rules! next_6 {
-    (even) => {
-        next!(lines_6 even odd)
-    };
-    (odd) => {
-        next!(lines_6 odd even)
-    };
-}
-
-macro_rules! last_6 {
-    ($parity:ident) => {
-        last!(lines_6 $parity)
-    };
-}
-
-macro_rules! add_out_6 {
-    () => {
-        lines_6!(add_pair)
-    };
-}
-
-macro_rules! begin_7 {
-    () => {
-        concat!(load_strip!(even), lines_7!(begin_pair))
-    };
-}
-
-macro_rules! products_7 {
-    ($parity:ident) => {
-        products!(load_x_7 four_pairs)
-    };
-}
-
-macro_rules! next_7 {
-    (even) => {
-        next!(lines_7 even odd)
-    };
-    (odd) => {
-        next!(lines_7 odd even)
-    };
-}
-
-macro_rules! last_7 {
-    ($parity:ident) => {
-        last!(lines_7 $parity)
-    };
-}
-
-macro_rules! add_out_7 {
-    () => {
-        lines_7!(add_pair)
-    };
-}
-
-macro_rules! begin_8 {
-    () => {
-        concat!(load_strip!(even), lines_8!(begin_pair))
-    };
-}
-
-macro_rules! products_8 {
-    ($parity:ident) => {
-        products!(load_x_8 four_pairs)
-    };
-}
-
-macro_rules! next_8 {
-    (even) => {
-        next!(lines_8 even odd)
-    };
-    (odd) => {
-        next!(lines_8 odd even)
-    };
-}
-
-macro_rules! last_8 {
-    ($parity:ident) => {
-        last!(lines_8 $parity)
-    };
-}
-
-macro_rules! add_out_8 {
-    () => {
-        lines_8!(add_pair)
-    };
-}
-
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_3x16c8: 3 by 1, constants begin_3 products_3 next_3 last_3 add_out_3, columns_bytes = in(reg) 24_usize);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_5x16c8: 5 by 1, constants begin_5 products_5 next_5 last_5 add_out_5, columns_bytes = in(reg) 40_usize);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_6x16c8: 6 by 1, constants begin_6 products_6 next_6 last_6 add_out_6);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_7x16c8: 7 by 1, constants begin_7 products_7 next_7 last_7 add_out_7, columns_bytes = in(reg) 56_usize);
-gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 by 1, constants begin_8 products_8 next_8 last_8 add_out_8);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_3x16c8: 3 by 1, constants begin_3 products_3 next_3 last_3 add_up_3, columns_bytes = in(reg) 24_usize);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_5x16c8: 5 by 1, constants begin_5 products_5 next_5 last_5 add_up_5, columns_bytes = in(reg) 40_usize);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_6x16c8: 6 by 1, constants begin_6 products_6 next_6 last_6 add_up_6);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_7x16c8: 7 by 1, constants begin_7 products_7 next_7 last_7 add_up_7, columns_bytes = in(reg) 56_usize);
+gemm_few_q4!("neon,i8mm" gemm_q8_q4_f32_8x16c8: 8 by 1, constants begin_8 products_8 next_8 last_8 add_up_8);

@@ -5,7 +5,7 @@ use std::arch::asm;
 use std::mem::MaybeUninit;
 
 use super::super::super::super::neon::registers::{
-    floats, floats_by_lane, load_4, registers, to_floats,
+    block_ends, floats, floats_by_lane, load_4, registers, to_floats,
 };
 use super::super::super::super::neondot::gemm::{
     any_blocks, gemm_few_q4, gemm_few_q4_groups, load_out, load_strips, one_block, store_out, widen,
@@ -139,6 +139,13 @@ macro_rules! last_pair {
     };
 }
 
+/// Begins an activation group.
+macro_rules! begin {
+    ($load_rows:ident $lines:ident) => {
+        concat!(load_strips!(even0 even1), $load_rows!(x_sums "sums"), $lines!(begin_pair))
+    };
+}
+
 /// Ends a block whose multipliers are in `$low` and `$high`, and begins the next, whose are in the others.
 macro_rules! next {
     ($load_rows:ident $lines:ident $low:ident $high:ident, $next_low:ident $next_high:ident) => {
@@ -152,53 +159,15 @@ macro_rules! next {
     };
 }
 
-macro_rules! begin_2 {
-    () => {
-        concat!(load_strips!(even0 even1), load_rows_2!(x_sums "sums"), lines_2!(begin_pair))
+/// Ends the last block of a group.
+macro_rules! last {
+    ($load_rows:ident $lines:ident $low:ident $high:ident) => {
+        $lines!(last_pair $low $high)
     };
 }
 
-macro_rules! begin_4 {
-    () => {
-        concat!(load_strips!(even0 even1), load_rows_4!(x_sums "sums"), lines_4!(begin_pair))
-    };
-}
-
-macro_rules! next_2 {
-    (even) => {
-        next!(load_rows_2 lines_2 even0 even1, odd0 odd1)
-    };
-    (odd) => {
-        next!(load_rows_2 lines_2 odd0 odd1, even0 even1)
-    };
-}
-
-macro_rules! next_4 {
-    (even) => {
-        next!(load_rows_4 lines_4 even0 even1, odd0 odd1)
-    };
-    (odd) => {
-        next!(load_rows_4 lines_4 odd0 odd1, even0 even1)
-    };
-}
-
-macro_rules! last_2 {
-    (even) => {
-        lines_2!(last_pair even0 even1)
-    };
-    (odd) => {
-        lines_2!(last_pair odd0 odd1)
-    };
-}
-
-macro_rules! last_4 {
-    (even) => {
-        lines_4!(last_pair even0 even1)
-    };
-    (odd) => {
-        lines_4!(last_pair odd0 odd1)
-    };
-}
+block_ends!(begin_2 next_2 last_2: load_rows_2 lines_2, even0 even1, odd0 odd1);
+block_ends!(begin_4 next_4 last_4: load_rows_4 lines_4, even0 even1, odd0 odd1);
 
 /// Adds a pair's totals times its scales to a strip of `out`.
 macro_rules! add_out {
