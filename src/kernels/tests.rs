@@ -10,42 +10,8 @@ use half::f16;
 use super::avx512vnni;
 use super::float::{self, LANES};
 use super::{Isa, Kernels};
+use crate::quant::random::Random;
 use crate::quant::{Bcml1Matrix, Bcml2Matrix, Q8Activations, Q8Matrix, Q8Row};
-
-/// Small deterministic generator (xorshift64*); the seed is in each test.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// Uniform in -1..1, with full precision below that too.
-    fn f32(&mut self) -> f32 {
-        (self.next() as u32 as i32) as f32 / 2_147_483_648.0
-    }
-
-    fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.f32()).collect()
-    }
-
-    fn f16s(&mut self, n: usize) -> Vec<f16> {
-        (0..n).map(|_| f16::from_f32(self.f32())).collect()
-    }
-
-    /// Random bytes, every eighth at one end of the range.
-    fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
-        let mut byte = || match self.next() % 16 {
-            0 => min,
-            1 => i8::MAX,
-            _ => (self.next() as i8).max(min),
-        };
-        (0..n).map(|_| byte()).collect()
-    }
-}
 
 /// True if tests should draw fewer numbers, because they run on an emulated core.
 fn quick() -> bool {

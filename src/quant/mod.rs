@@ -10,6 +10,8 @@ pub mod feedback;
 #[cfg(feature = "tools")]
 pub mod products;
 mod q8;
+#[cfg(test)]
+pub(crate) mod random;
 mod rows;
 
 pub use bcml1::Bcml1Matrix;

@@ -1,12 +1,10 @@
 //! A heap that counts allocations.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait; so are system calls")]
+#![expect(unsafe_code, reason = "the number of a thread is a system call")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-/// Counts allocations of all threads but the test harness's.
-struct Counting;
+use crate::allocator::Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// Bytes that were allocated.
@@ -14,6 +12,7 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Id of the test harness's thread, or 0. That thread prints a message when a test takes more than a minute.
 static HARNESS: AtomicI32 = AtomicI32::new(0);
 
+/// Counts allocations of all threads but the test harness's.
 fn count(bytes: usize) {
     let harness = HARNESS.load(Ordering::Relaxed);
     if harness == 0 || harness != this_thread() {
@@ -27,28 +26,8 @@ fn this_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
-// SAFETY: every call is passed on to `System` unchanged, which keeps the promises.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: `System` asks for the same promises about `layout` as this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System`, as all memory here does, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count(bytes);
-        // SAFETY: `pointer` came from `System` with this layout; the caller promises the rest.
-        unsafe { System.realloc(pointer, layout, bytes) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: Counting = Counting(count);
 
 /// Excludes the process's first thread, unless the test runs on it (`--test-threads=1`).
 pub(crate) fn leave_out_harness() {

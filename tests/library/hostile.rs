@@ -1,14 +1,12 @@
 //! Damaged and malicious model and tokenizer files: each gives one clear error, no panic, and no memory beyond the
 //! file's size.
 
-#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use crate::allocator::Counting;
 use crate::common::folder::Folder;
 use crate::common::quick;
 use leap::engine::{Engine, Options};
@@ -21,36 +19,13 @@ use leap::internals::model::Model;
 use leap::sampler::argmax;
 use leap::tokenizer::Tokenizer;
 
-/// Counts the bytes that each thread allocates.
-struct Counting;
-
 thread_local! {
+    /// Bytes that the thread has allocated. Needs no memory and no destructor, so the heap may use it.
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on to `System` unchanged, which keeps the promises. The counter needs no memory and no
-// destructor, so it may be used inside an allocation.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: `System` asks for the same promises about `layout` as this function.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `System`, as all memory here does, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count(bytes);
-        // SAFETY: `pointer` came from `System` with this layout; the caller promises the rest.
-        unsafe { System.realloc(pointer, layout, bytes) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: Counting = Counting(count);
 
 fn count(bytes: usize) {
     ALLOCATED.set(ALLOCATED.get().saturating_add(bytes));

@@ -1,5 +1,7 @@
 //! The engine as a library, and files: checkpoints, vocabularies, conversions.
 
+#[path = "../common/allocator.rs"]
+mod allocator;
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(all(feature = "pickle", feature = "demo"))]

@@ -1,5 +1,7 @@
 //! No token allocates: on one board, over a link, in a team.
 
+#[path = "../common/allocator.rs"]
+mod allocator;
 mod alone;
 #[path = "../common/counting.rs"]
 mod counting;

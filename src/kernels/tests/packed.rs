@@ -1,7 +1,7 @@
 //! Packed products against scalar ones from row-major weights, bit for bit.
 
 use super::*;
-use crate::kernels::packed::cut::CUT_ROWS;
+use crate::kernels::packed::cut::{CUT_ROWS, TileCut};
 use crate::kernels::packed::layout::NR_MAX;
 use crate::kernels::packed::tile::MR_MAX;
 use crate::kernels::{
@@ -86,33 +86,51 @@ fn a_quantised_row_never_holds_minus_128() {
     }
 }
 
-/// Compares `kernels` with scalar on 4-bit weights `w` and activations `x`.
-#[track_caller]
-fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], group: usize) {
-    let k = w.k();
-    let m = x.len() / k;
+/// Activations as the scalar tier quantises them, and the sums of their blocks.
+fn summed(x: &[f32], group: usize) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
     let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
     scalar().quantize_q8(x, group, &mut q, &mut scales);
     let mut sums = vec![0; x.len() / 32];
     scalar().sum_q8(&q, &mut sums);
-    let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
-    let mut wanted = vec![f32::NAN; m * w.rows()];
-    let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
-    scalar().matmul_q4(w, rows, &sums, &mut out);
+    (q, scales, sums)
+}
 
+/// Activations as `quantize` writes their rows of `k` values, `rows` in scalar form, to the tiles of `cut`.
+fn in_tiles(
+    cut: TileCut,
+    x: &[f32],
+    rows: &Q8Activations<'_>,
+    (k, group): (usize, usize),
+    quantize: impl Fn(ActivationRow<'_>, TileRow, TilePartsMut<'_>),
+) -> (Vec<i8>, Vec<f32>, Vec<f32>) {
     let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
     let mut sums = vec![99.0; x.len() / 32];
-    let cut = kernels.cut_q4();
-    for tile in cut.tiles(m) {
+    for tile in cut.tiles(x.len() / k) {
         let part = |width: usize| tile.start * width..tile.end * width;
         let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
         for (row, x) in x[part(k)].chunks(k).enumerate() {
             let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
             let place = TileRow { row, rows: tile.len() };
-            let x = activation_row(x, &rows, tile.start + row);
-            kernels.quantize_tile_row_summed(x, place, group, out);
+            quantize(activation_row(x, rows, tile.start + row), place, out);
         }
     }
+    (q, scales, sums)
+}
+
+/// Compares `kernels` with scalar on 4-bit weights `w` and activations `x`.
+#[track_caller]
+fn check_q4(kernels: Kernels, layout: Layout, w: Bcml1Matrix<'_>, x: &[f32], group: usize) {
+    let (k, m) = (w.k(), x.len() / w.k());
+    let (q, scales, sums) = summed(x, group);
+    let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
+    let mut wanted = vec![f32::NAN; m * w.rows()];
+    let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
+    scalar().matmul_q4(w, rows, &sums, &mut out);
+
+    let cut = kernels.cut_q4();
+    let (q, scales, sums) = in_tiles(cut, x, &rows, (k, group), |x, place, out| {
+        kernels.quantize_tile_row_summed(x, place, group, out);
+    });
     let tiles = Q8Tiles::summed(
         TileParts { q: &q, scales: &scales, terms: &sums },
         Groups { k, group },
@@ -181,30 +199,17 @@ fn rows_b2(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
 /// Compares `kernels` with scalar on weights of BCML2 and activations `x`.
 #[track_caller]
 fn check_b2(kernels: Kernels, layout: Layout, w: Bcml2Matrix<'_>, x: &[f32], group: usize) {
-    let k = w.k();
-    let m = x.len() / k;
-    let (mut q, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / group]);
-    scalar().quantize_q8(x, group, &mut q, &mut scales);
-    let mut sums = vec![0; x.len() / 32];
-    scalar().sum_q8(&q, &mut sums);
+    let (k, m) = (w.k(), x.len() / w.k());
+    let (q, scales, sums) = summed(x, group);
     let rows = Q8Activations::new(&q, &scales, k, group).unwrap();
     let mut wanted = vec![f32::NAN; m * w.rows()];
     let mut out: Vec<&mut [f32]> = wanted.chunks_exact_mut(w.rows()).collect();
     scalar().matmul_b2(w, rows, &sums, &mut out);
 
-    let (mut q, mut scales) = (vec![99; x.len()], vec![99.0; x.len() / group]);
-    let mut sums = vec![99.0; x.len() / 32];
     let cut = kernels.cut_b2();
-    for tile in cut.tiles(m) {
-        let part = |width: usize| tile.start * width..tile.end * width;
-        let (q, scales) = (&mut q[part(k)], &mut scales[part(k / group)]);
-        for (row, x) in x[part(k)].chunks(k).enumerate() {
-            let out = TilePartsMut { q, scales, terms: &mut sums[part(k / 32)] };
-            let place = TileRow { row, rows: tile.len() };
-            let x = activation_row(x, &rows, tile.start + row);
-            kernels.quantize_tile_row_int_summed(x, place, group, out);
-        }
-    }
+    let (q, scales, sums) = in_tiles(cut, x, &rows, (k, group), |x, place, out| {
+        kernels.quantize_tile_row_int_summed(x, place, group, out);
+    });
     let tiles = Q8Tiles::int_summed(
         TileParts { q: &q, scales: &scales, terms: &sums },
         Groups { k, group },

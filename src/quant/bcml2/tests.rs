@@ -5,28 +5,7 @@ use bytemuck::Zeroable;
 use super::super::bcml1;
 use super::super::q8::QuantError;
 use super::*;
-
-/// Small deterministic generator (xorshift64*); the seed is in each test.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    /// Uniform in -1..1.
-    fn f32(&mut self) -> f32 {
-        (self.next() as u32 as i32) as f32 / 2_147_483_648.0
-    }
-
-    /// About normal, with a standard deviation of 1.
-    fn normal(&mut self) -> f32 {
-        (0..6).map(|_| self.f32()).sum::<f32>() / 2.0_f32.sqrt()
-    }
-}
+use crate::quant::random::Random;
 
 fn encoded(w: &[f32], k: usize) -> Vec<u8> {
     let mut bytes = vec![0x5a; w.len() / k * row_bytes(k)];

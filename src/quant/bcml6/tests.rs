@@ -2,17 +2,12 @@
 
 use super::super::q8::QuantError;
 use super::*;
+use crate::quant::random::Random;
 
-/// About normal, with a standard deviation of 1; xorshift64* from `seed` on.
+/// About normal, with a standard deviation of 1.
 fn normals(seed: u64, n: usize) -> Vec<f32> {
-    let mut state = seed;
-    let mut uniform = || {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) as u32 as i32 as f32 / 2_147_483_648.0
-    };
-    (0..n).map(|_| (0..6).map(|_| uniform()).sum::<f32>() / 2.0_f32.sqrt()).collect()
+    let mut random = Random(seed);
+    (0..n).map(|_| random.normal()).collect()
 }
 
 fn encoded(w: &[f32], k: usize) -> Vec<u8> {

@@ -1,0 +1,43 @@
+//! Random values for tests.
+
+use half::f16;
+
+/// Small deterministic generator (xorshift64*); the seed is in each test.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    /// Uniform in -1..1, with full precision below that too.
+    pub(crate) fn f32(&mut self) -> f32 {
+        (self.next() as u32 as i32) as f32 / 2_147_483_648.0
+    }
+
+    /// About normal, with a standard deviation of 1.
+    pub(crate) fn normal(&mut self) -> f32 {
+        (0..6).map(|_| self.f32()).sum::<f32>() / 2.0_f32.sqrt()
+    }
+
+    pub(crate) fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.f32()).collect()
+    }
+
+    pub(crate) fn f16s(&mut self, n: usize) -> Vec<f16> {
+        (0..n).map(|_| f16::from_f32(self.f32())).collect()
+    }
+
+    /// Random bytes, every eighth at one end of the range.
+    pub(crate) fn bytes(&mut self, n: usize, min: i8) -> Vec<i8> {
+        let mut byte = || match self.next() % 16 {
+            0 => min,
+            1 => i8::MAX,
+            _ => (self.next() as i8).max(min),
+        };
+        (0..n).map(|_| byte()).collect()
+    }
+}
