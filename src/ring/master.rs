@@ -2,14 +2,13 @@
 
 mod changes;
 mod events;
-mod fetch;
-mod pages;
 
 use std::ops::Range;
 
 use super::batch::{self, Figures, Incoming, Outgoing};
 use super::course::{self, BATCHES_PER_NODE, Course};
 use super::error::{misfit, strangers};
+use super::fetch::PagesToRead;
 use super::moving::{self, Earlier, Moves};
 use super::options::{MasterOptions, MasterStep};
 use super::pages::PageBook;
@@ -17,7 +16,7 @@ use super::times::Times;
 use super::{Link, Member, NodeLine, Notice, RingError, Rows, Side, Sizes};
 use crate::group::{Broken, Expected, Membership, Moving, Overdue, Phase, Roll, Ups};
 use crate::wire::frame::{
-    self, Activations, BoardsReport, Frame, FrameKeep, FramePage, FrameSpan, Parts, Repr,
+    self, Activations, BoardsReport, Fetch, Frame, FrameKeep, FramePage, FrameSpan, Parts, Repr,
     WorkFigures,
 };
 
@@ -593,5 +592,105 @@ impl Master {
         let lap_us = now.saturating_sub(sent.begun_us);
         let n_decoded = sent.is_decoding.then_some(sent.n_rows);
         self.times.add(now, lap_us, &self.traffic.incoming.figures, n_decoded);
+    }
+
+    /// The batch that is begun has the pages that it needs.
+    fn change_pages(&mut self, rows: &mut impl Rows) {
+        for page in self.course.keeps() {
+            assert!(rows.keep(page, &self.options.sizes), "there is no {page:?}");
+        }
+        for page in self.course.pages() {
+            self.pages.tables.apply(page);
+            assert!(rows.set_page(page, &self.options.sizes), "there is no {page:?}");
+        }
+        if self.nodes.lines.len() > 1 {
+            self.pages.out.keep(self.course.keeps());
+            self.pages.out.add(self.course.pages().iter().copied());
+        }
+    }
+
+    /// Sends the page tables after layers have moved: this node's streams have no pages yet, and neither do
+    /// those of new nodes.
+    fn tell_tables(&mut self, rows: &mut impl Rows) {
+        for page in self.pages.tables.all() {
+            assert!(rows.set_page(&page, &self.options.sizes), "there is no {page:?}");
+        }
+        if self.nodes.lines.len() > 1 {
+            self.pages.out.add(self.pages.tables.all());
+        }
+    }
+
+    /// Drops all streams, whose KV the nodes have lost.
+    fn drop_streams(&mut self) {
+        let is_lost = self.course.drop_streams();
+        self.group.setbacks.streams_lost += u64::from(is_lost);
+        self.is_lost |= is_lost;
+        self.pages.tables.clear();
+    }
+
+    /// Has all nodes read pages, in order with the batches: pages are kept and changed before as by
+    /// [`Master::submit`]. [`Master::take_found`] returns the result.
+    ///
+    /// # Panics
+    /// If there is no room, or it does not fit a frame.
+    pub(crate) fn submit_fetch(&mut self, fetch: PagesToRead, pages: (&[FrameKeep], &[FramePage])) {
+        assert!(
+            self.course.n_submitted() < self.course.window()
+                && fetch.fits(self.options.frame_bytes)
+        );
+        self.pages.found = None;
+        if !self.is_lost {
+            self.course.submit((&[], &[]), pages, Some(fetch));
+        }
+    }
+
+    /// Pages that [`MasterStep::Fetch`](MasterStep) asks for.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub(crate) fn fetch(&self) -> &PagesToRead {
+        self.course.fetch().expect("it is asked for")
+    }
+
+    /// This node has read so many of its pages, the first.
+    pub(crate) fn fetched(&mut self, n_found: usize) {
+        self.traffic.work = MasterTask::Fetching(n_found);
+    }
+
+    /// Whether it is known how many all have read.
+    pub(crate) fn has_found(&self) -> bool {
+        self.pages.found.is_some()
+    }
+
+    /// How many that are.
+    pub(crate) fn take_found(&mut self) -> usize {
+        self.pages.found.take().unwrap_or(0)
+    }
+
+    /// Whether the caller waits for results of a batch, and has to take them first.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.course.is_done() || self.course.is_awaited()
+    }
+
+    fn send_fetch(&mut self, n_found: usize, link: &mut impl Link) -> bool {
+        let (Some(fetch), Some(sent)) = (self.course.fetch(), self.course.last_sent()) else {
+            return true;
+        };
+        let is_last = self.nodes.lines.len() == 1;
+        let result = fetch.send((self.group.epoch(), sent.number), (n_found, is_last), link);
+        result.expect("it fits a frame")
+    }
+
+    /// All nodes have read what they could.
+    fn heard_found(&mut self, now: u64, fetch: &Fetch) -> Result<(), Broken> {
+        match self.course.first_sent() {
+            Some(sent) if sent.is_fetch && sent.number == fetch.batch => {
+                let n_asked = self.course.n_asked();
+                self.pages.found = Some(usize::from(fetch.n_found).min(n_asked));
+                self.complete(now);
+                Ok(())
+            }
+            _ => Err(Broken("pages that were not asked for")),
+        }
     }
 }
