@@ -84,6 +84,8 @@ mod ring;
 pub mod sampler;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(test)]
+mod simulation;
 mod sys;
 mod team;
 pub mod tokenizer;

@@ -352,7 +352,7 @@ impl Master {
 
     /// Bytes that it keeps on the heap, but for names in notices.
     #[cfg(test)]
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         self.course.heap_bytes()
             + self.pages.heap_bytes()
             + self.group.heap_bytes()

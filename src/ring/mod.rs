@@ -47,8 +47,6 @@ mod worker;
 
 #[cfg(test)]
 mod hostile;
-#[cfg(test)]
-mod simulation;
 
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, KvPiece, NodeLine, Reason, Sizes, Status, Way};

@@ -260,7 +260,7 @@ impl Worker {
 
     /// Bytes that it keeps on the heap, but for names in notices.
     #[cfg(test)]
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         self.traffic.scratch.capacity()
             + self.notices.heap_bytes()
             + self.traffic.incoming.heap_bytes()

@@ -24,7 +24,7 @@ const IDLE_EVERY: Duration = Duration::from_millis(30);
 const IDLE_AFTER_US: u64 = 1_000_000;
 
 /// Clock of a node.
-pub(super) trait Time: Send + Sync {
+pub(crate) trait Time: Send + Sync {
     /// Microseconds since some origin.
     fn now(&self) -> Micros;
     /// Lets others go first for a moment, while this node looks for what is missing.
@@ -127,7 +127,7 @@ impl Mesh {
     }
 
     /// The mesh with this clock, without a link thread: the caller calls [`LinkThread::turn`].
-    pub(super) fn without_link_thread(
+    pub(crate) fn without_link_thread(
         endpoints: Vec<Option<Box<dyn Endpoint>>>,
         time: Arc<dyn Time>,
     ) -> io::Result<Mesh> {
@@ -148,7 +148,7 @@ impl Mesh {
 
     /// Services the endpoints in tests, which have no link thread.
     #[cfg(test)]
-    pub(super) fn link_thread(&self) -> LinkThread {
+    pub(crate) fn link_thread(&self) -> LinkThread {
         LinkThread(Arc::clone(&self.shared))
     }
 
@@ -321,17 +321,17 @@ impl Shared {
 
 /// Looks after a node's endpoints.
 #[cfg(test)]
-pub(super) struct LinkThread(Arc<Shared>);
+pub(crate) struct LinkThread(Arc<Shared>);
 
 #[cfg(test)]
 impl LinkThread {
     /// How long it may sleep before [`LinkThread::turn`].
-    pub(super) fn rest(&self) -> Duration {
+    pub(crate) fn rest(&self) -> Duration {
         self.0.rest()
     }
 
     /// Services all endpoints that have been idle for a while.
-    pub(super) fn turn(&self) {
+    pub(crate) fn turn(&self) {
         self.0.service_peers();
     }
 }

@@ -34,8 +34,6 @@ mod parts;
 mod patience;
 
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
 mod tests;
 
 pub use error::TeamError;
@@ -43,6 +41,8 @@ pub use exchange::{TeamFigures, UNDER_WAY_MAX};
 pub use lead::Lead;
 pub use member::{Member, Order};
 pub use mesh::Mesh;
+#[cfg(test)]
+pub(crate) use mesh::{LinkThread, Time};
 pub use notice::TeamNotice;
 pub use opening::Opening;
 pub use parts::{Gathered, Part, To};

@@ -5,12 +5,13 @@ mod texts;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored, mix};
+use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
     Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Topology,
     Worker, WorkerStep,
 };
+use crate::simulation::mix;
 use crate::transport::fault::Dice;
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{self, Loopback, Network};

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::shape::{Answer, Layer, Shape};
-use super::world::Actor;
-use crate::team::mesh::{LinkThread, Mesh};
-use crate::team::parts::{Gathered, To};
+
+use crate::simulation::mix;
+use crate::simulation::world::Actor;
 use crate::team::{
-    FrameSpan, FrameWants, Lead, Member, NodeLine, Opening, Order, REORDER_US, Sizes, TeamError,
-    TeamNotice, Work,
+    FrameSpan, FrameWants, Gathered, Lead, LinkThread, Member, Mesh, NodeLine, Opening, Order,
+    REORDER_US, Sizes, TeamError, TeamNotice, To, Work,
 };
 use crate::transport::Endpoint;
 use crate::transport::fault::Dice;
@@ -17,10 +17,6 @@ use crate::transport::link::LinkConfig;
 use crate::wire::hello::{RingInfo, name};
 use crate::wire::seal::Key;
 use crate::wire::{Dtype, KvType};
-
-fn mix(a: u64, b: u64) -> u64 {
-    Dice::new(a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).roll()
-}
 
 /// A call of the layers to their node.
 enum Call<'c, 'r> {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::team::mesh::Time;
+use crate::team::Time;
 use crate::transport::link::{LinkConfig, Links};
 use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros, Sleep};

@@ -5,15 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::ring::{Held, KvPart, KvParts, PagesToRead, Rows};
+use crate::simulation::mix;
 use crate::wire::Dtype;
 use crate::wire::frame::{FrameKeep, FramePage, FrameSpan, KvPiece, Sizes, Streams};
-
-pub(super) fn mix(a: u64, b: u64) -> u64 {
-    let mut z = a.wrapping_add(b.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(1);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Positions of a page of the stand-in model's keys and values.
 pub(super) const PAGE: usize = 4;

@@ -2,8 +2,7 @@
 
 use super::scenario::Scenario;
 use super::shape::{Layer, Shape};
-use crate::team::banks;
-use crate::team::parts::To;
+use crate::team::{To, banks};
 use crate::transport::Micros;
 use crate::transport::fault::Faults;
 

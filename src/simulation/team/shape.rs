@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::team::parts::{Part, To};
+use crate::team::{Part, To};
 use crate::transport::Micros;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::PART_AT;
