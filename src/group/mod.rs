@@ -27,6 +27,10 @@
 //!
 //! All nodes drop frames of an epoch that is over, so no old frame is ever taken for a new one.
 //!
+//! A draft node is a member with another role: OPEN gives it no part of the model, READY or REFUSE answers, and the
+//! node's deadlines are a group's ([`Every`], [`Patience`]). Batches do not pass through it, so the group is open
+//! without it, and its epochs are its own.
+//!
 //! # What a ring and a team do differently
 //!
 //! - *How a batch passes through.* In a ring (`ring/`) each place runs its layers and sends rows on. Several batches

@@ -470,7 +470,7 @@ impl Master {
                 frame.boards().into_iter().for_each(|report| self.hear_of_boards(report));
                 Ok(())
             }
-            repr if repr.is_of_team() => Err(Broken("a frame of a team")),
+            repr if repr.is_of_others() => Err(Broken("a frame of no ring")),
             // A frame of an epoch that is over, or of another master.
             _ => Ok(()),
         }

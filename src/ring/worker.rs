@@ -370,7 +370,7 @@ impl Worker {
             Ok((Repr::Moved { epoch, is_over }, _)) => {
                 Ok(self.moved((epoch, is_over), rows).then_some(Repr::Moved { epoch, is_over }))
             }
-            Ok((repr, _)) if repr.is_of_team() => Err(Broken("a frame of a team")),
+            Ok((repr, _)) if repr.is_of_others() => Err(Broken("a frame of no ring")),
             Ok((repr, _)) => Ok(Some(repr)),
         };
         let heard = match heard {

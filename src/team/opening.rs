@@ -39,7 +39,7 @@ impl Opening {
     /// If it is one of layers, or a field has no meaning.
     pub(super) fn read(frame: &Frame<'_>) -> Result<Opening, Broken> {
         let Repr::Open { sizes, split: Split::Rows { node, has_ends }, .. } = frame.repr() else {
-            return Err(Broken("an OPEN of a ring"));
+            return Err(Broken("an OPEN of no team"));
         };
         let line = frame.lines().next().and_then(Result::ok);
         let line = line.filter(|line| !line.layers.is_empty());

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! ask of the master                      answer of the draft node
-//!  0 u32 16 HELLO, 17 HASH, 18 TOKEN,     0 u32 16 NODE, 17 HASH, 18 TOKEN,
-//!        19 TEXT, 20 PING                       19 DRAFT, 20 PONG
-//!  4 u32 HELLO: texts at the same time;   4 NODE: u32 texts, u32 tokens that it knows, u32 longest text in
-//!        HASH: tokens; TOKEN: its id;        ids, [32] hash of all tokens; HASH: [32] hash; TOKEN: its bytes,
-//!        TEXT: which text                    of which as many as 64 are sent; DRAFT: u32 which text
+//!  0 u32 17 HASH, 18 TOKEN, 19 TEXT,      0 u32 16 NODE, 17 HASH, 18 TOKEN,
+//!        20 PING                                19 DRAFT, 20 PONG
+//!  4 u32 HASH: tokens; TOKEN: its id;     4 NODE: u32 texts, u32 tokens that it knows, u32 longest text in
+//!        TEXT: which text                    ids, [32] hash of all tokens; HASH: [32] hash; TOKEN: its bytes,
+//!                                            of which as many as 64 are sent; DRAFT: u32 which text
 //!  8 u32 TEXT: serial number              8 u32 DRAFT: serial number
 //! 12 u32 TEXT: ids that stay as they     12 u32 DRAFT: ids of this draft that came before
 //!        were                            16 u32 × DRAFT: ids
@@ -14,17 +14,18 @@
 //! 20 u32 × TEXT: ids
 //! ```
 //!
-//! HELLO comes first. It is answered by NODE, or by `u32` 0 and a text with the reason for a refusal. HASH is
-//! answered by the SHA-256 of the first tokens, of each a `u32` length and its bytes: so a master sees
+//! The node becomes a member of the master's group as others do, by frames of [`super::frame`]: OPEN without
+//! parts comes first, and its streams are the texts that are wanted at the same time. READY and then NODE answer it,
+//! or REFUSE. HASH is answered by the SHA-256 of the first tokens, of each a `u32` length and its bytes: so a master sees
 //! whether both have the same tokens. TEXT replaces the text behind the ids that stay; the text is whole when
 //! ids are wanted, and then the node sends its drafts in DRAFTs of as many ids as it has at a time, each
 //! after the other. With the next TEXT of the same number it begins again. If the new text is the beginning
 //! of the known text with its drafts, the rest of these is still there and sent at once.
 
-use super::WireError;
 use super::fields::{array, u32_at};
-use super::give::{MESSAGE_MAX, REASON_MAX};
-use super::name::text;
+use super::frame::{self, Frame, HEADER_LEN, NodeLine, Parts, Repr, Sizes, Split, WHY_MAX, Why};
+use super::give::MESSAGE_MAX;
+use super::{Dtype, KvType, WireError};
 
 /// Most texts at the same time.
 pub const TEXTS_MAX: usize = 16;
@@ -37,7 +38,7 @@ pub const HASH_LEN: usize = 32;
 /// Most ids of a TEXT.
 pub const IDS_MAX: usize = (MESSAGE_MAX - TEXT_LEN) / 4;
 /// Bytes of any answer, at most.
-pub const ANSWER_MAX: usize = 4 + REASON_MAX;
+pub const ANSWER_MAX: usize = HEADER_LEN + WHY_MAX;
 
 /// Bytes of a TEXT and of a DRAFT before their ids.
 const TEXT_LEN: usize = 20;
@@ -77,11 +78,70 @@ impl<'a> Ids<'a> {
     }
 }
 
+/// Replaces `out` by the OPEN of `epoch` for so many texts at the same time.
+pub fn emit_open(epoch: u32, n_texts: u16, out: &mut Vec<u8>) {
+    // What a draft node decides itself is 0.
+    let sizes = Sizes {
+        ctx_len: 0,
+        n_streams: n_texts,
+        n_pages: 0,
+        max_batch: 0,
+        max_logits: 0,
+        kv: KvType::F16,
+        wire: Dtype::F32,
+        dim: 0,
+    };
+    put_frame(out, |out| frame::emit_open((epoch, None), &sizes, Parts::Drafts, &[], out));
+}
+
+/// Reads an OPEN: its epoch, and how many texts it wants, up to [`TEXTS_MAX`].
+///
+/// # Errors
+/// If it is none, or wants something else.
+pub fn parse_open(bytes: &[u8]) -> Result<(u32, usize), WireError> {
+    match Frame::parse(bytes)?.repr() {
+        Repr::Open { epoch, sizes, split: Split::Drafts, .. } => match sizes.n_streams.into() {
+            n_texts if n_texts <= TEXTS_MAX => Ok((epoch, n_texts)),
+            _ => Err(WireError::Field("texts")),
+        },
+        _ => Err(WireError::Field("what is opened")),
+    }
+}
+
+/// Replaces `out` by the node's reply to the OPEN of `epoch`: its line if it is ready, or why it refuses.
+pub fn emit_reply(epoch: u32, reply: Result<&NodeLine, &str>, out: &mut Vec<u8>) {
+    put_frame(out, |out| match reply {
+        Ok(line) => frame::emit_ready(epoch, line, out),
+        Err(why) => frame::emit_refuse(epoch, why, out),
+    });
+}
+
+/// Reads a reply to the OPEN of `epoch`.
+///
+/// # Errors
+/// If it is none.
+pub fn parse_reply(bytes: &[u8], epoch: u32) -> Result<Result<NodeLine, Why>, WireError> {
+    let frame = Frame::parse(bytes)?;
+    match frame.repr() {
+        Repr::Ready { epoch: of } if of == epoch => {
+            let line = frame.lines().next().transpose()?;
+            line.map(Ok).ok_or(WireError::Field("line"))
+        }
+        Repr::Refuse { epoch: of } if of == epoch => Ok(Err(frame.why())),
+        _ => Err(WireError::Field("reply")),
+    }
+}
+
+fn put_frame(out: &mut Vec<u8>, emit: impl FnOnce(&mut [u8]) -> Option<usize>) {
+    out.resize(ANSWER_MAX, 0);
+    // They all fit.
+    let len = emit(out).unwrap_or(0);
+    out.truncate(len);
+}
+
 /// A message of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// Guess for so many texts.
-    Hello(u32),
     /// The hash of so many tokens.
     Hash(u32),
     /// Asks for the bytes of this token.
@@ -119,7 +179,6 @@ impl<'a> Ask<'a> {
         }
         let number = u32_at(bytes, 4);
         match (u32_at(bytes, 0), have) {
-            (16, 8) if number as usize <= TEXTS_MAX => Ok(Ask::Hello(number)),
             (17, 8) => Ok(Ask::Hash(number)),
             (18, 8) => Ok(Ask::Token(number)),
             (20, 8) if number == 0 => Ok(Ask::Ping),
@@ -138,7 +197,6 @@ impl<'a> Ask<'a> {
     /// Replaces the content of `out` by the ask's bytes, at most [`MESSAGE_MAX`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
-            Ask::Hello(n) => (16, *n),
             Ask::Hash(n) => (17, *n),
             Ask::Token(id) => (18, *id),
             Ask::Text(text) => return emit_text(text, text.ids.iter(), out),
@@ -160,11 +218,8 @@ fn put(out: &mut Vec<u8>, fields: &[u32]) {
 }
 
 /// A message of a draft node.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// Why it will not.
-    Refused(heapless::String<REASON_MAX>),
     /// Its abilities.
     Node(Node),
     /// The hash of the tokens that were asked for.
@@ -214,7 +269,6 @@ impl<'a> Answer<'a> {
             return Err(WireError::Truncated { need: 4, have });
         }
         match (u32_at(bytes, 0), have) {
-            (0, _) => Ok(Answer::Refused(text(&bytes[4..]))),
             (16, NODE_LEN) => {
                 let [n_texts, vocab_len, ctx_len] = [4, 8, 12].map(|at| u32_at(bytes, at));
                 match n_texts as usize <= TEXTS_MAX && ctx_len > 0 {
@@ -246,10 +300,6 @@ impl<'a> Answer<'a> {
     /// Replaces the content of `out` by the answer's bytes, at most [`ANSWER_MAX`].
     pub fn emit(&self, out: &mut Vec<u8>) {
         match self {
-            Answer::Refused(why) => {
-                put(out, &[0]);
-                out.extend_from_slice(why.as_bytes());
-            }
             Answer::Node(node) => {
                 put(out, &[16, node.n_texts, node.vocab_len, node.ctx_len]);
                 out.extend_from_slice(&node.hash);
@@ -277,7 +327,6 @@ pub fn emit_draft(draft: &Draft<'_>, ids: impl Iterator<Item = u32>, out: &mut V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::name::printable;
 
     const IDS: [u8; 8] = [1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 
@@ -290,7 +339,7 @@ mod tests {
     fn what_is_asked_is_heard() {
         let mut bytes = Vec::new();
         let [whole, part] = texts().map(Ask::Text);
-        for ask in [Ask::Hello(16), Ask::Hash(9), Ask::Token(u32::MAX), whole, part, Ask::Ping] {
+        for ask in [Ask::Hash(9), Ask::Token(u32::MAX), whole, part, Ask::Ping] {
             ask.emit(&mut bytes);
             assert_eq!(Ask::parse(&bytes), Ok(ask));
         }
@@ -302,9 +351,8 @@ mod tests {
         let mut bytes = Vec::new();
         let node = Node { n_texts: 3, vocab_len: 4096, ctx_len: 512, hash: [7; HASH_LEN] };
         let draft = Draft { index: 2, serial: u32::MAX, at: 30, ids: Ids(&IDS) };
-        let refused = Answer::Refused(printable("no"));
         let others = [Answer::Hash([8; HASH_LEN]), Answer::Token(b"the"), Answer::Pong];
-        let answers = [refused, Answer::Node(node), Answer::Draft(draft)];
+        let answers = [Answer::Node(node), Answer::Draft(draft)];
         for answer in answers.into_iter().chain(others) {
             answer.emit(&mut bytes);
             assert_eq!(Answer::parse(&bytes), Ok(answer));
@@ -312,6 +360,24 @@ mod tests {
         }
         Answer::Token(&[b'a'; 999]).emit(&mut bytes);
         assert_eq!(Answer::parse(&bytes), Ok(Answer::Token(&[b'a'; TOKEN_MAX])));
+    }
+
+    #[test]
+    fn a_draft_node_joins_as_a_member_does() {
+        let mut bytes = Vec::new();
+        for n_texts in [0, 16] {
+            emit_open(7, n_texts, &mut bytes);
+            assert_eq!(parse_open(&bytes), Ok((7, n_texts.into())));
+        }
+        emit_open(7, 17, &mut bytes);
+        assert!(parse_open(&bytes).is_err());
+        let line = NodeLine { threads: 4, ..NodeLine::default() };
+        emit_reply(7, Ok(&line), &mut bytes);
+        assert_eq!(parse_reply(&bytes, 7), Ok(Ok(line)));
+        assert!(parse_open(&bytes).is_err() && parse_reply(&bytes, 8).is_err());
+        emit_reply(7, Err("no room"), &mut bytes);
+        assert_eq!(parse_reply(&bytes, 7).unwrap().unwrap_err().as_str(), "no room");
+        assert!(bytes.len() <= ANSWER_MAX && Answer::parse(&bytes).is_err());
     }
 
     #[test]
@@ -327,10 +393,9 @@ mod tests {
             bytes[at] = byte;
             assert!(Ask::parse(&bytes).is_err(), "{at}");
         }
-        for kind in [16, 17, 18, 20] {
+        for kind in [17, 18, 20] {
             assert!(Ask::parse(&[kind, 0, 0, 0, 0, 0, 0, 0, 0]).is_err());
         }
-        assert!(Ask::parse(&[16, 0, 0, 0, 17, 0, 0, 0]).is_err());
         let mut long = whole[..TEXT_LEN].to_vec();
         long.resize(TEXT_LEN + 4 * (IDS_MAX + 1), 0);
         assert!(Ask::parse(&long).is_err());

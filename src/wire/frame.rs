@@ -15,8 +15,8 @@
 //! 8       u32      epoch
 //! 12      u32      batch (ACTIVATIONS, FETCH, PASS); gather (PART); layer (KV); in a REPORT seconds (busy), percent
 //!                  (packing), index of the node (missing: 0 if it is the one before; given up).
-//!                  OPEN: u8 what the parts are (0 layers, 1 rows); and for rows u8 whether the group has the
-//!                  model's ends (0, 1), u16 index of the node that this goes to
+//!                  OPEN: u8 what the parts are (0 layers, 1 rows, 2 none: drafts are wanted); and for rows u8
+//!                  whether the group has the model's ends (0, 1), u16 index of the node that this goes to
 //! 16      u32      dim: width of a row; page (KV); ids (FETCH)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
@@ -54,7 +54,8 @@
 //! An OPEN of layers goes round a ring: its parts are for the nodes in their order, the master first, and each
 //! node adds its line, so the number of lines says whose turn it is. Without parts every node takes the layers that
 //! its own user wants. An OPEN of rows goes from a team's lead to each member: its one line is the lead's, and
-//! tells the team's layers. The member answers READY with its own line, or REFUSE.
+//! tells the team's layers. The member answers READY with its own line, or REFUSE. An OPEN without parts goes to a
+//! draft node, which answers in the same way; how it drafts then is `draft`'s.
 //!
 //! A range of layers is given as its first layer and the layer behind its last. Texts are UTF-8 padded with zeros.
 //! There is a figure for each node that the batch has been through. A batch larger than a frame is several frames with
@@ -477,6 +478,7 @@ impl Repr {
         let split = match (header[12], header[13], u16_at(header, 14)) {
             (0, 0, 0) => Split::Layers,
             (1, has_ends @ (0 | 1), node) => Split::Rows { node, has_ends: has_ends == 1 },
+            (2, 0, 0) => Split::Drafts,
             _ => return Err(WireError::Field("what the parts are")),
         };
         if let Split::Rows { node, .. } = split {
@@ -484,6 +486,9 @@ impl Repr {
             if !is_team || node >= n_assigned || n_lines != 1 {
                 return Err(WireError::Field("number of nodes"));
             }
+        }
+        if split == Split::Drafts && (n_assigned, n_lines) != (0, 0) {
+            return Err(WireError::Field("number of nodes"));
         }
         let (epoch, sizes) = (u32_at(header, 8), Sizes::parse(header, wire)?);
         Ok(Repr::Open { epoch, from, sizes, split, n_assigned, n_lines })
@@ -499,8 +504,8 @@ impl Repr {
         }
     }
 
-    /// Whether only nodes of a team send it.
-    pub fn is_of_team(&self) -> bool {
+    /// Whether no node of a ring sends it.
+    pub fn is_of_others(&self) -> bool {
         match self {
             Repr::Open { split, .. } => *split != Split::Layers,
             Repr::Ready { .. } | Repr::Refuse { .. } | Repr::Pass(_) | Repr::Part(_) => true,
@@ -536,9 +541,13 @@ impl Repr {
         match self {
             Repr::Open { epoch, from, sizes, split, n_assigned, n_lines } => {
                 sizes.emit(header);
-                if let Split::Rows { node, has_ends } = split {
-                    (header[12], header[13]) = (1, u8::from(*has_ends));
-                    put(header, 14, &node.to_le_bytes());
+                match split {
+                    Split::Layers => {}
+                    Split::Rows { node, has_ends } => {
+                        (header[12], header[13]) = (1, u8::from(*has_ends));
+                        put(header, 14, &node.to_le_bytes());
+                    }
+                    Split::Drafts => header[12] = 2,
                 }
                 header[7] = from.is_some().into();
                 put(header, 36, &from.unwrap_or(0).to_le_bytes());

@@ -29,7 +29,7 @@ pub const PROLOGUE_LEN: usize = OPENING_LEN + DESTINATION_LEN;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
 /// Only equal versions talk.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,8 @@ pub enum Split {
         /// Whether the group also embeds ids and turns rows into logits.
         has_ends: bool,
     },
+    /// No part of the model: the node has a smaller one, and drafts.
+    Drafts,
 }
 
 /// The parts of all nodes, in their order.
@@ -30,4 +32,6 @@ pub enum Parts<'a> {
         /// Whether the group also embeds ids and turns rows into logits.
         has_ends: bool,
     },
+    /// None: the node has a smaller model, and drafts.
+    Drafts,
 }

@@ -12,12 +12,13 @@ use super::vocabulary::{self, Vocabulary};
 use crate::channel::{Channel, ChannelError};
 use crate::engine::drafts::{DRAFTS_MAX, DraftKind, Drafter};
 use crate::engine::ngrams::NgramDrafter;
+use crate::group::{Every, Patience};
 use crate::sys::net;
 use crate::tokenizer::Tokenizer;
 use crate::transport::TransportError;
 use crate::transport::place::HostPort;
 use crate::wire::draft::{
-    ANSWER_MAX, Answer, Ask, Draft, IDS_MAX, Ids, Node, TEXTS_MAX, Text, emit_text,
+    self, ANSWER_MAX, Answer, Ask, Draft, IDS_MAX, Ids, Node, TEXTS_MAX, Text, emit_text,
 };
 use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
@@ -130,7 +131,7 @@ pub fn check(
     is_interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<(), DraftNodeError> {
     let mut line = Line::connect(place, is_interrupted)?;
-    let (node, own) = (line.hello(0)?, Vocabulary::new(tokenizer));
+    let (node, own) = (line.open(0, 0)?, Vocabulary::new(tokenizer));
     if node.vocab_len != own.len {
         return Err(DraftNodeError::Vocabulary { node: node.vocab_len, wanted: own.len });
     }
@@ -176,14 +177,20 @@ impl<'a> Line<'a> {
     fn hear(&mut self) -> Result<Answer<'_>, DraftNodeError> {
         let len = self.channel.receive(&mut self.bytes)?;
         let answer = Answer::parse(&self.bytes[..len]);
-        match answer.map_err(|_| broken("an answer without meaning"))? {
-            Answer::Refused(why) => Err(DraftNodeError::Refused(why.as_str().to_owned())),
-            answer => Ok(answer),
-        }
+        answer.map_err(|_| broken("an answer without meaning"))
     }
 
-    fn hello(&mut self, n_texts: usize) -> Result<Node, DraftNodeError> {
-        self.say(&Ask::Hello(n_texts as u32))?;
+    /// Has the node join the group in `epoch`, to draft for so many texts.
+    fn open(&mut self, epoch: u32, n_texts: usize) -> Result<Node, DraftNodeError> {
+        // No more than `TEXTS_MAX`.
+        draft::emit_open(epoch, n_texts as u16, &mut self.out);
+        self.channel.send(&self.out)?;
+        let len = self.channel.receive(&mut self.bytes)?;
+        let reply = draft::parse_reply(&self.bytes[..len], epoch);
+        match reply.map_err(|_| broken("it does not say whether it is ready"))? {
+            Ok(line) => log::debug!("the draft node has {} threads, {}", line.threads, line.isa),
+            Err(why) => return Err(DraftNodeError::Refused(why.as_str().to_owned())),
+        }
         match self.hear()? {
             Answer::Node(node) if node.n_texts as usize <= n_texts => Ok(node),
             _ => Err(broken("it does not say what it can do")),
@@ -235,7 +242,8 @@ impl NodeDrafter {
     ) -> io::Result<NodeDrafter> {
         let desk = Arc::new(Desk::new(n_lanes.min(TEXTS_MAX), ctx_len)?);
         let vocabulary = Vocabulary::new(tokenizer);
-        let caller = Caller { desk: Arc::clone(&desk), place, vocabulary, tell, is_told };
+        let (to_caller, epoch) = (Arc::clone(&desk), 0);
+        let caller = Caller { desk: to_caller, place, vocabulary, epoch, tell, is_told };
         let named = thread::Builder::new().name("leap-draft".to_owned());
         named.spawn(move || caller.call())?;
         let ngrams = NgramDrafter::new(n_lanes, ctx_len);
@@ -319,6 +327,8 @@ struct Caller {
     desk: Arc<Desk>,
     place: DraftPlace,
     vocabulary: Vocabulary,
+    /// How often the node has been asked to join.
+    epoch: u32,
     tell: TellLoss,
     /// Whether the loss of the node has been reported.
     is_told: bool,
@@ -330,6 +340,7 @@ impl Caller {
         let mut pause = RETRY_FIRST;
         loop {
             let begun = Instant::now();
+            self.epoch = self.epoch.wrapping_add(1);
             let Err(why) = self.talk();
             self.desk.set_there(false);
             if self.desk.is_over() {
@@ -358,7 +369,7 @@ impl Caller {
         let desk = &*self.desk;
         let is_over = || desk.is_over();
         let mut line = Line::connect(&self.place, &is_over)?;
-        let node = line.hello(self.desk.len())?;
+        let node = line.open(self.epoch, self.desk.len())?;
         if (Vocabulary { len: node.vocab_len, hash: node.hash }) != self.vocabulary {
             return Err(DraftNodeError::Tokens);
         }
@@ -372,9 +383,12 @@ impl Caller {
             vocab_len: node.vocab_len,
             texts: (0..n_texts).map(|_| Sent { ids: text(), n_requested: 0 }).collect(),
             scratch: text(),
-            last_said: Instant::now(),
-            pinged: None,
+            since: Instant::now(),
+            pings: Every::default(),
+            is_pinged: false,
+            patience: Patience::new(Some(PONG_WITHIN.as_micros() as u64)),
         };
+        talk.pings.said(0, PING_EVERY.as_micros() as u64);
         self.desk.set_there(true);
         loop {
             talk.turn()?;
@@ -390,7 +404,7 @@ struct Sent {
     n_requested: u64,
 }
 
-/// A connection to a node that has said hello and knows the number of texts.
+/// A connection to a node that has joined.
 struct Talk<'a> {
     desk: &'a Desk,
     line: Line<'a>,
@@ -398,9 +412,13 @@ struct Talk<'a> {
     vocab_len: u32,
     texts: Vec<Sent>,
     scratch: Vec<u32>,
-    last_said: Instant,
-    /// When the node was pinged; `None` if it has answered.
-    pinged: Option<Instant>,
+    /// When the line was opened: the time below counts from then.
+    since: Instant,
+    /// When the node is pinged, unless something else is said.
+    pings: Every,
+    /// Whether the node has yet to answer a ping, and how long it may take.
+    is_pinged: bool,
+    patience: Patience,
 }
 
 impl Talk<'_> {
@@ -415,17 +433,22 @@ impl Talk<'_> {
         if self.line.channel.has_next() {
             self.hear()?;
         }
-        match self.pinged {
-            None if self.last_said.elapsed() >= PING_EVERY => {
-                self.line.say(&Ask::Ping)?;
-                (self.pinged, self.last_said) = (Some(Instant::now()), Instant::now());
-                Ok(())
-            }
-            Some(then) if then.elapsed() >= PONG_WITHIN => {
-                Err(ChannelError::Io(io::ErrorKind::TimedOut.into()).into())
-            }
-            _ => Ok(()),
+        let now = self.now();
+        if self.is_pinged && self.patience.overdue(now).is_some() {
+            return Err(ChannelError::Io(io::ErrorKind::TimedOut.into()).into());
         }
+        if !self.is_pinged && self.pings.is_due(now) {
+            self.line.say(&Ask::Ping)?;
+            self.is_pinged = true;
+            self.patience.begins(now);
+            self.pings.said(now, PING_EVERY.as_micros() as u64);
+        }
+        Ok(())
+    }
+
+    /// Microseconds since the line was opened.
+    fn now(&self) -> u64 {
+        self.since.elapsed().as_micros() as u64
     }
 
     /// Tells the node of a text if that has changed.
@@ -461,14 +484,19 @@ impl Talk<'_> {
             }
             from = end;
         }
-        self.last_said = Instant::now();
+        self.pings.said(self.now(), PING_EVERY.as_micros() as u64);
         Ok(())
     }
 
     /// Processes a message of the node.
     fn hear(&mut self) -> Result<(), DraftNodeError> {
+        let now = self.now();
         match self.line.hear()? {
-            Answer::Pong if self.pinged.take().is_some() => Ok(()),
+            Answer::Pong if self.is_pinged => {
+                self.is_pinged = false;
+                self.patience.answered(now);
+                Ok(())
+            }
             Answer::Draft(draft) => {
                 let Draft { index, ids, .. } = draft;
                 let sent = self.texts.get_mut(index as usize).ok_or(broken("drafts of no text"))?;

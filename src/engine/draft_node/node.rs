@@ -12,6 +12,7 @@ use crate::engine::{Engine, StepError};
 use crate::sampler::argmax;
 use crate::tokenizer::Tokenizer;
 use crate::wire::draft::{self, Answer, Ask, Draft, Ids, Node, TOKEN_MAX, Text};
+use crate::wire::frame::NodeLine;
 use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
@@ -45,6 +46,8 @@ struct DraftNode {
     engine: Mutex<Engine>,
     tokenizer: Tokenizer,
     about: Node,
+    /// The node's description of itself, as a member of a master's group.
+    line: NodeLine,
     tell: Tell,
 }
 
@@ -61,7 +64,13 @@ pub fn start(
 ) -> io::Result<SocketAddr> {
     let Vocabulary { len, hash } = Vocabulary::new(&tokenizer);
     let about = Node { n_texts: 0, vocab_len: len, ctx_len: engine.ctx_len() as u32, hash };
-    let node = DraftNode { engine: Mutex::new(engine), tokenizer, about, tell };
+    let line = NodeLine {
+        isa: heapless::String::try_from(engine.isa().name()).unwrap_or_default(),
+        threads: engine.about().threads as u16,
+        nodes: 1,
+        ..NodeLine::default()
+    };
+    let node = DraftNode { engine: Mutex::new(engine), tokenizer, about, line, tell };
     server::start(("leap-draft", Purpose::Guesses), address, key, node)
 }
 
@@ -99,33 +108,19 @@ impl Service for DraftNode {
                 continue;
             }
             let len = channel.receive(&mut bytes)?;
-            let ask = Ask::parse(&bytes[..len]).map_err(|_| broken("an ask without meaning"))?;
-            match (ask, &mut thoughts) {
-                (Ask::Hello(n), None) => {
-                    let begun = self.begin(n as usize);
-                    let n_texts = begun.len();
-                    match n_texts == 0 && n > 0 {
-                        true => {
-                            emit_refused("it drafts for others, and has no room for more", &mut out)
-                        }
-                        false => Answer::Node(Node { n_texts: n_texts as u32, ..self.about })
-                            .emit(&mut out),
-                    }
-                    channel.send(&out)?;
-                    if n_texts > 0 {
-                        (self.tell)(&DraftNotice::Begun { from, n_texts });
-                    }
-                    thoughts = Some(begun);
-                }
-                (Ask::Text(text), Some(all)) => {
+            let Some(all) = &mut thoughts else {
+                thoughts = Some(self.open(&bytes[..len], (&mut channel, from), &mut out)?);
+                continue;
+            };
+            match Ask::parse(&bytes[..len]).map_err(|_| broken("an ask without meaning"))? {
+                Ask::Text(text) => {
                     let thought = all.get_mut(text.index as usize).ok_or(broken("no such text"))?;
                     thought.hear(&text, &self.about).ok_or(broken("a text that cannot be"))?;
                 }
-                (ask, Some(_)) => {
+                ask => {
                     self.answer(&ask, &mut out)?;
                     channel.send(&out)?;
                 }
-                (_, None) => return Err(broken("it does not say hello")),
             }
         }
     }
@@ -139,16 +134,35 @@ fn broken(what: &'static str) -> ChannelError {
     ChannelError::Broken(what)
 }
 
-fn emit_refused(why: &str, out: &mut Vec<u8>) {
-    let mut reason = heapless::String::new();
-    // The string is short enough.
-    let _ = reason.push_str(why);
-    Answer::Refused(reason).emit(out);
-}
-
 impl DraftNode {
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the first message, an OPEN: returns the texts that the node is ready for, none if it refuses.
+    fn open(
+        &self,
+        bytes: &[u8],
+        (channel, from): (&mut Channel<'_>, IpAddr),
+        out: &mut Vec<u8>,
+    ) -> Result<Vec<Thought>, ChannelError> {
+        let opened = draft::parse_open(bytes);
+        let (epoch, n) = opened.map_err(|_| broken("it does not open with what it wants"))?;
+        let begun = self.begin(n);
+        let n_texts = begun.len();
+        if n_texts == 0 && n > 0 {
+            draft::emit_reply(epoch, Err("it drafts for others, and has no room for more"), out);
+            channel.send(out)?;
+            return Ok(begun);
+        }
+        draft::emit_reply(epoch, Ok(&self.line), out);
+        channel.send(out)?;
+        Answer::Node(Node { n_texts: n_texts as u32, ..self.about }).emit(out);
+        channel.send(out)?;
+        if n_texts > 0 {
+            (self.tell)(&DraftNotice::Begun { from, n_texts });
+        }
+        Ok(begun)
     }
 
     /// Streams for up to `n` texts; fewer if the engine has no more.

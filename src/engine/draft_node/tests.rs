@@ -16,7 +16,10 @@ use crate::engine::{Engine, ModelDrafter, Options};
 use crate::format::tokenizer::{TokenKind, TokenizerFile, Vocab};
 use crate::tokenizer::Tokenizer;
 use crate::transport::place::HostPort;
-use crate::wire::draft::{ANSWER_MAX, Answer, Ask, Draft, Ids, Node, Text, emit_draft, emit_text};
+use crate::wire::draft::{
+    self, ANSWER_MAX, Answer, Ask, Draft, Ids, Node, Text, emit_draft, emit_text,
+};
+use crate::wire::frame::NodeLine;
 use crate::wire::give::MESSAGE_MAX;
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
@@ -200,7 +203,7 @@ fn nodes_of_others_are_told_apart() {
     assert!(special.len() > 1);
 }
 
-/// A node with the key that says hello, and answers every text with `says`.
+/// A node with the key that joins, and answers every text with `says`.
 struct Hostile {
     vocabulary: Vocabulary,
     says: fn(&Text<'_>, &mut Channel<'_>) -> Result<(), ChannelError>,
@@ -211,15 +214,15 @@ impl Service for Hostile {
         let (mut bytes, mut out) = (vec![0; MESSAGE_MAX], Vec::new());
         loop {
             let len = channel.receive(&mut bytes)?;
-            match Ask::parse(&bytes[..len]) {
-                Ok(Ask::Hello(n_texts)) => {
-                    let Vocabulary { len, hash } = self.vocabulary;
-                    let node = Node { n_texts, vocab_len: len, ctx_len: 100, hash };
-                    Answer::Node(node).emit(&mut out);
-                    channel.send(&out)?;
-                }
-                Ok(Ask::Text(text)) => (self.says)(&text, &mut channel)?,
-                _ => {}
+            if let Ok((epoch, n)) = draft::parse_open(&bytes[..len]) {
+                draft::emit_reply(epoch, Ok(&NodeLine::default()), &mut out);
+                channel.send(&out)?;
+                let Vocabulary { len, hash } = self.vocabulary;
+                let node = Node { n_texts: n as u32, vocab_len: len, ctx_len: 100, hash };
+                Answer::Node(node).emit(&mut out);
+                channel.send(&out)?;
+            } else if let Ok(Ask::Text(text)) = Ask::parse(&bytes[..len]) {
+                (self.says)(&text, &mut channel)?;
             }
         }
     }
@@ -312,22 +315,24 @@ fn a_node_hangs_up_on_masters_that_make_no_sense() {
         emit_text(&text, ids.into_iter(), &mut out);
         asks.push(out.clone());
     }
-    for ask in [Ask::Hello(1), Ask::Hash(4097), Ask::Token(4096)] {
+    for ask in [Ask::Hash(4097), Ask::Token(4096)] {
         ask.emit(&mut out);
         asks.push(out.clone());
     }
+    // It has joined.
+    draft::emit_open(3, 1, &mut out);
+    asks.push(out.clone());
     for ask in asks {
         let mut channel = connect();
-        Ask::Hello(0).emit(&mut out);
-        if ask[0] == 19 {
-            Ask::Hello(2).emit(&mut out);
-        }
+        draft::emit_open(3, if ask[0] == 19 { 2 } else { 0 }, &mut out);
         channel.send(&out).unwrap();
+        let len = channel.receive(&mut bytes).unwrap();
+        assert!(draft::parse_reply(&bytes[..len], 3).unwrap().is_ok());
         channel.receive(&mut bytes).unwrap();
         channel.send(&ask).unwrap();
         assert!(channel.receive(&mut bytes).is_err(), "{ask:?}");
     }
-    // A client that sends no hello.
+    // A client that does not ask it to join.
     let mut channel = connect();
     Ask::Ping.emit(&mut out);
     channel.send(&out).unwrap();

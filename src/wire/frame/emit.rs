@@ -28,6 +28,7 @@ pub fn emit_open(
     let (split, n_parts) = match parts {
         Parts::Layers(layers) => (Split::Layers, layers.len()),
         Parts::Rows { shares, node, has_ends } => (Split::Rows { node, has_ends }, shares.len()),
+        Parts::Drafts => (Split::Drafts, 0),
     };
     let count = |n: usize| u16::try_from(n).ok().filter(|_| n <= NODES_MAX);
     let (n_assigned, n_lines) = (count(n_parts)?, count(lines.len())?);
@@ -39,6 +40,7 @@ pub fn emit_open(
     match parts {
         Parts::Layers(layers) => emit_layers(layers, parts_out),
         Parts::Rows { shares, .. } => emit_shares(shares, parts_out),
+        Parts::Drafts => {}
     }
     for (line, out) in lines.iter().zip(body.as_chunks_mut::<LINE_LEN>().0) {
         emit_line(line, out);
