@@ -26,6 +26,10 @@ use crate::ring::plan::Objective;
 use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 
+/// A board that guesses does nothing else.
+const GUESSES_ALONE: &str =
+    "--draft-model is for a board that guesses: no other model, and no ring";
+
 /// Generates text, or holds a conversation with --chat.
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "run")]
@@ -251,6 +255,9 @@ impl Run {
 
     /// The boards that the options name, `older` ones among them.
     pub(super) fn boards(&self, role: Role, older: &older::Said) -> Result<Named, Failure> {
+        if self.draft_model.is_some() && older.boards(role == Role::Master)?.is_some() {
+            return Err(Failure::Usage(GUESSES_ALONE.to_owned()));
+        }
         let named = Named::find(&Said {
             boards: self.boards.as_ref(),
             is_team: self.team.is_some(),
@@ -271,7 +278,7 @@ impl Run {
             return usage("--prefix-cache is for boards that have layers; this one guesses");
         }
         if self.draft_model.is_some() && (has_place || self.model.is_some()) {
-            return usage("--draft-model is for a board that guesses: no other model, and no ring");
+            return usage(GUESSES_ALONE);
         }
         if named.gets.is_some() && self.model.is_some() {
             return usage("--fetch gets the layers from another board; give no model file");
