@@ -4,10 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::{older, options};
+use super::checkpoint::load_failure;
+use super::options::engine_failure;
+use super::{older, options, weights};
 use crate::channel::PORT_DEFAULT;
 use crate::fleet::boards::{Boards, Origin, RingFile, Sought};
-use crate::fleet::error::PartError;
+use crate::fleet::error::{Aim, PartError};
 use crate::fleet::events::Shape;
 use crate::format::text_without_mark;
 use crate::ring::Address;
@@ -223,23 +225,47 @@ fn lines(text: &str) -> Result<Lines, String> {
     }
 }
 
-/// Words for a board that has no part among those that `by` names, and the exit code.
-pub(super) fn failure(by: &str, error: &PartError) -> Failure {
-    let words = match error {
-        PartError::Unreadable(path, e) => return Failure::unreadable(path, e),
-        PartError::File { .. } => return Failure::Input(error.to_string()),
-        PartError::NoBoards => older::NO_BOARDS.to_owned(),
+/// Words for a board that cannot do its part among those that `by` names, and the exit code.
+pub(super) fn failure(by: &str, error: PartError) -> Failure {
+    match error {
+        PartError::Interrupted => Failure::Interrupted,
+        PartError::Unreadable(path, e) => Failure::unreadable(&path, &e),
+        PartError::Open(e) => load_failure(&e),
+        PartError::Engine(e) => engine_failure(e),
+        PartError::Weights(model, e) => weights::failure(model.as_deref(), &e),
+        PartError::Watch(e) => {
+            Failure::Runtime(format!("cannot start the thread of --rebalance-after: {e}"))
+        }
+        e if e.is_of_settings() => Failure::Usage(usage(by, &e)),
+        e if e.is_of_file() => Failure::input(&e),
+        e if e.is_of_boards() => Failure::Ring(e.to_string()),
+        e => Failure::runtime(&e),
+    }
+}
+
+/// Words for settings that give a board no part, with the options that are to be said or not.
+fn usage(by: &str, error: &PartError) -> String {
+    match error {
         PartError::NoName => format!("{by} needs --node NAME on a worker"),
-        PartError::NoNext | PartError::NoOrigin => older::words(error),
         PartError::Beyond { layers, n_layers } => {
             format!("{by} gives layers {}..{} of 0..{n_layers}", layers.start, layers.end)
         }
         PartError::StaysPut(team) => {
             format!("--rebalance-after cannot move the layers of {team}, which is a team")
         }
-        _ => error.to_string(),
-    };
-    Failure::Usage(words)
+        PartError::NoKey(Aim::Call) => format!("{by} needs --key: the key file of the boards"),
+        PartError::TeamObjective => {
+            "--objective is for rings: a team is as quick as it can be for one stream".to_owned()
+        }
+        PartError::NoWatts => {
+            "--objective energy needs --watts IDLE,BUSY of this board, and of each worker without a sensor"
+                .to_owned()
+        }
+        PartError::NoKey(Aim::Wait) => {
+            "a worker without a model waits for a master: it needs --key".to_owned()
+        }
+        e => older::words(e),
+    }
 }
 
 #[cfg(test)]

@@ -55,17 +55,6 @@ impl Failure {
         Failure::Runtime(chain(error))
     }
 
-    /// Description of the failure, unless a signal ended the work.
-    pub(super) fn message(&self) -> Option<&str> {
-        match self {
-            Failure::Interrupted => None,
-            Failure::Runtime(what)
-            | Failure::Usage(what)
-            | Failure::Input(what)
-            | Failure::Ring(what) => Some(what),
-        }
-    }
-
     /// Prints the message to stderr and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         let stopped = signal::interrupted_by().and_then(|signal| u8::try_from(signal).ok());

@@ -36,13 +36,11 @@ mod plan;
 mod power;
 mod prefixes;
 mod progress;
-mod readiness;
 mod ring;
 mod roles;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
-mod team;
 #[cfg(feature = "tools")]
 mod temporary;
 #[cfg(feature = "tools")]

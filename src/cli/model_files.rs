@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::checkpoint::load_failure;
 use super::{Failure, warn};
+use crate::format::FormatError;
 use crate::format::model::Header;
 use crate::format::stand_in;
 use crate::format::tokenizer::fingerprint;
@@ -109,14 +110,24 @@ fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Fail
         .map_err(|e| Failure::Input(format!("cannot use tokenizer {}: {e}", path.display())))
 }
 
+/// The model that is built into the program, if one is.
 #[cfg(feature = "demo")]
-fn demo_model() -> Result<Model, Failure> {
+pub(super) const BUILT_IN: Option<fn() -> Result<Model, FormatError>> = Some(|| {
     /// Gives the bytes the alignment that weights need.
     #[repr(C, align(128))]
     struct Aligned<T: ?Sized>(T);
     static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../models/demo.bin"));
 
-    Model::from_static(&MODEL.0).map_err(|e| Failure::input(&e))
+    Model::from_static(&MODEL.0)
+});
+
+/// The model that is built into the program, if one is.
+#[cfg(not(feature = "demo"))]
+pub(super) const BUILT_IN: Option<fn() -> Result<Model, FormatError>> = None;
+
+fn demo_model() -> Result<Model, Failure> {
+    let none = || Failure::Usage("name a model file; this program has none built in".to_owned());
+    BUILT_IN.ok_or_else(none)?().map_err(|e| Failure::input(&e))
 }
 
 #[cfg(feature = "demo")]
@@ -126,11 +137,6 @@ fn demo_tokenizer(header: &Header, given: Option<&Path>) -> Result<Tokenizer, Fa
         Some(_) => Err(Failure::Usage("the built-in model brings its own tokenizer".to_owned())),
         None => parse(Path::new("of the built-in model"), TOKENIZER, header.vocab_size),
     }
-}
-
-#[cfg(not(feature = "demo"))]
-fn demo_model() -> Result<Model, Failure> {
-    Err(Failure::Usage("name a model file; this program has none built in".to_owned()))
 }
 
 #[cfg(not(feature = "demo"))]

@@ -8,7 +8,7 @@ use super::options::port;
 use super::roles::Role;
 use crate::channel::PORT_DEFAULT;
 use crate::fleet::boards::{Boards, Origin, RingFile};
-use crate::fleet::error::PartError;
+use crate::fleet::error::{Aim, PartError};
 use crate::ring::{Address, PORT_DEFAULT as LINKS_PORT};
 
 /// An option that is in no help of its command, and is turned into what its successor says.
@@ -185,10 +185,20 @@ fn origin(value: &str) -> Result<Origin, String> {
 pub(super) const NO_BOARDS: &str = "nothing names the boards: --boards does, on a worker a file and --node NAME, as do \
      --ring FILE, or --split with --next-host";
 
-/// Words for what is missing beside options that name a part of the boards.
+/// Words for what is missing beside options of earlier versions.
 pub(super) fn words(error: &PartError) -> String {
     match error {
+        PartError::NoBoards => NO_BOARDS.to_owned(),
         PartError::NoNext => "--split needs --next-host".to_owned(),
+        PartError::NoKey(Aim::Give) => {
+            "--give needs --key: only boards with the key get the model".to_owned()
+        }
+        PartError::NoKey(Aim::Get) => {
+            "--fetch needs --key: the key file of the board that gives".to_owned()
+        }
+        PartError::NoFile => {
+            "--give needs a model file; the built-in model is in every board's program".to_owned()
+        }
         PartError::NoOrigin => {
             "--fetch auto needs --boards FILE or --ring FILE; else name the board".to_owned()
         }

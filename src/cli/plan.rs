@@ -2,7 +2,6 @@
 
 pub(super) mod report;
 pub(super) mod team;
-mod teams;
 
 use std::fs;
 use std::io::Write;
@@ -10,11 +9,10 @@ use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, FromArgs};
 
-use teams::TeamsPlan;
-
 use super::{Failure, model_files, note, options, print};
 use crate::fleet::load::{self, Asked};
 use crate::fleet::team_plan::{TeamPlan, quickest};
+use crate::fleet::teams_plan::{BOARDS_MAX, TeamsPlan};
 use crate::format::model::{Ends, Header};
 use crate::format::text_without_mark;
 use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
@@ -138,15 +136,19 @@ impl Plan {
             return Err(Failure::Usage("--teams plans for one stream, and a ring".to_owned()));
         }
         let n = quickest(boards).len();
-        if n > teams::BOARDS_MAX {
-            let what = format!("--teams is for {} boards at most, not {n}", teams::BOARDS_MAX);
+        if n > BOARDS_MAX {
+            let what = format!("--teams is for {BOARDS_MAX} boards at most, not {n}");
             return Err(Failure::Input(what));
         }
         let plan = TeamsPlan::new(header, load, boards).map_err(failure)?;
         if let Some(out) = &self.out {
             write_file(out, &plan.file())?;
         }
-        print(&if self.json { plan.json() } else { plan.table() })
+        let (task, parts, by_kernel) = (plan.task(), plan.parts(), plan.by_kernel());
+        print(&match self.json {
+            true => report::json(&task, parts, Some(by_kernel)),
+            false => report::table(&task, parts) + &report::gathers(&task, parts, by_kernel),
+        })
     }
 
     /// Whether something else is asked for than a plan that is best for one stream.

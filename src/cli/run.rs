@@ -23,19 +23,22 @@ use super::draft_node::DraftNode;
 use super::model_files::{self, Loaded};
 
 use super::power;
-use super::team::{self, TeamBoard};
 use super::weights;
 use super::{Failure, older, options, overwritten, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
+use crate::fleet::gather::gather;
 use crate::fleet::interrupt::is_interrupted;
 use crate::fleet::load::Asked;
+use crate::fleet::ring_board::RingBoard;
 use crate::fleet::settings::Settings;
+use crate::fleet::team_board::TeamBoard;
 use crate::sys::power::Meter;
 use crate::sys::{memory, signal};
 pub(super) use flags::Run;
 
-use super::ring::{Board, announce, boards};
+use super::boards::failure;
+use super::ring::announce;
 use super::roles::Role;
 use energy::AnswerEnergy;
 use session::Session;
@@ -66,23 +69,23 @@ impl Run {
             }
             Role::Master => {
                 self.gather(&mut settings, meter.as_deref())?;
-                let (loaded, board) =
-                    ring::load(&settings, &self.place(), self.tokenizer.as_deref())?;
-                (loaded, Some(board).filter(Board::has_ring))
+                ring::load(&settings, &self.place(), self.tokenizer.as_deref())?
             }
         };
         overwritten::watch(self.model.as_deref(), &loaded.model);
         let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
         let mut engine = self.engine(&loaded, batch, board.as_ref())?;
-        let team = TeamBoard::find(&settings)?;
+        let fail = |e| failure(settings.named_by, e);
+        let team = TeamBoard::find(&settings).map_err(fail)?;
         match &team {
-            Some(team) => team.prepare(&mut engine, &self.place(), self.words())?,
+            Some(team) => team.prepare(&mut engine, &self.place(), &|| {}).map_err(fail)?,
             None => weights::prepare(&mut engine, &self.place(), self.words())?,
         }
         // Lets a signal end an answer at once, not after the prompt that is being read.
         engine.interrupt_by(is_interrupted);
         let nodes = (team.as_ref(), board.as_ref());
-        let control = team::begin(&mut engine, nodes, &self.place(), meter.clone(), &announce)?;
+        let of = (&settings, &self.place());
+        let control = ring::begin(&mut engine, nodes, of, meter.clone(), &announce)?;
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
@@ -121,7 +124,8 @@ impl Run {
             kv_memory: None,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        boards::gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
+        gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
+            .map_err(|e| failure(settings.named_by, e))
     }
 
     fn beside<'a>(&'a self, loaded: &'a Loaded, boards: &'a Boards) -> Beside<'a> {
@@ -141,9 +145,9 @@ impl Run {
         &self,
         loaded: &Loaded,
         batch: Option<usize>,
-        board: Option<&Board<'_>>,
+        board: Option<&RingBoard<'_>>,
     ) -> Result<Engine, Failure> {
-        let threads = self.threads.or(board.and_then(Board::threads));
+        let threads = self.threads.or(board.and_then(RingBoard::threads));
         let options = Options {
             ctx_len: self.ctx,
             batch,

@@ -18,15 +18,17 @@ use super::model_files::{self, Loaded};
 
 use super::power::{self, StatedWatts};
 use super::prefixes;
-use super::ring::{self, Board, RebalanceAfter};
-use super::team::{self, TeamBoard};
-use super::weights::{self, Words};
+use super::ring::{self, RebalanceAfter};
+use super::weights;
 use super::{Failure, counted, key, note, older, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::boards::Boards;
 use crate::fleet::events::Shape;
+use crate::fleet::gather::gather;
 use crate::fleet::load::Asked;
+use crate::fleet::ring_board::RingBoard;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
+use crate::fleet::team_board::TeamBoard;
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
@@ -229,17 +231,19 @@ impl Serve {
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let mut engine = self.engine(&loaded, board.as_ref(), has_boards)?;
-        let words = if self.quiet { Words::None } else { Words::All };
-        let team = TeamBoard::find(&settings)?;
+        let words = weights::words(self.quiet);
+        let fail = |e| boards::failure(settings.named_by, e);
+        let team = TeamBoard::find(&settings).map_err(fail)?;
         match &team {
-            Some(team) => team.prepare(&mut engine, &place, words)?,
+            Some(team) => team.prepare(&mut engine, &place, &|| {}).map_err(fail)?,
             None => weights::prepare(&mut engine, &place, words)?,
         }
         notify::start();
         let nodes = (team.as_ref(), board.as_ref());
         let announce = || notify::status("waiting for the other boards");
-        let control = team::begin(&mut engine, nodes, &place, meter.clone(), &announce)?;
-        prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size)?;
+        let of = (&settings, &place);
+        let control = ring::begin(&mut engine, nodes, of, meter.clone(), &announce)?;
+        prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size);
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
@@ -265,7 +269,7 @@ impl Serve {
             introduce(&options, n_streams, engine.ctx_len());
         }
         notify::ready();
-        let ended = serve(&mut engine, scheduler, options).map_err(|e| ring::step_failure(&e));
+        let ended = serve(&mut engine, scheduler, options).map_err(ring::step_failure);
         meter.iter().for_each(|meter| meter.stop());
         ended
     }
@@ -326,7 +330,8 @@ impl Serve {
             kv_memory: self.kv_memory,
         };
         let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        ring::boards::gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
+        gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
+            .map_err(|e| boards::failure(settings.named_by, e))
     }
 
     /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
@@ -411,7 +416,7 @@ impl Serve {
             control: self.control.clone(),
             milliwatts: self.watts.map(StatedWatts::milliwatts),
             fleet: None,
-            is_quiet: self.quiet,
+            events: ring::events(self.quiet),
         })
     }
 
@@ -420,19 +425,18 @@ impl Serve {
         &self,
         settings: &'a Settings,
         place: &WeightsPlace,
-    ) -> Result<(Loaded, Option<Board<'a>>), Failure> {
+    ) -> Result<(Loaded, Option<RingBoard<'a>>), Failure> {
         let tokenizer = self.tokenizer.as_deref();
         if matches!(settings.boards, Boards::Alone | Boards::Shares(_)) {
             return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
         }
-        let (loaded, board) = ring::load(settings, place, tokenizer)?;
-        Ok((loaded, Some(board).filter(Board::has_ring)))
+        ring::load(settings, place, tokenizer)
     }
 
     fn engine(
         &self,
         loaded: &Loaded,
-        board: Option<&Board<'_>>,
+        board: Option<&RingBoard<'_>>,
         has_boards: bool,
     ) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
@@ -448,7 +452,7 @@ impl Serve {
                 None => KvMemory::Free,
             },
             ..options::of_cores(
-                self.threads.or(board.and_then(Board::threads)),
+                self.threads.or(board.and_then(RingBoard::threads)),
                 self.cores.as_ref(),
             )?
         };

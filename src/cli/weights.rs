@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::progress::ProgressLine;
-use super::{Failure, note, readiness, warn};
+use super::{Failure, note, warn};
 use crate::engine::{Cache, Engine, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
@@ -41,27 +41,19 @@ pub(super) enum Words {
     None,
 }
 
+/// How much is said while they are prepared for a text or an answer.
+pub(super) fn words(is_quiet: bool) -> Words {
+    if is_quiet { Words::None } else { Words::All }
+}
+
 /// Prepares the weights ([`Engine::prepare`]) and tells the user.
 pub(super) fn prepare(
     engine: &mut Engine,
     place: &WeightsPlace,
     words: Words,
 ) -> Result<(), Failure> {
-    prepare_part(engine, place, 1.0, words)
-}
-
-/// Prepares the weights, of which only this part is read, and tells the user.
-pub(super) fn prepare_part(
-    engine: &mut Engine,
-    place: &WeightsPlace,
-    part: f64,
-    words: Words,
-) -> Result<(), Failure> {
     let teller = Teller::new(words);
-    let tell = |what: Preparing<'_>| match what {
-        Preparing::Larger(larger) if larger.weights as f64 * part <= larger.free as f64 => {}
-        what => teller.tell(what),
-    };
+    let tell = |what: Preparing<'_>| teller.tell(&what);
     let prepared = engine.prepare(place, listener(&tell));
     prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
 }
@@ -73,7 +65,7 @@ pub(super) fn pack_into(
     path: &Path,
 ) -> Result<(), Failure> {
     let teller = Teller::new(Words::All);
-    let tell = |what: Preparing<'_>| teller.tell(what);
+    let tell = |what: Preparing<'_>| teller.tell(&what);
     let packed = engine.pack_into(place, path, listener(&tell));
     packed.map_err(|e| failure(place.model.as_deref(), &e))
 }
@@ -84,7 +76,7 @@ pub(super) fn listener<'a>(tell: &'a dyn Fn(Preparing<'_>)) -> Listener<'a> {
 }
 
 /// Tells the user how the weights' preparation goes.
-struct Teller {
+pub(super) struct Teller {
     start: Instant,
     words: Words,
     /// The progress; `None` when the work is done.
@@ -92,16 +84,15 @@ struct Teller {
 }
 
 impl Teller {
-    fn new(words: Words) -> Teller {
+    pub(super) fn new(words: Words) -> Teller {
         let progress = ProgressLine::new("packing weights", words == Words::None);
         Teller { start: Instant::now(), words, progress: RefCell::new(Some(progress)) }
     }
 
     /// Tells the user, if they want to know.
-    fn tell(&self, what: Preparing<'_>) {
+    pub(super) fn tell(&self, what: &Preparing<'_>) {
         match what {
             Preparing::Packing(done) => {
-                readiness::advance();
                 if let Some(progress) = &mut *self.progress.borrow_mut() {
                     progress.update(done.done_bytes, done.total_bytes);
                 }
@@ -109,7 +100,7 @@ impl Teller {
             Preparing::Packed(report, path) => {
                 self.progress.take();
                 if self.words == Words::All {
-                    note(&describe(&report, path, self.start.elapsed().as_secs_f64()));
+                    note(&describe(report, path, self.start.elapsed().as_secs_f64()));
                 }
             }
             Preparing::Unpacked(why) => {
@@ -118,13 +109,14 @@ impl Teller {
             }
             Preparing::Larger(larger) => {
                 self.progress.take();
-                warn(&describe_larger(larger));
+                warn(&describe_larger(*larger));
             }
         }
     }
 }
 
-fn failure(model: Option<&Path>, error: &PackError) -> Failure {
+/// Sorts weights that cannot be used under their exit code.
+pub(super) fn failure(model: Option<&Path>, error: &PackError) -> Failure {
     let model = model.unwrap_or(Path::new("built in")).display();
     match error {
         PackError::Weights(CheckError::Interrupted) => Failure::runtime(error),

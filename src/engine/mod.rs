@@ -3,6 +3,7 @@
 mod about;
 mod answer;
 mod backend;
+pub(crate) mod bandwidth;
 #[cfg(feature = "tools")]
 mod calibrate;
 pub mod chat;
@@ -13,6 +14,7 @@ mod drafts;
 mod error;
 mod job;
 mod lane;
+pub(crate) mod made_up;
 mod ngrams;
 mod options;
 mod own_stage;

@@ -2,12 +2,18 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::model::SharesError;
-use crate::ring::TopologyError;
+use crate::engine::ring::NodeError;
+use crate::engine::{EngineError, JoinError, LeadError, StepError};
+use crate::fetch::taker::FetchError;
+use crate::format::FormatError;
+use crate::model::{CheckError, LoadError, PackError, PlanError, SharesError};
 use crate::ring::plan::NoSplit;
+use crate::ring::{Address, TopologyError};
+use crate::transport::TransportError;
 
 /// Why a model could not be divided among boards.
 #[derive(Debug)]
@@ -63,13 +69,26 @@ pub(super) enum Obstacle {
     End(FleetError),
 }
 
-/// Why a board has no part among others.
+/// A board's aim that needs the key, or a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// To give other boards their layers.
+    Give,
+    /// To get its own layers.
+    Get,
+    /// To wait for a master.
+    Wait,
+    /// To call other boards.
+    Call,
+}
+
+/// Why a board has no part among others, or cannot do it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum PartError {
     /// Nothing says which boards there are.
     NoBoards,
-    /// A file of boards cannot be read.
+    /// A file cannot be read.
     Unreadable(PathBuf, io::Error),
     /// A file of boards has this defect.
     File { file: String, what: String },
@@ -87,6 +106,129 @@ pub(crate) enum PartError {
     OfTeam { name: String, lead: String, file: String },
     /// The layers of this place, which is a team, cannot move.
     StaysPut(String),
+    /// There is no key.
+    NoKey(Aim),
+    /// A team is planned for one stream alone, and not for energy or memory.
+    TeamObjective,
+    /// A plan for energy needs this board's watts, which nothing says.
+    NoWatts,
+    /// There are no boards to work with.
+    Fleet(FleetError),
+    /// There is no model file to give layers of.
+    NoFile,
+    /// There is no model file, and no built-in model.
+    NoModel,
+    /// There is no folder for layers, figures and orders.
+    NoFolder,
+    /// The folder cannot be made.
+    Folder(PathBuf, io::Error),
+    /// The model cannot be opened.
+    Open(LoadError),
+    /// The model cannot be read.
+    Model(io::Error),
+    /// The file has only some rows of its layers, and this board needs all.
+    SomeRows(String),
+    /// The file lacks layers that the board of this name has.
+    Lacks { name: String, held: Range<usize>, wanted: Range<usize>, n_layers: usize },
+    /// The file has only a part of the model.
+    Partial(FormatError),
+    /// The engine does not start.
+    Engine(EngineError),
+    /// The weights of the model at this path cannot be used.
+    Weights(Option<PathBuf>, PackError),
+    /// The links cannot be opened.
+    Links(TransportError),
+    /// The links of a team cannot be serviced.
+    Mesh(io::Error),
+    /// The system refuses this address.
+    Listen { aim: Aim, address: SocketAddr, source: io::Error },
+    /// The system has no random numbers.
+    Random(io::Error),
+    /// The model's demand on boards cannot be counted.
+    Load(PlanError),
+    /// The thread that looks after the boards cannot be started.
+    Watch(io::Error),
+    /// Layers do not come from this board.
+    Layers(Address, FetchError),
+    /// The ring was not joined.
+    Join(JoinError),
+    /// The team was not led.
+    Lead(LeadError),
+    /// The boards were lost, and what they say why they do not serve.
+    Step(StepError, Option<String>),
+    /// The boards were lost for this reason, and what they say why they do not serve.
+    Lost(String, Option<String>),
+    /// This board cannot work.
+    Node(NodeError),
+    /// This board cannot be measured.
+    Measure(String),
+    /// A signal ended it.
+    Interrupted,
+}
+
+impl PartError {
+    /// Whether a file that the board was given, or has fetched, is bad.
+    pub(crate) fn is_of_file(&self) -> bool {
+        match self {
+            PartError::Weights(_, PackError::Weights(e))
+            | PartError::Node(NodeError::Weights(e)) => !matches!(e, CheckError::Interrupted),
+            PartError::File { .. }
+            | PartError::Open(_)
+            | PartError::SomeRows(_)
+            | PartError::Lacks { .. }
+            | PartError::Partial(_)
+            | PartError::Load(_) => true,
+            PartError::Fleet(e) => {
+                matches!(e, FleetError::Shares(_) | FleetError::File(_))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether other boards are lost, or refuse.
+    pub(crate) fn is_of_boards(&self) -> bool {
+        match self {
+            PartError::Step(e, _) => match e {
+                StepError::Ring(e) => e.is_lost(),
+                e => matches!(e, StepError::Team(_)),
+            },
+            PartError::Layers(_, e) => !matches!(e, FetchError::File(..) | FetchError::Full(..)),
+            PartError::Lost(..) | PartError::Fleet(FleetError::NoneLeft(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the board's settings give it no part.
+    pub(crate) fn is_of_settings(&self) -> bool {
+        matches!(
+            self,
+            PartError::NoBoards
+                | PartError::NoName
+                | PartError::NoNext
+                | PartError::NoOrigin
+                | PartError::Beyond { .. }
+                | PartError::OtherRole { .. }
+                | PartError::OfTeam { .. }
+                | PartError::StaysPut(_)
+                | PartError::NoKey(_)
+                | PartError::TeamObjective
+                | PartError::NoWatts
+                | PartError::Fleet(FleetError::Name(_))
+                | PartError::NoFile
+                | PartError::NoModel
+        )
+    }
+
+    /// The error and all its sources in one line.
+    pub(crate) fn chain(&self) -> String {
+        let mut words = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            words = format!("{words}: {error}");
+            source = error.source();
+        }
+        words
+    }
 }
 
 impl fmt::Display for PartError {
@@ -111,6 +253,73 @@ impl fmt::Display for PartError {
                 write!(f, "{name} is a board of {lead}'s team in {file}: start it as a worker")
             }
             PartError::StaysPut(team) => write!(f, "the layers of {team}, a team, cannot move"),
+            PartError::NoKey(Aim::Give) => write!(f, "only boards with the key get layers"),
+            PartError::NoKey(Aim::Get) => write!(f, "layers are given to boards with the key only"),
+            PartError::NoKey(Aim::Wait) => {
+                write!(f, "a worker without a model waits for a master: it needs the key")
+            }
+            PartError::NoKey(Aim::Call) => write!(f, "boards are called with their key only"),
+            PartError::TeamObjective => {
+                write!(
+                    f,
+                    "a team is as quick as it can be for one stream: it has no other objective"
+                )
+            }
+            PartError::NoWatts => write!(f, "a plan for energy needs the watts of this board"),
+            PartError::Fleet(e) => e.fmt(f),
+            PartError::NoFile => write!(f, "layers are given of a model file only"),
+            PartError::NoModel => write!(f, "name a model file; this program has none built in"),
+            e => e.fmt_work(f),
+        }
+    }
+}
+
+impl PartError {
+    fn fmt_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unfit = |unfit: &Option<String>| match unfit {
+            Some(unfit) => format!("; {unfit}"),
+            None => String::new(),
+        };
+        match self {
+            PartError::NoFolder => write!(
+                f,
+                "no folder for the layers: set XDG_CACHE_HOME, or name a folder with --cache"
+            ),
+            PartError::Folder(path, e) => write!(f, "cannot make {}: {e}", path.display()),
+            PartError::Open(e) => fmt::Display::fmt(e, f),
+            PartError::Model(e) => write!(f, "cannot read the model: {e}"),
+            PartError::SomeRows(name) => {
+                write!(f, "the file has only some rows of its layers, and {name} needs all")
+            }
+            PartError::Lacks { name, held, wanted: Range { start, end }, n_layers } => write!(
+                f,
+                "the file holds layers {}..{} of {n_layers}, and {name} has {start}..{end}: give it the whole \
+                 model, or what `leap export --layers {start}..{end}` writes",
+                held.start, held.end,
+            ),
+            PartError::Partial(e) => fmt::Display::fmt(e, f),
+            PartError::Engine(e) => fmt::Display::fmt(e, f),
+            PartError::Weights(_, e) => fmt::Display::fmt(e, f),
+            PartError::Links(e) => fmt::Display::fmt(e, f),
+            PartError::Mesh(e) => fmt::Display::fmt(e, f),
+            PartError::Listen { aim: Aim::Give, address, source } => {
+                write!(f, "cannot give layers on {address} (TCP): {source}")
+            }
+            PartError::Listen { address, source, .. } => {
+                write!(f, "cannot wait on {address} (TCP): {source}")
+            }
+            PartError::Random(e) => write!(f, "no random numbers: {e}"),
+            PartError::Load(e) => fmt::Display::fmt(e, f),
+            PartError::Watch(e) => write!(f, "cannot start the thread that moves parts: {e}"),
+            PartError::Layers(from, e) => write!(f, "no layers from {from}: {e}"),
+            PartError::Join(e) => fmt::Display::fmt(e, f),
+            PartError::Lead(e) => fmt::Display::fmt(e, f),
+            PartError::Step(e, why) => write!(f, "{e}{}", unfit(why)),
+            PartError::Lost(what, why) => write!(f, "{what}{}", unfit(why)),
+            PartError::Node(e) => fmt::Display::fmt(e, f),
+            PartError::Measure(why) => f.write_str(why),
+            PartError::Interrupted => write!(f, "interrupted"),
+            _ => Ok(()),
         }
     }
 }
@@ -118,7 +327,11 @@ impl fmt::Display for PartError {
 impl std::error::Error for PartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            PartError::Unreadable(_, e) => Some(e),
+            PartError::Open(e) => e.source(),
+            PartError::Partial(e) => e.source(),
+            PartError::Engine(e) => e.source(),
+            PartError::Links(e) => e.source(),
+            PartError::Load(e) => e.source(),
             _ => None,
         }
     }

@@ -1,12 +1,25 @@
 //! Events of the boards, as data: the program that starts a master puts them into words.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::error::PartError;
 use super::team_plan::TeamPlan;
-use crate::ring::Address;
+use crate::channel::ChannelError;
+use crate::engine::Preparing;
+use crate::engine::team::{MemberNotice, TeamLead};
+use crate::fetch::giver::Gift;
+use crate::fetch::taker::{FetchError, Fetched};
 use crate::ring::plan::{Part, Task};
+use crate::ring::{Address, Notice, Place};
+use crate::sys::tensor::OpenError;
+use crate::team::TeamNotice;
+use crate::transport::{Endpoint, TransportError};
+use crate::wire::Dtype;
+use crate::wire::frame::NodeLine;
 
 /// Hears what happens to the boards, from any thread.
 pub(crate) trait Events: Send + Sync {
@@ -82,4 +95,64 @@ pub(crate) enum Event<'a> {
     OtherTeam { nodes: &'a [String] },
     /// Parts stay as they are, for this reason.
     Stays { why: &'a str, shape: Shape },
+    /// There is no key: any machine that reaches this board at `at` can join.
+    Unsealed { at: &'a str, shape: Shape },
+    /// Datagrams take the place of the kernel module.
+    WithoutKernel { why: &'a OpenError },
+    /// This board's own name has no address yet, and is looked up again.
+    Nameless { why: &'a TransportError },
+    /// A notice of the links' carrier.
+    Carrier(&'a str),
+    /// This board's links of a ring are open.
+    Linked { place: &'a Place, endpoint: &'a dyn Endpoint },
+    /// This board's links of a team are open, on this port and those behind it.
+    Meshed { name: &'a str, at: &'a Address },
+    /// This board is up. Other boards come in their own time.
+    Up,
+    /// The ring is open for the first time, with these nodes, rows of this width and activations of this type.
+    RingOpened { lines: &'a [NodeLine], dim: u32, wire: Dtype },
+    /// An event of the ring, at a worker or the master.
+    Ring { notice: &'a Notice, is_worker: bool },
+    /// All boards of the team are ready, which share these layers, or all.
+    TeamOpened { team: &'a TeamLead, layers: Option<Range<usize>> },
+    /// An event of the team of the boards of these names, at its lead.
+    Team { names: &'a [String], notice: &'a TeamNotice },
+    /// An event of the team of the boards of these names, at a member.
+    Member { names: &'a [String], notice: &'a MemberNotice },
+    /// This board gives others their layers at this address.
+    Gives { at: SocketAddr },
+    /// A board asks for its layers.
+    Gift(&'a Gift),
+    /// The board that gives this one its layers is away.
+    WaitsForLayers { from: &'a Address, why: &'a FetchError },
+    /// Layers are about to come.
+    Fetches,
+    /// So many of all bytes of the layers have come.
+    Fetching { done: u64, all: u64 },
+    /// This board's layers are there.
+    Fetched { fetched: &'a Fetched, from: &'a Address },
+    /// Fetched layers are damaged, and are fetched again.
+    Damaged { why: &'a PartError },
+    /// Layers that were fetched before cannot be used.
+    Unusable { why: &'a PartError },
+    /// Weights are about to be made ready.
+    Prepares,
+    /// Weights are being made ready.
+    Weights(&'a Preparing<'a>),
+    /// Prompts are not kept in this folder.
+    NoPrefixes { folder: &'a Path, why: &'a str },
+    /// This board waits at this address for a master to call it.
+    WaitsForMaster { name: &'a str, at: SocketAddr },
+    /// Masters that look for boards do not find this one.
+    Unfindable { why: &'a io::Error },
+    /// This board's name cannot stand in a ring file, so that masters go on without it.
+    Misnamed { why: &'a str },
+    /// A stranger called from this address.
+    Ignores { from: IpAddr, why: &'a ChannelError },
+    /// This board's speed and the split are not kept: there is no folder for them.
+    KeepsNothing { why: &'a PartError },
+    /// This board has nothing to do until a master calls.
+    Rests,
+    /// This board cannot do what a master told it.
+    OrderFailed { why: &'a str },
 }

@@ -14,6 +14,7 @@ use crate::wire::hello::NAME_MAX;
 const MEMORY_PART: f64 = 0.9;
 
 /// Measured speeds and free memory of a board.
+#[derive(Clone)]
 pub(crate) struct Own {
     /// Speeds by number of threads, all threads first.
     pub(crate) speeds: Vec<Speed>,

@@ -16,38 +16,55 @@
 //! - [`keeper`] looks after them during work: it leaves out absent boards, takes in new ones, and moves parts
 //!   of the model to quicker boards.
 //! - [`desk`] connects those threads with the one that has the engine, between two steps of its work.
+//! - [`settings`] says which boards there are, and this one's part; [`ring_board`] and [`team_board`] have an engine do
+//!   it, as a master or a lead.
+//! - [`worker`] is a board that does its part for any master: it waits for `orders`, gets (`obtain`) its layers, and
+//!   reports how far it is (`readiness`).
 //!
 //! Nothing here prints, ends the process or reads a flag. [`events`] says what happens, as data.
 
 pub(crate) mod admission;
-pub(crate) mod ahead;
+mod ahead;
 pub(crate) mod boards;
-pub(crate) mod caller;
+mod caller;
 pub(crate) mod desk;
 pub(crate) mod error;
 pub(crate) mod events;
 mod experience;
-pub(crate) mod figures;
-pub(crate) mod form;
+mod figures;
+mod form;
+pub(crate) mod gather;
+pub(crate) mod give;
 mod hold;
 pub(crate) mod interrupt;
 mod keeper;
-pub(crate) mod layers;
+mod layers;
+mod links;
 pub(crate) mod load;
-pub(crate) mod members;
+mod members;
 pub(crate) mod moves;
-pub(crate) mod place;
+mod obtain;
+mod orders;
+mod place;
 mod prepare;
+mod readiness;
 mod replan;
-pub(crate) mod roll;
-pub(crate) mod rows;
+pub(crate) mod requests;
+pub(crate) mod ring_board;
+mod roll;
+mod rows;
 mod search;
 pub(crate) mod settings;
 mod shares;
+mod speeds;
 pub(crate) mod split;
+pub(crate) mod team_board;
 pub(crate) mod team_plan;
-pub(crate) mod team_seat;
+mod team_seat;
+pub(crate) mod teams_plan;
 #[cfg(all(test, feature = "demo"))]
 mod tests;
-pub(crate) mod wanted;
+mod wanted;
 mod watch;
+mod weights;
+pub(crate) mod worker;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::boards::{Boards, Origin};
+use super::events::Teller;
 use super::members::Fleet;
 use crate::ring::plan::Objective;
 use crate::transport::carrier::Carrier;
@@ -32,7 +33,8 @@ pub(crate) struct Settings {
     pub(crate) milliwatts: Option<(u32, u32)>,
     /// The boards that a master called.
     pub(crate) fleet: Option<Fleet>,
-    pub(crate) is_quiet: bool,
+    /// Hears what happens.
+    pub(crate) events: Teller,
 }
 
 /// How a board's links travel.

@@ -4,31 +4,35 @@ mod board;
 
 use std::net::UdpSocket;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use board::{Stand, endpoint, model, place};
+use board::{Stand, model, place};
 
-use super::boards::Sought;
+use super::boards::{Boards, RingFile, Sought};
 use super::caller::Caller;
 use super::desk::Desk;
 use super::events::{Event, Events, Shape};
 use super::figures::Own;
-use super::form::{Formed, form};
-use super::interrupt::is_interrupted;
+use super::form::form;
+use super::interrupt::Stop;
 use super::load::{Asked, load, sizes};
 use super::members::Kind;
 use super::moves::Moves;
+use super::ring_board::{RingBoard, Sensors};
 use super::roll::Divided;
+use super::settings::{ControlPlace, LinkSettings, Settings, Wishes};
 use super::wanted::Wanted;
-use super::{layers, split};
-use crate::engine::ring::{MachineReading, RingOptions};
-use crate::engine::{Engine, Job, JobEvent, Options, Scheduler};
+use super::worker::{Most, Worker};
+use super::{give, split};
+use crate::engine::{Cache, Engine, Huge, Job, JobEvent, Options, Scheduler, WeightsPlace};
 use crate::model::Model;
+use crate::ring::Address;
 use crate::ring::plan::Objective;
-use crate::ring::{Address, Topology};
 use crate::tokenizer::Tokenizer;
+use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 use crate::wire::call::Speed;
 use crate::wire::seal::Key;
@@ -64,6 +68,7 @@ impl Events for Diary {
             Event::OtherRing { nodes } => format!("ring{}", layers(nodes)),
             Event::Moved { nodes } => format!("moved{}", layers(nodes)),
             Event::Stays { why, .. } => format!("stays: {why}"),
+            Event::OrderFailed { why } => panic!("a worker failed: {why}"),
             _ => return,
         };
         self.0.lock().unwrap().push(line);
@@ -96,22 +101,29 @@ impl Fleet {
     fn new(names: &[&str]) -> Fleet {
         let key = Key::new([names.len() as u8; 32]);
         let boards: Vec<Stand> = names.iter().map(|name| Stand::new(name, &key)).collect();
+        let sought = boards.iter().map(Stand::called_at).collect();
+        let mut fleet = Fleet::of(sought, &key);
+        fleet.boards = boards;
+        fleet
+    }
+
+    /// A ring of "desk" and the boards that are called there.
+    fn of(sought: Vec<Address>, key: &Key) -> Fleet {
         let diary = Arc::new(Diary::default());
         let caller = Caller { key: key.clone(), events: diary.clone() };
-        let sought = boards.iter().map(Stand::called_at).collect();
-        let folder = std::env::temp_dir().join(format!("leap-fleet-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = folder("desk");
+        let mut settings = settings(Boards::Alone, ("desk", key), diary.clone());
+        (settings.is_master, settings.gives) = (true, Some(free_port()));
         let wanted = Wanted {
             sought: Sought::Named(sought),
             shape: Shape::Ring,
-            // Speeds vary; memory is the same at each run.
-            objective: Objective::Memory,
-            patience: Some(AFTER),
+            objective: settings.wishes.objective,
+            patience: settings.wishes.patience,
             is_taking: false,
             name: "desk".to_owned(),
             host: None,
-            port: free_port(),
-            give: free_port(),
+            port: settings.links.port.unwrap(),
+            give: settings.gives.unwrap(),
         };
         let whole = model();
         let asked = Asked { ctx_len: Some(256), batch: 16, streams: 1, kv: None, kv_memory: None };
@@ -125,49 +137,30 @@ impl Fleet {
         };
         let own = Own { speeds: speeds(), memory: 1 << 30 };
         let formed = form(&wanted, &caller, &divided, &own).unwrap();
-        Fleet::begin((formed, wanted), (boards, key, diary), whole, folder)
+        settings.boards = Boards::Layers(RingFile::Told(formed.file));
+        settings.fleet = Some(formed.fleet);
+        Fleet::begin(&settings, diary, whole, folder)
     }
 
     /// Opens the ring, and has its layers move by themselves.
-    fn begin(
-        (formed, wanted): (Formed, Wanted),
-        (boards, key, diary): (Vec<Stand>, Key, Arc<Diary>),
-        whole: Model,
-        folder: PathBuf,
-    ) -> Fleet {
-        let topology = Topology::parse(&formed.file).unwrap();
+    fn begin(settings: &Settings, diary: Arc<Diary>, whole: Model, folder: PathBuf) -> Fleet {
         let options =
             Options { threads: Some(1), ctx_len: Some(256), batch: Some(16), ..Options::default() };
-        let (desk, changes) = Desk::new(&place(), true);
-        let desk = Arc::new(desk);
-        let endpoint = endpoint(&whole, &topology, "desk", &key);
-        let (own, _) = topology.place("desk").unwrap();
-        let mut engine = Engine::new(board::narrow(whole, &own.layers, true), &options).unwrap();
-        let load = load(engine.header(), engine.plan()).unwrap();
-        let weights = (place(), engine.about().isa);
-        let events = diary.clone();
-        let moves = Moves::new(Arc::clone(&desk), load, weights, Some(formed.fleet), events);
-        let moves = Arc::new(moves);
-        let ear = Arc::clone(&desk);
-        let ring = RingOptions {
-            name: "desk".to_owned(),
-            n_nodes: 64,
-            wire: Dtype::F32,
-            members: topology.members().to_vec(),
-            timeout: Some(PATIENCE),
-            epoch: 7,
-            is_interrupted,
-            tell: Box::new(move |notice, lines| ear.hear(notice, lines, "something happened")),
-            meter: Box::new(|_| MachineReading::default()),
-            changes: Some(changes),
-        };
-        engine.join(endpoint, ring).unwrap();
-        layers::keep(Arc::clone(&moves), wanted.objective, AFTER).unwrap();
+        let board = RingBoard::new(settings, whole.header()).unwrap();
+        let (at, path) = (("127.0.0.1", settings.gives.unwrap()), place().model);
+        give::start(settings, at, path.as_deref(), &whole).unwrap();
+        let own = board.narrow(whole, &place()).unwrap();
+        let mut engine = Engine::new(own.into(), &options).unwrap();
+        let endpoint = board.endpoint(engine.model()).unwrap();
+        let tended = board.tend(&engine, &place()).unwrap();
+        let (desk, moves) = (Arc::clone(&tended.desk), Arc::clone(&tended.moves));
+        let sensors = Sensors { meter: None, heat: None };
+        board.join(endpoint, &mut engine, tended, sensors).unwrap();
         let tokenizer = std::fs::read("models/demo.tokenizer.bin").unwrap();
         let tokenizer = Tokenizer::from_bytes(&tokenizer, None).unwrap();
         let mut alone = Engine::open("models/demo.bin".as_ref(), &options).unwrap();
         let wanted = write(&mut alone, &tokenizer, &|_| {});
-        Fleet { boards, diary, desk, moves, engine, tokenizer, wanted, folder }
+        Fleet { boards: Vec::new(), diary, desk, moves, engine, tokenizer, wanted, folder }
     }
 
     /// Writes, and checks that it is what one board writes, until `is_done`.
@@ -195,6 +188,91 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         // Files that remain do no harm.
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A folder that no other board has.
+fn folder(name: &str) -> PathBuf {
+    static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+    let n = FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("leap-fleet-{}-{n}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Settings of the board called `name`, which a master may do without after a second.
+fn settings(boards: Boards, (name, key): (&str, &Key), events: Arc<Diary>) -> Settings {
+    Settings {
+        boards,
+        named_by: "the test",
+        is_master: false,
+        node: Some(name.to_owned()),
+        links: LinkSettings {
+            carrier: Carrier::Udp,
+            host: None,
+            port: Some(free_port()),
+            key: Some(key.clone()),
+            wire: Dtype::F32,
+            busy_poll: None,
+            timeout: Some(PATIENCE),
+        },
+        // Speeds vary; memory is the same at each run.
+        wishes: Wishes { objective: Objective::Memory, patience: Some(AFTER), is_taking: false },
+        gives: None,
+        gets: None,
+        control: ControlPlace::Off,
+        milliwatts: None,
+        fleet: None,
+        events,
+    }
+}
+
+/// A board without a model file, on a thread of this process, which waits for masters until it is dropped.
+struct Hand {
+    port: u16,
+    stop: Stop,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Hand {
+    fn new(name: &'static str, key: &Key) -> Hand {
+        let (port, stop, key) = (free_port(), Stop::default(), key.clone());
+        let ended_by = stop.clone();
+        let work = move || {
+            let folder = folder(name);
+            let waiting = Boards::Waiting(port);
+            let mut settings = settings(waiting, (name, &key), Arc::default());
+            settings.links.host = Some("127.0.0.1".to_owned());
+            let one = Options { threads: Some(1), ..Options::default() };
+            let worker = Worker {
+                settings: &settings,
+                place: WeightsPlace {
+                    model: None,
+                    cache: Cache::At(folder.clone()),
+                    huge: Huge::Off,
+                },
+                options: one,
+                most: Most::default(),
+                sensors: Sensors { meter: None, heat: None },
+                prefixes: None,
+                built_in: None,
+                own: Some(Own { speeds: speeds(), memory: 1 << 30 }),
+                stop,
+            };
+            worker.work().unwrap();
+            // Files that remain do no harm.
+            let _ = std::fs::remove_dir_all(folder);
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
+        Hand { port, stop: ended_by, thread: Some(thread) }
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        self.stop.end();
+        let ended = self.thread.take().map(thread::JoinHandle::join);
+        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
     }
 }
 
@@ -246,6 +324,20 @@ fn a_ring_is_formed_loses_a_board_gains_it_and_moves_layers_in_one_process() {
         [0..1, 1..5, 5..6]
     );
     assert!(fleet.diary.lines().last().unwrap().starts_with("moved desk 0..1"));
+}
+
+#[test]
+fn workers_of_the_library_get_their_layers_and_write_with_a_master() {
+    let key = Key::new([77; 32]);
+    let hands = [Hand::new("pi", &key), Hand::new("fig", &key)];
+    let mut fleet = Fleet::of(hands.iter().map(|hand| local(hand.port)).collect(), &key);
+    fleet.write_until("a text", |_| true);
+    assert_eq!(fleet.nodes().len(), 3);
+    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.desk.seen());
+    let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
+    fleet.write_until("moved layers", |_| asked.is_finished());
+    let moved = asked.join().unwrap().unwrap();
+    assert_eq!(moved.len(), 3, "{:?}", fleet.diary.lines());
 }
 
 /// Where a board is called, on this machine.

@@ -1,6 +1,7 @@
 //! Notices of a node for its user.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Range;
 
 /// Most notices that wait for the user; further ones replace the oldest.
@@ -62,6 +63,33 @@ pub enum Notice {
     },
     /// The stalled batch has been answered.
     GoesOn,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Opened { again: false } => write!(f, "a master opened the ring"),
+            Notice::Opened { again: true } => write!(f, "the ring is complete again"),
+            Notice::Silent(name) => write!(f, "nothing is heard of {name}; waiting"),
+            Notice::Back(name) => write!(f, "{name} is heard again"),
+            Notice::Reset(name) => write!(f, "the link to {name} began anew"),
+            Notice::Anew(name) => {
+                write!(f, "{name} lost what it had computed, and begins anew")
+            }
+            Notice::Took { layers: Range { start, end }, packed, reused } => {
+                let s = if *packed == 1 { "" } else { "s" };
+                write!(f, "took layers {start}..{end}: {packed} tensor{s} packed, {reused} reused")
+            }
+            Notice::MasterLeft => write!(f, "the master left; waiting for the next one"),
+            Notice::Broken(what) => write!(f, "a neighbour sent {what}"),
+            Notice::Refused(what)
+            | Notice::Waiting { what, .. }
+            | Notice::Carrier(what)
+            | Notice::Unfit { why: what, .. } => f.write_str(what),
+            Notice::Stalled { seconds, what } => write!(f, "no progress for {seconds} s: {what}"),
+            Notice::GoesOn => write!(f, "the ring goes on"),
+        }
+    }
 }
 
 /// Notices that the user has not read yet.

@@ -4,10 +4,10 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::cli::Failure;
+use crate::engine::bandwidth::Reader;
 use crate::kernels::Kernels;
 use crate::kernels::peak::OPS_PER_ROUND;
 use crate::pool::Pool;
-use crate::sys::{huge::HugeMemory, memory};
 
 /// Bytes of memory to read: far more than any cache holds.
 const READ_BYTES: u64 = 1 << 30;
@@ -18,15 +18,11 @@ const READ_BESIDE_BYTES: u64 = READ_BYTES / 4;
 const READ_SECONDS: f64 = 0.3;
 /// Runs of each measurement. The best counts, because other work slows the rest.
 pub(super) const RUNS: usize = 3;
-/// Seconds of a quick measurement: long enough to use up a quota of processor time.
-pub(in crate::cli) const SECONDS_QUICK: f64 = 0.1;
 /// Seconds that a run of multiplications takes, about as long as a long prompt: a shared or cool machine is faster for
 /// a moment.
 const SPIN_SECONDS: f64 = 1.0;
 /// Seconds of a trial run, from which the length of a full run follows.
 const TRIAL_SECONDS: f64 = 0.02;
-/// Pieces for each thread: small ones let all threads finish at about the same time.
-const PIECES: usize = 16;
 
 /// The machine's limits with some number of threads.
 #[derive(Clone, Copy)]
@@ -65,7 +61,8 @@ impl MeasuredMachine {
         &self,
         mut work: impl FnMut() -> Result<(), Failure>,
     ) -> Result<MachineLimits, Failure> {
-        let reader = Reader::new(&self.kernels, &self.pool, READ_BESIDE_BYTES)?;
+        let reader = Reader::new(&self.kernels, &self.pool, READ_BESIDE_BYTES);
+        let reader = reader.map_err(|e| Failure::runtime(&e))?;
         let mut read_bytes_per_s = 0.0_f64;
         for _ in 0..RUNS {
             read_bytes_per_s = read_bytes_per_s.max(reader.bytes_per_s(READ_SECONDS));
@@ -88,57 +85,14 @@ impl MeasuredMachine {
     }
 }
 
-/// Bytes a second that `kernels` read with a thread on each of `cpus`, measured in a third of a second.
-pub(in crate::cli) fn quick(kernels: &Kernels, cpus: &[usize]) -> Result<f64, Failure> {
-    let pool = Pool::new(cpus).map_err(|e| Failure::runtime(&e))?;
-    let reader = Reader::new(kernels, &pool, READ_BESIDE_BYTES)?;
-    Ok(best(|| reader.bytes_per_s(SECONDS_QUICK)))
-}
-
 /// Bytes a second that `pool` reads from `bytes` of memory, or from a quarter of the free memory if that is less.
 pub(in crate::cli) fn read_bandwidth(
     kernels: &Kernels,
     pool: &Pool,
     bytes: u64,
 ) -> Result<f64, Failure> {
-    let reader = Reader::new(kernels, pool, bytes)?;
+    let reader = Reader::new(kernels, pool, bytes).map_err(|e| Failure::runtime(&e))?;
     Ok(best(|| reader.bytes_per_s(0.0)))
-}
-
-/// A pool of threads, and the memory that it reads.
-struct Reader<'a> {
-    kernels: &'a Kernels,
-    pool: &'a Pool,
-    memory: HugeMemory,
-}
-
-impl Reader<'_> {
-    fn new<'a>(kernels: &'a Kernels, pool: &'a Pool, bytes: u64) -> Result<Reader<'a>, Failure> {
-        let free = memory::available_bytes().unwrap_or(bytes);
-        let bytes = bytes.min(free / 4) as usize;
-        let mut memory = HugeMemory::new(bytes)
-            .map_err(|e| Failure::Runtime(format!("no memory to measure bandwidth: {e}")))?;
-        memory.as_mut_slice().fill(1);
-        Ok(Reader { kernels, pool, memory })
-    }
-
-    /// Bytes a second of reading all the memory, repeated until `seconds` have passed.
-    fn bytes_per_s(&self, seconds: f64) -> f64 {
-        let memory = self.memory.as_slice();
-        let pieces = PIECES * self.pool.threads();
-        let part = memory.len() / pieces;
-        let (start, mut bytes) = (Instant::now(), 0);
-        loop {
-            self.pool.run(pieces, &|i| {
-                black_box(self.kernels.read_all(&memory[i * part..(i + 1) * part]));
-            });
-            bytes += pieces * part;
-            let elapsed = start.elapsed().as_secs_f64();
-            if elapsed >= seconds {
-                return bytes as f64 / elapsed;
-            }
-        }
-    }
 }
 
 fn int8_ops_per_s(kernels: &Kernels, pool: &Pool, rounds: usize) -> f64 {

@@ -5,9 +5,10 @@ use std::path::Path;
 use super::finding::Finding;
 use crate::cli::checkpoint::quoted;
 use crate::cli::counted;
-use crate::engine::{Engine, batch_default};
+use crate::engine::Engine;
+use crate::engine::made_up;
 use crate::format::model::Header;
-use crate::model::{KvKind, Model, Plan, Share};
+use crate::model::Model;
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
@@ -40,7 +41,7 @@ pub(super) fn memory(tree: &Tree, wanted: Option<WantedModel<'_>>) -> Finding {
         return Finding::good("memory", free_text);
     };
     let header = model.header();
-    let Some(buffers) = buffer_bytes(header, ctx_len, None) else {
+    let Some(buffers) = made_up::buffer_bytes(header, ctx_len, None) else {
         let text =
             format!("a context of {ctx_len} tokens: the model allows 1 to {}", header.max_seq_len);
         return Finding::bad("memory", text, format!("--ctx {}", header.max_seq_len));
@@ -72,7 +73,7 @@ fn active(model: &Model) -> String {
 /// Advice by which the model fits into `free` bytes.
 fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
     let fits = |ctx: &usize| {
-        let buffers = buffer_bytes(header, *ctx, None).unwrap_or(u64::MAX);
+        let buffers = made_up::buffer_bytes(header, *ctx, None).unwrap_or(u64::MAX);
         weights.saturating_add(buffers).saturating_add(SPARE_BYTES) <= free
     };
     let halves = std::iter::successors(Some(ctx_len / 2), |ctx| Some(ctx / 2));
@@ -83,24 +84,6 @@ fn smaller(header: &Header, weights: u64, ctx_len: usize, free: u64) -> String {
         }
         None => "share the layers with other boards in a ring, or take a smaller model".to_owned(),
     }
-}
-
-/// Bytes for a context of `ctx_len` tokens and one stream, with keys and values in the usual format for the model's
-/// weights unless `kv` says otherwise; `None` if the model does not allow this context.
-pub(in crate::cli) fn buffer_bytes(
-    header: &Header,
-    ctx_len: usize,
-    kv: Option<KvKind>,
-) -> Option<u64> {
-    let plan = Plan {
-        ctx_len,
-        max_batch: batch_default(header).min(ctx_len),
-        max_logits: 1,
-        n_streams: 1,
-        kv: kv.unwrap_or(KvKind::for_weights(header.weights)),
-        kv_pages: None,
-    };
-    plan.bytes(header, &Share::whole(header)).ok().and_then(|bytes| u64::try_from(bytes).ok())
 }
 
 /// Reports how fast the machine reads memory, and the tokens a second that this allows at best.

@@ -28,6 +28,12 @@ pub(in crate::cli) fn table(task: &Task<'_>, parts: &[Part]) -> String {
     text + &figures(&task.figures(parts)) + "\n"
 }
 
+/// A line for each team whose boards all have the kernel module.
+pub(super) fn gathers(task: &Task<'_>, parts: &[Part], by_kernel: &[bool]) -> String {
+    let teams = parts.iter().filter(|part| by_kernel[part.board]);
+    teams.map(|part| format!("{} gathers over the kernel module\n", name(task, part))).collect()
+}
+
 fn figures(figures: &Figures) -> String {
     let Figures { token_s, slowest_s, joules, .. } = figures;
     let joules = joules.map_or(String::new(), |joules| format!("; {joules:.3} J a token"));

@@ -1,17 +1,25 @@
-//! Messages about boards that are called.
+//! Messages about boards: those that are called, and this one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::work::{self, UnderWay};
 use crate::cli::plan::{report, team};
 use crate::cli::{note, warn};
 use crate::fleet::admission;
-use crate::fleet::events::{Event, Events, Shape};
+use crate::fleet::events::{Event, Events, Shape, Teller};
 use crate::sys::notify;
 
 /// Says on stderr what happens, and to a service manager for what the master waits.
-pub(super) struct Words {
-    /// Whether plans and measurements stay unsaid.
-    pub(super) is_quiet: bool,
+struct Words {
+    /// Whether plans, measurements and what is as it should be stay unsaid.
+    is_quiet: bool,
+    under_way: UnderWay,
+}
+
+/// The words for what happens; `is_quiet` leaves out what is as it should be.
+pub(in crate::cli) fn events(is_quiet: bool) -> Teller {
+    Arc::new(Words { is_quiet, under_way: UnderWay::default() })
 }
 
 impl Events for Words {
@@ -28,7 +36,9 @@ impl Events for Words {
                 let hint = ring_token_s.map(|s| stream("as a ring, without --team auto", s));
                 hint.iter().for_each(|hint| note(hint));
             }
+            event if self.under_way.show(event, self.is_quiet) => {}
             event if is_warning(event) => warn(&words(event)),
+            event if words(event).is_empty() => work::tell(event, self.is_quiet),
             event => {
                 note(&format!("leap: {}", words(event)));
                 status(event);

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::Failure;
-use crate::fleet::settings::{ControlPlace, Settings};
+use crate::fleet::settings::ControlPlace;
 use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 
@@ -77,13 +76,4 @@ pub(in crate::cli) fn patience(
 pub(in crate::cli) fn timeout(seconds: Option<u64>) -> Option<Duration> {
     let seconds = seconds.unwrap_or(TIMEOUT_S);
     (seconds > 0).then(|| Duration::from_secs(seconds))
-}
-
-/// A lost ring, with what its boards say why they do not serve.
-pub(in crate::cli) fn with_reasons(settings: &Settings, failure: Failure) -> Failure {
-    let unfit = settings.fleet.as_ref().and_then(|fleet| fleet.holds.unfit());
-    match (failure, unfit) {
-        (Failure::Ring(what), Some(unfit)) => Failure::Ring(format!("{what}; {unfit}")),
-        (failure, _) => failure,
-    }
 }

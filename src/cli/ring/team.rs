@@ -3,30 +3,28 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::control::{Control, listen, look};
+use super::control::{Control, listen};
 use super::status;
 use crate::cli::Failure;
 use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
 use crate::fleet::admission::{Entry, LeftOut};
-use crate::fleet::desk::{Awaited, Desk, Seen, TeamSeen};
+use crate::fleet::desk::{Desk, Seen, TeamSeen};
 use crate::fleet::settings::Settings;
 use crate::format::json::JsonObject;
 
-/// Lets users of this machine ask the lead that this process becomes. The returned function takes the boards
-/// that the team waits for.
-pub(in crate::cli) fn control(
+/// Lets users of this machine ask the lead that this process becomes. The desk hears of its boards.
+pub(super) fn control(
     settings: &Settings,
     place: &WeightsPlace,
-) -> Result<(Control, impl Fn(&[Awaited]) + Clone + Send + use<>), Failure> {
+) -> Result<(Control, Arc<Desk>), Failure> {
     // The desk has no part in changes of the team.
     let (desk, _) = Desk::new(place, false);
     let desk = Arc::new(desk);
     let left_out = settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
     let file = listen(settings, Answers { desk: Arc::clone(&desk), left_out })?;
-    let ear = Arc::clone(&desk);
-    Ok((Control::new(desk, file), move |awaited: &[Awaited]| ear.hear_of_team(awaited)))
+    Ok((Control::new(Arc::clone(&desk), file), desk))
 }
 
 /// Answers requests.
@@ -38,7 +36,7 @@ struct Answers {
 impl Service for Answers {
     fn answer(&self, request: &str, _: Say<'_>) -> Result<String, Refusal> {
         let (rate, seen) = match request {
-            "status" | "status json" => look(&self.desk, |seen| seen.team_tokens()),
+            "status" | "status json" => self.desk.watch(|seen| seen.team_tokens()),
             _ => {
                 let why = "this is the lead of a team, whose boards share every layer: it has no \
                            layers to move";

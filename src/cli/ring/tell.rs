@@ -53,33 +53,8 @@ fn datagrams(bytes: u32) -> String {
 }
 
 /// Says what happened to the ring.
-pub(in crate::cli) fn tell(notice: &Notice) {
-    let text = words(notice);
+pub(super) fn tell(notice: &Notice) {
+    let text = notice.to_string();
     notify::status(&text);
     note(&format!("leap: {text}"));
-}
-
-/// The ring's event, in words.
-pub(super) fn words(notice: &Notice) -> String {
-    match notice {
-        Notice::Opened { again: false } => "a master opened the ring".to_owned(),
-        Notice::Opened { again: true } => "the ring is complete again".to_owned(),
-        Notice::Silent(name) => format!("nothing is heard of {name}; waiting"),
-        Notice::Back(name) => format!("{name} is heard again"),
-        Notice::Reset(name) => format!("the link to {name} began anew"),
-        Notice::Anew(name) => format!("{name} lost what it had computed, and begins anew"),
-        Notice::Took { layers, packed, reused } => format!(
-            "took layers {}..{}: {} packed, {reused} reused",
-            layers.start,
-            layers.end,
-            counted(*packed, "tensor"),
-        ),
-        Notice::MasterLeft => "the master left; waiting for the next one".to_owned(),
-        Notice::Broken(what) => format!("a neighbour sent {what}"),
-        Notice::Refused(what) => what.clone(),
-        Notice::Waiting { what, .. } | Notice::Carrier(what) => what.clone(),
-        Notice::Unfit { why, .. } => why.clone(),
-        Notice::Stalled { seconds, what } => format!("no progress for {seconds} s: {what}"),
-        Notice::GoesOn => "the ring goes on".to_owned(),
-    }
 }

@@ -333,7 +333,7 @@ impl Run {
             control: self.control.clone(),
             milliwatts: self.watts.map(StatedWatts::milliwatts),
             fleet: None,
-            is_quiet: self.quiet,
+            events: ring::events(self.quiet),
         })
     }
 
@@ -344,7 +344,7 @@ impl Run {
 
     /// How much to say while weights are packed.
     pub(super) fn words(&self) -> Words {
-        if self.quiet { Words::None } else { Words::All }
+        weights::words(self.quiet)
     }
 
     /// The given seed, or a random one.

@@ -130,7 +130,7 @@ impl Session<'_> {
     /// The failure, with its exit code, for the error that ended an answer.
     pub(super) fn failure(&self, error: JobError) -> Failure {
         match &error {
-            JobError::Step(e) => ring::step_failure(e),
+            JobError::Step(e) => ring::step_failure(e.clone()),
             JobError::TooLong { .. } => Failure::Usage(format!("{error}; {}", self.shorten())),
             _ => Failure::runtime(&error),
         }

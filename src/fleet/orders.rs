@@ -1,5 +1,4 @@
-//! `leap worker` with nothing but the key: a master calls it and gives it orders. The last order is kept, so
-//! that a restarted board continues as before.
+//! The orders of masters that call a board. The last order is kept, so that a restarted board continues as before.
 
 use std::fs;
 use std::io::Write;
@@ -10,23 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::boards;
-use super::{fetch, give};
+use super::boards::{Boards, Origin, RingFile};
+use super::error::{Aim, PartError};
+use super::events::Event;
+use super::figures::{self, Own};
+use super::give;
+use super::interrupt::{Stop, is_interrupted};
+use super::obtain::remove_damaged;
+use super::place::part_of;
+use super::readiness::Readiness;
+use super::settings::Settings;
+use super::{admission, ahead};
 use crate::call::board::{self, Board, Order};
 use crate::call::find;
-use crate::cli::{Failure, note, readiness, warn};
-use crate::engine::{Cache, Options};
+use crate::engine::{Isa, WeightsPlace};
 use crate::fetch::taker;
-use crate::fleet::admission;
-use crate::fleet::boards::{Boards, Origin, RingFile};
-use crate::fleet::figures::{self, Own};
-use crate::fleet::interrupt::{self, is_interrupted};
-use crate::fleet::place::part_of;
-use crate::fleet::settings::Settings;
 use crate::model::Share;
 use crate::ring::{Address, PORT_DEFAULT, Topology};
 use crate::sys::file::AtomicFile;
-use crate::sys::power::Meter;
 use crate::sys::{notify, signal};
 use crate::transport::place::HostPort;
 use crate::wire::call::{Figures, HeldState, ring_number};
@@ -37,26 +37,28 @@ use crate::wire::seal::Key;
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// A board that waits to be called, or does what it was told.
-pub(in crate::cli) struct Waiting {
+pub(super) struct Waiting {
     name: String,
     orders: Arc<Orders>,
+}
+
+/// Where a board keeps what it gets and is told, and how its weights are packed ahead.
+pub(super) struct Store {
+    /// Where layers, figures and the last order are.
+    pub(super) folder: PathBuf,
+    pub(super) weights: WeightsPlace,
+    pub(super) isa: Option<Isa>,
 }
 
 /// Orders of masters.
 struct Orders {
     name: String,
     key: Key,
-    /// Where layers are kept.
-    folder: PathBuf,
-    /// Where the last one is kept.
-    path: PathBuf,
-    /// Packs the layers of a file before they are to be had.
-    pack: Pack,
+    store: Store,
+    readiness: Arc<Readiness>,
+    stop: Stop,
     state: Mutex<State>,
 }
-
-/// Packs what this share needs of the file at this path.
-pub(in crate::cli) type Pack = Box<dyn Fn(&Path, Share) -> Result<(), String> + Send + Sync>;
 
 struct State {
     order: Order,
@@ -77,24 +79,23 @@ struct Next {
     failure: OnceLock<String>,
 }
 
-/// Waits to be called on `port`, from then on.
-pub(in crate::cli) fn start(
+/// Waits to be called on `port`, from then on, with the figures `own`.
+///
+/// # Errors
+/// Without a key, or if the system refuses the port.
+pub(super) fn start(
     settings: &Settings,
     port: u16,
-    cache: &Cache,
-    (options, meter, pack): (&Options, Option<&Meter>, Pack),
-) -> Result<Waiting, Failure> {
-    let Some(key) = settings.links.key.clone() else {
-        return Err(Failure::Usage(
-            "a worker without a model waits for a master: it needs --key".to_owned(),
-        ));
-    };
-    let folder = fetch::folder(cache)?;
+    Own { speeds, memory }: Own,
+    store: Store,
+    (readiness, stop): (Arc<Readiness>, Stop),
+) -> Result<Waiting, PartError> {
+    let events = &settings.events;
+    let key = settings.links.key.clone().ok_or(PartError::NoKey(Aim::Wait))?;
     notify::start();
-    let Own { speeds, memory } = boards::own(settings, (options, meter), &folder)?;
     let name = settings.node.clone().unwrap_or_else(figures::name);
     if let Err(why) = admission::check_name(&name) {
-        warn(&format!("masters will go on without this board: {why}"));
+        events.tell(&Event::Misnamed { why: &why });
     }
     let links = settings.links.port.unwrap_or(PORT_DEFAULT);
     let figures = Figures {
@@ -103,51 +104,63 @@ pub(in crate::cli) fn start(
         name: hello::name(&name),
         speeds: speeds.into_iter().collect(),
     };
-    let path = folder.join("order");
-    let order = kept(&path, &name).unwrap_or(Order::Rest);
+    let order = kept(&store.order(), &name).unwrap_or(Order::Rest);
     let is_new = order != Order::Rest;
     let state = Mutex::new(State { is_new, is_kept: false, order, next: None });
-    let orders =
-        Arc::new(Orders { name: name.clone(), key: key.clone(), folder, path, pack, state });
-    let [taken, prepared, kept, forgetful, of_orders] = [(); 5].map(|()| Arc::clone(&orders));
-    let refuse = |from: IpAddr, why: &_| warn(&format!("ignores {from}: {why}"));
-    let take = Box::new(move |order| taken.take(order));
-    let prepare = Box::new(move |file: &str, port| prepared.prepare(file, port));
-    let keep = Box::new(move |order| kept.keep(order));
-    let forget = Box::new(move || {
-        figures::forget(&forgetful.folder).map_err(|e| format!("cannot remove its figures: {e}"))
-    });
-    let state = Box::new(move || of_orders.held_state());
-    let refuse = Box::new(refuse);
-    let board = Board { figures, take, prepare, keep, forget, state, refuse };
+    let (name, key) = (name.clone(), key.clone());
+    let orders = Orders { name: name.clone(), key: key.clone(), store, readiness, stop, state };
+    let orders = Arc::new(orders);
+    let board = handlers(&orders, figures, settings);
     let bound = listen(settings, port, board, key)?;
-    if !settings.is_quiet {
-        note(&format!("leap: {name} waits for a master on {bound} (TCP)"));
-    }
+    events.tell(&Event::WaitsForMaster { name: &name, at: bound });
     notify::ready();
     Ok(Waiting { name, orders })
 }
 
+/// The board that masters call.
+fn handlers(orders: &Arc<Orders>, figures: Figures, settings: &Settings) -> Board {
+    let [taken, prepared, kept, forgetful, of_orders] = [(); 5].map(|()| Arc::clone(orders));
+    let events = Arc::clone(&settings.events);
+    Board {
+        figures,
+        take: Box::new(move |order| taken.take(order)),
+        prepare: Box::new(move |file: &str, port| prepared.prepare(file, port)),
+        keep: Box::new(move |order| kept.keep(order)),
+        forget: Box::new(move || {
+            let forgotten = figures::forget(&forgetful.store.folder);
+            forgotten.map_err(|e| format!("cannot remove its figures: {e}"))
+        }),
+        state: Box::new(move || of_orders.held_state()),
+        refuse: Box::new(move |from: IpAddr, why| events.tell(&Event::Ignores { from, why })),
+    }
+}
+
 /// Lets masters call `board` on `port`, and find it there. Returns where that is.
-fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<SocketAddr, Failure> {
+fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<SocketAddr, PartError> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = settings.links.host.as_ref().unwrap_or(&any);
     let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
-    let address = address.map_err(|e| Failure::runtime(&e))?;
+    let address = address.map_err(PartError::Links)?;
     let found_by = key.clone();
     let bound = board::start(board, address, key);
-    let bound =
-        bound.map_err(|e| Failure::Runtime(format!("cannot wait on {address} (TCP): {e}")))?;
+    let bound = bound.map_err(|source| PartError::Listen { aim: Aim::Wait, address, source })?;
     if settings.links.host.is_none() {
         let found = find::answer(bound.port(), found_by);
-        found.unwrap_or_else(|e| warn(&format!("--boards auto will not find this board: {e}")));
+        found.unwrap_or_else(|e| settings.events.tell(&Event::Unfindable { why: &e }));
     }
     Ok(bound)
 }
 
+impl Store {
+    /// Where the last order is kept.
+    fn order(&self) -> PathBuf {
+        self.folder.join("order")
+    }
+}
+
 impl Waiting {
     /// The next order, as settings of a worker; `None` if the user ends it.
-    pub(in crate::cli) fn next(&self, settings: &Settings) -> Option<Settings> {
+    pub(super) fn next(&self, settings: &Settings) -> Option<Settings> {
         loop {
             let begun = self.orders.begin();
             if is_interrupted() {
@@ -161,19 +174,17 @@ impl Waiting {
                     ..settings.clone()
                 });
             }
-            notify::status("waiting for a master");
+            settings.events.tell(&Event::Rests);
             thread::sleep(LOOKED_EVERY);
         }
     }
 
-    /// Reports that the order failed: it is begun again when a master says so.
-    pub(in crate::cli) fn fail(&self, why: &Failure) {
-        let why = why.message().unwrap_or_default();
-        warn(&format!("{why}; waiting for a master"));
+    /// Reports why the order failed: it is begun again when a master says so.
+    pub(super) fn fail(&self, why: &str) {
         let mut state = self.orders.state();
         // Begins what a master told meanwhile.
         if !state.is_new {
-            readiness::fail(why);
+            self.orders.readiness.fail(why);
             state.order = Order::Rest;
         }
     }
@@ -190,8 +201,8 @@ impl Orders {
             Order::Ring { file, .. } => ring_number(file),
             Order::Rest => 0,
         };
-        let is_ready = readiness::state()?;
-        Ok(HeldState { ring, is_ready, progress: readiness::progress() })
+        let is_ready = self.readiness.state()?;
+        Ok(HeldState { ring, is_ready, progress: self.readiness.progress() })
     }
 
     /// Keeps an order, and ends what runs if that is something else.
@@ -205,13 +216,14 @@ impl Orders {
         }
         self.write(&order)?;
         (state.order, state.is_new, state.is_kept) = (order, true, false);
-        readiness::begin();
-        interrupt::end_for_other_work();
+        self.readiness.begin();
+        self.stop.end_for_other_work();
         Ok(())
     }
 
     fn write(&self, order: &Order) -> Result<(), String> {
-        keep(&self.path, order).map_err(|e| format!("cannot write {}: {e}", self.path.display()))
+        let path = self.store.order();
+        keep(&path, order).map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
     /// Keeps an order for the next start, and goes on with what runs.
@@ -279,7 +291,7 @@ impl Orders {
             rows: rows.as_ref(),
             cut: give::cut,
             key: &self.key,
-            folder: &self.folder,
+            folder: &self.store.folder,
             is_interrupted: &|| signal::interrupted() != 0,
         };
         let progress = &mut |done: u64, all: u64| {
@@ -290,9 +302,11 @@ impl Orders {
         for _ in 0..2 {
             let fetched = taker::fetch(&order, address, progress).map_err(|e| e.to_string())?;
             let share = Share { layers: layers.clone(), has_ends };
-            let Err(why) = (self.pack)(&fetched.path, share) else { break };
+            let model = Some(fetched.path);
+            let place = WeightsPlace { model, ..self.store.weights.clone() };
+            let Err(why) = ahead::pack(share, &place, self.store.isa) else { break };
             log::debug!("layers are not packed ahead: {why}");
-            if fetch::remove_damaged(&self.folder) == 0 {
+            if remove_damaged(&self.store.folder) == 0 {
                 break;
             }
         }
@@ -303,7 +317,7 @@ impl Orders {
     /// The ring file and where layers come from, if there is something new to do.
     fn begin(&self) -> Option<(String, Address)> {
         let mut state = self.state();
-        interrupt::go_on();
+        self.stop.go_on();
         let is_new = std::mem::take(&mut state.is_new);
         state.is_kept &= !is_new;
         let Order::Ring { file, port } = &state.order else { return None };

@@ -1,16 +1,20 @@
 //! How quick this board decodes, with several numbers of threads.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::cli::bench::machine::SECONDS_QUICK;
-use crate::cli::bench::{energy, machine, made_up};
-use crate::cli::{Failure, options};
-use crate::engine::{Engine, Options, Stream};
+use super::error::PartError;
+use super::figures::{self, Measuring, Own};
+use super::settings::Settings;
+use crate::engine::bandwidth::Reader;
+use crate::engine::{Engine, Options, Stream, made_up};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Kernels;
 use crate::model::{Model, Shape};
+use crate::pool::Pool;
 use crate::quant::GROUP_DEFAULT;
 use crate::sys::cpu;
 use crate::sys::huge::Pages;
@@ -19,6 +23,14 @@ use crate::sys::power::Meter;
 use crate::sys::signal;
 use crate::wire::call::{SPEEDS_MAX, Speed};
 
+/// Bytes of memory to read: more than any cache holds.
+const READ_BYTES: u64 = 256 << 20;
+/// Runs of reading. The best counts, because other work slows the rest.
+const READ_RUNS: usize = 3;
+/// Seconds of a quick measurement: long enough to use up a quota of processor time.
+const SECONDS_QUICK: f64 = 0.1;
+/// Interval between readings of the idle machine's power.
+const IDLE_PERIOD: Duration = Duration::from_millis(100);
 /// Runs of each measurement.
 const RUNS: usize = 7;
 /// Index of the rate that counts, the slowest being 0. The quickest rates are of moments in which a shared or
@@ -45,18 +57,39 @@ const KINDS: [Weights; 3] = [
     Weights::B2 { group: GROUP_DEFAULT, ends: Ends::Int8 },
 ];
 
+/// Figures of this board with the threads that `options` ask for, and its power, measured by its meter or
+/// stated by the user. Figures that `folder` keeps are not measured again.
+///
+/// # Errors
+/// If it cannot be measured.
+pub(super) fn own(
+    settings: &Settings,
+    (options, meter): (&Options, Option<&Meter>),
+    folder: &Path,
+) -> Result<Own, PartError> {
+    let kernels = Engine::kernels(None, options.isa).map_err(PartError::Engine)?;
+    let milliwatts = settings.milliwatts;
+    let meter = meter.filter(|_| milliwatts.is_none());
+    let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
+    let wanted = options.threads.map_or("any", |_| "these");
+    let machine = format!("{} {cpus:?} {wanted} {sensor}", kernels.isa().name());
+    let measure = &mut || measure(options, meter);
+    let measuring = Measuring { machine: &machine, milliwatts, measure };
+    figures::own(folder, measuring, &*settings.events)
+}
+
 /// Measures this board with all threads that `options` ask for and, if they ask for none, with half of them,
 /// a quarter and so on. Takes a second or two for each; `meter` measures power.
-pub(super) fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Speed>, Failure> {
-    let kernels = Engine::kernels(None, options.isa).map_err(options::engine_failure)?;
+fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Speed>, PartError> {
+    let kernels = Engine::kernels(None, options.isa).map_err(PartError::Engine)?;
     let cpus = options.cpus();
     let mut speeds = Vec::new();
     for threads in numbers(cpus.len(), options.threads.is_none()) {
         // Kinds of weights without a measurement of their own count as quick as memory is read.
-        let read = machine::quick(&kernels, &cpus[..threads])? as u64;
+        let read = reading(&kernels, &cpus[..threads])? as u64;
         speeds.push(Speed { threads: threads as u16, read: [read.max(1); 4], milliwatts: None });
     }
-    let idle = meter.and_then(|meter| energy::idle_watts(meter, POWER_SECONDS).ok());
+    let idle = meter.and_then(idle_watts);
     for (kind, weights) in KINDS.into_iter().enumerate() {
         let Some(model) = model(weights, &kernels) else { continue };
         for speed in &mut speeds {
@@ -70,6 +103,26 @@ pub(super) fn measure(options: &Options, meter: Option<&Meter>) -> Result<Vec<Sp
     Ok(speeds)
 }
 
+/// Bytes a second that `kernels` read with a thread on each of `cpus`, measured in a third of a second.
+fn reading(kernels: &Kernels, cpus: &[usize]) -> Result<f64, PartError> {
+    let unmeasured = |e: std::io::Error| PartError::Measure(e.to_string());
+    let pool = Pool::new(cpus).map_err(unmeasured)?;
+    let reader = Reader::new(kernels, &pool, READ_BYTES).map_err(unmeasured)?;
+    Ok((0..READ_RUNS).map(|_| reader.bytes_per_s(SECONDS_QUICK)).fold(0.0, f64::max))
+}
+
+/// Mean power of the machine without work; `None` if the sensor does not answer all the time.
+fn idle_watts(meter: &Meter) -> Option<f64> {
+    let begin = meter.read()?;
+    loop {
+        thread::sleep(IDLE_PERIOD);
+        let spent = meter.read()?.since(&begin)?;
+        if spent.seconds >= POWER_SECONDS {
+            return Some(spent.watts());
+        }
+    }
+}
+
 /// `all`, and if `has_fewer`, half of it and so on.
 fn numbers(all: usize, has_fewer: bool) -> impl Iterator<Item = usize> {
     let half = move |n: &usize| Some(n / 2).filter(|n| has_fewer && *n > 0);
@@ -81,7 +134,7 @@ fn model(weights: Weights, kernels: &Kernels) -> Option<Arc<Model>> {
     let shape = Shape::of_bytes(weights, MODEL_BYTES);
     let has_room = memory::available_bytes().is_none_or(|free| free >= HUGE_FROM);
     let pages = if has_room { Pages::Huge } else { Pages::Small };
-    let of = |layers| made_up::model(shape, Some(layers), weights, kernels, (CTX_LEN, None), pages);
+    let of = |layers| made_up::model(shape, layers, weights, kernels, (CTX_LEN, None), pages);
     let model = (1..=shape.n_layers()).rev().find_map(|layers| of(layers).ok());
     if model.is_none() {
         log::debug!("not measured with {weights:?}: no memory");
@@ -89,7 +142,7 @@ fn model(weights: Weights, kernels: &Kernels) -> Option<Arc<Model>> {
     model.map(Arc::new)
 }
 
-fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engine, Failure> {
+fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engine, PartError> {
     let options = Options {
         ctx_len: Some(CTX_LEN),
         batch: Some(1),
@@ -97,7 +150,7 @@ fn engine(model: &Arc<Model>, options: &Options, cpus: &[usize]) -> Result<Engin
         cores: Some(cpus.to_vec()),
         ..options.clone()
     };
-    Engine::new(Arc::clone(model), &options).map_err(options::engine_failure)
+    Engine::new(Arc::clone(model), &options).map_err(PartError::Engine)
 }
 
 /// A text that is written, of tokens that mean nothing.
@@ -109,8 +162,8 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    fn new(engine: &mut Engine) -> Result<Text<'_>, Failure> {
-        let stream = engine.stream().map_err(|e| Failure::runtime(&e))?;
+    fn new(engine: &mut Engine) -> Result<Text<'_>, PartError> {
+        let stream = engine.stream().map_err(|e| PartError::Measure(e.to_string()))?;
         let free = memory::available_bytes().unwrap_or(u64::MAX);
         let between = (2 * cpu::cache_bytes()).min(BETWEEN_BYTES_MAX).min(free / 2);
         let between = vec![1; between as usize];
@@ -120,17 +173,17 @@ impl Text<'_> {
         Ok(text)
     }
 
-    fn token(&mut self) -> Result<(), Failure> {
+    fn token(&mut self) -> Result<(), PartError> {
         if self.stream.pos() == CTX_LEN {
             self.stream.clear();
         }
-        self.engine.push(&mut self.stream, &[1]).map_err(|e| Failure::runtime(&e))?;
+        self.engine.push(&mut self.stream, &[1]).map_err(|e| PartError::Measure(e.to_string()))?;
         // A slow board takes its time, and may be told to end.
-        if signal::interrupted() != 0 { Err(Failure::Interrupted) } else { Ok(()) }
+        if signal::interrupted() != 0 { Err(PartError::Interrupted) } else { Ok(()) }
     }
 
     /// Writes for so many seconds, one token at least: tokens a second, without what is read between them.
-    fn write(&mut self, seconds: f64) -> Result<f64, Failure> {
+    fn write(&mut self, seconds: f64) -> Result<f64, PartError> {
         let (mut elapsed, mut n) = (0.0, 0);
         while elapsed < seconds {
             // One byte of each cache line.
@@ -145,7 +198,7 @@ impl Text<'_> {
 }
 
 /// Bytes of weights read per second of decoding, as a board sustains it whose time is shared or limited.
-fn bytes_per_s(engine: &mut Engine) -> Result<f64, Failure> {
+fn bytes_per_s(engine: &mut Engine) -> Result<f64, PartError> {
     let mut text = Text::new(engine)?;
     let mut rates = [0.0_f64; RUNS];
     for rate in &mut rates {

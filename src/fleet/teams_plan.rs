@@ -1,19 +1,18 @@
-//! `leap plan --teams`: a ring whose places may be teams of boards that follow each other in the file.
+//! A ring whose places may be teams of boards that follow each other.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use super::report;
-use crate::fleet::team_plan::{TeamPlan, quickest};
+use super::team_plan::{TeamPlan, quickest};
 use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve};
 use crate::ring::{Address, TEAM_PORT_DEFAULT};
 
 /// Most boards: each way to make teams of them is looked at.
-pub(super) const BOARDS_MAX: usize = 10;
+pub(crate) const BOARDS_MAX: usize = 10;
 
 /// The quickest such ring for one stream.
-pub(super) struct TeamsPlan<'a> {
+pub(crate) struct TeamsPlan<'a> {
     load: &'a Load,
     /// The boards of each place with their shares.
     places: Vec<Vec<(&'a Board, u16)>>,
@@ -30,7 +29,7 @@ impl<'a> TeamsPlan<'a> {
     ///
     /// # Panics
     /// If there is no board, or more than [`BOARDS_MAX`] may serve.
-    pub(super) fn new(
+    pub(crate) fn new(
         header: &Header,
         load: &'a Load,
         boards: &'a [Board],
@@ -76,26 +75,23 @@ impl<'a> TeamsPlan<'a> {
         Ok(TeamsPlan { load, places, seen, by_kernel, parts })
     }
 
-    fn task(&self) -> Task<'_> {
+    /// The ring's task: each place is one board.
+    pub(crate) fn task(&self) -> Task<'_> {
         Task::new(self.load, &self.seen)
     }
 
-    /// A line for each place, one of figures, and one of each team whose boards all have the kernel module.
-    pub(super) fn table(&self) -> String {
-        let gathers = |place: &&Part| self.by_kernel[place.board];
-        let line = |place: &Part| {
-            format!("{} gathers over the kernel module\n", self.seen[place.board].name)
-        };
-        let lines: String = self.parts.iter().filter(gathers).map(line).collect();
-        report::table(&self.task(), &self.parts) + &lines
+    /// The place that each node of the ring has, and its layers.
+    pub(crate) fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
-    pub(super) fn json(&self) -> String {
-        report::json(&self.task(), &self.parts, Some(&self.by_kernel))
+    /// Which places are teams whose gathers are thought to go through the kernel module.
+    pub(crate) fn by_kernel(&self) -> &[bool] {
+        &self.by_kernel
     }
 
     /// The ring file.
-    pub(super) fn file(&self) -> String {
+    pub(crate) fn file(&self) -> String {
         let (mut text, mut ports) = (String::new(), HashMap::new());
         let token_s = self.task().figures(&self.parts).token_s;
         // Writing to a string cannot fail.

@@ -1,0 +1,239 @@
+//! A board's part in a ring: its layers, its links, and on the master the ring itself.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::boards::Boards;
+use super::desk::Desk;
+use super::error::PartError;
+use super::events::{Event, Shape};
+use super::interrupt::is_interrupted;
+use super::moves::Moves;
+use super::place::Seat;
+use super::settings::Settings;
+use super::{layers, links, load};
+use crate::engine::ring::{ChangesBy, Heat, MachineReading, RingOptions};
+use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
+use crate::format::model::Header;
+use crate::model::{Model, Share};
+use crate::ring::{Address, Notice};
+use crate::sys::heat::Thermometer;
+use crate::sys::power::Meter;
+use crate::transport::Endpoint;
+use crate::transport::place::HostPort;
+use crate::wire::hello::{self, RingInfo};
+
+/// A board that knows its place in a ring.
+pub(crate) struct RingBoard<'a> {
+    settings: &'a Settings,
+    seat: Seat,
+    share: Share,
+}
+
+/// A ring that can be asked and changed while it works.
+pub(crate) struct Tended {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) moves: Arc<Moves>,
+    changes: ChangesBy,
+}
+
+/// What measures this machine.
+pub(crate) struct Sensors {
+    pub(crate) meter: Option<Arc<Meter>>,
+    pub(crate) heat: Option<Thermometer>,
+}
+
+impl Sensors {
+    /// What they show; `is_computing` says whether the board's part computes just now.
+    pub(super) fn read(&self, is_computing: bool) -> MachineReading {
+        let heat = self.heat.as_ref().and_then(Thermometer::read);
+        MachineReading {
+            joules: self.meter.as_ref().and_then(|meter| meter.compute(is_computing)),
+            heat: heat.map(|(degrees, is_slowed)| Heat { degrees, is_slowed }),
+        }
+    }
+}
+
+impl<'a> RingBoard<'a> {
+    /// The board by its settings, for a model with this header.
+    ///
+    /// # Errors
+    /// If they give it no place.
+    pub(crate) fn new(settings: &'a Settings, header: &Header) -> Result<RingBoard<'a>, PartError> {
+        let seat = Seat::find(settings, header.n_layers)?;
+        let share = Share { layers: seat.place.layers.clone(), has_ends: settings.is_master };
+        Ok(RingBoard { settings, seat, share })
+    }
+
+    /// Whether there are other boards.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.seat.place.next.is_some()
+    }
+
+    /// The model with this board's weights alone.
+    ///
+    /// # Errors
+    /// If the file has not all of them.
+    pub(crate) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, PartError> {
+        if model.header().slice().is_some() {
+            return Err(PartError::SomeRows(self.seat.place.name.clone()));
+        }
+        narrow(model, &self.share, &self.seat.place.name, place)
+    }
+
+    /// How many threads it is told to use, if it is.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        self.seat.place.threads.map(usize::from)
+    }
+
+    /// Name of the board.
+    pub(super) fn name(&self) -> &str {
+        &self.seat.place.name
+    }
+
+    /// Where this board listens.
+    pub(crate) fn host(&self) -> &str {
+        &self.seat.place.listen.host
+    }
+
+    /// Opens the links of `model`'s share to the neighbours.
+    ///
+    /// # Errors
+    /// If the system refuses them.
+    pub(crate) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, PartError> {
+        let (settings, place) = (self.settings, &self.seat.place);
+        let header = model.header();
+        let node = RingInfo {
+            model: model.fingerprint().map_err(PartError::Model)?,
+            dim: header.dim as u32,
+            n_layers: header.n_layers as u32,
+            kv_dim: header.kv_dim() as u32,
+            vocab_size: header.vocab_size as u32,
+            held: wire_layers(&model.file().share().layers),
+            // Layers that the master gives may be others by now.
+            wish: (!settings.boards.are_told()).then(|| wire_layers(&self.share.layers)),
+            dtype: settings.links.wire,
+            is_master: self.share.has_ends,
+            name: hello::name(&place.name),
+            ..RingInfo::default()
+        };
+        let listen = &place.listen;
+        links::warn_of_strangers(settings, &listen.host, &listen.to_string(), Shape::Ring);
+        let mut config = links::config(settings, node)?;
+        // Boards that another master told, or this one before, may still be at work.
+        config.prev = if settings.boards.are_told() { self.neighbour(-1) } else { None };
+        let are_known = matches!(settings.boards, Boards::Layers(_));
+        config.next = if are_known { self.neighbour(1) } else { None };
+        let at = |address: &Address| HostPort::new(&address.host, address.port);
+        let ends = (at(listen), place.next.as_ref().map(at));
+        let endpoint = links::open(settings, config, ends, true)?;
+        settings.events.tell(&Event::Linked { place, endpoint: &*endpoint });
+        Ok(endpoint)
+    }
+
+    /// Name of the node so many places behind this one in the ring, if it is known.
+    fn neighbour(&self, places: isize) -> Option<hello::Name> {
+        let members = &self.seat.members;
+        let own = members.iter().position(|member| member.name == self.seat.place.name)?;
+        let (own, n) = (own as isize, members.len() as isize);
+        let member = members.get((own + places).rem_euclid(n) as usize)?;
+        Some(hello::name(&member.name))
+    }
+
+    /// The ring that `engine` is to lead, as it can be asked and changed. Its layers move by themselves if the settings
+    /// ask for it. `weights` says where these are kept.
+    ///
+    /// # Errors
+    /// If the model is too large to count, or the system refuses a thread.
+    pub(crate) fn tend(
+        &self,
+        engine: &Engine,
+        weights: &WeightsPlace,
+    ) -> Result<Tended, PartError> {
+        let settings = self.settings;
+        let patience = settings.wishes.patience;
+        let leaves_out = settings.fleet.is_some() && patience.is_some();
+        let (desk, changes) = Desk::new(weights, leaves_out);
+        let desk = Arc::new(desk);
+        let load = load::load(engine.header(), engine.plan()).map_err(PartError::Load)?;
+        let weights = (weights.clone(), engine.about().isa);
+        let (fleet, events) = (settings.fleet.clone(), Arc::clone(&settings.events));
+        let moves = Arc::new(Moves::new(Arc::clone(&desk), load, weights, fleet, events));
+        if let Some(after) = patience {
+            layers::keep(Arc::clone(&moves), settings.wishes.objective, after)
+                .map_err(PartError::Watch)?;
+        }
+        Ok(Tended { desk, moves, changes })
+    }
+
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `sensors` measure this
+    /// board.
+    ///
+    /// # Errors
+    /// If the ring cannot be completed.
+    pub(crate) fn join(
+        &self,
+        endpoint: Box<dyn Endpoint>,
+        engine: &mut Engine,
+        Tended { desk, changes, .. }: Tended,
+        sensors: Sensors,
+    ) -> Result<(), PartError> {
+        let settings = self.settings;
+        let (dim, wire) = (engine.header().dim as u32, settings.links.wire);
+        let events = Arc::clone(&settings.events);
+        let options = RingOptions {
+            name: self.seat.place.name.clone(),
+            n_nodes: self.seat.n_nodes,
+            members: self.seat.members.clone(),
+            wire,
+            timeout: settings.links.timeout,
+            epoch: links::random_epoch()?,
+            is_interrupted,
+            tell: Box::new(move |notice, lines| {
+                desk.hear(notice, lines, &notice.to_string());
+                events.tell(&match notice {
+                    Notice::Opened { again: false } => Event::RingOpened { lines, dim, wire },
+                    notice => Event::Ring { notice, is_worker: false },
+                });
+            }),
+            meter: Box::new(move |is_computing| sensors.read(is_computing)),
+            changes: Some(changes),
+        };
+        engine.join(endpoint, options).map_err(|e| match e {
+            JoinError::Step(e) => self.settings.lost(e),
+            e => PartError::Join(e),
+        })
+    }
+}
+
+impl Settings {
+    /// The error of boards that were lost, with what they say why they do not serve.
+    pub(super) fn lost(&self, error: StepError) -> PartError {
+        let unfit = self.fleet.as_ref().and_then(|fleet| fleet.holds.unfit());
+        PartError::Step(error, unfit)
+    }
+}
+
+/// The model with the weights of `share` alone, which the board called `name` has.
+pub(super) fn narrow(
+    model: Model,
+    share: &Share,
+    name: &str,
+    place: &WeightsPlace,
+) -> Result<Model, PartError> {
+    if !model.share().includes(share) {
+        return Err(PartError::Lacks {
+            name: name.to_owned(),
+            held: model.share().layers.clone(),
+            wanted: share.layers.clone(),
+            n_layers: model.header().n_layers,
+        });
+    }
+    // All boards show the same fingerprint, which may have to be made from the whole file.
+    place.recall(&model);
+    model.with_share(share.clone()).map_err(PartError::Model)
+}
+
+fn wire_layers(layers: &Range<usize>) -> Range<u32> {
+    layers.start as u32..layers.end as u32
+}

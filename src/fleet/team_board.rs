@@ -1,0 +1,358 @@
+//! A board's part in a team: its rows of every layer, and its links to all others.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+
+use super::boards::{Boards, RingFile};
+use super::desk::{Awaited, Desk};
+use super::error::PartError;
+use super::events::{Event, Shape, Teller};
+use super::interrupt::is_interrupted;
+use super::ring_board::narrow;
+use super::rows::{self, Links, Team};
+use super::settings::Settings;
+use super::team_seat::TeamSeat;
+use super::{links, load, weights};
+use crate::engine::ring::Limits;
+use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
+use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
+use crate::fetch::giver;
+use crate::model::{Model, Share};
+use crate::ring::{Address, TeamNode};
+use crate::team::{Mesh, REORDER_US, TeamError, TeamNotice, banks};
+use crate::transport::place::HostPort;
+use crate::wire::hello::{self, RingInfo};
+
+/// A board that knows its place in a team.
+pub(crate) struct TeamBoard<'a> {
+    settings: &'a Settings,
+    seat: TeamSeat,
+}
+
+impl<'a> TeamBoard<'a> {
+    /// The board by its settings; `None` if this board is in no team.
+    ///
+    /// # Errors
+    /// If they name a team that it is not in.
+    pub(crate) fn find(settings: &'a Settings) -> Result<Option<TeamBoard<'a>>, PartError> {
+        Ok(TeamSeat::find(settings)?.map(|seat| TeamBoard { settings, seat }))
+    }
+
+    /// Whether this is the team's lead.
+    pub(crate) fn is_lead(&self) -> bool {
+        self.seat.own == 0
+    }
+
+    fn own(&self) -> &TeamNode {
+        &self.seat.nodes[self.seat.own]
+    }
+
+    /// The team's part of `model`, a member's file, as far as the team is to have it.
+    pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, PartError> {
+        match &self.seat.share {
+            Some(share) => narrow(model, share, &self.own().name, place),
+            None => {
+                model.check_whole().map_err(PartError::Partial)?;
+                place.recall(&model);
+                Ok(model)
+            }
+        }
+    }
+
+    /// Makes the weights ready, of which this node reads its part alone. `step` is called again and again during the
+    /// work.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub(crate) fn prepare(
+        &self,
+        engine: &mut Engine,
+        place: &WeightsPlace,
+        step: &dyn Fn(),
+    ) -> Result<(), PartError> {
+        let told = (&*self.settings.events, step);
+        if engine.header().slice().is_some() {
+            // All that there is is its part.
+            return weights::prepare(engine, place, 1.0, told);
+        }
+        let total: f64 = self.seat.nodes.iter().map(|node| f64::from(node.share)).sum();
+        let part = f64::from(self.own().share) / total;
+        // A copy would be of all weights.
+        let huge = if place.huge == Huge::Auto { Huge::Off } else { place.huge };
+        weights::prepare(engine, &WeightsPlace { huge, ..place.clone() }, part, told)
+    }
+
+    /// This node's identity and settings, for nodes that it has links with.
+    fn info(&self, model: &Model) -> Result<RingInfo, PartError> {
+        let header = model.header();
+        let whole = 0..header.n_layers as u32;
+        Ok(RingInfo {
+            model: model.fingerprint().map_err(PartError::Model)?,
+            dim: header.dim as u32,
+            n_layers: whole.end,
+            kv_dim: header.kv_dim() as u32,
+            vocab_size: header.vocab_size as u32,
+            held: whole,
+            wish: None,
+            dtype: self.settings.links.wire,
+            is_master: false,
+            name: hello::name(&self.own().name),
+            ..RingInfo::default()
+        })
+    }
+
+    /// Opens the links to all other nodes. Nodes of another team are refused if a master names this team's
+    /// members: they may not know of this one yet.
+    fn mesh(&self, info: &RingInfo) -> Result<Mesh, PartError> {
+        let (own, index) = (self.own(), self.seat.own);
+        let Address { host, .. } = self.listens();
+        links::warn_of_strangers(self.settings, &host, &host, Shape::Team);
+        let n_banks = banks(self.seat.nodes.len());
+        let mut endpoints = Vec::new();
+        for (other, peer) in self.seat.nodes.iter().enumerate() {
+            if other == index {
+                endpoints.push(None);
+                continue;
+            }
+            // A ring's board says of its own links how it reaches others.
+            let is_said = self.is_lead() && self.seat.share.is_some();
+            let has_first = is_said || endpoints.iter().any(Option::is_some);
+            let config = links::config(self.settings, info.clone())?;
+            let prev = self.settings.boards.are_told().then(|| hello::name(&peer.name));
+            let next = Some(hello::name(&peer.name));
+            let config = crate::transport::link::LinkConfig {
+                reorder_us: REORDER_US,
+                n_banks,
+                prev,
+                next,
+                ..config
+            };
+            let port = |node: &TeamNode, index: usize| node.address.port.wrapping_add(index as u16);
+            let listen = HostPort::new(&host, port(own, other));
+            let next = HostPort::new(&peer.address.host, port(peer, index));
+            endpoints.push(Some(links::open(
+                self.settings,
+                config,
+                (listen, Some(next)),
+                !has_first,
+            )?));
+        }
+        Mesh::new(endpoints).map_err(PartError::Mesh)
+    }
+
+    /// Opens the links of further teams of this lead, whose boards `desk` hears of.
+    fn links(&self, info: RingInfo, desk: Arc<Desk>) -> Links {
+        let settings = self.settings.clone();
+        Box::new(move |file| {
+            let boards = Boards::Layers(RingFile::Told(file.to_owned()));
+            let (settings, info) = (Settings { boards, ..settings.clone() }, info.clone());
+            let names = match TeamBoard::find(&settings) {
+                Ok(Some(board)) => board.names(),
+                _ => Vec::new(),
+            };
+            let events = Arc::clone(&settings.events);
+            let notices = Box::new(teller(names, events, Some(Arc::clone(&desk))));
+            let desk = Arc::clone(&desk);
+            let link = move || {
+                let mesh = match TeamBoard::find(&settings) {
+                    Ok(Some(board)) => board.mesh(&info).map_err(|e| e.chain())?,
+                    Ok(None) => Mesh::alone(),
+                    Err(e) => return Err(e.chain()),
+                };
+                // Boards of the team before are no longer awaited.
+                desk.hear_of_team(&[]);
+                Ok(mesh)
+            };
+            (Box::new(link), notices)
+        })
+    }
+
+    /// Makes `engine` the lead of its place in a ring.
+    ///
+    /// # Errors
+    /// If the links cannot be opened, or the engine cannot lead.
+    pub(crate) fn lead_place(&self, engine: &mut Engine) -> Result<(), PartError> {
+        let mesh = self.mesh(&self.info(engine.model())?)?;
+        let options = self.options(None, &Arc::default(), None)?;
+        engine.lead(mesh, options).map_err(PartError::Lead)
+    }
+
+    fn options(
+        &self,
+        desk: Option<Arc<Desk>>,
+        n_coming: &Arc<AtomicUsize>,
+        changes: Option<Receiver<OtherTeam>>,
+    ) -> Result<TeamOptions, PartError> {
+        let (settings, mut n_given, n_coming) = (self.settings, 0, Arc::clone(n_coming));
+        Ok(TeamOptions {
+            name: self.own().name.clone(),
+            shares: self.seat.nodes.iter().map(|node| node.share).collect(),
+            wire: settings.links.wire,
+            // A place of a ring is waited for by its master.
+            timeout: settings.is_master.then_some(settings.links.timeout).flatten(),
+            // A board that gets its rows from here will be ready.
+            is_coming: Box::new(move || {
+                giver::n_pieces() > mem::replace(&mut n_given, giver::n_pieces())
+                    || n_coming.load(Ordering::Acquire) > 0
+            }),
+            epoch: links::random_epoch()?,
+            is_interrupted,
+            tell: Box::new(teller(self.names(), Arc::clone(&settings.events), desk)),
+            changes,
+        })
+    }
+
+    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. `desk` hears of them. Their rows
+    /// move by themselves if the settings ask for it.
+    ///
+    /// # Errors
+    /// If the nodes are not ready in time.
+    pub(crate) fn lead(&self, engine: &mut Engine, desk: &Arc<Desk>) -> Result<(), PartError> {
+        let info = self.info(engine.model())?;
+        let mesh = self.mesh(&info)?;
+        let (links, n_coming) = (self.links(info, Arc::clone(desk)), Arc::default());
+        let changes = self.tend(engine, desk, (links, Arc::clone(&n_coming)))?;
+        let options = self.options(Some(Arc::clone(desk)), &n_coming, changes)?;
+        engine.lead_alone(mesh, options).map_err(|e| match e {
+            LeadError::Step(e) => self.failure(e),
+            e => PartError::Lead(e),
+        })?;
+        self.describe(engine);
+        Ok(())
+    }
+
+    /// Shares the rows of the team that `engine` leads again among its boards, if the settings ask for it: the
+    /// engine takes changes from the returned receiver. Boards that get ready are counted in `n_coming`.
+    fn tend(
+        &self,
+        engine: &Engine,
+        desk: &Arc<Desk>,
+        (links, n_coming): (Links, Arc<AtomicUsize>),
+    ) -> Result<Option<Receiver<OtherTeam>>, PartError> {
+        let (patience, fleet) = (self.settings.wishes.patience, self.settings.fleet.clone());
+        let (Some(after), Some(fleet)) = (patience, fleet) else { return Ok(None) };
+        let header = engine.header().clone();
+        let load = load::load(&header, engine.plan()).map_err(PartError::Load)?;
+        let desk = Arc::clone(desk);
+        let team = Team { fleet, header, load, links, n_coming, desk };
+        rows::keep(team, after).map(Some).map_err(PartError::Watch)
+    }
+
+    /// Waits until all nodes are ready.
+    ///
+    /// # Errors
+    /// If they are not in time.
+    pub(crate) fn assemble(&self, engine: &mut Engine) -> Result<(), PartError> {
+        engine.assemble().map_err(|e| self.failure(e))
+    }
+
+    /// Why nodes are not ready, by their names.
+    fn failure(&self, error: StepError) -> PartError {
+        let name = |node: usize| self.seat.nodes.get(node).map_or("?", |node| node.name.as_str());
+        let what = match &error {
+            StepError::Team(TeamError::Timeout { node, seconds }) => {
+                format!("{} was not ready within {seconds} s", name(*node))
+            }
+            StepError::Team(TeamError::Refused { node, why }) => {
+                format!("{} refuses: {why}", name(*node))
+            }
+            _ => return self.settings.lost(error),
+        };
+        match self.settings.lost(error) {
+            PartError::Step(_, unfit) => PartError::Lost(what, unfit),
+            e => e,
+        }
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.seat.nodes.iter().map(|node| node.name.clone()).collect()
+    }
+
+    /// Tells of the team that `engine` leads. It may have become another one before it was complete.
+    pub(crate) fn describe(&self, engine: &Engine) {
+        let share = self.seat.share.as_ref();
+        let layers = share.map(|Share { layers, .. }| layers.clone());
+        if let Some(team) = engine.team() {
+            self.settings.events.tell(&Event::TeamOpened { team, layers });
+        }
+    }
+
+    /// Works for any lead until it is interrupted. Calls `announce` when the links are open.
+    pub(super) fn follow(
+        &self,
+        engine: &mut Engine,
+        limits: Limits,
+        announce: &dyn Fn(),
+    ) -> Result<(), PartError> {
+        let mesh = self.mesh(&self.info(engine.model())?)?;
+        let events = &self.settings.events;
+        let (name, names) = (&*self.own().name, self.names());
+        events.tell(&Event::Meshed { name, at: &self.listens() });
+        announce();
+        let options = MemberOptions { name, limits, is_interrupted };
+        let mut tell = |notice: &MemberNotice| {
+            events.tell(&Event::Member { names: &names, notice });
+        };
+        engine.follow(mesh, &options, &mut tell).map_err(PartError::Node)
+    }
+
+    fn listens(&self) -> Address {
+        let own = &self.own().address;
+        let host = self.settings.links.host.as_ref().unwrap_or(&own.host);
+        Address { host: host.clone(), port: own.port }
+    }
+}
+
+/// Tells of the team's events, by the nodes' names, and tells `desk` which nodes are waited for, and which of these are
+/// not even there.
+fn teller(
+    names: Vec<String>,
+    events: Teller,
+    desk: Option<Arc<Desk>>,
+) -> impl FnMut(&TeamNotice) + Send + use<> {
+    // Boards that were waited for are heard of again.
+    let mut is_waited_for = vec![false; names.len()];
+    // A board that is there may wait for another one that is not.
+    let mut is_absent = is_waited_for.clone();
+    // One that refuses is asked again and again, and comes each time.
+    let mut refusals: Vec<Option<String>> = vec![None; names.len()];
+    let mut told = None;
+    move |notice| {
+        let mut was_waited_for = false;
+        match notice {
+            TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
+                (is_waited_for[*node], is_absent[*node]) = (true, true);
+            }
+            TeamNotice::Refused { node, why, .. } => {
+                is_waited_for[*node] = true;
+                refusals[*node] = Some(why.clone());
+            }
+            TeamNotice::Came { node, .. } => is_absent[*node] = false,
+            TeamNotice::Ready { node, .. } => {
+                (is_absent[*node], refusals[*node]) = (false, None);
+                was_waited_for = mem::take(&mut is_waited_for[*node]);
+            }
+            _ => {}
+        }
+        if let Some(desk) = &desk {
+            let board = |index: usize| Awaited {
+                name: names[index].clone(),
+                is_absent: is_absent[index],
+                refusal: refusals[index].clone(),
+            };
+            let awaited = (0..names.len()).filter(|index| is_waited_for[*index]).map(board);
+            desk.hear_of_team(&awaited.collect::<Vec<Awaited>>());
+        }
+        match notice {
+            TeamNotice::Ready { .. } if !was_waited_for => return,
+            TeamNotice::Came { .. } => return,
+            // A board that refuses is asked again and again.
+            TeamNotice::Refused { .. } if told.as_ref() == Some(notice) => return,
+            _ => {}
+        }
+        events.tell(&Event::Team { names: &names, notice });
+        told = Some(notice.clone());
+    }
+}

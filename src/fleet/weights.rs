@@ -1,0 +1,34 @@
+//! Weights of a part that are made ready.
+
+use super::error::PartError;
+use super::events::{Event, Events};
+use crate::engine::{Engine, Listener, Preparing, WeightsPlace};
+use crate::sys::signal;
+
+/// Makes the weights ready of which only this part is read. `step` is called again and again during the work.
+///
+/// # Errors
+/// If they cannot be used.
+pub(super) fn prepare(
+    engine: &mut Engine,
+    place: &WeightsPlace,
+    part: f64,
+    (events, step): (&dyn Events, &dyn Fn()),
+) -> Result<(), PartError> {
+    events.tell(&Event::Prepares);
+    let tell = |what: Preparing<'_>| {
+        if matches!(what, Preparing::Packing(_)) {
+            step();
+        }
+        let fits = |larger: &crate::engine::LargerThanMemory| {
+            larger.weights as f64 * part <= larger.free as f64
+        };
+        match &what {
+            Preparing::Larger(larger) if fits(larger) => {}
+            what => events.tell(&Event::Weights(what)),
+        }
+    };
+    let is_interrupted = &|| signal::interrupted() != 0;
+    let prepared = engine.prepare(place, Listener { tell: &tell, is_interrupted });
+    prepared.map(|_| ()).map_err(|e| PartError::Weights(place.model.clone(), e))
+}
