@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(answer) = Answer::parse(bytes) {
         answer.emit(&mut emitted);
         assert!(emitted.len() <= ANSWER_MAX);
-        assert_eq!(Answer::parse(&emitted), Ok(answer.clone()));
+        assert_eq!(Answer::parse(&emitted), Ok(answer));
         if let Answer::Draft(Draft { at, ids, .. }) = answer {
             assert!(!ids.is_empty() && at as usize + ids.len() <= WANTED_MAX);
         }
