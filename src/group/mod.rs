@@ -27,9 +27,9 @@
 //!
 //! All nodes drop frames of an epoch that is over, so no old frame is ever taken for a new one.
 //!
-//! A draft node is a member with another role: OPEN gives it no part of the model, READY or REFUSE answers, and the
-//! node's deadlines are a group's ([`Every`], [`Patience`]). Batches do not pass through it, so the group is open
-//! without it, and its epochs are its own.
+//! A draft node is a member with another role: OPEN gives it no part of the model, READY or REFUSE answers, and its
+//! deadlines are those of a group ([`Every`], [`Patience`]). Batches do not pass through it, so the group opens without
+//! it, and the draft node has epochs of its own.
 //!
 //! # What a ring and a team do differently
 //!

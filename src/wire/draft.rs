@@ -14,13 +14,13 @@
 //! 20 u32 × TEXT: ids
 //! ```
 //!
-//! The node becomes a member of the master's group as others do, by frames of [`super::frame`]: OPEN without
-//! parts comes first, and its streams are the texts that are wanted at the same time. READY and then NODE answer it,
-//! or REFUSE. HASH is answered by the SHA-256 of the first tokens, of each a `u32` length and its bytes: so a master sees
-//! whether both have the same tokens. TEXT replaces the text behind the ids that stay; the text is whole when
-//! ids are wanted, and then the node sends its drafts in DRAFTs of as many ids as it has at a time, each
-//! after the other. With the next TEXT of the same number it begins again. If the new text is the beginning
-//! of the known text with its drafts, the rest of these is still there and sent at once.
+//! The node becomes a member of the master's group, by frames of [`super::frame`]. An OPEN without parts comes first;
+//! its streams are the texts wanted at the same time. Its answer is READY and then NODE, or REFUSE. HASH is answered by
+//! the SHA-256 of the first tokens, each as a `u32` length and its bytes: it shows the master whether both have equal
+//! tokens. TEXT replaces the text behind the ids that stay. The text is complete when ids are wanted. The node then
+//! sends its draft in several DRAFTs in a row, each with the ids that are ready. The next TEXT with the same index
+//! starts a new draft. If the new text is the beginning of the known text with its draft, the rest of the draft stays
+//! and is sent at once.
 
 use super::fields::{array, u32_at};
 use super::frame::{self, Frame, HEADER_LEN, NodeLine, Parts, Repr, Sizes, Split, WHY_MAX, Why};
@@ -37,7 +37,7 @@ pub const TOKEN_MAX: usize = 64;
 pub const HASH_LEN: usize = 32;
 /// Most ids of a TEXT.
 pub const IDS_MAX: usize = (MESSAGE_MAX - TEXT_LEN) / 4;
-/// Bytes of any answer, at most.
+/// Most bytes of any answer.
 pub const ANSWER_MAX: usize = HEADER_LEN + WHY_MAX;
 
 /// Bytes of a TEXT and of a DRAFT before their ids.
@@ -78,9 +78,9 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// Replaces `out` by the OPEN of `epoch` for so many texts at the same time.
+/// Replaces the content of `out` by the OPEN of `epoch` for `n_texts` texts at the same time.
 pub fn emit_open(epoch: u32, n_texts: u16, out: &mut Vec<u8>) {
-    // What a draft node decides itself is 0.
+    // Sizes that a draft node chooses itself are 0.
     let sizes = Sizes {
         ctx_len: 0,
         n_streams: n_texts,
@@ -94,10 +94,10 @@ pub fn emit_open(epoch: u32, n_texts: u16, out: &mut Vec<u8>) {
     put_frame(out, |out| frame::emit_open((epoch, None), &sizes, Parts::Drafts, &[], out));
 }
 
-/// Reads an OPEN: its epoch, and how many texts it wants, up to [`TEXTS_MAX`].
+/// Reads an OPEN: its epoch, and the number of texts wanted at the same time, up to [`TEXTS_MAX`].
 ///
 /// # Errors
-/// If it is none, or wants something else.
+/// If `bytes` are no such OPEN, or want too many texts.
 pub fn parse_open(bytes: &[u8]) -> Result<(u32, usize), WireError> {
     match Frame::parse(bytes)?.repr() {
         Repr::Open { epoch, sizes, split: Split::Drafts, .. } => match sizes.n_streams.into() {
@@ -108,7 +108,8 @@ pub fn parse_open(bytes: &[u8]) -> Result<(u32, usize), WireError> {
     }
 }
 
-/// Replaces `out` by the node's reply to the OPEN of `epoch`: its line if it is ready, or why it refuses.
+/// Replaces the content of `out` by the node's reply to the OPEN of `epoch`: its line if it is ready, or the reason for
+/// a refusal.
 pub fn emit_reply(epoch: u32, reply: Result<&NodeLine, &str>, out: &mut Vec<u8>) {
     put_frame(out, |out| match reply {
         Ok(line) => frame::emit_ready(epoch, line, out),
@@ -116,10 +117,10 @@ pub fn emit_reply(epoch: u32, reply: Result<&NodeLine, &str>, out: &mut Vec<u8>)
     });
 }
 
-/// Reads a reply to the OPEN of `epoch`.
+/// Reads the reply to the OPEN of `epoch`.
 ///
 /// # Errors
-/// If it is none.
+/// If `bytes` are no such reply.
 pub fn parse_reply(bytes: &[u8], epoch: u32) -> Result<Result<NodeLine, Why>, WireError> {
     let frame = Frame::parse(bytes)?;
     match frame.repr() {
@@ -134,7 +135,7 @@ pub fn parse_reply(bytes: &[u8], epoch: u32) -> Result<Result<NodeLine, Why>, Wi
 
 fn put_frame(out: &mut Vec<u8>, emit: impl FnOnce(&mut [u8]) -> Option<usize>) {
     out.resize(ANSWER_MAX, 0);
-    // They all fit.
+    // Every frame of this module fits.
     let len = emit(out).unwrap_or(0);
     out.truncate(len);
 }
@@ -142,7 +143,7 @@ fn put_frame(out: &mut Vec<u8>, emit: impl FnOnce(&mut [u8]) -> Option<usize>) {
 /// A message of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// The hash of so many tokens.
+    /// Asks for the hash of this number of tokens.
     Hash(u32),
     /// Asks for the bytes of this token.
     Token(u32),

@@ -15,8 +15,8 @@
 //! 8       u32      epoch
 //! 12      u32      batch (ACTIVATIONS, FETCH, PASS); gather (PART); layer (KV); in a REPORT seconds (busy), percent
 //!                  (packing), index of the node (missing: 0 if it is the one before; given up).
-//!                  OPEN: u8 what the parts are (0 layers, 1 rows, 2 none: drafts are wanted); and for rows u8
-//!                  whether the group has the model's ends (0, 1), u16 index of the node that this goes to
+//!                  OPEN: u8 kind of the parts (0 layers, 1 rows, 2 none: drafts are wanted); for rows also u8
+//!                  whether the group has the model's ends (0, 1), u16 index of the node that receives the frame
 //! 16      u32      dim: width of a row; page (KV); ids (FETCH)
 //! 20      u16      rows of the whole batch; of the largest batch (OPEN)
 //! 22      u16      first row in this frame; most rows that may want logits (OPEN)
@@ -51,11 +51,11 @@
 //!         keeps prefixes (0, 1), u8 whether it can embed ids (0, 1)
 //! ```
 //!
-//! An OPEN of layers goes round a ring: its parts are for the nodes in their order, the master first, and each
-//! node adds its line, so the number of lines says whose turn it is. Without parts every node takes the layers that
-//! its own user wants. An OPEN of rows goes from a team's lead to each member: its one line is the lead's, and
-//! tells the team's layers. The member answers READY with its own line, or REFUSE. An OPEN without parts goes to a
-//! draft node, which answers in the same way; how it drafts then is `draft`'s.
+//! An OPEN of layers goes round a ring. Its parts are for the nodes in their order, the master first. Each node adds
+//! its line, so the number of lines identifies the next node. Without parts, every node takes the layers that its own
+//! user wants. An OPEN of rows goes from a team's lead to each member: its one line is the lead's, and has the team's
+//! layers. The member answers READY with its own line, or REFUSE. An OPEN for drafts goes to a draft node, which
+//! answers in the same way; see `draft` for what follows.
 //!
 //! A range of layers is given as its first layer and the layer behind its last. Texts are UTF-8 padded with zeros.
 //! There is a figure for each node that the batch has been through. A batch larger than a frame is several frames with
@@ -504,7 +504,7 @@ impl Repr {
         }
     }
 
-    /// Whether no node of a ring sends it.
+    /// Whether nodes of a ring never send this frame.
     pub fn is_of_others(&self) -> bool {
         match self {
             Repr::Open { split, .. } => *split != Split::Layers,

@@ -28,7 +28,7 @@ pub const DESTINATION_LEN: usize = 24;
 pub const PROLOGUE_LEN: usize = OPENING_LEN + DESTINATION_LEN;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LEPG");
-/// Only equal versions talk.
+/// Version of the openings; both ends must have the same.
 pub const VERSION: u32 = 8;
 
 /// Purpose of a connection.

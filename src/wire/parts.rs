@@ -14,7 +14,7 @@ pub enum Split {
         /// Whether the group also embeds ids and turns rows into logits.
         has_ends: bool,
     },
-    /// No part of the model: the node has a smaller one, and drafts.
+    /// No part of the model: the node drafts with a smaller model.
     Drafts,
 }
 
@@ -32,6 +32,6 @@ pub enum Parts<'a> {
         /// Whether the group also embeds ids and turns rows into logits.
         has_ends: bool,
     },
-    /// None: the node has a smaller model, and drafts.
+    /// No parts: the node drafts with a smaller model.
     Drafts,
 }
