@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::Seen;
 use super::events::Shape;
 use super::experience::Experience;
 use super::keeper::{self, Better, Looked, Parts, Times};
+use super::mailbox::Seen;
 use super::moves::Moves;
 use super::replan;
 use super::watch::{OFTEN, TOKENS_MIN, WORTH_IT};
@@ -58,11 +58,11 @@ impl Parts for RingParts {
     }
 
     fn is_known(&self) -> bool {
-        !self.moves.desk.seen().lines.is_empty()
+        !self.moves.mailbox.seen().lines.is_empty()
     }
 
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan> {
-        let seen = self.moves.desk.seen();
+        let seen = self.moves.mailbox.seen();
         match self.moves.planner.plan_among(&seen, there, self.objective) {
             Ok(better) => Better { gain: better.gain, plan: Ok((seen, better)) },
             Err(refusal) => Better { gain: f64::INFINITY, plan: Err(refusal.why) },
@@ -76,7 +76,7 @@ impl Parts for RingParts {
         Times { now, known_since }: Times,
     ) -> Option<Better<Self::Plan>> {
         // The engine is idle or the ring waits: there is nothing to compare.
-        let seen = self.moves.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())).ok()?;
+        let seen = self.moves.mailbox.ask(&mut |_| Err(io::ErrorKind::TimedOut.into())).ok()?;
         let Some(times) = seen.times.since(&self.before) else {
             self.before = seen.times;
             return None;

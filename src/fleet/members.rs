@@ -9,10 +9,10 @@ use std::thread;
 use super::admission::{self, LeftOut};
 use super::boards::Sought;
 use super::caller::Caller;
-use super::desk::Desk;
 use super::events::Shape;
 use super::hold::Holds;
 use super::interrupt::is_interrupted;
+use super::mailbox::Mailbox;
 use crate::call::find;
 use crate::call::master::{Called, Way};
 use crate::engine::is_small;
@@ -96,7 +96,7 @@ impl Fleet {
     }
 
     /// Looks which boards answer and can serve, this one first. New boards are known from now on.
-    pub(super) fn look(&mut self, desk: &Desk) -> Vec<bool> {
+    pub(super) fn look(&mut self, mailbox: &Mailbox) -> Vec<bool> {
         let places = self.places();
         let fleet = &*self;
         let answers: Vec<_> = thread::scope(|scope| {
@@ -113,7 +113,7 @@ impl Fleet {
             let is_node = self.nodes.contains(name);
             let may_serve = self.left_out.see(place, *is_there, is_node);
             let why = match (is_node, *is_there) {
-                (true, true) => self.why_idle(name, desk),
+                (true, true) => self.why_idle(name, mailbox),
                 // A call that came too late does not undo the reason.
                 (true, false) => {
                     before.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
@@ -127,8 +127,8 @@ impl Fleet {
     }
 
     /// Why the node of this name, which answers calls, does not do its part.
-    fn why_idle(&self, name: &str, desk: &Desk) -> Option<String> {
-        let missing = || desk.why_missing(name).filter(|_| !self.holds.is_coming(name));
+    fn why_idle(&self, name: &str, mailbox: &Mailbox) -> Option<String> {
+        let missing = || mailbox.why_missing(name).filter(|_| !self.holds.is_coming(name));
         self.holds.why_unfit(name).or_else(missing)
     }
 

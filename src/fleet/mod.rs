@@ -15,7 +15,7 @@
 //! - [`form`] divides a model among boards at the start of a master.
 //! - [`keeper`] looks after them during work: it leaves out absent boards, takes in new ones, and moves parts
 //!   of the model to quicker boards.
-//! - [`desk`] connects those threads with the one that has the engine, between two steps of its work.
+//! - [`mailbox`] connects those threads with the one that has the engine, between two steps of its work.
 //! - [`settings`] says which boards there are, and this one's part; [`ring_board`] and [`team_board`] have an engine do
 //!   it, as a master or a lead.
 //! - [`worker`] is a board that does its part for any master: it waits for `orders`, gets (`obtain`) its layers, and
@@ -27,7 +27,6 @@ pub(crate) mod admission;
 mod ahead;
 pub(crate) mod boards;
 mod caller;
-pub(crate) mod desk;
 pub(crate) mod error;
 pub(crate) mod events;
 mod experience;
@@ -41,6 +40,7 @@ mod keeper;
 mod layers;
 mod links;
 pub(crate) mod load;
+pub(crate) mod mailbox;
 mod members;
 pub(crate) mod moves;
 mod obtain;

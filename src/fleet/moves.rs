@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::ahead;
 use super::caller::Failed;
-use super::desk::{Desk, Seen};
 use super::events::{Event, Teller};
 use super::experience::Experience;
 use super::figures;
+use super::mailbox::{Mailbox, Seen};
 use super::members::{Fleet, only};
 use super::replan::{Better, Planner};
 use super::split::ring_lines;
@@ -32,7 +32,7 @@ const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Moves layers.
 pub(crate) struct Moves {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(super) planner: Planner,
     /// Where the master's weights are kept, and for which kernels they are packed.
     weights: (WeightsPlace, Isa),
@@ -53,18 +53,18 @@ fn busy() -> Refusal {
 }
 
 impl Moves {
-    /// Moves the layers of the ring behind `desk`, for a model with this load. `weights` says where the
+    /// Moves the layers of the ring behind `mailbox`, for a model with this load. `weights` says where the
     /// master's weights are kept, and for which kernels they are packed; `fleet` are the boards, if they were
     /// called.
     pub(crate) fn new(
-        desk: Arc<Desk>,
+        mailbox: Arc<Mailbox>,
         load: Load,
         weights: (WeightsPlace, Isa),
         fleet: Option<Fleet>,
         events: Teller,
     ) -> Moves {
         let (planner, fleet) = (Planner { load }, fleet.map(Mutex::new));
-        Moves { desk, planner, weights, fleet, changing: Mutex::new(()), events }
+        Moves { mailbox, planner, weights, fleet, changing: Mutex::new(()), events }
     }
 
     /// Begins to pack the layers that the master is to have.
@@ -93,7 +93,7 @@ impl Moves {
         match self.lock_fleet() {
             Some(fleet) => fleet.nodes.clone(),
             None => {
-                self.desk.seen().lines.iter().map(|line| line.name.as_str().to_owned()).collect()
+                self.mailbox.seen().lines.iter().map(|line| line.name.as_str().to_owned()).collect()
             }
         }
     }
@@ -102,7 +102,7 @@ impl Moves {
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
         let before = fleet.split.untold.clone();
-        let is_there = fleet.look(&self.desk);
+        let is_there = fleet.look(&self.mailbox);
         fleet.tell_again(&is_there);
         let boards = fleet.boards.clone();
         let mut kept = self.lock_fleet()?;
@@ -203,8 +203,8 @@ impl Moves {
             fleet.prepare(names, file, say)?;
         }
         wait_for(packing, say);
-        self.desk.split(layers, say)?;
-        let nodes = self.desk.seen().layers();
+        self.mailbox.split(layers, say)?;
+        let nodes = self.mailbox.seen().layers();
         if let Some((fleet, file)) = &file {
             fleet.keep(&seen.lines, file);
         }
@@ -230,7 +230,7 @@ impl Moves {
         let next = &members[1.min(members.len() - 1)].address;
         let next = HostPort::new(&next.host, next.port).resolve(|_: &SocketAddr| true);
         let next = next.map_err(|e| refusal(1, e.to_string()))?;
-        let _coming = self.desk.expect_others();
+        let _coming = self.mailbox.expect_others();
         let names = members.iter().skip(1).map(|member| member.name.as_str()).collect();
         let packing = self.pack_own(&members[0].layers);
         fleet.prepare(names, &file, say)?;
@@ -248,7 +248,7 @@ impl Moves {
             let _ = fleet.keep_split(&file);
             fleet.tell(&there, &file)
         });
-        let changed = self.desk.change((members, next), tell, say);
+        let changed = self.mailbox.change((members, next), tell, say);
         // Even if a board was not reached: the ring waits for it now.
         if is_told.load(Ordering::Acquire)
             && let Some(mut fleet) = self.lock_fleet()

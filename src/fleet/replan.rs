@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::desk::Seen;
 use super::experience::Experience;
+use super::mailbox::Seen;
 use super::prepare::threads_told;
 use crate::control::Refusal;
 use crate::ring::plan::{

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use super::desk::{Desk, Seen};
+use super::mailbox::{Mailbox, Seen};
 use super::moves::Moves;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
@@ -26,7 +26,7 @@ pub(crate) enum Replanned {
     Moved(f64, Vec<Part>),
 }
 
-impl Desk {
+impl Mailbox {
     /// Watches for a moment: the tokens a second, by the count that `tokens` reads, and what is seen then.
     pub(crate) fn watch(&self, tokens: impl Fn(&Seen) -> u64) -> (f64, Seen) {
         let look = || self.ask(&mut |_| Err(ErrorKind::TimedOut.into()));
@@ -49,7 +49,7 @@ impl Moves {
     /// # Errors
     /// If they cannot have them.
     pub(crate) fn resize(&self, given: &[Part], say: Say<'_>) -> Result<Vec<Part>, Refusal> {
-        let seen = self.desk.seen();
+        let seen = self.mailbox.seen();
         let layers = in_order(&seen.lines, given).map_err(|why| Refusal { code: 2, why })?;
         self.split(&seen, layers, say)
     }
@@ -59,7 +59,7 @@ impl Moves {
     /// # Errors
     /// If a node is a team, whose layers stay, or the nodes cannot have them.
     pub(crate) fn replan(&self, objective: Objective, say: Say<'_>) -> Result<Replanned, Refusal> {
-        let seen = self.desk.ask(say)?;
+        let seen = self.mailbox.ask(say)?;
         if let Some(team) = seen.lines.iter().find(|line| line.nodes > 1) {
             let name = &team.name;
             let why = format!(

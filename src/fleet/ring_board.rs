@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::boards::Boards;
-use super::desk::Desk;
 use super::error::PartError;
 use super::events::{Event, Shape};
 use super::interrupt::is_interrupted;
+use super::mailbox::Mailbox;
 use super::moves::Moves;
 use super::place::Seat;
 use super::settings::Settings;
@@ -32,7 +32,7 @@ pub(crate) struct RingBoard<'a> {
 
 /// A ring that can be asked and changed while it works.
 pub(crate) struct Tended {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) moves: Arc<Moves>,
     changes: ChangesBy,
 }
@@ -153,17 +153,17 @@ impl<'a> RingBoard<'a> {
         let settings = self.settings;
         let patience = settings.wishes.patience;
         let leaves_out = settings.fleet.is_some() && patience.is_some();
-        let (desk, changes) = Desk::new(weights, leaves_out);
-        let desk = Arc::new(desk);
+        let (mailbox, changes) = Mailbox::new(weights, leaves_out);
+        let mailbox = Arc::new(mailbox);
         let load = load::load(engine.header(), engine.plan()).map_err(PartError::Load)?;
         let weights = (weights.clone(), engine.about().isa);
         let (fleet, events) = (settings.fleet.clone(), Arc::clone(&settings.events));
-        let moves = Arc::new(Moves::new(Arc::clone(&desk), load, weights, fleet, events));
+        let moves = Arc::new(Moves::new(Arc::clone(&mailbox), load, weights, fleet, events));
         if let Some(after) = patience {
             layers::keep(Arc::clone(&moves), settings.wishes.objective, after)
                 .map_err(PartError::Watch)?;
         }
-        Ok(Tended { desk, moves, changes })
+        Ok(Tended { mailbox, moves, changes })
     }
 
     /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `sensors` measure this
@@ -175,7 +175,7 @@ impl<'a> RingBoard<'a> {
         &self,
         endpoint: Box<dyn Endpoint>,
         engine: &mut Engine,
-        Tended { desk, changes, .. }: Tended,
+        Tended { mailbox, changes, .. }: Tended,
         sensors: Sensors,
     ) -> Result<(), PartError> {
         let settings = self.settings;
@@ -190,7 +190,7 @@ impl<'a> RingBoard<'a> {
             epoch: links::random_epoch()?,
             is_interrupted,
             tell: Box::new(move |notice, lines| {
-                desk.hear(notice, lines, &notice.to_string());
+                mailbox.hear(notice, lines, &notice.to_string());
                 events.tell(&match notice {
                     Notice::Opened { again: false } => Event::RingOpened { lines, dim, wire },
                     notice => Event::Ring { notice, is_worker: false },

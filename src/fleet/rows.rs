@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use super::desk::{Coming, Desk};
 use super::events::{Event, Shape};
 use super::experience::Experience;
 use super::keeper::{self, Better, Looked, Parts, Times};
+use super::mailbox::{Coming, Mailbox};
 use super::members::Fleet;
 use super::team_plan::TeamPlan;
 use super::watch::TOKENS_MIN;
@@ -32,7 +32,7 @@ pub(crate) struct Team {
     pub(crate) links: Links,
     /// Number of boards that are getting ready.
     pub(crate) n_coming: Arc<AtomicUsize>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) mailbox: Arc<Mailbox>,
 }
 
 /// Divides the rows of a team again when a board has been away, back or slower for the time `after`. The engine that
@@ -76,8 +76,8 @@ impl Parts for TeamParts {
     const SHAPE: Shape = Shape::Team;
 
     fn look(&mut self) -> Option<Looked> {
-        let Team { fleet, desk, .. } = &mut self.team;
-        let is_there = fleet.look(desk);
+        let Team { fleet, mailbox, .. } = &mut self.team;
+        let is_there = fleet.look(mailbox);
         fleet.tell_again(&is_there);
         Some((fleet.boards.clone(), is_there))
     }
@@ -102,7 +102,7 @@ impl Parts for TeamParts {
         Times { now, known_since }: Times,
     ) -> Option<Better<Other>> {
         // The engine is idle or the team waits: there is nothing to compare.
-        let asked = self.team.desk.ask(&mut |_| Err(io::ErrorKind::TimedOut.into()));
+        let asked = self.team.mailbox.ask(&mut |_| Err(io::ErrorKind::TimedOut.into()));
         let team = asked.ok()?.team?;
         let since = team.times().since(&self.before);
         if since.is_some_and(|(passes, _)| u64::from(passes) < TOKENS_MIN) {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 
 use super::boards::{Boards, RingFile};
-use super::desk::{Awaited, Desk};
 use super::error::PartError;
 use super::events::{Event, Shape, Teller};
 use super::interrupt::is_interrupted;
+use super::mailbox::{Awaited, Mailbox};
 use super::ring_board::narrow;
 use super::rows::{self, Links, Team};
 use super::settings::Settings;
@@ -142,8 +142,8 @@ impl<'a> TeamBoard<'a> {
         Mesh::new(endpoints).map_err(PartError::Mesh)
     }
 
-    /// Opens the links of further teams of this lead, whose boards `desk` hears of.
-    fn links(&self, info: RingInfo, desk: Arc<Desk>) -> Links {
+    /// Opens the links of further teams of this lead, whose boards `mailbox` hears of.
+    fn links(&self, info: RingInfo, mailbox: Arc<Mailbox>) -> Links {
         let settings = self.settings.clone();
         Box::new(move |file| {
             let boards = Boards::Layers(RingFile::Told(file.to_owned()));
@@ -153,8 +153,8 @@ impl<'a> TeamBoard<'a> {
                 _ => Vec::new(),
             };
             let events = Arc::clone(&settings.events);
-            let notices = Box::new(teller(names, events, Some(Arc::clone(&desk))));
-            let desk = Arc::clone(&desk);
+            let notices = Box::new(teller(names, events, Some(Arc::clone(&mailbox))));
+            let mailbox = Arc::clone(&mailbox);
             let link = move || {
                 let mesh = match TeamBoard::find(&settings) {
                     Ok(Some(board)) => board.mesh(&info).map_err(|e| e.chain())?,
@@ -162,7 +162,7 @@ impl<'a> TeamBoard<'a> {
                     Err(e) => return Err(e.chain()),
                 };
                 // Boards of the team before are no longer awaited.
-                desk.hear_of_team(&[]);
+                mailbox.hear_of_team(&[]);
                 Ok(mesh)
             };
             (Box::new(link), notices)
@@ -181,7 +181,7 @@ impl<'a> TeamBoard<'a> {
 
     fn options(
         &self,
-        desk: Option<Arc<Desk>>,
+        mailbox: Option<Arc<Mailbox>>,
         n_coming: &Arc<AtomicUsize>,
         changes: Option<Receiver<OtherTeam>>,
     ) -> Result<TeamOptions, PartError> {
@@ -199,22 +199,26 @@ impl<'a> TeamBoard<'a> {
             }),
             epoch: links::random_epoch()?,
             is_interrupted,
-            tell: Box::new(teller(self.names(), Arc::clone(&settings.events), desk)),
+            tell: Box::new(teller(self.names(), Arc::clone(&settings.events), mailbox)),
             changes,
         })
     }
 
-    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. `desk` hears of them. Their rows
+    /// Makes `engine` the lead of the whole model, and waits until all nodes are ready. `mailbox` hears of them. Their rows
     /// move by themselves if the settings ask for it.
     ///
     /// # Errors
     /// If the nodes are not ready in time.
-    pub(crate) fn lead(&self, engine: &mut Engine, desk: &Arc<Desk>) -> Result<(), PartError> {
+    pub(crate) fn lead(
+        &self,
+        engine: &mut Engine,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<(), PartError> {
         let info = self.info(engine.model())?;
         let mesh = self.mesh(&info)?;
-        let (links, n_coming) = (self.links(info, Arc::clone(desk)), Arc::default());
-        let changes = self.tend(engine, desk, (links, Arc::clone(&n_coming)))?;
-        let options = self.options(Some(Arc::clone(desk)), &n_coming, changes)?;
+        let (links, n_coming) = (self.links(info, Arc::clone(mailbox)), Arc::default());
+        let changes = self.tend(engine, mailbox, (links, Arc::clone(&n_coming)))?;
+        let options = self.options(Some(Arc::clone(mailbox)), &n_coming, changes)?;
         engine.lead_alone(mesh, options).map_err(|e| match e {
             LeadError::Step(e) => self.failure(e),
             e => PartError::Lead(e),
@@ -228,15 +232,15 @@ impl<'a> TeamBoard<'a> {
     fn tend(
         &self,
         engine: &Engine,
-        desk: &Arc<Desk>,
+        mailbox: &Arc<Mailbox>,
         (links, n_coming): (Links, Arc<AtomicUsize>),
     ) -> Result<Option<Receiver<OtherTeam>>, PartError> {
         let (patience, fleet) = (self.settings.wishes.patience, self.settings.fleet.clone());
         let (Some(after), Some(fleet)) = (patience, fleet) else { return Ok(None) };
         let header = engine.header().clone();
         let load = load::load(&header, engine.plan()).map_err(PartError::Load)?;
-        let desk = Arc::clone(desk);
-        let team = Team { fleet, header, load, links, n_coming, desk };
+        let mailbox = Arc::clone(mailbox);
+        let team = Team { fleet, header, load, links, n_coming, mailbox };
         rows::keep(team, after).map(Some).map_err(PartError::Watch)
     }
 
@@ -305,12 +309,12 @@ impl<'a> TeamBoard<'a> {
     }
 }
 
-/// Tells of the team's events, by the nodes' names, and tells `desk` which nodes are waited for, and which of these are
+/// Tells of the team's events, by the nodes' names, and tells `mailbox` which nodes are waited for, and which of these are
 /// not even there.
 fn teller(
     names: Vec<String>,
     events: Teller,
-    desk: Option<Arc<Desk>>,
+    mailbox: Option<Arc<Mailbox>>,
 ) -> impl FnMut(&TeamNotice) + Send + use<> {
     // Boards that were waited for are heard of again.
     let mut is_waited_for = vec![false; names.len()];
@@ -336,14 +340,14 @@ fn teller(
             }
             _ => {}
         }
-        if let Some(desk) = &desk {
+        if let Some(mailbox) = &mailbox {
             let board = |index: usize| Awaited {
                 name: names[index].clone(),
                 is_absent: is_absent[index],
                 refusal: refusals[index].clone(),
             };
             let awaited = (0..names.len()).filter(|index| is_waited_for[*index]).map(board);
-            desk.hear_of_team(&awaited.collect::<Vec<Awaited>>());
+            mailbox.hear_of_team(&awaited.collect::<Vec<Awaited>>());
         }
         match notice {
             TeamNotice::Ready { .. } if !was_waited_for => return,

@@ -13,12 +13,12 @@ use board::{Stand, model, place};
 
 use super::boards::{Boards, RingFile, Sought};
 use super::caller::Caller;
-use super::desk::Desk;
 use super::events::{Event, Events, Shape};
 use super::figures::Own;
 use super::form::form;
 use super::interrupt::Stop;
 use super::load::{Asked, load, sizes};
+use super::mailbox::Mailbox;
 use super::members::Kind;
 use super::moves::Moves;
 use super::ring_board::{RingBoard, Sensors};
@@ -79,7 +79,7 @@ impl Events for Diary {
 struct Fleet {
     boards: Vec<Stand>,
     diary: Arc<Diary>,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     moves: Arc<Moves>,
     engine: Engine,
     tokenizer: Tokenizer,
@@ -153,22 +153,22 @@ impl Fleet {
         let mut engine = Engine::new(own.into(), &options).unwrap();
         let endpoint = board.endpoint(engine.model()).unwrap();
         let tended = board.tend(&engine, &place()).unwrap();
-        let (desk, moves) = (Arc::clone(&tended.desk), Arc::clone(&tended.moves));
+        let (mailbox, moves) = (Arc::clone(&tended.mailbox), Arc::clone(&tended.moves));
         let sensors = Sensors { meter: None, heat: None };
         board.join(endpoint, &mut engine, tended, sensors).unwrap();
         let tokenizer = std::fs::read("models/demo.tokenizer.bin").unwrap();
         let tokenizer = Tokenizer::from_bytes(&tokenizer, None).unwrap();
         let mut alone = Engine::open("models/demo.bin".as_ref(), &options).unwrap();
         let wanted = write(&mut alone, &tokenizer, &|_| {});
-        Fleet { boards: Vec::new(), diary, desk, moves, engine, tokenizer, wanted, folder }
+        Fleet { boards: Vec::new(), diary, mailbox, moves, engine, tokenizer, wanted, folder }
     }
 
     /// Writes, and checks that it is what one board writes, until `is_done`.
     fn write_until(&mut self, what: &str, is_done: impl Fn(&[String]) -> bool) {
         let start = Instant::now();
         loop {
-            let desk = &self.desk;
-            let text = write(&mut self.engine, &self.tokenizer, &|engine| desk.visit(engine));
+            let mailbox = &self.mailbox;
+            let text = write(&mut self.engine, &self.tokenizer, &|engine| mailbox.visit(engine));
             assert_eq!(text, self.wanted, "{:?}", self.diary.lines());
             if is_done(&self.diary.lines()) {
                 return;
@@ -315,7 +315,7 @@ fn a_ring_is_formed_loses_a_board_gains_it_and_moves_layers_in_one_process() {
     assert!(fleet.diary.lines().contains(&"came pi".to_owned()), "{:?}", fleet.diary.lines());
     assert_eq!(fleet.nodes().len(), 3);
 
-    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.desk.seen());
+    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.mailbox.seen());
     let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
     fleet.write_until("moved layers", |_| asked.is_finished());
     let moved = asked.join().unwrap().unwrap();
@@ -333,7 +333,7 @@ fn workers_of_the_library_get_their_layers_and_write_with_a_master() {
     let mut fleet = Fleet::of(hands.iter().map(|hand| local(hand.port)).collect(), &key);
     fleet.write_until("a text", |_| true);
     assert_eq!(fleet.nodes().len(), 3);
-    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.desk.seen());
+    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.mailbox.seen());
     let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
     fleet.write_until("moved layers", |_| asked.is_finished());
     let moved = asked.join().unwrap().unwrap();

@@ -57,8 +57,8 @@ pub(in crate::cli) fn begin(
         (None, None) => Ok(None),
         (Some(team), None) => {
             announce();
-            let (control, desk) = team::control(settings, place)?;
-            team.lead(engine, &desk).map_err(fail)?;
+            let (control, mailbox) = team::control(settings, place)?;
+            team.lead(engine, &mailbox).map_err(fail)?;
             Ok(Some(control))
         }
         (team, Some(board)) => {

@@ -11,7 +11,7 @@ use crate::control::Refusal;
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::engine::Engine;
-use crate::fleet::desk::Desk;
+use crate::fleet::mailbox::Mailbox;
 use crate::fleet::moves::Moves;
 use crate::fleet::requests::{Part, Replanned};
 use crate::fleet::ring_board::Tended;
@@ -21,30 +21,30 @@ use crate::ring::plan::Objective;
 
 /// A master that can be asked, and looks after its ring by itself. Dropping it removes its socket.
 pub(in crate::cli) struct Control {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     _file: Option<SocketFile>,
 }
 
 impl Control {
     /// Lets users of this machine ask the master of a ring.
     pub(super) fn start(settings: &Settings, tended: &Tended) -> Result<Control, Failure> {
-        let (desk, moves) = (Arc::clone(&tended.desk), Arc::clone(&tended.moves));
+        let (mailbox, moves) = (Arc::clone(&tended.mailbox), Arc::clone(&tended.moves));
         let topology = settings.boards.topology();
         let topology = topology.map_err(|e| failure(settings.named_by, e))?;
         let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();
         let objective = settings.wishes.objective;
         let file = listen(settings, Answers { moves, teams, objective })?;
-        Ok(Control::new(desk, file))
+        Ok(Control::new(mailbox, file))
     }
 
-    /// Answers at the socket `file` for `desk`, until this is dropped.
-    pub(super) fn new(desk: Arc<Desk>, file: Option<SocketFile>) -> Control {
-        Control { desk, _file: file }
+    /// Answers at the socket `file` for `mailbox`, until this is dropped.
+    pub(super) fn new(mailbox: Arc<Mailbox>, file: Option<SocketFile>) -> Control {
+        Control { mailbox, _file: file }
     }
 
     /// The engine is between two steps: does what is asked for.
     pub(in crate::cli) fn visit(&self, engine: &mut Engine) {
-        self.desk.visit(engine);
+        self.mailbox.visit(engine);
     }
 }
 
@@ -113,7 +113,7 @@ fn refusal(code: u8, why: String) -> Refusal {
 impl Answers {
     /// How things are; without the engine where that is away.
     fn status(&self, is_json: bool) -> String {
-        let (rate, seen) = self.moves.desk.watch(|seen| seen.times.tokens);
+        let (rate, seen) = self.moves.mailbox.watch(|seen| seen.times.tokens);
         let left_out = self.moves.fleet().map(|fleet| fleet.left_out.all()).unwrap_or_default();
         let about = (&*self.teams, &*left_out);
         match is_json {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::events;
 use crate::engine::ring::Setbacks;
 use crate::fleet::admission::Entry;
-use crate::fleet::desk::{Seen, TeamNodeSeen, TeamSeen};
+use crate::fleet::mailbox::{Seen, TeamNodeSeen, TeamSeen};
 use crate::format::json::JsonObject;
 use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;

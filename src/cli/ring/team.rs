@@ -10,33 +10,33 @@ use crate::control::Refusal;
 use crate::control::server::{Say, Service};
 use crate::engine::WeightsPlace;
 use crate::fleet::admission::{Entry, LeftOut};
-use crate::fleet::desk::{Desk, Seen, TeamSeen};
+use crate::fleet::mailbox::{Mailbox, Seen, TeamSeen};
 use crate::fleet::settings::Settings;
 use crate::format::json::JsonObject;
 
-/// Lets users of this machine ask the lead that this process becomes. The desk hears of its boards.
+/// Lets users of this machine ask the lead that this process becomes. The mailbox hears of its boards.
 pub(super) fn control(
     settings: &Settings,
     place: &WeightsPlace,
-) -> Result<(Control, Arc<Desk>), Failure> {
-    // The desk has no part in changes of the team.
-    let (desk, _) = Desk::new(place, false);
-    let desk = Arc::new(desk);
+) -> Result<(Control, Arc<Mailbox>), Failure> {
+    // The mailbox has no part in changes of the team.
+    let (mailbox, _) = Mailbox::new(place, false);
+    let mailbox = Arc::new(mailbox);
     let left_out = settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
-    let file = listen(settings, Answers { desk: Arc::clone(&desk), left_out })?;
-    Ok((Control::new(Arc::clone(&desk), file), desk))
+    let file = listen(settings, Answers { mailbox: Arc::clone(&mailbox), left_out })?;
+    Ok((Control::new(Arc::clone(&mailbox), file), mailbox))
 }
 
 /// Answers requests.
 struct Answers {
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     left_out: Option<LeftOut>,
 }
 
 impl Service for Answers {
     fn answer(&self, request: &str, _: Say<'_>) -> Result<String, Refusal> {
         let (rate, seen) = match request {
-            "status" | "status json" => self.desk.watch(|seen| seen.team_tokens()),
+            "status" | "status json" => self.mailbox.watch(|seen| seen.team_tokens()),
             _ => {
                 let why = "this is the lead of a team, whose boards share every layer: it has no \
                            layers to move";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::desk::Desk;
+use super::guesses::Guesses;
 use super::vocabulary::{self, Vocabulary};
 use crate::channel::{Channel, ChannelError};
 use crate::engine::drafts::{DRAFTS_MAX, DraftKind, Drafter};
@@ -221,7 +221,7 @@ pub type TellLoss = Box<dyn Fn(&DraftNodeError) + Send>;
 /// Drafts by long n-grams, or else by another board. Drafts that come too late, or for another text, are
 /// dropped. The engine never waits for them.
 pub struct NodeDrafter {
-    desk: Arc<Desk>,
+    guesses: Arc<Guesses>,
     ngrams: NgramDrafter,
     /// Scratch: drafts from the node.
     said: Vec<u32>,
@@ -240,21 +240,21 @@ impl NodeDrafter {
         (n_lanes, ctx_len): (usize, usize),
         (tell, is_told): (TellLoss, bool),
     ) -> io::Result<NodeDrafter> {
-        let desk = Arc::new(Desk::new(n_lanes.min(TEXTS_MAX), ctx_len)?);
+        let guesses = Arc::new(Guesses::new(n_lanes.min(TEXTS_MAX), ctx_len)?);
         let vocabulary = Vocabulary::new(tokenizer);
-        let (to_caller, epoch) = (Arc::clone(&desk), 0);
-        let caller = Caller { desk: to_caller, place, vocabulary, epoch, tell, is_told };
+        let (to_caller, epoch) = (Arc::clone(&guesses), 0);
+        let caller = Caller { guesses: to_caller, place, vocabulary, epoch, tell, is_told };
         let named = thread::Builder::new().name("leap-draft".to_owned());
         named.spawn(move || caller.call())?;
         let ngrams = NgramDrafter::new(n_lanes, ctx_len);
-        Ok(NodeDrafter { desk, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
+        Ok(NodeDrafter { guesses, ngrams, said: Vec::with_capacity(DRAFTS_MAX) })
     }
 
     /// Waits until the node listens or was found to be away, but no longer than `within`. A node that listens gets
     /// the first prompt, too.
     pub fn wait(&self, within: Duration) {
         let until = Instant::now() + within;
-        while !self.desk.is_known() && Instant::now() < until {
+        while !self.guesses.is_known() && Instant::now() < until {
             thread::sleep(LOOKED_EVERY);
         }
     }
@@ -263,25 +263,25 @@ impl NodeDrafter {
     /// and as many for the batch after it, if all drafts and the token after them are right.
     fn ask(&mut self, lane: usize, ids: &[u32], n: usize) {
         self.said.clear();
-        if !self.desk.is_there() {
+        if !self.guesses.is_there() {
             return;
         }
-        let Some(mut guess) = self.desk.try_guess(lane) else { return };
+        let Some(mut guess) = self.guesses.try_guess(lane) else { return };
         self.said.extend(guess.after(ids).iter().take(DRAFTS_MAX));
         let is_new = guess.ask(ids, (n, 2 * (n + 1)));
         if is_new {
-            self.desk.set_waiting(!guess.has_enough());
+            self.guesses.set_waiting(!guess.has_enough());
         }
         drop(guess);
         if is_new {
-            self.desk.ring();
+            self.guesses.ring();
         }
     }
 }
 
 impl Drop for NodeDrafter {
     fn drop(&mut self) {
-        self.desk.end();
+        self.guesses.end();
     }
 }
 
@@ -318,13 +318,13 @@ impl Drafter for NodeDrafter {
     }
 
     fn is_waiting(&self) -> bool {
-        self.desk.is_waiting()
+        self.guesses.is_waiting()
     }
 }
 
 /// The thread that talks to the node.
 struct Caller {
-    desk: Arc<Desk>,
+    guesses: Arc<Guesses>,
     place: DraftPlace,
     vocabulary: Vocabulary,
     /// How often the node has been asked to join.
@@ -342,8 +342,8 @@ impl Caller {
             let begun = Instant::now();
             self.epoch = self.epoch.wrapping_add(1);
             let Err(why) = self.talk();
-            self.desk.set_there(false);
-            if self.desk.is_over() {
+            self.guesses.set_there(false);
+            if self.guesses.is_over() {
                 return;
             }
             if begun.elapsed() >= STEADY {
@@ -354,10 +354,10 @@ impl Caller {
                 true => log::debug!("draft node {}: {why}", self.place.at.host),
             }
             let until = Instant::now() + pause;
-            while Instant::now() < until && !self.desk.is_over() {
-                self.desk.silence();
+            while Instant::now() < until && !self.guesses.is_over() {
+                self.guesses.silence();
                 net::wait(
-                    &[(self.desk.bell(), false)],
+                    &[(self.guesses.bell(), false)],
                     until.saturating_duration_since(Instant::now()),
                 );
             }
@@ -366,18 +366,18 @@ impl Caller {
     }
 
     fn talk(&self) -> Result<Infallible, DraftNodeError> {
-        let desk = &*self.desk;
-        let is_over = || desk.is_over();
+        let guesses = &*self.guesses;
+        let is_over = || guesses.is_over();
         let mut line = Line::connect(&self.place, &is_over)?;
-        let node = line.open(self.epoch, self.desk.len())?;
+        let node = line.open(self.epoch, self.guesses.len())?;
         if (Vocabulary { len: node.vocab_len, hash: node.hash }) != self.vocabulary {
             return Err(DraftNodeError::Tokens);
         }
         let n_texts = node.n_texts as usize;
         log::debug!("draft node {}: it drafts for {n_texts} texts", self.place.at.host);
-        let text = || Vec::with_capacity(self.desk.ctx_len());
+        let text = || Vec::with_capacity(self.guesses.ctx_len());
         let mut talk = Talk {
-            desk: &self.desk,
+            guesses: &self.guesses,
             line,
             ctx_len: node.ctx_len as usize,
             vocab_len: node.vocab_len,
@@ -389,7 +389,7 @@ impl Caller {
             patience: Patience::new(Some(PONG_WITHIN.as_micros() as u64)),
         };
         talk.pings.said(0, PING_EVERY.as_micros() as u64);
-        self.desk.set_there(true);
+        self.guesses.set_there(true);
         loop {
             talk.turn()?;
         }
@@ -406,7 +406,7 @@ struct Sent {
 
 /// A connection to a node that has joined.
 struct Talk<'a> {
-    desk: &'a Desk,
+    guesses: &'a Guesses,
     line: Line<'a>,
     ctx_len: usize,
     vocab_len: u32,
@@ -424,11 +424,11 @@ struct Talk<'a> {
 impl Talk<'_> {
     /// Waits for changes of texts or for a message of the node, and passes them on.
     fn turn(&mut self) -> Result<(), DraftNodeError> {
-        net::wait(&[(self.desk.bell(), false), (self.line.channel.as_fd(), false)], PING_EVERY);
-        if self.desk.is_over() {
+        net::wait(&[(self.guesses.bell(), false), (self.line.channel.as_fd(), false)], PING_EVERY);
+        if self.guesses.is_over() {
             return Err(ChannelError::Interrupted.into());
         }
-        self.desk.silence();
+        self.guesses.silence();
         (0..self.texts.len()).try_for_each(|index| self.tell(index))?;
         if self.line.channel.has_next() {
             self.hear()?;
@@ -453,13 +453,13 @@ impl Talk<'_> {
 
     /// Tells the node of a text if that has changed.
     fn tell(&mut self, index: usize) -> Result<(), DraftNodeError> {
-        let Some(mut guess) = self.desk.guess(index) else { return Ok(()) };
+        let Some(mut guess) = self.guesses.guess(index) else { return Ok(()) };
         let new = guess.take_new(&mut self.scratch);
         drop(guess);
         let Some((serial, wanted)) = new else { return Ok(()) };
         let wanted = wanted.min(self.ctx_len.saturating_sub(self.scratch.len()));
         if wanted == 0 {
-            self.desk.set_waiting(false);
+            self.guesses.set_waiting(false);
             return Ok(());
         }
         let sent = &mut self.texts[index];
@@ -505,10 +505,10 @@ impl Talk<'_> {
                 if ids.iter().any(|id| id >= self.vocab_len) {
                     return Err(broken("drafts of tokens that there are not"));
                 }
-                let Some(mut guess) = self.desk.guess(index as usize) else { return Ok(()) };
+                let Some(mut guess) = self.guesses.guess(index as usize) else { return Ok(()) };
                 guess.hear(&draft).ok_or(broken("drafts that leave something out"))?;
                 if guess.has_enough() {
-                    self.desk.set_waiting(false);
+                    self.guesses.set_waiting(false);
                 }
                 Ok(())
             }

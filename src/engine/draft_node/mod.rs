@@ -2,11 +2,11 @@
 //!
 //! - [`node`]: the board with the smaller model. It keeps the KV of each text, and drafts further while no
 //!   message arrives.
-//! - [`master`]: the board that generates texts. A separate thread talks with the node. `desk` is shared by
+//! - [`master`]: the board that generates texts. A separate thread talks with the node. `guesses` is shared by
 //!   that thread and the engine's, so that the engine never waits.
 //! - `vocabulary`: whether both boards know the same tokens.
 
-mod desk;
+mod guesses;
 pub mod master;
 pub mod node;
 #[cfg(all(test, feature = "demo"))]

@@ -163,8 +163,8 @@ impl Seen {
     }
 }
 
-/// The desk.
-pub(crate) struct Desk {
+/// The mailbox.
+pub(crate) struct Mailbox {
     /// Takes changes to the engine's thread.
     changes: Sender<Change>,
     /// How many get such nodes ready.
@@ -232,15 +232,15 @@ impl Drop for Coming {
     }
 }
 
-impl Desk {
-    /// A desk, and the channel by which the master hears of changes. `place` says where the weights of other
+impl Mailbox {
+    /// A mailbox, and the channel by which the master hears of changes. `place` says where the weights of other
     /// layers are kept, `leaves_out` whether nodes that cannot serve are left out.
-    pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Desk, ChangesBy) {
+    pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Mailbox, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
         let n_coming_of = Arc::clone(&n_coming);
         let by = ChangesBy { asked, n_coming: n_coming_of, place: place.clone(), leaves_out };
-        let desk = Desk {
+        let mailbox = Mailbox {
             changes,
             n_coming,
             is_asked: AtomicBool::new(false),
@@ -248,7 +248,7 @@ impl Desk {
             seen: Mutex::default(),
             missing: Mutex::default(),
         };
-        (desk, by)
+        (mailbox, by)
     }
 
     /// From now on, other nodes are got ready.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::wire::draft::{Draft, WANTED_MAX};
 
 /// The texts of an engine, and drafts from the node.
-pub(super) struct Desk {
+pub(super) struct Guesses {
     guesses: Vec<Mutex<Guess>>,
     ctx_len: usize,
     /// Whether the node listens; and whether this is known yet.
@@ -37,13 +37,13 @@ pub(super) struct Guess {
     is_new: bool,
 }
 
-impl Desk {
+impl Guesses {
     /// State for `n` texts of up to `ctx_len` ids.
-    pub(super) fn new(n: usize, ctx_len: usize) -> io::Result<Desk> {
+    pub(super) fn new(n: usize, ctx_len: usize) -> io::Result<Guesses> {
         let (a, b) = UnixStream::pair()?;
         a.set_nonblocking(true)?;
         b.set_nonblocking(true)?;
-        Ok(Desk {
+        Ok(Guesses {
             guesses: (0..n).map(|_| Mutex::new(Guess::with_capacity(ctx_len))).collect(),
             ctx_len,
             is_there: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl Desk {
         let _ = (&self.bell[0]).write(&[1]);
     }
 
-    /// Descriptor that becomes readable when [`Desk::ring`] is called.
+    /// Descriptor that becomes readable when [`Guesses::ring`] is called.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.bell[1].as_fd()
     }
