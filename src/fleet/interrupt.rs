@@ -35,7 +35,7 @@ impl Stop {
     }
 
     /// Ends the worker. A program of its own ends by a signal.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "demo"))]
     pub(super) fn end(&self) {
         self.is_over.store(true, Relaxed);
     }

@@ -311,7 +311,7 @@ impl Ring {
 /// If it takes longer, or the tokens are wrong.
 pub(super) fn check(seed: u64, faults: &Faults, most_us: Micros) {
     let mut shape = Scenario::quiet(2 + seed as usize % 4).shape;
-    (shape.seed, shape.has_key) = (seed, seed % 2 == 0);
+    (shape.seed, shape.has_key) = (seed, seed.is_multiple_of(2));
     let mut ring = Ring::new(shape, faults.clone());
     let begun = ring.now();
     let answers = ring.run_to(begun + most_us);

@@ -189,7 +189,7 @@ pub(crate) fn check(seed: u64, faults: &Faults) {
         layer_us: 400,
         n_banks: banks(n_nodes),
         has_halves: false,
-        has_key: seed % 2 == 0,
+        has_key: seed.is_multiple_of(2),
     };
     Scenario::quiet(shape, faults.clone()).run();
 }
