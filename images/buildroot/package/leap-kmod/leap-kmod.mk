@@ -4,7 +4,7 @@
 #
 ################################################################################
 
-LEAP_KMOD_VERSION = 0.1.0
+LEAP_KMOD_VERSION = 0.2.0
 LEAP_KMOD_SITE = $(BR2_EXTERNAL_LEAP_PATH)/../../kmod
 LEAP_KMOD_SITE_METHOD = local
 LEAP_KMOD_LICENSE = GPL-2.0

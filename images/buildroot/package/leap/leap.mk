@@ -4,7 +4,7 @@
 #
 ################################################################################
 
-LEAP_VERSION = 0.1.0
+LEAP_VERSION = 0.2.0
 # This tree stands inside LEAP's source.
 LEAP_SITE = $(BR2_EXTERNAL_LEAP_PATH)/../common
 LEAP_SITE_METHOD = local
