@@ -84,6 +84,11 @@ impl LeftOut {
         }
     }
 
+    /// Whether the board at `place` was left out for this reason, which has been told then.
+    pub(super) fn is_told(&self, place: &Address, why: &str) -> bool {
+        self.entries().iter().any(|entry| entry.at == *place && entry.why == why)
+    }
+
     /// Remembers a board; `false` if it is known already, with the same reason.
     fn put(&self, entry: Entry) -> bool {
         let mut entries = self.entries();

@@ -280,7 +280,7 @@ impl<'a> Roll<'a> {
                 self.left_out.tell_away(address, &why);
                 return Ok(There::Away);
             }
-            if told != why {
+            if told != why && !self.left_out.is_told(address, &why) {
                 self.caller.tell(&Event::Waits { place: address, why: &why });
                 told = why;
             }

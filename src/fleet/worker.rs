@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::boards::Boards;
-use super::error::PartError;
+use super::error::{Aim, PartError};
 use super::events::Event;
 use super::figures::Own;
 use super::interrupt::{Stop, is_interrupted};
@@ -76,6 +76,9 @@ impl Worker<'_> {
         let Boards::Waiting(port) = self.settings.boards else {
             return work.take_part(self.settings);
         };
+        if self.settings.links.key.is_none() {
+            return Err(PartError::NoKey(Aim::Wait));
+        }
         let folder = obtain::folder(&self.place.cache)?;
         let measured_by = (&self.options, self.sensors.meter.as_deref());
         let own = match &self.own {

@@ -245,6 +245,21 @@ impl Boards {
         Running(command.stderr(Stdio::null()).spawn().unwrap())
     }
 
+    /// Waits until `served` has left out a board because it does not serve; returns the boards that are left out.
+    fn left_out(&self, served: &Served) -> Value {
+        let start = Instant::now();
+        loop {
+            let left_out = self.ring.status()["left_out"].clone();
+            let why = left_out[0]["why"].as_str().unwrap_or_default();
+            if why.starts_with("it does not serve: ") {
+                return left_out;
+            }
+            let told = || served.said("");
+            assert!(start.elapsed() < Duration::from_secs(300), "{left_out}, {}", told());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Starts desk, which calls these workers.
     fn serve(&self, workers: &[usize], args: &[&str]) -> Served {
         self.serve_from(self.ring.folder.path(), workers, args)
@@ -666,17 +681,7 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
     boards.wait_for(&["desk", "pi"]);
     // The ring may open before the master has heard why orange is not in it. On a busy machine orange may be away for a
     // while, and be tried again.
-    let start = Instant::now();
-    let left_out = loop {
-        let left_out = boards.ring.status()["left_out"].clone();
-        let why = left_out[0]["why"].as_str().unwrap_or_default();
-        if why.starts_with("it does not serve: ") {
-            break left_out;
-        }
-        let told = || served.said("");
-        assert!(start.elapsed() < Duration::from_secs(300), "{left_out}, {}", told());
-        thread::sleep(Duration::from_millis(50));
-    };
+    let left_out = boards.left_out(&served);
     let [orange] = &left_out.as_array().unwrap()[..] else { panic!("{left_out}") };
     let address = format!("127.0.0.1:{}", boards.calls[1]);
     assert_eq!((&orange["name"], &orange["address"]), (&json!("orange"), &json!(address)));
@@ -690,4 +695,20 @@ fn status_names_a_board_that_was_left_out_and_a_master_its_model_that_was_overwr
     let middle = file.metadata().unwrap().len() / 2;
     file.write_all_at(&[0x55; 9], middle).unwrap();
     served.said("demo.bin was overwritten while it ran: start that master again");
+}
+
+#[test]
+fn a_board_that_comes_later_and_cannot_serve_is_left_out() {
+    let boards = Boards::new();
+    let _pi = boards.worker(0);
+    let served = boards.serve(&[0, 1], &["--rebalance-after", "1"]);
+    boards.wait_for(&["desk", "pi"]);
+    // This board allows only shorter contexts than the master asks for.
+    let _orange = boards.worker_with(1, &["--ctx", "64"]);
+    let left_out = boards.left_out(&served);
+    let why = left_out[0]["why"].as_str().unwrap();
+    assert!(why.contains("contexts of up to 64 tokens"), "{why}");
+    boards.wait_for(&["desk", "pi"]);
+    let answer = served.post("/v1/completions", &asked());
+    assert_eq!(answer["choices"][0]["text"].as_str(), Some(&*alone(PROMPT, 1)));
 }

@@ -69,9 +69,9 @@ impl Master {
         name.or(label).unwrap_or_else(|| unknown.to_owned())
     }
 
-    /// Whether this node, which cannot take its part of a ring that was never open, will be left out.
+    /// Whether this node, which cannot take its part, will be left out.
     pub(super) fn leaves_out(&self, line: &NodeLine) -> bool {
-        self.options.leaves_out && !self.group.was_open() && line.name != self.options.line.name
+        self.options.leaves_out && line.name != self.options.line.name
     }
 
     /// Records a failure of the node called `name`, which is to blame until the ring is whole.
