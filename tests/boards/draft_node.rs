@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::folder::Folder;
 use crate::common::models::package;
 use crate::common::ran::Ran;
+use crate::common::running::Running;
 use crate::common::{leap, quick};
 use crate::http::{Served, ask};
 use serde_json::{Value, json};
@@ -164,16 +165,6 @@ fn texts_are_the_same_if_another_board_guesses() {
         of_node > n_right + 20
     });
     assert!(is_used, "no more drafts are right than n-grams are: {n_right}");
-}
-
-/// A program, killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::common::ran::Ran;
+use crate::common::running::Running;
 use crate::http::Served;
 use serde_json::{Value, json};
 
@@ -21,16 +22,6 @@ const PROMPT: &str = "Once upon a time there was a";
 struct Ring {
     folder: Folder,
     file: PathBuf,
-}
-
-/// A program, killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Ring {

@@ -122,26 +122,29 @@ fn every_family_is_the_same_in_places_that_are_teams() {
 #[cfg(feature = "demo")]
 mod processes {
     use std::io::Read;
-    use std::path::Path;
+    use std::net::Ipv4Addr;
+    use std::path::{Path, PathBuf};
     use std::process::{Child, ChildStdout, Command, Stdio};
     use std::thread;
     use std::time::{Duration, Instant};
 
     use crate::common::folder::Folder;
     use crate::common::ran::Ran;
+    use crate::common::running::Running;
     use crate::common::{leap, own_host};
 
-    /// A program, killed when this is dropped.
-    struct Running(Child);
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
     const TEXT: [&str; 8] = ["-p", "Once upon a time", "-n", "700", "--temp", "0.8", "--seed", "7"];
+
+    /// The file of a ring whose second place is a team of two boards.
+    fn ring_file(folder: &Folder, host: Ipv4Addr) -> PathBuf {
+        let desk_and_team = format!(
+            "desk {host}:9000 0..3\n\
+             pi {host}:9010 3..6\n\
+             team pi {host}:9100 2\n\
+             team fig {host}:9120 1\n"
+        );
+        folder.write("ring.txt", desk_and_team)
+    }
 
     fn worker(ring: &Path, node: &str) -> Running {
         let mut worker = leap();
@@ -180,15 +183,7 @@ mod processes {
     #[test]
     fn a_ring_outlives_the_deaths_of_a_team_and_its_boards() {
         let (folder, host) = (Folder::new(), own_host());
-        let ring = folder.write(
-            "ring.txt",
-            format!(
-                "desk {host}:9000 0..3\n\
-                 pi {host}:9010 3..6\n\
-                 team pi {host}:9100 2\n\
-                 team fig {host}:9120 1\n"
-            ),
-        );
+        let ring = ring_file(&folder, host);
         let (pi, fig) = (worker(&ring, "pi"), worker(&ring, "fig"));
         let mut master = master(&ring, &folder).spawn().unwrap();
         let (mut text, mut stdout) = (Vec::new(), master.stdout.take().unwrap());
@@ -311,15 +306,7 @@ mod processes {
     #[test]
     fn boards_of_a_team_get_its_layers_from_the_master() {
         let (folder, host) = (Folder::new(), own_host());
-        let ring = folder.write(
-            "ring.txt",
-            format!(
-                "desk {host}:9000 0..3\n\
-                 pi {host}:9010 3..6\n\
-                 team pi {host}:9100 2\n\
-                 team fig {host}:9120 1\n"
-            ),
-        );
+        let ring = ring_file(&folder, host);
         let key = folder.write("key", (0..32).map(|i| i * 7 + 3).collect::<Vec<u8>>());
         let start = |node: &str| {
             let mut worker = leap();

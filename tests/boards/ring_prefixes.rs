@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Listener, finish};
+use crate::common::jobs::{Listener, answers};
 use crate::common::rings::Recipe;
-use leap::engine::{Engine, Job, JobId, KvKind, Scheduler};
+use leap::engine::{Job, JobId, KvKind, Scheduler};
 use leap::sampler::Sampling;
 
 /// A ring of three whose nodes keep their files in `folder`.
@@ -19,21 +19,10 @@ fn recipe(folder: &Folder) -> Recipe {
     Recipe { batch: 64, n_streams: 3, max_logits: 3, kv_tokens, prefixes, ..Recipe::demo(&[2, 4]) }
 }
 
-/// The answers to jobs that run at the same time, and the number of prompt ids computed for each.
-fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
-    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
-    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut listener = Listener::default();
-    finish(&mut scheduler, engine, &mut listener);
-    assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
-    let figures = |id| listener.0[id].figures.unwrap().prompt_tokens;
-    ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
-}
-
 /// Answers `jobs` on a newly started ring. When the ring is dropped, it writes all prefixes.
 fn restarted(recipe: &Recipe, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
     let (mut engine, _workers) = recipe.ring();
-    run(&mut engine, jobs)
+    answers(&mut engine, jobs)
 }
 
 fn job(prompt: Vec<u32>) -> Job {
@@ -48,7 +37,7 @@ fn prompt(n: u32, n_common: u32, kind: u32) -> Vec<u32> {
 
 /// The text of each job on one board alone.
 fn wanted(recipe: &Recipe, jobs: &[Job]) -> Vec<Vec<u32>> {
-    let one = |job: &Job| run(&mut recipe.alone(), std::slice::from_ref(job)).remove(0).0;
+    let one = |job: &Job| answers(&mut recipe.alone(), std::slice::from_ref(job)).remove(0).0;
     jobs.iter().map(one).collect()
 }
 
@@ -152,12 +141,12 @@ fn files_of_other_layers_are_let_alone() {
     }
     // Layers that move while a ring runs take along keys and values read from files.
     let (mut engine, _workers) = recipe.ring();
-    assert_eq!(run(&mut engine, &jobs), [(wanted.clone(), 1)]);
+    assert_eq!(answers(&mut engine, &jobs), [(wanted.clone(), 1)]);
     let other = job(prompt(440, 310, 9));
     let said = self::wanted(&recipe, std::slice::from_ref(&other)).remove(0);
     engine.resplit(&[0..3, 3..4, 4..6], &recipe.place(0)).unwrap();
-    assert_eq!(run(&mut engine, &jobs), [(wanted.clone(), 1)]);
-    let found = run(&mut engine, &[other]).remove(0);
+    assert_eq!(answers(&mut engine, &jobs), [(wanted.clone(), 1)]);
+    let found = answers(&mut engine, &[other]).remove(0);
     assert_eq!(found, (said, 440 - 300));
 }
 

@@ -3,13 +3,14 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
 use crate::common::ran::Ran;
+use crate::common::running::Running;
 use crate::common::{leap, models, own_host};
 use crate::http::{Served, ask};
 use serde_json::{Value, json};
@@ -18,16 +19,6 @@ const PROMPT: &str = "Once upon a time there was a";
 
 /// Longest wait for something.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A program, killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Three boards on this machine, with a folder for each.
 struct Boards {

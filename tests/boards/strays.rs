@@ -4,26 +4,17 @@ use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
+use std::process::{self, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::folder::Folder;
 use crate::common::ran::Ran;
+use crate::common::running::Running;
 use crate::common::{leap, models};
 
 const PROMPT: &str = "Once upon a time there was a";
-
-/// A program, killed when this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A free TCP port.
 fn tcp() -> u16 {

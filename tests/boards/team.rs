@@ -474,7 +474,7 @@ fn shares_that_cannot_be_had_are_refused() {
 mod processes {
     use std::fs;
     use std::io::Write;
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Command, Stdio};
     use std::time::Duration;
 
     use nix::sys::signal::{Signal, kill};
@@ -482,17 +482,8 @@ mod processes {
 
     use super::*;
     use crate::common::folder::Folder;
+    use crate::common::running::Running;
     use crate::common::{leap, own_host};
-
-    /// A program, killed when this is dropped.
-    struct Running(Child);
-
-    impl Drop for Running {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
 
     fn worker(folder: &Folder, node: &str) -> Running {
         let mut worker = leap();

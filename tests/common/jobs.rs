@@ -65,6 +65,17 @@ pub(crate) fn run(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> V
     ids.iter().map(|id| listener.0.remove(id).unwrap()).collect()
 }
 
+/// The answers to jobs that run at the same time, and the number of prompt ids computed for each.
+pub(crate) fn answers(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
+    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
+    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
+    let mut listener = Listener::default();
+    finish(&mut scheduler, engine, &mut listener);
+    assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
+    let figures = |id| listener.0[id].figures.unwrap().prompt_tokens;
+    ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
+}
+
 /// Runs `jobs` one after the other, and returns the events of each.
 pub(crate) fn alone(engine: &mut Engine, tokenizer: &Tokenizer, jobs: &[Job]) -> Vec<Heard> {
     jobs.iter().flat_map(|job| run(engine, tokenizer, std::slice::from_ref(job))).collect()

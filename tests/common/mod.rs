@@ -12,6 +12,7 @@ pub(crate) mod jobs;
 pub(crate) mod models;
 pub(crate) mod ran;
 pub(crate) mod rings;
+pub(crate) mod running;
 pub(crate) mod terminal;
 
 use std::env;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Listener, finish};
+use crate::common::jobs::answers;
 use crate::common::models::package;
-use leap::engine::{Engine, Job, JobId, KvKind, KvMemory, Options, Scheduler};
+use leap::engine::{Engine, Job, KvKind, KvMemory, Options};
 use leap::internals::model::Model;
 use leap::sampler::Sampling;
 
@@ -38,17 +38,6 @@ fn engine((model, kv): &Setup, kv_tokens: usize, folder: Option<(&Path, u64)>) -
     engine
 }
 
-/// The answers to jobs that run at the same time, and the number of prompt ids computed for each.
-fn run(engine: &mut Engine, jobs: &[Job]) -> Vec<(Vec<u32>, usize)> {
-    let mut scheduler = Scheduler::new(engine, usize::MAX, None).unwrap();
-    let ids: Vec<JobId> = jobs.iter().map(|job| scheduler.submit(job.clone())).collect();
-    let mut listener = Listener::default();
-    finish(&mut scheduler, engine, &mut listener);
-    assert_eq!(engine.page_figures().n_used, 0, "a page is lost");
-    let figures = |id| listener.0[id].figures.unwrap().prompt_tokens;
-    ids.iter().map(|id| (listener.0[id].ids.clone(), figures(id))).collect()
-}
-
 fn job(prompt: &[u32]) -> Job {
     let sampling = Sampling { temperature: 0.8, seed: 5, ..Sampling::GREEDY };
     Job { n_predict: 12, sampling, ..Job::new(prompt.to_vec()) }
@@ -69,7 +58,7 @@ fn files(folder: &Folder) -> Vec<PathBuf> {
 /// The answer to each job by a new engine.
 fn fresh(model: &Setup, jobs: &[Job]) -> Vec<Vec<u32>> {
     let one =
-        |job: &Job| run(&mut engine(model, 512, None), std::slice::from_ref(job))[0].0.clone();
+        |job: &Job| answers(&mut engine(model, 512, None), std::slice::from_ref(job))[0].0.clone();
     jobs.iter().map(one).collect()
 }
 
@@ -80,7 +69,7 @@ fn goes_on_after_restarts(model: &Setup) {
     let prompts = [prompt(420, 300, 7), prompt(400, 300, 8), prompt(300, 300, 0)];
     let jobs = prompts.map(|ids| job(&ids));
     let wanted = fresh(model, &jobs);
-    let answer = |job: usize| run(&mut engine(model, 512, place), &jobs[job..=job])[0].clone();
+    let answer = |job: usize| answers(&mut engine(model, 512, place), &jobs[job..=job])[0].clone();
     assert_eq!(answer(0), (wanted[0].clone(), 420));
     assert_eq!(answer(0), (wanted[0].clone(), 1), "but for the last id all is in files");
     // Another text with the same beginning, which ends inside a page.
@@ -90,9 +79,9 @@ fn goes_on_after_restarts(model: &Setup) {
     assert_eq!(answer(1), (wanted[1].clone(), 100));
     // Two contexts, and another process that writes the same files at the same time.
     let mut other = engine(model, 1024, place);
-    let found = run(&mut engine(model, 1024, place), &jobs);
+    let found = answers(&mut engine(model, 1024, place), &jobs);
     assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
-    let found = run(&mut other, &jobs);
+    let found = answers(&mut other, &jobs);
     assert!(found.iter().map(|(ids, _)| ids).eq(&wanted));
     assert!(other.page_figures().read >= 420);
 }
@@ -123,7 +112,7 @@ fn files_that_are_not_what_they_should_be_are_removed() {
     let place = Some((folder.path(), PLENTY));
     let jobs = [job(&prompt(420, 300, 7))];
     let wanted = fresh(&model, &jobs);
-    run(&mut engine(&model, 512, place), &jobs);
+    answers(&mut engine(&model, 512, place), &jobs);
     let names = files(&folder);
     // Six full pages, and the rest.
     assert_eq!(names.len(), 7);
@@ -139,7 +128,7 @@ fn files_that_are_not_what_they_should_be_are_removed() {
         for bad in [shorter(&whole[at]), flipped(&whole[at]), whole[(at + 1) % 7].clone(), vec![]] {
             fs::write(&names[at], &bad).unwrap();
             let mut engine = engine(&model, 512, place);
-            let found = run(&mut engine, &jobs);
+            let found = answers(&mut engine, &jobs);
             assert_eq!(found[0].0, wanted[0]);
             assert!(found[0].1 > 1, "a bad file was used");
             drop(engine);
@@ -147,7 +136,7 @@ fn files_that_are_not_what_they_should_be_are_removed() {
             fs::write(&names[at], &whole[at]).unwrap();
         }
     }
-    assert_eq!(run(&mut engine(&model, 512, place), &jobs)[0], (wanted[0].clone(), 1));
+    assert_eq!(answers(&mut engine(&model, 512, place), &jobs)[0], (wanted[0].clone(), 1));
     assert_eq!(fs::read(folder.join("notes.txt")).unwrap(), b"mine");
 }
 
@@ -170,7 +159,7 @@ fn any_texts(model: &Setup, state: &mut u32) {
         })
         .collect();
     let wanted = fresh(model, &jobs);
-    run(&mut engine(model, 512, Some((sizing.path(), PLENTY))), &[job(&prompt(400, 400, 0))]);
+    answers(&mut engine(model, 512, Some((sizing.path(), PLENTY))), &[job(&prompt(400, 400, 0))]);
     let bytes: u64 = files(&sizing).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     let (mut read, mut n) = (0, 0);
     while n < jobs.len() {
@@ -178,7 +167,7 @@ fn any_texts(model: &Setup, state: &mut u32) {
         let limit = [bytes, 2 * bytes, PLENTY][below(3, state) as usize];
         let mut engine =
             engine(model, [512, 640, 1024][below(3, state) as usize], Some((folder.path(), limit)));
-        let found = run(&mut engine, &jobs[n..end]);
+        let found = answers(&mut engine, &jobs[n..end]);
         assert!(found.iter().map(|(ids, _)| ids).eq(&wanted[n..end]), "jobs {n}..{end}");
         read += engine.page_figures().read;
         n = end;
@@ -206,13 +195,13 @@ fn any_texts_with_windows_go_on_from_files() {
 fn pages_of_other_models_are_let_alone() {
     let (model, folder) = (demo(), Folder::new());
     let jobs = [job(&prompt(420, 300, 7))];
-    run(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
+    answers(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs);
     for (kv, n_files) in [(KvKind::F32, 14), (KvKind::Int8, 21)] {
         let other = (Arc::clone(&model.0), Some(kv));
-        let wanted = run(&mut engine(&other, 512, None), &jobs);
+        let wanted = answers(&mut engine(&other, 512, None), &jobs);
         for computed in [420, 1] {
             let mut other = engine(&other, 512, Some((folder.path(), PLENTY)));
-            assert_eq!(run(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
+            assert_eq!(answers(&mut other, &jobs)[0], (wanted[0].0.clone(), computed));
         }
         assert_eq!(files(&folder).len(), n_files);
     }
@@ -224,10 +213,10 @@ fn a_file_holds_its_own_text_alone() {
     let model = demo();
     let [old, new] = [prompt(500, 0, 9), prompt(300, 0, 8)].map(|ids| job(&ids));
     let [after, alone] = [(); 2].map(|()| Folder::new());
-    run(&mut engine(&model, 512, Some((alone.path(), PLENTY))), std::slice::from_ref(&new));
+    answers(&mut engine(&model, 512, Some((alone.path(), PLENTY))), std::slice::from_ref(&new));
     let mut engine = engine(&model, 512, Some((after.path(), PLENTY)));
-    run(&mut engine, &[old]);
-    run(&mut engine, &[new]);
+    answers(&mut engine, &[old]);
+    answers(&mut engine, &[new]);
     drop(engine);
     assert_eq!(files(&alone).len(), 5);
     for file in files(&alone) {
@@ -241,13 +230,13 @@ fn all_files_have_no_more_than_may_be() {
     let (model, folder) = (demo(), Folder::new());
     let jobs: Vec<Job> = (1..6).map(|kind| job(&prompt(420, 130, kind))).collect();
     let wanted = fresh(&model, &jobs);
-    run(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs[..1]);
+    answers(&mut engine(&model, 512, Some((folder.path(), PLENTY))), &jobs[..1]);
     let of_page = fs::metadata(&files(&folder)[0]).unwrap().len();
     let place = Some((folder.path(), 10 * of_page));
     for _ in 0..2 {
         for (job, wanted) in jobs.iter().zip(&wanted) {
             let mut engine = engine(&model, 512, place);
-            let (found, computed) = run(&mut engine, std::slice::from_ref(job)).remove(0);
+            let (found, computed) = answers(&mut engine, std::slice::from_ref(job)).remove(0);
             assert_eq!(&found, wanted);
             // Pages of the common beginning are used by all, and stay.
             assert!(computed <= 420 - 128, "{computed}");
@@ -258,7 +247,7 @@ fn all_files_have_no_more_than_may_be() {
     // The limit is too small for a page.
     let none = Folder::new();
     for _ in 0..2 {
-        let found = run(&mut engine(&model, 512, Some((none.path(), 100))), &jobs[..1]);
+        let found = answers(&mut engine(&model, 512, Some((none.path(), 100))), &jobs[..1]);
         assert_eq!(found[0], (wanted[0].clone(), 420));
     }
     assert!(files(&none).is_empty());

@@ -8,8 +8,8 @@ use leap::internals::kernels::{Isa, Kernels};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::common::folder::Folder;
 use crate::common::models::package;
-use crate::export::checkpoint::Folder;
 
 fn golden(name: &str) -> PathBuf {
     package("tests/golden").join(name)

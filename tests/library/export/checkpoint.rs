@@ -3,48 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use leap::export::{ExportError, ExportOptions, ExportPlan};
 use leap::format::model::{Ends, Weights};
 use serde_json::{Value, json};
 
-/// A folder that is removed when the test ends.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("leap-export-{}-{n}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Folder(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(crate) fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Names in the folder, hidden ones too.
-    pub(crate) fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use crate::common::folder::Folder;
 
 /// A tensor as its file stores it.
 #[derive(Clone, Debug)]

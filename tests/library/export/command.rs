@@ -10,7 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::export::checkpoint::{Checkpoint, Dims, Folder, SMALL, Stored};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, Dims, SMALL, Stored};
 
 fn small(folder: &Folder) {
     Checkpoint::hugging_face("F16", SMALL).write(folder);

@@ -8,7 +8,8 @@ use leap::format::ChatTemplate;
 use leap::format::model::{Architecture, Features, Header, RopeScaling, Weights};
 use serde_json::{Value, json};
 
-use crate::export::checkpoint::{Checkpoint, Dims, Folder, SMALL, options};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, Dims, SMALL, options};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)

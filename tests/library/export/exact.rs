@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::common::folder::Folder;
 use crate::common::quick;
-use crate::export::checkpoint::{Checkpoint, Dims, Folder, HUGGING_FACE, META, Names, SMALL};
+use crate::export::checkpoint::{Checkpoint, Dims, HUGGING_FACE, META, Names, SMALL};
 use crate::export::checkpoint::{export, options};
 use crate::export::expected::{self, Expected};
 

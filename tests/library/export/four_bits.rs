@@ -10,7 +10,8 @@ use leap::internals::kernels::{Isa, Kernels};
 use leap::internals::model::Model;
 use leap::internals::quant::{self, Bcml2Matrix, Bcml6Matrix, bcml1, bcml2, bcml6};
 
-use crate::export::checkpoint::{self, Folder};
+use crate::common::folder::Folder;
+use crate::export::checkpoint;
 
 /// Every fixture that has safetensors: Llama 3 (bf16, tied), Llama 2 (f16, Meta's layout) and
 /// Mistral (f16, sliding window).

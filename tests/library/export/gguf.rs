@@ -8,10 +8,9 @@ use std::path::Path;
 use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
 use leap::format::model::{HEADER_LEN, Header, RopeScaling, TensorKind, Weights};
 
+use crate::common::folder::Folder;
 use crate::common::models::package;
-use crate::export::checkpoint::{
-    Checkpoint, Dims, Folder, HUGGING_FACE, SMALL, Stored, export, options,
-};
+use crate::export::checkpoint::{Checkpoint, Dims, HUGGING_FACE, SMALL, Stored, export, options};
 
 /// A field's value.
 #[derive(Clone)]

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::export::checkpoint::{Checkpoint, Folder, TINY, export, options};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, TINY, export, options};
 
 /// The folder of a tiny checkpoint, and the bytes of its weights.
 fn tiny() -> (Folder, Vec<u8>) {

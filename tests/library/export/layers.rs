@@ -8,7 +8,8 @@ use leap::export::{Blame, ExportPlan};
 use leap::format::model::{Header, TensorKind};
 use leap::internals::model::{Model, Share};
 
-use crate::export::checkpoint::{Checkpoint, Dims, Folder, SMALL, options};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, Dims, SMALL, options};
 
 const DIMS: Dims = Dims { n_layers: 4, ..SMALL };
 

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use leap::export::Blame;
 
-use crate::export::checkpoint::{Checkpoint, Folder, TINY, export, options};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, TINY, export, options};
 use crate::export::torch_file::{TorchFile, ZipFile, zip};
 
 const BIN: &str = "pytorch_model.bin";

@@ -8,7 +8,8 @@ use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
 use leap::format::model::{Ends, Weights};
 use serde_json::{Value, json};
 
-use crate::export::checkpoint::{Checkpoint, Dims, Folder, SMALL, Stored, export, options};
+use crate::common::folder::Folder;
+use crate::export::checkpoint::{Checkpoint, Dims, SMALL, Stored, export, options};
 
 fn message(error: &ExportError) -> String {
     match error.source() {
