@@ -2,7 +2,7 @@
 //! that measures how fast weights could be read. Figures: docs/benchmarks.md.
 //!
 //! Intel: many prefetches into L1 delay loads; decoding is fastest with prefetches into L2. AMD: L3 is a victim cache,
-//! which also takes weights that L2 evicts and nobody reads again; decoding is fastest if they bypass L2 and go to L1
+//! which also takes weights that L2 evicts and no core reads again; decoding is fastest if they bypass L2 and go to L1
 //! only.
 
 use std::arch::x86_64::*;

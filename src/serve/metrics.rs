@@ -31,7 +31,7 @@ pub(super) struct Metrics {
 #[derive(Default)]
 struct GroupMetrics {
     nodes: Mutex<Vec<NodeFigures>>,
-    /// What it lost, and waited for in vain.
+    /// Losses of the group, and its waits that ended without success.
     setbacks: Mutex<Option<Setbacks>>,
 }
 

@@ -69,7 +69,7 @@ const QUIET_TIME: Duration = Duration::from_secs(15);
 /// How long clients may take to read complete answers when the program ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What clients may take.
+/// Limits of what clients use.
 pub(crate) struct ServeLimits {
     /// Most answers that wait for a stream.
     pub(crate) queue: usize,

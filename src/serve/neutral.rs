@@ -17,7 +17,7 @@ enum Neutral {
     UpTo(f64),
     /// Numbers from this one on.
     From(f64),
-    /// These words, or a list of only these.
+    /// One of these words, or a list of only such words.
     Words(&'static [&'static str]),
 }
 

@@ -275,7 +275,7 @@ impl Server {
         Ok(Sent::Reply(reply))
     }
 
-    /// Refuses requests while boards are lost, since nobody knows for how long.
+    /// Refuses requests while boards are lost, since their return cannot be predicted.
     fn check_boards(&self) -> Result<(), ApiError> {
         match (self.lost)().or_else(|| self.given_up.why()) {
             Some(why) => Err(ApiError::new(503, format!("there is no answer for now: {why}"))),

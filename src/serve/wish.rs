@@ -12,7 +12,7 @@ use crate::tokenizer::ChatOptions;
 /// Most ids whose logits a request changes.
 const BIASES_MAX: usize = 1024;
 
-/// What a request asks of its answer.
+/// Settings of an answer, from its request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wish {
     pub(super) sampling: Sampling,
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) n_likeliest: Option<usize>,
 }
 
-/// What a request says about the model's thoughts; `None` where it says nothing.
+/// Settings of the model's thoughts, from the request; `None` where the request has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Thinking {
     /// Whether the model may think.

@@ -8,7 +8,7 @@ const EMPTY: u32 = u32::MAX;
 
 /// A hash table of ids; the bytes stay in the vocabulary.
 ///
-/// Hashes are keyed at random, so that nobody can make a slow vocabulary. At most half full.
+/// Hashes are keyed at random: no vocabulary can be made to collide. At most half of the table is full.
 pub(super) struct TokenTable {
     slots: Vec<u32>,
     hasher: RandomState,

@@ -275,7 +275,7 @@ fn rows_of_boards_that_are_gone_for_good_are_shared_anew() {
             thread::sleep(Duration::from_millis(50));
         }
     };
-    // What the deaths of boards cost is counted over all the teams that there were.
+    // The cost of boards that die is counted over all teams of the master.
     let assert_counted = |at_least: u64| {
         let (_, metrics) = ask(&served.address, "GET", "/metrics", "");
         let json: Value = serde_json::from_str(&status(&["--json"])).unwrap();

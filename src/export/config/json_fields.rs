@@ -50,7 +50,7 @@ impl<'a> JsonFields<'a> {
         Ok(object.map(|object| JsonFields { object, ..*self }))
     }
 
-    /// These fields, with defaults for sizes that may be absent.
+    /// The fields with defaults for sizes that may be absent.
     pub(super) fn with_defaults(
         self,
         defaults: &'static [(&'static str, usize)],

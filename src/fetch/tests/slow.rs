@@ -11,9 +11,9 @@ use super::*;
 type Manner = fn(n: usize, n_opened: usize, m: usize) -> Next;
 
 enum Next {
-    /// It answers after a while.
+    /// Answers after this time.
     Answer(Duration),
-    /// It says nothing more, and stays.
+    /// Keeps the connection, and sends nothing more.
     StandStill,
     End,
 }

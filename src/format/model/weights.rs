@@ -97,7 +97,7 @@ impl Weights {
         }
     }
 
-    /// These weights with the encoding of embedding and classifier that the extension's flags name; `None` if
+    /// The weights with the encoding of embedding and classifier that the extension's flags name; `None` if
     /// the flags are not valid here.
     pub(super) fn with_flags(self, flags: u32) -> Option<Weights> {
         match (self, flags) {

@@ -78,7 +78,7 @@ fn run(command: &str, shared: &Shared, group: &Mutex<Option<Pid>>) {
     let Ok(mut child) = shell.spawn() else { return add(shared, None) };
     *group.lock().unwrap_or_else(PoisonError::into_inner) =
         i32::try_from(child.id()).ok().map(Pid::from_raw);
-    // If the meter ended before the command's number was known, nobody else kills the command.
+    // A meter that ended before the command's number was known did not kill the command.
     if shared.is_ending() {
         kill(group);
     }

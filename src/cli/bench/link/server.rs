@@ -58,10 +58,9 @@ fn start_server(listen: &HostPort, key: Option<&Key>) -> Result<(Ports, Vec<Stri
     Ok((ports, notices))
 }
 
-/// Starts a thread that nobody joins.
+/// Starts a detached thread.
 fn start(work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let started = thread::Builder::new().spawn(work).map_err(failed("cannot start a thread"))?;
-    // The thread is detached.
     drop(started);
     Ok(())
 }
