@@ -2,6 +2,7 @@
 //! and go on once a sound neighbour is back.
 
 mod frames;
+mod misfits;
 
 use std::collections::VecDeque;
 
@@ -522,64 +523,4 @@ fn a_worker_takes_what_is_assigned_and_else_its_wish() {
     assert_eq!(asked(Some(1..2), &[0..3, 3..3]), Some(Some(3..3)));
     // None of this model's.
     assert_eq!(asked(Some(1..2), &[0..2, 2..4]), None);
-}
-
-#[test]
-fn a_master_names_the_node_that_cannot_take_its_layers() {
-    let answers = [
-        (Status::Lacks, "node1 is to have layers 1..2, and its file holds 0..3; give it"),
-        (Status::Memory, "node1 has not enough memory for layers 1..2; try"),
-        (Status::Unassigned, "node1 has no layers"),
-        (Status::Damaged, "weights of layers 1..2 on node1 do not match"),
-    ];
-    for (status, wanted) in answers {
-        let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
-        let mut master = master(None);
-        assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
-        link.inbox.push_back(open(5, &[line(0), NodeLine { status, ..line(1) }]));
-        let step = master.poll(2, &mut link, &mut layers);
-        let MasterStep::Failed(error) = step else { panic!("{step:?}") };
-        assert!(error.to_string().starts_with(wanted), "{error}");
-        // Another split may fit.
-        master.assign(line(0), vec![0..1, 1..2]);
-        assert_eq!(master.poll(400_000, &mut link, &mut layers), MasterStep::Idle);
-    }
-}
-
-/// A peer that has the key, and does not fit, ends a master that forms its ring, with the reason; a master
-/// whose ring was open hears of it, and goes on asking.
-#[test]
-fn a_peer_that_does_not_fit_ends_no_ring_that_was_open() {
-    let refused = || Event::Refused { what: "stray is refused".to_owned(), is_final: true };
-    for is_forming in [true, false] {
-        let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
-        let mut master = master(None);
-        assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
-        if is_forming {
-            link.events.push_back(refused());
-            let step = master.poll(2, &mut link, &mut layers);
-            assert_eq!(step, MasterStep::Failed(RingError::Refused("stray is refused".to_owned())));
-            continue;
-        }
-        link.inbox.push_back(open(5, &[line(0), line(1)]));
-        assert_eq!(master.poll(2, &mut link, &mut layers), MasterStep::Idle);
-        assert!(master.is_open());
-        // The worker is gone, and others answer in its place.
-        link.events.extend([Event::Reset(Side::Next), refused()]);
-        assert_eq!(master.poll(3, &mut link, &mut layers), MasterStep::Idle);
-        let lacks = NodeLine { status: Status::Lacks, ..line(1) };
-        let other = NodeLine { layers: 3..4, ..line(1) };
-        for (now, stray) in [lacks, other].into_iter().enumerate() {
-            link.inbox.push_back(open(6, &[line(0), stray]));
-            let step = master.poll(400_000 * (1 + now as u64), &mut link, &mut layers);
-            assert_eq!(step, MasterStep::Idle);
-        }
-        let told: Vec<Notice> = std::iter::from_fn(|| master.notice()).collect();
-        let refusals = told.iter().filter(|notice| matches!(notice, Notice::Refused(_)));
-        assert_eq!(refusals.count(), 3, "{told:?}");
-        assert!(!master.is_open());
-        link.inbox.push_back(open(6, &[line(0), line(1)]));
-        assert_eq!(master.poll(2_000_000, &mut link, &mut layers), MasterStep::Idle);
-        assert!(master.is_open());
-    }
 }

@@ -61,9 +61,21 @@ struct Nodes {
     reports: Vec<BoardsReport>,
     /// Which layers they have, this one first; empty if each has what its own user wants.
     assigned: Vec<Range<u32>>,
-    /// Whether the ring is opened on a request for other layers. The client then has to hear that a node does
-    /// not take its part.
-    is_asked: bool,
+    /// The request for which the ring is opened.
+    asked: Asked,
+}
+
+/// A request for which a ring is opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Asked {
+    /// No request, or one that is done.
+    #[default]
+    Nothing,
+    /// Other layers for the same nodes. The client hears of a node that cannot take them, and the nodes get their former
+    /// layers.
+    Layers,
+    /// Other nodes. Nobody waits for them: a node that cannot take its part is left out if the caller does that.
+    Nodes,
 }
 
 /// The batch in progress, with its incoming and outgoing frames.
@@ -495,7 +507,7 @@ impl Master {
             self.does_not_fit(error);
             return Ok(());
         }
-        (self.nodes.lines, self.failure, self.nodes.is_asked) = (lines, None, false);
+        (self.nodes.lines, self.failure, self.nodes.asked) = (lines, None, Asked::Nothing);
         self.group.opened(now);
         let earlier = self.moves.earlier.take();
         match earlier.is_some_and(|earlier| earlier.is_kept_by(&self.nodes.lines)) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Master, roll};
+use super::{Asked, Master, roll};
 use crate::group::Phase;
 use crate::ring::moving::Earlier;
 use crate::ring::{Member, NodeLine};
@@ -50,7 +50,7 @@ impl Master {
     /// and streams go on. Without any, each node has the layers that its own user wants.
     pub(crate) fn assign(&mut self, line: NodeLine, assigned: Vec<Range<u32>>) {
         (self.options.line, self.nodes.assigned, self.failure) = (line, assigned, None);
-        (self.moves.held_us, self.nodes.is_asked) = (None, true);
+        (self.moves.held_us, self.nodes.asked) = (None, Asked::Layers);
         self.group.assigned(self.polled_us);
         self.restart(self.polled_us);
     }
@@ -107,5 +107,6 @@ impl Master {
         self.group.admit(roll(&members, &self.options));
         self.nodes.lines.clear();
         self.assign(line, assigned);
+        self.nodes.asked = Asked::Nodes;
     }
 }

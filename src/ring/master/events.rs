@@ -1,6 +1,6 @@
 //! Events of links and frames of other nodes that break the ring, or mend it.
 
-use super::{Master, Nodes};
+use super::{Asked, Master, Nodes};
 use crate::ring::error::refusal;
 use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Setbacks, Side};
 use crate::wire::frame::BoardsReport;
@@ -49,7 +49,7 @@ impl Master {
             }
             return;
         }
-        if !self.group.was_open() || self.nodes.is_asked {
+        if !self.group.was_open() || self.nodes.asked != Asked::Nothing {
             self.failure = Some(error);
             return;
         }
@@ -69,9 +69,12 @@ impl Master {
         name.or(label).unwrap_or_else(|| unknown.to_owned())
     }
 
-    /// Whether this node, which cannot take its part, will be left out.
-    pub(super) fn leaves_out(&self, line: &NodeLine) -> bool {
-        self.options.leaves_out && line.name != self.options.line.name
+    /// Whether this node, which cannot take its part, will be left out. A node that only cannot take other layers keeps
+    /// its place with the former ones.
+    fn leaves_out(&self, line: &NodeLine) -> bool {
+        self.options.leaves_out
+            && self.nodes.asked != Asked::Layers
+            && line.name != self.options.line.name
     }
 
     /// Records a failure of the node called `name`, which is to blame until the ring is whole.
