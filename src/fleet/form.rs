@@ -167,6 +167,7 @@ fn there<T>(
     (own, model): (&Own, &Divided<'_>),
     plan: impl Fn(&[Board]) -> Result<T, Obstacle>,
 ) -> Result<(Known, T), FleetError> {
+    let mut told = String::new();
     loop {
         let known = roll.fleet(own, model.kind)?;
         let (boards, called, _) = &known;
@@ -177,7 +178,11 @@ fn there<T>(
                 None => return Err(FleetError::NoneLeft(why)),
             },
             Err(Obstacle::Memory(why)) if called.len() < roll.n_places() => {
-                roll.caller.tell(&Event::TooFew { why: &why.to_string() });
+                let why = why.to_string();
+                if told != why {
+                    roll.caller.tell(&Event::TooFew { why: &why });
+                    told = why;
+                }
             }
             Err(Obstacle::Memory(why) | Obstacle::End(why)) => return Err(why),
         }

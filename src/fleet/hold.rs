@@ -236,40 +236,50 @@ impl Shared {
         }
     }
 
-    /// The board cannot do what it was told.
-    fn hear_why(&self, place: &Address, why: String) {
+    /// Changes the state of the board at `place`, and returns its name and the result; `None` if it is no board of the
+    /// ring. Events are told afterwards, without the lock: a listener may be slow.
+    fn update<T>(
+        &self,
+        place: &Address,
+        change: impl FnOnce(&mut Board) -> T,
+    ) -> Option<(String, T)> {
         let mut state = self.state();
-        let Some(board) = state.boards.iter_mut().find(|board| board.at == *place) else { return };
-        let name = board.name.clone();
-        if let Some(why) = board.fail(why) {
-            self.caller.tell(&Event::Unfit { name: &name, why });
+        let board = state.boards.iter_mut().find(|board| board.at == *place)?;
+        let result = change(board);
+        Some((board.name.clone(), result))
+    }
+
+    /// Notes that the board at `place` cannot do what it was told, and tells of a new reason.
+    fn hear_why(&self, place: &Address, why: String) {
+        let new = self.update(place, |board| board.fail(why).map(str::to_owned));
+        if let Some((name, Some(why))) = new {
+            self.caller.tell(&Event::Unfit { name: &name, why: &why });
         }
     }
 
-    /// Notes that the board works for another master, and tells of it once.
+    /// Notes that the board at `place` works for another master, and tells of it once.
     fn mark_taken(&self, place: &Address, why: &str) {
         let why = why.split(';').next().unwrap_or(why);
-        let mut state = self.state();
-        let board = state.boards.iter_mut().find(|board| board.at == *place);
-        let Some(Board { name, lost_to, .. }) = board else { return };
-        if lost_to.as_deref() != Some(why) {
-            *lost_to = Some(why.to_owned());
-            self.caller.tell(&Event::Taken { name, why });
+        let is_new =
+            |board: &mut Board| board.lost_to.replace(why.to_owned()).as_deref() != Some(why);
+        if let Some((name, true)) = self.update(place, is_new) {
+            self.caller.tell(&Event::Taken { name: &name, why });
         }
     }
 
-    /// Notes that a board works for this master: its links are open if it `is_ready`, else it is as far as
-    /// `progress` says.
+    /// Notes that the board at `place` works for this master: its links are open if it `is_ready`, else `progress`
+    /// counts its steps towards that.
     fn find(&self, place: &Address, is_ready: bool, progress: u64) {
-        let mut state = self.state();
-        let board = state.boards.iter_mut().find(|board| board.at == *place);
-        let Some(board) = board else { return };
-        let name = board.name.clone();
-        if let Some(why) = board.advance((is_ready, progress), Instant::now(), self.standstill) {
+        let found = self.update(place, |board| {
+            let why = board.advance((is_ready, progress), Instant::now(), self.standstill);
+            (why.map(str::to_owned), board.lost_to.take().is_some())
+        });
+        let Some((name, (why, is_regained))) = found else { return };
+        if let Some(why) = &why {
             self.caller.tell(&Event::Unfit { name: &name, why });
         }
-        if board.lost_to.take().is_some() {
-            self.caller.tell(&Event::Regained { name: &board.name });
+        if is_regained {
+            self.caller.tell(&Event::Regained { name: &name });
         }
     }
 }
@@ -334,6 +344,34 @@ mod tests {
         progress.store(1, Ordering::Relaxed);
         until("fig, which got further, is waited for again", || holds.is_coming("fig"));
         assert_eq!(holds.why_unfit("fig"), None);
+    }
+
+    /// Asks what is held while it hears of an event, as a server's page may do.
+    #[derive(Default)]
+    struct Asks {
+        holds: std::sync::OnceLock<Holds>,
+        heard: Mutex<Option<String>>,
+    }
+
+    impl super::super::events::Events for Asks {
+        fn tell(&self, event: &Event<'_>) {
+            if let (Event::Unfit { .. }, Some(holds)) = (event, self.holds.get()) {
+                let unfit = holds.unfit();
+                *self.heard.lock().unwrap() = unfit;
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_board_is_told_without_the_lock_on_all_boards() {
+        let (key, progress) = (Key::new([8; 32]), Arc::new(AtomicU64::new(0)));
+        let at = never_ready(&key, progress);
+        let asks = Arc::new(Asks::default());
+        let caller = Caller { key, events: asks.clone() };
+        let holds = Holds::with_standstill(caller, 9998, Duration::from_secs(1));
+        assert!(asks.holds.set(holds.clone()).is_ok());
+        holds.set(RING, [("fig".to_owned(), at)].into_iter());
+        until("the listener of the event gets an answer", || asks.heard.lock().unwrap().is_some());
     }
 
     #[test]

@@ -312,7 +312,11 @@ impl Mailbox {
         match notice {
             Notice::Opened { .. } => *missing = Missing::default(),
             Notice::Waiting { missing: names, .. } => missing.are(names),
-            Notice::Unfit { name, why } => missing.unfit.push((name.clone(), why.clone())),
+            Notice::Unfit { name, why } => {
+                // The last reason counts.
+                missing.unfit.retain(|(known, _)| known != name);
+                missing.unfit.push((name.clone(), why.clone()));
+            }
             _ => {}
         }
         drop(missing);
@@ -391,7 +395,9 @@ impl Mailbox {
         if !self.is_asked.swap(false, Ordering::Acquire) {
             return;
         }
-        for (_, asked) in std::mem::take(&mut lock(&self.asked).1) {
+        // Taken out first: the lock is not held while the state is read.
+        let askers = std::mem::take(&mut lock(&self.asked).1);
+        for (_, asked) in askers {
             // The caller may be gone.
             let _ = asked.send(self.look(engine));
         }

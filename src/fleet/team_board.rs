@@ -322,16 +322,15 @@ fn teller(
     let mut is_absent = is_waited_for.clone();
     // One that refuses is asked again and again, and comes each time.
     let mut refusals: Vec<Option<String>> = vec![None; names.len()];
-    let mut told = None;
     move |notice| {
-        let mut was_waited_for = false;
+        let (mut was_waited_for, mut is_refused_again) = (false, false);
         match notice {
             TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
                 (is_waited_for[*node], is_absent[*node]) = (true, true);
             }
             TeamNotice::Refused { node, why, .. } => {
                 is_waited_for[*node] = true;
-                refusals[*node] = Some(why.clone());
+                is_refused_again = refusals[*node].replace(why.clone()).as_ref() == Some(why);
             }
             TeamNotice::Came { node, .. } => is_absent[*node] = false,
             TeamNotice::Ready { node, .. } => {
@@ -352,11 +351,48 @@ fn teller(
         match notice {
             TeamNotice::Ready { .. } if !was_waited_for => return,
             TeamNotice::Came { .. } => return,
-            // A board that refuses is asked again and again.
-            TeamNotice::Refused { .. } if told.as_ref() == Some(notice) => return,
+            TeamNotice::Refused { .. } if is_refused_again => return,
             _ => {}
         }
         events.tell(&Event::Team { names: &names, notice });
-        told = Some(notice.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::fleet::events::Events;
+
+    /// Writes down the team's events.
+    #[derive(Default)]
+    struct Diary(Mutex<Vec<TeamNotice>>);
+
+    impl Events for Diary {
+        fn tell(&self, event: &Event<'_>) {
+            if let Event::Team { notice, .. } = event {
+                self.0.lock().unwrap().push((*notice).clone());
+            }
+        }
+    }
+
+    #[test]
+    fn boards_that_refuse_by_turns_fill_no_log() {
+        let diary = Arc::new(Diary::default());
+        let names = ["desk", "pi", "fig"].map(str::to_owned).to_vec();
+        let mut hear = teller(names, Arc::clone(&diary) as Teller, None);
+        let refused = |node, why: &str| {
+            let name = hello::name("a board");
+            TeamNotice::Refused { node, name, why: why.to_owned() }
+        };
+        for _ in 0..9 {
+            hear(&refused(1, "its disk is full"));
+            hear(&refused(2, "it has other weights"));
+        }
+        assert_eq!(diary.0.lock().unwrap().len(), 2);
+        // Another reason is told.
+        hear(&refused(1, "it has no memory"));
+        assert_eq!(diary.0.lock().unwrap().len(), 3);
     }
 }
