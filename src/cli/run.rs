@@ -147,14 +147,15 @@ impl Run {
         batch: Option<usize>,
         board: Option<&RingBoard<'_>>,
     ) -> Result<Engine, Failure> {
-        let threads = self.threads.or(board.and_then(RingBoard::threads));
+        let options = options::of_cores(self.threads, self.cores.as_ref())?;
         let options = Options {
             ctx_len: self.ctx,
             batch,
             n_streams: self.streams,
             max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            ..options::of_cores(threads, self.cores.as_ref())?
+            threads: options.threads.or_else(|| board.and_then(RingBoard::threads)),
+            ..options
         };
         let engine =
             Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;

@@ -440,6 +440,7 @@ impl Serve {
         has_boards: bool,
     ) -> Result<Engine, Failure> {
         let n_streams = Some(self.streams.unwrap_or(STREAMS));
+        let options = options::of_cores(self.threads, self.cores.as_ref())?;
         let options = Options {
             ctx_len: self.ctx,
             batch: self.batch.or(board.map(|_| ring::BATCH)),
@@ -451,10 +452,8 @@ impl Serve {
                 None if has_boards => KvMemory::Whole,
                 None => KvMemory::Free,
             },
-            ..options::of_cores(
-                self.threads.or(board.and_then(RingBoard::threads)),
-                self.cores.as_ref(),
-            )?
+            threads: options.threads.or_else(|| board.and_then(RingBoard::threads)),
+            ..options
         };
         Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
     }

@@ -97,6 +97,8 @@ pub(crate) enum Event<'a> {
     Stays { why: &'a str, shape: Shape },
     /// There is no key: any machine that reaches this board at `at` can join.
     Unsealed { at: &'a str, shape: Shape },
+    /// The ring file gives this board more threads than it has cores: one for each core computes.
+    TooManyThreads { told: usize, cores: usize },
     /// Datagrams take the place of the kernel module.
     WithoutKernel { why: &'a OpenError },
     /// This board's own name has no address yet, and is looked up again.

@@ -161,6 +161,7 @@ impl Store {
 impl Waiting {
     /// The next order, as settings of a worker; `None` if the user ends it.
     pub(super) fn next(&self, settings: &Settings) -> Option<Settings> {
+        let mut is_told = false;
         loop {
             let begun = self.orders.begin();
             if is_interrupted() {
@@ -174,7 +175,9 @@ impl Waiting {
                     ..settings.clone()
                 });
             }
-            settings.events.tell(&Event::Rests);
+            if !std::mem::replace(&mut is_told, true) {
+                settings.events.tell(&Event::Rests);
+            }
             thread::sleep(LOOKED_EVERY);
         }
     }

@@ -17,6 +17,7 @@ use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
 use crate::ring::{Address, Notice};
+use crate::sys::cpu;
 use crate::sys::heat::Thermometer;
 use crate::sys::power::Meter;
 use crate::transport::Endpoint;
@@ -81,9 +82,15 @@ impl<'a> RingBoard<'a> {
         narrow(model, &self.share, &self.seat.place.name, place)
     }
 
-    /// How many threads it is told to use, if it is.
+    /// Number of threads that the ring file gives this board, if it does; no more than there are cores, because a thread
+    /// without a core delays the rest. The user hears of a limit.
     pub(crate) fn threads(&self) -> Option<usize> {
-        self.seat.place.threads.map(usize::from)
+        let told = usize::from(self.seat.place.threads?);
+        let cores = cpu::cores().len();
+        if told > cores {
+            self.settings.events.tell(&Event::TooManyThreads { told, cores });
+        }
+        Some(told.min(cores))
     }
 
     /// Name of the board.

@@ -31,6 +31,8 @@ const READ_RUNS: usize = 3;
 const SECONDS_QUICK: f64 = 0.1;
 /// Interval between readings of the idle machine's power.
 const IDLE_PERIOD: Duration = Duration::from_millis(100);
+/// Longest wait for readings of the idle machine: the clock of a sensor that hangs stands still.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Runs of each measurement.
 const RUNS: usize = 7;
 /// Index of the rate that counts, the slowest being 0. The quickest rates are of moments in which a shared or
@@ -111,16 +113,18 @@ fn reading(kernels: &Kernels, cpus: &[usize]) -> Result<f64, PartError> {
     Ok((0..READ_RUNS).map(|_| reader.bytes_per_s(SECONDS_QUICK)).fold(0.0, f64::max))
 }
 
-/// Mean power of the machine without work; `None` if the sensor does not answer all the time.
+/// Mean power of the machine without work; `None` if the sensor does not answer all the time, or if a signal ends the
+/// measurement.
 fn idle_watts(meter: &Meter) -> Option<f64> {
-    let begin = meter.read()?;
-    loop {
+    let (begin, start) = (meter.read()?, Instant::now());
+    while start.elapsed() < IDLE_MAX && signal::interrupted() == 0 {
         thread::sleep(IDLE_PERIOD);
         let spent = meter.read()?.since(&begin)?;
         if spent.seconds >= POWER_SECONDS {
             return Some(spent.watts());
         }
     }
+    None
 }
 
 /// `all`, and if `has_fewer`, half of it and so on.

@@ -68,6 +68,8 @@ impl Events for Diary {
             Event::OtherRing { nodes } => format!("ring{}", layers(nodes)),
             Event::Moved { nodes } => format!("moved{}", layers(nodes)),
             Event::Stays { why, .. } => format!("stays: {why}"),
+            Event::Rests => "rests".to_owned(),
+            Event::TooManyThreads { told, cores } => format!("{told} threads, {cores} cores"),
             Event::OrderFailed { why } => panic!("a worker failed: {why}"),
             _ => return,
         };
@@ -231,17 +233,19 @@ fn settings(boards: Boards, (name, key): (&str, &Key), events: Arc<Diary>) -> Se
 struct Hand {
     port: u16,
     stop: Stop,
+    diary: Arc<Diary>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Hand {
     fn new(name: &'static str, key: &Key) -> Hand {
         let (port, stop, key) = (free_port(), Stop::default(), key.clone());
-        let ended_by = stop.clone();
+        let (ended_by, diary) = (stop.clone(), Arc::<Diary>::default());
+        let events = Arc::clone(&diary);
         let work = move || {
             let folder = folder(name);
             let waiting = Boards::Waiting(port);
-            let mut settings = settings(waiting, (name, &key), Arc::default());
+            let mut settings = settings(waiting, (name, &key), events);
             settings.links.host = Some("127.0.0.1".to_owned());
             let one = Options { threads: Some(1), ..Options::default() };
             let worker = Worker {
@@ -264,7 +268,7 @@ impl Hand {
             let _ = std::fs::remove_dir_all(folder);
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
-        Hand { port, stop: ended_by, thread: Some(thread) }
+        Hand { port, stop: ended_by, diary, thread: Some(thread) }
     }
 }
 
@@ -338,6 +342,45 @@ fn workers_of_the_library_get_their_layers_and_write_with_a_master() {
     fleet.write_until("moved layers", |_| asked.is_finished());
     let moved = asked.join().unwrap().unwrap();
     assert_eq!(moved.len(), 3, "{:?}", fleet.diary.lines());
+}
+
+#[test]
+fn a_worker_that_waits_for_a_master_says_so_once() {
+    let hand = Hand::new("lime", &Key::new([78; 32]));
+    let start = Instant::now();
+    while hand.diary.lines().is_empty() {
+        assert!(start.elapsed() < PATIENCE, "the worker never says that it waits");
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Some turns of its wait.
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(hand.diary.lines(), ["rests"]);
+}
+
+#[test]
+fn more_threads_in_a_ring_file_than_cores_are_limited_with_a_warning() {
+    let diary = Arc::<Diary>::default();
+    let file = "desk 127.0.0.1:1 0..3\npi 127.0.0.1:2 3..6 threads=4000\n";
+    let boards = Boards::Layers(RingFile::Told(file.to_owned()));
+    let settings = settings(boards, ("pi", &Key::new([79; 32])), Arc::clone(&diary));
+    let model = model();
+    let board = RingBoard::new(&settings, model.header()).ok().unwrap();
+    let cores = crate::sys::cpu::cores().len();
+    assert_eq!(board.threads(), Some(cores));
+    assert_eq!(diary.lines(), [format!("4000 threads, {cores} cores")]);
+}
+
+#[test]
+fn a_worker_that_is_told_other_work_stops_packing_weights() {
+    let diary = Arc::<Diary>::default();
+    let options = Options { ctx_len: Some(1), threads: Some(1), ..Options::default() };
+    let mut engine = Engine::new(model().into(), &options).ok().unwrap();
+    let place = WeightsPlace { cache: Cache::At(folder("packing")), ..place() };
+    let stop = Stop::default();
+    stop.heed();
+    stop.end_for_other_work();
+    let ended = super::weights::prepare(&mut engine, &place, 1.0, (&*diary, &|| {}));
+    assert!(ended.is_err(), "the weights were packed to the end");
 }
 
 /// Where a board is called, on this machine.

@@ -2,8 +2,8 @@
 
 use super::error::PartError;
 use super::events::{Event, Events};
+use super::interrupt::is_interrupted;
 use crate::engine::{Engine, Listener, Preparing, WeightsPlace};
-use crate::sys::signal;
 
 /// Makes the weights ready of which only this part is read. `step` is called again and again during the work.
 ///
@@ -28,7 +28,7 @@ pub(super) fn prepare(
             what => events.tell(&Event::Weights(what)),
         }
     };
-    let is_interrupted = &|| signal::interrupted() != 0;
-    let prepared = engine.prepare(place, Listener { tell: &tell, is_interrupted });
+    let listener = Listener { tell: &tell, is_interrupted: &is_interrupted };
+    let prepared = engine.prepare(place, listener);
     prepared.map(|_| ()).map_err(|e| PartError::Weights(place.model.clone(), e))
 }

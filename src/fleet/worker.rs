@@ -23,7 +23,7 @@ use crate::format::FormatError;
 use crate::format::model::Header;
 use crate::model::Model;
 use crate::ring::Notice;
-use crate::sys::{cpu, notify};
+use crate::sys::notify;
 
 /// The most that a worker is ready for unless it is told otherwise.
 const BATCH_MAX: usize = 512;
@@ -89,7 +89,11 @@ impl Worker<'_> {
         let told = (readiness, self.stop.clone());
         let waiting = orders::start(self.settings, port, own, store, told)?;
         while let Some(settings) = waiting.next(self.settings) {
-            if let Err(why) = work.take_part(&settings) {
+            let result = work.take_part(&settings);
+            // An order that is ended for another one, or by a signal, has not failed.
+            if let Err(why) = result
+                && !is_interrupted()
+            {
                 let why = why.chain();
                 settings.events.tell(&Event::OrderFailed { why: &why });
                 waiting.fail(&why);
@@ -118,8 +122,6 @@ impl Worker<'_> {
     }
 
     fn engine(&self, model: Model, threads: Option<usize>) -> Result<Engine, PartError> {
-        let told = threads.map(|threads| threads.min(cpu::cores().len()));
-        let threads = self.options.threads.or(told);
         let options = Options { ctx_len: Some(1), batch: Some(1), threads, ..self.options.clone() };
         let mut engine = Engine::new(model.into(), &options).map_err(PartError::Engine)?;
         engine.interrupt_by(is_interrupted);
@@ -174,7 +176,8 @@ impl Work<'_> {
         };
         let model = board.narrow(model, place)?;
         let limits = worker.limits(model.header());
-        let mut engine = worker.engine(model, board.threads())?;
+        let threads = worker.options.threads.or_else(|| board.threads());
+        let mut engine = worker.engine(model, threads)?;
         let step: &dyn Fn() = &|| self.readiness.advance();
         match &team {
             Some(team) => team.prepare(&mut engine, place, step)?,
@@ -205,7 +208,7 @@ impl Work<'_> {
     ) -> Result<(), PartError> {
         let model = board.narrow(self.of.model(place.model.as_deref())?, place)?;
         let limits = self.of.limits(model.header());
-        let mut engine = self.of.engine(model, None)?;
+        let mut engine = self.of.engine(model, self.of.options.threads)?;
         board.prepare(&mut engine, place, &|| self.readiness.advance())?;
         match board.follow(&mut engine, limits, &|| self.announce(settings)) {
             Err(_) if is_interrupted() => Ok(()),

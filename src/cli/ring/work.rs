@@ -94,6 +94,12 @@ fn warning(event: &Event<'_>) -> Option<String> {
             let what = if *shape == Shape::Ring { "ring" } else { "team" };
             format!("no --key: any machine that reaches {at} can join, disturb and read the {what}")
         }
+        Event::TooManyThreads { told, cores } => {
+            let cores = counted(*cores, "core");
+            format!(
+                "threads={told} in the ring file: there are {cores}, one thread for each is used"
+            )
+        }
         Event::Nameless { why } => format!("{why}, and goes on trying"),
         Event::Carrier(notice) => (*notice).to_owned(),
         Event::Gift(gift @ Gift::Refused { .. }) => gift_words(gift),
