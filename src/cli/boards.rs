@@ -133,7 +133,7 @@ impl Named {
                 "{by} is the lead's; a worker that waits for it needs only --key"
             )),
             Boards::Called(..) if !said.is_master => usage(
-                "--boards is no option of a worker without a file of layers or shares; it is for --role \
+                "--boards is no option of a worker without a file of layers or shares; it is for leap \
                  master; a worker that waits for a master needs only --key"
                     .to_owned(),
             ),
@@ -233,9 +233,6 @@ pub(super) fn failure(by: &str, error: PartError) -> Failure {
         PartError::Open(e) => load_failure(&e),
         PartError::Engine(e) => engine_failure(e),
         PartError::Weights(model, e) => weights::failure(model.as_deref(), &e),
-        PartError::Watch(e) => {
-            Failure::Runtime(format!("cannot start the thread of --rebalance-after: {e}"))
-        }
         e if e.is_of_settings() => Failure::Usage(usage(by, &e)),
         e if e.is_of_file() => Failure::input(&e),
         e if e.is_of_boards() => Failure::Ring(e.to_string()),
@@ -303,6 +300,15 @@ mod tests {
         for bad in ["", "# none", "desk 10.0.0.1", "desk 10.0.0.1\n10.0.0.2"] {
             assert!(lines(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_the_system_refuses_is_not_blamed_on_an_option_that_was_not_given() {
+        let refused = std::io::Error::other("no threads");
+        let Failure::Runtime(what) = failure("--boards", PartError::Watch(refused)) else {
+            panic!("another kind of failure")
+        };
+        assert_eq!(what, "cannot start the thread that moves parts: no threads");
     }
 
     #[test]

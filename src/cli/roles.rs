@@ -24,6 +24,15 @@ impl Role {
         }
     }
 
+    /// The command that starts a board in this role.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Role::Single => "leap run",
+            Role::Master => "leap master",
+            Role::Worker => "leap worker",
+        }
+    }
+
     /// Parses `single`, `master` or `worker`.
     pub(super) fn parse(value: &str) -> Result<Role, String> {
         let problem = || format!("{value:?} is none of single, master and worker");

@@ -278,11 +278,13 @@ fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
     let Some(option) = given.iter().find(|option| !roles_of(option).contains(&role)) else {
         return Ok(());
     };
-    let owners: Vec<String> =
-        roles_of(option).iter().map(|role| format!("--role {}", role.name())).collect();
+    let command = match role {
+        Role::Single => "leap run without boards",
+        role => role.command(),
+    };
+    let owners: Vec<&str> = roles_of(option).iter().map(|role| role.command()).collect();
     Err(Failure::Usage(format!(
-        "{option} is no option of --role {}; it is for {}",
-        role.name(),
+        "{option} is no option of {command}; it is for {}",
         owners.join(" and ")
     )))
 }
@@ -414,7 +416,7 @@ mod tests {
         assert_eq!((told.words, told.role), (vec!["run".to_owned()], Role::Worker));
         assert!(problem(&["leap", "worker", "--role", "master"]).contains("leave out --role"));
         let problem = problem(&["leap", "run", "--role", "single", "--team", "t"]);
-        assert!(problem.starts_with("--team is no option of --role single"), "{problem}");
+        assert!(problem.starts_with("--team is no option of leap run without boards"), "{problem}");
     }
 
     #[test]
@@ -451,12 +453,12 @@ mod tests {
                 &format!("{option}=1").replace("--json=1", "--json").replace("--chat=1", "--chat"),
             ]);
             assert!(
-                problem.starts_with(&format!("{option} is no option of --role worker")),
+                problem.starts_with(&format!("{option} is no option of leap worker")),
                 "{problem}"
             );
         }
         assert_eq!(words(&["leap", "worker", "--ctx", "9"]), ["run", "--ctx", "9"]);
         let problem = problem(&["leap", "run", "--role", "worker", "--ring-timeout", "1"]);
-        assert!(problem.ends_with("it is for --role master"), "{problem}");
+        assert!(problem.ends_with("it is for leap master"), "{problem}");
     }
 }

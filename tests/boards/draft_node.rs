@@ -254,12 +254,12 @@ fn nodes_that_are_of_no_use_are_told_of_or_refused() {
     with(&[&at, "--key", &key, "--draft", "off"])
         .fails(2, "give --draft-node or --draft, not both");
     with(&["a:b", "--key", &key]).fails(2, "no port");
-    place.run(&["run", "--key", &key, "-p", "a"]).fails(2, "--key is for --role master");
+    place.run(&["run", "--key", &key, "-p", "a"]).fails(2, "--key is for leap master");
     let worker = |more: &[&str]| {
         place.run(&[&["worker", "--draft-model", "models/demo-draft.bin"], more].concat())
     };
     worker(&[]).fails(2, "needs --key");
     worker(&["--key", &key, "models/demo.bin"]).fails(2, "no other model, and no ring");
     worker(&["--key", &key, "--join", "auto"]).fails(2, "no other model, and no ring");
-    worker(&["--key", &key, "--draft-node", "a"]).fails(2, "no option of --role worker");
+    worker(&["--key", &key, "--draft-node", "a"]).fails(2, "no option of leap worker");
 }

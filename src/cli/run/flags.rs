@@ -230,7 +230,7 @@ impl Run {
         prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         if self.key.is_some() && role == Role::Single && self.draft_node.is_none() {
-            return usage("--key is for --role master and --role worker, and for --draft-node");
+            return usage("--key is for leap master and leap worker, and for --draft-node");
         }
         if self.suffix.is_some() && self.chat {
             return usage("--suffix is for a prompt, not for conversations");

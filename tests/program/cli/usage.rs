@@ -35,7 +35,7 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["bench", "--layers", "2"], "--layers goes with --shape"),
         (&["bench", "--shape", "qwen3-4b", "--layers", "37"], "qwen3-4b has 36 layers"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
-        (&["run", DEMO, "-p", "a", "--role", "worker"], "--role"),
+        (&["run", DEMO, "-p", "a", "--role", "worker"], "no option of leap worker"),
         (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),
         (&["run", DEMO, "more"], "more"),
         (&["models/demo.bin"], "leap run"),
@@ -90,14 +90,14 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["master", DEMO, "--ring", ring, "--node", "pi"], 2, "is the master"),
         (&["master", DEMO, "--ring", ring, "--split", "2"], 2, "--split"),
         (&["master", DEMO, "--split", "2", "--end", "4"], 2, "--end"),
-        (&["run", DEMO, "-p", "a", "--key", key], 2, "--role"),
-        (&["run", DEMO, "-p", "a", "--busy-poll", "9"], 2, "--role"),
+        (&["run", DEMO, "-p", "a", "--key", key], 2, "leap worker"),
+        (&["run", DEMO, "-p", "a", "--busy-poll", "9"], 2, "leap worker"),
         (&["run", DEMO, "-p", "a", "--streams", "2"], 2, "--streams"),
         (&["worker", DEMO, "--wire", "f8"], 2, "f16"),
-        (&["worker", DEMO, "--temp", "0"], 2, "it is for --role single and --role master"),
-        (&["worker", DEMO, "--json"], 2, "it is for --role single and --role master"),
-        (&["worker", DEMO, "--ring-timeout", "1"], 2, "it is for --role master"),
-        (&["master", DEMO, "--prefix-cache", "x"], 2, "it is for --role worker"),
+        (&["worker", DEMO, "--temp", "0"], 2, "it is for leap run and leap master"),
+        (&["worker", DEMO, "--json"], 2, "it is for leap run and leap master"),
+        (&["worker", DEMO, "--ring-timeout", "1"], 2, "it is for leap master"),
+        (&["master", DEMO, "--prefix-cache", "x"], 2, "it is for leap worker"),
         (&["worker", DEMO, "--prefix-cache-size", "1G"], 2, "--prefix-cache DIR"),
         (&["worker", DEMO, "--team", "x", "--prefix-cache", "x"], 2, "no board has whole pages"),
         (&["worker", "--draft-model", DEMO, "--prefix-cache", "x"], 2, "this one guesses"),
@@ -106,7 +106,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["plan", DEMO, "--boards", ring], 3, "line 1: "),
         (&["plan", DEMO, "--boards", "/no/boards"], 3, "/no/boards"),
         (&["plan", DEMO, "--boards", ring, "--min-tokens-per-s", "0"], 2, "above 0"),
-        (&["run", DEMO, "--give", "auto"], 2, "it is for --role master"),
+        (&["run", DEMO, "--give", "auto"], 2, "it is for leap master"),
         (&["master", DEMO, "--ring", ring, "--give", "auto"], 2, "--give needs --key"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "give no model"),
         (&["worker", "--ring", ring, "--node", "pi", "--fetch", "auto"], 2, "--fetch needs --key"),
@@ -114,7 +114,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["worker", "--join", "auto"], 2, "needs --key"),
         (&["worker", DEMO, "--join", "auto"], 2, "give no model"),
         (&["worker", "--join", "auto", "--ring", ring], 2, "--join"),
-        (&["worker", "--boards", "pi"], 2, "it is for --role master"),
+        (&["worker", "--boards", "pi"], 2, "it is for leap master"),
         (&["worker", "--key", words], 3, "holds text"),
         (&["master", DEMO, "--boards", "pi"], 2, "--boards needs --key"),
         (&["master", "--boards", "pi", "--key", hex], 2, "name its file"),
@@ -267,7 +267,7 @@ fn a_file_of_boards_stands_for_the_option_that_its_lines_mean() {
         }
     }
     run(&["master", DEMO, "--boards", &names]).fails(2, "--boards needs --key");
-    run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for --role master");
+    run(&["worker", DEMO, "--boards", &names, "--node", "pi"]).fails(2, "for leap master");
     // The file names the master unless the command line does.
     run(&["master", DEMO, "--boards", &names, "--node", "oak"]).fails(2, "--boards needs --key");
     run(&["master", DEMO, "--boards", &mixed]).fails(3, "some lines have a name");
