@@ -245,7 +245,7 @@ impl fmt::Display for Between<'_> {
             ),
             Refusal::Stray { wanted } => write!(
                 f,
-                "the node before {next} is to be {}, as the master has it",
+                "{next} waits for {} before it, until the master names another node",
                 or_another(wanted)
             ),
             Refusal::Elsewhere { wanted } => write!(
