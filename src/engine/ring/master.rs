@@ -391,14 +391,6 @@ impl RingMaster {
         self.master.start_times();
     }
 
-    /// Number of nodes that compute at the same time.
-    pub fn n_nodes(&self) -> usize {
-        match self.lines().len() {
-            0 => self.n_nodes,
-            n => n,
-        }
-    }
-
     fn drive(&mut self, stage: &mut OwnStage, goal: Goal) -> Result<(), StepError> {
         self.drive_while(stage, goal, None)
     }
