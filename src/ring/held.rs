@@ -117,11 +117,11 @@ impl Held {
         }
         let part_bytes = parts.part_bytes();
         let mut bytes = Vec::new();
-        let is_too_much = (part_bytes * all.len()) as u64 > room;
-        if is_too_much || bytes.try_reserve_exact(part_bytes * all.len()).is_err() {
+        let Some(n_bytes) = part_bytes.checked_mul(all.len()) else { return };
+        if n_bytes as u64 > room || bytes.try_reserve_exact(n_bytes).is_err() {
             return;
         }
-        bytes.resize(part_bytes * all.len(), 0);
+        bytes.resize(n_bytes, 0);
         let mut places = all.iter().zip(bytes.chunks_exact_mut(part_bytes));
         if places.all(|(part, out)| parts.read(*part, out)) {
             let named = self.named.clone();

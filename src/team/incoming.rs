@@ -106,12 +106,12 @@ impl Incoming {
     }
 }
 
-/// Whether a batch has as many spans and ids as its work allows.
+/// Whether a batch has as many spans and ids as its work allows. An empty batch has no work.
 fn is_agreed(pass: &Pass, opening: &Opening) -> bool {
     let (Pass { n_spans, n_tokens, .. }, sizes) = (*pass, &opening.sizes);
     match pass.work {
-        Work::Ids => n_spans <= n_tokens && n_tokens <= sizes.max_batch,
-        Work::Rows => n_spans <= sizes.max_batch && n_tokens == 0,
+        Work::Ids => (1..=n_tokens).contains(&n_spans) && n_tokens <= sizes.max_batch,
+        Work::Rows => (1..=sizes.max_batch).contains(&n_spans) && n_tokens == 0,
         Work::Logits(rows) => {
             (1..=sizes.max_logits).contains(&rows) && (n_spans, n_tokens) == (0, 0)
         }

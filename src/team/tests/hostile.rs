@@ -256,33 +256,46 @@ fn a_member_survives_every_forged_frame() {
     });
 }
 
-#[test]
-fn work_for_ends_that_a_member_has_not_is_none() {
+/// A member with links to this raw lead gives up each of `bad` batches, and takes the `sound` one.
+fn give_up(opening: &Opening, bad: &[Batch<'_>], sound: Batch<'_>) {
     let places = Places::new(2);
     let is_over = AtomicBool::new(false);
-    let opening = Opening { has_ends: false, ..opening(2) };
-    let batch = |epoch, work, spans: &[FrameSpan], ids: &[u32]| {
-        frame(|out| Some(frame::emit_pass((epoch, 0), work, spans, ids, (0, 0), out)?.0))
-    };
     thread::scope(|scope| {
         let _over = Over(&is_over);
         let member = scope.spawn(|| obey(places.member(1), &is_over));
         let mut raw = Raw::new(&places, 0, 1);
-        let mut open = |epoch: u32, then: &[u8]| {
+        let batches = bad.iter().map(|batch| (batch, false)).chain([(&sound, true)]);
+        for (epoch, ((work, spans, ids), is_sound)) in (7..).zip(batches) {
             raw.send(&frame(|out| opening.emit(epoch, 1, out)));
             raw.until(|frame| frame.repr() == Repr::Ready { epoch });
-            raw.send(then);
-            raw.until(|frame| match epoch < 9 {
-                true => frame.repr() == Repr::Report { epoch, reason: Reason::GivenUp(1) },
-                false => is_part(frame, epoch),
+            raw.send(&frame(|out| {
+                Some(frame::emit_pass((epoch, 0), *work, spans, ids, (0, 0), out)?.0)
+            }));
+            raw.until(|frame| match is_sound {
+                false => frame.repr() == Repr::Report { epoch, reason: Reason::GivenUp(1) },
+                true => is_part(frame, epoch),
             });
-        };
-        open(7, &batch(7, Work::Ids, &spans(2), &[1, 2]));
-        open(8, &batch(8, Work::Logits(1), &[], &[]));
-        open(9, &batch(9, Work::Rows, &spans(2), &[]));
+        }
         is_over.store(true, Ordering::Relaxed);
         member.join().unwrap();
     });
+}
+
+/// Work, spans and ids of a batch.
+type Batch<'a> = (Work, &'a [FrameSpan], &'a [u32]);
+
+#[test]
+fn work_for_ends_that_a_member_has_not_is_none() {
+    let opening = Opening { has_ends: false, ..opening(2) };
+    let spans = spans(2);
+    let bad: [Batch<'_>; 2] = [(Work::Ids, &spans, &[1, 2]), (Work::Logits(1), &[], &[])];
+    give_up(&opening, &bad, (Work::Rows, &spans, &[]));
+}
+
+#[test]
+fn a_batch_without_rows_is_none() {
+    let bad: [Batch<'_>; 2] = [(Work::Ids, &[], &[]), (Work::Rows, &[], &[])];
+    give_up(&opening(2), &bad, (Work::Ids, &spans(2), &[1, 2]));
 }
 
 #[test]
