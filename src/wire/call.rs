@@ -30,7 +30,6 @@
 //! makes a board fetch its layers of another ring file while it works for its present ring, and is repeated until all
 //! of them are there. KEEP makes this file the ring's file: a board at work continues, also after a restart. FORGET
 //! makes the board measure itself again at its next start, because its speed differs from its figures.
-//! from its figures.
 
 use super::WireError;
 use super::fields::{Writer, u32_at, u64_at};

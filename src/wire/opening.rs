@@ -1,7 +1,7 @@
 //! How a board opens a TCP connection to another one, before the first sealed message.
 //!
+//! ```text
 //! opening, 16 bytes, of both ends      destination, 24 bytes, of the caller
-//! opening, 16 bytes, of both ends      destination, 24 bytes, of who asks
 //!  0 u32 magic "LEPG"                   0 [16] IPv6 address, or IPv4 in IPv6
 //!  4 u32 version                       16 u16 port
 //!  8 u32 purpose: 1 orders,            18 [6] 0

@@ -5,7 +5,6 @@
 //! writes pages of prompts ([`writer`]); they become pages of the KV cache again when a prompt has the same
 //! beginning ([`load`]). On a ring each node has a folder of its own ([`store`]), and only pages that all
 //! nodes have are used.
-//! nodes have are used.
 
 mod load;
 mod page_file;
