@@ -157,6 +157,16 @@ impl Ring {
         self.network.now()
     }
 
+    /// Three splits of the layers: all but one for each other node are the master's, then the last node's, and then the
+    /// nodes have those of the ring file again.
+    fn splits(&self) -> [Vec<u32>; 3] {
+        let wishes = &self.shape.layers;
+        let mut masters = vec![1; wishes.len()];
+        masters[0] = wishes.iter().sum::<u32>() - (wishes.len() as u32 - 1);
+        let lasts = masters.iter().rev().copied().collect();
+        [masters, lasts, wishes.clone()]
+    }
+
     /// Makes what is to come once it can.
     fn change(&mut self) {
         if let Some((layers, life, end)) = &self.leaving {
@@ -350,15 +360,8 @@ fn nodes_take_other_layers_while_streams_go_on() {
     let second = Duration::from_secs(1).as_micros() as u64;
     for n_nodes in 2..=5 {
         let mut ring = Ring::with_one_stream(n_nodes);
-        let n_layers: u32 = ring.shape.layers.iter().sum();
-        let others = n_nodes as u32 - 1;
-        // All that can be is the master's, then the last node's, then as it was told first.
-        let masters: Vec<u32> =
-            (0..n_nodes).map(|i| if i == 0 { n_layers - others } else { 1 }).collect();
-        let lasts: Vec<u32> = masters.iter().rev().copied().collect();
-        let wishes = ring.shape.layers.clone();
         assert_eq!(ring.run_to(ring.now() + second / 10), None);
-        for split in [masters, lasts, wishes] {
+        for split in ring.splits() {
             ring.coming.push_back(Change::Layers(split));
             assert_eq!(ring.run_to(ring.now() + second / 10), None, "{n_nodes} nodes");
         }
@@ -376,13 +379,7 @@ fn a_ring_that_gets_other_layers_again_and_again_loses_and_waits_for_nothing() {
         let mut shape = Scenario::quiet(n_nodes).shape;
         shape.n_predict = 40;
         let mut ring = Ring::new(shape, Faults::NONE);
-        let n_layers: u32 = ring.shape.layers.iter().sum();
-        let others = n_nodes as u32 - 1;
-        let masters: Vec<u32> =
-            (0..n_nodes).map(|i| if i == 0 { n_layers - others } else { 1 }).collect();
-        let lasts: Vec<u32> = masters.iter().rev().copied().collect();
-        let wishes = ring.shape.layers.clone();
-        for split in [masters, lasts, wishes].iter().cycle().take(12) {
+        for split in ring.splits().iter().cycle().take(12) {
             ring.coming.push_back(Change::Layers(split.clone()));
             assert_eq!(ring.run_to(ring.now() + 20_000), None, "{n_nodes} nodes");
         }

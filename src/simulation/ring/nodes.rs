@@ -207,12 +207,11 @@ impl WorkerNode {
 
     pub(super) fn turn(&mut self, now: Micros) {
         serve(&mut self.endpoint);
-        if let Some(Busy { since, until }) = self.busy {
-            if now < until {
-                return;
-            }
-            self.busy = None;
+        if let Some(Busy { since, until }) = self.busy.take_if(|busy| busy.until <= now) {
             self.work(since, until);
+        }
+        if self.busy.is_some() {
+            return;
         }
         loop {
             let step = self.worker.poll(now, &mut Hop::new(&mut self.endpoint), &mut self.stored);
@@ -481,12 +480,11 @@ impl MasterNode {
 
     pub(super) fn turn(&mut self, now: Micros) {
         serve(&mut self.endpoint);
-        if let Some(Busy { since, until }) = self.busy {
-            if now < until {
-                return;
-            }
-            self.busy = None;
+        if let Some(Busy { since, until }) = self.busy.take_if(|busy| busy.until <= now) {
             self.computed(since, until);
+        }
+        if self.busy.is_some() {
+            return;
         }
         loop {
             if self.master.has_found() {

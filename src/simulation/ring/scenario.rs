@@ -2,7 +2,7 @@
 
 use super::layers::Files;
 use super::{Change, Cost, Ring, Shape};
-use crate::simulation::blows::{self, Blow, FIRST_US, Group, Later, Odds, run_seeds};
+use crate::simulation::incidents::{self, FIRST_US, Group, Incident, Later, Odds, run_seeds};
 use crate::simulation::mix;
 use crate::transport::Micros;
 use crate::transport::fault::{Dice, Faults};
@@ -32,7 +32,7 @@ pub(super) enum RingChange {
 pub(super) struct Scenario {
     pub(super) shape: Shape,
     pub(super) faults: Faults,
-    blows: Vec<Later<Blow<RingChange>>>,
+    incidents: Vec<Later<Incident<RingChange>>>,
 }
 
 fn faults(dice: &mut Dice) -> Faults {
@@ -44,7 +44,7 @@ impl Scenario {
     pub(super) fn quiet(n_nodes: usize) -> Scenario {
         let mut scenario = Scenario::from_seed(n_nodes as u64);
         scenario.shape.layers = (0..n_nodes).map(|i| 1 + (i as u32 * 7) % 3).collect();
-        scenario.blows.clear();
+        scenario.incidents.clear();
         scenario.shape.files = None;
         scenario
     }
@@ -82,7 +82,7 @@ impl Scenario {
             is_round: true,
             faults: self::faults,
         };
-        let mut scenario = Scenario { shape, faults, blows: odds.draw(&mut dice) };
+        let mut scenario = Scenario { shape, faults, incidents: odds.draw(&mut dice) };
         scenario.draw_splits(&mut Dice::new(seed ^ 0x5eed));
         scenario.draw_members(&mut Dice::new(seed ^ 0x3e3b));
         scenario.draw_losses(&mut Dice::new(seed ^ 0x1055));
@@ -106,24 +106,25 @@ impl Scenario {
                     layers[to] += 1;
                 }
             }
-            self.blows.push((at, Blow::Change(RingChange::Resplit(layers))));
+            self.incidents.push((at, Incident::Change(RingChange::Resplit(layers))));
         }
     }
 
     /// Now and then nodes leave the ring and join it, once or more; in the end the remaining ones are all
     /// alive.
     fn draw_members(&mut self, dice: &mut Dice) {
-        let has_splits = self.blows.iter().any(|(_, blow)| matches!(blow, Blow::Change(_)));
+        let has_splits =
+            self.incidents.iter().any(|(_, incident)| matches!(incident, Incident::Change(_)));
         if has_splits || dice.below(2) > 0 {
             return;
         }
         let mut at = FIRST_US;
         for _ in 0..1 + dice.below(4) {
             at += dice.below(1_500_000);
-            self.blows.push((at, Blow::Change(RingChange::Members(dice.roll()))));
+            self.incidents.push((at, Incident::Change(RingChange::Members(dice.roll()))));
         }
-        let last = self.blows.iter().map(|(at, _)| *at).max().unwrap_or(at);
-        self.blows.push((last + 4_000_000, Blow::Change(RingChange::Members(dice.roll()))));
+        let last = self.incidents.iter().map(|(at, _)| *at).max().unwrap_or(at);
+        self.incidents.push((last + 4_000_000, Incident::Change(RingChange::Members(dice.roll()))));
     }
 
     /// Now and then nodes lose what they have stored.
@@ -132,7 +133,7 @@ impl Scenario {
         for _ in 0..dice.below(4) {
             at += dice.below(1_000_000);
             let index = dice.below(self.shape.layers.len() as u64) as usize;
-            self.blows.push((at, Blow::Change(RingChange::Loss(index))));
+            self.incidents.push((at, Incident::Change(RingChange::Loss(index))));
         }
     }
 
@@ -142,7 +143,7 @@ impl Scenario {
     /// If the ring hangs or gives wrong tokens.
     pub(super) fn run(&self) -> usize {
         let mut ring = Ring::new(self.shape.clone(), self.faults.clone());
-        let Some(answers) = blows::run(&mut ring, &self.blows, PATIENCE_US) else {
+        let Some(answers) = incidents::run(&mut ring, &self.incidents, PATIENCE_US) else {
             panic!("the ring hangs, after {:?}: {self:?}", ring.told_last())
         };
         assert_eq!(answers, ring.wanted(), "wrong tokens: {self:?}");

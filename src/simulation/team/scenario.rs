@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::nodes::{self, config, endpoint};
 use super::shape::{Answer, Layer, Shape};
-use crate::simulation::blows::{self, Blow, Group, Later, Odds, run_seeds};
+use crate::simulation::incidents::{self, Group, Incident, Later, Odds, run_seeds};
 use crate::simulation::world::{Actor, World};
 use crate::team::{To, banks};
 use crate::transport::Micros;
@@ -22,7 +22,7 @@ const LOOK_US: Micros = 50_000;
 pub(super) struct Scenario {
     pub(super) shape: Shape,
     pub(super) faults: Faults,
-    blows: Vec<Later<Blow<Infallible>>>,
+    incidents: Vec<Later<Incident<Infallible>>>,
 }
 
 fn faults(dice: &mut Dice) -> Faults {
@@ -46,7 +46,7 @@ fn layers(dice: &mut Dice, n_nodes: usize) -> (Vec<Layer>, Layer) {
 impl Scenario {
     /// A team of this shape to which nothing happens.
     pub(super) fn quiet(shape: Shape, faults: Faults) -> Scenario {
-        Scenario { shape, faults, blows: Vec::new() }
+        Scenario { shape, faults, incidents: Vec::new() }
     }
 
     fn from_seed(seed: u64) -> Scenario {
@@ -75,7 +75,7 @@ impl Scenario {
             is_round: false,
             faults: self::faults,
         };
-        Scenario { shape, faults: faults(&mut dice), blows: odds.draw(&mut dice) }
+        Scenario { shape, faults: faults(&mut dice), incidents: odds.draw(&mut dice) }
     }
 
     /// Runs it; returns how long the answer took.
@@ -97,7 +97,7 @@ impl Scenario {
             answer: Arc::default(),
         };
         (0..self.shape.n_nodes).for_each(|node| _ = team.start(node, 0));
-        let answer = blows::run(&mut team, &self.blows, PATIENCE_US);
+        let answer = incidents::run(&mut team, &self.incidents, PATIENCE_US);
         let answer = answer.unwrap_or_else(|| panic!("the team hangs: {self:?}"));
         team.actor.end();
         assert_eq!(answer.tokens, nodes::reference(&self.shape), "wrong tokens: {self:?}");

@@ -44,7 +44,7 @@ pub(super) type Later<C> = (Micros, C);
 
 /// A fault or change of a group.
 #[derive(Clone, Debug)]
-pub(super) enum Blow<C> {
+pub(super) enum Incident<C> {
     /// A node is killed, and comes back.
     Death {
         node: usize,
@@ -82,51 +82,51 @@ pub(super) struct Odds {
 
 impl Odds {
     /// Draws faults, and when they happen.
-    pub(super) fn draw<C>(&self, dice: &mut Dice) -> Vec<Later<Blow<C>>> {
+    pub(super) fn draw<C>(&self, dice: &mut Dice) -> Vec<Later<Incident<C>>> {
         let (mut at, n) = (FIRST_US, dice.below(5));
-        let blow = |_| {
+        let incident = |_| {
             at += dice.below(self.gap_us);
             (at, self.draw_one(dice))
         };
-        (0..n).map(blow).collect()
+        (0..n).map(incident).collect()
     }
 
-    fn draw_one<C>(&self, dice: &mut Dice) -> Blow<C> {
+    fn draw_one<C>(&self, dice: &mut Dice) -> Incident<C> {
         let (n_nodes, down_us) = (self.n_nodes as u64, dice.below(self.down_us));
         match dice.below(5) {
             0 | 1 => {
                 let node = self.mortals.start + dice.below(self.mortals.len() as u64) as usize;
-                Blow::Death { node, down_us }
+                Incident::Death { node, down_us }
             }
             2 | 3 => {
                 let node = dice.below(n_nodes) as usize;
                 let away = if self.is_round { 1 } else { 1 + dice.below(n_nodes - 1) as usize };
-                Blow::Cut { nodes: [node, (node + away) % self.n_nodes], down_us }
+                Incident::Cut { nodes: [node, (node + away) % self.n_nodes], down_us }
             }
-            _ => Blow::Weather((self.faults)(dice)),
+            _ => Incident::Weather((self.faults)(dice)),
         }
     }
 }
 
-impl<C: Clone + Debug> Blow<C> {
+impl<C: Clone + Debug> Incident<C> {
     /// Makes it happen; returns what follows from it later.
-    fn happen<G: Group<Change = C>>(self, group: &mut G, life: u64) -> Option<Later<Blow<C>>> {
+    fn happen<G: Group<Change = C>>(self, group: &mut G, life: u64) -> Option<Later<Incident<C>>> {
         let now = group.network().now();
         match self {
-            Blow::Death { node, down_us } => {
-                return group.kill(node).then_some((now + down_us, Blow::Return(node)));
+            Incident::Death { node, down_us } => {
+                return group.kill(node).then_some((now + down_us, Incident::Return(node)));
             }
-            Blow::Cut { nodes, down_us } => {
+            Incident::Cut { nodes, down_us } => {
                 group.cut(nodes, true);
-                return Some((now + down_us, Blow::Mend(nodes)));
+                return Some((now + down_us, Incident::Mend(nodes)));
             }
-            Blow::Weather(faults) => group.network().set_faults(faults),
-            Blow::Change(change) => group.change(change, life),
-            Blow::Return(node) => {
+            Incident::Weather(faults) => group.network().set_faults(faults),
+            Incident::Change(change) => group.change(change, life),
+            Incident::Return(node) => {
                 let next = group.start(node, life)?;
-                return Some((next.0, Blow::Change(next.1)));
+                return Some((next.0, Incident::Change(next.1)));
             }
-            Blow::Mend(nodes) => group.cut(nodes, false),
+            Incident::Mend(nodes) => group.cut(nodes, false),
         }
         None
     }
@@ -135,12 +135,12 @@ impl<C: Clone + Debug> Blow<C> {
 /// Has all of this happen to a group until its answer is there; `None` if that takes too long.
 pub(super) fn run<G: Group>(
     group: &mut G,
-    blows: &[Later<Blow<G::Change>>],
+    incidents: &[Later<Incident<G::Change>>],
     patience_us: Micros,
 ) -> Option<G::Answer> {
     let end = group.network().now() + patience_us;
     // Events to come, the soonest last.
-    let mut coming = blows.to_vec();
+    let mut coming = incidents.to_vec();
     let mut life = 0;
     loop {
         coming.sort_by_key(|(at, _)| Reverse(*at));
@@ -148,9 +148,9 @@ pub(super) fn run<G: Group>(
         if let Some(answer) = group.run_to(until) {
             return Some(answer);
         }
-        let (_, blow) = coming.pop()?;
+        let (_, incident) = coming.pop()?;
         life += 1;
-        coming.extend(blow.happen(group, life));
+        coming.extend(incident.happen(group, life));
     }
 }
 
