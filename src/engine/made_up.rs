@@ -17,16 +17,16 @@ const SPARE_PART: u64 = 8;
 /// Why there is no made-up model.
 #[derive(Debug)]
 pub(crate) enum MadeUpError {
-    /// It needs so many bytes of memory, and so many are left for it.
+    /// The model needs more memory than is left for it.
     Memory {
-        /// Bytes that it needs.
+        /// Bytes that the model needs.
         needed: u64,
-        /// Bytes that are left for it.
+        /// Bytes that are left for the model.
         free: u64,
-        /// The most of its layers that fit, if one does.
+        /// Most layers of the model that fit, if one does.
         fits: Option<usize>,
     },
-    /// It cannot be made.
+    /// The model cannot be made.
     Synthetic(SyntheticError),
 }
 

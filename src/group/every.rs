@@ -6,7 +6,7 @@ pub(crate) const MISSING_EVERY_US: u64 = 1_000_000;
 /// Earliest time of a message's next repetition.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Every {
-    /// That time, in microseconds.
+    /// Earliest time of the next repetition, in microseconds.
     next_us: u64,
 }
 

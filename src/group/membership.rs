@@ -12,7 +12,7 @@ const WAITING_US: u64 = 3_000_000;
 pub(crate) struct Overdue {
     /// The limit in seconds.
     pub(crate) seconds: u64,
-    /// What the group waits for, in words.
+    /// Object of the wait, in words.
     pub(crate) what: String,
 }
 

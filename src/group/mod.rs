@@ -20,8 +20,8 @@
 //!
 //! - *Trouble* is a link that started again, or a node that is gone, gave up, lost its KV or sent a malformed
 //!   message. Trouble leads to another epoch from `Opening` too, because answers to the last OPEN may be lost.
-//! - *REFUSE* is reported once, and the node is asked again. It ends a ring that forms for the first time or that
-//!   gets other layers on request, and each opening of a team.
+//! - *REFUSE* is reported once, and the node is asked again. It ends a change of a ring's layers on request, and each
+//!   opening of a team. It also ends a ring that forms for the first time, unless the caller leaves out such nodes.
 //! - In any state, no progress for longer than the limit ends the wait. The user hears which node was missing, and
 //!   may try again.
 //!

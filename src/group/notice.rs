@@ -56,9 +56,9 @@ pub enum Notice {
     },
     /// The oldest batch has not been answered for long.
     Stalled {
-        /// How long, in seconds.
+        /// Duration of the wait, in seconds.
         seconds: u64,
-        /// Where the batch is, if known.
+        /// Position of the batch, if known.
         what: String,
     },
     /// The stalled batch has been answered.

@@ -134,8 +134,8 @@ impl Roll {
         self.missing(now, ups).0.into_iter().filter_map(name).collect()
     }
 
-    /// What the group waits for, in words. `trouble` is the cause of a break; `ups` are the links while the group is
-    /// not open.
+    /// Describes the object of the group's wait. `trouble` is the cause of a break; `ups` are the links while the group
+    /// is not open.
     pub(crate) fn what(&self, now: u64, ups: Option<Ups>, trouble: Option<&str>) -> String {
         let missing = ups.map_or(String::new(), |ups| self.missing_words(now, ups));
         if !missing.is_empty() {

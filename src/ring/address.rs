@@ -1,4 +1,4 @@
-//! Where a node is reached.
+//! The address of a node.
 
 use std::fmt;
 

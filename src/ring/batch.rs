@@ -14,11 +14,11 @@ pub(super) type Figures = heapless::Vec<WorkFigures, NODES_MAX>;
 /// The batch being received.
 #[derive(Default)]
 pub(super) struct Incoming {
-    /// Its header, once a frame has come.
+    /// Header of the batch, once a frame has come.
     header: Option<Activations>,
-    /// Rows so far.
+    /// Rows that have come.
     received: usize,
-    /// Where the first of them is put.
+    /// Place of the first row.
     first_row: usize,
     pub(super) spans: Vec<FrameSpan>,
     pub(super) figures: Figures,
@@ -37,7 +37,7 @@ impl Incoming {
         }
     }
 
-    /// Where the first row is put.
+    /// Place of the first row.
     pub(super) fn first_row(&self) -> usize {
         self.first_row
     }
@@ -122,11 +122,11 @@ pub(super) struct Outgoing {
     /// Spans that receivers compute; empty if the rows only come back to the master.
     spans: Vec<FrameSpan>,
     figures: Figures,
-    /// Which rows are sent.
+    /// Indices of the rows to send.
     rows: Vec<u16>,
-    /// How many of them have been.
+    /// Number of rows sent so far.
     sent: usize,
-    /// Whether there is a frame to send still.
+    /// Whether another frame has to be sent.
     is_active: bool,
 }
 
@@ -229,7 +229,7 @@ pub(crate) fn fits(sizes: &Sizes, frame_bytes: usize) -> bool {
     row > 0 && head + row <= frame_bytes
 }
 
-/// How many frames a result can be at most.
+/// Most frames of a result.
 pub(super) fn frames_per_result(sizes: &Sizes, frame_bytes: usize) -> usize {
     let row = sizes.dim as usize * sizes.wire.bytes();
     let per_frame =

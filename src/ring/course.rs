@@ -12,19 +12,19 @@ use crate::wire::frame::{FrameKeep, FramePage, FrameSpan};
 pub(super) const BATCHES_PER_NODE: usize = 2;
 /// Rows of a batch from which on it shows what a row of a prompt takes.
 const ROWS_MIN: usize = 8;
-/// How fast what is known of that follows new times.
+/// Smoothing factor of the time of a row.
 const ROW_WEIGHT: f32 = 0.25;
 /// Least number of frames that a link's receiver holds. Results never need more, so the last node can always
 /// send them, whatever the master does.
 const FRAMES_HELD: usize = 12;
 
-/// Most batches of a ring of so many nodes that are under way.
+/// Most batches in flight in a ring of `n_nodes` nodes.
 pub(super) fn window(sizes: &Sizes, frame_bytes: usize, n_nodes: usize) -> usize {
     let frames = batch::frames_per_result(sizes, frame_bytes);
     (BATCHES_PER_NODE * n_nodes).min(FRAMES_HELD / frames).max(1)
 }
 
-/// Slots for results in a ring with so many batches in flight: one for each, and one in the caller's hands.
+/// Slots for results in a ring with up to `window` batches in flight: one for each, and one in the caller's hands.
 pub(super) fn slots(window: usize) -> usize {
     window + 1
 }
@@ -42,7 +42,7 @@ struct KeptBatch {
     fetch: Option<PagesToRead>,
     /// Whether its user went away: it still has to be computed, as later ones build on it.
     is_forgotten: bool,
-    /// Where its results are, once they are back.
+    /// Slot of the results, once they are back.
     slot: usize,
 }
 
@@ -51,8 +51,9 @@ pub(super) struct Sent {
     pub(super) number: u32,
     pub(super) n_wanted: usize,
     pub(super) n_rows: usize,
-    /// When it was begun, and whether each of its rows is a stream's next token.
+    /// Time of the start.
     pub(super) begun_us: u64,
+    /// Whether each of the batch's rows is a stream's next token.
     pub(super) is_decoding: bool,
     /// Whether it is about pages that are read.
     pub(super) is_fetch: bool,
@@ -62,7 +63,7 @@ pub(super) struct Sent {
 pub(super) struct Course {
     /// Batches without an answer, the oldest first.
     queue: VecDeque<KeptBatch>,
-    /// How many of them have been begun in this epoch.
+    /// Number of the queue's batches that have been begun in this epoch.
     n_begun: usize,
     /// Whether any has been begun since the nodes had forgotten everything.
     has_begun: bool,
@@ -119,12 +120,12 @@ impl Course {
         self.window
     }
 
-    /// How many are submitted, but for the oldest whose results are back.
+    /// Number of submitted batches, without the oldest one whose results are back.
     pub(super) fn n_submitted(&self) -> usize {
         self.queue.len() + self.done.len().saturating_sub(1)
     }
 
-    /// How many are begun and not answered.
+    /// Number of batches that were begun and are not answered.
     pub(super) fn n_sent(&self) -> usize {
         self.sent.len()
     }
@@ -144,12 +145,12 @@ impl Course {
         &self.done.front().unwrap_or(&self.current).spans
     }
 
-    /// Where the results are that are taken next.
+    /// Slot of the results that are taken next.
     pub(super) fn slot(&self) -> usize {
         self.done.front().map_or(0, |batch| batch.slot)
     }
 
-    /// Where there is room for the next results.
+    /// Slot for the next results.
     pub(super) fn free_slot(&self) -> usize {
         let is_free = |slot: &usize| self.done.iter().all(|batch| batch.slot != *slot);
         (0..slots(self.window)).find(is_free).expect("no more are submitted than there are slots")
@@ -175,7 +176,7 @@ impl Course {
         self.current.fetch.as_ref()
     }
 
-    /// How many pages the oldest asks for.
+    /// Number of pages that the oldest batch asks for.
     pub(super) fn n_asked(&self) -> usize {
         let fetch = self.queue.front().and_then(|batch| batch.fetch.as_ref());
         fetch.map_or(0, |fetch| fetch.pages.len())

@@ -1,4 +1,4 @@
-//! Why a ring cannot go on.
+//! Errors of a ring.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::topology::covers;
 use super::{NodeLine, Status};
 
-/// Why a ring cannot go on.
+/// Reason why a ring cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RingError {
@@ -21,7 +21,7 @@ pub enum RingError {
     Refused(String),
     /// A node cannot do what was asked.
     Node {
-        /// Its line of the OPEN, with its answer.
+        /// The node's line of the OPEN, with its answer.
         line: Box<NodeLine>,
     },
     /// The nodes do not have the model's layers, each once.

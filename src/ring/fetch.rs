@@ -9,7 +9,7 @@ use crate::wire::frame::{self, Fetch, FetchPage, Frame};
 pub(crate) struct PagesToRead {
     /// Whether the text is a long one.
     pub(crate) is_long: bool,
-    /// Its ids, up to the end of the last of the pages.
+    /// Ids of the text, up to the end of the last page.
     pub(crate) ids: Vec<u32>,
     /// The pages, in the order in which they are of use.
     pub(crate) pages: Vec<FetchPage>,
@@ -22,7 +22,7 @@ impl PagesToRead {
         PagesToRead { is_long: fetch.is_long, ids: ids.collect(), pages: pages.collect() }
     }
 
-    /// Whether it fits a frame of so many bytes.
+    /// Whether the request fits a frame of `frame_bytes`.
     pub(crate) fn fits(&self, frame_bytes: usize) -> bool {
         self.counted().is_some_and(|fetch| fetch.bytes() <= frame_bytes)
     }

@@ -183,7 +183,7 @@ impl Held {
         is_stored
     }
 
-    /// All layers have what they need to go on in this epoch.
+    /// Ends a move: all layers have what they need to go on in this epoch.
     pub(crate) fn moved(&mut self, epoch: u32, sizes: &Sizes) {
         (self.epoch, self.aside) = (Some((epoch, *sizes)), None);
     }

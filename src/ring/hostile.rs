@@ -33,7 +33,7 @@ const SPANS: [FrameSpan; 1] =
 /// many spans as a frame holds.
 const HEAP_MAX: usize = 4 * FRAME_MAX;
 
-/// Both neighbours: what they have sent, and what they were sent.
+/// The frames that both neighbours have sent, and those that they were sent.
 struct Neighbours {
     inbox: VecDeque<Vec<u8>>,
     events: VecDeque<Event>,

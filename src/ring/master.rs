@@ -20,9 +20,9 @@ use crate::wire::frame::{
     WorkFigures,
 };
 
-/// Between two OPENs while the ring is not complete.
+/// Time between two OPENs while the ring is not complete.
 const OPEN_EVERY_US: u64 = 300_000;
-/// A master that was not polled for so long was computing or suspended: it could not hear any answer.
+/// Time without a poll after which a master was computing or suspended: it could not hear any answer.
 const PAUSE_US: u64 = 1_000_000;
 
 /// The master's task with `current`.
@@ -31,7 +31,7 @@ enum MasterTask {
     Nothing,
     Computing,
     Sending,
-    /// To send on what is to be read, of which so many pages have been read here.
+    /// Sending FETCH on; this node has read this number of its pages.
     Fetching(usize),
 }
 
@@ -59,7 +59,7 @@ struct Nodes {
     lines: Vec<NodeLine>,
     /// Reports of places that are teams, about their boards.
     reports: Vec<BoardsReport>,
-    /// Which layers they have, this one first; empty if each has what its own user wants.
+    /// Layers of the nodes, the master's first; empty if each node has those that its own user wants.
     assigned: Vec<Range<u32>>,
     /// The request for which the ring is opened.
     asked: Asked,
@@ -104,7 +104,7 @@ impl Traffic {
     }
 }
 
-/// These nodes as a ring's master knows them before they answer.
+/// The roll of these nodes, as a ring's master knows them before they answer.
 fn roll(members: &[Member], options: &MasterOptions) -> Roll {
     let expected =
         |member: &Member| Expected { name: member.name.clone(), at: member.address.to_string() };
@@ -228,7 +228,7 @@ impl Master {
         self.group.notice()
     }
 
-    /// Where time went since [`Master::start_times`].
+    /// Measured times since [`Master::start_times`].
     pub(crate) fn times(&self) -> &Times {
         &self.times
     }
@@ -664,17 +664,17 @@ impl Master {
         self.course.fetch().expect("it is asked for")
     }
 
-    /// This node has read so many of its pages, the first.
+    /// Notes that this node has read the first `n_found` of the pages.
     pub(crate) fn fetched(&mut self, n_found: usize) {
         self.traffic.work = MasterTask::Fetching(n_found);
     }
 
-    /// Whether it is known how many all have read.
+    /// Whether the number of pages that all nodes have read is known.
     pub(crate) fn has_found(&self) -> bool {
         self.pages.found.is_some()
     }
 
-    /// How many that are.
+    /// Takes the number of pages that all nodes have read.
     pub(crate) fn take_found(&mut self) -> usize {
         self.pages.found.take().unwrap_or(0)
     }
@@ -693,7 +693,7 @@ impl Master {
         result.expect("it fits a frame")
     }
 
-    /// All nodes have read what they could.
+    /// FETCH has been round: all nodes have read what they could.
     fn heard_found(&mut self, now: u64, fetch: &Fetch) -> Result<(), Broken> {
         match self.course.first_sent() {
             Some(sent) if sent.is_fetch && sent.number == fetch.batch => {

@@ -10,8 +10,8 @@
 //! OPEN comes back, batches flow: each node receives the rows of a batch, computes, and sends them on; the
 //! last one returns the rows whose logits are wanted. A node repeats REPORT while the node before it is
 //! missing, and while it is busy for long: it computes, packs weights or waits for its team ([`Hop::say`]).
-//! So the master waits for progress, and names the node that it waits for. A node that finds frames or its KV
-//! lost sends REPORT to the next; the master then begins a new epoch, and the caller submits again what the
+//! The master waits as long as there is progress, and names the node that it waits for. A node that finds
+//! frames or its KV lost sends REPORT to the next; the master then begins a new epoch, and the caller submits again what the
 //! streams are to hold. Frames of another epoch are dropped everywhere, and links keep their order, so
 //! nothing is computed twice within an epoch.
 //!
@@ -25,7 +25,7 @@
 //! When layers move and all batches have been answered, nothing is computed again: the OPEN names the epoch
 //! before, and nodes that have its KV say so. If all nodes with layers do, MOVED goes round: each node that
 //! gets it sends the KV of its former layers as KV frames, which travel on to the new owners, and then MOVED.
-//! As only one node sends at a time, there is room for its frames. A second MOVED tells the nodes that all
+//! Only one node sends at a time, so there is room for its frames. A second MOVED tells the nodes that all
 //! has arrived.
 
 mod address;
@@ -90,7 +90,7 @@ pub(crate) enum Event {
     Refused {
         /// The node, and the reason.
         what: String,
-        /// Whether trying on is in vain; else what is said may not even be true.
+        /// Whether the refusal is proven, and trying again is in vain.
         is_final: bool,
     },
 }

@@ -5,7 +5,7 @@ use super::{Member, NodeLine, RingError, Sizes};
 /// Settings of a master.
 #[derive(Clone, Debug)]
 pub(crate) struct MasterOptions {
-    /// Its own line of the ring.
+    /// The master's own line of the ring.
     pub line: NodeLine,
     /// Sizes that all nodes have to be ready for.
     pub sizes: Sizes,

@@ -1,4 +1,4 @@
-//! Which pages of keys and values streams have, as the master tells the other nodes.
+//! The streams' pages of keys and values, as the master tells the other nodes.
 //!
 //! Nodes mirror the streams' tables: changes go round before the batch that needs them. Links keep that
 //! order, and within an epoch nothing is sent twice. When layers have moved, the whole tables go round, as
@@ -14,7 +14,7 @@ pub(super) const PAGES_OFTEN: usize = 8;
 pub(super) struct PageBook {
     pub(super) tables: Tables,
     pub(super) out: PagesOut,
-    /// How many pages of those that were to be read all nodes have read.
+    /// Number of the requested pages that all nodes have read.
     pub(super) found: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ impl PageBook {
 
 /// The streams' tables, as the batches begun so far have them.
 pub(super) struct Tables {
-    /// By stream.
+    /// Table of each stream.
     streams: Vec<Vec<FramePair>>,
 }
 
@@ -55,8 +55,7 @@ impl Tables {
         table.push(page.to);
     }
 
-    /// All pages. Of layers with a window, a later page may have the place of an earlier one, and then comes
-    /// later here.
+    /// All pages, in the order of the text: of layers with a window, a later page may replace an earlier one.
     pub(super) fn all(&self) -> impl Iterator<Item = FramePage> {
         let of_stream = |(stream, table): (usize, &Vec<FramePair>)| {
             let pages = table.clone().into_iter().enumerate();

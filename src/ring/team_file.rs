@@ -21,9 +21,9 @@ pub(crate) const TEAM_PORT_DEFAULT: u16 = 9970;
 pub(crate) struct TeamNode {
     /// Name of the node.
     pub(crate) name: String,
-    /// Where it is reached; its first port.
+    /// Address of the board, with its first port.
     pub(crate) address: Address,
-    /// Its share of the rows, in proportion to the others.
+    /// The board's share of the rows, in proportion to the others.
     pub(crate) share: u16,
 }
 

@@ -1,26 +1,26 @@
-//! Where the time of decoded tokens goes, and the energy.
+//! Time and energy of decoded tokens, by their use.
 
 use crate::wire::frame::{Heat, WorkFigures};
 
 /// Hundredths of a joule a microsecond that no node takes: 10 kW.
 const MOST_PER_US: u64 = 1;
-/// By so much later may a sensor tell of energy than it is spent.
+/// Longest delay of a sensor, from when energy is spent until the reading has it.
 const LAG_US: u64 = 2_000_000;
 
-/// Where the time of decoded tokens went, in microseconds.
+/// Time of decoded tokens by its use, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// Batches of one row a stream, the usual decoding.
     pub batches: u64,
     /// Their tokens.
     pub tokens: u64,
-    /// From the start of each to its result.
+    /// Time from the start of each batch to its result.
     pub lap_us: u64,
     /// Computing, by node.
     pub compute_us: Vec<u64>,
     /// Energy of the nodes, from the result before to theirs.
     pub energy: Vec<NodeEnergy>,
-    /// How warm each node is, as it told last.
+    /// Temperature of each node, as it told last.
     pub heat: Vec<Option<Heat>>,
 }
 
@@ -29,9 +29,9 @@ pub struct Times {
 pub struct NodeEnergy {
     hundredths: u64,
     us: u64,
-    /// Its last reading, and when that came.
+    /// Last reading of the node, and its time.
     last: Option<(u32, u64)>,
-    /// Its readings were impossible, or have ended.
+    /// The node's readings were impossible, or have ended.
     is_broken: bool,
 }
 

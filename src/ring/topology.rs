@@ -35,7 +35,7 @@ pub(crate) const PORT_DEFAULT: u16 = 9999;
 pub struct Member {
     /// Name of the node.
     pub name: String,
-    /// Where it is reached.
+    /// Address of the node.
     pub address: Address,
     /// First layer and layer after the last.
     pub layers: Range<usize>,
@@ -48,13 +48,13 @@ pub struct Member {
 pub(crate) struct Place {
     /// Name of the node.
     pub name: String,
-    /// Its layers.
+    /// Layers of the node.
     pub layers: Range<usize>,
     /// Threads it is to compute with, if that is said.
     pub threads: Option<u16>,
-    /// Where it listens for the node before it.
+    /// Address on which the node listens for the node before it.
     pub listen: Address,
-    /// Where the node after it is reached; `None` in a ring of one.
+    /// Address of the next node; `None` in a ring of one.
     pub next: Option<Address>,
 }
 
@@ -69,11 +69,11 @@ pub(crate) struct Topology {
 /// A place that is a team, as one of its boards sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TeamPlace {
-    /// Its boards, the lead first.
+    /// Boards of the place, the lead first.
     pub nodes: Vec<TeamNode>,
     /// Which of them this is.
     pub own: usize,
-    /// Its layers.
+    /// Layers of the node.
     pub layers: Range<usize>,
     /// Whether it is the master's.
     pub is_first: bool,
@@ -85,7 +85,7 @@ pub(crate) struct TeamPlace {
 pub(crate) enum TopologyError {
     /// A line is not a node.
     NodeLine {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// Description of the error.
         what: String,
@@ -116,7 +116,7 @@ pub(crate) enum TopologyError {
     Beyond {
         /// The node that has them.
         name: String,
-        /// Its layers.
+        /// Layers of the node.
         layers: Range<usize>,
         /// Layers of the model.
         n_layers: usize,
@@ -214,14 +214,14 @@ impl Topology {
         self.names().any(|known| known == name)
     }
 
-    /// All boards.
+    /// The boards of all places.
     fn names(&self) -> impl Iterator<Item = &str> {
         let of_teams = self.teams.iter().flat_map(|team| team.iter().skip(1));
         let of_teams = of_teams.map(|node| node.name.as_str());
         self.members.iter().map(|member| member.name.as_str()).chain(of_teams)
     }
 
-    /// How many boards there are.
+    /// Number of boards of all places.
     pub(crate) fn n_boards(&self) -> usize {
         self.names().count()
     }

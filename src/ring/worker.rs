@@ -14,7 +14,7 @@ use crate::wire::frame::{
 };
 use crate::wire::{Dtype, KvType};
 
-/// How often it is told what a place that is a team does.
+/// Period of reports about the boards of a place that is a team.
 const REPORTED_EVERY_US: u64 = 500_000;
 /// Bytes of the longest frame that goes on to the next node as it came.
 const SCRATCH: usize = {
@@ -55,11 +55,11 @@ enum WorkerTask {
     Receiving,
     /// Getting ready.
     Opening,
-    /// To say what came of that.
+    /// Answering the OPEN.
     Answering,
     Computing,
     Sending,
-    /// To send what its former layers have stored, in this epoch.
+    /// Sending the KV of the former layers, in this epoch.
     Moving(u32),
     /// Pages are read, or sent on.
     Fetching,
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     own: Own,
     model: ModelSize,
     opening: Option<Opening>,
-    /// Why it could not get ready, once it has been told.
+    /// Reason why this node could not get ready, once the user has it.
     refusal: Option<String>,
     /// The epoch and what was agreed for it.
     epoch: Option<(u32, Sizes)>,
@@ -116,7 +116,7 @@ struct Says {
     /// The epoch that was not begun here, and of which a batch came nevertheless.
     stray_epoch: Option<u32>,
     is_prev_silent: bool,
-    /// When the master is told again that the node before is missing.
+    /// Repetition of the report that the node before is missing.
     missing: Every,
     /// Report on this node's boards, and when it may be sent again.
     report: Option<BoardsReport>,
@@ -187,7 +187,7 @@ impl Worker {
         (self.traffic.batch.0, self.traffic.batch.2)
     }
 
-    /// Which rows to compute.
+    /// Spans of the batch to compute.
     pub(crate) fn spans(&self) -> &[FrameSpan] {
         &self.traffic.incoming.spans
     }

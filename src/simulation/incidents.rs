@@ -39,32 +39,27 @@ pub(super) trait Group {
     fn run_to(&mut self, until: Micros) -> Option<Self::Answer>;
 }
 
-/// A change, and when it happens.
+/// A change, and its time.
 pub(super) type Later<C> = (Micros, C);
 
 /// A fault or change of a group.
 #[derive(Clone, Debug)]
 pub(super) enum Incident<C> {
     /// A node is killed, and comes back.
-    Death {
-        node: usize,
-        down_us: Micros,
-    },
+    Death { node: usize, down_us: Micros },
     /// The way between two nodes is cut, and mended.
-    Cut {
-        nodes: [usize; 2],
-        down_us: Micros,
-    },
+    Cut { nodes: [usize; 2], down_us: Micros },
     /// The network becomes another one.
     Weather(Faults),
     /// A change that only this kind of group has.
     Change(C),
-    /// End of a fault.
+    /// A dead node is started again.
     Return(usize),
+    /// The way between two nodes is mended.
     Mend([usize; 2]),
 }
 
-/// Which faults a group may have.
+/// Kinds and frequency of the faults that a group may have.
 pub(super) struct Odds {
     /// Most time between two faults.
     pub(super) gap_us: Micros,
@@ -109,7 +104,7 @@ impl Odds {
 }
 
 impl<C: Clone + Debug> Incident<C> {
-    /// Makes it happen; returns what follows from it later.
+    /// Makes the incident happen; returns the incident that follows from it later.
     fn happen<G: Group<Change = C>>(self, group: &mut G, life: u64) -> Option<Later<Incident<C>>> {
         let now = group.network().now();
         match self {
@@ -132,7 +127,7 @@ impl<C: Clone + Debug> Incident<C> {
     }
 }
 
-/// Has all of this happen to a group until its answer is there; `None` if that takes too long.
+/// Has all incidents happen to a group until its answer is there; `None` if that takes too long.
 pub(super) fn run<G: Group>(
     group: &mut G,
     incidents: &[Later<Incident<G::Change>>],
@@ -154,7 +149,7 @@ pub(super) fn run<G: Group>(
     }
 }
 
-/// Runs many seeds, and returns the sum of what the runs return, if that says anything.
+/// Runs many seeds, and returns the sum of the runs' results, if there are enough runs for it to mean something.
 /// `LEAP_SIM_SEED=n` runs that seed alone, `LEAP_SIM_SEEDS=n` as many as asked for instead of `n_seeds`.
 pub(super) fn run_seeds(
     test: &str,

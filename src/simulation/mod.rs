@@ -6,7 +6,7 @@
 //! - [`incidents`]: faults and changes of a group, drawn from a seed, and the run in which they happen.
 //! - [`weather`]: networks that are as bad as a radio's at the edge of its reach.
 //! - [`world`]: virtual time for nodes that are threads.
-//! - [`ring`] and [`team`]: what the two kinds of group add, which is how a batch passes through, the changes that
+//! - [`ring`] and [`team`]: what the two kinds of group add: how a batch passes through, the changes that
 //!   only a ring has, and speeds.
 
 mod incidents;

@@ -14,7 +14,7 @@ use crate::transport::loopback::{Loopback, Network};
 use crate::transport::{Endpoint, Micros, Sleep};
 use crate::wire::hello::Name;
 
-/// How long a node looks for what is missing before others go on.
+/// Time in which a node looks for missing parts before others go on.
 const PAUSE_US: Micros = 30;
 
 /// A network, and threads of which one runs at a time.
@@ -122,7 +122,7 @@ impl Actor {
         }
     }
 
-    /// Computes for so long.
+    /// Computes for `us`.
     pub(super) fn work(&self, us: Micros) {
         self.sleep(self.now() + us);
     }

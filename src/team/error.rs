@@ -1,29 +1,29 @@
-//! Why a call of a team's node ended.
+//! Errors of a team's nodes.
 
 use std::fmt;
 
-/// Why a call ended without what it was for.
+/// Reason why a call of a team's node failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TeamError {
     /// The epoch is over: the node with this index was lost, restarted, gave up or sent what no sound node
     /// sends. The lead opens the next one.
     Lost {
-        /// Its index.
+        /// Index of the node.
         node: usize,
     },
     /// A member cannot be ready for what the lead asks for.
     Refused {
-        /// Its index.
+        /// Index of the node.
         node: usize,
-        /// Why, in its words.
+        /// The member's reason.
         why: String,
     },
     /// Members were not ready in time.
     Timeout {
-        /// Index of the first that was not.
+        /// Index of the first member that was not ready.
         node: usize,
-        /// How long the lead waited, in seconds.
+        /// Time that the lead waited, in seconds.
         seconds: u64,
     },
     /// The lead has begun another epoch, has closed this one or was lost: back to
@@ -31,7 +31,7 @@ pub enum TeamError {
     Superseded,
     /// No epoch is open.
     NotOpen,
-    /// This node cannot open its links: why.
+    /// This node cannot open its links, for this reason.
     Links(String),
     /// The caller was interrupted.
     Interrupted,

@@ -28,7 +28,7 @@ pub struct TeamFigures {
     pub compute_us: [u64; NODES_MAX],
 }
 
-/// Why a gather ended before it was done. The epoch is over then.
+/// Reason why a gather ended before it was done. The epoch is over then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// Because of this node.
@@ -48,7 +48,7 @@ struct Progress {
     sent: usize,
     to_take: usize,
     taken: usize,
-    /// How long the node says that it has computed.
+    /// Compute time that the node reports, in microseconds.
     compute_us: u32,
     /// Number of the frame behind the last one that was sent.
     sent_end: u32,
@@ -73,7 +73,7 @@ impl Progress {
 struct UnderWay {
     /// True if no other gather was open: a peer's data for this one then acknowledges all earlier ones.
     is_alone: bool,
-    /// How long this node computed before.
+    /// Compute time of this node before the gather, in microseconds.
     compute_us: u32,
     nodes: [Progress; NODES_MAX],
 }
@@ -127,15 +127,15 @@ pub(super) struct Exchange {
     given_end: [Option<u32>; NODES_MAX],
     patience: Patience,
     computing: Computing,
-    /// When the last gathers were done, the latest first.
+    /// Times when the last gathers were done, the latest first.
     done_at: [Micros; UNDER_WAY_MAX],
 }
 
-/// For how long this node computes.
+/// Compute time of this node.
 struct Computing {
-    /// When it began.
+    /// Start of the computation.
     since: Micros,
-    /// For how long it had before, since its last part.
+    /// Microseconds before that, since the node's last part.
     us: u32,
 }
 
@@ -184,7 +184,7 @@ impl Exchange {
     /// receive parts meanwhile.
     ///
     /// # Panics
-    /// As [`Exchange::gather`], or if there are not rows for each gather under way.
+    /// See [`Exchange::gather`]; and if there are not rows for each gather under way.
     pub(super) fn start(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), Ended> {
         self.begin_gather(rows)?;
         self.mesh.set_gathering(true);

@@ -10,7 +10,7 @@ pub(super) struct Incoming {
     pub(super) spans: Vec<FrameSpan>,
     pub(super) tokens: Vec<u32>,
     pub(super) pages: Vec<FramePage>,
-    /// Its number, while it is not complete.
+    /// Number of the batch, while it is not complete.
     seq: Option<u32>,
 }
 

@@ -16,9 +16,9 @@ use crate::transport::Micros;
 use crate::wire::frame::{self, FramePage, FrameSpan, NodeLine, Work};
 use opening::Gathering;
 
-/// How long to sleep on a link that has no room.
+/// Sleep on a link that has no room.
 const NAP: Duration = Duration::from_millis(1);
-/// How long members have to confirm a CLOSE.
+/// Time in which members must confirm a CLOSE.
 const CLOSE_WITHIN_US: Micros = 300_000;
 
 /// Writes a frame of an epoch into a buffer, after what was sent; returns its length, and what is sent with it.
@@ -171,7 +171,7 @@ impl Lead {
     /// Tells all members that streams have these pages from the next batch on.
     ///
     /// # Errors
-    /// As [`Lead::start`].
+    /// See [`Lead::start`].
     pub fn change_pages(&mut self, pages: &[FramePage]) -> Result<(), TeamError> {
         self.tell_all((pages.len(), 0), &|epoch, (n_sent, _), room| {
             let (bytes, n) = frame::emit_pages(epoch, &pages[n_sent..], room)?;
@@ -256,10 +256,10 @@ impl Lead {
     /// of the open gather, if there is one.
     ///
     /// # Errors
-    /// As [`Lead::gather`].
+    /// See [`Lead::gather`].
     ///
     /// # Panics
-    /// As [`Lead::gather`], but for one gather under way, whose rows there have to be.
+    /// See [`Lead::gather`]; but one gather may be under way, and its rows must be there.
     pub fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
         let done = self.exchange.start(rows).map_err(error);
         self.ended(done)
@@ -268,7 +268,7 @@ impl Lead {
     /// Takes what is missing of the first of `rows`; they are those of all gathers under way.
     ///
     /// # Errors
-    /// As [`Lead::gather`].
+    /// See [`Lead::gather`].
     ///
     /// # Panics
     /// If they are not.
@@ -277,7 +277,7 @@ impl Lead {
         self.ended(done)
     }
 
-    /// Takes note of how a call ended.
+    /// Notes the end of a call.
     fn ended(&mut self, ended: Result<(), TeamError>) -> Result<(), TeamError> {
         if ended.is_err() {
             self.idle_since = Some(self.exchange.mesh.now());

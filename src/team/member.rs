@@ -1,4 +1,4 @@
-//! A node that does what the lead says.
+//! A member: a node that follows the lead.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::wire::frame::{
 };
 use crate::wire::hello::{Name, name};
 
-/// How long to sleep on the lead's link before asking whether to go on.
+/// Sleep on the lead's link between two looks whether to go on.
 const NAP: Duration = Duration::from_millis(50);
 /// Sleep on the lead's link while the member has a message that it cannot send yet.
 const SHORT_NAP: Duration = Duration::from_millis(2);
-/// How long links have to come up that all nodes were said to have.
+/// Time in which links must come up that all nodes were said to have.
 const LINKED_WITHIN_US: Micros = 1_000_000;
 
 /// An order of the lead.
@@ -43,18 +43,18 @@ enum Answer {
     Refused(Why),
 }
 
-/// Node 1 or a later one of a team.
+/// A member of a team: node 1 or a later one.
 pub struct Member {
     exchange: Exchange,
     name: Name,
-    /// The last OPEN's, with its epoch.
+    /// Request of the last OPEN, with its epoch.
     opening: Option<(u32, Opening)>,
     /// Kept until the first batch comes.
     answer: Option<Answer>,
     /// Sessions with the lead over which the answer was sent. If new ones replace them, the answer is lost,
     /// and sent again.
     answered_over: Option<Sessions>,
-    /// When the lead is told again that another member is missing.
+    /// Repetition of the report that another member is missing.
     missing: Every,
     incoming: Incoming,
     /// Reports that this node has given up an epoch, still to be sent, by node.
@@ -146,12 +146,12 @@ impl Member {
         }
     }
 
-    /// The spans of the batch that is to be run.
+    /// The spans of the batch to run.
     pub fn spans(&self) -> &[FrameSpan] {
         &self.incoming.spans
     }
 
-    /// The ids of its rows.
+    /// The ids of the batch's rows.
     pub fn tokens(&self) -> &[u32] {
         &self.incoming.tokens
     }
@@ -187,7 +187,7 @@ impl Member {
     /// See [`Member::gather`].
     ///
     /// # Panics
-    /// The same.
+    /// See [`Member::gather`].
     pub fn start_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch;
         let ended = self.exchange.start(rows);
@@ -200,7 +200,7 @@ impl Member {
     /// See [`Member::gather`].
     ///
     /// # Panics
-    /// The same.
+    /// See [`Member::gather`].
     pub fn finish_gather(&mut self, rows: &mut [Gathered<'_>]) -> Result<(), TeamError> {
         let epoch = self.exchange.epoch;
         let ended = self.exchange.finish(rows);
@@ -464,7 +464,7 @@ enum Heard {
     Broken(&'static str),
 }
 
-/// Drops what a member said before this one was ready: it is of an epoch before.
+/// Drops all frames of a member that came before this one was ready: they belong to an earlier epoch.
 fn drop_all(links: &mut PeerLinks<'_>) {
     links.drop_events();
     while links.front().is_some() {

@@ -15,12 +15,12 @@ use crate::wire::hello::{Name, Refusal};
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
-/// How often the link thread looks while a gather is open and the node computes: it acknowledges parts and
-/// sends further ones.
+/// Period of the link thread while a gather is open and the node computes: it acknowledges parts and sends
+/// further ones.
 const GATHER_SERVICE_EVERY: Duration = Duration::from_micros(500);
-/// How often it looks while no batches come.
+/// Period of the link thread while no batches come.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// After so long without a batch, no more are expected.
+/// Time without a batch after which no more are expected.
 const IDLE_AFTER_US: u64 = 1_000_000;
 
 /// Clock of a node.
@@ -29,11 +29,11 @@ pub(crate) trait Time: Send + Sync {
     fn now(&self) -> Micros;
     /// Lets others go first for a moment, while this node looks for what is missing.
     fn pause(&self);
-    /// Sleeps.
+    /// Sleeps until something in `sleep` wakes this node.
     fn sleep(&self, sleep: Sleep<'_>);
 }
 
-/// The system's.
+/// The system's clock.
 struct SystemTime(Instant);
 
 impl Time for SystemTime {
@@ -60,7 +60,7 @@ pub struct Mesh {
 struct Shared {
     time: Arc<dyn Time>,
     peers: Vec<Option<Peer>>,
-    /// When this node began or gathered something last, in microseconds.
+    /// Time of this node's last start or gather, in microseconds.
     driven_us: AtomicU64,
     /// Whether the link thread sleeps for long.
     is_resting: AtomicBool,
@@ -71,11 +71,11 @@ struct Shared {
 
 struct Peer {
     ends: Mutex<Ends>,
-    /// When it was serviced last, in microseconds.
+    /// Time of the last service, in microseconds.
     serviced_us: AtomicU64,
 }
 
-/// Both links with a peer, and what is still to be told of them.
+/// Both links with a peer, and what the user has not heard about them yet.
 struct Ends {
     endpoint: Box<dyn Endpoint>,
     refused: Option<Refused>,
@@ -88,7 +88,7 @@ struct Ends {
 pub(super) enum Unfit {
     /// The peer speaks another protocol: its address, and the protocol.
     Protocol(SocketAddr, u16),
-    /// In words.
+    /// Any other reason, in words.
     Other(String),
 }
 
@@ -198,7 +198,7 @@ impl Mesh {
     /// most. The endpoints were serviced just now.
     ///
     /// # Panics
-    /// As [`Mesh::lock`].
+    /// See [`Mesh::lock`].
     pub(super) fn sleep(&self, nodes: impl Iterator<Item = usize>, wait: Duration) {
         let locked = nodes.map(|node| self.peer(node).lock());
         let mut ends: heapless::Vec<MutexGuard<'_, Ends>, NODES_MAX> = locked.collect();
@@ -288,7 +288,7 @@ impl Shared {
         }
     }
 
-    /// How long the link thread may sleep now.
+    /// Time for which the link thread may sleep now.
     fn rest(&self) -> Duration {
         // In this order, so that a thread that begins a batch meanwhile sees it.
         self.is_resting.store(true, Ordering::SeqCst);
@@ -319,13 +319,13 @@ impl Shared {
     }
 }
 
-/// Looks after a node's endpoints.
+/// The link thread of a node, for tests that run it themselves.
 #[cfg(test)]
 pub(crate) struct LinkThread(Arc<Shared>);
 
 #[cfg(test)]
 impl LinkThread {
-    /// How long it may sleep before [`LinkThread::turn`].
+    /// Time for which the thread may sleep before [`LinkThread::turn`].
     pub(crate) fn rest(&self) -> Duration {
         self.0.rest()
     }

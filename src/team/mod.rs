@@ -59,7 +59,7 @@ use crate::wire::frame::PART_AT;
 /// lost part, which costs more than a datagram that comes twice.
 pub const REORDER_US: Micros = 30;
 
-/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of the links of a team of so many nodes, a power
+/// [`n_banks`](crate::transport::link::LinkConfig::n_banks) of the links of a team of `n_nodes`, a power
 /// of two. The fewer nodes, the longer the parts of a long batch, which links have to hold; and the fewer
 /// banks, the more of the next one is still in the processor's caches.
 pub const fn banks(n_nodes: usize) -> usize {

@@ -10,58 +10,58 @@ use crate::wire::hello::{Name, PROTOCOL};
 /// An event of another node, by its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TeamNotice {
-    /// The lead waits for a link to it.
+    /// The lead waits for a link to the node.
     Waiting {
-        /// Its index.
+        /// Index of the node.
         node: usize,
     },
-    /// Its links are up, and it is asked to be ready.
+    /// The member's links are up, and it is asked to be ready.
     Came {
-        /// Its index.
+        /// Index of the node.
         node: usize,
         /// Name of the node.
         name: Name,
     },
     /// The member is ready.
     Ready {
-        /// Its index.
+        /// Index of the node.
         node: usize,
         /// The node's description of itself.
         line: NodeLine,
     },
     /// The member cannot be ready.
     Refused {
-        /// Its index.
+        /// Index of the node.
         node: usize,
         /// Name of the node.
         name: Name,
-        /// Why, in its words.
+        /// The member's reason.
         why: String,
     },
     /// The member has no link to another member.
     Missing {
-        /// Its index.
+        /// Index of the node.
         node: usize,
-        /// Index of the other one.
+        /// Index of the other member.
         other: usize,
     },
-    /// The member was ready and is so no more.
+    /// The member was ready, and its links are gone.
     Gone {
-        /// Its index.
+        /// Index of the node.
         node: usize,
     },
     /// The member is of another release.
     Release {
-        /// Its index.
+        /// Index of the node.
         node: usize,
-        /// Where it is.
+        /// Address of the node.
         at: SocketAddr,
-        /// The version of the protocol that it speaks.
+        /// Version of the node's protocol.
         protocol: u16,
     },
-    /// Its link, or the link's carrier, has something to say.
+    /// A notice of the node's link, or of the link's carrier.
     Link {
-        /// Its index.
+        /// Index of the node.
         node: usize,
         /// The notice in one line.
         what: String,

@@ -1,4 +1,4 @@
-//! What a lead asks its members to be ready for.
+//! The OPEN of a team: a lead's request to its members to be ready.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use crate::wire::hello::Name;
 /// A lead's request to a member to be ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Sizes of streams and batches. How activations travel is how what is added to rows is gathered.
+    /// Sizes of streams and batches. The type of activations on the wire is that of the gathers.
     pub sizes: Sizes,
     /// The layers that the team has.
     pub layers: Range<u32>,
-    /// Whether it also embeds ids and turns rows into logits.
+    /// Whether the team also embeds ids and turns rows into logits.
     pub has_ends: bool,
     /// The nodes' shares of the work, relative to each other, the lead's first.
     pub shares: heapless::Vec<u16, TEAM_NODES_MAX>,
@@ -24,8 +24,8 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Writes it as the OPEN of `epoch` for the member with index `node`; returns the OPEN's length, `None` if
-    /// it does not fit.
+    /// Writes the OPEN of `epoch` for the member with index `node`; returns the length of the OPEN, `None` if it does not
+    /// fit.
     pub(super) fn emit(&self, epoch: u32, node: u16, out: &mut [u8]) -> Option<usize> {
         let Opening { sizes, layers, has_ends, shares, lead, .. } = self;
         let parts = Parts::Rows { shares, node, has_ends: *has_ends };
@@ -33,10 +33,10 @@ impl Opening {
         frame::emit_open((epoch, None), sizes, parts, &[line], out)
     }
 
-    /// Reads it from an OPEN.
+    /// Reads the request from an OPEN.
     ///
     /// # Errors
-    /// If it is one of layers, or a field has no meaning.
+    /// If the OPEN is one of layers, or a field has no meaning.
     pub(super) fn read(frame: &Frame<'_>) -> Result<Opening, Broken> {
         let Repr::Open { sizes, split: Split::Rows { node, has_ends }, .. } = frame.repr() else {
             return Err(Broken("an OPEN of no team"));

@@ -27,7 +27,7 @@ pub enum To {
     Lead,
 }
 
-/// Where byte `at` of a part lies in the rows, and how many of its bytes stand there.
+/// Position in the rows of byte `at` of a part, and the number of the part's bytes from there on.
 fn place(columns: &Part, row_bytes: usize, at: usize) -> (usize, usize) {
     let [first, second] = columns;
     let width = first.len() + second.len();

@@ -1,18 +1,18 @@
-//! How long a node waits for what others send before it asks for it.
+//! Deadlines of a wait for parts: when to request retransmission, and when to sleep.
 
 use crate::transport::Micros;
 
-/// How much longer than it usually takes.
+/// Time beyond the usual one after which a part is requested.
 const ASK_US: Micros = 100;
-/// How long to look for frames without sleeping, after the last one that came.
+/// Time to poll for frames without sleeping, after the last one that came.
 const SPIN_US: Micros = 200;
 /// An interruption ends a wait in which nothing has come for this long. Until then the others compute: a batch that ends
 /// keeps what is stored, which one that is given up loses.
 pub(super) const SILENT_US: Micros = 2_000_000;
 
-/// For how long nothing has come, now and usually.
+/// Durations in which nothing came, now and usually.
 pub(super) struct Patience {
-    /// How long to spin now: shorter after a spin in vain.
+    /// Time to spin now: shorter after a spin in vain.
     spin_us: Micros,
     /// The longest time in this wait in which nothing came.
     longest_us: Micros,
@@ -30,7 +30,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// A wait begins.
+    /// Notes that a wait begins.
     pub(super) fn begin(&mut self, now: Micros) {
         self.longest_us = 0;
         self.restart(now);
@@ -40,7 +40,7 @@ impl Patience {
         (self.since, self.n_asked) = (now, 0);
     }
 
-    /// All has come.
+    /// Notes that the wait is over.
     pub(super) fn end(&mut self) {
         let in_vain = self.longest_us > SPIN_US;
         self.spin_us = if in_vain { self.spin_us / 2 } else { SPIN_US };
@@ -61,7 +61,7 @@ impl Patience {
         self.restart(now);
     }
 
-    /// For how long nothing has come.
+    /// Time in which nothing has come.
     fn idle_us(&self, now: Micros) -> Micros {
         now.saturating_sub(self.since)
     }
@@ -87,7 +87,7 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// When it asks, in 10 ms in which nothing comes.
+    /// Times of the requests in 10 ms in which nothing comes.
     fn asked(patience: &mut Patience) -> Vec<Micros> {
         patience.begin(0);
         (0..10_000).filter(|now| patience.asks(*now)).collect()
@@ -109,7 +109,7 @@ mod tests {
         assert!(asked(&mut patience)[0] < 200, "it is quicker again");
     }
 
-    /// For how long it looks after a wait of `us`.
+    /// Length of the spin after a wait of `us`.
     fn spun(patience: &mut Patience, us: Micros) -> Micros {
         patience.begin(0);
         patience.on_come(us);

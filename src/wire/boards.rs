@@ -29,7 +29,7 @@ pub struct BoardsReport {
     pub passes: u32,
     /// Microseconds of all passes.
     pub whole_us: u64,
-    /// Of these, microseconds in which the slowest board computed before a gather.
+    /// The part of `whole_us` in which the slowest board computed before a gather.
     pub slowest_us: u64,
     /// The boards, the lead first.
     pub boards: heapless::Vec<BoardReport, BOARDS_MAX>,

@@ -251,7 +251,7 @@ pub struct HeldState {
 /// An answer of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Its speeds and memory.
+    /// Speeds and memory of the board.
     Figures(Figures),
     /// The board has taken the message.
     Done,

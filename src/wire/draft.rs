@@ -221,7 +221,7 @@ fn put(out: &mut Vec<u8>, fields: &[u32]) {
 /// A message of a draft node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// Its abilities.
+    /// Abilities of the node.
     Node(Node),
     /// The hash of the tokens that were asked for.
     Hash([u8; HASH_LEN]),

@@ -1,6 +1,6 @@
 //! Little-endian fields at fixed offsets of a buffer whose length was checked before.
 
-/// Bytes of the header of a ring's frame.
+/// Bytes of the header of a frame.
 pub const HEADER_LEN: usize = 48;
 
 /// The `N` bytes at `at`.

@@ -68,7 +68,7 @@ pub struct Fetch {
     pub is_long: bool,
     /// Number of pages.
     pub n_pages: u16,
-    /// How many of the first pages all nodes so far have read.
+    /// Number of pages, from the first on, that all nodes so far have read.
     pub n_found: u16,
     /// Number of ids of the text.
     pub n_ids: u32,

@@ -1,4 +1,4 @@
-//! How a board opens a TCP connection to another one, before the first sealed message.
+//! The opening of a TCP connection between two boards, before the first sealed message.
 //!
 //! ```text
 //! opening, 16 bytes, of both ends      destination, 24 bytes, of the caller

@@ -1,4 +1,4 @@
-//! How a batch passes through a team: PASS begins it, and PARTs gather the nodes' results. Little-endian.
+//! The frames of a team's batch: PASS begins it, and PARTs gather the nodes' results. Little-endian.
 //!
 //! ```text
 //! PASS, the lead's                                 PART, from each node to each

@@ -26,15 +26,17 @@ use crate::wire::seal::Key;
 
 /// Number of drafts asked for after a prompt, while the acceptance rate is unknown.
 const N_FIRST: usize = 4;
-/// How often the node is pinged, and how soon it must answer. It may first have to read a slice of a prompt.
+/// Period of pings.
 const PING_EVERY: Duration = Duration::from_secs(5);
+/// Deadline of the answer to a ping: the node may first have to read a slice of a prompt.
 const PONG_WITHIN: Duration = Duration::from_secs(20);
-/// Pause before a lost node is tried again: at first, and after many failures.
+/// First pause before a lost node is tried again.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
+/// Longest pause before a lost node is tried again.
 const RETRY_LAST: Duration = Duration::from_secs(30);
-/// How often the start looks whether the node listens.
+/// Period of looks whether the node listens, at the start.
 const LOOKED_EVERY: Duration = Duration::from_millis(1);
-/// How long a node must have been connected for its next loss to be reported again.
+/// Time for which a node must have been connected for its next loss to be reported again.
 const STEADY: Duration = Duration::from_secs(60);
 
 /// Address and key of a draft node.
@@ -180,7 +182,7 @@ impl<'a> Line<'a> {
         answer.map_err(|_| broken("an answer without meaning"))
     }
 
-    /// Has the node join the group in `epoch`, to draft for so many texts.
+    /// Has the node join the group in `epoch`, to draft for `n_texts` texts.
     fn open(&mut self, epoch: u32, n_texts: usize) -> Result<Node, DraftNodeError> {
         // No more than `TEXTS_MAX`.
         draft::emit_open(epoch, n_texts as u16, &mut self.out);
@@ -327,7 +329,7 @@ struct Caller {
     guesses: Arc<Guesses>,
     place: DraftPlace,
     vocabulary: Vocabulary,
-    /// How often the node has been asked to join.
+    /// Number of requests to the node to join.
     epoch: u32,
     tell: TellLoss,
     /// Whether the loss of the node has been reported.

@@ -48,7 +48,7 @@ pub type MasterMeter = Box<dyn Fn(bool) -> MachineReading + Send>;
 
 /// Other nodes for a running ring.
 pub struct OtherNodes {
-    /// All nodes with their layers, the master first.
+    /// The nodes with their layers, the master first.
     pub members: Vec<Member>,
     /// Address of the second node.
     pub next: SocketAddr,
@@ -76,7 +76,7 @@ pub enum Change {
     Layers(OtherLayers),
 }
 
-/// How a master gets changes.
+/// Source of a master's changes.
 pub struct ChangesBy {
     /// Channel of requested changes.
     pub asked: Receiver<Change>,
@@ -113,7 +113,7 @@ pub struct RingOptions {
     pub changes: Option<ChangesBy>,
 }
 
-/// How a node prepares other layers, and the poll that interrupts this.
+/// Function that prepares other layers, and the poll that interrupts it.
 type Means<'a> = (&'a Prepare<'a, Transformer>, &'a dyn Fn() -> bool);
 
 /// Condition that ends a wait.
@@ -376,7 +376,7 @@ impl RingMaster {
         self.master.reports()
     }
 
-    /// Where the time of decoded tokens was spent.
+    /// Time of decoded tokens, by its use.
     pub fn times(&self) -> &Times {
         self.master.times()
     }

@@ -12,15 +12,16 @@ use crate::transport::Endpoint;
 use crate::wire::frame::Reason;
 use crate::wire::hello::Name;
 
-/// How often the link thread services the links: while the main thread computes, and while it does not.
+/// Period of the link thread while the main thread computes.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
+/// Period of the link thread while the main thread does not compute.
 const IDLE_EVERY: Duration = Duration::from_millis(30);
-/// How often the link thread services the links after it has found the main thread at them [`RESTS_AFTER`] times in
-/// a row.
+/// Period of the link thread after it has found the main thread at the links [`RESTS_AFTER`] times in a row.
 const RESTED_EVERY: Duration = Duration::from_millis(250);
 const RESTS_AFTER: u32 = 5;
-/// How long a worker must be away from its links before the master is told, and how often that is repeated.
+/// Time after which the master is told that a worker is away from its links.
 const BUSY_AFTER_US: u64 = 3_000_000;
+/// Period of the reports that a worker is away from its links.
 const BUSY_EVERY_US: u64 = 1_000_000;
 
 /// Values of [`Shared::packed`] that are not percentages.

@@ -1,4 +1,4 @@
-//! How a master's ring becomes another one.
+//! Changes of a master's ring: other layers, or other nodes.
 
 use std::ops::Range;
 
@@ -67,7 +67,7 @@ impl Master {
         self.moves.held_us = Some(self.polled_us);
     }
 
-    /// Whether that is done, or all is computed again, as it is when a node is lost meanwhile.
+    /// Whether the leaving nodes have handed their KV over. Also true if a node is lost: then all is recomputed.
     pub(crate) fn is_handed_over(&self) -> bool {
         (self.is_open() && self.moves.all_moved != Some(false)) || self.group.is_troubled()
     }

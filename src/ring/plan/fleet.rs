@@ -42,9 +42,9 @@ pub(crate) enum Wish {
 pub(crate) struct Board {
     /// Name of the board.
     pub(crate) name: String,
-    /// Where it is reached.
+    /// Address of the board.
     pub(crate) address: Address,
-    /// With how many threads it was measured, if that is said.
+    /// Number of threads with which the board was measured, if that is said.
     pub(crate) threads: Option<u16>,
     /// Bytes a second that it reads.
     pub(crate) read: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Board {
     pub(crate) round_trip_s: f64,
     /// Bytes a second that it sends.
     pub(crate) wire: f64,
-    /// Its links over the kernel module, if it has one; a team has them if all its boards do.
+    /// Links over the kernel module, if the board has one; a team has them if all its boards do.
     pub(crate) kernel: Option<Links>,
     /// Seconds of each layer besides computing: where it is a team, those of its gathers.
     pub(crate) layer_s: f64,

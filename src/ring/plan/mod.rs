@@ -61,7 +61,7 @@ pub(crate) enum Objective {
 pub(crate) struct Part {
     /// Which board of the fleet.
     pub(crate) board: usize,
-    /// Its layers.
+    /// Layers of the board.
     pub(crate) layers: Range<usize>,
 }
 
@@ -200,7 +200,7 @@ impl<'a> Task<'a> {
         self.load.every + ends + self.memory[layers.end] - self.memory[layers.start]
     }
 
-    /// Its share of the board's memory, if that is enough.
+    /// Used share of the board's memory, if that is enough.
     pub(super) fn fullness(&self, board: usize, layers: &Range<usize>) -> Option<f64> {
         let (need, have) = (self.memory(board, layers), self.boards[board].memory);
         (need <= have).then(|| need as f64 / have.max(1) as f64)

@@ -1,4 +1,4 @@
-//! How quick a team would be: boards that share every layer by rows.
+//! The expected speed of a team: boards that share every layer by rows.
 //!
 //! Time is that of a decoding pass of one row over a short text: every board reads its part of the weights,
 //! and the slowest decides; then all exchange their results, four times a layer, and send the logits to the
@@ -9,7 +9,7 @@ use super::{Board, Links, Need};
 /// Work of a node for a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TeamPart {
-    /// Its weights, keys and values.
+    /// Bytes of the board's weights, keys and values.
     pub(crate) need: Need,
     /// Bytes that it gives to the four gathers of each layer.
     pub(crate) gives: [u64; 4],
@@ -17,7 +17,7 @@ pub(crate) struct TeamPart {
     pub(crate) logits: u64,
 }
 
-/// Where the time of a team's token goes, in seconds.
+/// Time of a team's token by its use, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TeamFigures {
     /// Weights of the board that takes longest, and which that is.
@@ -36,7 +36,7 @@ impl TeamFigures {
     }
 }
 
-/// How much of its memory a board's part may take: rows are cut in steps.
+/// Largest share of a board's memory that its part may take: rows are cut in steps.
 const MEMORY_PART: f64 = 0.98;
 
 /// Shares in proportion to the boards' speeds with all of a model, the largest 1000 or less. A board without

@@ -7,10 +7,10 @@ use super::{Part, Wish};
 /// A way to give the first layers to the first boards.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Its cost, and its seconds.
+    /// Cost and seconds of the way.
     cost: f64,
     seconds: f64,
-    /// Its last board, and the first of that one's layers.
+    /// Last board of the way, and the first of that board's layers.
     board: usize,
     start: usize,
     /// The way before that board.

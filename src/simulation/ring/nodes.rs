@@ -282,10 +282,10 @@ impl WorkerNode {
 struct Lane {
     prompt: Vec<u32>,
     answer: Vec<u32>,
-    /// How many ids of both are submitted.
+    /// Number of ids of both that are submitted.
     n_submitted: usize,
     is_waiting: bool,
-    /// Its pages, how many of them the nodes know of, and how many are kept.
+    /// Pages of the stream, the number that the nodes know of, and the number that is kept.
     pages: Vec<u32>,
     n_told: usize,
     n_kept: usize,

@@ -11,7 +11,7 @@ use crate::transport::loopback::Network;
 /// Virtual time that a run may take: far more than any takes that goes on at all.
 const PATIENCE_US: Micros = 600_000_000;
 
-/// How long after it is back a worker is told of a ring that became another one without it.
+/// Time after which a worker that is back is told of a ring that became another one without it.
 const TOLD_AFTER_US: Micros = 500_000;
 
 /// A change that only a ring has.

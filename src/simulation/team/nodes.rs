@@ -87,7 +87,7 @@ impl Layers {
         Ok(self.x[0])
     }
 
-    /// All nodes get the lead's `x`, of so many rows.
+    /// Shares this number of rows of the lead's `x` with all nodes.
     fn share(
         &mut self,
         (shape, own): (&Shape, usize),

@@ -15,7 +15,7 @@ use crate::transport::loopback::Network;
 
 /// Virtual time that a run may take: far more than any takes that goes on at all.
 const PATIENCE_US: Micros = 60_000_000;
-/// How often it is seen whether the answer is there.
+/// Period of looks whether the answer is there.
 const LOOK_US: Micros = 50_000;
 
 #[derive(Clone, Debug)]

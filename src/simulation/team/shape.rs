@@ -45,7 +45,7 @@ impl Shape {
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) tokens: Vec<u32>,
-    /// How long that took, once all nodes were ready.
+    /// Time of the run, from when all nodes were ready.
     pub(super) us: Micros,
 }
 

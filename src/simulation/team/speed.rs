@@ -27,7 +27,7 @@ fn time((n_gathers, layer_us): (usize, Micros), loss: f64, seed: u64) -> Micros 
     Scenario::quiet(shape, Faults { loss, delay_us: 45..50, ..Faults::NONE }).run()
 }
 
-/// How much longer all runs take where a hundredth of the datagrams is lost.
+/// Factor by which all runs take longer where a hundredth of the datagrams is lost.
 fn ratio(shape: (usize, Micros), seeds: u64) -> f64 {
     let sum = |loss| (0..seeds).map(|seed| time(shape, loss, seed)).sum::<Micros>() as f64;
     sum(0.01) / sum(0.0)

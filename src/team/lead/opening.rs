@@ -1,4 +1,4 @@
-//! How a lead gets all members ready.
+//! The lead's part of an opening: it gets all members ready.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::wire::WireError;
 use crate::wire::frame::{Frame, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Way, Why};
 use crate::wire::hello::Name;
 
-/// How long to sleep on the link of a member that is not ready, while others are not either.
+/// Sleep on the link of a member that is not ready, while others are not either.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Where a member is.
+/// Progress of a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The member was not asked.
@@ -52,7 +52,7 @@ enum Attended {
     Again,
 }
 
-/// What a member says to an OPEN.
+/// A member's answer to an OPEN.
 enum Answer {
     /// A message of an earlier epoch, or none that a member sends now.
     Nothing,

@@ -26,7 +26,7 @@ type Open = fn(CarrierOptions) -> Box<dyn Endpoint>;
 const UDP: Open = |options| Box::new(Udp::open(options).unwrap());
 const TCP: Open = |options| Box::new(Tcp::open(options).unwrap());
 
-/// Where the nodes of a team are: an address of this process, and ports of this team.
+/// Addresses of a team's nodes: an address of this process, and ports of this team.
 #[derive(Clone, Copy)]
 struct Places {
     n_nodes: usize,
@@ -51,7 +51,7 @@ impl Places {
         format!("127.78.{high}.{low}")
     }
 
-    /// Where node `own` listens to node `peer`.
+    /// Address on which node `own` listens to node `peer`.
     fn port(&self, own: usize, peer: usize) -> u16 {
         self.first_port + (own * 16 + peer) as u16
     }

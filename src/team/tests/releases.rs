@@ -49,7 +49,7 @@ fn older_hello() -> Vec<u8> {
     datagram(DatagramKind::Hello, &bytes)
 }
 
-/// How it refuses a greeting of this release.
+/// Refusal of a greeting of this release.
 fn older_refuse(hello: &[u8]) -> Option<Vec<u8>> {
     let greeted = Datagram::new_checked(hello).ok()?;
     let hello = Hello::parse(greeted.payload()).ok()?;

@@ -1,4 +1,4 @@
-//! Where a simulated ring stores its texts: in which pages, and over its nodes' lives.
+//! Pages in which a simulated ring stores its texts, over its nodes' lives.
 
 use std::ops::Range;
 
