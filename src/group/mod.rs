@@ -13,8 +13,8 @@
 //!    ┌───────────── epoch + 1 ◄────────────────┬────────────────────────────────┐
 //!    ▼                                         │ too slow, or trouble           │ trouble, or other parts
 //!  Opening ─────────────────────────────────► Moving ────────────────────────► Open ──┐
-//!   │  ▲    OPEN to all nodes, all READY         what moved layers have stored   ▲    │ batches,
-//!   └──┘    (nothing moves: at once Open)        is where it belongs             └────┘ PAGES, REPORT
+//!   │  ▲    OPEN to all nodes, all READY         KV of moved layers is where     ▲    │ batches,
+//!   └──┘    (nothing moves: at once Open)        it belongs                      └────┘ PAGES, REPORT
 //!  REFUSE or MISSING
 //! ```
 //!

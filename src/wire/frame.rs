@@ -33,7 +33,8 @@
 //!                  PAGES: pages of 24 bytes. KEEP: pages of 276 bytes. FETCH: pages of 8 bytes, ids (u32).
 //!                  PASS: spans of 12 bytes, ids (u32)
 //!
-//! PASS and PART have other fields from 16 on: see `pass`. The bytes of a PART begin at 28.
+//! PASS and PART have other fields from 16 on: see `pass`. The bytes of a PART begin at 28. BOARDS has other fields
+//! from 12 on: see `boards`.
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
 //!         a long one (0, 1), u32 position, u16 rows, u16 zero

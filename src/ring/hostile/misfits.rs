@@ -92,6 +92,25 @@ fn a_node_that_refuses_other_layers_is_not_left_out_of_its_ring() {
     assert!(master.is_open());
 }
 
+/// Nobody waits for the other layers any more, and the ring is asked for again: a node that still refuses them is left
+/// out, so that the ring is not given up for ever.
+#[cfg(feature = "serve")]
+#[test]
+fn a_ring_that_is_asked_for_again_leaves_out_a_node_that_refuses_its_layers() {
+    let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
+    let mut master = open_master(&mut link, &mut layers);
+    master.assign(line(0), vec![0..1, 1..2]);
+    let full = || NodeLine { status: Status::Memory, ..line(1) };
+    link.inbox.push_back(open(6, &[line(0), full()]));
+    let step = master.poll(3, &mut link, &mut layers);
+    assert!(matches!(step, MasterStep::Failed(RingError::Node { .. })), "{step:?}");
+    master.ask_again();
+    link.inbox.push_back(open(6, &[line(0), full()]));
+    assert_eq!(master.poll(400_000, &mut link, &mut layers), MasterStep::Idle);
+    let told = master.notice();
+    assert!(matches!(&told, Some(Notice::Unfit { name, .. }) if name == "node1"), "{told:?}");
+}
+
 /// A node that joins an open ring and refuses is named for each reason once, and serves when it is mended.
 #[test]
 fn a_node_that_joins_and_refuses_is_named_once_and_asked_again() {

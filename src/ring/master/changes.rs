@@ -86,6 +86,10 @@ impl Master {
     #[cfg(feature = "serve")]
     pub(crate) fn ask_again(&mut self) {
         self.failure = None;
+        if self.nodes.asked == Asked::Layers {
+            // The client has its answer: a node that refuses these layers for good is left out, if the caller does that.
+            self.nodes.asked = Asked::Nodes;
+        }
         // A silent link may not count as gone yet when a ring is given up: the ring then is open and not
         // whole.
         if !self.group.is_opening() {
