@@ -60,14 +60,15 @@ fn is_file(value: &str) -> bool {
     value.contains('/') || (value.contains('.') && Path::new(value).is_file())
 }
 
-/// What a command line says of boards.
+/// Options of a command line that concern its boards.
 pub(super) struct Said<'a> {
     pub(super) boards: Option<&'a Value>,
-    /// Whether it says `--team auto`.
+    /// True with `--team auto`.
     pub(super) is_team: bool,
+    /// Options of earlier versions.
     pub(super) older: &'a older::Said,
     pub(super) is_master: bool,
-    /// Whether the board has its part of the model, or needs none.
+    /// True if the board has its part of the model, or needs none.
     pub(super) has_model: bool,
     pub(super) has_key: bool,
 }
@@ -80,7 +81,7 @@ pub(super) struct Named {
     pub(super) by: &'static str,
     /// TCP port on which this board gives others their layers.
     pub(super) gives: Option<u16>,
-    /// Where this board gets its layers.
+    /// Source of this board's layers, if it has no model file.
     pub(super) gets: Option<Origin>,
     /// Name of the master, in a file of boards that calls the others.
     pub(super) master: Option<String>,
@@ -225,7 +226,7 @@ fn lines(text: &str) -> Result<Lines, String> {
     }
 }
 
-/// Words for a board that cannot do its part among those that `by` names, and the exit code.
+/// The failure, with its exit code, of a board that cannot do its part. The option `by` names the boards.
 pub(super) fn failure(by: &str, error: PartError) -> Failure {
     match error {
         PartError::Interrupted => Failure::Interrupted,
@@ -240,7 +241,7 @@ pub(super) fn failure(by: &str, error: PartError) -> Failure {
     }
 }
 
-/// Words for settings that give a board no part, with the options that are to be said or not.
+/// The message about settings that give a board no part, with the options that mend it.
 fn usage(by: &str, error: &PartError) -> String {
     match error {
         PartError::NoName => format!("{by} needs --node NAME on a worker"),

@@ -11,17 +11,17 @@ use crate::fleet::boards::{Boards, Origin, RingFile};
 use crate::fleet::error::{Aim, PartError};
 use crate::ring::{Address, PORT_DEFAULT as LINKS_PORT};
 
-/// An option that is in no help of its command, and is turned into what its successor says.
+/// An option of earlier versions: no help of a command shows it, and it does what its successor does.
 pub(super) struct Older {
     pub(super) option: &'static str,
-    /// The option with its value, where another value is no older one.
+    /// The option as the list shows it: with its value, if with another value it is an option of today.
     pub(super) shown: &'static str,
-    /// Its successor.
+    /// Successor of the option.
     pub(super) instead: &'static str,
     /// The roles of `leap run` that have it.
     pub(super) roles: &'static [Role],
     is_of_serve: bool,
-    /// Notes its value.
+    /// Notes the option's value.
     note: fn(&mut Said, &str) -> Result<(), String>,
 }
 
@@ -39,7 +39,7 @@ const fn older(
     Older { option, shown: option, instead, roles, is_of_serve, note }
 }
 
-/// Options that name boards, and what does so by now.
+/// Older options that name boards, with their successors.
 pub(super) const PLACES: &[Older] = &[
     older("--role", &Role::ALL, false, "leap master, leap worker", |said, value| {
         set(&mut said.role, Role::parse(value))
@@ -86,7 +86,7 @@ pub(super) const PLACES: &[Older] = &[
     },
 ];
 
-/// What a command line says by options of earlier versions.
+/// Values of the options of earlier versions on a command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) role: Option<Role>,
@@ -100,13 +100,13 @@ pub(super) struct Said {
     next_port: Option<u16>,
     /// TCP port on which this board gives others their layers.
     pub(super) give: Option<u16>,
-    /// Where a worker gets its layers.
+    /// Source of a worker's layers.
     pub(super) fetch: Option<Origin>,
     /// TCP port on which a worker waits.
     join: Option<u16>,
 }
 
-/// The older option of this name, if the command has it, and its value is not one of the option of today.
+/// The older option of this name, if the command has it; `None` if its value belongs to today's option of that name.
 pub(super) fn find(command: &str, option: &str, value: Option<&str>) -> Option<&'static Older> {
     let has = |older: &&Older| command == "run" || (command == "serve" && older.is_of_serve);
     let older = PLACES.iter().filter(has).find(|older| older.option == option)?;
@@ -126,7 +126,7 @@ impl Said {
         (older.note)(self, value).map_err(|why| Failure::Usage(format!("{option} {value}: {why}")))
     }
 
-    /// The boards that older options name, and the option that does so.
+    /// The boards that older options name, and the option that names them.
     pub(super) fn boards(
         &self,
         is_master: bool,
@@ -181,11 +181,11 @@ fn origin(value: &str) -> Result<Origin, String> {
     }
 }
 
-/// Words for a board whose boards nothing names.
+/// Message for a board if no option names its boards.
 pub(super) const NO_BOARDS: &str = "nothing names the boards: --boards does, on a worker a file and --node NAME, as do \
      --ring FILE, or --split with --next-host";
 
-/// Words for what is missing beside options of earlier versions.
+/// The message about an option that is missing beside options of earlier versions.
 pub(super) fn words(error: &PartError) -> String {
     match error {
         PartError::NoBoards => NO_BOARDS.to_owned(),
@@ -210,7 +210,7 @@ pub(super) fn words(error: &PartError) -> String {
 pub(super) struct Setting {
     pub(super) option: &'static str,
     pub(super) variable: &'static str,
-    /// Its meaning in a few words.
+    /// Meaning of the option in a few words.
     pub(super) brief: &'static str,
     /// An option that sets the same in another way, or excludes it: if it is given, the variable does not
     /// count.
@@ -261,12 +261,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// Whether the help of this command leaves the option out.
+/// True if the help of this command leaves the option out.
 pub(super) fn is_setting(command: &str, option: &str) -> bool {
     matches!(command, "run" | "serve") && SETTINGS.iter().any(|setting| setting.option == option)
 }
 
-/// How a file of boards is written.
+/// Help text about the format of a file of boards.
 pub(super) const BOARDS_FILE: &str = "A file of --boards has a line for each board, this one's master first: a name, an \
      address, and layers (`pi 10.0.0.2 6..12`: a ring), or a share (`pi 10.0.0.2 20`: a team), or neither \
      (`pi 10.0.0.2`: the boards are called, and the master finds out). A file's name has a / or a dot in it.";

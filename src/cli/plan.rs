@@ -15,7 +15,7 @@ use crate::fleet::team_plan::{TeamPlan, quickest};
 use crate::fleet::teams_plan::{BOARDS_MAX, TeamsPlan};
 use crate::format::model::{Ends, Header};
 use crate::format::text_without_mark;
-use crate::model::{KvKind, Plan as Sizes, Shape, SharesError};
+use crate::model::{KvKind, Plan as Sizes, Shape};
 use crate::quant::GROUP_DEFAULT;
 use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
@@ -96,7 +96,7 @@ impl Plan {
             return self.plan_teams(&header, &load, &boards);
         }
         if self.team {
-            return self.plan_team(&TeamPlan::new(&header, &load, &boards));
+            return self.plan_team(&header, &load, &boards);
         }
         let task = Task::new(&load, &boards);
         let parts = solve(&task, self.objective, self.min_tokens_per_s).map_err(failure)?;
@@ -112,13 +112,13 @@ impl Plan {
         }
     }
 
-    fn plan_team(&self, plan: &Result<TeamPlan<'_>, SharesError>) -> Result<(), Failure> {
+    fn plan_team(&self, header: &Header, load: &Load, boards: &[Board]) -> Result<(), Failure> {
         if self.is_for_more_than_a_stream() {
             return Err(Failure::Usage(
                 "--team plans for one stream, with nothing to choose".to_owned(),
             ));
         }
-        let plan = plan.as_ref().map_err(|e| Failure::Input(e.to_string()))?;
+        let plan = TeamPlan::new(header, load, boards).map_err(|e| Failure::input(&e))?;
         if let Some((name, need)) = plan.lacks() {
             let need = need as f64 / 1e9;
             return Err(Failure::Runtime(format!(
@@ -126,9 +126,9 @@ impl Plan {
             )));
         }
         if let Some(out) = &self.out {
-            write_file(out, &team::file(plan, TEAM_PORT_DEFAULT))?;
+            write_file(out, &team::file(&plan, TEAM_PORT_DEFAULT))?;
         }
-        print(&if self.json { team::json(plan) } else { team::table(plan) })
+        print(&if self.json { team::json(&plan) } else { team::table(&plan) })
     }
 
     fn plan_teams(&self, header: &Header, load: &Load, boards: &[Board]) -> Result<(), Failure> {
@@ -151,7 +151,7 @@ impl Plan {
         })
     }
 
-    /// Whether something else is asked for than a plan that is best for one stream.
+    /// True if the options ask for more than the plan that is best for one stream.
     fn is_for_more_than_a_stream(&self) -> bool {
         self.objective != Objective::Latency || self.min_tokens_per_s.is_some() || self.explain
     }

@@ -12,10 +12,10 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// Every role.
     pub(super) const ALL: [Role; 3] = [Role::Single, Role::Master, Role::Worker];
 
-    /// The name of the command, or of the part.
+    /// Name of the role, as `--role` has it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::Single => "single",

@@ -59,17 +59,13 @@ impl Run {
         let mut settings = self.settings(named, role)?;
         let (loaded, board) = match role {
             Role::Worker => return worker::work(&self, &settings),
-            Role::Single => {
-                let model = self.model.as_deref();
-                (model_files::load(model, self.tokenizer.as_deref())?, None)
-            }
-            Role::Master if matches!(settings.boards, Boards::Shares(_)) => {
-                let model = self.model.as_deref();
-                (model_files::load(model, self.tokenizer.as_deref())?, None)
-            }
-            Role::Master => {
+            Role::Master if !matches!(settings.boards, Boards::Shares(_)) => {
                 self.gather(&mut settings, meter.as_deref())?;
                 ring::load(&settings, &self.place(), self.tokenizer.as_deref())?
+            }
+            Role::Single | Role::Master => {
+                let model = self.model.as_deref();
+                (model_files::load(model, self.tokenizer.as_deref())?, None)
             }
         };
         overwritten::watch(self.model.as_deref(), &loaded.model);

@@ -47,7 +47,7 @@ use crate::wire::Dtype;
 
 /// Answers that are written at the same time by default.
 const STREAMS: usize = 4;
-/// Most bytes of a request's body: a hundred times a long conversation.
+/// Limit on the bytes of a request's body: a hundred times a long conversation.
 const BODY_MAX: usize = 4 << 20;
 
 /// Answers programs over HTTP, as OpenAI's and Ollama's servers do.

@@ -29,11 +29,11 @@ pub(super) enum Asked {
 /// A command line that is to be followed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Words for `argh`: a command, options and their values, each a word of its own.
+    /// The words that `argh` reads: a command, options and their values, each a word of its own.
     pub(super) words: Vec<String>,
-    /// The part of this board, of the commands that have one.
+    /// Role of this board, for the commands that have roles.
     pub(super) role: Role,
-    /// What options of earlier versions say.
+    /// Values of options of earlier versions.
     pub(super) older: older::Said,
 }
 
@@ -150,7 +150,7 @@ impl Reader {
         Reader { command, words, older: older::Said::default(), given: Vec::new() }
     }
 
-    /// The part of this board, if it is said.
+    /// Role of this board, if the command line gives it.
     fn role(&self) -> Option<Role> {
         self.command.role.or(self.older.role)
     }
@@ -167,7 +167,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds what is known without being said, and refuses options that this part among boards does not have.
+    /// Adds settings of the environment, and refuses options that this board's role does not have.
     fn complete(mut self, info: &CommandInfoWithArgs) -> Result<Line, Failure> {
         let Command { name, role } = self.command;
         if let (Some(role), Some(_)) = (role, self.older.role) {
@@ -194,7 +194,7 @@ impl Reader {
         self.words.splice(1..1, [long, value].map(str::to_owned));
     }
 
-    /// Adds what the environment says, where the command line does not.
+    /// Adds settings of the environment that the command line does not give.
     fn settings(&mut self, info: &CommandInfoWithArgs, role: Role) {
         let name = self.command.name;
         for setting in SETTINGS {
@@ -273,7 +273,7 @@ fn roles_of(option: &str) -> &'static [Role] {
     older::find("run", option, None).map_or_else(|| roles(option), |older| older.roles)
 }
 
-/// Refuses options of `leap run` that this part in a ring does not have.
+/// Refuses options of `leap run` that this role does not have.
 fn check_role(role: Role, given: &[&str]) -> Result<(), Failure> {
     let Some(option) = given.iter().find(|option| !roles_of(option).contains(&role)) else {
         return Ok(());

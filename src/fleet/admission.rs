@@ -15,15 +15,15 @@ use crate::wire::call::{Figures, Speed};
 const MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
 /// Valid range of the bytes of weights that a board reads in a second.
 const READ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000_000_000;
-/// Most threads that a board may compute with.
+/// Limit on the threads that a board says it computes with.
 const THREADS_MAX: u16 = 4096;
-/// Most milliwatts that a board may take.
+/// Limit on the milliwatts that a board says it takes.
 const MILLIWATTS_MAX: u32 = 10_000_000;
-/// Most boards left out that are remembered.
+/// Limit on the boards that are remembered as left out.
 const LEFT_OUT_MAX: usize = 256;
 
-/// Time for which a board that answered and did not serve gets no part, unless it was away meanwhile: it may have been
-/// restarted then.
+/// A board that answered and did not serve gets no part for this time, or until it has been away: then it may have
+/// been restarted.
 const SET_ASIDE_FOR: Duration = Duration::from_secs(3600);
 
 /// Boards that were left out, and the reasons. Each is reported once.
@@ -84,7 +84,7 @@ impl LeftOut {
         }
     }
 
-    /// Whether the board at `place` was left out for this reason, which has been told then.
+    /// True if the board at `place` was left out for this reason: the user knows the reason then.
     pub(super) fn is_told(&self, place: &Address, why: &str) -> bool {
         self.entries().iter().any(|entry| entry.at == *place && entry.why == why)
     }
@@ -196,8 +196,8 @@ pub(super) fn check_figures(figures: &Figures) -> Result<(), String> {
     }
 }
 
-/// Checks that the board called at `place`, which sees this one at `local`, and the others reach each other. Either all
-/// boards are on this machine, seen by its loopback, as `is_near` says, or none is.
+/// Checks that the board called at `place`, to which this board has the address `local`, and the others reach each
+/// other: `is_near` says that all boards are on this machine and use its loopback, else none may use it.
 ///
 /// # Errors
 /// Why they do not, and what to do.

@@ -1,4 +1,4 @@
-//! Layers that are packed before a board is to have them, while it computes with others.
+//! Packs layers before a board gets them, while it computes with others.
 
 use super::interrupt::is_interrupted;
 use crate::engine::{Engine, Huge, Isa, Listener, Options, WeightsPlace};
@@ -9,7 +9,7 @@ use crate::sys::cpu;
 /// at the lowest priority. Weights that are packed in memory at each start are left alone.
 ///
 /// # Errors
-/// Why that cannot be: it is tried again, and told, when the board is to have the layers.
+/// The reason why they are not packed. They are packed when the board gets the layers, which reports the reason.
 pub(crate) fn pack(share: Share, place: &WeightsPlace, isa: Option<Isa>) -> Result<(), String> {
     let Some(path) = place.model.as_deref() else { return Ok(()) };
     cpu::give_way();

@@ -9,12 +9,12 @@ use super::events::Shape;
 use crate::format::text_without_mark;
 use crate::ring::{Address, TeamNode, Topology};
 
-/// Where boards that wait to be called are looked for.
+/// Places in which a master looks for boards that wait to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sought {
-    /// On this machine's networks: boards that answer on this port.
+    /// This machine's networks: boards that answer on this port.
     Auto(u16),
-    /// At these addresses.
+    /// These addresses.
     Named(Vec<Address>),
 }
 
@@ -31,9 +31,9 @@ pub(crate) enum Boards {
     Shares(PathBuf),
     /// A ring of which this board knows its own layers and the next board.
     Next {
-        /// The first layer, and the one behind the last; none for all that follow.
+        /// The first layer, and the one behind the last; `None` for all that follow.
         layers: (usize, Option<usize>),
-        /// Where the next board is, if it is said.
+        /// Address of the next board, if an option gives it.
         next: Option<Address>,
     },
     /// The boards of a master that will call this one on this TCP port.
@@ -41,7 +41,7 @@ pub(crate) enum Boards {
 }
 
 impl Boards {
-    /// Whether the master decides the layers of each board.
+    /// True if the master decides the layers of each board.
     pub(crate) fn are_told(&self) -> bool {
         matches!(self, Boards::Layers(RingFile::Told(_)))
     }
@@ -57,7 +57,7 @@ impl Boards {
         }
     }
 
-    /// Where the board of this name is, if a ring file says so.
+    /// Host of the board of this name, if a ring file gives it.
     pub(crate) fn host_of(&self, name: &str) -> Option<String> {
         let topology = self.topology().ok()??;
         let member = topology.members().iter().find(|member| member.name == name)?;
@@ -68,14 +68,14 @@ impl Boards {
 /// A line for each node of a ring: its name, address and layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RingFile {
-    /// In this file.
+    /// The lines are in this file.
     At(PathBuf),
-    /// In this text, which the master has made.
+    /// The lines are this text, which the master has made.
     Told(String),
 }
 
 impl RingFile {
-    /// Reads it.
+    /// Reads the nodes of the ring.
     ///
     /// # Errors
     /// If it cannot be read, or is no ring file.
@@ -116,7 +116,7 @@ fn read(path: &PathBuf) -> Result<String, PartError> {
     fs::read_to_string(path).map_err(|e| PartError::Unreadable(path.clone(), e))
 }
 
-/// Where a board without a model file gets its layers.
+/// Source of the layers of a board without a model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// From the first board of the ring file.

@@ -20,10 +20,9 @@ pub(crate) struct Caller {
 
 /// Why a board does not do what it is told.
 pub(super) struct Failed {
-    /// Whether it may do so later. An answer without proof of the key may pass too: it may come from another
-    /// machine.
+    /// True if the board may do it later. So may one whose answer proves no key: another machine may have sent it.
     pub(super) may_pass: bool,
-    /// Whether the user ended it.
+    /// True if the user ended the call.
     pub(super) is_interruption: bool,
     pub(super) why: String,
 }
@@ -46,7 +45,7 @@ impl Caller {
         })
     }
 
-    /// Says what happened.
+    /// Tells the listener of an event.
     pub(super) fn tell(&self, event: &Event<'_>) {
         self.events.tell(event);
     }

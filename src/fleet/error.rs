@@ -18,17 +18,17 @@ use crate::transport::TransportError;
 /// Why a model could not be divided among boards.
 #[derive(Debug)]
 pub(crate) enum FleetError {
-    /// The user ended it.
+    /// The user ended the start.
     Interrupted,
     /// This board's name cannot stand in a ring file.
     Name(String),
     /// The networks cannot be searched.
     Search(io::Error),
-    /// All boards were left out, the last one for this reason.
+    /// The master left out every board, the last one for this reason.
     NoneLeft(String),
     /// The boards cannot have the model.
     NoSplit(NoSplit),
-    /// This board needs so many bytes for its rows, and has fewer.
+    /// The board of this name has less memory than its rows `need`, in bytes.
     Memory { name: String, need: u64 },
     /// A team cannot have these boards.
     Shares(SharesError),
@@ -100,7 +100,7 @@ pub(crate) enum PartError {
     NoOrigin,
     /// The layers are not in the model.
     Beyond { layers: Range<usize>, n_layers: usize },
-    /// The board of this name is not what it is started as: the board called `first` leads.
+    /// The board of this name is started in the wrong role: the board called `first` leads.
     OtherRole { name: String, role: &'static str, first: String, lead: &'static str, file: String },
     /// The board of this name is one of a team that another board leads.
     OfTeam { name: String, lead: String, file: String },
@@ -154,20 +154,20 @@ pub(crate) enum PartError {
     Join(JoinError),
     /// The team was not led.
     Lead(LeadError),
-    /// The boards were lost, and what they say why they do not serve.
+    /// The boards were lost; the text is their own reason, if they gave one.
     Step(StepError, Option<String>),
-    /// The boards were lost for this reason, and what they say why they do not serve.
+    /// The boards were lost for this reason; the second text is their own, if they gave one.
     Lost(String, Option<String>),
     /// This board cannot work.
     Node(NodeError),
     /// This board cannot be measured.
     Measure(String),
-    /// A signal ended it.
+    /// A signal ended the work.
     Interrupted,
 }
 
 impl PartError {
-    /// Whether a file that the board was given, or has fetched, is bad.
+    /// True if a file that the board was given, or has fetched, is bad.
     pub(crate) fn is_of_file(&self) -> bool {
         match self {
             PartError::Weights(_, PackError::Weights(e))
@@ -185,7 +185,7 @@ impl PartError {
         }
     }
 
-    /// Whether other boards are lost, or refuse.
+    /// True if other boards are lost, or refuse.
     pub(crate) fn is_of_boards(&self) -> bool {
         match self {
             PartError::Step(e, _) => match e {
@@ -198,7 +198,7 @@ impl PartError {
         }
     }
 
-    /// Whether the board's settings give it no part.
+    /// True if the board's settings give it no part.
     pub(crate) fn is_of_settings(&self) -> bool {
         matches!(
             self,

@@ -30,19 +30,19 @@ pub(crate) trait Events: Send + Sync {
 /// The listener of events, shared by all threads that have some.
 pub(crate) type Teller = Arc<dyn Events>;
 
-/// How the boards share a model.
+/// Kinds of division of a model among boards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Each has some of its layers.
+    /// A ring: each board has some of the layers.
     Ring,
-    /// Each has some rows of every layer.
+    /// A team: each board has some rows of every layer.
     Team,
 }
 
 /// The layers of each node, in the order of the ring.
 pub(crate) type Layers = [(String, Range<usize>)];
 
-/// Hears and says nothing.
+/// Ignores all events.
 #[cfg(test)]
 pub(super) struct Deaf;
 
@@ -55,15 +55,15 @@ impl Events for Deaf {
 pub(crate) enum Event<'a> {
     /// This board is about to be measured, which takes some seconds.
     Measures,
-    /// So many boards answer on this UDP port, fewer than `wanted`: the master goes on looking.
+    /// The master goes on looking for boards: `found` answer on this UDP port, and `wanted` were in the last split.
     Searches { found: usize, wanted: usize, port: u16 },
-    /// So many answers, as of as many boards, came from one address: it counts as one board.
+    /// One address gave this number of answers, each with another board's number. It counts as one board.
     Crowd { at: IpAddr, answers: usize },
-    /// The board at `place` is not there, or will not: the master calls it again.
+    /// The board at `place` is not there, or refuses: the master calls it again.
     Waits { place: &'a Address, why: &'a str },
     /// The board at `place` has been away for long enough: the master starts without it.
     Absent { place: &'a Address, why: &'a str },
-    /// The board at `place`, which says that it has this name, cannot be in it.
+    /// The board at `place`, which gives this name, cannot be in the ring or team.
     LeftOut { place: &'a Address, name: Option<&'a str>, why: &'a str },
     /// The boards that are there cannot have the model: the master waits for the others.
     TooFew { why: &'a str },
@@ -79,13 +79,13 @@ pub(crate) enum Event<'a> {
     Taken { name: &'a str, why: &'a str },
     /// A board works for this master again.
     Regained { name: &'a str },
-    /// A board could not be told which layers it has now, and will not know it after a restart.
+    /// A board could not be told its present layers: after a restart it has the earlier ones.
     Forgetful { name: &'a str, why: &'a str },
-    /// A board is away, or answers but is `idle` for this reason; the others are about to take its part.
+    /// The others are about to take the part of a board that is away, or that answers and is `idle` for this reason.
     Gone { name: &'a str, idle: Option<&'a str>, shape: Shape },
     /// A board is there that is about to get a part.
     Came { name: &'a str, shape: Shape },
-    /// A better plan is about to be taken, which is so many times as good.
+    /// A plan that is `gain` times as good is about to be taken.
     Better { gain: f64, shape: Shape },
     /// The nodes of the ring are the same, and have these layers now.
     Moved { nodes: &'a Layers },
@@ -115,7 +115,7 @@ pub(crate) enum Event<'a> {
     RingOpened { lines: &'a [NodeLine], dim: u32, wire: Dtype },
     /// An event of the ring, at a worker or the master.
     Ring { notice: &'a Notice, is_worker: bool },
-    /// All boards of the team are ready, which share these layers, or all.
+    /// The team is complete; its boards share these layers, or all if `None`.
     TeamOpened { team: &'a TeamLead, layers: Option<Range<usize>> },
     /// An event of the team of the boards of these names, at its lead.
     Team { names: &'a [String], notice: &'a TeamNotice },
@@ -129,7 +129,7 @@ pub(crate) enum Event<'a> {
     WaitsForLayers { from: &'a Address, why: &'a FetchError },
     /// Layers are about to come.
     Fetches,
-    /// So many of all bytes of the layers have come.
+    /// This part of the layers' bytes has come.
     Fetching { done: u64, all: u64 },
     /// This board's layers are there.
     Fetched { fetched: &'a Fetched, from: &'a Address },

@@ -24,7 +24,7 @@ pub(crate) struct Own {
 
 /// A measurement, and the names that its figures are kept under.
 pub(crate) struct Measuring<'a, E> {
-    /// Names the measured kernels, processors and sensor; figures of others do not count.
+    /// Names of the measured kernels, processors and sensor: kept figures of others do not count.
     pub(crate) machine: &'a str,
     /// Milliwatts idle and busy, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,

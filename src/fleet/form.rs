@@ -21,11 +21,11 @@ pub(crate) struct Formed {
     pub(crate) fleet: Fleet,
     /// The ring file.
     pub(crate) file: String,
-    /// Whether there are boards to work with, now or later.
+    /// True if there are boards to work with, now or later.
     pub(crate) has_others: bool,
 }
 
-/// Divides `model` among this board, with the figures `own`, and the `wanted` ones. Waits for them.
+/// Divides `model` among this board, with the figures `own`, and the `wanted` boards, for which it waits.
 ///
 /// # Errors
 /// If the boards that are there cannot have the model, and no more are to come.
@@ -81,24 +81,23 @@ fn form_of(
             untold: (!are_told).then(|| file.clone()),
         },
     };
-    // Without it the next start may divide the model otherwise.
-    let _ = fleet.keep_split(&file);
+    fleet.keep_split(&file);
     Ok(Formed { fleet, file, has_others })
 }
 
 /// A ring or a team that its boards were told of.
 struct Told {
     known: Known,
-    /// Names of those with a part.
+    /// Names of the boards with a part.
     nodes: Vec<String>,
     /// The ring file.
     file: String,
-    /// Whether all were there to be told.
+    /// True if all boards were there to be told.
     are_told: bool,
 }
 
-/// Divides a model among the boards of `roll`, and tells them; `None` if one of them refuses, and is left
-/// out.
+/// Divides a model among the boards of `roll`, and tells them. `None` if a board refuses: it is left out, and the caller
+/// tries again.
 fn try_once(
     roll: &mut Roll<'_>,
     own: &Own,

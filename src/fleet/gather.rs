@@ -1,4 +1,4 @@
-//! A master calls its boards, which share the model.
+//! The start of a master with called boards: measures this board, forms the ring or team, and notes it in the settings.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) fn gather(
     Ok(())
 }
 
-/// The folder in which a master keeps its measurements and the split. Without one it continues, and keeps
+/// The folder in which a master keeps its measurements and the split. If there is none, the master works and keeps
 /// nothing.
 fn folder(settings: &Settings, cache: &Cache) -> PathBuf {
     obtain::folder(cache).unwrap_or_else(|why| {
@@ -85,7 +85,7 @@ fn wanted(settings: &Settings, sought: Sought, shape: Shape) -> Wanted {
     }
 }
 
-/// How boards are called: with the key, which they have.
+/// The means to call boards, with the key that they share.
 fn caller(settings: &Settings, shape: Shape) -> Result<Caller, PartError> {
     let is_for_rings = matches!(settings.wishes.objective, Objective::Energy | Objective::Memory);
     if shape == Shape::Team && is_for_rings {

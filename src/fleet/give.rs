@@ -1,4 +1,4 @@
-//! Other boards get their layers from this one.
+//! Gives other boards their layers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// Which rows a node of a team has.
+/// The rows that a node of a team has.
 pub(super) fn cut(header: &Header, rows: &Rows) -> Result<Slice, String> {
     let team = Team::new(header, &rows.shares, rows.own.into()).map_err(|e| e.to_string())?;
     Ok(team.own().clone())

@@ -1,6 +1,6 @@
-//! A master holds its boards: as long as it lives, they work for no other. If another master took a board,
-//! this one asks for it until it is free, and then tells it the ring again. A board that cannot do its part
-//! says why, and is told again now and then.
+//! A master holds its boards: while it lives, they work for no other master. If another master took a board, this one
+//! asks for the board until it is free, and then sends it the ring again. A board that cannot do its part gives the
+//! reason, and gets the order again after some minutes.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +15,13 @@ use crate::ring::Address;
 use crate::transport::place::HostPort;
 use crate::wire::call::{Call, HeldState, ring_number};
 
-/// How often a board hears that it is held, and how long a master waits before it calls one again.
+/// Interval between two messages to a held board, and between two calls of a board that did not answer.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a board is told the ring again that cannot do what it was told.
+/// Interval after which a board that cannot do its order gets it again.
 const TOLD_EVERY: Duration = Duration::from_secs(300);
 
-/// How long a board may get ready without getting further.
+/// Longest time that a board may prepare its part without progress.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// The boards that a master holds.
@@ -32,7 +32,7 @@ struct Shared {
     caller: Caller,
     /// Port on which this board gives layers.
     port: u16,
-    /// How long a board may get ready without getting further.
+    /// Longest time that a board may prepare its part without progress.
     standstill: Duration,
     state: Mutex<State>,
 }
@@ -41,24 +41,24 @@ struct Shared {
 struct State {
     /// The ring file.
     file: String,
-    /// Its boards.
+    /// Boards of the ring.
     boards: Vec<Board>,
-    /// Where a thread holds the board.
+    /// Addresses of boards that have a thread which holds them.
     held: Vec<Address>,
 }
 
 /// A board of the ring.
 struct Board {
     name: String,
-    /// Where it is called.
+    /// Address at which the board is called.
     at: Address,
-    /// Name of the other master that it works for, if there is one.
+    /// Name of the other master that the board works for, if there is one.
     lost_to: Option<String>,
-    /// Why it does not do what it was told.
+    /// Reason why the board does not do what it was told.
     unfit: Option<String>,
-    /// Whether its links are open, once it has said so.
+    /// True if the board's links are open; `None` until it has reported.
     is_ready: Option<bool>,
-    /// How far it said that it is with getting ready, and when it got there.
+    /// Last count of the steps of its preparation, and when it changed.
     progress: Option<(u64, Instant)>,
 }
 
@@ -75,8 +75,8 @@ impl Board {
         self.unfit.as_deref().filter(|_| is_new)
     }
 
-    /// Notes the progress of a board that gets ready; or `is_ready`. A board without progress for
-    /// `standstill` does not serve: returns that if it is new.
+    /// Notes that the board is ready, or its progress towards that. A board without progress for `standstill` does not
+    /// serve: returns this reason if it is new.
     fn advance(
         &mut self,
         (is_ready, progress): (bool, u64),
@@ -104,19 +104,19 @@ impl Holds {
         Holds::with_standstill(caller, port, STANDSTILL)
     }
 
-    /// Holds no boards so far, and gives up those that get no further for `standstill`.
+    /// Holds no boards so far, and gives up those without progress for `standstill`.
     fn with_standstill(caller: Caller, port: u16, standstill: Duration) -> Holds {
         Holds(Arc::new(Shared { caller, port, standstill, state: Mutex::default() }))
     }
 
-    /// The ring is this one from now on: holds these boards of it, and no others.
+    /// Makes `file` the ring from now on: holds these boards of it, and no others.
     pub(super) fn set(&self, file: &str, boards: impl Iterator<Item = (String, Address)>) {
         let mut state = self.0.state();
         file.clone_into(&mut state.file);
         let mut before = std::mem::take(&mut state.boards);
         state.boards = boards
             .map(|(name, at)| match before.iter().position(|other| other.at == at) {
-                // It now gets another part ready.
+                // The board now prepares another part.
                 Some(known) => Board { name, progress: None, ..before.swap_remove(known) },
                 None => Board::new(name, at),
             })
@@ -128,14 +128,14 @@ impl Holds {
             }
             let (shared, place) = (Arc::clone(&self.0), at.clone());
             let thread = thread::Builder::new().name("leap-hold".to_owned());
-            // Without a thread others may take the board.
+            // If the system refuses a thread, other masters may take the board.
             if thread.spawn(move || shared.hold(&place)).is_ok() {
                 state.held.push(at);
             }
         }
     }
 
-    /// Which boards other masters have, in words, if there are any.
+    /// Names the boards that other masters have; `None` if there are none.
     #[cfg(feature = "serve")]
     pub(crate) fn lost(&self) -> Option<String> {
         let state = self.0.state();
@@ -146,20 +146,20 @@ impl Holds {
         (!lost.is_empty()).then(|| lost.join("; "))
     }
 
-    /// Why the board of this name, if it is one of the ring, cannot do what it was told.
+    /// The reason why the board of this name, if it is in the ring, cannot do what it was told.
     pub(super) fn why_unfit(&self, name: &str) -> Option<String> {
         let state = self.0.state();
         state.boards.iter().find(|board| board.name == name)?.unfit.clone()
     }
 
-    /// Whether the board of this name says that it gets ready: it fetches or packs its layers.
+    /// True if the board of this name reports that it prepares: it fetches or packs its layers.
     pub(super) fn is_coming(&self, name: &str) -> bool {
         let state = self.0.state();
         let is_coming = |board: &Board| board.unfit.is_none() && board.is_ready == Some(false);
         state.boards.iter().any(|board| board.name == name && is_coming(board))
     }
 
-    /// Which boards cannot do what they were told, and why, in words, if there are any.
+    /// Names the boards that cannot do what they were told, with the reasons; `None` if there are none.
     pub(crate) fn unfit(&self) -> Option<String> {
         let state = self.0.state();
         let unfit = state.boards.iter().filter_map(|Board { name, unfit, .. }| {
@@ -188,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// Whether it is a board of the ring; if not, its thread is over.
+    /// True if the board at `place` is in the ring; if not, forgets the thread that held it, which then ends.
     fn is_wanted(&self, place: &Address) -> bool {
         let mut state = self.state();
         let is_wanted = state.boards.iter().any(|board| board.at == *place) && !is_interrupted();
@@ -213,7 +213,7 @@ impl Shared {
         loop {
             match held.hold() {
                 Ok(HeldState { ring, is_ready, progress }) => {
-                    // It did something else meanwhile, or is a new one in its place.
+                    // The board did something else meanwhile, or another one has its address.
                     if told.is_none() && ring != ring_number(&self.state().file) {
                         tell()?;
                     }

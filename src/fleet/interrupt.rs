@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::sys::{notify, signal};
 
-/// Ends a worker, or what it does just now. Clones end the same worker.
+/// Ends a worker, or its present work. All clones end the one worker.
 #[derive(Clone, Default)]
 pub(crate) struct Stop {
     has_other_work: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ impl Stop {
         OWN.set(self.clone());
     }
 
-    /// Ends what the worker does, as it has been told to do something else.
+    /// Ends the worker's present work, because a master told it something else.
     pub(super) fn end_for_other_work(&self) {
         self.has_other_work.store(true, Relaxed);
     }
@@ -40,14 +40,14 @@ impl Stop {
         self.is_over.store(true, Relaxed);
     }
 
-    /// Whether the worker is to end what it does.
+    /// True if the worker is to end its present work.
     pub(super) fn is_set(&self) -> bool {
         self.has_other_work.load(Relaxed) || self.is_over.load(Relaxed)
     }
 }
 
-/// Whether a signal ended the work of this thread, or the worker that it works for was told to end it. Called at
-/// every turn of the loops, which a service manager may watch.
+/// True if a signal ended the work of this thread, or if its worker's [`Stop`] did. Each turn of a loop calls this, and
+/// so sends a sign of life to a service manager that watches.
 pub(crate) fn is_interrupted() -> bool {
     notify::alive();
     signal::interrupted() != 0 || OWN.with_borrow(Stop::is_set)

@@ -16,7 +16,7 @@ use crate::transport::place::HostPort;
 use crate::transport::{Endpoint, TransportError};
 use crate::wire::hello::RingInfo;
 
-/// How often the name of this board is looked up until it has an address.
+/// Interval between look-ups of this board's name until it has an address.
 const NAME_EVERY: Duration = Duration::from_millis(500);
 
 /// A link's identity and key; a new seed makes its sessions.
@@ -38,8 +38,8 @@ pub(super) fn warn_of_strangers(settings: &Settings, host: &str, at: &str, shape
     }
 }
 
-/// Opens the links. If the name of this board has no address yet, as may be when boards start, waits for one.
-/// `is_first`: whether events of the carrier are told, which are the same for all links of a board.
+/// Opens the links. If this board's name has no address yet, which happens while boards start, waits for one.
+/// `is_first`: tells the carrier's events, which are equal for all links of a board.
 pub(super) fn open(
     settings: &Settings,
     config: LinkConfig,

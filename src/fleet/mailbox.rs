@@ -19,9 +19,9 @@ use crate::ring::{Member, Notice, Times};
 use crate::wire::frame::{BoardReport, BoardsReport, NodeLine, Way};
 use crate::wire::hello::Name;
 
-/// A node that is missing for so long is not about to come.
+/// A node that is missing for this time is not about to come.
 const MISSING_FOR: Duration = Duration::from_secs(10);
-/// How often a client is told to wait before the engine has begun.
+/// Number of times that a client is told to wait before its request is withdrawn, unless the engine has begun it.
 const PATIENCE: usize = 10;
 
 /// Known state of a ring.
@@ -29,11 +29,11 @@ const PATIENCE: usize = 10;
 pub(crate) struct Seen {
     /// The nodes, the master first; none before the ring has been open.
     pub(crate) lines: Vec<NodeLine>,
-    /// Where time went since the layers are as they are.
+    /// Times of the nodes since the last change of layers.
     pub(crate) times: Times,
-    /// What it lost and waited for in vain.
+    /// Counts of losses and waits.
     pub(crate) setbacks: Setbacks,
-    /// Why it waits, if it does.
+    /// Reason why the ring waits, if it does.
     pub(crate) trouble: Option<String>,
     /// The team without a ring, or the one at the master's place.
     pub(crate) team: Option<TeamSeen>,
@@ -53,10 +53,11 @@ pub(crate) struct TeamSeen {
 /// A node of a team.
 pub(crate) struct TeamNodeSeen<'a> {
     pub(crate) line: &'a NodeLine,
-    /// Which part of the rows it has.
+    /// Part of the rows that the node has, from 0 to 1.
     pub(crate) share: f64,
-    /// Milliseconds of a pass, once there was one.
+    /// Milliseconds of a pass in which the node computed; `None` before the first pass.
     pub(crate) compute_ms: Option<f64>,
+    /// Milliseconds of a pass in which the node waited; `None` before the first pass.
     pub(crate) waiting_ms: Option<f64>,
 }
 
@@ -97,7 +98,7 @@ impl TeamSeen {
         &self.shares
     }
 
-    /// Where the time of passes went.
+    /// Times of the passes.
     pub(crate) fn times(&self) -> &TeamTimes {
         &self.times
     }
@@ -115,7 +116,7 @@ impl TeamSeen {
         lines.iter().zip(shares).enumerate().map(node).collect()
     }
 
-    /// Milliseconds of a pass, and those of them in which bytes moved.
+    /// Milliseconds of a pass, and of its gathers.
     pub(crate) fn pass_ms(&self) -> Option<(f64, f64)> {
         Some((self.of_pass(self.times.whole)?, self.of_pass(self.times.gathering())?))
     }
@@ -167,9 +168,9 @@ impl Seen {
 pub(crate) struct Mailbox {
     /// Takes changes to the engine's thread.
     changes: Sender<Change>,
-    /// How many get such nodes ready.
+    /// Number of threads that prepare other nodes.
     n_coming: Arc<AtomicUsize>,
-    /// Whether a client asks for the state.
+    /// True if a client asks for the state.
     is_asked: AtomicBool,
     /// Clients that ask for the state.
     asked: Mutex<Askers>,
@@ -180,23 +181,23 @@ pub(crate) struct Mailbox {
 /// A board that a team waits for.
 pub(crate) struct Awaited {
     pub(crate) name: String,
-    /// Whether it does not answer: else it may wait for another one.
+    /// True if the board does not answer; else it may wait for another one.
     pub(crate) is_absent: bool,
-    /// Why it refuses its part, if it does.
+    /// Reason why the board refuses its part, if it does.
     pub(crate) refusal: Option<String>,
 }
 
 /// Nodes without which the ring or the team is not complete.
 #[derive(Default)]
 struct Missing {
-    /// Nodes that do not answer, and since when.
+    /// Nodes that do not answer, and the beginning of their silence.
     silent: Vec<(String, Instant)>,
-    /// Nodes that cannot take their part, and why.
+    /// Nodes that cannot take their part, and the reasons.
     unfit: Vec<(String, String)>,
 }
 
 impl Missing {
-    /// These do not answer now.
+    /// Notes that these nodes do not answer, and that all others do.
     fn are(&mut self, names: &[String]) {
         self.silent.retain(|(name, _)| names.contains(name));
         for name in names {
@@ -215,11 +216,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nodes that get ready: until this is dropped, the master does not give up absent ones.
+/// Marks that nodes prepare: until this is dropped, the master does not give up absent nodes.
 pub(crate) struct Coming(Arc<AtomicUsize>);
 
 impl Coming {
-    /// Counts one more in `n`.
+    /// Counts one more in `n`, until this is dropped.
     pub(super) fn new(n: &Arc<AtomicUsize>) -> Coming {
         n.fetch_add(1, Ordering::AcqRel);
         Coming(Arc::clone(n))
@@ -251,12 +252,12 @@ impl Mailbox {
         (mailbox, by)
     }
 
-    /// From now on, other nodes are got ready.
+    /// Marks that other nodes prepare, until the result is dropped.
     pub(crate) fn expect_others(&self) -> Coming {
         Coming::new(&self.n_coming)
     }
 
-    /// Gives the ring other nodes, which `tell` is to tell, and waits until it has them.
+    /// Gives the ring other nodes, and waits until it has them. The engine's thread calls `tell`, which tells the boards.
     pub(crate) fn change(
         &self,
         (members, next): (Vec<Member>, SocketAddr),
@@ -334,7 +335,7 @@ impl Mailbox {
         }
     }
 
-    /// A team waits for these boards, or for none.
+    /// Notes that a team waits for these boards; for none if it is complete.
     pub(crate) fn hear_of_team(&self, awaited: &[Awaited]) {
         let absent = awaited.iter().filter(|board| board.is_absent);
         let absent: Vec<String> = absent.map(|board| board.name.clone()).collect();
@@ -363,12 +364,12 @@ impl Mailbox {
         (since.elapsed() >= MISSING_FOR).then(|| silence.to_owned())
     }
 
-    /// The state as of the last look.
+    /// The last known state.
     pub(crate) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
 
-    /// Asks the engine's thread how things are.
+    /// Asks the engine's thread for the state.
     pub(crate) fn ask(&self, say: Say<'_>) -> Result<Seen, Refusal> {
         let (done, answer) = mpsc::channel();
         let number = {
@@ -386,7 +387,7 @@ impl Mailbox {
         wait(&answer, say, withdraw).ok_or_else(|| self.as_it_was())
     }
 
-    /// The engine is between two steps of its work: does what is asked for.
+    /// Does what clients ask for. The engine's thread calls this between two steps of its work.
     pub(crate) fn visit(&self, engine: &mut Engine) {
         if let Err(e) = engine.look_for_changes() {
             // The next call for a token hears of it.
@@ -424,8 +425,8 @@ fn gone() -> Refusal {
     Refusal { code: 1, why: "the master ends".to_owned() }
 }
 
-/// Waits for the answer of the engine's thread, and tells the client so. After a while, or if the client is
-/// gone, `withdraw` takes the question back, unless the thread has begun.
+/// Waits for the answer of the engine's thread, and tells the client that it waits. After [`PATIENCE`] words, or if the
+/// client is gone, `withdraw` takes the request back; it returns false if the thread has begun.
 fn wait<T>(answer: &Receiver<T>, say: Say<'_>, withdraw: impl Fn() -> bool) -> Option<T> {
     for n in 1.. {
         match answer.recv_timeout(WORD_EVERY) {

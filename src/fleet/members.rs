@@ -28,20 +28,20 @@ type Answer = (Figures, Option<Way>, IpAddr);
 /// Boards that are called.
 #[derive(Clone)]
 pub(crate) struct Fleet {
-    /// This one, and what the others said of themselves, in the same order as `called`.
+    /// This board, then the others as they describe themselves, in the order of `called`.
     pub(super) boards: Vec<Board>,
-    /// Where the others are called.
+    /// Addresses at which the others are called.
     pub(super) called: Vec<Address>,
-    /// Names of those that have a part of the ring.
+    /// Names of the boards that have a part.
     pub(super) nodes: Vec<String>,
     pub(super) search: Search,
-    /// How they are called.
+    /// Calls the boards.
     pub(super) caller: Caller,
     /// Figures of the boards that apply to the model.
     pub(super) kind: Kind,
-    /// How they share the model.
+    /// Kind of division of the model.
     pub(super) shape: Shape,
-    /// Nodes that answer and do not serve, and why, as of the last look.
+    /// Nodes that answered at the last look and did not serve, with the reasons.
     pub(super) idle: Vec<(String, String)>,
     /// Boards that cannot be in the ring.
     pub(crate) left_out: LeftOut,
@@ -52,31 +52,38 @@ pub(crate) struct Fleet {
     pub(super) split: Split,
 }
 
-/// Where boards are looked for, and how they reach each other.
+/// Places of boards, and the kind of network on which they reach each other.
 #[derive(Clone)]
 pub(super) struct Search {
-    /// Where boards are looked for.
+    /// Places in which boards are looked for.
     pub(super) sought: Sought,
-    /// Whether all are on this machine, seen by its loopback.
+    /// True if all boards are on this machine, and use its loopback.
     pub(super) is_near: bool,
 }
 
-/// Where the split is kept, and whether all boards know it.
+/// File of the split, and the split that some boards do not know yet.
 #[derive(Clone)]
 pub(super) struct Split {
-    /// Where the split is kept.
+    /// Path of the file that keeps the split.
     pub(super) kept_at: PathBuf,
     /// The ring as a file, if not all of its boards could be told of it.
     pub(super) untold: Option<String>,
 }
 
 impl Fleet {
-    /// Keeps a split, as a ring file, and holds its boards.
-    pub(super) fn keep_split(&self, ring: &str) -> io::Result<()> {
+    /// Keeps a split, as a ring file, and holds its boards. If the file cannot be written, the next start may divide
+    /// the model otherwise.
+    pub(super) fn keep_split(&self, ring: &str) {
         self.hold(ring);
-        let mut file = AtomicFile::create(&self.split.kept_at)?;
-        file.write_all(ring.as_bytes())?;
-        file.commit()
+        let path = &self.split.kept_at;
+        let write = || {
+            let mut file = AtomicFile::create(path)?;
+            file.write_all(ring.as_bytes())?;
+            file.commit()
+        };
+        write().unwrap_or_else(|e: io::Error| {
+            log::debug!("the split is not kept in {}: {e}", path.display());
+        });
     }
 
     /// Holds the boards of this ring file.
@@ -90,12 +97,12 @@ impl Fleet {
         self.holds.set(ring, named.filter(|(name, _)| has_part(name)));
     }
 
-    /// Where this board keeps things.
+    /// Folder of this board's figures and splits.
     pub(super) fn folder(&self) -> &Path {
         self.split.kept_at.parent().unwrap_or(Path::new(""))
     }
 
-    /// Looks which boards answer and can serve, this one first. New boards are known from now on.
+    /// Calls all boards, and returns which of them answer and can serve, this one first. New boards are added.
     pub(super) fn look(&mut self, mailbox: &Mailbox) -> Vec<bool> {
         let places = self.places();
         let fleet = &*self;
@@ -137,15 +144,15 @@ impl Fleet {
         self.idle.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
     }
 
-    /// The node of this name has no part any more.
+    /// Notes that the node of this name has no part any more.
     pub(super) fn set_aside(&self, name: &str) {
         if let Some(place) = self.address(name) {
             self.left_out.set_aside(place, name, self.idle(name).as_deref());
         }
     }
 
-    /// Which of the boards are there after these answers. Of two boards of one name, the one at the known
-    /// address counts.
+    /// Takes these answers, and returns which boards are there. If two boards have one name, the one at the known address
+    /// counts.
     fn take(&mut self, answers: Vec<(Address, Answer)>) -> Vec<bool> {
         let mut is_there = vec![false; self.boards.len()];
         is_there[0] = true;
@@ -156,7 +163,7 @@ impl Fleet {
         };
         let (stayed, mut others): (Vec<_>, Vec<_>) =
             answers.into_iter().partition(|answer| is_at(self, answer).is_some());
-        // Those that the others do not reach come last.
+        // Boards that the others do not reach come last.
         others.sort_by_key(|(_, (.., local))| local.is_loopback() != self.search.is_near);
         let mut seen: Vec<Figures> = Vec::new();
         for (place, (figures, way, local)) in stayed.into_iter().chain(others) {
@@ -166,7 +173,7 @@ impl Fleet {
             }
             seen.push(figures.clone());
             let known = self.boards.iter().position(|board| board.name == figures.name.as_str());
-            // It has moved, or is where it was.
+            // The board is at its known address, or has moved.
             let known = known.filter(|index| !is_there[*index]);
             let checked = admission::check_reach(&place, local, self.search.is_near)
                 .and_then(|()| self.check(&is_there, &place, &figures));
@@ -187,7 +194,7 @@ impl Fleet {
                         self.called.push(place);
                         is_there.push(true);
                     }
-                    // It was measured before, and is another one now: the next look measures it.
+                    // The known board has another name now: the next look measures the way to it.
                     (None, None) => {}
                 },
             }
@@ -200,12 +207,12 @@ impl Fleet {
         admission::check_figures(figures)?;
         let others = self.boards.iter().zip(is_there).filter(|(_, is_there)| **is_there);
         let others: Vec<Board> = others.map(|(board, _)| board.clone()).collect();
-        // The way there does not matter for that.
+        // The check does not use the way to the board.
         let way = Way { round_trip_s: 0.0, bytes_per_s: 1.0 };
         admission::check_beside(&others, &board(place, figures, way, self.kind), self.shape)
     }
 
-    /// Where boards may be.
+    /// Addresses at which boards may be.
     fn places(&self) -> Vec<Address> {
         let Sought::Auto(port) = self.search.sought else {
             let Sought::Named(named) = &self.search.sought else { return Vec::new() };
@@ -246,10 +253,10 @@ pub(super) fn only(boards: Vec<Board>, is_there: &[bool]) -> Vec<Board> {
 /// Selects the figures of a board that apply to a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
-    /// Which kind of weights it has, in the order of [`Speed::read`].
+    /// Kind of the model's weights, as an index into [`Speed::read`].
     weights: usize,
-    /// Whether it is as large as the models that boards measure with; a small one is run by one thread, from
-    /// its caches.
+    /// True if the model is as large as those that boards measure with. A small model is run by one thread, from its
+    /// caches.
     pub(super) is_large: bool,
 }
 
@@ -267,13 +274,13 @@ impl Kind {
     }
 }
 
-/// A board that said this of itself.
+/// A board with these figures, which it gave itself.
 pub(super) fn board(called: &Address, figures: &Figures, way: Way, kind: Kind) -> Board {
     let address = Address { host: called.host.clone(), port: figures.port };
     known((figures.name.as_str(), address), (&figures.speeds, figures.memory), way, kind)
 }
 
-/// A board of this name and address, with what is known of it.
+/// A board of this name and address, with its known speeds and memory.
 pub(super) fn known(
     (name, address): (&str, Address),
     (speeds, memory): (&[Speed], u64),

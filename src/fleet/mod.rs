@@ -12,14 +12,24 @@
 //!                                   moves  a better plan is prepared, told and taken
 //! ```
 //!
-//! - [`form`] divides a model among boards at the start of a master.
-//! - [`keeper`] looks after them during work: it leaves out absent boards, takes in new ones, and moves parts
-//!   of the model to quicker boards.
-//! - [`mailbox`] connects those threads with the one that has the engine, between two steps of its work.
-//! - [`settings`] says which boards there are, and this one's part; [`ring_board`] and [`team_board`] have an engine do
-//!   it, as a master or a lead.
-//! - [`worker`] is a board that does its part for any master: it waits for `orders`, gets (`obtain`) its layers, and
-//!   reports how far it is (`readiness`).
+//! **Settings and events.** [`settings`] and [`boards`] hold a board's settings, [`wanted`] a master's wishes, [`events`]
+//! what happens, [`error`] why a board has no part, [`interrupt`] when work ends.
+//!
+//! **Start of a master.** [`gather`] runs it: [`speeds`] measures this board and [`figures`] keeps the result. [`form`]
+//! finds ([`search`]) and calls ([`roll`], with a [`caller`]) boards, leaves out those that cannot serve ([`admission`]),
+//! and divides the model by its [`load`]: by layers ([`split`]) or by rows ([`shares`], [`team_plan`]). `leap plan` also
+//! divides it among teams in a ring ([`teams_plan`]).
+//!
+//! **Boards of a master.** [`members`] knows them, and [`hold`] keeps other masters from taking them. [`keeper`] leaves out
+//! absent boards, takes in new ones, and moves parts to faster ones, as [`watch`] decides: [`layers`] of a ring by
+//! [`replan`], [`rows`] of a team; [`experience`] holds observed speeds. [`moves`] changes a ring, also on
+//! [`requests`] of users; [`prepare`] calls the boards for that. [`mailbox`] connects these threads with the engine's.
+//!
+//! **A board's own part.** [`place`] and [`team_seat`] find it in the settings, [`links`] opens its links, [`weights`]
+//! prepares its weights. [`ring_board`] and [`team_board`] have an engine do it. [`give`] gives layers to other boards.
+//!
+//! **A worker.** [`worker`] does a part for any master: it waits for [`orders`], gets its layers ([`obtain`]), packs layers
+//! [`ahead`] while it works, and reports its [`readiness`].
 //!
 //! Nothing here prints, ends the process or reads a flag. [`events`] says what happens, as data.
 

@@ -1,4 +1,4 @@
-//! How the layers of a running ring move: among its nodes, or to other boards.
+//! Moves the layers of a running ring: among its nodes, or to other boards.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::ahead;
-use super::caller::Failed;
 use super::events::{Event, Teller};
 use super::experience::Experience;
 use super::figures;
@@ -27,14 +26,14 @@ use crate::transport::place::HostPort;
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
 
-/// How often it is looked whether layers are packed.
+/// Interval between checks whether layers are packed.
 const LOOKED_EVERY: Duration = Duration::from_millis(20);
 
 /// Moves layers.
 pub(crate) struct Moves {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) planner: Planner,
-    /// Where the master's weights are kept, and for which kernels they are packed.
+    /// Place of the master's weights, and the kernels that they are packed for.
     weights: (WeightsPlace, Isa),
     /// Boards that can get other layers.
     fleet: Option<Mutex<Fleet>>,
@@ -75,7 +74,7 @@ impl Moves {
                 log::debug!("layers are not packed ahead: {why}");
             }
         };
-        // Without a thread they are packed when they are to be had.
+        // If the system refuses a thread, the layers are packed when the master gets them.
         thread::Builder::new().name("leap-pack".to_owned()).spawn(pack).ok()
     }
 
@@ -98,7 +97,7 @@ impl Moves {
         }
     }
 
-    /// All boards of the fleet, this one first, and which of them answer.
+    /// Calls the boards; returns all of them, this one first, and which of them answer.
     pub(super) fn look(&self) -> Option<(Vec<Board>, Vec<bool>)> {
         let mut fleet = self.fleet()?;
         let before = fleet.split.untold.clone();
@@ -120,7 +119,7 @@ impl Moves {
         let Some(fleet) = self.fleet() else { return };
         let index = fleet.boards.iter().skip(1).position(|board| board.name == name);
         if let Some(place) = index.and_then(|index| fleet.called.get(index)) {
-            // One that went away again is told when it is back.
+            // A board that went away again is told when it is back.
             let _ = fleet.caller.call(place, |called| called.tell(&Call::Rest));
         }
     }
@@ -158,7 +157,7 @@ impl Moves {
         }
     }
 
-    /// Makes it so.
+    /// Gives the boards the parts of the plan `better`. Returns the layers of each node.
     pub(crate) fn take(
         &self,
         seen: &Seen,
@@ -171,7 +170,7 @@ impl Moves {
         }
     }
 
-    /// Gives the nodes that there are these layers.
+    /// Gives the present nodes these layers. Returns the layers of each node.
     pub(crate) fn split(
         &self,
         seen: &Seen,
@@ -244,12 +243,11 @@ impl Moves {
         let (begun, ring) = (Arc::clone(&is_told), file.clone());
         let tell = Box::new(move || {
             begun.store(true, Ordering::Release);
-            // Without it the next start may divide the model otherwise.
-            let _ = fleet.keep_split(&file);
+            fleet.keep_split(&file);
             fleet.tell(&there, &file)
         });
         let changed = self.mailbox.change((members, next), tell, say);
-        // Even if a board was not reached: the ring waits for it now.
+        // True even if a board was not reached: the ring waits for it now.
         if is_told.load(Ordering::Acquire)
             && let Some(mut fleet) = self.lock_fleet()
         {
@@ -259,35 +257,6 @@ impl Moves {
         changed?;
         self.events.tell(&Event::OtherRing { nodes: &done });
         Ok(done)
-    }
-}
-
-impl Fleet {
-    /// Tells the boards of these names their parts of the ring in this file, or that they have none.
-    pub(super) fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
-        let ring = Topology::parse(file).map_err(|e| e.to_string())?;
-        let mut result = Ok(());
-        let others = self.boards.iter().skip(1).zip(&self.called);
-        for (board, place) in others.filter(|(board, _)| names.contains(&board.name)) {
-            let has_part = ring.knows(&board.name);
-            let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };
-            let told = self.caller.call(place, |called| called.tell(&order));
-            if let (Err(Failed { why, .. }), true, Ok(())) = (told, has_part, &result) {
-                result = Err(format!("{}: {why}", board.name));
-            }
-        }
-        result
-    }
-
-    /// If not all boards of the ring could be told of it: tells those that are there.
-    pub(super) fn tell_again(&mut self, is_there: &[bool]) {
-        let Some(file) = self.split.untold.take() else { return };
-        let there = only(self.boards.clone(), is_there);
-        let there: Vec<String> = there.into_iter().map(|board| board.name).collect();
-        let are_all_there = self.nodes.iter().all(|node| there.contains(node));
-        if self.tell(&there, &file).is_err() || !are_all_there {
-            self.split.untold = Some(file);
-        }
     }
 }
 

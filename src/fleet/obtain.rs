@@ -11,7 +11,7 @@ use super::error::{Aim, PartError};
 use super::events::Event;
 use super::give::cut;
 use super::interrupt::{Stop, is_interrupted};
-use super::place::{self, Wanted};
+use super::place::{self, WantedPart};
 use super::readiness::Readiness;
 use super::settings::Settings;
 use crate::channel::ChannelError;
@@ -23,7 +23,7 @@ use crate::sys::map::Map;
 use crate::sys::{folders, notify};
 use crate::transport::place::HostPort;
 
-/// How long a board waits before it asks again one that was away.
+/// Pause before a board asks again for layers, if the giver was away.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Gets this worker's layers into `folder`, and returns the file with them; `None` if the user ends it. Waits for a
@@ -35,8 +35,8 @@ pub(super) fn obtain(
     (readiness, stop): (&Readiness, &Stop),
 ) -> Result<Option<Fetched>, PartError> {
     let key = &settings.links.key.clone().ok_or(PartError::NoKey(Aim::Get))?;
-    let Wanted { name, layers, rows, from } = place::wanted(settings, origin)?;
-    // Some of it runs on threads of its own.
+    let WantedPart { name, layers, rows, from } = place::wanted(settings, origin)?;
+    // The fetch asks this on other threads too, so the stop is captured here.
     let is_over = || is_interrupted() || stop.is_set();
     let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_over;
     let order =

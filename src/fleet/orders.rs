@@ -33,7 +33,7 @@ use crate::wire::call::{Figures, HeldState, ring_number};
 use crate::wire::hello;
 use crate::wire::seal::Key;
 
-/// How often a board that waits looks whether it was called.
+/// Interval between checks of a waiting board whether it was called.
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// A board that waits to be called, or does what it was told.
@@ -42,9 +42,9 @@ pub(super) struct Waiting {
     orders: Arc<Orders>,
 }
 
-/// Where a board keeps what it gets and is told, and how its weights are packed ahead.
+/// Places of a board's layers, figures and orders, and the settings by which it packs weights ahead.
 pub(super) struct Store {
-    /// Where layers, figures and the last order are.
+    /// Folder of the layers, the figures and the last order.
     pub(super) folder: PathBuf,
     pub(super) weights: WeightsPlace,
     pub(super) isa: Option<Isa>,
@@ -62,24 +62,25 @@ struct Orders {
 
 struct State {
     order: Order,
-    /// Whether it is yet to be begun.
+    /// True if the order is yet to be begun.
     is_new: bool,
-    /// Whether the ring has become so without its being begun: the next master does not know of that.
+    /// True if the ring changed to this order while the board worked. The next master does not know of that: the same
+    /// order from it is begun anew.
     is_kept: bool,
-    /// Layers that are got, or have been, while the board works.
+    /// Layers that the board fetches, or has fetched, while it works.
     next: Option<Arc<Next>>,
 }
 
-/// Layers of another ring file.
+/// Layers of another ring file, which are fetched ahead.
 struct Next {
     order: Order,
-    /// Percent that are there, 100 if all are.
+    /// Percentage that is there; 100 when all is there and packed.
     percent: AtomicU32,
-    /// Why they do not come.
+    /// Reason why the layers do not come.
     failure: OnceLock<String>,
 }
 
-/// Waits to be called on `port`, from then on, with the figures `own`.
+/// Begins to wait for calls on `port`, and answers them with the figures `own`.
 ///
 /// # Errors
 /// Without a key, or if the system refuses the port.
@@ -135,7 +136,7 @@ fn handlers(orders: &Arc<Orders>, figures: Figures, settings: &Settings) -> Boar
     }
 }
 
-/// Lets masters call `board` on `port`, and find it there. Returns where that is.
+/// Lets masters call `board` on `port`, and find it there. Returns the address.
 fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<SocketAddr, PartError> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = settings.links.host.as_ref().unwrap_or(&any);
@@ -152,7 +153,7 @@ fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<Sock
 }
 
 impl Store {
-    /// Where the last order is kept.
+    /// Path of the file that keeps the last order.
     fn order(&self) -> PathBuf {
         self.folder.join("order")
     }
@@ -182,7 +183,7 @@ impl Waiting {
         }
     }
 
-    /// Reports why the order failed: it is begun again when a master says so.
+    /// Reports to the master why the order failed. The board begins it again when a master says so.
     pub(super) fn fail(&self, why: &str) {
         let mut state = self.orders.state();
         // Begins what a master told meanwhile.
@@ -208,7 +209,7 @@ impl Orders {
         Ok(HeldState { ring, is_ready, progress: self.readiness.progress() })
     }
 
-    /// Keeps an order, and ends what runs if that is something else.
+    /// Keeps an order. If it is another one, ends the present work, and begins the order.
     fn take(&self, order: Order) -> Result<(), String> {
         if let Order::Ring { file, .. } = &order {
             check(file, &self.name)?;
@@ -229,7 +230,7 @@ impl Orders {
         keep(&path, order).map_err(|e| format!("cannot write {}: {e}", path.display()))
     }
 
-    /// Keeps an order for the next start, and goes on with what runs.
+    /// Keeps an order for the next start, and goes on with the present work.
     fn keep(&self, order: Order) -> Result<(), String> {
         if let Order::Ring { file, .. } = &order {
             check(file, &self.name)?;
@@ -267,7 +268,7 @@ impl Orders {
         let orders = Arc::clone(self);
         let get = move || {
             if let Err(why) = orders.get(&next) {
-                // It is set once.
+                // Nothing else sets the failure.
                 let _ = next.failure.set(why);
             }
         };
@@ -278,7 +279,7 @@ impl Orders {
         })
     }
 
-    /// Gets the layers.
+    /// Fetches the layers of `next`, and packs them.
     fn get(&self, next: &Next) -> Result<(), String> {
         let Order::Ring { file, port } = &next.order else { return Ok(()) };
         let topology = Topology::parse(file).map_err(|e| e.to_string())?;
@@ -329,7 +330,7 @@ impl Orders {
     }
 }
 
-/// Whether `name` is a worker of that ring.
+/// Checks that `name` is a worker of the ring in `file`.
 fn check(file: &str, name: &str) -> Result<(), String> {
     let topology = Topology::parse(file).map_err(|e| e.to_string())?;
     if topology.team(name).is_some_and(|team| team.own > 0) {

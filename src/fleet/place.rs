@@ -16,7 +16,7 @@ pub(crate) struct Seat {
     pub(crate) place: Place,
     /// Nodes of the ring as far as they are known, the master first; all if there is a ring file.
     pub(crate) members: Vec<Member>,
-    /// Most nodes that there may be.
+    /// Largest number of nodes that the ring may have.
     pub(crate) n_nodes: usize,
 }
 
@@ -42,7 +42,7 @@ impl Seat {
         topology.check(n_layers).map_err(|e| file.is_bad(&e))?;
         let mut place = place_in(settings, file, &topology)?;
         let members = topology.members().to_vec();
-        // The boards of a team are no ring's.
+        // Only called boards of a ring may become more; a team is one place.
         let has_fleet = settings.fleet.as_ref().is_some_and(|fleet| fleet.shape == Shape::Ring);
         if has_fleet && place.next.is_none() {
             // A ring of one is its own next node.
@@ -95,7 +95,7 @@ fn next_to(
         return Err(PartError::Beyond { layers, n_layers });
     }
     let next = next.ok_or(PartError::NoNext)?;
-    // Without a key only this machine is trusted.
+    // If there is no key, only this machine is trusted.
     let any = if settings.links.key.is_some() { "0.0.0.0" } else { "127.0.0.1" };
     let name = || if settings.is_master { "master".to_owned() } else { worker_name(first) };
     Ok(Place {
@@ -127,16 +127,16 @@ fn neighbours(place: &Place) -> Vec<Member> {
     std::iter::once(member(&place.name, &place.listen)).chain(next).collect()
 }
 
-/// Request of a worker that has no model.
+/// Part of a model that a worker without a file asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedPart {
     /// Name of the worker.
     pub(crate) name: String,
-    /// Its layers; all from the first on if there is no end.
+    /// First layer, and the one behind the last; `None` for all that follow.
     pub(crate) layers: (usize, Option<usize>),
-    /// Which rows of them, if not all.
+    /// Rows of these layers, if not all.
     pub(crate) rows: Option<Rows>,
-    /// Where they come from.
+    /// Address of the board that gives them.
     pub(crate) from: Address,
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// If they give it none, or do not say from where.
-pub(crate) fn wanted(settings: &Settings, origin: &Origin) -> Result<Wanted, PartError> {
+pub(crate) fn wanted(settings: &Settings, origin: &Origin) -> Result<WantedPart, PartError> {
     let given = match origin {
         Origin::At(address) => Some(address.clone()),
         Origin::Auto => None,
@@ -153,7 +153,7 @@ pub(crate) fn wanted(settings: &Settings, origin: &Origin) -> Result<Wanted, Par
         Boards::Next { layers, .. } => {
             let name = settings.node.clone().unwrap_or_else(|| worker_name(layers.0));
             let from = given.ok_or(PartError::NoOrigin)?;
-            Ok(Wanted { name, layers: *layers, rows: None, from })
+            Ok(WantedPart { name, layers: *layers, rows: None, from })
         }
         Boards::Layers(file) => {
             let topology = file.read()?;
@@ -162,7 +162,7 @@ pub(crate) fn wanted(settings: &Settings, origin: &Origin) -> Result<Wanted, Par
             let first = &topology.members()[0].address;
             let auto = || Address { host: first.host.clone(), port: channel::PORT_DEFAULT };
             let layers = (layers.start, Some(layers.end));
-            Ok(Wanted { name, layers, rows, from: given.unwrap_or_else(auto) })
+            Ok(WantedPart { name, layers, rows, from: given.unwrap_or_else(auto) })
         }
         _ => Err(PartError::NoBoards),
     }
@@ -177,7 +177,7 @@ pub(crate) fn part_of(
     name: &str,
 ) -> Result<(Range<usize>, Option<Rows>), TopologyError> {
     match topology.team(name) {
-        // Its lead has all rows.
+        // The lead's file has all rows.
         Some(team) if team.own > 0 => {
             let shares = team.nodes.iter().map(|node| node.share).collect();
             Ok((team.layers, Some(Rows { shares, own: team.own as u16 })))

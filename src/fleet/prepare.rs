@@ -1,4 +1,4 @@
-//! Layers that boards fetch while the ring runs, and the orders of boards after a change of the ring.
+//! Calls of a master to the boards of a ring or team that changes: they fetch parts before, and get orders after it.
 
 use std::ops::Range;
 use std::thread;
@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use super::caller::Failed;
 use super::events::Event;
-use super::members::Fleet;
+use super::members::{Fleet, only};
 use crate::call::master::{CallError, Called};
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
-use crate::ring::Address;
 use crate::ring::plan::Board;
+use crate::ring::{Address, Topology};
 use crate::wire::call::Call;
 use crate::wire::frame::NodeLine;
 
-/// How many seconds a board may be away.
+/// Longest time in seconds that a board may be away while it prepares.
 const AWAY_S: u64 = 30;
 
 /// The number of threads that a node was told, if it was.
@@ -36,7 +36,7 @@ impl Fleet {
         parts.collect()
     }
 
-    /// Where a board is called.
+    /// Address at which the board of this name is called.
     pub(super) fn address(&self, name: &str) -> Option<&Address> {
         let index = self.boards.iter().position(|board| board.name == name)?;
         self.called.get(index.checked_sub(1)?)
@@ -55,7 +55,7 @@ impl Fleet {
         self.caller.call(self.address(name).ok_or_else(unknown)?, talk)
     }
 
-    /// Waits until the boards of these names have their layers of the ring file.
+    /// Waits until the boards of these names have their parts of the ring file.
     pub(super) fn prepare(
         &self,
         mut names: Vec<&str>,
@@ -90,15 +90,41 @@ impl Fleet {
         }
     }
 
-    /// Tells the workers that the ring has become this one, and keeps that.
+    /// Tells the workers that the ring has become this one, and keeps its split.
     pub(super) fn keep(&self, lines: &[NodeLine], file: &str) {
-        // Without it the next start may divide the model otherwise.
-        let _ = self.keep_split(file);
+        self.keep_split(file);
         let call = Call::Keep { port: self.port, file };
         for line in lines.iter().skip(1) {
             if let Err(Failed { why, .. }) = self.call(&line.name, |called| called.tell(&call)) {
                 self.caller.tell(&Event::Forgetful { name: &line.name, why: &why });
             }
+        }
+    }
+
+    /// Tells the boards of these names their parts of the ring in this file, or that they have none.
+    pub(super) fn tell(&self, names: &[String], file: &str) -> Result<(), String> {
+        let ring = Topology::parse(file).map_err(|e| e.to_string())?;
+        let mut result = Ok(());
+        let others = self.boards.iter().skip(1).zip(&self.called);
+        for (board, place) in others.filter(|(board, _)| names.contains(&board.name)) {
+            let has_part = ring.knows(&board.name);
+            let order = if has_part { Call::Ring { port: self.port, file } } else { Call::Rest };
+            let told = self.caller.call(place, |called| called.tell(&order));
+            if let (Err(Failed { why, .. }), true, Ok(())) = (told, has_part, &result) {
+                result = Err(format!("{}: {why}", board.name));
+            }
+        }
+        result
+    }
+
+    /// Tells the boards that are there of the ring, if not all of its boards could be told before.
+    pub(super) fn tell_again(&mut self, is_there: &[bool]) {
+        let Some(file) = self.split.untold.take() else { return };
+        let there = only(self.boards.clone(), is_there);
+        let there: Vec<String> = there.into_iter().map(|board| board.name).collect();
+        let are_all_there = self.nodes.iter().all(|node| there.contains(node));
+        if self.tell(&there, &file).is_err() || !are_all_there {
+            self.split.untold = Some(file);
         }
     }
 }

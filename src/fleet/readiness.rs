@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::sys::memory;
 
-/// For how long a board may wait for something before its master hears of it.
+/// Longest time that a board waits for something before its master hears of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How far a board is with its order.
+/// Progress of a board with its order.
 #[derive(Default)]
 pub(super) struct Readiness {
     state: Mutex<State>,
@@ -22,7 +22,7 @@ struct State {
     is_ready: bool,
     /// Start of the board's wait, and what it waits for.
     waits: Option<(Instant, String)>,
-    /// Why it cannot do it.
+    /// Reason why the board cannot do its order.
     failure: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Readiness {
         *self.lock() = State::default();
     }
 
-    /// Its links are open.
+    /// Notes that the board's links are open.
     pub(super) fn ready(&self) {
         let mut state = self.lock();
         (state.is_ready, state.waits) = (true, None);
@@ -72,7 +72,10 @@ impl Readiness {
         *self.lock() = State { failure: Some(why.to_owned()), ..State::default() };
     }
 
-    /// Whether its part is at work; or why it is not, and will not be soon.
+    /// True if the board's part is at work.
+    ///
+    /// # Errors
+    /// The reason why it is not, and will not be soon.
     pub(super) fn state(&self) -> Result<bool, String> {
         let state = self.lock();
         match (&state.failure, &state.waits) {

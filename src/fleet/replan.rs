@@ -15,7 +15,7 @@ use crate::wire::frame::NodeLine;
 
 /// Fewest tokens whose times count.
 const TOKENS_MIN: u64 = 16;
-/// Most rows of a batch, on average, that still counts as a single row.
+/// Largest mean number of rows of a batch that still counts as a single row.
 const ROWS_MAX: f64 = 1.2;
 /// Ratio of a node's observed speed to its own figures, or the inverse, beyond which these figures are outdated.
 const DRIFT: f64 = 1.3;
@@ -29,7 +29,7 @@ pub(crate) struct Better {
     pub(super) boards: Vec<Board>,
     /// Boards that serve, with their layers.
     pub(super) parts: Vec<Part>,
-    /// How many times better than the current split it is; infinite if the current one is impossible.
+    /// Ratio of the current split's value to this one's: 2 is twice as good. Infinite if the current one is impossible.
     pub(crate) gain: f64,
 }
 

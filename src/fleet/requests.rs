@@ -12,22 +12,22 @@ use crate::control::{Refusal, WORD_EVERY};
 use crate::ring::plan::Objective;
 use crate::wire::frame::NodeLine;
 
-/// How many times as good a split has to be for the layers to move.
+/// Smallest gain for which the layers move, as a ratio.
 const WORTH_IT: f64 = 1.02;
 
 /// A node's name, and its layers.
 pub(crate) type Part = (String, Range<usize>);
 
-/// What became of a ring whose layers were to be the best.
+/// Result of a request for the best layers.
 pub(crate) enum Replanned {
-    /// They are already.
+    /// The layers are the best already.
     Stays(Vec<Part>),
-    /// Layers have moved, which is so many times as good; infinitely if the ring could not work as it was.
+    /// Layers have moved, with this gain as a ratio: infinite if the ring could not work before.
     Moved(f64, Vec<Part>),
 }
 
 impl Mailbox {
-    /// Watches for a moment: the tokens a second, by the count that `tokens` reads, and what is seen then.
+    /// Watches for a moment: returns the tokens a second, by the count that `tokens` reads, and the state.
     pub(crate) fn watch(&self, tokens: impl Fn(&Seen) -> u64) -> (f64, Seen) {
         let look = || self.ask(&mut |_| Err(ErrorKind::TimedOut.into()));
         let first = look();
@@ -44,20 +44,20 @@ impl Mailbox {
 }
 
 impl Moves {
-    /// Gives the nodes these layers, of which every node has some. Returns what they have then.
+    /// Gives the nodes these layers; every node must get some. Returns the layers of each node.
     ///
     /// # Errors
-    /// If they cannot have them.
+    /// If the nodes cannot have these layers.
     pub(crate) fn resize(&self, given: &[Part], say: Say<'_>) -> Result<Vec<Part>, Refusal> {
         let seen = self.mailbox.seen();
         let layers = in_order(&seen.lines, given).map_err(|why| Refusal { code: 2, why })?;
         self.split(&seen, layers, say)
     }
 
-    /// Gives them those that are best for `objective`.
+    /// Gives the nodes the layers that are best for `objective`.
     ///
     /// # Errors
-    /// If a node is a team, whose layers stay, or the nodes cannot have them.
+    /// If a node is a team, whose layers stay, or if the nodes cannot have the layers.
     pub(crate) fn replan(&self, objective: Objective, say: Say<'_>) -> Result<Replanned, Refusal> {
         let seen = self.mailbox.ask(say)?;
         if let Some(team) = seen.lines.iter().find(|line| line.nodes > 1) {

@@ -38,14 +38,14 @@ pub(crate) struct Tended {
     changes: ChangesBy,
 }
 
-/// What measures this machine.
+/// Sensors of this machine.
 pub(crate) struct Sensors {
     pub(crate) meter: Option<Arc<Meter>>,
     pub(crate) heat: Option<Thermometer>,
 }
 
 impl Sensors {
-    /// What they show; `is_computing` says whether the board's part computes just now.
+    /// The present readings; `is_computing` says whether the board's part computes just now.
     pub(super) fn read(&self, is_computing: bool) -> MachineReading {
         let heat = self.heat.as_ref().and_then(Thermometer::read);
         MachineReading {
@@ -66,7 +66,7 @@ impl<'a> RingBoard<'a> {
         Ok(RingBoard { settings, seat, share })
     }
 
-    /// Whether there are other boards.
+    /// True if there are other boards, now or later.
     pub(crate) fn has_ring(&self) -> bool {
         self.seat.place.next.is_some()
     }
@@ -98,7 +98,7 @@ impl<'a> RingBoard<'a> {
         &self.seat.place.name
     }
 
-    /// Where this board listens.
+    /// Host at which this board listens.
     pub(crate) fn host(&self) -> &str {
         &self.seat.place.listen.host
     }
@@ -138,7 +138,7 @@ impl<'a> RingBoard<'a> {
         Ok(endpoint)
     }
 
-    /// Name of the node so many places behind this one in the ring, if it is known.
+    /// Name of the node that is this number of `places` behind this one in the ring, if it is known.
     fn neighbour(&self, places: isize) -> Option<hello::Name> {
         let members = &self.seat.members;
         let own = members.iter().position(|member| member.name == self.seat.place.name)?;
@@ -147,8 +147,8 @@ impl<'a> RingBoard<'a> {
         Some(hello::name(&member.name))
     }
 
-    /// The ring that `engine` is to lead, as it can be asked and changed. Its layers move by themselves if the settings
-    /// ask for it. `weights` says where these are kept.
+    /// Makes the ring that `engine` is to lead one that can be asked and changed. Its layers move by themselves if the
+    /// settings ask for it. `weights` is the place of the weights.
     ///
     /// # Errors
     /// If the model is too large to count, or the system refuses a thread.
@@ -173,7 +173,7 @@ impl<'a> RingBoard<'a> {
         Ok(Tended { mailbox, moves, changes })
     }
 
-    /// Makes `engine` the master of the ring over `endpoint`, and waits until that is complete. `sensors` measure this
+    /// Makes `engine` the master of the ring over `endpoint`, and waits until the ring is complete. `sensors` measure this
     /// board.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl<'a> RingBoard<'a> {
 }
 
 impl Settings {
-    /// The error of boards that were lost, with what they say why they do not serve.
+    /// The error of boards that were lost, with their own reasons, if they gave some.
     pub(super) fn lost(&self, error: StepError) -> PartError {
         let unfit = self.fleet.as_ref().and_then(|fleet| fleet.holds.unfit());
         PartError::Step(error, unfit)
@@ -236,7 +236,7 @@ pub(super) fn narrow(
             n_layers: model.header().n_layers,
         });
     }
-    // All boards show the same fingerprint, which may have to be made from the whole file.
+    // The fingerprint, which all boards must share, may have to be computed from the whole file.
     place.recall(&model);
     model.with_share(share.clone()).map_err(PartError::Model)
 }

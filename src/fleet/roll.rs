@@ -38,7 +38,7 @@ pub(crate) struct Divided<'a> {
     pub(crate) kept_at: &'a Path,
 }
 
-/// This board and the boards that are there, the others' addresses, and whether all are on this machine, seen by its
+/// This board and the boards that are there, the others' addresses, and whether all are on this machine and use its
 /// loopback.
 pub(super) type Known = (Vec<Board>, Vec<Address>, bool);
 
@@ -69,7 +69,7 @@ pub(super) struct Roll<'a> {
 }
 
 impl<'a> Roll<'a> {
-    /// The roll of the boards at `places`, of which the `wanted` ones must come; some may be in the split at `kept_at`.
+    /// The roll of the boards at `places`, by the wishes `wanted`; some may be in the split that the file `kept_at` keeps.
     pub(super) fn new(
         (wanted, caller): (&'a Wanted, &'a Caller),
         places: &[Address],
@@ -135,7 +135,7 @@ impl<'a> Roll<'a> {
         let talk = |place: &Address| {
             roll.until_there(place, patience, &mut |called| {
                 let figures = called.ask()?;
-                // One link at a time: all share this board's.
+                // Links are measured one at a time, because all share this board's network.
                 let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 let way = called.measure()?;
                 drop(turn);
@@ -197,8 +197,8 @@ impl<'a> Roll<'a> {
         ([this].into_iter().chain(others).collect(), called, is_near)
     }
 
-    /// Whether the boards are those of this machine, seen by its loopback, where others cannot reach them. With boards
-    /// of both kinds they are those that are seen by a network, unless this board is bound to the loopback.
+    /// True if only boards of this machine, which use its loopback, can be in the ring: other machines do not reach
+    /// them. If there are boards of both kinds, those on the network count, unless this board is bound to the loopback.
     fn is_near(&self, talks: &[(Address, Talk)]) -> bool {
         let host = self.wanted.host.as_ref().and_then(|host| host.parse::<IpAddr>().ok());
         host.is_some_and(|host| host.is_loopback())

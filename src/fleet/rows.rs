@@ -193,8 +193,7 @@ impl TeamParts {
             (self.team.fleet.clone(), other.file.clone(), other.there.clone());
         let tell = Box::new(move || {
             is_told.store(true, Ordering::Release);
-            // If this fails, the next start may divide the rows differently.
-            let _ = fleet.keep_split(&file);
+            fleet.keep_split(&file);
             fleet.tell(&there, &file)
         });
         let (done, answer) = mpsc::channel();

@@ -10,7 +10,7 @@ use super::interrupt::is_interrupted;
 use crate::call::find::{self, Found};
 use crate::ring::Address;
 
-/// Time that a master waits for as many boards as in the last split: all may have been switched on together.
+/// Time for which a master waits for as many boards as the last split had: all may have been switched on together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Boards that answer on `port`: at least one, and up to `wanted` if they come within a minute.

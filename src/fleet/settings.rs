@@ -15,42 +15,42 @@ use crate::wire::seal::Key;
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) boards: Boards,
-    /// How the user named them, which errors repeat.
+    /// Option by which the user named the boards, for errors.
     pub(crate) named_by: &'static str,
-    /// Whether this board takes prompts and leads the others.
+    /// True if this board takes prompts and leads the others.
     pub(crate) is_master: bool,
-    /// Which of the boards this one is: on a master the first unless this says otherwise.
+    /// Name of this board; `None` on a master if it is the first.
     pub(crate) node: Option<String>,
     pub(crate) links: LinkSettings,
     pub(crate) wishes: Wishes,
     /// TCP port on which this board gives others their layers.
     pub(crate) gives: Option<u16>,
-    /// Where this board gets its layers, if it has no model file.
+    /// Source of this board's layers, if it has no model file.
     pub(crate) gets: Option<Origin>,
-    /// Where a master is asked about its boards.
+    /// Socket at which a master answers questions about its boards.
     pub(crate) control: ControlPlace,
     /// Milliwatts of this machine at rest and at work, if the user states them.
     pub(crate) milliwatts: Option<(u32, u32)>,
     /// The boards that a master called.
     pub(crate) fleet: Option<Fleet>,
-    /// Hears what happens.
+    /// Listener of events.
     pub(crate) events: Teller,
 }
 
-/// How a board's links travel.
+/// Settings of a board's links.
 #[derive(Clone)]
 pub(crate) struct LinkSettings {
     pub(crate) carrier: Carrier,
-    /// Where this board listens, if not at the address that others have of it.
+    /// Host at which this board listens, if not at the address that others have of it.
     pub(crate) host: Option<String>,
     pub(crate) port: Option<u16>,
     /// The key that all boards share.
     pub(crate) key: Option<Key>,
-    /// How activations travel.
+    /// Type of activations on the wire.
     pub(crate) wire: Dtype,
     /// Microseconds to look for datagrams before sleeping.
     pub(crate) busy_poll: Option<u16>,
-    /// How long a master waits for progress; `None` for ever.
+    /// Longest time that a master waits for progress; `None` for ever.
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -59,19 +59,19 @@ pub(crate) struct LinkSettings {
 pub(crate) struct Wishes {
     /// Goal of a ring's plan.
     pub(crate) objective: Objective,
-    /// How long a board may be away, or another plan be better, before parts move; `None` for ever.
+    /// Time for which a board is away, or another plan better, before parts move; `None` for ever.
     pub(crate) patience: Option<Duration>,
-    /// Whether boards are taken from other masters.
+    /// True if boards are taken from other masters.
     pub(crate) is_taking: bool,
 }
 
-/// Where a master is asked about its boards.
+/// Socket at which a master answers questions about its boards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ControlPlace {
-    /// At a socket in the user's folder.
+    /// A socket in the user's folder.
     Auto,
-    /// At this socket.
+    /// This socket.
     At(PathBuf),
-    /// Nowhere.
+    /// None.
     Off,
 }

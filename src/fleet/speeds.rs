@@ -1,4 +1,4 @@
-//! How quick this board decodes, with several numbers of threads.
+//! Measures the speed at which this board decodes, with several numbers of threads.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -41,15 +41,15 @@ const RUNS: usize = 7;
 const COUNTS: usize = 4;
 /// Tokens of a text.
 const CTX_LEN: usize = 288;
-/// Bytes of a made-up model, which is soon made up.
+/// Bytes of a made-up model: few, so that it is made quickly.
 const MODEL_BYTES: u64 = 240 << 20;
-/// Memory from which on a board counts as having room for a copy of its layers in huge pages, in which it
-/// decodes by up to a tenth quicker, like most boards of rings; a board with less is filled.
+/// Smallest free memory with which a board is measured in huge pages. Boards with less have no room for a copy of their
+/// layers there, and decode up to a tenth slower.
 const HUGE_FROM: u64 = 1 << 30;
-/// Most bytes that are read between tokens, twice the largest cache: from one token to the next it keeps
-/// nothing of a larger model.
+/// Limit on the bytes that are read between tokens. Twice the largest cache is read, so that it holds nothing of the
+/// model, as with a larger one.
 const BETWEEN_BYTES_MAX: u64 = 256 << 20;
-/// Seconds in which power is measured: some sensors say means of a second.
+/// Seconds in which power is measured: some sensors give means of a second.
 const POWER_SECONDS: f64 = 1.0;
 
 /// The kinds of weights, in the order of the versions of files from 2 on.
@@ -59,8 +59,8 @@ const KINDS: [Weights; 3] = [
     Weights::B2 { group: GROUP_DEFAULT, ends: Ends::Int8 },
 ];
 
-/// Figures of this board with the threads that `options` ask for, and its power, measured by its meter or
-/// stated by the user. Figures that `folder` keeps are not measured again.
+/// Figures of this board with the threads that `options` ask for, and its power, measured by its meter or given by
+/// the user. Figures that `folder` keeps are not measured again.
 ///
 /// # Errors
 /// If it cannot be measured.
@@ -127,7 +127,7 @@ fn idle_watts(meter: &Meter) -> Option<f64> {
     None
 }
 
-/// `all`, and if `has_fewer`, half of it and so on.
+/// Numbers of threads: `all`, and if `has_fewer`, half of it and so on.
 fn numbers(all: usize, has_fewer: bool) -> impl Iterator<Item = usize> {
     let half = move |n: &usize| Some(n / 2).filter(|n| has_fewer && *n > 0);
     std::iter::successors(Some(all), half).take(SPEEDS_MAX)
@@ -186,7 +186,8 @@ impl Text<'_> {
         if signal::interrupted() != 0 { Err(PartError::Interrupted) } else { Ok(()) }
     }
 
-    /// Writes for so many seconds, one token at least: tokens a second, without what is read between them.
+    /// Writes for this number of seconds, and one token at least. Returns tokens a second; the reads between them do not
+    /// count.
     fn write(&mut self, seconds: f64) -> Result<f64, PartError> {
         let (mut elapsed, mut n) = (0.0, 0);
         while elapsed < seconds {
@@ -201,7 +202,7 @@ impl Text<'_> {
     }
 }
 
-/// Bytes of weights read per second of decoding, as a board sustains it whose time is shared or limited.
+/// Bytes of weights read per second of decoding, at the speed that a board with shared or limited time sustains.
 fn bytes_per_s(engine: &mut Engine) -> Result<f64, PartError> {
     let mut text = Text::new(engine)?;
     let mut rates = [0.0_f64; RUNS];

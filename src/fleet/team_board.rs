@@ -40,7 +40,7 @@ impl<'a> TeamBoard<'a> {
         Ok(TeamSeat::find(settings)?.map(|seat| TeamBoard { settings, seat }))
     }
 
-    /// Whether this is the team's lead.
+    /// True if this is the team's lead.
     pub(crate) fn is_lead(&self) -> bool {
         self.seat.own == 0
     }
@@ -49,7 +49,7 @@ impl<'a> TeamBoard<'a> {
         &self.seat.nodes[self.seat.own]
     }
 
-    /// The team's part of `model`, a member's file, as far as the team is to have it.
+    /// The part of `model` that the team is to have, from this board's file.
     pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, PartError> {
         match &self.seat.share {
             Some(share) => narrow(model, share, &self.own().name, place),
@@ -61,8 +61,7 @@ impl<'a> TeamBoard<'a> {
         }
     }
 
-    /// Makes the weights ready, of which this node reads its part alone. `step` is called again and again during the
-    /// work.
+    /// Prepares the weights, of which this node reads its part alone. `step` is called again and again during the work.
     ///
     /// # Errors
     /// If they cannot be used.
@@ -74,12 +73,12 @@ impl<'a> TeamBoard<'a> {
     ) -> Result<(), PartError> {
         let told = (&*self.settings.events, step);
         if engine.header().slice().is_some() {
-            // All that there is is its part.
+            // The file holds this node's part alone.
             return weights::prepare(engine, place, 1.0, told);
         }
         let total: f64 = self.seat.nodes.iter().map(|node| f64::from(node.share)).sum();
         let part = f64::from(self.own().share) / total;
-        // A copy would be of all weights.
+        // A copy in huge pages would hold all weights.
         let huge = if place.huge == Huge::Auto { Huge::Off } else { place.huge };
         weights::prepare(engine, &WeightsPlace { huge, ..place.clone() }, part, told)
     }
@@ -103,8 +102,8 @@ impl<'a> TeamBoard<'a> {
         })
     }
 
-    /// Opens the links to all other nodes. Nodes of another team are refused if a master names this team's
-    /// members: they may not know of this one yet.
+    /// Opens the links to all other nodes. If a master names this team's members, nodes of another team are refused: they
+    /// may not know of this team yet.
     fn mesh(&self, info: &RingInfo) -> Result<Mesh, PartError> {
         let (own, index) = (self.own(), self.seat.own);
         let Address { host, .. } = self.listens();
@@ -116,7 +115,7 @@ impl<'a> TeamBoard<'a> {
                 endpoints.push(None);
                 continue;
             }
-            // A ring's board says of its own links how it reaches others.
+            // The lead of a ring's place tells of its carrier with the ring's links.
             let is_said = self.is_lead() && self.seat.share.is_some();
             let has_first = is_said || endpoints.iter().any(Option::is_some);
             let config = links::config(self.settings, info.clone())?;
@@ -142,7 +141,7 @@ impl<'a> TeamBoard<'a> {
         Mesh::new(endpoints).map_err(PartError::Mesh)
     }
 
-    /// Opens the links of further teams of this lead, whose boards `mailbox` hears of.
+    /// A function that opens the links of a further team of this lead. `mailbox` hears of its boards.
     fn links(&self, info: RingInfo, mailbox: Arc<Mailbox>) -> Links {
         let settings = self.settings.clone();
         Box::new(move |file| {
@@ -227,8 +226,8 @@ impl<'a> TeamBoard<'a> {
         Ok(())
     }
 
-    /// Shares the rows of the team that `engine` leads again among its boards, if the settings ask for it: the
-    /// engine takes changes from the returned receiver. Boards that get ready are counted in `n_coming`.
+    /// Divides the rows of the team that `engine` leads anew when boards come, go or slow down, if the settings ask for it.
+    /// The engine takes changes from the returned receiver. `n_coming` counts boards that prepare.
     fn tend(
         &self,
         engine: &Engine,
@@ -252,7 +251,7 @@ impl<'a> TeamBoard<'a> {
         engine.assemble().map_err(|e| self.failure(e))
     }
 
-    /// Why nodes are not ready, by their names.
+    /// The error of nodes that are not ready, by their names.
     fn failure(&self, error: StepError) -> PartError {
         let name = |node: usize| self.seat.nodes.get(node).map_or("?", |node| node.name.as_str());
         let what = match &error {
@@ -274,7 +273,7 @@ impl<'a> TeamBoard<'a> {
         self.seat.nodes.iter().map(|node| node.name.clone()).collect()
     }
 
-    /// Tells of the team that `engine` leads. It may have become another one before it was complete.
+    /// Tells of the team that `engine` leads, which may have changed before it was complete.
     pub(crate) fn describe(&self, engine: &Engine) {
         let share = self.seat.share.as_ref();
         let layers = share.map(|Share { layers, .. }| layers.clone());
@@ -309,8 +308,8 @@ impl<'a> TeamBoard<'a> {
     }
 }
 
-/// Tells of the team's events, by the nodes' names, and tells `mailbox` which nodes are waited for, and which of these are
-/// not even there.
+/// A listener that tells of the team's events, by the nodes' names. It tells `mailbox` which nodes the team waits for,
+/// and which of these do not answer.
 fn teller(
     names: Vec<String>,
     events: Teller,
@@ -320,7 +319,7 @@ fn teller(
     let mut is_waited_for = vec![false; names.len()];
     // A board that is there may wait for another one that is not.
     let mut is_absent = is_waited_for.clone();
-    // One that refuses is asked again and again, and comes each time.
+    // A board that refuses is asked again and again, and comes each time.
     let mut refusals: Vec<Option<String>> = vec![None; names.len()];
     move |notice| {
         let (mut was_waited_for, mut is_refused_again) = (false, false);

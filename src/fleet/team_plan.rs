@@ -15,11 +15,13 @@ pub(crate) struct TeamPlan<'a> {
     shares: Vec<u16>,
     parts: Vec<TeamPart>,
     figures: TeamFigures,
-    /// Bytes that each needs besides its part.
+    /// Bytes that each board needs besides its part.
     every: u64,
 }
 
 impl<'a> TeamPlan<'a> {
+    /// The team of the boards that may serve, the lead first.
+    ///
     /// # Errors
     /// If these are too many boards, or one.
     pub(crate) fn new(
@@ -80,7 +82,7 @@ impl<'a> TeamPlan<'a> {
         nodes.find(|(board, need)| *need > board.memory).map(|(board, need)| (&*board.name, need))
     }
 
-    /// The boards as quick as they were with their shares, if so many passes took each so long.
+    /// The boards with the speeds that they showed: `passes` passes took each of them its time of `computing`.
     pub(crate) fn as_seen(&self, passes: u32, computing: &[Duration]) -> Vec<Board> {
         let nodes = self.boards.iter().zip(&self.parts).zip(computing);
         let seen = nodes.map(|((board, part), time)| {
@@ -96,7 +98,7 @@ impl<'a> TeamPlan<'a> {
         self.figures.token_s()
     }
 
-    /// Whether gathers are thought to go through the kernel module.
+    /// True if gathers are expected to go through the kernel module.
     pub(crate) fn is_by_kernel(&self) -> bool {
         self.figures.is_by_kernel
     }
@@ -175,15 +177,15 @@ impl<'a> TeamPlan<'a> {
     }
 }
 
-/// The boards that may serve; of a board with several numbers of threads the quickest: a team is for one
-/// stream.
+/// The boards that may serve. A board with several numbers of threads counts with the quickest one, because a team is
+/// for one stream.
 pub(crate) fn quickest(boards: &[Board]) -> Vec<&Board> {
     let same = boards.chunk_by(|a, b| a.name == b.name);
     let quickest = same.filter_map(|same| same.iter().max_by(|a, b| a.read.total_cmp(&b.read)));
     quickest.filter(|board| board.wish != Wish::Never).collect()
 }
 
-/// All that a model asks of boards.
+/// Sum of a model's demand on boards.
 fn whole(load: &Load) -> Need {
     load.layers.iter().chain([&load.ends]).fold(Need::default(), |sum, need| Need {
         memory: sum.memory.saturating_add(need.memory),

@@ -8,9 +8,9 @@ use crate::ring::{TeamNode, TeamPlace};
 
 /// A board's place in a team.
 pub(crate) struct TeamSeat {
-    /// All boards, the lead first.
+    /// Boards of the team, the lead first.
     pub(crate) nodes: Vec<TeamNode>,
-    /// Which of them this one is.
+    /// Index of this board in `nodes`.
     pub(crate) own: usize,
     /// The team's part of the model, for a place of a ring; `None` for all of it.
     pub(crate) share: Option<Share>,
@@ -31,7 +31,7 @@ impl TeamSeat {
                 TeamSeat { nodes, own, share: None }
             }
             Boards::Layers(file) => match of_ring(settings, file)? {
-                // The port is that of the lead's links of the ring.
+                // An option for the port is for the lead's links of the ring.
                 Some(seat) if seat.own == 0 => return Ok(Some(seat)),
                 Some(seat) => seat,
                 None => return Ok(None),
@@ -44,7 +44,7 @@ impl TeamSeat {
     }
 }
 
-/// Which of these nodes this board is.
+/// Index of this board in `nodes`.
 fn own(settings: &Settings, nodes: &[TeamNode], file: &str) -> Result<usize, PartError> {
     let own = match (&settings.node, settings.is_master) {
         (None, true) => 0,

@@ -8,22 +8,24 @@ use crate::format::model::Header;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, solve};
 use crate::ring::{Address, TEAM_PORT_DEFAULT};
 
-/// Most boards: each way to make teams of them is looked at.
+/// Limit on the boards: each way to make teams of them is tried.
 pub(crate) const BOARDS_MAX: usize = 10;
 
-/// The quickest such ring for one stream.
+/// The ring of places and teams that is quickest for one stream.
 pub(crate) struct TeamsPlan<'a> {
     load: &'a Load,
     /// The boards of each place with their shares.
     places: Vec<Vec<(&'a Board, u16)>>,
-    /// Each place as one board, which is what the ring sees.
+    /// Places as the ring sees them: each is one board.
     seen: Vec<Board>,
-    /// Which places are teams whose gathers are thought to go through the kernel module.
+    /// For each place, true if it is a team whose gathers are expected to go through the kernel module.
     by_kernel: Vec<bool>,
     parts: Vec<Part>,
 }
 
 impl<'a> TeamsPlan<'a> {
+    /// The quickest ring of `boards`, in their order.
+    ///
     /// # Errors
     /// If the boards cannot have the model in any ring.
     ///
@@ -51,7 +53,7 @@ impl<'a> TeamsPlan<'a> {
         best
     }
 
-    /// The ring of places that end behind the boards of these bits, and behind the last.
+    /// The ring whose places end behind each board that has its bit set in `ends`, and behind the last one.
     fn with_ends(
         ends: u32,
         header: &Header,
@@ -65,7 +67,7 @@ impl<'a> TeamsPlan<'a> {
             }
             let place = boards[first..=index].to_vec();
             first = index + 1;
-            // No more boards than a team may have.
+            // A place with more boards than a team may have is its first board alone.
             let team = TeamPlan::of(header, load, place.clone()).ok().filter(|_| place.len() > 1);
             by_kernel.push(team.as_ref().is_some_and(TeamPlan::is_by_kernel));
             seen.push(team.as_ref().map_or_else(|| place[0].clone(), |team| team.as_place(load)));
@@ -80,12 +82,12 @@ impl<'a> TeamsPlan<'a> {
         Task::new(self.load, &self.seen)
     }
 
-    /// The place that each node of the ring has, and its layers.
+    /// Each node of the ring: its place, and its layers.
     pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Which places are teams whose gathers are thought to go through the kernel module.
+    /// For each place, true if it is a team whose gathers are expected to go through the kernel module.
     pub(crate) fn by_kernel(&self) -> &[bool] {
         &self.by_kernel
     }

@@ -39,7 +39,7 @@ use crate::wire::seal::Key;
 
 /// Longest time that a test waits for something.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a board is away before the others take its part.
+/// Time for which a board is away before the others take its part.
 const AFTER: Duration = Duration::from_secs(1);
 
 /// Writes down what happened.
@@ -383,7 +383,7 @@ fn a_worker_that_is_told_other_work_stops_packing_weights() {
     assert!(ended.is_err(), "the weights were packed to the end");
 }
 
-/// Where a board is called, on this machine.
+/// Address of a board on this machine, which is called on `port`.
 fn local(port: u16) -> Address {
     Address { host: "127.0.0.1".to_owned(), port }
 }

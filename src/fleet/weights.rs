@@ -1,11 +1,11 @@
-//! Weights of a part that are made ready.
+//! Prepares the weights of a board's part.
 
 use super::error::PartError;
 use super::events::{Event, Events};
 use super::interrupt::is_interrupted;
 use crate::engine::{Engine, Listener, Preparing, WeightsPlace};
 
-/// Makes the weights ready of which only this part is read. `step` is called again and again during the work.
+/// Prepares weights of which the board reads this `part`, from 0 to 1. `step` is called again and again during the work.
 ///
 /// # Errors
 /// If they cannot be used.

@@ -25,30 +25,32 @@ use crate::model::Model;
 use crate::ring::Notice;
 use crate::sys::notify;
 
-/// The most that a worker is ready for unless it is told otherwise.
+/// Largest batch that a worker accepts, unless an option sets another.
 const BATCH_MAX: usize = 512;
+/// Largest number of streams that a worker accepts, unless an option sets another.
 const STREAMS_MAX: usize = 16;
 
 /// A board that does its part for any master.
 pub(crate) struct Worker<'a> {
     pub(crate) settings: &'a Settings,
-    /// Its model file, if it has one, and where packed weights and layers are kept.
+    /// Model file, if the board has one, and places of packed weights and layers.
     pub(crate) place: WeightsPlace,
     /// Threads and kernels of its engine; a master says how long a context is needed, and how many rows.
     pub(crate) options: Options,
+    /// Limits on what a master may ask for.
     pub(crate) most: Most,
     pub(crate) sensors: Sensors,
-    /// Where it keeps its part of prompts, and the most bytes of that.
+    /// Folder that keeps the board's part of prompts, and the limit on its bytes.
     pub(crate) prefixes: Option<(PathBuf, u64)>,
     /// The model of a board without a file.
     pub(crate) built_in: Option<fn() -> Result<Model, FormatError>>,
     /// Figures of the board, for masters that call it; without them it is measured.
     pub(crate) own: Option<Own>,
-    /// Ends it.
+    /// Ends the worker.
     pub(crate) stop: Stop,
 }
 
-/// The most that a worker is ready for, where it is said.
+/// Limits on what a master may ask of a worker; `None` for the default.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Most {
     pub(crate) ctx_len: Option<usize>,
@@ -60,7 +62,7 @@ pub(crate) struct Most {
 struct Work<'a> {
     of: &'a Worker<'a>,
     readiness: Arc<Readiness>,
-    /// What it has stored, which a master that moves layers may let it go on with.
+    /// Keys and values that the worker stores; if layers move, it may go on with them.
     held: Held,
 }
 
@@ -68,7 +70,7 @@ impl Worker<'_> {
     /// Works until a signal or its [`Stop`] ends it.
     ///
     /// # Errors
-    /// If it cannot work. A board that waits for masters tells them, and waits for the next order.
+    /// If the worker cannot work. A board that waits for masters reports the reason to them, and waits for the next order.
     pub(crate) fn work(&self) -> Result<(), PartError> {
         self.stop.heed();
         let readiness = Arc::new(Readiness::default());
@@ -111,7 +113,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The most that it is ready for, of the model of `header`.
+    /// Limits on what a master may ask, for the model of `header`.
     fn limits(&self, header: &Header) -> Limits {
         let Most { ctx_len, streams, batch } = self.most;
         Limits {

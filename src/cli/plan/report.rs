@@ -44,7 +44,7 @@ fn name<'t>(task: &'t Task<'_>, part: &Part) -> &'t str {
     &task.boards()[part.board].name
 }
 
-/// With how many threads it is to serve, where there was a choice.
+/// Name of a board, and its number of threads if there was a choice.
 fn label(task: &Task<'_>, part: &Part) -> String {
     let Board { name, threads, .. } = &task.boards()[part.board];
     match threads {
@@ -110,8 +110,8 @@ pub(super) fn ring_file(task: &Task<'_>, parts: &[Part]) -> String {
     format!("# {}\n{}", figures(&task.figures(parts)), ring_lines(task, parts))
 }
 
-/// The plan as JSON. `by_kernel`: which of the places that may be teams gather over the kernel
-/// module.
+/// The plan as JSON. `by_kernel` says for each place whether it gathers over the kernel module; `None` if places are
+/// no teams.
 pub(super) fn json(task: &Task<'_>, parts: &[Part], by_kernel: Option<&[bool]>) -> String {
     let boards = parts.iter().map(|part| {
         let object = JsonObject::new().string("name", name(task, part));

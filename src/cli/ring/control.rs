@@ -42,7 +42,7 @@ impl Control {
         Control { mailbox, _file: file }
     }
 
-    /// The engine is between two steps: does what is asked for.
+    /// Does what clients ask for. The engine's thread calls this between two steps.
     pub(in crate::cli) fn visit(&self, engine: &mut Engine) {
         self.mailbox.visit(engine);
     }
@@ -111,7 +111,7 @@ fn refusal(code: u8, why: String) -> Refusal {
 }
 
 impl Answers {
-    /// How things are; without the engine where that is away.
+    /// The state of the ring: the last known one if the engine does not answer.
     fn status(&self, is_json: bool) -> String {
         let (rate, seen) = self.moves.mailbox.watch(|seen| seen.times.tokens);
         let left_out = self.moves.fleet().map(|fleet| fleet.left_out.all()).unwrap_or_default();
@@ -129,7 +129,7 @@ impl Answers {
         Ok(words(&self.moves.resize(&given, say)?) + "\n")
     }
 
-    /// Gives them those that are best for `objective`.
+    /// Gives the nodes the layers that are best for `objective`.
     fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
         Ok(match self.moves.replan(objective, say)? {
             Replanned::Stays(parts) => format!("nothing moves: {}\n", words(&parts)),
@@ -141,7 +141,7 @@ impl Answers {
     }
 }
 
-/// `desk=0..10`.
+/// Parses a node's name and layers, as in `desk=0..10`.
 fn part(text: &str) -> Result<Part, String> {
     let read = || {
         let (name, layers) = text.split_once('=')?;

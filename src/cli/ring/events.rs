@@ -10,14 +10,14 @@ use crate::fleet::admission;
 use crate::fleet::events::{Event, Events, Shape, Teller};
 use crate::sys::notify;
 
-/// Says on stderr what happens, and to a service manager for what the master waits.
+/// Prints events on stderr, and tells a service manager what the master waits for.
 struct Words {
-    /// Whether plans, measurements and what is as it should be stay unsaid.
+    /// True if plans, measurements and events as expected are not printed.
     is_quiet: bool,
     under_way: UnderWay,
 }
 
-/// The words for what happens; `is_quiet` leaves out what is as it should be.
+/// A listener that prints events; `is_quiet` leaves out those that are as expected.
 pub(in crate::cli) fn events(is_quiet: bool) -> Teller {
     Arc::new(Words { is_quiet, under_way: UnderWay::default() })
 }
@@ -47,7 +47,7 @@ impl Events for Words {
     }
 }
 
-/// Tells the service manager for what the master waits.
+/// Tells the service manager what the master waits for.
 fn status(event: &Event<'_>) {
     match event {
         Event::Searches { .. } | Event::Waits { .. } => notify::status(&words(event)),
@@ -139,12 +139,12 @@ fn taken(name: &str, why: &str) -> String {
     format!("another master took {name}: {why}")
 }
 
-/// A name as it is shown: one that is not plain in quotes.
+/// A name for messages: in quotes unless it is plain.
 pub(super) fn shown(name: &str) -> String {
     if admission::is_plain(name) { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// `desk 0..10, pi 10..22`.
+/// The nodes and their layers, as in `desk 0..10, pi 10..22`.
 pub(super) fn layers(nodes: &[(String, Range<usize>)]) -> String {
     let node = |(name, layers): &(String, Range<usize>)| {
         format!("{name} {}..{}", layers.start, layers.end)

@@ -9,7 +9,7 @@ use crate::wire::Dtype;
 
 /// Seconds that a master waits for progress.
 const TIMEOUT_S: u64 = 120;
-/// How long a board that is called may be away, unless the user sets another time.
+/// Time for which a called board may be away, unless the user sets another.
 const REBALANCE_AFTER: Duration = Duration::from_secs(60);
 
 /// `auto`, `kernel`, `udp` or `tcp`.
@@ -42,10 +42,10 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
     }
 }
 
-/// How long a board that is called may be away before the ring does without it.
+/// Time for which a called board may be away before the others take its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum RebalanceAfter {
-    /// For ever: layers move only on request.
+    /// No limit: layers move only on request.
     Off,
     /// After this time.
     Time(Duration),
@@ -60,7 +60,7 @@ pub(in crate::cli) fn rebalance_after(value: &str) -> Result<RebalanceAfter, Str
     }
 }
 
-/// The time after which parts move: for boards that are called there is one unless `value` says otherwise.
+/// Time after which parts move by themselves: `value`, else the default for called boards, else none.
 pub(in crate::cli) fn patience(
     value: Option<RebalanceAfter>,
     are_called: bool,
@@ -72,7 +72,7 @@ pub(in crate::cli) fn patience(
     }
 }
 
-/// How long a master waits for progress, of the seconds that are said; `None` for ever.
+/// Time for which a master waits for progress: the given seconds or the default. 0 seconds give `None`: for ever.
 pub(in crate::cli) fn timeout(seconds: Option<u64>) -> Option<Duration> {
     let seconds = seconds.unwrap_or(TIMEOUT_S);
     (seconds > 0).then(|| Duration::from_secs(seconds))

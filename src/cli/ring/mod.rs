@@ -1,4 +1,4 @@
-//! This board's part among others: what the options say, and the words for what happens.
+//! Commands among boards: values of options, the start of a master, answers to `leap ring`, and messages about events.
 
 mod begin;
 mod command;

@@ -14,7 +14,7 @@ use crate::wire::frame::NodeLine;
 pub(super) struct PlaceTeam {
     /// Name of the place.
     name: String,
-    /// Each board, and which part of the rows it has; the lead first.
+    /// Boards with their parts of the rows, the lead first.
     boards: Vec<(String, f64)>,
 }
 
@@ -26,7 +26,7 @@ impl PlaceTeam {
         PlaceTeam { name: name.to_owned(), boards: nodes.iter().map(board).collect() }
     }
 
-    /// Each board with its part, and what is known of it.
+    /// The boards with their parts, and the known state of each.
     fn boards<'a>(
         &'a self,
         index: usize,
@@ -137,7 +137,7 @@ pub(super) fn left_out_objects(left_out: &[Entry]) -> impl Iterator<Item = JsonO
     })
 }
 
-/// A line for each place that is a team, once it has said what its boards did.
+/// A line for each place that is a team and has reported its boards' times.
 fn write_passes(text: &mut String, seen: &Seen) {
     for (index, line) in seen.lines.iter().enumerate() {
         let known = seen.place(index).and_then(|team| Some((team.nodes(), team.pass_ms()?)));
@@ -249,7 +249,7 @@ impl Seen {
         self.times.heat.get(index)?.map(|heat| heat.degrees.into())
     }
 
-    /// Whether heat slows a node down.
+    /// True if heat slows a node down; `None` if the node does not report.
     fn is_slowed(&self, index: usize) -> Option<bool> {
         self.times.heat.get(index)?.map(|heat| heat.is_slowed)
     }

@@ -7,7 +7,7 @@ use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::frame::NodeLine;
 
-/// Says which part this board has.
+/// Prints this board's part, and its links.
 pub(super) fn introduce(place: &Place, endpoint: &dyn Endpoint) {
     let Place { name, layers, next, .. } = place;
     let next = next.as_ref().map_or(String::new(), |next| format!(", next is {next}"));
@@ -20,7 +20,7 @@ pub(super) fn introduce(place: &Place, endpoint: &dyn Endpoint) {
     ));
 }
 
-/// The ring, a line a node.
+/// Prints the ring, a line for each node.
 pub(super) fn describe(lines: &[NodeLine], dim: u32, wire: Dtype) {
     note(&format!(
         "ring of {} nodes, {} activations, {} bytes per token on each link",
@@ -52,7 +52,7 @@ fn datagrams(bytes: u32) -> String {
     if bytes > 0 { format!(", datagrams of {bytes} bytes") } else { String::new() }
 }
 
-/// Says what happened to the ring.
+/// Prints an event of the ring, and tells the service manager.
 pub(super) fn tell(notice: &Notice) {
     let text = notice.to_string();
     notify::status(&text);

@@ -17,7 +17,7 @@ use crate::sys::notify;
 use crate::team::TeamNotice;
 use crate::wire::hello::PROTOCOL;
 
-/// What is under way.
+/// Progress lines of the work under way: layers that are fetched, weights that are packed.
 #[derive(Default)]
 pub(super) struct UnderWay {
     weights: Mutex<Option<Teller>>,
@@ -29,7 +29,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl UnderWay {
-    /// Shows how far layers and weights are; whether the event is of them.
+    /// Shows the progress of layers and weights. Returns true if the event is about them.
     pub(super) fn show(&self, event: &Event<'_>, is_quiet: bool) -> bool {
         match event {
             Event::Fetches => {
@@ -52,7 +52,7 @@ impl UnderWay {
     }
 }
 
-/// Says what happened to this board; `is_quiet` leaves out what is as it should be.
+/// Prints an event of this board; `is_quiet` leaves out those that are as expected.
 pub(super) fn tell(event: &Event<'_>, is_quiet: bool) {
     match event {
         Event::RingOpened { .. } | Event::TeamOpened { .. } if is_quiet => {}
@@ -63,12 +63,15 @@ pub(super) fn tell(event: &Event<'_>, is_quiet: bool) {
         Event::Team { names, notice } => say(&team(names, notice), false),
         Event::Member { names, notice } => say(&member(names, notice), is_quiet),
         Event::Linked { place, endpoint } if !is_quiet => tell::introduce(place, *endpoint),
+        Event::WaitsForLayers { from, why } => {
+            say(&format!("waiting for layers from {from}: {why}"), false);
+        }
         Event::Up => notify::status("waiting for the ring"),
         Event::Rests => notify::status("waiting for a master"),
         event => match (warning(event), notice(event)) {
             (Some(words), _) => warn(&words),
             (None, Some(words)) if !is_quiet => note(&format!("leap: {words}")),
-            _ => wait(event),
+            _ => {}
         },
     }
 }
@@ -78,13 +81,6 @@ fn say(words: &str, is_quiet: bool) {
     notify::status(words);
     if !is_quiet {
         note(&format!("leap: {words}"));
-    }
-}
-
-/// Says for what this board waits.
-fn wait(event: &Event<'_>) {
-    if let Event::WaitsForLayers { from, why } = event {
-        say(&format!("waiting for layers from {from}: {why}"), false);
     }
 }
 

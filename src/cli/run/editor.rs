@@ -14,8 +14,9 @@ use super::input::Typed;
 use crate::cli::{Failure, warn};
 use crate::sys::{folders, notify, signal};
 
-/// Most texts that are kept, and bytes of the longest: the file stays below 4 MiB.
+/// Limit on the texts that are kept. With [`HISTORY_TEXT_BYTES`] the file stays below 4 MiB.
 const HISTORY_LEN: usize = 1000;
+/// Limit on the bytes of a text that is kept.
 const HISTORY_TEXT_BYTES: usize = 4096;
 
 /// Terminals that cannot move their cursor.

@@ -62,7 +62,7 @@ impl AnswerEnergy {
         Some(spent.joules / n as f64)
     }
 
-    /// Words for the line of figures of an answer of `n` tokens: `; 4.9 W, 0.310 J a token`.
+    /// Part of the line of figures of an answer of `n` tokens: `; 4.9 W, 0.310 J a token`.
     pub(super) fn words(&self, n: usize) -> String {
         let Some(spent) = self.generated.map(|(spent, _)| spent).or(self.all) else {
             return String::new();

@@ -342,7 +342,7 @@ impl Run {
         WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge }
     }
 
-    /// How much to say while weights are packed.
+    /// Amount of messages while weights are packed.
     pub(super) fn words(&self) -> Words {
         weights::words(self.quiet)
     }

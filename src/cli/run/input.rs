@@ -12,7 +12,7 @@ use crate::sys::{notify, poll, signal};
 /// Prompt of the built-in model when none is given.
 const DEMO_PROMPT: &str = "Once upon a time";
 
-/// How long the built-in model waits for a pipe's first bytes. A user who pipes a prompt has it ready; a service's idle
+/// Time for which the built-in model waits for a pipe's first bytes. A user who pipes a prompt has it ready; a service's idle
 /// pipe never sends any.
 const PIPE_WAIT_MS: u16 = 300;
 

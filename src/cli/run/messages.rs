@@ -7,7 +7,7 @@ use super::session::Session;
 use super::terminal::Terminal;
 use crate::cli::{Failure, note};
 
-/// How to leave; shown at the start of a conversation on a terminal.
+/// Shown at the start of a conversation on a terminal.
 const GREETING: &str = "Ctrl-D or /exit leaves, Ctrl-C ends an answer, /help says more";
 
 /// The user's next input.

@@ -16,7 +16,7 @@ use crate::sampler::Sampling;
 use crate::sys::power::Meter;
 use crate::sys::signal;
 
-/// Most tokens of an answer without -n.
+/// Limit on the tokens of an answer without -n.
 const N_PREDICT: usize = 256;
 
 /// A model that is ready, with the flags for its use.

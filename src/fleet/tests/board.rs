@@ -36,12 +36,12 @@ pub(super) fn model() -> Model {
     Model::open(MODEL.as_ref()).unwrap()
 }
 
-/// These layers of it.
+/// The model with these layers alone.
 pub(super) fn narrow(model: Model, layers: &Range<usize>, has_ends: bool) -> Arc<Model> {
     Arc::new(model.with_share(Share { layers: layers.clone(), has_ends }).unwrap())
 }
 
-/// Where its weights are kept.
+/// Place of the model's weights.
 pub(super) fn place() -> WeightsPlace {
     WeightsPlace { model: Some(PathBuf::from(MODEL)), cache: Cache::Off, huge: Huge::Off }
 }
@@ -85,7 +85,7 @@ pub(super) fn endpoint(
 /// State of a board: its orders, and whether it is there.
 struct State {
     order: Mutex<Order>,
-    /// Whether there is something else to do than what it does.
+    /// True if the order is another one than the board works on.
     is_new: AtomicBool,
     is_ready: AtomicBool,
     is_away: AtomicBool,
@@ -130,7 +130,7 @@ impl Stand {
         is_new.store(true, Ordering::SeqCst);
     }
 
-    /// Its power is on again.
+    /// Switches the board's power on again.
     pub(super) fn come_back(&self) {
         self.state.is_away.store(false, Ordering::SeqCst);
     }
