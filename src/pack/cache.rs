@@ -1,11 +1,12 @@
 //! Builds and reads cache files.
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::error::CacheError;
-use super::file::{self, ALIGN, CacheEntry, CacheIdentity, DATA_AT};
+use super::file::{self, ALIGN, CacheEntry, CacheIdentity, DATA_AT, MAGIC};
 use crate::sys::file::{AtomicFile, lock_folder};
 use crate::sys::map::Map;
 
@@ -48,8 +49,8 @@ impl CacheFile {
     /// process built it.
     ///
     /// # Errors
-    /// If the file cannot be written, or `build` fails. An existing file then stays, and nothing else is left
-    /// behind.
+    /// If the file cannot be written or is of another kind, or `build` fails. An existing file then stays, and
+    /// nothing else is left behind.
     pub fn open_or_build<E: From<CacheError>>(
         path: &Path,
         identity: &CacheIdentity,
@@ -70,6 +71,9 @@ impl CacheFile {
                 None
             }
         };
+        if former.is_none() && !is_replaceable(path) {
+            return Err(CacheError::Foreign { path: path.to_owned() }.into());
+        }
         let mut builder = CacheBuilder::create(path, *identity, former)?;
         build(&mut builder)?;
         Ok((builder.finish()?, true))
@@ -97,6 +101,20 @@ impl CacheFile {
     /// Bytes of the whole file.
     pub fn file_bytes(&self) -> &[u8] {
         self.map.as_bytes()
+    }
+}
+
+/// Whether a cache may take the place of the file at `path`: it is absent, empty, or a cache by its name or its
+/// first bytes.
+fn is_replaceable(path: &Path) -> bool {
+    if path.extension().is_some_and(|extension| extension == "leapw") {
+        return true;
+    }
+    let mut magic = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
+    match read {
+        Ok(_) => magic.is_empty() || magic == MAGIC.to_le_bytes(),
+        Err(e) => e.kind() == io::ErrorKind::NotFound,
     }
 }
 

@@ -22,6 +22,11 @@ pub enum CacheError {
         /// The difference.
         what: &'static str,
     },
+    /// The path is that of a file of another kind, which is not replaced.
+    Foreign {
+        /// Path of the file.
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for CacheError {
@@ -33,6 +38,11 @@ impl fmt::Display for CacheError {
             CacheError::Mismatch { path, what } => {
                 write!(f, "weight cache {}: {what} does not match", path.display())
             }
+            CacheError::Foreign { path } => write!(
+                f,
+                "{} is no file of packed weights, and is not replaced; name another file or a folder",
+                path.display()
+            ),
         }
     }
 }

@@ -189,3 +189,28 @@ fn a_file_of_an_older_format_is_rebuilt() {
     assert_eq!((taken, cache.entries.len()), (vec![], 1));
     assert_eq!(cache.offset_to_addr(&cache.entries[&5]), [7; 77]);
 }
+
+#[test]
+fn a_file_of_another_kind_is_not_replaced() {
+    let folder = Folder::new("foreign");
+    let open = |name: &str| {
+        let path = folder.0.join(name);
+        let built = CacheFile::open_or_build(&path, &IDENTITY, &[wanted(5, 77)], |builder| {
+            builder.reserve_space(77).fill(7);
+            builder.look_up_or_insert(5).map(|_| ())
+        });
+        built.map(|_| ()).map_err(|e: CacheError| e.to_string())
+    };
+    for (name, content) in [("notes.txt", "a note"), ("model.bin", "24ka"), ("short", "x")] {
+        fs::write(folder.0.join(name), content).unwrap();
+        assert!(open(name).unwrap_err().contains("is no file of packed weights"), "{name}");
+        assert_eq!(fs::read_to_string(folder.0.join(name)).unwrap(), content);
+    }
+    assert_eq!(folder.names(), 3);
+    fs::write(folder.0.join("empty"), "").unwrap();
+    fs::write(folder.0.join("spoilt.leapw"), [0; 99]).unwrap();
+    for name in ["empty", "spoilt.leapw", "new"] {
+        assert_eq!(open(name), Ok(()), "{name}");
+        assert_eq!(open(name), Ok(()), "{name}");
+    }
+}
