@@ -335,7 +335,7 @@ mod tests {
 
     const WAY: Way = Way { round_trip_s: 1e-4, bytes_per_s: 1e8 };
 
-    /// What the board of this name at `host` says, with so much memory.
+    /// Returns the `hello` of the board of this name at `host`, with so much memory.
     fn answer(host: &str, name: &str, memory: u64, way: Option<Way>) -> (Address, Answer) {
         let local = if host.starts_with("127.") { [127, 0, 0, 1] } else { [10, 0, 0, 1] };
         (at(host), (figures(name, memory), way, local.into()))

@@ -3,7 +3,7 @@
 use super::{File, source::Line};
 
 /// Beginnings of comments that depend on the comment above, or are half a sentence.
-const BEGINNINGS: &[&str] = &["The same", "As"];
+const BEGINNINGS: &[&str] = &["The same", "As", "What", "Who", "Whoever", "That", "Nobody"];
 
 /// The paragraphs of comments in `files` with such a beginning, one line each.
 pub(crate) fn leaning<'f>(files: impl Iterator<Item = &'f File>) -> Vec<String> {

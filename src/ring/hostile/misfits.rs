@@ -92,8 +92,8 @@ fn a_node_that_refuses_other_layers_is_not_left_out_of_its_ring() {
     assert!(master.is_open());
 }
 
-/// Nobody waits for the other layers any more, and the ring is asked for again: a node that still refuses them is left
-/// out, so that the ring is not given up for ever.
+/// A ring is asked for again once the other layers are given up: a node that still refuses its layers is left out, so
+/// that the ring is not given up for ever.
 #[cfg(feature = "serve")]
 #[test]
 fn a_ring_that_is_asked_for_again_leaves_out_a_node_that_refuses_its_layers() {
