@@ -61,7 +61,7 @@ impl Failure {
         let runtime = stopped.map_or(1, |signal| SIGNAL_BASE.saturating_add(signal));
         let (message, code) = match self {
             Failure::Interrupted => return ExitCode::from(runtime),
-            Failure::Runtime(message) => (message, runtime),
+            Failure::Runtime(message) => (of_signal(message, stopped.is_some()), runtime),
             Failure::Usage(message) => (message, 2),
             Failure::Input(message) => (message, 3),
             Failure::Ring(message) => (message, 4),
@@ -71,6 +71,15 @@ impl Failure {
         // If stderr is closed, the message is lost.
         let _ = writeln!(std::io::stderr(), "leap: {message}");
         ExitCode::from(code)
+    }
+}
+
+/// `message`, which says that the program was interrupted if it was. A signal also ends calls of the system, whose
+/// errors do not say so.
+fn of_signal(message: String, is_interrupted: bool) -> String {
+    match is_interrupted && !message.contains("interrupted") {
+        true => format!("interrupted: {message}"),
+        false => message,
     }
 }
 
