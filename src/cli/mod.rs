@@ -192,14 +192,16 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         Ok(leap) => Ok(Parsed::Command { command: Box::new(leap.command), role, older }),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
-            let problem = in_words(&exit.output.trim_end().replace('\n', " "));
+            let problem = in_words(&exit.output);
             Err(Failure::Usage(format!("{problem} (leap --help shows commands and options)")))
         }
     }
 }
 
-/// A problem that `argh` found. Values that an option does not take are worded as other problems are.
+/// A problem that `argh` found, worded as other problems are.
 fn in_words(problem: &str) -> String {
+    // It lists names on lines of their own.
+    let problem = &problem.split_whitespace().collect::<Vec<&str>>().join(" ");
     let value = || {
         let (option, rest) =
             problem.strip_prefix("Error parsing option '")?.split_once("' with value '")?;
@@ -213,7 +215,10 @@ fn in_words(problem: &str) -> String {
             "number too large to fit in target type" => "the number is too large",
             reason => reason,
         };
-        Some(format!("{option} {value:?}: {reason}"))
+        Some(match reason {
+            "duplicate values provided" => format!("{option} is given twice"),
+            _ => format!("{option} {value:?}: {reason}"),
+        })
     };
     value().unwrap_or_else(|| problem.to_owned())
 }

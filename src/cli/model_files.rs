@@ -1,6 +1,5 @@
 //! Finds the model and its tokenizer.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use crate::format::model::Header;
 use crate::format::stand_in;
 use crate::format::tokenizer::fingerprint;
 use crate::model::Model;
+use crate::sys::file::read_file;
 use crate::tokenizer::Tokenizer;
 
 /// A model and the tokenizer that belongs to it.
@@ -98,7 +98,7 @@ pub(super) fn beside(model: &Path) -> [PathBuf; 2] {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let bytes = fs::read(path).map_err(|e| Failure::unreadable(path, &e))?;
+    let bytes = read_file(path).map_err(|e| Failure::unreadable(path, &e))?;
     match stand_in(&bytes) {
         Some(what) => Err(Failure::Input(format!("{}: {what}", path.display()))),
         None => Ok(bytes),

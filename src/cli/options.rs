@@ -31,6 +31,36 @@ pub(super) fn bytes(value: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{value:?} is no size; write it as 500M or 2G"))
 }
 
+/// Parses a number that is at least 1.
+pub(super) fn count(value: &str) -> Result<usize, String> {
+    match value.parse() {
+        Ok(0) => Err("wanted at least 1".to_owned()),
+        Ok(n) => Ok(n),
+        Err(_) => Err("wanted a whole number".to_owned()),
+    }
+}
+
+/// Parses a text that is not empty.
+#[cfg(feature = "serve")]
+pub(super) fn word(value: &str) -> Result<String, String> {
+    match value.trim().is_empty() {
+        true => Err("wanted a name".to_owned()),
+        false => Ok(value.to_owned()),
+    }
+}
+
+/// Parses the origin of web pages, as browsers send it: `https://chat.example.org`, or `*` for all.
+#[cfg(feature = "serve")]
+pub(super) fn origin(value: &str) -> Result<String, String> {
+    let host = value.split_once("://").filter(|(scheme, _)| !scheme.is_empty());
+    let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '?', '#', ' ', ',']);
+    // Pages from files say `null`.
+    match ["*", "null"].contains(&value) || host.is_some_and(|(_, host)| is_host(host)) {
+        true => Ok(value.to_owned()),
+        false => Err("wanted scheme://host or scheme://host:port, without a path, or *".to_owned()),
+    }
+}
+
 /// `auto`, or the TCP port of boards that call each other.
 pub(super) fn port(value: &str) -> Result<u16, String> {
     match (value, value.parse()) {

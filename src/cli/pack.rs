@@ -20,7 +20,7 @@ pub(super) struct Pack {
     #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
     cache: Cache,
     /// number of threads
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     threads: Option<usize>,
 }
 

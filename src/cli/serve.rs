@@ -1,6 +1,7 @@
 //! `leap serve`: answers programs over HTTP.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -84,10 +85,10 @@ pub(super) struct Serve {
     #[argh(switch)]
     no_auth: bool,
     /// web page (as https://chat.example.org) whose scripts may ask, or *; may be given several times
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::origin))]
     allow_origin: Vec<String>,
     /// what clients call the model (its file's name)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::word))]
     name: Option<String>,
     /// chat template instead of the model's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
@@ -538,7 +539,12 @@ impl Serve {
             }
         }
         for place in self.places() {
-            let fail = |e| Failure::Runtime(format!("cannot listen on {place}: {e}"));
+            let fail = |e: io::Error| match e.kind() {
+                io::ErrorKind::InvalidInput => Failure::Usage(format!(
+                    "--listen {place:?}: wanted HOST:PORT, or the path of a socket with a /"
+                )),
+                _ => Failure::Runtime(format!("cannot listen on {place}: {e}")),
+            };
             let listener = match place.contains('/') {
                 true => {
                     let (listener, file) = unix_socket(Path::new(&place)).map_err(fail)?;

@@ -14,7 +14,7 @@ use crate::export::tokenizer as import;
 use crate::format::json;
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
 use crate::format::{ChatTemplate, Date, text_without_mark};
-use crate::sys::file::AtomicFile;
+use crate::sys::file::{AtomicFile, read_file};
 use crate::tokenizer as text;
 
 /// Converts a tokenizer to tokenizer.bin, or encodes and decodes with one.
@@ -201,7 +201,7 @@ fn read(input: &Path) -> Result<TokenizerFile, Failure> {
 
 fn read_own(path: &Path) -> Result<TokenizerFile, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::Input(format!("{}: {e}", path.display()));
-    let bytes = fs::read(path).map_err(|e| Failure::unreadable(path, &e))?;
+    let bytes = read_file(path).map_err(|e| Failure::unreadable(path, &e))?;
     TokenizerFile::parse(&bytes, None).map_err(|e| failed(&e))
 }
 

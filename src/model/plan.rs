@@ -7,6 +7,9 @@ use super::kv_kind::{KvKind, KvPart};
 use super::share::Share;
 use crate::format::model::Header;
 
+/// Most streams of a run: far more than a machine answers at the same time, and tables for them are small.
+const STREAMS_MAX: usize = 4096;
+
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -85,6 +88,8 @@ pub enum PlanError {
     },
     /// A count is 0: rows of a batch, wanted logits or streams.
     Count(&'static str),
+    /// More streams than [`STREAMS_MAX`] are asked for.
+    Streams(usize),
     /// The KV cache has fewer pages than a context needs.
     KvPages {
         /// Tokens that the pages have room for.
@@ -103,6 +108,9 @@ impl fmt::Display for PlanError {
                 write!(f, "context of {wanted} tokens, the model allows 1 to {max}")
             }
             PlanError::Count(what) => write!(f, "0 {what}, there has to be 1 at least"),
+            PlanError::Streams(wanted) => {
+                write!(f, "{wanted} streams, there may be {STREAMS_MAX} at most")
+            }
             PlanError::KvPages { tokens, ctx_len } => write!(
                 f,
                 "memory for keys and values of {tokens} tokens, a context of {ctx_len} needs more"
@@ -131,6 +139,9 @@ impl Plan {
         ];
         if let Some((what, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(PlanError::Count(what));
+        }
+        if self.n_streams > STREAMS_MAX {
+            return Err(PlanError::Streams(self.n_streams));
         }
         match self.kv_pages {
             Some(n) if n < self.ctx_len.div_ceil(KV_PAGE) => {

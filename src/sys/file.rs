@@ -30,6 +30,20 @@ pub struct AtomicFile {
     path: PathBuf,
 }
 
+/// The bytes of the file at `path`. Devices and pipes are refused: they may have no end.
+///
+/// # Errors
+///
+/// If the file cannot be read, or is not a regular file.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(path)?.file_type();
+    // Reading a folder has an error of its own.
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    fs::read(path)
+}
+
 impl AtomicFile {
     /// Starts a file that will become `path`, in the same folder.
     ///

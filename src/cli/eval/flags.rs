@@ -58,7 +58,7 @@ pub(in crate::cli) struct Eval {
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
     /// number of threads
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     pub(super) threads: Option<usize>,
     /// packed weights: auto (default), a file, a folder, or off
     #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]

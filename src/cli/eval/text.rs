@@ -22,6 +22,12 @@ pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
     }
     let texts = read_texts(eval)?;
     let mut model = Runner::open(eval, &eval.model)?;
+    let vocab_size = model.vocab_size();
+    if let Some(id) = texts.iter().flatten().find(|id| **id as usize >= vocab_size) {
+        let what = format!("id {id} is not in the vocabulary of {vocab_size} tokens");
+        let file = eval.ids.as_deref().or(eval.text.as_deref()).unwrap_or(Path::new(""));
+        return Err(Failure::Input(format!("{}: {what}", file.display())));
+    }
     let mut against = match &eval.against {
         Some(path) => Some(Runner::open(eval, path)?),
         None => None,

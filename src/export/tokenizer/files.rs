@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::error::ImportError;
 use crate::format::{stand_in, without_mark};
+use crate::sys::file::read_file;
 
 /// Longest tokenizer file; the largest published ones are some 30 MB.
 const FILE_BYTES_MAX: u64 = 1 << 29;
@@ -19,7 +20,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ImportError> {
         let what = format!("{bytes} bytes are too many for a tokenizer");
         return Err(ImportError::Bad { path: path.to_path_buf(), what });
     }
-    let bytes = fs::read(path).map_err(io)?;
+    let bytes = read_file(path).map_err(io)?;
     if let Some(what) = stand_in(&bytes) {
         return Err(ImportError::Bad { path: path.to_path_buf(), what: what.to_owned() });
     }

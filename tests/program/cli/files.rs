@@ -4,9 +4,10 @@ use std::fs;
 
 use serde_json::json;
 
-use super::{DEMO, pipe, run};
+use super::{DEMO, command, pipe, run};
 use crate::common::folder::Folder;
 use crate::common::models::package;
+use crate::common::ran::Ran;
 
 #[test]
 fn bad_files_are_one_line_and_code_3() {
@@ -90,6 +91,32 @@ fn json_of_too_many_values_is_refused() {
     run(&["tokenizer", many]).fails(3, "more than 4194304 values");
     run(&["eval", DEMO, "--cases", many]).fails(3, "more than 4194304 values");
     run(&["eval", DEMO, "--ids", many]).fails(3, "more than 4194304 values");
+}
+
+#[test]
+fn a_tokenizer_without_an_end_is_not_read() {
+    let folder = Folder::new();
+    let out = folder.join("out.bin");
+    let out = out.to_str().unwrap();
+    run(&["tokenizer", "/dev/zero", "-o", out]).fails(3, "not a regular file");
+    run(&["run", DEMO, "-t", "/dev/zero", "-p", "a"]).fails(3, "not a regular file");
+}
+
+/// A wrong name after --cache costs no file.
+#[test]
+fn packed_weights_replace_no_other_file() {
+    let folder = Folder::new();
+    let notes = folder.write("notes.txt", "a note");
+    let model = folder.join("model.bin");
+    fs::copy(package(DEMO), &model).unwrap();
+    for path in [&notes, &model] {
+        let before = fs::read(path).unwrap();
+        let args = ["pack", model.to_str().unwrap(), "--cache", path.to_str().unwrap()];
+        // The scalar kernels pack nothing.
+        let packed = Ran::new(command(&args).env_remove("LEAP_ISA").output().unwrap());
+        assert!(packed.code != Some(0) && packed.err.contains("is not replaced"), "{packed:?}");
+        assert_eq!(fs::read(path).unwrap(), before);
+    }
 }
 
 #[test]

@@ -55,6 +55,9 @@ fn eval_judges_by_its_exit_code() {
     run(&["eval", &model, "--cases", other]).fails(3, "golden.json");
     run(&["eval", "no.bin", "--cases", cases]).fails(3, "no.bin");
     run(&["eval", &model, "--ids", "Cargo.toml"]).fails(3, "Cargo.toml");
+    let stranger = folder.write("stranger.json", "[1, 2, 99999]");
+    let ids = stranger.to_str().unwrap();
+    run(&["eval", DEMO, "--ids", ids]).fails(3, "99999 is not in the vocabulary of 4096 tokens");
 }
 
 /// The first ids of the demo model's validation text: whole windows of 256, and one more id.

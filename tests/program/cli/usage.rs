@@ -9,6 +9,8 @@ use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::common::ran::Ran;
 
+const MOST: &str = "18446744073709551615";
+
 #[test]
 fn bad_usage_is_one_line_and_code_2() {
     for (args, what) in [
@@ -40,6 +42,19 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "more"], "more"),
         (&["models/demo.bin"], "leap run"),
         (&["eval", DEMO], "--cases"),
+        (&["eval", DEMO, "--text", "a", "--greedy"], "--greedy needs --cases"),
+        (&["eval", DEMO, "--text", "a", "--min-top1", "0.5"], "--min-top1 needs --cases or"),
+        (&["eval", DEMO, "--text", "a", "--threads", "0"], "--threads \"0\": wanted at least 1"),
+        (&["pack", DEMO, "--threads", "0"], "--threads \"0\": wanted at least 1"),
+        (&["run", DEMO, "-p", "a", "--temp", "0", "--temp", "1"], "--temp is given twice"),
+        (&["ring"], "arguments not provided: action"),
+        (&["serve", DEMO, "--name", ""], "--name \"\": wanted a name"),
+        (&["serve", DEMO, "--listen", "8080"], "--listen \"8080\": wanted HOST:PORT"),
+        (&["serve", DEMO, "--listen", "127.0.0.1:99999"], "wanted HOST:PORT"),
+        (&["serve", DEMO, "--streams", "5000"], "5000 streams, there may be 4096 at most"),
+        (&["serve", DEMO, "--kv-memory", "1M", "--streams", MOST], "streams, there may be 4096"),
+        (&["serve", DEMO, "--allow-origin", "chat.example.org"], "wanted scheme://host"),
+        (&["serve", DEMO, "--allow-origin", "https://chat.example.org/"], "wanted scheme://host"),
         (&["master", DEMO, "--team", "t", "--rebalance-after", "9"], "--rebalance-after is for"),
         (&["run", DEMO, "-p", "a", "--watts", "9,3"], "as in 3.5,9"),
         (&["run", DEMO, "-p", "a", "--watts", "3,9", "--power-cmd", "echo 9"], "not both"),
