@@ -146,6 +146,7 @@ impl Doctor {
         let read = machine::read_bandwidth(kernels, &pool, PROBE_BYTES)?;
         let mut findings =
             vec![model::memory(tree, wanted), model::bandwidth(read, pool.threads(), loaded)];
+        findings.extend(loaded.map(|model| model::reads(model.header())));
         if let (Some(engine), Some(path)) = (engine, &self.model) {
             let (model, cache) = (Some(path.clone()), self.cache.clone());
             let place = WeightsPlace { model, cache, ..WeightsPlace::default() };

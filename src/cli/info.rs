@@ -7,6 +7,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
 use super::checkpoint::CheckpointPath;
+use super::reads::TokenReads;
 use crate::format::json::JsonObject;
 use crate::format::model::{
     self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
@@ -60,6 +61,10 @@ impl Info {
     fn model(&self, bytes: &[u8]) -> Result<Vec<Row>, FormatError> {
         let header = Header::parse(bytes)?;
         let mut rows = describe(&header, bytes.len());
+        rows.push(Row {
+            name: "bytes_per_token".to_owned(),
+            value: Value::Reads(TokenReads::of(&header)),
+        });
         if self.verify {
             let verdict = if header.verify(bytes)? { "match" } else { "none stored" };
             rows.push(text("checksums", verdict));
@@ -161,6 +166,8 @@ struct Row {
 enum Value {
     Text(String),
     Number(f64),
+    /// Bytes that a token reads: their sum is the value, and their table stands below all rows.
+    Reads(TokenReads),
 }
 
 fn text(name: &str, value: &str) -> Row {
@@ -245,7 +252,6 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("chat_template", header.chat_template.name()),
         text("tokenizer", &hash),
         number("tensors", header.n_tensors() as f64),
-        number("bytes_per_token", header.bytes_per_token(|_| true) as f64),
         number("file_bytes", file_bytes as f64),
     ]
 }
@@ -313,12 +319,7 @@ fn layer_list(header: &Header, is_one: impl Fn(&LayerSpec) -> bool) -> String {
 
 /// Number of parameters; with `are_active`, only those that a token uses (some of the experts).
 fn parameters(header: &Header, are_active: bool) -> f64 {
-    let share = |kind: TensorKind| match header.features.experts {
-        Some(experts) if are_active && kind.is_per_expert() => {
-            experts.n_active as f64 / experts.n as f64
-        }
-        _ => 1.0,
-    };
+    let share = |kind| if are_active { header.active_part(kind) } else { 1.0 };
     // A packed copy of the embedding is no further parameter.
     let is_copy = |kind| header.shared_classifier && kind == TensorKind::Classifier;
     let tensors = header.tensors().filter(|tensor| !is_copy(tensor.id.kind));
@@ -333,7 +334,13 @@ fn as_table(rows: &[Row]) -> String {
         let _ = match value {
             Value::Text(text) => writeln!(table, "{name:<width$}{text}"),
             Value::Number(number) => writeln!(table, "{name:<width$}{number}"),
+            Value::Reads(reads) => writeln!(table, "{name:<width$}{}", reads.total()),
         };
+    }
+    for Row { value, .. } in rows {
+        if let Value::Reads(reads) = value {
+            let _ = write!(table, "\n{}", reads.table());
+        }
     }
     table
 }
@@ -342,6 +349,7 @@ fn as_json(rows: &[Row]) -> String {
     let object = rows.iter().fold(JsonObject::new(), |object, row| match &row.value {
         Value::Text(text) => object.string(&row.name, text),
         Value::Number(number) => object.number(&row.name, *number),
+        Value::Reads(reads) => reads.add_to(object),
     });
     object.finish()
 }

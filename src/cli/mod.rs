@@ -36,6 +36,7 @@ mod plan;
 mod power;
 mod prefixes;
 mod progress;
+mod reads;
 mod ring;
 mod roles;
 mod run;

@@ -1,7 +1,7 @@
 //! A model's demand on boards.
 
 use crate::engine::CTX_LEN_DEFAULT;
-use crate::format::model::{Header, Tensor, TensorId, TensorRole};
+use crate::format::model::{Header, Tensor, TensorRole};
 use crate::model::{KvKind, Plan, PlanError, Share};
 use crate::ring::plan::{Load, Need};
 
@@ -46,15 +46,11 @@ pub(crate) fn load(header: &Header, plan: &Plan) -> Result<Load, PlanError> {
             false => &mut ends,
         };
         need.memory += tensor.bytes;
-        need.read += read(header, &tensor);
+        need.read += header.bytes_per_token_of(&tensor);
         need.ops += ops(header, &tensor);
     }
     let every = (without as u64).saturating_sub(kv(0));
     Ok(Load { layers, ends, every, row_bytes: 4 * header.dim as u64 })
-}
-
-fn read(header: &Header, tensor: &Tensor) -> u64 {
-    header.bytes_per_token(|id: TensorId| id == tensor.id)
 }
 
 /// Operations for one row of activations, in matrices that are multiplied.
@@ -64,8 +60,7 @@ fn ops(header: &Header, tensor: &Tensor) -> u64 {
     if !is_matrix || (is_looked_up && !header.is_multiplied(tensor.id.kind)) {
         return 0;
     }
-    let active = header.active_bytes(tensor) as f64 / tensor.bytes.max(1) as f64;
-    (2.0 * tensor.rows as f64 * tensor.cols as f64 * active) as u64
+    (2.0 * tensor.rows as f64 * tensor.cols as f64 * header.active_part(tensor.id.kind)) as u64
 }
 
 #[cfg(test)]

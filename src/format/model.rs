@@ -112,6 +112,7 @@ mod header;
 mod kinds;
 mod layer;
 mod part;
+mod reads;
 mod rows;
 mod slice;
 mod tensors;
@@ -129,6 +130,7 @@ pub use header::{
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use part::{Extent, Part};
+pub use reads::{WeightPart, WeightRead};
 pub use slice::Slice;
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Ends, Weights};

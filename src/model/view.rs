@@ -137,8 +137,7 @@ impl Model {
         self.file.stamp()
     }
 
-    /// Bytes of the share's weights that decoding one token reads. Of the embedding this is one row, unless
-    /// it is also the classifier; of a mixture it is the active experts.
+    /// Bytes of the share's weights that decoding one token reads, see [`Header::reads_per_token`].
     pub fn bytes_per_token(&self) -> u64 {
         self.header().bytes_per_token(|id| self.share.holds(id))
     }

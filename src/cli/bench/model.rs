@@ -9,7 +9,6 @@ use super::machine::{MachineLimits, MeasuredMachine, RUNS};
 use super::text::push;
 use crate::cli::Failure;
 use crate::engine::{Engine, Stream};
-use crate::format::model::{Header, TensorKind};
 
 /// Tokens decoded in one run.
 const DECODED: usize = 16;
@@ -197,13 +196,7 @@ fn ops(engine: &Engine, n: usize) -> f64 {
     let macs = |in_layers: bool| -> f64 {
         let tensors = header.tensors().filter(|t| header.is_multiplied(t.id.kind));
         let tensors = tensors.filter(|t| t.id.kind.is_per_layer() == in_layers);
-        tensors.map(|t| t.rows as f64 * t.cols as f64 * active_part(header, t.id.kind)).sum()
+        tensors.map(|t| t.rows as f64 * t.cols as f64 * header.active_part(t.id.kind)).sum()
     };
     2.0 * (macs(true) * n as f64 + macs(false))
-}
-
-/// Part of the weights of `kind` that a token is multiplied by: of experts, the active ones.
-fn active_part(header: &Header, kind: TensorKind) -> f64 {
-    let experts = header.features.experts.filter(|_| kind.is_per_expert());
-    experts.map_or(1.0, |experts| experts.n_active as f64 / experts.n as f64)
 }

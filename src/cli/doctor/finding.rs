@@ -1,5 +1,6 @@
 //! Findings, and how they are shown.
 
+use crate::cli::reads::TokenReads;
 use crate::format::json::JsonObject;
 
 /// How much a finding matters.
@@ -32,11 +33,13 @@ pub(super) struct Finding {
     pub(super) text: String,
     /// The command that mends the fault.
     pub(super) mend: Option<String>,
+    /// Bytes that a token reads, shown as a table below the text.
+    pub(super) reads: Option<TokenReads>,
 }
 
 impl Finding {
     pub(super) fn good(what: &'static str, text: impl Into<String>) -> Finding {
-        Finding { what, state: FindingState::Good, text: text.into(), mend: None }
+        Finding { what, state: FindingState::Good, text: text.into(), mend: None, reads: None }
     }
 
     pub(super) fn slow(
@@ -44,7 +47,7 @@ impl Finding {
         text: impl Into<String>,
         mend: impl Into<String>,
     ) -> Finding {
-        Finding { what, state: FindingState::Slow, text: text.into(), mend: Some(mend.into()) }
+        Finding { mend: Some(mend.into()), state: FindingState::Slow, ..Finding::good(what, text) }
     }
 
     pub(super) fn bad(
@@ -52,12 +55,16 @@ impl Finding {
         text: impl Into<String>,
         mend: impl Into<String>,
     ) -> Finding {
-        Finding { what, state: FindingState::Bad, text: text.into(), mend: Some(mend.into()) }
+        Finding { mend: Some(mend.into()), state: FindingState::Bad, ..Finding::good(what, text) }
     }
 
-    /// Two lines for people: what was found, and what to type.
+    /// Lines for people: what was found, its table, and what to type.
     pub(super) fn as_text(&self) -> String {
         let mut text = format!("{:<5}{:<10} {}\n", self.state.name(), self.what, self.text);
+        let table = self.reads.as_ref().map_or(String::new(), TokenReads::table);
+        for line in table.lines() {
+            text.push_str(&format!("{:16}{line}\n", ""));
+        }
         if let Some(mend) = &self.mend {
             text.push_str(&format!("{:16}-> {mend}\n", ""));
         }
@@ -70,6 +77,10 @@ impl Finding {
             .string("what", self.what)
             .string("state", self.state.name())
             .string("text", &self.text);
+        let object = match &self.reads {
+            Some(reads) => reads.add_to(object),
+            None => object,
+        };
         match &self.mend {
             Some(mend) => object.string("mend", mend).finish(),
             None => object.finish(),

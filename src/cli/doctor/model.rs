@@ -5,6 +5,7 @@ use std::path::Path;
 use super::finding::Finding;
 use crate::cli::checkpoint::quoted;
 use crate::cli::counted;
+use crate::cli::reads::TokenReads;
 use crate::engine::Engine;
 use crate::engine::made_up;
 use crate::format::model::Header;
@@ -96,6 +97,13 @@ pub(super) fn bandwidth(bytes_per_s: f64, threads: usize, model: Option<&Model>)
         text.push_str(&format!(": at most {tokens:.1} tokens/s of this model"));
     }
     Finding::good("bandwidth", text)
+}
+
+/// Reports the bytes of weights that a token reads, by part of the model and encoding.
+pub(super) fn reads(header: &Header) -> Finding {
+    let reads = TokenReads::of(header);
+    let text = format!("a token reads {:.1} MB of weights", reads.total() as f64 / 1e6);
+    Finding { reads: Some(reads), ..Finding::good("reads", text) }
 }
 
 /// Judges whether the packed weights of `engine`'s model, whose file is `model`, lie ready at `path` or can be written

@@ -144,26 +144,6 @@ impl Header {
         Some(self.shape(kind).0 / experts.n)
     }
 
-    /// Bytes of `tensor` that one token needs: of a mixture only the active experts.
-    pub fn active_bytes(&self, tensor: &Tensor) -> u64 {
-        match self.features.experts {
-            Some(experts) if tensor.id.kind.is_per_expert() => {
-                tensor.bytes / experts.n as u64 * experts.n_active as u64
-            }
-            _ => tensor.bytes,
-        }
-    }
-
-    /// Bytes of the file's tensors that decoding one token reads, among those for which `is_held` is true. Of
-    /// the embedding this is one row, which counts as nothing, unless it is also the classifier; of a mixture
-    /// it is the active experts.
-    pub fn bytes_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> u64 {
-        let is_looked_up = |kind: TensorKind| kind.role() == TensorRole::Embedding;
-        let is_read = |kind: TensorKind| !is_looked_up(kind) || self.is_multiplied(kind);
-        let read = self.tensors().filter(|t| is_held(t.id) && is_read(t.id.kind));
-        read.map(|tensor| self.active_bytes(&tensor)).sum()
-    }
-
     /// Encoding of tensors of `kind`.
     pub fn encoding(&self, kind: TensorKind) -> Encoding {
         match (self.weights, kind.role()) {

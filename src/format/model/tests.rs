@@ -7,13 +7,13 @@ use super::*;
 use crate::format::cursor::u32_at;
 use crate::format::{ChatTemplate, FormatError};
 
-const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
+pub(super) const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
 const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
-const B2: Weights = Weights::B2 { group: 32, ends: Ends::Int8 };
+pub(super) const B2: Weights = Weights::B2 { group: 32, ends: Ends::Int8 };
 const ALL_B2: Weights = Weights::B2 { group: 32, ends: Ends::FourBits };
-const B2_SIX: Weights = Weights::B2 { group: 32, ends: Ends::SixBits };
+pub(super) const B2_SIX: Weights = Weights::B2 { group: 32, ends: Ends::SixBits };
 
-fn small(weights: Weights) -> Header {
+pub(super) fn small(weights: Weights) -> Header {
     Header {
         weights,
         dim: 64,
@@ -74,7 +74,7 @@ fn emit_then_parse_is_the_identity() {
 }
 
 /// A header with every feature at once, which no family has.
-fn featured(weights: Weights) -> Header {
+pub(super) fn featured(weights: Weights) -> Header {
     let features = Features {
         qkv_bias: true,
         output_bias: true,
@@ -127,7 +127,7 @@ fn features_come_back_from_their_block() {
 }
 
 /// Three layers, of which only the second is a mixture.
-fn partly_dense(weights: Weights) -> Header {
+pub(super) fn partly_dense(weights: Weights) -> Header {
     let layers = LayerSet::new([0, 2].into_iter()).unwrap();
     let mut header = Header { n_layers: 3, ..featured(weights) };
     header.features.dense = Some(DenseLayers { layers, ffn_dim: 160 });

@@ -117,6 +117,17 @@ impl Weights {
 }
 
 impl Encoding {
+    /// Name of the encoding in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::F32 => "f32",
+            Encoding::Q8 { .. } => "int8",
+            Encoding::Bcml1 => "BCML1",
+            Encoding::Bcml2 => "BCML2",
+            Encoding::Bcml6 => "BCML6",
+        }
+    }
+
     /// Bytes of a matrix `[rows, cols]`, which consists of whole groups and blocks.
     pub(super) fn bytes(self, rows: u64, cols: u64) -> Option<u64> {
         let len = rows.checked_mul(cols)?;

@@ -9,6 +9,7 @@ mod limits;
 mod links;
 mod plan;
 mod power;
+mod reads;
 mod stand_ins;
 mod text;
 mod usage;
