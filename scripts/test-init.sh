@@ -126,9 +126,14 @@ check "sockets that systemd has opened are the addresses" \
 	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
 printf 'ROLE=worker\nMODEL=/m.bin\nHUGE=off\nBUSY_POLL=7\n' >"$WORK/set.conf"
 # shellcheck disable=SC2016 # The program expands it.
-printf '#!/bin/sh\necho "$LEAP_HUGE $LEAP_BUSY_POLL"\n' >"$WORK/show" && chmod +x "$WORK/show"
-check "settings of the machine are variables" "off 7" \
+printf '#!/bin/sh\necho "$LEAP_HUGE $LEAP_BUSY_POLL $XDG_CACHE_HOME"\n' >"$WORK/show" && chmod +x "$WORK/show"
+check "settings of the machine are variables" "off 7 /var/cache" \
 	"$(LEAP_CONF=$WORK/set.conf LEAP_PROGRAM=$WORK/show busybox sh ./leap-node run worker)"
+for cache in /c/leap /c off; do
+	printf 'ROLE=worker\nMODEL=/m.gguf\nCACHE=%s\n' "$cache" >"$WORK/set.conf"
+	LEAP_CONF=$WORK/set.conf LEAP_PROGRAM=$WORK/show busybox sh ./leap-node run worker
+done >"$WORK/caches"
+check "converted models are kept with the packed weights" "/c /c /var/cache" "$(xargs <"$WORK/caches")"
 check "how the board is set up" "start --objective energy * stop" \
 	"$(for command in start stop; do LEAP_CONF=$WORK/serve.conf LEAP_TUNE=/bin/echo busybox sh ./leap-node tune $command; done | xargs echo)"
 check "settings are not run" "" "$(find "$WORK" -name hacked)"
@@ -176,12 +181,15 @@ printf 'ROLE=serve\nMODEL=\nCACHE=off\nLISTEN=127.0.0.1:%s\nSERVE_OPTIONS=--thre
 LEAP_CONF=$WORK/leap.conf LEAP_RUN_DIR=$WORK LEAP_PROGRAM=$LEAP busybox sh "$WORK/leap-node" keep serve &
 keep=$!
 post() { busybox wget -q -O - --post-data "$1" "http://127.0.0.1:$PORT/v1/completions"; }
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-	! busybox wget -q -O /dev/null "http://127.0.0.1:$PORT/health" 2>/dev/null || break
-	sleep 1
-done
-found=$(post '{"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}' | grep -c '"completion_tokens":4')
-check "a request is answered" 1 "$found"
+await_server() {
+	for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		! busybox wget -q -O /dev/null "http://127.0.0.1:$PORT/health" 2>/dev/null || break
+		sleep 1
+	done
+}
+await_server
+answered() { post '{"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}' | grep -c '"completion_tokens":4'; }
+check "a request is answered" 1 "$(answered)"
 # It is told once the answer is out.
 told() { grep -c 'leap: .*POST /v1/completions 200 .* 127.0.0.1 ' "$WORK/serve.log"; }
 for _ in 1 2 3 4 5 6 7 8 9 10; do
@@ -199,4 +207,16 @@ wait "$keep" || true
 wait "$stream" || true
 check "an answer ends before LEAP does" "data: [DONE]" "$(grep DONE "$WORK/stream")"
 check "then it is gone" gone "$(busybox wget -q -O /dev/null "http://127.0.0.1:$PORT/health" 2>/dev/null && echo runs || echo gone)"
+
+# A GGUF file is a board's model too, for a service without a home.
+
+python3 -c 'import sys; sys.path.insert(0, "../../scripts"); import small_gguf; small_gguf.write(sys.argv[1])' "$WORK/small.gguf"
+sed -i "s|^MODEL=.*|MODEL=$WORK/small.gguf|; s|^CACHE=.*|CACHE=$WORK/cache/leap|" "$WORK/leap.conf"
+LEAP_CONF=$WORK/leap.conf LEAP_RUN_DIR=$WORK LEAP_PROGRAM=$LEAP env -u HOME busybox sh "$WORK/leap-node" keep serve &
+keep=$!
+await_server
+check "a GGUF file answers" 1 "$(answered)"
+kill "$keep"
+wait "$keep" || true
+check "what was made of it is kept with the packed weights" 1 "$(find "$WORK/cache/leap" -name 'small-*.v2.bin' | wc -l)"
 exit "$failed"
