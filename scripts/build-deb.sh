@@ -7,6 +7,8 @@
 
 MAINTAINER="${DEBFULLNAME:-The LEAP developers} <${DEBEMAIL:-leap@leap.invalid}>"
 DEBIAN=images/debian
+# Everything, and the demo model, so that it prints text at once.
+DEB_FEATURES=board,demo
 # Files carry the last commit's date, so that the same source gives the same package.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
@@ -18,13 +20,12 @@ build_leap() {
 	amd64) machine=x86_64 ;;
 	*) die "$arch is neither arm64 nor amd64" ;;
 	esac
-	# A packaged program runs on many boards, so it is tuned for none, and it has the demo model, so that it prints text
-	# at once.
-	build_program "$machine-unknown-linux-musl" demo,manual,serve ''
+	# A packaged program runs on many boards, so it is tuned for none.
+	build_program "$machine-unknown-linux-musl" "$DEB_FEATURES" ''
 	stage "$root"
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
 	stage_systemd "$root"
-	stage_licences "$root" "$machine-unknown-linux-musl" demo,manual,serve
+	stage_licences "$root" "$machine-unknown-linux-musl" "$DEB_FEATURES"
 	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
 	documents "$root"
 	pack leap "$arch" "$root"
@@ -85,7 +86,7 @@ chmod 755 "$WORK"
 umask 022
 mkdir -p "$OUT/deb"
 # The packages' program for this machine: a board's may not run here.
-build_program "$(uname -m)-unknown-linux-musl" demo,manual,serve ''
+build_program "$(uname -m)-unknown-linux-musl" "$DEB_FEATURES" ''
 NATIVE=$PROGRAM
 for arch; do
 	build_leap "$arch"

@@ -3,7 +3,8 @@
 
 Reads every recipe with what it requires, applies its assignments as each release would that the layer names, and
 makes sure that variables resolve, that sources lie where the release unpacks them, that files it fetches exist
-here, that licences have the stated checksums and that versions are Cargo.toml's.
+here, that the recipe from source fetches every file that the sources include, that licences have the stated checksums and
+that versions are Cargo.toml's. Programs of boards, packages and the layer have all features of Cargo.toml but `demo`.
 Where oelint-adv is installed (pip install oelint-adv), that reads the recipes too.
 """
 import hashlib, os, re, shutil, subprocess, sys
@@ -146,6 +147,45 @@ def check(path, release):
         tell(path, f"is not of version {VERSION}, which Cargo.toml has")
 
 
+def features():
+    """Each feature of Cargo.toml, with those that it names."""
+    table = re.search(r"^\[features\]\n(.*?)^\[", open(os.path.join(TREE, "Cargo.toml")).read(), re.M | re.S)[1]
+    return {name: re.findall(r'"([\w-]+)"', names) for name, names in re.findall(r"^([\w-]+) = \[(.*?)\]", table, re.M | re.S)}
+
+
+def check_features():
+    """No program that is shipped lacks a feature: what one user's LEAP can do, another's can."""
+    known = features()
+
+    def reach(names):
+        return set(names).union(*(reach(known.get(name, [])) for name in names))
+
+    wanted = set(known) - {"default", "board", "demo"}
+    places = {f"cross/{name}/board.conf": r"^FEATURES=(.*)$" for name in os.listdir(os.path.join(TREE, "cross")) if
+              os.path.exists(os.path.join(TREE, "cross", name, "board.conf"))}
+    places |= {"scripts/build-deb.sh": r"^DEB_FEATURES=(.*)$", "scripts/test.sh": r"^BOARD_FEATURES=(.*)$",
+               f"{os.path.relpath(LAYER, TREE)}/recipes-leap/leap/leap_{VERSION}.bb": r"--features ([\w,-]+)"}
+    for path, pattern in places.items():
+        found = re.findall(pattern, open(os.path.join(TREE, path)).read(), re.M)
+        if not found:
+            tell(os.path.join(TREE, path), "names no features")
+        for names in found:
+            if missing := wanted - reach(names.split(",")):
+                tell(os.path.join(TREE, path), f"its program lacks {', '.join(sorted(missing))}")
+
+
+def check_includes(path):
+    """The recipe from source fetches every file that the sources include; tests and the demo model are not built."""
+    fetched = re.findall(r"file://(\S+?);subdir=", open(path).read())
+    for folder, _, names in os.walk(os.path.join(TREE, "src")):
+        for name in (name for name in names if name.endswith(".rs")):
+            source = open(os.path.join(folder, name)).read().split("#[cfg(test)]\nmod tests")[0]
+            for included in re.findall(r'include_(?:str|bytes)!\("([^"]+)"\)', source):
+                file = os.path.relpath(os.path.join(folder, included), TREE)
+                if not file.startswith("models/") and not any(file == one or file.startswith(f"{one}/") for one in fetched):
+                    tell(path, f"does not fetch {file}, which {os.path.relpath(os.path.join(folder, name), TREE)} includes")
+
+
 recipes = [os.path.join(folder, name) for folder, _, names in os.walk(LAYER) for name in names if re.search(r"\.bb(append)?$", name)]
 layer = os.path.join(LAYER, "conf/layer.conf")
 series = re.search(r'^LAYERSERIES_COMPAT_leap = "(.*)"', open(layer).read(), re.M)[1].split()
@@ -155,6 +195,8 @@ for release in series:
         continue
     for recipe in sorted(recipes):
         check(recipe, release)
+check_features()
+check_includes(os.path.join(LAYER, f"recipes-leap/leap/leap_{VERSION}.bb"))
 if oelint := shutil.which(os.environ.get("OELINT", "oelint-adv")):
     ran = subprocess.run([oelint, "--quiet", "--hide", "info", *(f"--suppress={rule}" for rule in NOT_HERE), *recipes], capture_output=True, text=True)
     problems += [line for line in (ran.stdout + ran.stderr).splitlines() if re.search(r":(error|warning):", line)]

@@ -121,6 +121,11 @@ test_package() {
 	cp "$deb" "$TREE/leap.deb"
 	in_tree dpkg --install /leap.deb
 	in_tree leap --version
+	if [ "$arch" = arm64 ]; then
+		scripts/test-program.py qemu-aarch64-static "$TREE/usr/bin/leap"
+	else
+		scripts/test-program.py "$TREE/usr/bin/leap"
+	fi
 	in_tree bash -c '. /usr/share/bash-completion/completions/leap && complete -p leap'
 	[ "$(in_tree systemctl is-enabled leap-worker)" = enabled ] || die "leap-worker is not enabled"
 	[ "$(stat -c %U:%G "$TREE/var/lib/leap")" != root:root ] || die "/var/lib/leap is root's"

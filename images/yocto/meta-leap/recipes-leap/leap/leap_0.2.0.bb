@@ -7,12 +7,13 @@ SRC_URI += "\
     file://Cargo.lock;subdir=${BP} \
     file://src;subdir=${BP} \
     file://benches;subdir=${BP} \
+    file://images/common/leap-tune;subdir=${BP} \
 "
 
 inherit cargo
 
-# Desk-side commands and the demo model stay on the desk.
-CARGO_BUILD_FLAGS += "--no-default-features --features forms --bin leap"
+# All but the demo model.
+CARGO_BUILD_FLAGS += "--no-default-features --features board --bin leap"
 # As the profile `dist` of Cargo.toml has it; the class builds `release`.
 export CARGO_PROFILE_RELEASE_LTO = "fat"
 export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = "1"
