@@ -240,12 +240,18 @@ impl fmt::Display for Between<'_> {
             ),
             Refusal::Busy { with } => write!(
                 f,
-                "the node before {next} is {}, which answers; end that one first",
+                "the node before {next} is {0}, which answers; {prev} waits until its master gives it \
+                 layers; with a ring file, end {0} first",
                 or_another(with)
+            ),
+            Refusal::Stray { wanted } if wanted.as_str() == *next => write!(
+                f,
+                "{next} does without other boards for now; {prev} waits until its master gives it layers"
             ),
             Refusal::Stray { wanted } => write!(
                 f,
-                "{next} waits for {} before it, until the master names another node",
+                "the ring has other nodes now, and {} is the one before {next}; {prev} waits until \
+                 its master gives it layers",
                 or_another(wanted)
             ),
             Refusal::Elsewhere { wanted } => write!(

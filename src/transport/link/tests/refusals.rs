@@ -87,8 +87,22 @@ fn a_refusal_names_the_node_its_place_and_what_to_do() {
     refused.refusal = Refusal::Busy { with: name("desk") };
     assert_eq!(
         refused.to_string(),
-        "pi at 10.0.0.2:9999 is refused: the node before this node is desk, which answers; end \
-         that one first"
+        "pi at 10.0.0.2:9999 is refused: the node before this node is desk, which answers; pi \
+         waits until its master gives it layers; with a ring file, end desk first"
+    );
+    // What a board says that was away, and whose layers the others have now.
+    (refused.is_next, refused.by_peer) = (true, true);
+    refused.refusal = Refusal::Stray { wanted: name("fig") };
+    assert_eq!(
+        refused.to_string(),
+        "pi at 10.0.0.2:9999 refuses this node: the ring has other nodes now, and fig is the one \
+         before pi; this node waits until its master gives it layers"
+    );
+    refused.refusal = Refusal::Stray { wanted: name("pi") };
+    assert_eq!(
+        refused.to_string(),
+        "pi at 10.0.0.2:9999 refuses this node: pi does without other boards for now; this node \
+         waits until its master gives it layers"
     );
 }
 
