@@ -53,6 +53,8 @@ enum Kind {
     SetAside(Instant),
     /// The board does not answer. It is taken in when it comes.
     Away,
+    /// The board is there, and has no part so far.
+    Spare,
 }
 
 impl LeftOut {
@@ -118,19 +120,36 @@ impl LeftOut {
         }
     }
 
-    /// Notes whether the board at `place` answers, and whether it has a part. Returns whether it may have a part.
-    pub(super) fn see(&self, place: &Address, is_there: bool, has_part: bool) -> bool {
+    /// Notes that the board of this name at `place` is there and has no part, for this reason.
+    pub(super) fn spare(&self, place: &Address, name: &str, why: &str) {
+        self.put(Entry::new((place, Some(name)), why, Kind::Spare));
+    }
+
+    /// Notes whether the board of this name at `place` answers, and whether it has a part. Returns whether it may have
+    /// a part.
+    pub(super) fn see(&self, place: &Address, name: &str, is_there: bool, has_part: bool) -> bool {
+        let may_serve = self.see_known(place, is_there, has_part);
+        let is_spare = may_serve && is_there && !has_part;
+        if is_spare && !self.entries().iter().any(|entry| entry.at == *place) {
+            self.spare(place, name, UNUSED);
+        }
+        may_serve
+    }
+
+    /// Notes whether a board that was left out answers, and whether it has a part.
+    fn see_known(&self, place: &Address, is_there: bool, has_part: bool) -> bool {
         let mut entries = self.entries();
         let Some(index) = entries.iter().position(|other| other.at == *place) else { return true };
         let entry = &mut entries[index];
         match entry.kind {
             Kind::Unfit => {}
+            Kind::Spare if is_there && !has_part => {}
             Kind::SetAside(_) if !is_there => {
                 (entry.kind, entry.why) = (Kind::Away, AWAY.to_owned());
             }
             Kind::SetAside(since) if !has_part && since.elapsed() < SET_ASIDE_FOR => return false,
             Kind::Away if !is_there => {}
-            Kind::SetAside(_) | Kind::Away => {
+            Kind::SetAside(_) | Kind::Away | Kind::Spare => {
                 entries.remove(index);
             }
         }
@@ -143,6 +162,8 @@ impl LeftOut {
     }
 }
 
+/// Reason for a board that answers, and that no plan has considered yet.
+const UNUSED: &str = "it is there, and has no part yet";
 /// Reason for a board that does not answer.
 const AWAY: &str = "it does not answer";
 
@@ -306,18 +327,24 @@ mod tests {
         let (left_out, fig) =
             (LeftOut::new(Arc::new(Deaf)), Address { host: "fig".to_owned(), port: 9998 });
         let whys = || left_out.all().into_iter().map(|entry| entry.why).collect::<Vec<_>>();
-        assert!(left_out.see(&fig, true, true));
+        assert!(left_out.see(&fig, "fig", true, true));
         left_out.set_aside(&fig, "fig", Some("its links do not answer"));
-        assert!(!left_out.see(&fig, true, false));
+        assert!(!left_out.see(&fig, "fig", true, false));
         assert_eq!(whys(), ["it does not serve: its links do not answer"]);
         assert_eq!(left_out.all()[0].name.as_deref(), Some("fig"));
-        assert!(left_out.see(&fig, false, false));
+        assert!(left_out.see(&fig, "fig", false, false));
         assert_eq!(whys(), [AWAY]);
-        assert!(left_out.see(&fig, true, false), "it was started again");
+        assert!(left_out.see(&fig, "fig", true, false), "it was started again");
+        // It is ready, and the user sees that it has no part.
+        assert_eq!(whys(), [UNUSED]);
+        left_out.spare(&fig, "fig", "it would bring nothing");
+        assert!(left_out.see(&fig, "fig", true, false));
+        assert_eq!(whys(), ["it would bring nothing"]);
+        assert!(left_out.see(&fig, "fig", true, true));
         assert!(whys().is_empty());
         // A board that cannot be in the ring stays left out until it can.
         left_out.tell(&fig, Some("fig"), "two boards are called fig");
-        assert!(left_out.see(&fig, true, false));
+        assert!(left_out.see(&fig, "fig", true, false));
         assert_eq!(whys(), ["two boards are called fig"]);
         left_out.admit(&fig);
         assert!(whys().is_empty());

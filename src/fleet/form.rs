@@ -72,6 +72,7 @@ fn form_of(
         caller: caller.clone(),
         kind: model.kind,
         shape: wanted.shape,
+        answering: Vec::new(),
         idle: Vec::new(),
         left_out: roll.left_out(),
         port: wanted.give,
@@ -81,6 +82,9 @@ fn form_of(
             untold: (!are_told).then(|| file.clone()),
         },
     };
+    for board in fleet.boards.iter().filter(|board| !fleet.nodes.contains(&board.name)) {
+        fleet.spare(&board.name, "it has no part: the split is as good without it");
+    }
     fleet.keep_split(&file);
     Ok(Formed { fleet, file, has_others })
 }

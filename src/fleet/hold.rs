@@ -181,7 +181,13 @@ impl Shared {
         while self.is_wanted(place) {
             match self.attempt(place) {
                 Err(CallError::Busy(why)) => self.mark_taken(place, &why),
-                Err(why) => log::debug!("{place} is not held: {why}"),
+                Err(why) => {
+                    log::debug!("{place} is not held: {why}");
+                    // A board that is started again opens its links anew.
+                    let unknown =
+                        |board: &mut Board| (board.is_ready, board.progress) = (None, None);
+                    self.update(place, unknown);
+                }
                 Ok(()) => {}
             }
             thread::sleep(SAID_EVERY);

@@ -49,6 +49,9 @@ pub(super) trait Parts: Send + 'static {
     /// one.
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
+    /// The same for a board that got no part before. A board that turned out to be slow is as slow again.
+    fn plan_again(&mut self, there: &[Board]) -> Better<Self::Plan>;
+
     /// Other parts for the boards that are `there`, by speeds observed since the last look; `None` if there is nothing
     /// to compare.
     fn compare(&mut self, there: &[Board], times: Times) -> Option<Better<Self::Plan>>;
@@ -64,6 +67,9 @@ pub(super) trait Parts: Send + 'static {
 
     /// Leaves out the board of this name: it has no part any more.
     fn set_aside(&self, name: &str);
+
+    /// Notes that the board of this name is there and has no part, and why.
+    fn spare(&self, name: &str, why: &str);
 
     /// Tells the board of this name that it has no part: it may still follow an order from before it went away.
     fn rest(&self, name: &str);
@@ -133,28 +139,47 @@ impl<P: Parts> Keeper<P> {
                 self.take(plan, &Event::Gone { name: &name, idle, shape: P::SHAPE });
                 if self.told.is_none() {
                     self.parts.set_aside(&name);
+                    // The board may be back before the next look, which then takes it for one that came.
+                    self.watch.forget(&name);
                 }
             }
             // A ring that was never open has no times to judge by: later.
-            Act::With(name) if !self.parts.is_known() => self.watch.forget(&name),
-            Act::With(name) => self.take_in(&name, &there),
+            Act::With(name) | Act::WithAgain(name) if !self.parts.is_known() => {
+                self.watch.forget(&name);
+            }
+            Act::With(name) => {
+                let better = self.parts.plan(&there);
+                self.take_in(&name, better);
+            }
+            Act::WithAgain(name) => {
+                let better = self.parts.plan_again(&there);
+                if self.take_in(&name, better) {
+                    self.watch.moved(self.began.elapsed());
+                    self.parts.compare_from_now();
+                }
+            }
         }
         None
     }
 
-    /// Takes in the board of this name, if that is an improvement.
-    fn take_in(&mut self, name: &str, there: &[Board]) {
-        let Better { gain, plan } = self.parts.plan(there);
+    /// Takes in the board of this name, if that is an improvement; true if it was and is done.
+    fn take_in(&mut self, name: &str, Better { gain, plan }: Better<P::Plan>) -> bool {
         if plan.is_ok() && gain < WORTH_IT {
             self.parts.rest(name);
+            let percent = ((gain - 1.0) * 1e2).max(0.0);
+            let why = format!(
+                "it has no layers: the ring would be {percent:.0} % better with it, a tenth is wanted"
+            );
+            self.parts.spare(name, &why);
             self.told = None;
-            return;
+            return false;
         }
         self.take(plan, &Event::Came { name, shape: P::SHAPE });
-        if self.told.is_some() {
-            // Try again later.
-            self.watch.forget(name);
-        }
+        let Some(why) = &self.told else { return true };
+        self.parts.spare(name, &format!("it has no part yet: {why}"));
+        // Try again later.
+        self.watch.forget(name);
+        false
     }
 
     /// Takes another plan if it has been better for long enough, by speeds observed since the last look.
@@ -185,5 +210,126 @@ impl<P: Parts> Keeper<P> {
             self.events.tell(&Event::Stays { why, shape: P::SHAPE });
         }
         self.told = why;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use super::super::events::Deaf;
+    use super::*;
+    use crate::ring::Address;
+    use crate::ring::plan::Wish;
+
+    /// A ring of desk and pi. Its plans give every board that is there a part.
+    #[derive(Default)]
+    struct Desk {
+        nodes: Vec<String>,
+        is_pi_there: bool,
+        gain: f64,
+        /// Why pi has no part, as the user hears it.
+        spare: RefCell<String>,
+    }
+
+    fn board(name: &str) -> Board {
+        Board {
+            name: name.to_owned(),
+            address: Address { host: name.to_owned(), port: 1 },
+            threads: None,
+            read: 1e9,
+            int8: 1e12,
+            memory: 1 << 40,
+            round_trip_s: 0.0,
+            wire: 1e12,
+            kernel: None,
+            layer_s: 0.0,
+            watts: None,
+            wish: Wish::Any,
+            others: Vec::new(),
+        }
+    }
+
+    impl Parts for Desk {
+        type Plan = Vec<String>;
+        const SHAPE: Shape = Shape::Ring;
+
+        fn look(&mut self) -> Option<Looked> {
+            Some((["desk", "pi"].map(board).to_vec(), vec![true, self.is_pi_there]))
+        }
+
+        fn nodes(&self) -> Vec<String> {
+            self.nodes.clone()
+        }
+
+        fn is_known(&self) -> bool {
+            true
+        }
+
+        fn plan(&mut self, there: &[Board]) -> Better<Vec<String>> {
+            let names = there.iter().map(|board| board.name.clone()).collect();
+            Better { gain: self.gain, plan: Ok(names) }
+        }
+
+        fn plan_again(&mut self, there: &[Board]) -> Better<Vec<String>> {
+            self.plan(there)
+        }
+
+        fn compare(&mut self, _: &[Board], _: Times) -> Option<Better<Vec<String>>> {
+            None
+        }
+
+        fn take(&mut self, plan: Vec<String>) -> Result<(), String> {
+            self.nodes = plan;
+            Ok(())
+        }
+
+        fn idle(&self, _: &str) -> Option<String> {
+            None
+        }
+
+        fn set_aside(&self, _: &str) {}
+
+        fn spare(&self, name: &str, why: &str) {
+            *self.spare.borrow_mut() = format!("{name}: {why}");
+        }
+
+        fn rest(&self, _: &str) {}
+
+        fn compare_from_now(&mut self) {}
+    }
+
+    /// The keeper of desk and pi, which acts at once.
+    fn keeper() -> Keeper<Desk> {
+        let nodes = vec!["desk".to_owned(), "pi".to_owned()];
+        let watch = Watch::new(Duration::ZERO, nodes.clone());
+        let parts = Desk { nodes, gain: 1.3, ..Desk::default() };
+        Keeper { parts, watch, began: Instant::now(), events: Arc::new(Deaf), told: None }
+    }
+
+    #[test]
+    fn a_board_that_restarts_while_it_is_left_out_is_taken_back() {
+        let mut keeper = keeper();
+        keeper.look_after_boards();
+        assert_eq!(keeper.parts.nodes, ["desk"]);
+        // No look has found it away since.
+        keeper.parts.is_pi_there = true;
+        keeper.look_after_boards();
+        assert_eq!(keeper.parts.nodes, ["desk", "pi"]);
+    }
+
+    #[test]
+    fn a_board_that_brought_nothing_is_shown_and_taken_in_once_it_does() {
+        let mut keeper = keeper();
+        keeper.look_after_boards();
+        (keeper.parts.is_pi_there, keeper.parts.gain) = (true, 1.03);
+        keeper.look_after_boards();
+        assert_eq!(keeper.parts.nodes, ["desk"]);
+        let spare = keeper.parts.spare.borrow().clone();
+        assert!(spare.starts_with("pi: it has no layers: ") && spare.contains("3 %"), "{spare}");
+        keeper.parts.gain = 1.31;
+        keeper.look_after_boards();
+        assert_eq!(keeper.parts.nodes, ["desk", "pi"]);
     }
 }

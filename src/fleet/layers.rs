@@ -69,6 +69,15 @@ impl Parts for RingParts {
         }
     }
 
+    fn plan_again(&mut self, there: &[Board]) -> Better<Self::Plan> {
+        let seen = self.moves.mailbox.seen();
+        let known = (there, &self.experience);
+        match self.moves.planner.plan_wider(&seen, known, self.objective) {
+            Ok(better) => Better { gain: better.gain, plan: Ok((seen, better)) },
+            Err(refusal) => Better { gain: f64::INFINITY, plan: Err(refusal.why) },
+        }
+    }
+
     /// Compares with other layers for the nodes, and for all boards that are `there`.
     fn compare(
         &mut self,
@@ -114,6 +123,10 @@ impl Parts for RingParts {
 
     fn set_aside(&self, name: &str) {
         self.moves.fleet().iter().for_each(|fleet| fleet.set_aside(name));
+    }
+
+    fn spare(&self, name: &str, why: &str) {
+        self.moves.fleet().iter().for_each(|fleet| fleet.spare(name, why));
     }
 
     fn rest(&self, name: &str) {

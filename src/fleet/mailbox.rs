@@ -307,6 +307,13 @@ impl Mailbox {
     /// Notes an event of the ring, which `words` describe.
     pub(crate) fn hear(&self, notice: &Notice, lines: &[NodeLine], words: &str) {
         let mut seen = lock(&self.seen);
+        let are_others = |a: &NodeLine, b: &NodeLine| a.name != b.name || a.layers != b.layers;
+        let is_other_ring = seen.lines.len() != lines.len()
+            || seen.lines.iter().zip(lines).any(|(a, b)| are_others(a, b));
+        // Times of other layers, or of other nodes, would count for the wrong ones.
+        if is_other_ring {
+            seen.times = Times::default();
+        }
         seen.lines.clear();
         seen.lines.extend_from_slice(lines);
         let mut missing = lock(&self.missing);
@@ -352,16 +359,16 @@ impl Mailbox {
             (!is_complete).then(|| format!("waiting for {}", names.join(", ")));
     }
 
-    /// Why the node of this name is missing: it cannot take its part, or its links do not answer and have not for some
-    /// time.
-    pub(crate) fn why_missing(&self, name: &str) -> Option<String> {
+    /// Why the node of this name, which has answered calls since `answers`, is missing: it cannot take its part, or its
+    /// links have been silent for some time all the same.
+    pub(crate) fn why_missing(&self, name: &str, answers: Instant) -> Option<String> {
         let missing = lock(&self.missing);
         if let Some((_, why)) = missing.unfit.iter().find(|(known, _)| known == name) {
             return Some(why.clone());
         }
         let (_, since) = missing.silent.iter().find(|(known, _)| known == name)?;
         let silence = "nothing is heard on its links, though it answers calls";
-        (since.elapsed() >= MISSING_FOR).then(|| silence.to_owned())
+        (answers.max(*since).elapsed() >= MISSING_FOR).then(|| silence.to_owned())
     }
 
     /// The last known state.
@@ -447,5 +454,44 @@ fn code(error: &ResplitError) -> u8 {
         ResplitError::Split(_) => 2,
         ResplitError::Step(StepError::Ring(e)) if e.is_lost() => 4,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Cache, Huge};
+
+    fn mailbox() -> Mailbox {
+        let place = WeightsPlace { model: None, cache: Cache::Off, huge: Huge::Off };
+        Mailbox::new(&place, true).0
+    }
+
+    fn line(name: &str, layers: Range<u32>) -> NodeLine {
+        NodeLine { name: name.try_into().unwrap(), layers, ..NodeLine::default() }
+    }
+
+    #[test]
+    fn times_of_other_nodes_are_no_times_of_a_ring_that_changed() {
+        let mailbox = mailbox();
+        let three = [line("desk", 0..2), line("pi", 2..4), line("fig", 4..6)];
+        let opened = Notice::Opened { again: true };
+        mailbox.hear(&opened, &three, "");
+        let times = Times { batches: 100, compute_us: vec![1, 2, 3], ..Times::default() };
+        lock(&mailbox.seen).times = times;
+        mailbox.hear(&opened, &three, "");
+        assert_eq!(mailbox.seen().times.compute_us, [1, 2, 3]);
+        // pi is left out: its times are not fig's.
+        mailbox.hear(&opened, &[line("desk", 0..3), line("fig", 3..6)], "");
+        assert_eq!(mailbox.seen().times.batches, 0);
+    }
+
+    #[test]
+    fn a_board_that_was_started_just_now_has_time_to_open_its_links() {
+        let mailbox = mailbox();
+        let ago = |s| Instant::now().checked_sub(Duration::from_secs(s)).unwrap();
+        lock(&mailbox.missing).silent.push(("pi".to_owned(), ago(60)));
+        assert_eq!(mailbox.why_missing("pi", Instant::now()), None);
+        assert!(mailbox.why_missing("pi", ago(30)).is_some());
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Instant;
 
 use super::admission::{self, LeftOut};
 use super::boards::Sought;
@@ -41,6 +42,8 @@ pub(crate) struct Fleet {
     pub(super) kind: Kind,
     /// Kind of division of the model.
     pub(super) shape: Shape,
+    /// Boards that answered at the last look, and since when they have answered without a break.
+    pub(super) answering: Vec<(String, Instant)>,
     /// Nodes that answered at the last look and did not serve, with the reasons.
     pub(super) idle: Vec<(String, String)>,
     /// Boards that cannot be in the ring.
@@ -114,11 +117,12 @@ impl Fleet {
         let answers = places.into_iter().zip(answers);
         let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
         let mut is_there = self.take(answers);
+        self.note_answers(&is_there);
         let before = std::mem::take(&mut self.idle);
         let others = self.boards.iter().zip(&mut is_there).skip(1).zip(&self.called);
         for ((Board { name, .. }, is_there), place) in others {
             let is_node = self.nodes.contains(name);
-            let may_serve = self.left_out.see(place, *is_there, is_node);
+            let may_serve = self.left_out.see(place, name, *is_there, is_node);
             let why = match (is_node, *is_there) {
                 (true, true) => self.why_idle(name, mailbox),
                 // A call that came too late does not undo the reason.
@@ -133,9 +137,23 @@ impl Fleet {
         is_there
     }
 
+    /// Notes which boards answered just now.
+    fn note_answers(&mut self, is_there: &[bool]) {
+        let before = std::mem::take(&mut self.answering);
+        let there = self.boards.iter().zip(is_there).filter(|(_, is_there)| **is_there);
+        self.answering = there
+            .map(|(board, _)| match before.iter().find(|(name, _)| *name == board.name) {
+                Some(known) => known.clone(),
+                None => (board.name.clone(), Instant::now()),
+            })
+            .collect();
+    }
+
     /// Why the node of this name, which answers calls, does not do its part.
     fn why_idle(&self, name: &str, mailbox: &Mailbox) -> Option<String> {
-        let missing = || mailbox.why_missing(name).filter(|_| !self.holds.is_coming(name));
+        // A board that was started just now needs some time to open its links.
+        let since = self.answering.iter().find(|(known, _)| known == name).map(|(_, since)| *since);
+        let missing = || mailbox.why_missing(name, since?).filter(|_| !self.holds.is_coming(name));
         self.holds.why_unfit(name).or_else(missing)
     }
 
@@ -148,6 +166,13 @@ impl Fleet {
     pub(super) fn set_aside(&self, name: &str) {
         if let Some(place) = self.address(name) {
             self.left_out.set_aside(place, name, self.idle(name).as_deref());
+        }
+    }
+
+    /// Notes that the board of this name is there and has no part, and why.
+    pub(super) fn spare(&self, name: &str, why: &str) {
+        if let Some(place) = self.address(name) {
+            self.left_out.spare(place, name, why);
         }
     }
 
@@ -357,6 +382,7 @@ mod tests {
             kind,
             shape: Shape::Ring,
             search: Search { sought: Sought::Auto(9998), is_near: false },
+            answering: Vec::new(),
             idle: Vec::new(),
             left_out: LeftOut::new(Arc::clone(&caller.events)),
             holds: Holds::new(caller.clone(), 9998),

@@ -95,6 +95,10 @@ impl Parts for TeamParts {
         Better { gain: f64::INFINITY, plan: self.other(there) }
     }
 
+    fn plan_again(&mut self, there: &[Board]) -> Better<Other> {
+        self.plan(there)
+    }
+
     /// Compares with other shares for the same boards.
     fn compare(
         &mut self,
@@ -149,6 +153,10 @@ impl Parts for TeamParts {
 
     fn set_aside(&self, name: &str) {
         self.team.fleet.set_aside(name);
+    }
+
+    fn spare(&self, name: &str, why: &str) {
+        self.team.fleet.spare(name, why);
     }
 
     /// Does nothing: a board that came always gets a part.

@@ -12,6 +12,8 @@ pub(super) const OFTEN: u32 = 2;
 pub(super) const TOKENS_MIN: u64 = 64;
 /// Longest rest between two moves for speed.
 const REST_MAX: Duration = Duration::from_secs(3600);
+/// A board that is there and has no part is considered again after this many rest periods.
+const AGAIN_AFTER: u32 = 2;
 /// A speed observed with more layers stays valid for this many rest periods.
 const KNOWN_FOR: u32 = 20;
 
@@ -22,8 +24,10 @@ pub(super) enum Act {
     Nothing,
     /// This node is away: plan without it.
     Without(String),
-    /// This board is there and has no part: plan with it.
+    /// This board has come, and has no part: plan with it.
     With(String),
+    /// This board is there, and got no part when it was considered before: plan with it again.
+    WithAgain(String),
 }
 
 /// State of a watch. Times count from its beginning.
@@ -32,8 +36,8 @@ pub(super) struct Watch {
     after: Duration,
     /// Boards: name, whether it is there, and since when.
     boards: Vec<(String, bool, Duration)>,
-    /// Boards that a plan has considered.
-    considered: Vec<String>,
+    /// Boards that a plan has considered, and when.
+    considered: Vec<(String, Duration)>,
     n_better: u32,
     /// Time before which layers do not move for speed.
     rests_until: Duration,
@@ -47,7 +51,7 @@ impl Watch {
         Watch {
             after,
             boards: Vec::new(),
-            considered,
+            considered: considered.into_iter().map(|name| (name, Duration::ZERO)).collect(),
             n_better: 0,
             rests_until: after,
             rest: after,
@@ -83,26 +87,33 @@ impl Watch {
             let board = self.boards.iter().find(|(known, ..)| known == name);
             board.is_some_and(|(_, is_there, since)| !is_there && is_long(since))
         };
-        self.considered.retain(|name| nodes.contains(name) || !away(name));
+        self.considered.retain(|(name, _)| nodes.contains(name) || !away(name));
         if let Some(name) = nodes.iter().find(|name| away(name)) {
             return Act::Without(name.clone());
         }
-        let come = self.boards.iter().find(|(name, is_there, since)| {
-            let is_known = nodes.contains(name) || self.considered.contains(name);
-            *is_there && is_long(since) && !is_known
-        });
-        match come {
-            Some((name, ..)) => {
-                self.considered.push(name.clone());
-                Act::With(name.clone())
+        let is_long =
+            |(_, is_there, since): &&(String, bool, Duration)| *is_there && is_long(since);
+        let spare = self.boards.iter().filter(is_long).map(|(name, ..)| name);
+        for name in spare.filter(|name| !nodes.contains(name)) {
+            match self.considered.iter_mut().find(|(known, _)| known == name) {
+                None => {
+                    self.considered.push((name.clone(), now));
+                    return Act::With(name.clone());
+                }
+                // Times and figures may have been others then.
+                Some((_, at)) if now >= self.rests_until.max(*at + AGAIN_AFTER * self.rest) => {
+                    *at = now;
+                    return Act::WithAgain(name.clone());
+                }
+                Some(_) => {}
             }
-            None => Act::Nothing,
         }
+        Act::Nothing
     }
 
     /// Notes that no plan has considered this board.
     pub(super) fn forget(&mut self, name: &str) {
-        self.considered.retain(|known| known != name);
+        self.considered.retain(|(known, _)| known != name);
     }
 
     /// Notes that another split is `gain` times as good; true if the watch accepts it.
@@ -165,6 +176,38 @@ mod tests {
         assert_eq!(watch.see(s(300), &away, &rest), Act::Nothing);
         assert_eq!(watch.see(s(310), &there, &rest), Act::Nothing);
         assert_eq!(watch.see(s(370), &there, &rest), Act::With("pi".to_owned()));
+    }
+
+    #[test]
+    fn a_board_back_while_the_others_take_its_layers_is_taken_in_again() {
+        let ring = nodes(&["desk", "pi"]);
+        let mut watch = Watch::new(s(8), ring.clone());
+        let (there, away) = ([("desk", true), ("pi", true)], [("desk", true), ("pi", false)]);
+        assert_eq!(watch.see(s(0), &away, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(8), &away, &ring), Act::Without("pi".to_owned()));
+        // The change takes some time on a busy machine; the board is back before the next look.
+        watch.forget("pi");
+        let rest = nodes(&["desk"]);
+        assert_eq!(watch.see(s(12), &there, &rest), Act::Nothing);
+        assert_eq!(watch.see(s(20), &there, &rest), Act::With("pi".to_owned()));
+    }
+
+    #[test]
+    fn a_board_that_was_of_no_use_is_considered_again() {
+        let ring = nodes(&["desk"]);
+        let mut watch = Watch::new(s(8), ring.clone());
+        let there = [("desk", true), ("pi", true)];
+        assert_eq!(watch.see(s(0), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(8), &there, &ring), Act::With("pi".to_owned()));
+        assert_eq!(watch.see(s(23), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(24), &there, &ring), Act::WithAgain("pi".to_owned()));
+        assert_eq!(watch.see(s(39), &there, &ring), Act::Nothing);
+        // Boards that come and go for speed do so more and more seldom.
+        watch.moved(s(40));
+        assert_eq!(watch.see(s(55), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(56), &there, &ring), Act::WithAgain("pi".to_owned()));
+        assert_eq!(watch.see(s(87), &there, &ring), Act::Nothing);
+        assert_eq!(watch.see(s(88), &there, &ring), Act::WithAgain("pi".to_owned()));
     }
 
     #[test]
