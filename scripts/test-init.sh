@@ -93,18 +93,21 @@ code() { node "$@" >/dev/null && echo 0 || echo $?; }
 # shellcheck disable=SC2016 # That is what must not be run.
 printf 'ROLE=worker\nNODE="pi"\nMODEL=/m.bin\nOPTIONS=--ctx 64\nMASTER_OPTIONS=--temp 0 -n 9\nWATTS=3,9\nPROMPT=$(touch %s/hacked); `touch %s/hacked`\n' "$WORK" "$WORK" >"$WORK/leap.conf"
 check "a worker's command, without what is the master's" \
-	"worker /m.bin --boards /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --watts 3,9 --ctx 64" "$(node run worker)"
+	"worker /m.bin --boards /etc/leap/ring.conf --cache /var/cache/leap --node pi --transport auto --watts 3,9 --ctx 64" "$(node run worker)"
 printf 'KEY=/k\nOPTIONS=*\n' >>"$WORK/leap.conf"
 check "a master's command, with a prompt that is only text" \
-	"master /m.bin --boards /etc/leap/ring.conf --node pi --transport auto --cache /var/cache/leap --key /k --control $WORK/ring-master.sock --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
+	"master /m.bin --boards /etc/leap/ring.conf --cache /var/cache/leap --node pi --transport auto --key /k --control $WORK/ring-master.sock --watts 3,9 * --temp 0 -n 9 --prompt \$(touch $WORK/hacked); \`touch $WORK/hacked\`" \
 	"$(node run master)"
 printf 'ROLE=worker\nNODE=pi\nMODEL=fetch\nRING=\nKEY=/k\nCACHE=/c\n' >"$WORK/told.conf"
-check "a worker that is told what to do" "worker --node pi --transport auto --cache /c --key /k" \
+check "a worker that is told what to do" "worker --cache /c --node pi --transport auto --key /k" \
 	"$(LEAP_CONF=$WORK/told.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
+printf 'ROLE=worker\nNODE=pi\nMODEL=\nRING=\nKEY=/k\nCACHE=/c\nWATTS=3,9\nOPTIONS=--draft-model /d.bin\n' >"$WORK/draft.conf"
+check "a worker that guesses" "worker --cache /c --key /k --draft-model /d.bin" \
+	"$(LEAP_CONF=$WORK/draft.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
 printf 'ROLE=serve\nMODEL=/m.bin\nLISTEN=0.0.0.0:80 /run/leap/*\nAPI_KEYS=/k\nOPTIONS=--ctx 64\nMASTER_OPTIONS=-n 9\nSERVE_OPTIONS=--streams 2\nPOWER_CMD="meter --all"\nTUNE_OPTIONS=--objective energy *\n' >"$WORK/serve.conf"
 serve_node() { LEAP_CONF=$WORK/serve.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run serve; }
 printf 'ROLE=worker\nNODE=pi\nMODEL=/m.bin\nTEAM=/t\nKEY=/k\nCACHE=/c\n' >"$WORK/team.conf"
-check "the command of a team's board" "worker /m.bin --boards /t --node pi --transport auto --cache /c --key /k" \
+check "the command of a team's board" "worker /m.bin --boards /t --cache /c --node pi --transport auto --key /k" \
 	"$(LEAP_CONF=$WORK/team.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker)"
 check "the command of a team's server" \
 	"serve /m.bin --cache /c --control /run/leap/ring-serve.sock --boards /t --node pi --key /k --listen 127.0.0.1:8080" \
@@ -112,18 +115,18 @@ check "the command of a team's server" \
 printf 'desk 10.0.0.1\npi 10.0.0.2 # 3\n' >"$WORK/equal"
 printf 'ROLE=worker\nNODE=pi\nMODEL=/m.bin\nTEAM=%s\nCACHE=/c\n' "$WORK/equal" >"$WORK/equal.conf"
 equal_node() { LEAP_CONF=$WORK/equal.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker; }
-check "a team's file without shares stays one" "worker /m.bin --team $WORK/equal --node pi --transport auto --cache /c" "$(equal_node)"
+check "a team's file without shares stays one" "worker /m.bin --team $WORK/equal --cache /c --node pi --transport auto" "$(equal_node)"
 printf 'desk 10.0.0.1\npi 10.0.0.2 3\n' >"$WORK/equal"
-check "a team's file with shares" "worker /m.bin --boards $WORK/equal --node pi --transport auto --cache /c" "$(equal_node)"
+check "a team's file with shares" "worker /m.bin --boards $WORK/equal --cache /c --node pi --transport auto" "$(equal_node)"
 printf 'ROLE=worker\nNODE=pi\nMODEL=fetch\nRING=ring.conf\nCACHE=/c\nKEY=/k\n' >"$WORK/fetch.conf"
 fetch_node() { LEAP_CONF=$WORK/fetch.conf LEAP_PROGRAM=/bin/echo busybox sh ./leap-node run worker; }
-check "a worker that gets its layers" "worker --boards ./ring.conf --node pi --transport auto --cache /c --key /k" "$(fetch_node)"
+check "a worker that gets its layers" "worker --boards ./ring.conf --cache /c --node pi --transport auto --key /k" "$(fetch_node)"
 echo 'KEY=' >>"$WORK/fetch.conf"
 check "a worker without a model needs a key" "leap-node: $WORK/fetch.conf: MODEL=fetch needs KEY" "$(fetch_node 2>&1)"
 check "a server's command, without what is a ring's" \
-	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --listen 0.0.0.0:80 --listen /run/leap/* --ctx 64 --streams 2" "$(serve_node)"
 check "sockets that systemd has opened are the addresses" \
-	"serve /m.bin --cache /var/cache/leap --control /run/leap/ring-serve.sock --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
+	"serve /m.bin --cache /var/cache/leap --api-key-file /k --power-cmd meter --all --ctx 64 --streams 2" "$(LISTEN_FDS=1 serve_node)"
 printf 'ROLE=worker\nMODEL=/m.bin\nHUGE=off\nBUSY_POLL=7\n' >"$WORK/set.conf"
 # shellcheck disable=SC2016 # The program expands it.
 printf '#!/bin/sh\necho "$LEAP_HUGE $LEAP_BUSY_POLL $XDG_CACHE_HOME"\n' >"$WORK/show" && chmod +x "$WORK/show"

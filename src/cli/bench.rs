@@ -53,7 +53,7 @@ pub(super) struct Bench {
     #[argh(option, arg_name = "bits", from_str_fn(options::embedding_bits))]
     embedding_bits: Option<Ends>,
     /// layers of the made-up model, fewer than the shape has: where memory is short of all
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     layers: Option<usize>,
     /// contexts at which decoding is measured (0,512,2048)
     #[argh(option, from_str_fn(numbers), default = "Numbers(vec![0, 512, 2048])")]
@@ -160,7 +160,6 @@ impl Bench {
         if self.link.is_some() || self.link_server.is_some() {
             return self.links();
         }
-        self.check()?;
         let meter = self.meter()?;
         let isa = options::isa_from_environment()?;
         let model = self.open(isa)?;
@@ -204,21 +203,6 @@ impl Bench {
         Ok(())
     }
 
-    /// Refuses options without the one that they belong to.
-    fn check(&self) -> Result<(), Failure> {
-        let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-        if self.sweep && !self.energy {
-            return usage("--sweep goes with --energy");
-        }
-        if self.min_tokens_per_s.is_some() && !self.sweep {
-            return usage("--min-tokens-per-s goes with --sweep");
-        }
-        if self.shape.is_none() && self.layers.is_some() {
-            return usage("--layers goes with --shape");
-        }
-        Ok(())
-    }
-
     fn sweep(
         &self,
         model: &Arc<Model>,
@@ -241,10 +225,7 @@ impl Bench {
     /// The power meter, and the power of the idle machine in watts.
     fn meter(&self) -> Result<Option<(Arc<Meter>, f64)>, Failure> {
         if !self.energy {
-            return match self.power_cmd.is_some() || self.watts.is_some() {
-                true => Err(Failure::Usage("--power-cmd and --watts go with --energy".to_owned())),
-                false => Ok(None),
-            };
+            return Ok(None);
         }
         let Some(meter) = power::meter(self.power_cmd.as_deref(), self.watts)? else {
             let locked = locked(&power::board()?);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use super::checkpoint::load_failure;
 use super::options::engine_failure;
+use super::words::Line;
 use super::{older, options, weights};
 use crate::channel::PORT_DEFAULT;
 use crate::fleet::boards::{Boards, Origin, RingFile, Sought};
@@ -65,8 +66,8 @@ pub(super) struct Said<'a> {
     pub(super) boards: Option<&'a Value>,
     /// True with `--team auto`.
     pub(super) is_team: bool,
-    /// Options of earlier versions.
-    pub(super) older: &'a older::Said,
+    /// Command line with the options of earlier versions.
+    pub(super) line: &'a Line,
     pub(super) is_master: bool,
     /// True if the board has its part of the model, or needs none.
     pub(super) has_model: bool,
@@ -95,7 +96,7 @@ impl Named {
     /// The boards that are named by `said`.
     pub(super) fn find(said: &Said<'_>) -> Result<Named, Failure> {
         let all = Value::Called(Sought::Auto(PORT_DEFAULT));
-        let named = match (said.boards, said.is_team, said.older.boards(said.is_master)?) {
+        let named = match (said.boards, said.is_team, said.line.older.boards(said.is_master)?) {
             (None, false, None) => Named::unsaid(said),
             (None, false, Some((boards, by))) => Named::new(boards, by),
             (boards, _, Some((_, by))) => {
@@ -108,19 +109,48 @@ impl Named {
             },
         };
         let Named { gives, gets, .. } = &named;
-        let gives = said.older.give.or(*gives);
-        let gets = said.older.fetch.clone().or_else(|| gets.clone());
+        let gives = said.line.older.give.or(*gives);
+        let gets = said.line.older.fetch.clone().or_else(|| gets.clone());
         let named = Named { gives, gets, ..named };
-        named.check(said).map(|()| named)
+        named.check(said)?;
+        named.check_wishes(said)?;
+        Ok(named)
     }
 
     /// The boards where the command line names none: a worker with a key alone waits for a master.
     fn unsaid(said: &Said<'_>) -> Named {
         let waits =
-            !said.is_master && said.has_key && !said.has_model && said.older.fetch.is_none();
+            !said.is_master && said.has_key && !said.has_model && said.line.older.fetch.is_none();
         match waits {
             true => Named::new(Boards::Waiting(PORT_DEFAULT), "--key"),
             false => Named::new(Boards::Alone, ""),
+        }
+    }
+
+    /// Refuses wishes that these boards cannot fulfil.
+    fn check_wishes(&self, said: &Said<'_>) -> Result<(), Failure> {
+        let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
+        let is_team = matches!(self.boards, Boards::Shares(_) | Boards::Called(_, Shape::Team));
+        if is_team && said.line.has("--prefix-cache") {
+            return usage(
+                "--prefix-cache is for one board or a ring; in a team no board has whole pages",
+            );
+        }
+        let of_layers = ["--rebalance-after", "--objective"];
+        let given = of_layers.into_iter().find(|option| said.line.has(option));
+        if let (Boards::Shares(_), Some(option)) = (&self.boards, given) {
+            return usage(&format!(
+                "{option} is for boards that are called and for rings; shares stay as a team's file has them"
+            ));
+        }
+        let is_fixed = !matches!(self.boards, Boards::Called(..) | Boards::Alone);
+        match is_fixed && said.line.has("--take") {
+            false => Ok(()),
+            true => usage(&format!(
+                "--take is for boards that are called, by --boards auto, --boards HOST,... or a file without \
+                 layers and shares; {} says what each board has",
+                self.by
+            )),
         }
     }
 
@@ -145,13 +175,32 @@ impl Named {
                 usage(format!("{by} gets the layers from the master; give no model file"))
             }
             Boards::Alone => Ok(()),
-            _ if said.older.fetch.is_some() && !is_fixed => {
+            _ if said.line.older.fetch.is_some() && !is_fixed => {
                 usage(format!("{by} says where the layers come from; no --fetch beside it"))
             }
-            Boards::Shares(_) if said.older.give.is_some() => {
+            Boards::Shares(_) if said.line.older.give.is_some() => {
                 usage(format!("{by} is for boards that share every layer: leave out --give"))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+/// The message for a board that needs others and names none, with the usual ways to name them. `has_both`: the
+/// command line has a model file and a key.
+pub(super) fn no_boards(is_master: bool, has_both: bool) -> &'static str {
+    match (is_master, has_both) {
+        (true, _) => {
+            "a master needs boards: `leap master MODEL --boards auto --key ring.key` finds those on this \
+             network that run `leap worker --key ring.key`; --boards HOST,... or --boards FILE names them"
+        }
+        (false, true) => {
+            "a worker that waits for a master gets its layers from it: leave out the model file, as in `leap \
+             worker --key ring.key`; or name the boards with --boards FILE --node NAME"
+        }
+        (false, false) => {
+            "a worker needs the key of its boards: `leap worker --key ring.key` waits for a master with the \
+             same key and --boards auto; --boards FILE --node NAME is for a file with the part of each board"
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Doctor {
     #[argh(positional)]
     model: Option<PathBuf>,
     /// context it shall have in tokens (the model's, up to 4096)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     ctx: Option<usize>,
     /// packed weights of MODEL: auto, a file, a folder, or off
     #[argh(option, from_str_fn(weights::cache), default = "Cache::Auto")]
@@ -68,9 +68,6 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        if self.port.is_some() && !self.ring {
-            return Err(Failure::Usage("--port goes with --ring".to_owned()));
-        }
         let tree = super::power::board()?;
         match (self.fix, self.undo) {
             (true, true) => {

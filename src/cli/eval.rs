@@ -15,15 +15,6 @@ impl Eval {
         if sources.iter().filter(|source| source.is_some()).count() != 1 {
             return Err(Failure::Usage("give one of --cases, --text and --ids".to_owned()));
         }
-        if self.greedy && self.cases.is_none() {
-            return Err(Failure::Usage("--greedy needs --cases".to_owned()));
-        }
-        let limits = [("--max-drift", self.max_drift), ("--min-top1", self.min_top1)];
-        let has_reference = self.cases.is_some() || self.against.is_some();
-        if let Some((limit, _)) = limits.iter().find(|(_, value)| value.is_some() && !has_reference)
-        {
-            return Err(Failure::Usage(format!("{limit} needs --cases or --against")));
-        }
         let report = match &self.cases {
             Some(path) => cases::run(&self, path)?,
             None => text::run(&self)?,

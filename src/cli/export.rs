@@ -43,7 +43,7 @@ pub(super) struct Export {
     embedding_bits: Option<Ends>,
     /// int8 weights that share a scale, and activations too (default 32, in which GGUF's Q8_0 is copied
     /// exactly); halved, down to 32, until it divides the columns of every matrix
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     group_size: Option<usize>,
     /// pack the weights for the kernels of one instruction set, which alone can run the file then
     /// and need no second copy: avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
@@ -60,7 +60,7 @@ pub(super) struct Export {
     calibrate: Option<PathBuf>,
     /// longest context in tokens (default: the checkpoint's; a Meta folder does not say and
     /// gets 4096, for Llama 3 8192, for Llama 3.1 and later 131072)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     ctx: Option<usize>,
     /// read the file again and check it before it gets its name
     #[argh(switch)]
@@ -144,16 +144,15 @@ impl Export {
     fn options(&self) -> Result<ExportOptions, Failure> {
         let group = self.group_size.unwrap_or(GROUP_DEFAULT);
         let weights = options::weights(self.version, group, self.embedding_bits)?;
-        if self.ctx == Some(0) {
-            return Err(Failure::Usage("--ctx is 0, wanted a number of tokens".to_owned()));
-        }
-        if self.isa.is_some() && weights == Weights::F32 {
-            let problem = "--isa is for int8 and 4-bit weights: --version 2, 3 or 4";
-            return Err(Failure::Usage(problem.to_owned()));
-        }
-        if self.calibrate.is_some() && weights == Weights::F32 {
-            let problem = "--calibrate is for int8 and 4-bit weights: --version 2, 3 or 4";
-            return Err(Failure::Usage(problem.to_owned()));
+        let of_quantised = [
+            (self.group_size.is_some(), "--group-size"),
+            (self.isa.is_some(), "--isa"),
+            (self.calibrate.is_some(), "--calibrate"),
+        ];
+        let given = of_quantised.into_iter().find(|(is_given, _)| *is_given);
+        if let (Some((_, option)), Weights::F32) = (given, weights) {
+            let problem = format!("{option} is for int8 and 4-bit weights: --version 2, 3 or 4");
+            return Err(Failure::Usage(problem));
         }
         Ok(ExportOptions { weights, ctx: self.ctx, verify: self.verify })
     }

@@ -88,21 +88,36 @@ fn brief_entry(out: &mut String, name: &str, brief: &str) {
 }
 
 /// Older options with their successors, and variables that stand for options.
-pub(super) fn older() -> String {
+pub(super) fn older(commands: &[CommandInfoWithArgs]) -> String {
     let mut text = String::from("Options of earlier versions, which work as they did:\n");
     for Older { shown, instead, .. } in older::PLACES {
         brief_entry(&mut text, shown, instead);
     }
     text.push('\n');
     wrap(&mut text, 0, 0, older::BOARDS_FILE);
-    text.push_str(
-        "\nOptions that are set once for a machine, by a variable of the environment, or in\n\
-         /etc/leap/leap.conf without LEAP_ before the name:\n",
-    );
+    text.push('\n');
+    wrap(&mut text, 0, 0, &format!("{}:", older::MACHINE_SETTINGS));
     for Setting { option, variable, brief, .. } in older::SETTINGS {
-        brief_entry(&mut text, &format!("{option}, {variable}"), brief);
+        let name = format!("{option}, {variable}");
+        text.push_str(&format!("  {name:width$}", width = COLUMN_OF_GROUPS - 2));
+        let of = commands_of(option, commands);
+        wrap(&mut text, 0, COLUMN_OF_GROUPS, &format!("{of}: {brief}"));
     }
     text
+}
+
+/// Names of the commands that have this setting.
+pub(super) fn commands_of(option: &str, commands: &[CommandInfoWithArgs]) -> String {
+    let has = |(command, info): &(Command, &CommandInfoWithArgs)| {
+        let is_there = info.flags.iter().any(|flag| flag.long == option);
+        is_there
+            && older::is_setting(command.name, option)
+            && (command.name != "run"
+                || roles(option).contains(&command.role.unwrap_or(Role::Single)))
+    };
+    let found = typed(commands).into_iter().filter(has);
+    let names: Vec<&str> = found.map(|(command, _)| command.shown()).collect();
+    names.join(", ")
 }
 
 fn all(command: Command, info: &CommandInfoWithArgs) -> String {
@@ -249,9 +264,9 @@ mod tests {
                     || text.contains(&format!("{}\n", flag.long));
                 let is_current = !older::is_setting(info.name, flag.long);
                 assert!(is_there || !is_current, "{} {}", info.name, flag.long);
-                assert!(is_current || older().contains(flag.long), "{}", flag.long);
+                assert!(is_current || older(&commands).contains(flag.long), "{}", flag.long);
             }
-            texts.extend([text, of(command, &commands), older()]);
+            texts.extend([text, of(command, &commands), older(&commands)]);
         }
         for text in &texts {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");

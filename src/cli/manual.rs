@@ -54,7 +54,7 @@ the history of conversations is kept in its folder
 .SH FILES
 .TP
 .I /etc/leap/leap.conf
-this board's role in a ring, read by the services leap\-worker and leap\-master
+this board's role, read by the services leap\-worker, leap\-master and leap\-serve alone
 .TP
 .I /etc/leap/ring.conf
 the boards of the ring and their layers
@@ -76,7 +76,7 @@ pub(super) fn page(commands: &[CommandInfoWithArgs]) -> String {
     for (command, info) in help::typed(commands) {
         section(&mut text, command, info);
     }
-    older(&mut text);
+    older(&mut text, commands);
     let codes = prose(help::EXIT_CODES);
     text.push_str(&format!(".SH EXIT STATUS\n{codes}.\n"));
     text + END
@@ -104,7 +104,7 @@ fn section(text: &mut String, command: Command, info: &CommandInfoWithArgs) {
 }
 
 /// Adds older options, and the variables that stand for options.
-fn older(text: &mut String) {
+fn older(text: &mut String, commands: &[CommandInfoWithArgs]) {
     let about = prose(older::BOARDS_FILE);
     text.push_str(&format!(
         ".SH COMPATIBILITY\nThese options of earlier versions work as they did. {about}\n"
@@ -112,13 +112,11 @@ fn older(text: &mut String) {
     for Older { shown, instead, .. } in older::PLACES {
         text.push_str(&format!(".TP\n{}\n{}\n", bold(shown), prose(instead)));
     }
-    text.push_str(
-        ".PP\nThese are set once for a machine, by a variable of the environment, or in\n\
-         .I /etc/leap/leap.conf\nwithout LEAP_ before the name:\n",
-    );
+    text.push_str(&format!(".PP\n{}:\n", prose(older::MACHINE_SETTINGS)));
     for Setting { option, variable, brief, .. } in older::SETTINGS {
         let names = format!("{}, {}", bold(option), bold(variable));
-        text.push_str(&format!(".TP\n{names}\n{}\n", prose(brief)));
+        let of = prose(&help::commands_of(option, commands));
+        text.push_str(&format!(".TP\n{names}\n{of}: {}\n", prose(brief)));
     }
 }
 

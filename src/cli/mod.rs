@@ -32,6 +32,7 @@ mod options;
 mod output;
 mod overwritten;
 mod pack;
+mod pairs;
 mod plan;
 mod power;
 mod prefixes;
@@ -56,7 +57,6 @@ use argh::{ArgsInfo, CommandInfoWithArgs, FromArgs};
 
 pub(in crate::cli) use failure::Failure;
 pub(in crate::cli) use output::{counted, note, print, stdout_failure, warn};
-use roles::Role;
 use words::{Asked, Line};
 
 use crate::sys::{memory, signal};
@@ -92,14 +92,14 @@ enum AnyCommand {
 }
 
 impl AnyCommand {
-    /// Executes the command, whose line has this role, and these options of earlier versions.
-    fn execute(self, role: Role, older: &older::Said) -> Result<(), Failure> {
+    /// Executes the command of `line`.
+    fn execute(self, line: &Line) -> Result<(), Failure> {
         match self {
             #[cfg(feature = "tools")]
             AnyCommand::Export(export) => export.execute(),
-            AnyCommand::Run(run) => run.execute(role, older),
+            AnyCommand::Run(run) => run.execute(line),
             #[cfg(feature = "serve")]
-            AnyCommand::Serve(serve) => serve.execute(older),
+            AnyCommand::Serve(serve) => serve.execute(line),
             AnyCommand::Info(info) => info.execute(),
             AnyCommand::Bench(bench) => bench.execute(),
             AnyCommand::Pack(pack) => pack.execute(),
@@ -137,7 +137,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     let _ = signal::explain_bus_errors(UNREADABLE_FILE, 1);
     let result = start_log().and_then(|()| parse(args)).and_then(|parsed| match parsed {
         Parsed::Help(text) => print(&text),
-        Parsed::Command { command, role, older } => command.execute(role, &older),
+        Parsed::Command { command, line } => command.execute(&line),
     });
     #[cfg(feature = "tools")]
     temporary::remove();
@@ -162,7 +162,7 @@ fn start_log() -> Result<(), Failure> {
 }
 
 enum Parsed {
-    Command { command: Box<AnyCommand>, role: Role, older: older::Said },
+    Command { command: Box<AnyCommand>, line: Line },
     Help(String),
 }
 
@@ -184,13 +184,12 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Parsed, Failure> {
         Asked::Manual => return Ok(Parsed::Help(manual::page(&commands))),
         Asked::HelpOf(command) => return Ok(Parsed::Help(help::of(command, &commands))),
         Asked::AllOf(command) => return Ok(Parsed::Help(help::all_of(command, &commands))),
-        Asked::Older => return Ok(Parsed::Help(help::older())),
+        Asked::Older => return Ok(Parsed::Help(help::older(&commands))),
         Asked::Run(line) => line,
     };
-    let Line { words, role, older } = line;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     match Leap::from_args(&["leap"], &words) {
-        Ok(leap) => Ok(Parsed::Command { command: Box::new(leap.command), role, older }),
+        Ok(leap) => Ok(Parsed::Command { command: Box::new(leap.command), line }),
         Err(exit) if exit.status.is_ok() => Ok(Parsed::Help(exit.output)),
         Err(exit) => {
             let problem = in_words(&exit.output);

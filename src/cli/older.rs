@@ -134,7 +134,7 @@ impl Said {
         let layers = |path: &PathBuf| Boards::Layers(RingFile::At(path.clone()));
         let named = [
             (self.ring.as_ref().map(layers), "--ring"),
-            (self.next(is_master)?, "--split"),
+            (self.next(is_master), "--split"),
             (self.team.clone().map(Boards::Shares), "--team"),
             (self.join.map(Boards::Waiting), "--join"),
         ];
@@ -147,17 +147,12 @@ impl Said {
         }
     }
 
-    fn next(&self, is_master: bool) -> Result<Option<Boards>, Failure> {
-        let Some(split) = self.split else {
-            return match self.next_host {
-                Some(_) => Err(Failure::Usage("--next-host needs --split".to_owned())),
-                None => Ok(None),
-            };
-        };
+    fn next(&self, is_master: bool) -> Option<Boards> {
+        let split = self.split?;
         let layers = if is_master { (0, Some(split)) } else { (split, self.end) };
         let port = self.next_port.unwrap_or(LINKS_PORT);
         let next = self.next_host.clone().map(|host| Address { host, port });
-        Ok(Some(Boards::Next { layers, next }))
+        Some(Boards::Next { layers, next })
     }
 }
 
@@ -181,14 +176,9 @@ fn origin(value: &str) -> Result<Origin, String> {
     }
 }
 
-/// Message for a board if no option names its boards.
-pub(super) const NO_BOARDS: &str = "nothing names the boards: --boards does, on a worker a file and --node NAME, as do \
-     --ring FILE, or --split with --next-host";
-
 /// The message about an option that is missing beside options of earlier versions.
 pub(super) fn words(error: &PartError) -> String {
     match error {
-        PartError::NoBoards => NO_BOARDS.to_owned(),
         PartError::NoNext => "--split needs --next-host".to_owned(),
         PartError::NoKey(Aim::Give) => {
             "--give needs --key: only boards with the key get the model".to_owned()
@@ -225,14 +215,19 @@ const fn setting(
     Setting { option, variable, brief, rival }
 }
 
-/// Options of `run` and `serve` that are settings. In /etc/leap/leap.conf they have the variable's name without `LEAP_`.
+/// Help text before the list of [`SETTINGS`].
+pub(super) const MACHINE_SETTINGS: &str = "Options that are set once for a machine, by a variable of the environment. \
+     /etc/leap/leap.conf, with the names without LEAP_, is read by the services leap-worker, leap-master and leap-serve \
+     alone";
+
+/// Options of `run` and `serve` that are settings.
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         ("--busy-poll", "LEAP_BUSY_POLL"),
         "",
         "microseconds to look for datagrams before sleeping (50)",
     ),
-    setting(("--drain-s", "LEAP_DRAIN_S"), "", "serve: seconds for answers under way when it ends"),
+    setting(("--drain-s", "LEAP_DRAIN_S"), "", "seconds for answers under way when it ends"),
     setting(("--huge", "LEAP_HUGE"), "", "weights in huge pages: auto, on or off"),
     setting(
         ("--objective", "LEAP_OBJECTIVE"),
@@ -249,11 +244,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "",
         "seconds without progress of a ring (120; 0: any)",
     ),
-    setting(
-        ("--stall-ms", "LEAP_STALL_MS"),
-        "",
-        "serve: longest that a prompt holds up other answers",
-    ),
+    setting(("--stall-ms", "LEAP_STALL_MS"), "", "longest that a prompt holds up other answers"),
     setting(
         ("--watts", "LEAP_WATTS"),
         "--power-cmd",
@@ -313,7 +304,6 @@ mod tests {
         for (words, wanted) in [
             (&[("--ring", "r"), ("--split", "2")][..], "--ring names the boards: no --split"),
             (&[("--ring", "r"), ("--join", "auto")], "--ring names the boards: no --join"),
-            (&[("--next-host", "pi")], "--next-host needs --split"),
         ] {
             let Err(Failure::Usage(what)) = said(words).boards(false) else { panic!("{words:?}") };
             assert!(what.starts_with(wanted), "{what}");

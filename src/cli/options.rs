@@ -1,5 +1,7 @@
 //! Values of options that several commands share.
 
+use std::num::IntErrorKind;
+
 use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
 use crate::arena::Exhausted;
@@ -8,7 +10,7 @@ use crate::engine::{EngineError, Options};
 use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
-use crate::model::{KvKind, Shape, StartError};
+use crate::model::{KvKind, PlanError, Shape, StartError};
 use crate::ring::plan::Objective;
 use crate::sys::{clock, cpu};
 
@@ -28,24 +30,28 @@ pub(super) fn bytes(value: &str) -> Result<u64, String> {
         _ => (value, 0),
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{value:?} is no size; write it as 500M or 2G"))
+    bytes.ok_or_else(|| {
+        "wanted a whole number of bytes, or with K, M or G, as in 500M or 2G".to_owned()
+    })
+}
+
+/// Parses a number of bytes that has room for something.
+pub(super) fn room(value: &str) -> Result<u64, String> {
+    match bytes(value)? {
+        0 => Err("nothing has room in 0 bytes; write it as 500M or 2G".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Parses a number that is at least 1.
 pub(super) fn count(value: &str) -> Result<usize, String> {
-    match value.parse() {
+    match value.parse::<usize>() {
         Ok(0) => Err("wanted at least 1".to_owned()),
         Ok(n) => Ok(n),
+        Err(e) if *e.kind() == IntErrorKind::PosOverflow => {
+            Err("the number is too large".to_owned())
+        }
         Err(_) => Err("wanted a whole number".to_owned()),
-    }
-}
-
-/// Parses a text that is not empty.
-#[cfg(feature = "serve")]
-pub(super) fn word(value: &str) -> Result<String, String> {
-    match value.trim().is_empty() {
-        true => Err("wanted a name".to_owned()),
-        false => Ok(value.to_owned()),
     }
 }
 
@@ -163,7 +169,7 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
     match &error {
         EngineError::Load(e) => load_failure(e),
         EngineError::Isa(_) => Failure::Usage(error.to_string()),
-        EngineError::Start(StartError::Plan(e)) => Failure::Usage(e.to_string()),
+        EngineError::Start(StartError::Plan(e)) => plan_failure(e),
         EngineError::Start(StartError::Memory(Exhausted { bytes, .. })) => {
             Failure::Runtime(format!(
                 "cannot allocate {:.1} MB for the KV cache and the buffers: lower --ctx, --batch or \
@@ -174,6 +180,17 @@ pub(super) fn engine_failure(error: EngineError) -> Failure {
         EngineError::Start(e @ StartError::Packed { .. }) => Failure::input(e),
         _ => Failure::runtime(&error),
     }
+}
+
+/// The failure of sizes that do not fit, with the option that asks for them.
+pub(super) fn plan_failure(error: &PlanError) -> Failure {
+    let option = match error {
+        PlanError::ContextLength { .. } => "--ctx: ",
+        PlanError::Streams(_) => "--streams: ",
+        PlanError::KvPages { .. } => "--kv-memory: ",
+        _ => "",
+    };
+    Failure::Usage(format!("{option}{error}"))
 }
 
 /// The shape of a well-known model.

@@ -52,14 +52,14 @@ pub(super) struct Plan {
     #[argh(option)]
     min_tokens_per_s: Option<f64>,
     /// context of each stream in tokens (the model's, up to 4096)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     ctx: Option<usize>,
     /// streams (1)
-    #[argh(option, default = "1")]
+    #[argh(option, from_str_fn(options::count), default = "1")]
     streams: usize,
     /// memory of all boards together for the streams' keys and values, as in 500M or 2G (a context
     /// for each stream)
-    #[argh(option, from_str_fn(options::bytes))]
+    #[argh(option, from_str_fn(options::room))]
     kv_memory: Option<u64>,
     /// keys and values: f16, f32 or int8 (as for run)
     #[argh(option, from_str_fn(options::kv_type))]
@@ -87,7 +87,8 @@ impl Plan {
             return Err(Failure::Usage("--min-tokens-per-s must be above 0".to_owned()));
         }
         let header = self.header()?;
-        let load = load::load(&header, &self.sizes(&header)).map_err(|e| Failure::input(&e))?;
+        let load =
+            load::load(&header, &self.sizes(&header)).map_err(|e| options::plan_failure(&e))?;
         let path = &self.boards;
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(text_without_mark(&text))

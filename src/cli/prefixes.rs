@@ -11,12 +11,9 @@ use crate::engine::Engine;
 /// Default limit of the files in bytes: boards have this much storage to spare, and prompts of several programs fit.
 pub(super) const BYTES: u64 = 2 << 30;
 
-/// Refuses a size without a folder, and a folder that can never be one.
-pub(super) fn check(folder: Option<&Path>, size: Option<u64>) -> Result<(), Failure> {
+/// Refuses a folder that can never be one.
+pub(super) fn check(folder: Option<&Path>) -> Result<(), Failure> {
     match folder {
-        None if size.is_some() => {
-            Err(Failure::Usage("--prefix-cache-size is for --prefix-cache DIR".to_owned()))
-        }
         Some(folder) if folder.exists() && !folder.is_dir() => {
             Err(Failure::Usage(format!("--prefix-cache {} is not a folder", folder.display())))
         }

@@ -24,7 +24,8 @@ use super::model_files::{self, Loaded};
 
 use super::power;
 use super::weights;
-use super::{Failure, older, options, overwritten, ring, warn};
+use super::words::Line;
+use super::{Failure, options, overwritten, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
@@ -45,9 +46,10 @@ use session::Session;
 
 impl Run {
     #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
-    pub(super) fn execute(mut self, role: Role, older: &older::Said) -> Result<(), Failure> {
+    pub(super) fn execute(mut self, line: &Line) -> Result<(), Failure> {
+        let role = line.role;
         self.check(role)?;
-        let named = self.boards(role, older)?;
+        let named = self.boards(line)?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]

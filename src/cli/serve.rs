@@ -21,10 +21,10 @@ use super::power::{self, StatedWatts};
 use super::prefixes;
 use super::ring::{self, RebalanceAfter};
 use super::weights;
-use super::{Failure, counted, key, note, older, options, overwritten, warn};
+use super::words::Line;
+use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::boards::Boards;
-use crate::fleet::events::Shape;
 use crate::fleet::gather::gather;
 use crate::fleet::load::Asked;
 use crate::fleet::ring_board::RingBoard;
@@ -88,18 +88,18 @@ pub(super) struct Serve {
     #[argh(option, from_str_fn(options::origin))]
     allow_origin: Vec<String>,
     /// what clients call the model (its file's name)
-    #[argh(option, from_str_fn(options::word))]
+    #[argh(option)]
     name: Option<String>,
     /// chat template instead of the model's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
     chat_template: Option<ChatTemplate>,
     /// answers that are written at the same time (4)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     streams: Option<usize>,
     /// memory for keys and values of answers, running and earlier ones, as in 500M or 2G: a context's at
     /// least (half of the free memory, up to two contexts for each stream); in a ring or team, of all boards
     /// together (a context for each stream)
-    #[argh(option, from_str_fn(options::bytes))]
+    #[argh(option, from_str_fn(options::room))]
     kv_memory: Option<u64>,
     /// folder that keeps keys and values of prompts of 256 tokens and more over restarts, so that equal
     /// beginnings are not computed again; prompts can be reconstructed from it. On a ring every board needs
@@ -108,7 +108,7 @@ pub(super) struct Serve {
     prefix_cache: Option<PathBuf>,
     /// most bytes in that folder: the least recently used files are removed (2G: five prompts of 3,000 tokens
     /// of a model of 8 B, twenty of one of 1 B)
-    #[argh(option, from_str_fn(options::bytes))]
+    #[argh(option, from_str_fn(options::room))]
     prefix_cache_size: Option<u64>,
     /// answers that may wait for a stream; more are refused (64)
     #[argh(option, default = "64")]
@@ -118,7 +118,7 @@ pub(super) struct Serve {
     #[argh(option)]
     stall_ms: Option<u64>,
     /// connections at the same time (256)
-    #[argh(option, default = "256")]
+    #[argh(option, from_str_fn(options::count), default = "256")]
     connections: usize,
     /// seconds that answers have to end after a signal (10)
     #[argh(option, default = "10")]
@@ -179,16 +179,16 @@ pub(super) struct Serve {
     #[argh(option, from_str_fn(draft_node::parse))]
     draft_node: Option<Address>,
     /// longest context in tokens (the model's, up to 4096)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     ctx: Option<usize>,
     /// prompt tokens that go through the model at once (256; 512 of a mixture)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     batch: Option<usize>,
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     kv: Option<KvKind>,
     /// number of threads (one for each fast core that a quota of CPU time pays for; one for models of few MB)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     threads: Option<usize>,
     /// cores to run on, as in 4-7 or 0,2
     #[argh(option, from_str_fn(options::cores))]
@@ -215,9 +215,9 @@ pub(super) struct Serve {
 
 impl Serve {
     #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
-    pub(super) fn execute(mut self, older: &older::Said) -> Result<(), Failure> {
+    pub(super) fn execute(mut self, line: &Line) -> Result<(), Failure> {
         self.check()?;
-        let named = self.named(older)?;
+        let named = self.named(line)?;
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
@@ -278,47 +278,19 @@ impl Serve {
     /// Refuses options that have no effect.
     fn check(&self) -> Result<(), Failure> {
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
-        let counts = [self.streams, self.ctx, self.batch, self.threads, Some(self.connections)];
-        if counts.contains(&Some(0)) {
-            let what = "--streams, --ctx, --batch, --threads and --connections must be at least 1";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)
+        prefixes::check(self.prefix_cache.as_deref())
     }
 
     /// The boards that the options name, `older` ones among them.
-    fn named(&self, older: &older::Said) -> Result<Named, Failure> {
-        let named = Named::find(&Said {
+    fn named(&self, line: &Line) -> Result<Named, Failure> {
+        Named::find(&Said {
             boards: self.boards.as_ref(),
             is_team: self.team.is_some(),
-            older,
+            line,
             is_master: true,
             has_model: self.model.is_some(),
             has_key: self.key.is_some(),
-        })?;
-        let usage = |what: String| Err(Failure::Usage(what));
-        let is_team = matches!(named.boards, Boards::Shares(_) | Boards::Called(_, Shape::Team));
-        if self.prefix_cache.is_some() && is_team {
-            let what =
-                "--prefix-cache is for one board or a ring; in a team no board has whole pages";
-            return usage(what.to_owned());
-        }
-        if self.take && !matches!(named.boards, Boards::Called(..)) {
-            let what = "--take is for --boards: it takes those that work for another master";
-            return usage(what.to_owned());
-        }
-        let of_boards = [
-            (self.key.is_some() && self.draft_node.is_none(), "--key"),
-            (named.gives.is_some(), "--give"),
-            (self.node.is_some(), "--node"),
-            (self.host.is_some(), "--host"),
-            (self.port.is_some(), "--port"),
-        ];
-        let is_alone = named.boards == Boards::Alone;
-        match of_boards.into_iter().find(|(is_given, _)| *is_given && is_alone) {
-            Some((_, option)) => usage(format!("{option} is for a ring or a team; add --boards")),
-            None => Ok(named),
-        }
+        })
     }
 
     /// Divides the model among the boards that wait for it, if there are any.

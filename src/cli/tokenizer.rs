@@ -60,15 +60,6 @@ impl Tokenizer {
         if n_modes > 1 {
             return usage("--encode, --decode and --chat exclude each other");
         }
-        if applies && self.output.is_some() {
-            return usage("--output is for converting, not for --encode, --decode and --chat");
-        }
-        if self.special && !(self.encode || self.decode) {
-            return usage("--special needs --encode or --decode");
-        }
-        if self.chat_template.is_some() && !self.chat {
-            return usage("--chat-template needs --chat");
-        }
         let file = read(&self.input)?;
         if applies { self.apply(file) } else { self.convert(file) }
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use argh::{CommandInfoWithArgs, FlagInfo, FlagInfoKind};
 
-use super::Failure;
 use super::older::{self, SETTINGS};
 use super::roles::{Role, roles};
+use super::{Failure, pairs};
 
 /// Request of a command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,6 +35,15 @@ pub(super) struct Line {
     pub(super) role: Role,
     /// Values of options of earlier versions.
     pub(super) older: older::Said,
+    /// Options and positionals on the command line; settings of the environment are none of them.
+    pub(super) given: Vec<&'static str>,
+}
+
+impl Line {
+    /// Whether the command line has this option.
+    pub(super) fn has(&self, long: &str) -> bool {
+        self.given.contains(&long)
+    }
 }
 
 /// A command as the user calls it.
@@ -108,6 +117,9 @@ fn command<'c>(
     Err(Failure::Usage(format!("{word:?} is no command; {hint} (leap --help lists all)")))
 }
 
+/// Options whose value is a text, which may be empty.
+const TEXTS: [&str; 3] = ["--prompt", "--suffix", "--system"];
+
 /// A command line while it is parsed.
 struct Reader {
     command: Command,
@@ -125,16 +137,17 @@ fn options(
     mut rest: impl Iterator<Item = String>,
 ) -> Result<Asked, Failure> {
     let mut line = Reader::new(command);
+    let mut names = info.positionals.iter().map(|positional| positional.name);
     while let Some(word) = rest.next() {
         if word == "--" {
             line.words.push(word);
-            line.words.extend(rest.by_ref());
+            rest.by_ref().try_for_each(|word| line.positional(names.next(), word))?;
         } else if matches!(word.as_str(), "--help" | "-h" | "help") {
             return Ok(Asked::HelpOf(Command { role: line.role(), ..command }));
         } else if word == "--help-all" {
             return Ok(Asked::AllOf(Command { role: line.role(), ..command }));
         } else if !word.starts_with('-') {
-            line.words.push(word);
+            line.positional(names.next(), word)?;
         } else {
             let (option, value) = find(command, info, &word)?;
             let value = take_value(&option, value, &mut rest)?;
@@ -155,8 +168,21 @@ impl Reader {
         self.command.role.or(self.older.role)
     }
 
+    /// Notes a word that belongs to no option: the value of the positional called `name`, if there is one more.
+    fn positional(&mut self, name: Option<&'static str>, word: String) -> Result<(), Failure> {
+        if let Some(name) = name {
+            check_value(&name.to_uppercase(), &word)?;
+            self.given.push(name);
+        }
+        self.words.push(word);
+        Ok(())
+    }
+
     fn option(&mut self, long: &'static str, value: Option<String>) -> Result<(), Failure> {
         self.given.push(long);
+        if let Some(value) = value.as_deref().filter(|_| !TEXTS.contains(&long)) {
+            check_value(long, value)?;
+        }
         if let Some(value) = &value
             && let Some(older) = older::find(self.command.name, long, Some(value))
         {
@@ -181,11 +207,13 @@ impl Reader {
             None if has_boards => Role::Master,
             None => Role::Single,
         };
+        let given = self.given.clone();
         self.settings(info, role);
         if name == "run" {
             check_role(role, &self.given)?;
         }
-        Ok(Line { words: self.words, role, older: self.older })
+        pairs::check(name, &given)?;
+        Ok(Line { words: self.words, role, older: self.older, given })
     }
 
     /// Adds an option before all others, because a `--` may precede the last ones.
@@ -215,6 +243,8 @@ impl Reader {
 struct Known {
     long: &'static str,
     is_switch: bool,
+    /// Description of the option; empty for an option of earlier versions.
+    about: &'static str,
 }
 
 /// The option that `word` names, and the value behind its `=`.
@@ -236,10 +266,11 @@ fn find<'w>(
     };
     if let Some(flag) = info.flags.iter().find(is_named) {
         let is_switch = matches!(flag.kind, FlagInfoKind::Switch);
-        return Ok((Known { long: flag.long, is_switch }, value));
+        let about = flag.description;
+        return Ok((Known { long: flag.long, is_switch, about }, value));
     }
     if let Some(older) = older::find(command.name, name, None) {
-        return Ok((Known { long: older.option, is_switch: false }, value));
+        return Ok((Known { long: older.option, is_switch: false, about: "" }, value));
     }
     let names = info.flags.iter().map(|flag| flag.long).chain(older::names(command.name));
     let hint = match nearest(name, names) {
@@ -253,7 +284,7 @@ fn find<'w>(
 }
 
 fn take_value(
-    Known { long, is_switch }: &Known,
+    Known { long, is_switch, about }: &Known,
     value: Option<&str>,
     rest: &mut impl Iterator<Item = String>,
 ) -> Result<Option<String>, Failure> {
@@ -262,9 +293,21 @@ fn take_value(
         (true, Some(_)) => Err(Failure::Usage(format!("{long} takes no value"))),
         (false, Some(value)) => Ok(Some(value.to_owned())),
         (false, None) => {
-            let value = rest.next();
-            value.map(Some).ok_or_else(|| Failure::Usage(format!("{long} needs a value")))
+            let about = if about.is_empty() { "" } else { &format!(": {about}") };
+            let problem = || Failure::Usage(format!("{long} needs a value{about}"));
+            rest.next().map(Some).ok_or_else(problem)
         }
+    }
+}
+
+/// Refuses an empty value: it names nothing, and messages about it would have a hole.
+fn check_value(name: &str, value: &str) -> Result<(), Failure> {
+    match value.trim().is_empty() {
+        true => Err(Failure::Usage(format!(
+            "{name} {value:?}: the value is empty, as if by a variable that is not set; give one, or leave \
+             {name} out"
+        ))),
+        false => Ok(()),
     }
 }
 
@@ -384,7 +427,8 @@ mod tests {
             let wanted = ["run", "--prompt", value, "--quiet"];
             assert_eq!(words(&["leap", "run", "-p", value, "-q"]), wanted);
         }
-        assert_eq!(problem(&["leap", "run", "-p"]), "--prompt needs a value");
+        let problem = problem(&["leap", "run", "-p"]);
+        assert_eq!(problem, "--prompt needs a value: text to go on from; - reads it from stdin");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(in crate::cli) struct Eval {
     pub(super) against: Option<PathBuf>,
     /// tokens that are predicted from each other; a window starts again (256). A rest that fills
     /// no window is left out
-    #[argh(option, default = "256")]
+    #[argh(option, from_str_fn(options::count), default = "256")]
     pub(super) window: usize,
     /// positions at the beginning of a window that do not count, as they know little (0)
     #[argh(option, default = "0")]

@@ -14,9 +14,6 @@ use crate::sampler::argmax;
 
 /// Measures the text or ids that `eval` names, in independent windows.
 pub(super) fn run(eval: &Eval) -> Result<Report, Failure> {
-    if eval.window == 0 {
-        return Err(Failure::Usage("--window must be at least 1".to_owned()));
-    }
     if eval.skip >= eval.window {
         return Err(Failure::Usage("--skip must be less than --window".to_owned()));
     }

@@ -13,7 +13,8 @@ use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::{self, RebalanceAfter};
 use crate::cli::roles::Role;
 use crate::cli::weights::{self, Words};
-use crate::cli::{Failure, key, older, options, prefixes};
+use crate::cli::words::Line;
+use crate::cli::{Failure, key, options, prefixes};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::fleet::boards::Boards;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
@@ -111,16 +112,16 @@ pub(in crate::cli) struct Run {
     #[argh(option)]
     pub(super) draft_model: Option<PathBuf>,
     /// longest context in tokens (the model's, up to 4096)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     pub(super) ctx: Option<usize>,
     /// prompt tokens that go through the model at once (256; 512 of a mixture)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     pub(super) batch: Option<usize>,
     /// how keys and values are kept: f16, f32 (default for f32 models), or int8: half of f16's memory
     #[argh(option, from_str_fn(options::kv_type))]
     pub(super) kv: Option<KvKind>,
     /// number of threads (one for each fast core that a quota of CPU time pays for; one for models of few MB)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     pub(super) threads: Option<usize>,
     /// cores to run on, as in 4-7 or 0,2
     #[argh(option, from_str_fn(options::cores))]
@@ -133,7 +134,7 @@ pub(in crate::cli) struct Run {
     #[argh(option)]
     pub(super) prefix_cache: Option<PathBuf>,
     /// most bytes in that folder: the least recently used files are removed (2G)
-    #[argh(option, from_str_fn(options::bytes))]
+    #[argh(option, from_str_fn(options::room))]
     pub(super) prefix_cache_size: Option<u64>,
     /// weights in huge pages: auto (if there is memory to spare), on or off
     #[argh(option, from_str_fn(weights::huge), default = "Huge::Auto")]
@@ -152,7 +153,7 @@ pub(in crate::cli) struct Run {
     pub(super) quiet: bool,
     /// prompts answered at the same time, which come one a line from --prompt-file or stdin; on a
     /// worker the most that a master may ask for (16)
-    #[argh(option)]
+    #[argh(option, from_str_fn(options::count))]
     pub(super) streams: Option<usize>,
     /// team: auto; the boards of --boards (auto) share every layer by how quick they are, and each gets its
     /// rows
@@ -210,7 +211,7 @@ pub(in crate::cli) struct Run {
 fn n_predict(value: &str) -> Result<usize, String> {
     match value {
         "-1" => Ok(usize::MAX),
-        n => n.parse().map_err(|_| "wanted a number of tokens, or -1".to_owned()),
+        n => options::count(n).map_err(|why| format!("{why}, or -1 for no limit")),
     }
 }
 
@@ -221,52 +222,38 @@ impl Run {
         if self.streams.is_some() && role != Role::Worker && (self.chat || self.prompt.is_some()) {
             return usage("--streams takes prompts from --prompt-file or stdin, one a line");
         }
-        if self.streams == Some(0) {
-            return usage("--streams must be at least 1");
-        }
         if self.prompt.is_some() && self.prompt_file.is_some() {
             return usage("give --prompt or --prompt-file, not both");
         }
-        prefixes::check(self.prefix_cache.as_deref(), self.prefix_cache_size)?;
+        prefixes::check(self.prefix_cache.as_deref())?;
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         if self.key.is_some() && role == Role::Single && self.draft_node.is_none() {
             return usage("--key is for leap master and leap worker, and for --draft-node");
         }
-        if self.suffix.is_some() && self.chat {
-            return usage("--suffix is for a prompt, not for conversations");
-        }
-        if self.system.is_some() && !self.chat {
-            return usage("--system is for conversations; add --chat");
-        }
-        if self.think.is_some() && !self.chat {
-            return usage("--think is for conversations; add --chat");
-        }
         if !(self.temp.is_finite() && self.temp >= 0.0) {
-            return usage("--temp must be 0 or more");
+            return usage("--temp must be a number from 0 on");
         }
         if !(0.0..=1.0).contains(&self.top_p) {
             return usage("--top-p must lie between 0 and 1");
-        }
-        if self.n_predict == Some(0) || self.threads == Some(0) || self.batch == Some(0) {
-            return usage("-n, --threads and --batch must be at least 1");
         }
         Ok(())
     }
 
     /// The boards that the options name, `older` ones among them.
-    pub(super) fn boards(&self, role: Role, older: &older::Said) -> Result<Named, Failure> {
-        if self.draft_model.is_some() && older.boards(role == Role::Master)?.is_some() {
+    pub(super) fn boards(&self, line: &Line) -> Result<Named, Failure> {
+        let is_master = line.role == Role::Master;
+        if self.draft_model.is_some() && line.older.boards(is_master)?.is_some() {
             return Err(Failure::Usage(GUESSES_ALONE.to_owned()));
         }
         let named = Named::find(&Said {
             boards: self.boards.as_ref(),
             is_team: self.team.is_some(),
-            older,
-            is_master: role == Role::Master,
+            line,
+            is_master,
             has_model: self.model.is_some() || self.draft_model.is_some(),
             has_key: self.key.is_some(),
         })?;
-        self.check_boards(&named, role)?;
+        self.check_boards(&named, line.role)?;
         Ok(named)
     }
 
@@ -283,23 +270,12 @@ impl Run {
         if named.gets.is_some() && self.model.is_some() {
             return usage("--fetch gets the layers from another board; give no model file");
         }
-        if self.take && !matches!(named.boards, Boards::Called(..)) {
-            return usage("--take is for --boards: it takes those that work for another master");
-        }
-        let is_shares = matches!(named.boards, Boards::Shares(_));
-        if self.prefix_cache.is_some() && is_shares {
-            return usage(
-                "--prefix-cache is for one board or a ring; in a team no board has whole pages",
-            );
-        }
-        if self.rebalance_after.is_some() && is_shares {
-            return usage(
-                "--rebalance-after is for rings and --team auto; shares stay as a team's file has them",
-            );
-        }
         let must_name = role == Role::Worker && self.draft_model.is_none();
         match named.boards == Boards::Alone && (must_name || role == Role::Master) {
-            true => usage(older::NO_BOARDS),
+            true => {
+                let has_both = self.model.is_some() && self.key.is_some();
+                usage(boards::no_boards(role == Role::Master, has_both))
+            }
             false => Ok(()),
         }
     }

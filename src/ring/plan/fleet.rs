@@ -192,7 +192,7 @@ fn board(line: &str) -> Result<Board, String> {
             Some((key, value)) => {
                 let known = FIGURES.iter().position(|(known, _)| *known == key);
                 let index = known.ok_or_else(|| format!("{key:?} is nothing that is known"))?;
-                let value = figure(value).ok_or_else(|| format!("{word:?} is no figure"))?;
+                let value = figure(value).ok_or_else(|| no_figure(word, index))?;
                 figures[index] = Some(value * FIGURES[index].1);
             }
         }
@@ -221,6 +221,20 @@ fn board(line: &str) -> Result<Board, String> {
 /// Figures that every board has, with their units.
 const FIGURES: [(&str, f64); 5] =
     [("read", 1e9), ("int8", 1e9), ("memory", 1e9), ("rtt", 1e-6), ("wire", 1e6)];
+
+/// Units of the figures, and an example of each.
+const UNITS: [(&str, &str); FIGURES.len()] = [
+    ("GB a second", "read=11.4"),
+    ("GOP a second", "int8=90"),
+    ("GB", "memory=8"),
+    ("microseconds", "rtt=200"),
+    ("MB a second", "wire=112"),
+];
+
+fn no_figure(word: &str, index: usize) -> String {
+    let (unit, example) = UNITS[index];
+    format!("{word:?} is no figure: wanted a number of {unit} without a unit, as in {example}")
+}
 
 fn figure(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value| (1e-6..1e9).contains(value))

@@ -39,7 +39,7 @@ fn answers_of_many_prompts_are_guessed_from_each_other() {
 #[test]
 fn models_that_cannot_guess_are_refused_by_name() {
     let draft = |path: &str| run(&["run", "-p", "a", "--draft", path]);
-    draft("").fails(2, "wanted auto, a model's file, or off");
+    draft("").fails(2, "the value is empty");
     draft("no/draft.bin").fails(3, "no/draft.bin");
     draft("Cargo.toml").fails(3, "Cargo.toml");
     let folder = Folder::new();

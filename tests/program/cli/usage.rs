@@ -21,7 +21,7 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["run", DEMO, "-p", "a", "--top-p", "1.5"], "--top-p"),
         (&["run", DEMO, "-p", "a", "-n", "0"], "-n"),
         (&["run", DEMO, "-p", "a", "-n", "many"], "-n"),
-        (&["run", DEMO, "-p", "a", "--ctx", "0"], "context of 0"),
+        (&["run", DEMO, "-p", "a", "--ctx", "0"], "--ctx \"0\": wanted at least 1"),
         (&["run", DEMO, "-p", "a", "--ctx", "5000"], "1024"),
         (&["run", DEMO, "-p", "a", "--prompt-file", "b"], "not both"),
         (&["run", DEMO, "-p", "a", "-s", "b"], "--chat"),
@@ -34,7 +34,7 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["benhc", DEMO], "did you mean bench?"),
         (&["run", DEMO, "-p", "a", "--threads", "0"], "--threads"),
         (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
-        (&["bench", "--layers", "2"], "--layers goes with --shape"),
+        (&["bench", "--layers", "2"], "--layers needs --shape"),
         (&["bench", "--shape", "qwen3-4b", "--layers", "37"], "qwen3-4b has 36 layers"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
         (&["run", DEMO, "-p", "a", "--role", "worker"], "no option of leap worker"),
@@ -48,7 +48,7 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["pack", DEMO, "--threads", "0"], "--threads \"0\": wanted at least 1"),
         (&["run", DEMO, "-p", "a", "--temp", "0", "--temp", "1"], "--temp is given twice"),
         (&["ring"], "arguments not provided: action"),
-        (&["serve", DEMO, "--name", ""], "--name \"\": wanted a name"),
+        (&["serve", DEMO, "--name", " "], "--name \" \": the value is empty"),
         (&["serve", DEMO, "--listen", "8080"], "--listen \"8080\": wanted HOST:PORT"),
         (&["serve", DEMO, "--listen", "127.0.0.1:99999"], "wanted HOST:PORT"),
         (&["serve", DEMO, "--streams", "5000"], "5000 streams, there may be 4096 at most"),
@@ -58,12 +58,12 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["master", DEMO, "--team", "t", "--rebalance-after", "9"], "--rebalance-after is for"),
         (&["run", DEMO, "-p", "a", "--watts", "9,3"], "as in 3.5,9"),
         (&["run", DEMO, "-p", "a", "--watts", "3,9", "--power-cmd", "echo 9"], "not both"),
-        (&["bench", DEMO, "--watts", "3,9"], "go with --energy"),
-        (&["bench", DEMO, "--sweep"], "--sweep goes with --energy"),
-        (&["bench", DEMO, "--min-tokens-per-s", "2"], "goes with --sweep"),
+        (&["bench", DEMO, "--watts", "3,9"], "--watts needs --energy"),
+        (&["bench", DEMO, "--sweep"], "--sweep needs --energy"),
+        (&["bench", DEMO, "--min-tokens-per-s", "2"], "needs --sweep"),
         (&["bench", DEMO, "--energy", "--sweep", "--min-tokens-per-s", "x"], "tokens a second"),
         (&["run", DEMO, "-p", "a", "--suffix", "b"], "no tokens for filling in"),
-        (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix is for a prompt"),
+        (&["run", DEMO, "--chat", "--suffix", "b"], "--suffix has no effect with --chat"),
     ] {
         run(args).fails(2, what);
     }
@@ -97,7 +97,7 @@ fn mistakes_in_a_ring_are_one_line() {
     let zeros = &*write("zeros", &"\0".repeat(32));
     let words = &*write("words", "correct horse battery staple 123");
     for (args, code, what) in [
-        (&["worker", DEMO][..], 2, "--ring"),
+        (&["worker", DEMO][..], 2, "`leap worker --key ring.key`"),
         (&["worker", DEMO, "--split", "2"], 2, "--next-host"),
         (&["worker", DEMO, "--split", "9", "--next-host", "x"], 2, "0..6"),
         (&["worker", DEMO, "--ring", ring], 2, "--node"),
@@ -113,7 +113,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["worker", DEMO, "--json"], 2, "it is for leap run and leap master"),
         (&["worker", DEMO, "--ring-timeout", "1"], 2, "it is for leap master"),
         (&["master", DEMO, "--prefix-cache", "x"], 2, "it is for leap worker"),
-        (&["worker", DEMO, "--prefix-cache-size", "1G"], 2, "--prefix-cache DIR"),
+        (&["worker", DEMO, "--prefix-cache-size", "1G"], 2, "needs --prefix-cache"),
         (&["worker", DEMO, "--team", "x", "--prefix-cache", "x"], 2, "no board has whole pages"),
         (&["worker", "--draft-model", DEMO, "--prefix-cache", "x"], 2, "this one guesses"),
         (&["plan", DEMO], 2, "--boards"),
@@ -138,7 +138,7 @@ fn mistakes_in_a_ring_are_one_line() {
         (&["serve", DEMO, "--boards", "pi", "--ring", ring, "--key", hex], 2, "--ring"),
         (&["master", DEMO, "--boards", "pi", "--objective", "energy"], 2, "needs --"),
         (&["master", DEMO, "--boards", "pi", "--rebalance-after", "soon"], 2, "1 to 86400"),
-        (&["serve", DEMO, "--node", "pi"], 2, "is for a ring"),
+        (&["serve", DEMO, "--node", "pi"], 2, "--node needs --boards or --team"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", zeros], 3, "urandom"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", words], 3, "urandom"),
         (&["worker", DEMO, "--ring", ring, "--node", "pi", "--key", "/dev/zero"], 3, "64"),
@@ -331,4 +331,191 @@ fn name_of_the_program_picks_the_applet() {
     command = linked;
     let ran = Ran::new(command.stdin(Stdio::null()).output().unwrap()).succeeds();
     assert_eq!(ran.out, format!("{PROMPT}{ANSWER}\n"));
+}
+
+/// A variable of a shell that is not set leaves an empty value, and the file is not there is no help.
+#[test]
+fn an_empty_name_is_told_by_its_option() {
+    for (command, options) in [
+        ("run", &["--tokenizer", "--prompt-file", "--cache", "--draft", "--stop"][..]),
+        ("run", &["--draft-node", "--power-cmd", "--kv", "--version", "--watts"]),
+        ("master", &["--boards", "--key", "--node", "--host", "--control", "--ring", "--team"]),
+        ("worker", &["--prefix-cache", "--draft-model", "--join", "--next-host", "--fetch"]),
+        ("serve", &["--listen", "--api-key-file", "--name", "--prefix-cache", "--key", "--host"]),
+        ("bench", &["--link", "--link-server", "--key", "--cache"]),
+        ("eval", &["--cases", "--text", "--ids", "--against", "--tokenizer"]),
+        ("export", &["--gguf", "--meta-llama", "--calibrate"]),
+        ("plan", &["--boards", "--out"]),
+        ("pack", &["--cache"]),
+        ("tokenizer", &["--output"]),
+        ("ring", &["--control"]),
+        ("doctor", &["--listen", "--api-key-file", "--cache"]),
+    ] {
+        for option in options {
+            let wanted = format!("{option} \"\": the value is empty");
+            run(&[command, "x", option, ""]).fails(2, &wanted);
+            run(&[command, "x", &format!("{option}=")]).fails(2, &wanted);
+        }
+    }
+    run(&["plan", "-o", "", "--boards", "x"]).fails(2, "--out \"\": the value is empty");
+    for (command, name) in [
+        ("run", "MODEL"),
+        ("worker", "MODEL"),
+        ("serve", "MODEL"),
+        ("bench", "MODEL"),
+        ("pack", "MODEL"),
+        ("plan", "MODEL"),
+        ("doctor", "MODEL"),
+        ("eval", "MODEL"),
+        ("info", "FILE"),
+        ("export", "OUT"),
+        ("tokenizer", "INPUT"),
+        ("ring", "ACTION"),
+    ] {
+        run(&[command, ""]).fails(2, &format!("{name} \"\": the value is empty"));
+        run(&[command, "--", ""]).fails(2, &format!("{name} \"\": the value is empty"));
+    }
+    // A text may be empty.
+    run(&["run", DEMO, "-p", "", "-n", "1", "--temp", "0", "-q"]).succeeds();
+}
+
+#[test]
+fn a_board_without_others_is_told_the_usual_way_to_name_them() {
+    let folder = Folder::new();
+    let key = folder.write("ring.key", (0..32).collect::<Vec<u8>>());
+    let key = key.to_str().unwrap();
+    for (args, wanted, unsaid) in [
+        (&["worker"][..], "`leap worker --key ring.key` waits for a master", "--split"),
+        (&["worker", DEMO, "--key", key], "leave out the model file", "--split"),
+        (&["master", DEMO], "`leap master MODEL --boards auto --key ring.key`", "--split"),
+        (&["master", DEMO, "--key", key], "--boards HOST,... or --boards FILE", "--split"),
+    ] {
+        let ran = run(args);
+        ran.fails(2, wanted);
+        assert!(!ran.err.contains(unsaid), "{ran:?}");
+    }
+}
+
+#[test]
+fn options_of_boards_that_are_called_say_so_beside_a_file_of_parts() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
+    let layers = &*file("layers.txt", "desk 127.0.0.1:21701 0..3\npi 127.0.0.1:21702 3..6\n");
+    let shares = &*file("shares.txt", "desk 127.0.0.1:21701 3\npi 127.0.0.1:21721 1\n");
+    let mut commands = vec!["master"];
+    if cfg!(feature = "serve") {
+        commands.push("serve");
+    }
+    for command in commands {
+        for boards in [layers, shares] {
+            let take = [command, DEMO, "--boards", boards, "--take"];
+            run(&take).fails(2, "--take is for boards that are called, by --boards auto");
+        }
+        let objective = [command, DEMO, "--boards", shares, "--objective", "memory"];
+        run(&objective).fails(2, "--objective is for boards that are called and for rings");
+        let rebalance = [command, DEMO, "--boards", shares, "--rebalance-after", "9"];
+        run(&rebalance).fails(2, "--rebalance-after is for boards that are called");
+    }
+}
+
+#[test]
+fn options_without_effect_are_refused_with_what_they_are_for() {
+    for (args, wanted) in [
+        (&["run", DEMO, "--no-history"][..], "--no-history needs --chat"),
+        (&["run", DEMO, "-p", "a", "--chat-template", "qwen3"], "--chat-template needs --chat"),
+        (
+            &["run", DEMO, "--streams", "2", "--suffix", "b"],
+            "--suffix has no effect with --streams",
+        ),
+        (&["run", DEMO, "-p", "a", "--version", "2"], "for a checkpoint that is converted"),
+        (&["worker", "--draft-model", DEMO, "--node", "pi"], "--node has no effect with"),
+        (&["worker", DEMO, "--next-port", "9"], "--next-port needs --next-host"),
+        (
+            &["serve", DEMO, "--control", "x"],
+            "--control needs --boards or --team: it is for a ring",
+        ),
+        (&["serve", DEMO, "--wire", "f16"], "--wire needs --boards or --team"),
+        (&["serve", DEMO, "--transport", "udp"], "--transport needs --boards or --team"),
+        (&["serve", DEMO, "--rebalance-after", "9"], "--rebalance-after needs --boards"),
+        (&["serve", DEMO, "--ring-timeout", "9"], "--ring-timeout needs --boards"),
+        (&["serve", DEMO, "--objective", "memory"], "--objective needs --boards"),
+        (&["serve", DEMO, "--take"], "--take needs --boards"),
+        (&["serve", DEMO, "--version", "2"], "for a checkpoint that is converted"),
+        (&["serve", DEMO, "--no-auth", "--api-key-file", "x"], "no effect with --api-key-file"),
+        (&["serve", DEMO, "-q", "--log-prompts"], "--log-prompts has no effect with --quiet"),
+        (&["bench", "--cache", "x"], "--cache needs a model file"),
+        (&["bench", "--shape", "tinyllama", "--cache", "x"], "--cache needs a model file"),
+        (&["bench", DEMO, "--key", "x"], "--key needs --link or --link-server"),
+        (&["bench", "--link", "self", "--cache", "x"], "--cache"),
+        (&["bench", DEMO, "--link", "self"], "a model file has no effect with --link"),
+        (
+            &["bench", "--link-server", "0.0.0.0", "--json"],
+            "--json has no effect with --link-server",
+        ),
+        (&["bench", DEMO, "--version", "3"], "--version needs --shape"),
+        (&["bench", "--depth", "9"], "--depth needs a model file or --shape"),
+        (&["bench", "--draft"], "--draft needs a model file or --shape"),
+        (&["eval", DEMO, "--cases", "x", "--window", "9"], "--window needs --text or --ids"),
+        (&["eval", DEMO, "--ids", "x", "--tokenizer", "y"], "--tokenizer needs --text"),
+        (
+            &["export", "x", "--gguf", "y", "--version", "1", "--group-size", "64"],
+            "--group-size is for",
+        ),
+        (&["plan", DEMO, "--boards", "x", "--version", "3"], "--version needs --shape"),
+        (&["plan", DEMO, "--boards", "x", "--explain", "--json"], "--explain has no effect with"),
+        (&["doctor", "--cache", "x"], "--cache needs a model file"),
+        (&["doctor", "--ctx", "64"], "--ctx needs a model file"),
+        (&["doctor", "--undo", "--ring"], "--ring has no effect with --undo"),
+    ] {
+        if args[0] == "serve" && cfg!(not(feature = "serve")) {
+            continue;
+        }
+        run(args).fails(2, wanted);
+    }
+}
+
+#[test]
+fn numbers_without_meaning_are_told_by_their_own_option() {
+    let huge = "99999999999999999999999";
+    for (args, wanted) in [
+        (&["run", DEMO, "-p", "a", "-n", huge][..], "too large, or -1 for no limit"),
+        (&["run", DEMO, "-p", "a", "-n", "0"], "wanted at least 1, or -1 for no limit"),
+        (&["run", DEMO, "-p", "a", "--threads", huge], "the number is too large"),
+        (&["worker", "--key", "x", "--threads", "0"], "--threads \"0\": wanted at least 1"),
+        (&["worker", "--key", "x", "--batch", "0"], "--batch \"0\": wanted at least 1"),
+        (&["worker", "--key", "x", "--ctx", "0"], "--ctx \"0\": wanted at least 1"),
+        (&["serve", DEMO, "--kv-memory", "0"], "--kv-memory \"0\": nothing has room"),
+        (&["serve", DEMO, "--kv-memory", "1K"], "--kv-memory: memory for keys and values"),
+        (&["serve", DEMO, "--kv-memory", "8GB"], "with K, M or G, as in 500M or 2G"),
+        (&["run", DEMO, "-p", "a", "--ctx", "5000"], "--ctx: context of 5000 tokens"),
+        (&["plan", DEMO, "--boards", "x", "--streams", "0"], "--streams \"0\": wanted at least 1"),
+        (&["bench", "--link", ":9999"], "wanted HOST or HOST:PORT, as in 10.0.0.2:9999"),
+        (&["bench", "--link", "9999"], "wanted HOST or HOST:PORT, as in 10.0.0.2:9999"),
+        (&["bench", "--link-server", "9999"], "wanted HOST or HOST:PORT"),
+        (&["bench", "--link"], "--link needs a value: measure links to the node HOST[:PORT]"),
+    ] {
+        if args[0] == "serve" && cfg!(not(feature = "serve")) {
+            continue;
+        }
+        let ran = run(args);
+        ran.fails(2, wanted);
+        assert!(args.contains(&"-n") || !ran.err.contains("-n,"), "{ran:?}");
+    }
+    let folder = Folder::new();
+    for (figure, wanted) in [
+        ("memory=8GB", "wanted a number of GB without a unit, as in memory=8"),
+        ("rtt=2ms", "wanted a number of microseconds without a unit, as in rtt=200"),
+    ] {
+        let boards = folder.write("boards", format!("desk 10.0.0.1 read=9 int8=9 {figure}\n"));
+        run(&["plan", DEMO, "--boards", boards.to_str().unwrap()]).fails(3, wanted);
+    }
+}
+
+#[test]
+fn settings_of_the_machine_name_their_commands_and_the_reader_of_the_file() {
+    let told = run(&["help", "compatibility"]).succeeds().out;
+    let told = told.split_whitespace().collect::<Vec<&str>>().join(" ");
+    assert!(told.contains("is read by the services"), "{told}");
+    assert!(told.contains("LEAP_BUSY_POLL master, worker: microseconds"), "{told}");
+    assert!(told.contains("LEAP_HUGE run, master, worker"), "{told}");
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::cli::Failure;
+use crate::ring::Address;
 use crate::sys::random;
 use crate::transport::Endpoint;
 use crate::transport::kmod::Kmod;
@@ -95,15 +96,15 @@ impl Ports {
     }
 }
 
-/// A host with or without a port: `board`, `board:9999`, `10.0.0.2`, `[fe80::1]:9999`, `::1`.
+/// A host with or without a port: `board`, `board:9999`, `10.0.0.2`, `[fe80::1]:9999`, `::1`. A number alone is a port
+/// whose host was left out.
 pub(in crate::cli::bench) fn place(text: &str) -> Result<HostPort, String> {
-    let is_bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
-    match text.rsplit_once(':') {
-        Some((host, port)) if !is_bare_v6 && !text.ends_with(']') => {
-            let port = port.parse().map_err(|_| format!("{port:?} is no port"))?;
-            Ok(HostPort::new(host, port))
-        }
-        _ => Ok(HostPort::new(text, PORT)),
+    let is_port = |host: &str| host.bytes().all(|byte| byte.is_ascii_digit());
+    let wanted = |why: String| format!("{why}; wanted HOST or HOST:PORT, as in 10.0.0.2:9999");
+    match Address::parse(text, PORT) {
+        Ok(Address { host, .. }) if is_port(&host) => Err(wanted(format!("{host} is no host"))),
+        Ok(Address { host, port }) => Ok(HostPort::new(&host, port)),
+        Err(why) => Err(wanted(why)),
     }
 }
 
@@ -189,8 +190,10 @@ mod tests {
         assert_eq!(parse("board"), Ok(("board".to_owned(), PORT)));
         assert_eq!(parse("10.0.0.2:80"), Ok(("10.0.0.2".to_owned(), 80)));
         assert_eq!(parse("::1"), Ok(("::1".to_owned(), PORT)));
-        assert_eq!(parse("[::1]"), Ok(("[::1]".to_owned(), PORT)));
-        assert_eq!(parse("[::1]:80"), Ok(("[::1]".to_owned(), 80)));
-        assert!(place("board:x").is_err());
+        assert_eq!(parse("[::1]"), Ok(("::1".to_owned(), PORT)));
+        assert_eq!(parse("[::1]:80"), Ok(("::1".to_owned(), 80)));
+        for bad in ["board:x", "board:99999", ":9999", "9999", "", "[::1"] {
+            assert!(place(bad).is_err_and(|why| why.ends_with("as in 10.0.0.2:9999")), "{bad}");
+        }
     }
 }
