@@ -1,6 +1,8 @@
 //! Layers that move while batches are in flight: nothing is computed twice, and nothing waits for unneeded work.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use crate::common::jobs::{Heard, Listener};
 use crate::common::rings::{Recipe, assert_no_setbacks, assert_nothing_lost};
@@ -92,4 +94,48 @@ fn a_team_that_changes_amid_many_streams_keeps_every_result() {
     // In the new team, boards have other rows of the stored keys and values, which are computed once more.
     let setbacks = engine.team().unwrap().setbacks();
     assert_eq!(*setbacks, Setbacks { streams_lost: 1, ..Setbacks::default() });
+}
+
+#[test]
+fn a_team_whose_boards_stay_away_counts_one_loss_once() {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let ids: Vec<u32> = (0..31).map(|i| i * 53 % 700 + 3).collect();
+    let job = Job { n_predict: 40, ..Job::new(ids) };
+    let is_over = || IS_OVER.load(Ordering::Relaxed);
+    let (mut engine, changes) =
+        recipe(&[], &[&[1, 1]]).ending_team(is_over, Duration::from_millis(200));
+    let mut scheduler = Scheduler::new(&mut engine, usize::MAX, None).unwrap();
+    let mut listener = Listener::default();
+    let start = Instant::now();
+    let mut run = |engine: &mut Engine, is_to_end: bool| {
+        let id = scheduler.submit(job.clone());
+        let mut n_steps = 0;
+        while !scheduler.is_idle() {
+            assert!(start.elapsed() < Duration::from_secs(300), "the job ends");
+            scheduler.step(engine, &mut |id, event| listener.hear(id, event));
+            n_steps += 1;
+            if is_to_end && n_steps == 5 {
+                IS_OVER.store(true, Ordering::Relaxed);
+            }
+        }
+        listener.0.remove(&id).unwrap()
+    };
+    // The other board ends, and the team cannot open again.
+    let lost = run(&mut engine, true);
+    assert!(lost.end.as_ref().is_some_and(Result::is_err), "{:?}", lost.end);
+    let (done, is_done) = channel();
+    let other = OtherTeam {
+        shares: vec![1],
+        tell: Box::new(|| Ok(())),
+        link: Box::new(|| Ok(Mesh::alone())),
+        notices: Box::new(|_| {}),
+        done,
+    };
+    changes.send(other).unwrap();
+    let found = run(&mut engine, false);
+    assert!(found.end.as_ref().is_some_and(Result::is_ok), "{:?}", found.end);
+    assert_eq!(is_done.try_recv(), Ok(Ok(())));
+    let setbacks = engine.team().unwrap().setbacks();
+    // A pass is lost only if the board ended amid one.
+    assert!(setbacks.streams_lost == 1 && setbacks.batches_lost <= 1, "{setbacks:?}");
 }

@@ -211,6 +211,22 @@ impl Recipe {
         (engine, changes)
     }
 
+    /// The lead of a team that changes to each team that is sent. Its members end once `is_over`, and the lead then waits
+    /// no longer than `timeout` for them.
+    pub(crate) fn ending_team(
+        &self,
+        is_over: fn() -> bool,
+        timeout: Duration,
+    ) -> (Engine, Sender<OtherTeam>) {
+        let (changes, asked) = channel();
+        let mut engine = self.alone();
+        let model = Model::open(&self.model).unwrap();
+        let (mesh, options) = self.team_until(0, &model, is_over).unwrap();
+        let options = TeamOptions { changes: Some(asked), timeout: Some(timeout), ..options };
+        engine.lead_alone(mesh, options).unwrap();
+        (engine, changes)
+    }
+
     /// The master of a ring of threads.
     pub(crate) fn ring(&self) -> (Engine, Workers) {
         self.ring_of(work)
@@ -266,6 +282,16 @@ impl Recipe {
     /// Starts the members of the team of the place at `index`, if it is one; returns mesh and options of its lead. The
     /// members run as long as the process.
     fn team(&self, index: usize, share: &Model) -> Option<(Mesh, TeamOptions)> {
+        self.team_until(index, share, || false)
+    }
+
+    /// The team of the place at `index`, whose members end once `is_interrupted`.
+    fn team_until(
+        &self,
+        index: usize,
+        share: &Model,
+        is_interrupted: fn() -> bool,
+    ) -> Option<(Mesh, TeamOptions)> {
         let shares = self.teams.get(index).filter(|shares| shares.len() > 1)?.clone();
         let mut meshes = meshes(shares.len(), share).into_iter().enumerate();
         let (_, lead) = meshes.next()?;
@@ -274,9 +300,10 @@ impl Recipe {
             let (share, place) = (self.share(index, &layers), self.place(index));
             std::thread::spawn(move || {
                 let mut engine = worker(share, &place);
-                let (name, is_interrupted) = (format!("member{own}"), || false);
+                let name = format!("member{own}");
                 let options = MemberOptions { name: &name, limits: LIMITS, is_interrupted };
-                engine.follow(mesh, &options, &mut |_| {}).unwrap();
+                let followed = engine.follow(mesh, &options, &mut |_| {});
+                assert!(followed.is_ok() || is_interrupted());
             });
         }
         let options = TeamOptions {

@@ -15,6 +15,8 @@ pub(in crate::engine) struct TeamAlone {
     /// Whether the nodes have stored KV since they were ready; and whether they have lost it.
     has_stored: bool,
     is_lost: bool,
+    /// Whether the loss is counted already, with the batch that it interrupted.
+    is_counted: bool,
     /// Spans of the batch whose logits must still be collected.
     spans: Vec<Span>,
     is_waiting: bool,
@@ -26,6 +28,7 @@ impl TeamAlone {
         TeamAlone {
             has_stored: false,
             is_lost: false,
+            is_counted: false,
             spans: Vec::with_capacity(max_batch),
             is_waiting: false,
         }
@@ -68,7 +71,9 @@ impl Backend for TeamAlone {
         }
         self.open(stage)?;
         if std::mem::take(&mut self.is_lost) {
-            led(stage)?.0.lost(0);
+            if !std::mem::take(&mut self.is_counted) {
+                led(stage)?.0.lost(0);
+            }
             return Err(StepError::Lost);
         }
         self.has_stored = true;
@@ -77,8 +82,10 @@ impl Backend for TeamAlone {
         let ran = embedded.and_then(|()| team.run_layers(transformer, batch.spans()));
         if let Err(ForwardError::Gather(_)) = ran {
             team.lost(1);
+            // If this fails, the next batch reports the loss.
+            self.is_counted = true;
             self.open(stage)?;
-            self.is_lost = false;
+            (self.is_lost, self.is_counted) = (false, false);
             return Err(StepError::Lost);
         }
         ran?;
