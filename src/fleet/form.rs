@@ -8,7 +8,7 @@ use super::error::{FleetError, Obstacle};
 use super::events::{Event, Shape};
 use super::figures::Own;
 use super::hold::Holds;
-use super::members::{Fleet, Search, Split};
+use super::members::{Fleet, LastLook, Search, Split};
 use super::roll::{Divided, Known, Roll};
 use super::wanted::Wanted;
 use super::{search, shares, split};
@@ -72,8 +72,7 @@ fn form_of(
         caller: caller.clone(),
         kind: model.kind,
         shape: wanted.shape,
-        answering: Vec::new(),
-        idle: Vec::new(),
+        last: LastLook::default(),
         left_out: roll.left_out(),
         port: wanted.give,
         holds: Holds::new(caller.clone(), wanted.give),

@@ -49,7 +49,7 @@ pub(super) trait Parts: Send + 'static {
     /// one.
     fn plan(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
-    /// The same for a board that got no part before. A board that turned out to be slow is as slow again.
+    /// The best parts if one of these boards got no part before. A board that turned out to be slow is as slow again.
     fn plan_again(&mut self, there: &[Board]) -> Better<Self::Plan>;
 
     /// Other parts for the boards that are `there`, by speeds observed since the last look; `None` if there is nothing

@@ -42,10 +42,8 @@ pub(crate) struct Fleet {
     pub(super) kind: Kind,
     /// Kind of division of the model.
     pub(super) shape: Shape,
-    /// Boards that answered at the last look, and since when they have answered without a break.
-    pub(super) answering: Vec<(String, Instant)>,
-    /// Nodes that answered at the last look and did not serve, with the reasons.
-    pub(super) idle: Vec<(String, String)>,
+    /// Answers of the last look.
+    pub(super) last: LastLook,
     /// Boards that cannot be in the ring.
     pub(crate) left_out: LeftOut,
     /// Port on which this board gives layers.
@@ -53,6 +51,15 @@ pub(crate) struct Fleet {
     /// Boards that work for this master alone.
     pub(crate) holds: Holds,
     pub(super) split: Split,
+}
+
+/// Boards that answered when they were looked for last.
+#[derive(Clone, Default)]
+pub(super) struct LastLook {
+    /// Boards, and since when they have answered without a break.
+    answering: Vec<(String, Instant)>,
+    /// Nodes that did not serve, with the reasons.
+    idle: Vec<(String, String)>,
 }
 
 /// Places of boards, and the kind of network on which they reach each other.
@@ -118,7 +125,7 @@ impl Fleet {
         let answers = answers.filter_map(|(place, answer)| Some((place, answer?))).collect();
         let mut is_there = self.take(answers);
         self.note_answers(&is_there);
-        let before = std::mem::take(&mut self.idle);
+        let before = std::mem::take(&mut self.last.idle);
         let others = self.boards.iter().zip(&mut is_there).skip(1).zip(&self.called);
         for ((Board { name, .. }, is_there), place) in others {
             let is_node = self.nodes.contains(name);
@@ -132,16 +139,16 @@ impl Fleet {
                 (false, _) => None,
             };
             *is_there &= may_serve && why.is_none();
-            self.idle.extend(why.map(|why| (name.clone(), why)));
+            self.last.idle.extend(why.map(|why| (name.clone(), why)));
         }
         is_there
     }
 
     /// Notes which boards answered just now.
     fn note_answers(&mut self, is_there: &[bool]) {
-        let before = std::mem::take(&mut self.answering);
+        let before = std::mem::take(&mut self.last.answering);
         let there = self.boards.iter().zip(is_there).filter(|(_, is_there)| **is_there);
-        self.answering = there
+        self.last.answering = there
             .map(|(board, _)| match before.iter().find(|(name, _)| *name == board.name) {
                 Some(known) => known.clone(),
                 None => (board.name.clone(), Instant::now()),
@@ -152,14 +159,15 @@ impl Fleet {
     /// Why the node of this name, which answers calls, does not do its part.
     fn why_idle(&self, name: &str, mailbox: &Mailbox) -> Option<String> {
         // A board that was started just now needs some time to open its links.
-        let since = self.answering.iter().find(|(known, _)| known == name).map(|(_, since)| *since);
+        let since =
+            self.last.answering.iter().find(|(known, _)| known == name).map(|(_, since)| *since);
         let missing = || mailbox.why_missing(name, since?).filter(|_| !self.holds.is_coming(name));
         self.holds.why_unfit(name).or_else(missing)
     }
 
     /// Why the node of this name did not serve when it answered last.
     pub(super) fn idle(&self, name: &str) -> Option<String> {
-        self.idle.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
+        self.last.idle.iter().find(|(idle, _)| idle == name).map(|(_, why)| why.clone())
     }
 
     /// Notes that the node of this name has no part any more.
@@ -382,8 +390,7 @@ mod tests {
             kind,
             shape: Shape::Ring,
             search: Search { sought: Sought::Auto(9998), is_near: false },
-            answering: Vec::new(),
-            idle: Vec::new(),
+            last: LastLook::default(),
             left_out: LeftOut::new(Arc::clone(&caller.events)),
             holds: Holds::new(caller.clone(), 9998),
             caller,

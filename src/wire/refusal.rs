@@ -197,6 +197,18 @@ fn or_another(name: &Name) -> &str {
     if name.is_empty() { "another one" } else { name }
 }
 
+/// Says that `next`, whose master has named `wanted` as the node before it, is no neighbour of `prev`.
+fn write_stray(f: &mut fmt::Formatter<'_>, wanted: &Name, prev: &str, next: &str) -> fmt::Result {
+    match wanted.as_str() == next {
+        true => write!(f, "{next} does without other boards for now")?,
+        false => {
+            let wanted = or_another(wanted);
+            write!(f, "the ring has other nodes now, and {wanted} is the one before {next}")?;
+        }
+    }
+    write!(f, "; {prev} waits until its master gives it layers")
+}
+
 impl fmt::Display for Between<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Between { refusal, prev, next } = self;
@@ -244,16 +256,7 @@ impl fmt::Display for Between<'_> {
                  layers; with a ring file, end {0} first",
                 or_another(with)
             ),
-            Refusal::Stray { wanted } if wanted.as_str() == *next => write!(
-                f,
-                "{next} does without other boards for now; {prev} waits until its master gives it layers"
-            ),
-            Refusal::Stray { wanted } => write!(
-                f,
-                "the ring has other nodes now, and {} is the one before {next}; {prev} waits until \
-                 its master gives it layers",
-                or_another(wanted)
-            ),
+            Refusal::Stray { wanted } => write_stray(f, wanted, prev, next),
             Refusal::Elsewhere { wanted } => write!(
                 f,
                 "{prev} looks for {wanted} where {next} answers; mend the addresses of the ring file"

@@ -90,7 +90,7 @@ fn a_refusal_names_the_node_its_place_and_what_to_do() {
         "pi at 10.0.0.2:9999 is refused: the node before this node is desk, which answers; pi \
          waits until its master gives it layers; with a ring file, end desk first"
     );
-    // What a board says that was away, and whose layers the others have now.
+    // The others have the layers of this board, which was away.
     (refused.is_next, refused.by_peer) = (true, true);
     refused.refusal = Refusal::Stray { wanted: name("fig") };
     assert_eq!(
