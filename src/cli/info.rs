@@ -13,7 +13,7 @@ use crate::format::model::{
     self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
-use crate::format::{FormatError, stand_in};
+use crate::format::{FormatError, foreign_kind, stand_in};
 use crate::kernels::Isa;
 use crate::model::cached_layers;
 use crate::numerics::NUMERICS;
@@ -108,8 +108,13 @@ impl Info {
     }
 
     fn tokenizer(&self, bytes: &[u8]) -> Result<Vec<Row>, FormatError> {
-        let file = TokenizerFile::parse(bytes, None)
-            .map_err(|e| FormatError::Unsupported(format!("no model, and as a tokenizer: {e}")))?;
+        let unknown = |e: FormatError| match foreign_kind(bytes) {
+            Some(kind) => FormatError::Unsupported(format!(
+                "it is {kind}; wanted a model file, a tokenizer.bin or packed weights of LEAP"
+            )),
+            None => FormatError::Unsupported(format!("no model, and as a tokenizer: {e}")),
+        };
+        let file = TokenizerFile::parse(bytes, None).map_err(unknown)?;
         let kind = match file.kind {
             TokenizerKind::ByteLevel => "byte-level BPE",
             TokenizerKind::SentencePiece => "SentencePiece BPE",

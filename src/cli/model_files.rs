@@ -7,8 +7,8 @@ use super::checkpoint::load_failure;
 use super::{Failure, warn};
 use crate::format::FormatError;
 use crate::format::model::Header;
-use crate::format::stand_in;
 use crate::format::tokenizer::fingerprint;
+use crate::format::{foreign_kind, stand_in};
 use crate::model::Model;
 use crate::sys::file::read_file;
 use crate::tokenizer::Tokenizer;
@@ -106,8 +106,13 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn parse(path: &Path, bytes: &[u8], vocab_size: usize) -> Result<Tokenizer, Failure> {
-    Tokenizer::from_bytes(bytes, Some(vocab_size))
-        .map_err(|e| Failure::Input(format!("cannot use tokenizer {}: {e}", path.display())))
+    Tokenizer::from_bytes(bytes, Some(vocab_size)).map_err(|e| {
+        let why = match foreign_kind(bytes) {
+            Some(kind) => format!("it is {kind}; `leap tokenizer` makes a tokenizer.bin"),
+            None => e.to_string(),
+        };
+        Failure::Input(format!("cannot use tokenizer {}: {why}", path.display()))
+    })
 }
 
 /// The model that is built into the program, if one is.

@@ -15,13 +15,15 @@ pub enum FormatError {
         /// Bytes that the file has.
         have: u64,
     },
-    /// The first bytes are not those of this format.
+    /// A part of the header does not begin with its magic number.
     BadMagic {
-        /// The magic number of the format.
+        /// The magic number of the part.
         wanted: u32,
-        /// First bytes of the file.
+        /// First bytes of the part.
         found: u32,
     },
+    /// The file is no model; its kind in words, if it is known.
+    NoModel(Option<&'static str>),
     /// Another file was downloaded instead; names its kind, and what to do.
     StandIn(&'static str),
     /// A field holds a value that no valid file has.
@@ -67,7 +69,16 @@ impl fmt::Display for FormatError {
                 write!(f, "file is truncated: {what} needs {need} bytes, the file has {have}")
             }
             FormatError::BadMagic { wanted, found } => {
-                write!(f, "not this kind of file: starts with {found:#010x}, not {wanted:#010x}")
+                write!(f, "damaged header: {found:#010x} stands in the place of {wanted:#010x}")
+            }
+            FormatError::NoModel(kind) => {
+                match kind {
+                    Some(kind) => write!(f, "it is {kind}, not a model; ")?,
+                    None => write!(f, "it is not a model; ")?,
+                }
+                f.write_str(
+                    "wanted a model file of LEAP, a GGUF file, or the folder of a checkpoint with its config.json",
+                )
             }
             FormatError::Field { field, value, wanted } => {
                 write!(f, "{field} is {value}, wanted {wanted}")

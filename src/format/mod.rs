@@ -20,4 +20,4 @@ pub use error::FormatError;
 pub use printable::{excerpt, printable};
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) use stand_in::without_mark;
-pub(crate) use stand_in::{is_utf16, stand_in, text_without_mark};
+pub(crate) use stand_in::{foreign_kind, is_utf16, stand_in, text_without_mark};

@@ -6,7 +6,7 @@ use super::header::{
 use super::slice::{SLICE_LEN, Slice};
 use super::weights::{Ends, Weights};
 use crate::format::cursor::{Cursor, u32_at};
-use crate::format::{ChatTemplate, FormatError, stand_in};
+use crate::format::{ChatTemplate, FormatError, foreign_kind, stand_in};
 
 const EXTENSION_AT: usize = 64;
 const EXTENSION_MAGIC: u32 = u32::from_le_bytes(*b"LEAX");
@@ -42,7 +42,7 @@ impl Header {
         let mut r = Cursor::new(file);
         let magic = r.u32("magic")?;
         if magic != MAGIC {
-            return Err(FormatError::BadMagic { wanted: MAGIC, found: magic });
+            return Err(FormatError::NoModel(foreign_kind(file)));
         }
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;

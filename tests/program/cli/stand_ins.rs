@@ -151,3 +151,28 @@ fn without_a_home_a_checkpoint_runs_and_leaves_nothing_behind() {
     run_with(&[temporary]).succeeds();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+/// The first bytes in hexadecimal say nothing to a person who downloaded the wrong file.
+#[test]
+fn a_file_of_another_kind_is_named_with_the_kinds_that_leap_takes() {
+    let folder = Folder::new();
+    for (bytes, kind) in [
+        (&b"\x7fELF\x02\x01\x01\0\0\0\0\0"[..], "it is a program (ELF)"),
+        (b"\x1f\x8b\x08\0\0\0\0\0\0\x03abc", "it is compressed by gzip"),
+        (b"PK\x03\x04\x14\0\0\0", "it is a zip archive"),
+        (b"%PDF-1.7\n", "it is a PDF document"),
+        (b"ROLE=worker\nNODE=pi\n", "it is a text"),
+        (&[0; 600], "it is full of zeros"),
+    ] {
+        let path = folder.write("file.bin", bytes);
+        let path = path.to_str().unwrap();
+        let ran = run(&["run", path, "-p", "a"]);
+        ran.fails(3, kind);
+        assert!(ran.err.contains("a GGUF file, or the folder of a checkpoint"), "{ran:?}");
+        assert!(!ran.err.contains("0x"), "{ran:?}");
+        run(&["info", path]).fails(3, kind);
+        run(&["run", DEMO, "-p", "a", "-t", path]).fails(3, kind);
+    }
+    let unknown = folder.write("file.bin", b"\x01\x02\x03\x04\x05\x06\x07\x08");
+    run(&["run", unknown.to_str().unwrap(), "-p", "a"]).fails(3, "it is not a model; wanted");
+}
