@@ -30,7 +30,8 @@ step "licences of crates" scripts/third-party.py --check
 step "lints: this machine" clippy --locked --all-targets -- -D warnings
 step "lints: this machine, no default features" clippy --locked --all-targets --no-default-features -- -D warnings
 test_step "tests: kernel module, in user space" make -s -C kmod test OUT="$(realpath -m "$TARGET_DIR/kmod/test")"
-test_step "tests: this machine" cargo test --locked
+# Rings and teams wait for their clocks for the most part, so more tests than processors run at the same time.
+test_step "tests: this machine" env RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}" cargo test --locked
 # With the program that the tests have built.
 step "page of all commands" scripts/write-cli.py "$TARGET_DIR/debug/leap" --check
 step "scripts: what boards run" scripts/test-init.sh "$TARGET_DIR/debug/leap"
