@@ -7,8 +7,9 @@ use super::kv_kind::{KvKind, KvPart};
 use super::share::Share;
 use crate::format::model::Header;
 
-/// Most streams of a run: far more than a machine answers at the same time, and tables for them are small.
-const STREAMS_MAX: usize = 4096;
+/// Most streams of a run: far more than a machine answers at the same time, and few enough that their tables are made at
+/// once.
+const STREAMS_MAX: usize = 1 << 20;
 
 /// Sizes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

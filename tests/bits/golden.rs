@@ -450,7 +450,7 @@ fn streams_and_rows_are_not_counted_in_16_bits() {
         assert!(bits(engine.push(&mut streams[i], &[7]).unwrap()) == wanted, "stream {i}");
     }
     for (n_streams, batch, what) in
-        [(0, 1, "0 streams"), (1, 0, "0 rows"), (usize::MAX, 1, "memory")]
+        [(0, 1, "0 streams"), (1, 0, "0 rows"), (usize::MAX, 1, "at most")]
     {
         let error = start(n_streams, batch).map(drop).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");

@@ -88,7 +88,7 @@ fn too_few_open_files_are_no_fault_of_the_model() {
         let Some(ran) = limited(&format!("ulimit -n {n}"), &args) else { return };
         assert!(matches!(ran.code, Some(0 | 1 | 127)), "{n} files: {ran:?}");
     }
-    let context = ["--ctx", "1024", "--streams", "4096", "-q"];
+    let context = ["--ctx", "1024", "--streams", "60000", "-q"];
     let ran = limited(
         "ulimit -v 500000",
         &["run", DEMO].iter().chain(&context).copied().collect::<Vec<_>>(),
