@@ -150,7 +150,6 @@ fn boards_that_cannot_be_in_a_ring_are_left_out_by_name_and_the_others_answer() 
         ("pi", "twin", &desk.key, "without pi at 127.0.0.1:"),
         ("desk", "mirror", &desk.key, "two boards are called desk, the other one is at 127.0.0.1"),
         ("# x", "hash", &desk.key, "without \"# x\" at 127.0.0.1:"),
-        ("", "nameless", &desk.key, "it has no name: give it one with --node"),
         ("stranger", "stranger", &other_key, ": it has another key"),
     ];
     let left_out: Vec<Board> =
