@@ -312,7 +312,7 @@ fn only_clients_that_may_ask_are_answered() {
     };
     run(&["--api-key-file", path]).fails(3, "holds no key");
     run(&["--listen", "0.0.0.0:0"]).fails(2, "--api-key-file");
-    run(&["--listen", "nonsense"]).fails(1, "cannot listen on nonsense");
+    run(&["--listen", "nonsense"]).fails(2, "wanted HOST:PORT");
     run(&["--listen", &served.address]).fails(1, "cannot listen on");
     run(&["--streams", "0"]).fails(2, "at least 1");
     run(&["--ctx", "256", "--kv-memory", "300K"]).fails(2, "keys and values of 192 tokens");
@@ -320,7 +320,7 @@ fn only_clients_that_may_ask_are_answered() {
     run(&["--prefix-cache", "x", "--team", "none"])
         .fails(2, "--prefix-cache is for one board or a");
     run(&["--prefix-cache", path]).fails(2, "is not a folder");
-    run(&["--prefix-cache-size", "1G"]).fails(2, "--prefix-cache DIR");
+    run(&["--prefix-cache-size", "1G"]).fails(2, "needs --prefix-cache");
 }
 
 #[test]
