@@ -219,9 +219,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::events::Deaf;
+    use super::super::sample::board;
     use super::*;
-    use crate::ring::Address;
-    use crate::ring::plan::Wish;
 
     /// A ring of desk and pi. Its plans give every board that is there a part.
     #[derive(Default)]
@@ -231,24 +230,6 @@ mod tests {
         gain: f64,
         /// Why pi has no part, as the user hears it.
         spare: RefCell<String>,
-    }
-
-    fn board(name: &str) -> Board {
-        Board {
-            name: name.to_owned(),
-            address: Address { host: name.to_owned(), port: 1 },
-            threads: None,
-            read: 1e9,
-            int8: 1e12,
-            memory: 1 << 40,
-            round_trip_s: 0.0,
-            wire: 1e12,
-            kernel: None,
-            layer_s: 0.0,
-            watts: None,
-            wish: Wish::Any,
-            others: Vec::new(),
-        }
     }
 
     impl Parts for Desk {

@@ -63,6 +63,8 @@ pub(crate) mod requests;
 pub(crate) mod ring_board;
 mod roll;
 mod rows;
+#[cfg(test)]
+mod sample;
 mod search;
 pub(crate) mod settings;
 mod shares;

@@ -237,27 +237,8 @@ fn as_shown(
 mod tests {
     use super::*;
     use crate::fleet::load;
+    use crate::fleet::sample::board;
     use crate::model::{KvKind, Model, Plan};
-    use crate::ring::Address;
-    use crate::ring::plan::Wish;
-
-    fn board(name: &str) -> Board {
-        Board {
-            name: name.to_owned(),
-            address: Address { host: name.to_owned(), port: 1 },
-            threads: None,
-            read: 1e9,
-            int8: 1e12,
-            memory: 1 << 40,
-            round_trip_s: 0.0,
-            wire: 1e12,
-            kernel: None,
-            layer_s: 0.0,
-            watts: None,
-            wish: Wish::Any,
-            others: Vec::new(),
-        }
-    }
 
     #[test]
     fn shares_follow_what_boards_showed_and_go_back_slowly() {
