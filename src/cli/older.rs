@@ -187,7 +187,7 @@ pub(super) fn words(error: &PartError) -> String {
             "--fetch needs --key: the key file of the board that gives".to_owned()
         }
         PartError::NoFile => {
-            "--give needs a model file; the built-in model is in every board's program".to_owned()
+            "--give needs a model file; the built-in model is part of the program".to_owned()
         }
         PartError::NoOrigin => {
             "--fetch auto needs --boards FILE or --ring FILE; else name the board".to_owned()

@@ -74,7 +74,7 @@ enum Asked {
     /// Other layers for the same nodes. The client hears of a node that cannot take them, and the nodes get their former
     /// layers.
     Layers,
-    /// Other nodes. Nobody waits for them: a node that cannot take its part is left out if the caller does that.
+    /// Other nodes. A node that cannot take its part fails the request; its caller may ask again without that node.
     Nodes,
 }
 

@@ -90,7 +90,7 @@ impl Header {
     /// Bytes that decoding one token reads, among the file's tensors for which `is_held` is true. Each is in one part
     /// and one encoding; the parts are in the order of [`WeightPart::ALL`].
     ///
-    /// Of the embedding this is one row, and all rows for the classifier if both are the same matrix. Of a mixture it is
+    /// A token reads one row of the embedding, all rows of the classifier, which may be the same matrix, and in a mixture
     /// the active experts. Keys and values of earlier tokens are not weights, and are not counted.
     pub fn reads_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> Vec<WeightRead> {
         let mut reads: Vec<WeightRead> = Vec::new();
