@@ -34,7 +34,8 @@ pub(super) struct Export {
     #[argh(option, arg_name = "file")]
     gguf: Option<PathBuf>,
     /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4-bit weights of 5 bits each, 4 for
-    /// those of 4.5; of 3 and 4 the embedding and classifier are int8
+    /// those of 4.5; of 3 and 4 the embedding and classifier are int8. 5 keeps the weights of a GGUF file
+    /// exactly
     #[argh(option, default = "2")]
     version: u32,
     /// bits of a weight of the embedding and classifier of version 4: 8 (default), or 6, which takes a
@@ -150,7 +151,7 @@ impl Export {
             (self.calibrate.is_some(), "--calibrate"),
         ];
         let given = of_quantised.into_iter().find(|(is_given, _)| *is_given);
-        if let (Some((_, option)), Weights::F32) = (given, weights) {
+        if let (Some((_, option)), Weights::F32 | Weights::Ggml) = (given, weights) {
             let problem = format!("{option} is for int8 and 4-bit weights: --version 2, 3 or 4");
             return Err(Failure::Usage(problem));
         }

@@ -220,8 +220,10 @@ pub(super) fn weights(version: u32, group: usize, ends: Option<Ends>) -> Result<
         2 => Ok(Weights::Q8 { group }),
         3 => Ok(Weights::Q4 { group, int8_embedding: true }),
         4 => Ok(Weights::B2 { group, ends: ends.unwrap_or(Ends::Int8) }),
+        5 => Ok(Weights::Ggml),
         other => Err(Failure::Usage(format!(
-            "--version is {other}, wanted 1 (f32), 2 (int8), 3 (4 bits) or 4 (4.5 bits)"
+            "--version is {other}, wanted 1 (f32), 2 (int8), 3 (4 bits), 4 (4.5 bits) or 5 (a GGUF \
+             file's own)"
         ))),
     }
 }

@@ -89,7 +89,10 @@ impl ExportPlan {
         header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
         check(&header, &path)?;
-        header.weights = weights(options.weights, &header, notes)?;
+        header.weights = match options.weights {
+            Weights::Ggml => Weights::F32,
+            wanted => weights(wanted, &header, notes)?,
+        };
         let mut inputs = files;
         inputs.extend(checkpoint.paths().map(Path::to_owned));
         let (verify, config_path) = (options.verify, path);
@@ -106,6 +109,10 @@ impl ExportPlan {
             verify,
             extras,
         };
+        // Types of blocks are known once the tensors are.
+        if options.weights == Weights::Ggml {
+            plan.keep_blocks()?;
+        }
         check(&plan.header, &plan.config_path)?;
         plan.note_ignored()?;
         Ok(plan)
@@ -134,6 +141,27 @@ impl ExportPlan {
         drop_ids(&mut self.header, &mut self.extras.notes);
         self.header.chat_template = vocabulary.chat_template;
         self.header.tokenizer_hash = vocabulary.tokenizer_hash;
+        check(&self.header, &self.config_path)
+    }
+
+    /// Makes the export keep the blocks of a GGUF file: the model file has exactly its weights. Matrices of floats
+    /// become blocks of int8.
+    ///
+    /// # Errors
+    /// Names the first matrix whose type cannot be kept; or says that none is in blocks.
+    pub fn keep_blocks(&mut self) -> Result<(), ExportError> {
+        let mut has_blocks = false;
+        let types = self.header.ggml_types(|id| {
+            let source = self.source(id)?;
+            has_blocks |= source.is_in_blocks();
+            source.kept_as().ok_or_else(|| source.error("is of a type that is not kept".to_owned()))
+        })?;
+        if !has_blocks {
+            let problem = "has no matrix in blocks to keep".to_owned();
+            let (path, name) = (self.config_path.clone(), "the model".to_owned());
+            return Err(ExportError::BadTensor { name, path, problem });
+        }
+        (self.header.weights, self.header.ggml) = (Weights::Ggml, types);
         check(&self.header, &self.config_path)
     }
 
@@ -450,15 +478,17 @@ fn weights(
         Weights::Q8 { .. } => Weights::Q8 { group },
         Weights::Q4 { int8_embedding, .. } => Weights::Q4 { group, int8_embedding },
         Weights::B2 { ends, .. } => Weights::B2 { group, ends },
+        Weights::Ggml => Weights::Ggml,
     };
-    let Some(wanted) = wanted.group() else { return Ok(wanted) };
-    if wanted == 0 || !wanted.is_multiple_of(quant::GROUP_MIN) {
-        return Err(ExportError::Group(quant::QuantError::BadGroup { group: wanted }));
+    let Some(wanted_group) = wanted.group() else { return Ok(wanted) };
+    if wanted_group == 0 || !wanted_group.is_multiple_of(quant::GROUP_MIN) {
+        return Err(ExportError::Group(quant::QuantError::BadGroup { group: wanted_group }));
     }
-    let group = quant::group_size_for(header.matrix_cols(), wanted).map_err(ExportError::Group)?;
-    if group != wanted {
+    let group =
+        quant::group_size_for(header.matrix_cols(), wanted_group).map_err(ExportError::Group)?;
+    if group != wanted_group {
         notes.push(format!(
-            "group size is {group}: {wanted} does not divide the columns of every matrix \
+            "group size is {group}: {wanted_group} does not divide the columns of every matrix \
              (wq {}, wo {}, w1 {}, w2 {})",
             header.dim,
             header.q_dim(),

@@ -25,7 +25,9 @@ use crate::format::model::{
     Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
 };
 use crate::quant::feedback::Feedback;
-use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, bcml1, bcml2, bcml6};
+use crate::quant::{
+    self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, Q8Matrix, bcml1, bcml2, bcml6, ggml,
+};
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
 use crate::sys::simd::{self, Work};
@@ -258,9 +260,10 @@ impl Work for Quantise<'_, '_> {
     #[inline(always)]
     fn run(self) -> Result<(), ExportError> {
         let Quantise { into, converter, block, row } = self;
-        match converter.header.encoding(block.job.tensor.id.kind) {
+        match converter.header.encoding(block.job.tensor.id) {
             Encoding::F32 => into.fill_f32(block),
             Encoding::Q8 { group } => into.fill_q8(group, block, row),
+            Encoding::Ggml(kind) => into.fill_ggml(kind, block, row),
             encoding => into.fill_blocks(encoding, block, row),
         }?;
         match converter.calibration {
@@ -285,7 +288,7 @@ impl Converted {
         self.floats.clear();
         self.panels.clear();
         let kind = block.job.tensor.id.kind;
-        let encoding = header.encoding(kind);
+        let encoding = header.encoding(block.job.tensor.id);
         simd::run(Quantise { into: self, converter, block, row })?;
         let is_packed = self.is_held && header.packing_of(kind).is_some();
         if let Some(packing) = packing.filter(|_| is_packed) {
@@ -308,7 +311,7 @@ impl Converted {
         self.panels_at = offset + (block.rows.start * row_bytes) as u64;
         self.panels.resize(rows * row_bytes, 0);
         let rows = match encoding {
-            Encoding::F32 => unreachable!("f32 matrices are not packed"),
+            Encoding::F32 | Encoding::Ggml(_) => unreachable!("a file does not hold these packed"),
             Encoding::Q8 { group } => {
                 Q8Matrix::new(bytemuck::cast_slice(codes), scales, cols, group)
                     .map(QuantisedRows::Q8)
@@ -361,6 +364,35 @@ impl Converted {
         if is_finite(&self.floats) { Ok(()) } else { Err(block.not_finite()) }
     }
 
+    /// Copies the blocks of a GGUF file; rows of floats become [`Ggml::Q8_0`].
+    #[inline(always)]
+    fn fill_ggml(
+        &mut self,
+        kind: Ggml,
+        block: &Block<'_>,
+        wide: &mut Vec<f32>,
+    ) -> Result<(), ExportError> {
+        let Tensor { cols, offset, .. } = block.job.tensor;
+        let row_bytes = kind.row_bytes(cols);
+        self.codes_at = offset + (block.rows.start * row_bytes) as u64;
+        self.codes.resize(block.rows.len() * row_bytes, 0);
+        wide.resize(cols, 0.0);
+        for (row, out) in block.rows.clone().zip(self.codes.chunks_exact_mut(row_bytes)) {
+            match block.job.source.row_blocks(block.job.source_row(row)) {
+                Some(blocks) => out.copy_from_slice(blocks),
+                None => {
+                    block.widen(row, wide);
+                    ggml::encode_q8_0(wide, out);
+                }
+            }
+            kind.widen(out, wide);
+            if !is_finite(wide) {
+                return Err(block.not_finite());
+            }
+        }
+        Ok(())
+    }
+
     /// Encodes rows in one of the block formats.
     #[inline(always)]
     fn fill_blocks(
@@ -407,7 +439,7 @@ impl Converted {
             return Ok(());
         }
         let rows_of_one = header.rows_of_one(id.kind).unwrap_or(rows);
-        let encoding = header.encoding(id.kind);
+        let encoding = header.encoding(id);
         let is_kept = matches!(encoding, Encoding::Q8 { group } if block.has_codes(group));
         let mut row = block.rows.start;
         while row < block.rows.end {
@@ -440,7 +472,7 @@ impl Converted {
     ) -> Result<(), quant::QuantError> {
         match encoding {
             // Not encoded again: f32 values, and embedding and classifier, whose inputs are not measured.
-            Encoding::F32 | Encoding::Bcml6 => {}
+            Encoding::F32 | Encoding::Bcml6 | Encoding::Ggml(_) => {}
             Encoding::Q8 { group } => {
                 let scales = &mut self.floats[values.start / group..values.end / group];
                 let q = bytemuck::cast_slice_mut(&mut self.codes[values]);
@@ -500,8 +532,13 @@ fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, 
         rest = others;
         // A tensor is all its codes, then all its scales.
         let codes = own.iter().map(|crcs| &crcs.codes);
-        let as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
+        let mut as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
         let kind = job.tensor.id.kind;
+        let padding = job.tensor.bytes - header.content_bytes(job.tensor.id);
+        let padding = &[0; PACKED_ALIGN as usize][..padding as usize];
+        if header.packed.is_none() {
+            as_plain.update(padding);
+        }
         if !(header.shared_classifier && kind == TensorKind::Classifier) {
             plain.extend(as_plain.clone().finalize().to_le_bytes());
         }
@@ -512,8 +549,9 @@ fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, 
             Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
             None => as_plain,
         };
-        let padding = job.tensor.bytes - header.content_bytes(kind);
-        as_stored.update(&[0; PACKED_ALIGN as usize][..padding as usize]);
+        if header.packed.is_some() {
+            as_stored.update(padding);
+        }
         stored.extend(as_stored.finalize().to_le_bytes());
     }
     let whole = header.plain();

@@ -3,15 +3,16 @@
 //! ```text
 //! offset  type     field
 //! 0       u32      magic 0x616B3432
-//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits, 4 = 4 bits in two levels;
-//!                  plus 256 if the matrices are packed, plus 512 if the file holds only some layers
+//! 4       i32      version: 1 = f32, 2 = int8, 3 = 4 bits, 4 = 4 bits in two levels,
+//!                  5 = blocks of a GGUF file; plus 256 if the matrices are packed, plus 512 if the file holds only some layers
 //! 8       i32 × 7  dim, ffn_dim, n_layers, n_heads, n_kv_heads, vocab_size, max_seq_len
 //! 36      u8       shared_classifier
 //! 37      i32      group_size (versions 2 to 4; unaligned)
 //! 64      u32      extension magic "LEAX"; without an extension, bytes 64 to 255 are zero
 //! 68      u32      extension version: 1, or 2 with a block of features
 //! 72      u32      extension length in bytes from offset 64: 132; 148 if the matrices are packed; 168 if the
-//!                  file holds only some layers; 176 with a block of features; 180 if it holds only some rows
+//!                  file holds only some layers; 176 with a block of features; 180 if it holds only some rows;
+//!                  184 in version 5
 //! 76      u32      flags: bit 0 (versions 3 and 4): embedding and classifier are int8;
 //!                  bit 1 (version 4, without bit 0): embedding and classifier have 6 bits
 //! 80      u32      head_dim
@@ -40,8 +41,11 @@
 //! 232     u32      length of the block of features, a multiple of 128
 //! 236     u32      CRC32 of that block
 //! 240     u32      some rows: CRC32 of the block of rows
-//! 256              block of features, if there is one; then the block of rows, if the file holds only some rows:
-//!                  128 bytes, u32 × 2 (first, one after the last) each for query heads, KV heads, dim, ffn_dim,
+//! 244     u32      version 5: CRC32 of the block of types
+//! 256              block of features, if there is one
+//! …                version 5: block of types, a multiple of 64 bytes: for each matrix of the whole model the number of
+//!                  its type in GGUF files, u8, kind after kind and layer after layer, 0 where a layer lacks the kind
+//! …                block of rows, if the file holds only some rows: 128 bytes, u32 × 2 (first, one after the last) each for query heads, KV heads, dim, ffn_dim,
 //!                  vocab_size and the width of dense layers; then zeros
 //! …                tensors, in the order of [`Header::tensors`], without gaps
 //! …       u32 × n  CRC32 of each tensor's bytes, in the same order
@@ -91,7 +95,8 @@
 //! activations and of int8 matrices. A 4.5-bit matrix is its [BCML2](crate::quant::bcml2) rows, of
 //! `4 + 18 * cols / 32` bytes rounded up to a multiple of 4; group_size is then that of int8 matrices.
 //! A 6-bit embedding and classifier are [BCML6](crate::quant::bcml6) rows, of `4 + 25 * cols / 32` bytes
-//! rounded up likewise.
+//! rounded up likewise. A matrix of version 5 is its rows of a GGUF file's [blocks](crate::quant::ggml), then zeros up
+//! to a multiple of 4 bytes.
 //!
 //! In a packed file, matrices that are multiplied have the layout of the kernels of one instruction set,
 //! which the layout's id names. Each is as long as with its rows rounded up to whole panels. The embedding,
@@ -108,6 +113,8 @@ mod check;
 mod feature_bytes;
 mod features;
 mod fingerprint;
+mod ggml_block;
+mod ggml_types;
 mod header;
 mod kinds;
 mod layer;
@@ -118,11 +125,13 @@ mod slice;
 mod tensors;
 mod weights;
 
+pub use crate::quant::Ggml;
 pub use features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
     LongRope,
 };
 pub use fingerprint::fingerprint;
+pub use ggml_types::GgmlTypes;
 pub use header::{
     Architecture, FileShare, HEAD_DIM_MAX, HEADER_LEN, Header, MAGIC, PACKED_ALIGN, PANEL_ROWS_MAX,
     Packed, RopeScaling, SEQ_LEN_MAX, STOP_IDS_MAX,

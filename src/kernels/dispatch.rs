@@ -10,14 +10,16 @@ use super::isa::Isa;
 use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, ActivationRow, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
-use super::packed::layout::{Layout, PackedB2, PackedB6, PackedQ4, PackedQ8};
+use super::packed::layout::{Layout, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
 use super::{matmul, packed, scalar};
 #[cfg(target_arch = "aarch64")]
 use super::{neon, neondot, neoni8mm};
-use crate::quant::{self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Activations, Q8Matrix, bcml1};
+use crate::quant::{
+    self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Activations, Q8Matrix, bcml1,
+};
 
 /// The kernels of one instruction set, which this CPU is known to have.
 #[derive(Clone, Copy)]
@@ -237,6 +239,26 @@ impl Kernels {
         packed::matmul::matmul_b6(self.table, w, x, out);
     }
 
+    /// Packs `w`, whole panels of a matrix of a GGUF file's blocks or its last rows, into `out`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no [`Kernels::layout`], or `out` is not as long as its
+    /// [`bytes_ggml`](Layout::bytes_ggml).
+    pub fn pack_ggml(&self, w: GgmlMatrix<'_>, out: &mut [u8]) {
+        self.table.packed().layout.pack_ggml(w, out);
+    }
+
+    /// `out = x · wᵀ` with packed weights; the same bits as [`Kernels::matmul_ggml`]. `x` are tiles for int8 weights in
+    /// groups of 32.
+    ///
+    /// # Panics
+    ///
+    /// See [`Kernels::matmul_packed_q8`]; and when the activations' group is not 32.
+    pub fn matmul_packed_ggml(&self, w: PackedGgml<'_>, x: Q8Tiles<'_>, out: &mut [&mut [f32]]) {
+        packed::matmul::matmul_ggml(self.table, w, x, out);
+    }
+
     /// Quantises a row like [`Kernels::quantize_tile_row_summed`], for packed weights of BCML2: terms are the bits of
     /// `i32` sums.
     ///
@@ -328,6 +350,17 @@ impl Kernels {
     /// See [`Kernels::matmul_q8`]; and when the activations' group is not 32.
     pub fn matmul_b6(&self, w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
         matmul::matmul_b6(w, x, out);
+    }
+
+    /// `out = x · wᵀ` of weights in a GGUF file's blocks and quantised rows, as the module describes; otherwise like
+    /// [`Kernels::matmul_q8`].
+    ///
+    /// # Panics
+    ///
+    /// See [`Kernels::matmul_q8`]; and when the activations' group is not 32, or the blocks' type is not
+    /// [multiplied](crate::quant::Ggml::is_multiplied).
+    pub fn matmul_ggml(&self, w: GgmlMatrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+        matmul::matmul_ggml(w, x, out);
     }
 
     /// Quantises a row like [`Kernels::quantize_q8`], from any kind of [`ActivationRow`].

@@ -7,7 +7,9 @@ use super::packed::layout::GROUP_MAX;
 use super::scalar;
 use super::table::{Blocks4, SummedRow, Table, call};
 use crate::quant::bcml1::BLOCK;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Activations, Q8Matrix, Q8Row};
+use crate::quant::{
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Activations, Q8Matrix, Q8Row,
+};
 
 /// See [`super::Kernels::matmul_q8`].
 pub(super) fn matmul_q8(
@@ -102,6 +104,19 @@ pub(super) fn matmul_b6(w: Bcml6Matrix<'_>, x: Q8Activations<'_>, out: &mut [&mu
         let row = w.row(index);
         for (i, out) in out.iter_mut().enumerate() {
             out[index] = scalar::dot_q8_b6(&x.row(i), &row);
+        }
+    }
+}
+
+/// See [`super::Kernels::matmul_ggml`]. Like [`matmul_b2`], no tier has kernels for it.
+pub(super) fn matmul_ggml(w: GgmlMatrix<'_>, x: Q8Activations<'_>, out: &mut [&mut [f32]]) {
+    assert_eq!(w.k(), x.k());
+    assert_eq!(x.group(), BLOCK);
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.rows()));
+    for index in 0..w.rows() {
+        for (i, out) in out.iter_mut().enumerate() {
+            out[index] = scalar::dot_q8_ggml(&x.row(i), w.kind(), w.row(index));
         }
     }
 }

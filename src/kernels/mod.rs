@@ -52,6 +52,17 @@
 //! y = fma(d as f32 * w_scale, x_scale, y)
 //! ```
 //!
+//! # Blocks of GGUF files
+//!
+//! Weights are runs of 32 along a row, `w = scale * code + offset` ([`GgmlMatrix`](crate::quant::GgmlMatrix)); codes are
+//! `i8`, and scale and offset are exact in f32. Activations are as above, in groups of 32. A run is multiplied like a
+//! group of int8 weights. Types with a scale for each half of a run have a `y` for the first halves and one for the
+//! second, and add them at the end. Types with offsets add `y` and, with `s = Σ q` of the run,
+//!
+//! ```text
+//! z = fma(offset, x_scale * s as f32, z)
+//! ```
+//!
 //! # 4 bits
 //!
 //! Weights are blocks of 32 along a row, `w = code * multiplier + offset` ([`Bcml1Matrix`](crate::quant::Bcml1Matrix)).
@@ -142,6 +153,6 @@ pub use packed::activations::{ActivationRow, Groups, Q8Tiles, TileParts, TilePar
 pub use packed::cut::{CUT_ROWS, TileCut};
 pub use packed::layout::{
     GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PANEL_ROWS, PackedB2, PackedB6,
-    PackedBytesError, PackedQ4, PackedQ8, PackedSteps,
+    PackedBytesError, PackedGgml, PackedQ4, PackedQ8, PackedSteps,
 };
 pub use softmax::softmax_terms;

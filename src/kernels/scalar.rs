@@ -6,8 +6,10 @@ use super::kv8::bodies::int8_kernels;
 use super::kv8::{HALF_BITS, KvLine};
 use super::table::{Blocks4, SummedRow};
 use super::{float, tier};
+use crate::quant::Ggml;
 use crate::quant::Q8Row;
 use crate::quant::bcml1::{BLOCK, Block};
+use crate::quant::ggml::Form;
 use crate::quant::{bcml2, bcml6};
 
 /// Whether `f32::mul_add` is one instruction rather than a slow library call.
@@ -110,6 +112,26 @@ pub(super) fn dot_q8_b6(x: &Q8Row<'_>, w: &bcml6::Row<'_>) -> f32 {
         let w_scale = w.step * f32::from(w_block.scale());
         float::fma::<FMA>(dot_i8(q, &w_block.values()) as f32 * w_scale, *x_scale, y)
     })
+}
+
+/// An activation row by a row of a GGUF file's blocks, whose runs are like groups of int8 weights. Runs with two scales
+/// have a sum for each half, and runs with offsets one for these.
+pub(super) fn dot_q8_ggml(x: &Q8Row<'_>, kind: Ggml, w: &[u8]) -> f32 {
+    let (mut y, mut others) = ([0.0; 2], 0.0);
+    let halves = kind.form().map_or(1, |form| form.n_scales);
+    for ((q, x_scale), run) in x.q.as_chunks::<BLOCK>().0.iter().zip(x.scales).zip(kind.runs(w)) {
+        let parts = q.chunks_exact(BLOCK / halves).zip(run.codes.chunks_exact(BLOCK / halves));
+        for ((y, (q, codes)), scale) in y.iter_mut().zip(parts).zip(run.scales) {
+            *y = float::fma::<FMA>(dot_i8(q, codes) as f32 * scale, *x_scale, *y);
+        }
+        let sum: i32 = q.iter().copied().map(i32::from).sum();
+        others = float::fma::<FMA>(run.offset, x_scale * sum as f32, others);
+    }
+    match kind.form() {
+        Some(Form { n_scales: 2, .. }) => y[0] + y[1],
+        Some(Form { has_min: true, .. }) => y[0] + others,
+        _ => y[0],
+    }
 }
 
 fn dot_i8(a: &[i8], b: &[i8]) -> i32 {

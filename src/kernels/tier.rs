@@ -37,6 +37,26 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
+        pub(super) fn unpack_ggml(
+            layout: $crate::kernels::packed::layout::Layout,
+            form: $crate::quant::ggml::Form,
+            blocks: &[u8],
+            out: &mut $crate::kernels::packed::ggml::Unpacked<'_>,
+        ) {
+            $crate::kernels::packed::ggml::unpack(layout, form, blocks, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn add_offsets(
+            nr: usize,
+            offsets: &[f32],
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            $crate::kernels::packed::ggml::add_offsets::<{ $fma }>(nr, offsets, x, out);
+        }
+
+        $(#[$attr])?
         pub(super) fn sum_q8(q: &[i8], sums: &mut [i32]) {
             $crate::kernels::float::sum_q8(q, sums);
         }
@@ -105,6 +125,8 @@ macro_rules! float_kernels {
             spin_int8,
             biases,
             unpack_b6,
+            unpack_ggml,
+            add_offsets,
             packed: $packed,
         };
     };

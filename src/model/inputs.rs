@@ -99,7 +99,7 @@ pub(super) fn activation_group(encoding: Encoding) -> Option<usize> {
     match encoding {
         Encoding::F32 => None,
         Encoding::Q8 { group } => Some(group),
-        Encoding::Bcml1 | Encoding::Bcml2 | Encoding::Bcml6 => Some(BLOCK),
+        Encoding::Bcml1 | Encoding::Bcml2 | Encoding::Bcml6 | Encoding::Ggml(_) => Some(BLOCK),
     }
 }
 

@@ -22,7 +22,9 @@ impl KvKind {
     pub fn for_weights(weights: Weights) -> KvKind {
         match weights {
             Weights::F32 => KvKind::F32,
-            Weights::Q8 { .. } | Weights::Q4 { .. } | Weights::B2 { .. } => KvKind::F16,
+            Weights::Q8 { .. } | Weights::Q4 { .. } | Weights::B2 { .. } | Weights::Ggml => {
+                KvKind::F16
+            }
         }
     }
 

@@ -2,9 +2,13 @@
 
 use std::ops::Range;
 
-use crate::format::model::{Encoding, Header, TensorKind};
-use crate::kernels::{Kernels, Layout, MatrixDims, PackedB2, PackedB6, PackedQ4, PackedQ8};
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, bcml1, bcml2, bcml6};
+use crate::format::model::{Encoding, Header, TensorId};
+use crate::kernels::{
+    Kernels, Layout, MatrixDims, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8,
+};
+use crate::quant::{
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Matrix, bcml1, bcml2, bcml6,
+};
 
 /// A weight matrix `[rows, k]`.
 #[derive(Clone, Copy)]
@@ -32,6 +36,10 @@ pub enum Matrix<'a> {
     B6(Bcml6Matrix<'a>),
     /// BCML6, in the layout of the kernels in use.
     PackedB6(PackedB6<'a>),
+    /// Blocks of a GGUF file, row-major.
+    Ggml(GgmlMatrix<'a>),
+    /// Blocks of a GGUF file, in the layout of the kernels in use.
+    PackedGgml(PackedGgml<'a>),
 }
 
 impl<'a> Matrix<'a> {
@@ -47,6 +55,8 @@ impl<'a> Matrix<'a> {
             Matrix::PackedB2(matrix) => matrix.rows(),
             Matrix::B6(matrix) => matrix.rows(),
             Matrix::PackedB6(matrix) => matrix.rows(),
+            Matrix::Ggml(matrix) => matrix.rows(),
+            Matrix::PackedGgml(matrix) => matrix.rows(),
         }
     }
 
@@ -63,22 +73,24 @@ impl<'a> Matrix<'a> {
             Matrix::PackedB2(matrix) => Matrix::PackedB2(matrix.slice_rows(range)),
             Matrix::B6(matrix) => Matrix::B6(matrix.slice_rows(range)),
             Matrix::PackedB6(matrix) => Matrix::PackedB6(matrix.slice_rows(range)),
+            Matrix::Ggml(matrix) => Matrix::Ggml(matrix.slice_rows(range)),
+            Matrix::PackedGgml(matrix) => Matrix::PackedGgml(matrix.slice_rows(range)),
         }
     }
 
-    /// The quantised matrix of `kind`, packed in `layout`, in `bytes`.
+    /// The quantised matrix `id`, packed in `layout`, in `bytes`.
     ///
     /// # Panics
     /// If `bytes` has another length than the layout gives, or the matrix cannot be packed.
     pub(super) fn packed(
         bytes: &'a [u8],
         header: &Header,
-        kind: TensorKind,
+        id: TensorId,
         layout: Layout,
     ) -> Matrix<'a> {
-        let (rows, k) = header.held_shape(kind);
+        let (rows, k) = header.held_shape(id.kind);
         let dims = MatrixDims { rows, k };
-        let matrix = match (header.encoding(kind), header.weights.group()) {
+        let matrix = match (header.encoding(id), header.weights.group()) {
             (Encoding::Q8 { group }, _) => {
                 PackedQ8::new(bytes, dims, group, layout).map(Matrix::PackedQ8)
             }
@@ -87,6 +99,9 @@ impl<'a> Matrix<'a> {
             }
             (Encoding::Bcml2, _) => PackedB2::new(bytes, dims, layout).map(Matrix::PackedB2),
             (Encoding::Bcml6, _) => PackedB6::new(bytes, dims, layout).map(Matrix::PackedB6),
+            (Encoding::Ggml(kind), _) => {
+                PackedGgml::new(bytes, dims, kind, layout).map(Matrix::PackedGgml)
+            }
             _ => unreachable!("f32 matrices are not packed"),
         };
         matrix.expect("a packed matrix has the length that its layout gives")
@@ -103,10 +118,12 @@ impl<'a> Matrix<'a> {
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
             Matrix::B2(matrix) => bcml2::decode(matrix.row(index), out),
             Matrix::B6(matrix) => bcml6::decode(matrix.row(index), out),
+            Matrix::Ggml(matrix) => matrix.kind().widen(matrix.row(index), out),
             Matrix::PackedQ8(_)
             | Matrix::PackedQ4(_)
             | Matrix::PackedB2(_)
-            | Matrix::PackedB6(_) => {
+            | Matrix::PackedB6(_)
+            | Matrix::PackedGgml(_) => {
                 unreachable!("rows are read from the model, packed weights only multiplied by")
             }
         }

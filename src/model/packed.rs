@@ -73,7 +73,7 @@ impl PackedWeights {
         let (header, share) = (model.header(), model.share());
         let ids = header.tensors().map(|tensor| tensor.id).filter(|id| share.holds(*id));
         let packed = ids.filter(|id| header.packing_of(id.kind).is_some());
-        let kinds = by_kind(packed.map(|id| (id, 0..header.content_bytes(id.kind) as usize)));
+        let kinds = by_kind(packed.map(|id| (id, 0..header.content_bytes(id) as usize)));
         let home = Home::Model(Arc::clone(model));
         Some(PackedWeights::new(layout, kinds, home))
     }
@@ -86,7 +86,7 @@ impl PackedWeights {
                 Some(model.matrix(id.kind, id.layer))
             }
             Home::File(_) | Home::Memory(_) => {
-                Some(Matrix::packed(self.bytes(id)?, header, id.kind, self.layout))
+                Some(Matrix::packed(self.bytes(id)?, header, id, self.layout))
             }
         }
     }

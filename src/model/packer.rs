@@ -249,6 +249,7 @@ impl Packer<'_> {
     fn is_same(&self, a: &Candidate<'_>, b: &Candidate<'_>) -> bool {
         let header = self.model.header();
         discriminant(&a.w) == discriminant(&b.w)
+            && header.encoding(a.id) == header.encoding(b.id)
             && header.held_shape(a.id.kind) == header.held_shape(b.id.kind)
             && self.model.tensor_bytes(a.id) == self.model.tensor_bytes(b.id)
     }
@@ -297,6 +298,7 @@ impl Packer<'_> {
                 Matrix::Q4(w) => kernels.pack_q4(w, out),
                 Matrix::B2(w) => kernels.pack_b2(w, out),
                 Matrix::B6(w) => kernels.pack_b6(w, out),
+                Matrix::Ggml(w) => kernels.pack_ggml(w, out),
                 _ => unreachable!("`candidates` are matrices that can be packed"),
             }
         });
@@ -310,6 +312,7 @@ fn packed_bytes(layout: Layout, w: &Matrix<'_>, rows: usize, group: usize) -> Op
         Matrix::Q4(w) => layout.bytes_q4(MatrixDims { rows, k: w.k() }, group),
         Matrix::B2(w) => layout.bytes_b2(MatrixDims { rows, k: w.k() }),
         Matrix::B6(w) => layout.bytes_b6(MatrixDims { rows, k: w.k() }),
+        Matrix::Ggml(w) => layout.bytes_ggml(w.kind(), MatrixDims { rows, k: w.k() }),
         _ => None,
     }
 }

@@ -118,7 +118,9 @@ impl Projector<'_> {
         let (q, scales) = (&mut q[..m * k], &mut scales[..m * k / group]);
         match matrix {
             Matrix::F32 { .. } => unreachable!("their inputs are in no groups"),
-            Matrix::Q8(_) | Matrix::B6(_) => self.quantize(rows, group, q, scales),
+            Matrix::Q8(_) | Matrix::B6(_) | Matrix::Ggml(_) => {
+                self.quantize(rows, group, q, scales)
+            }
             Matrix::Q4(_) => {
                 let sums = &mut sums[..m * k / BLOCK];
                 let x = self.quantize_summed(rows, group, q, scales, sums);
@@ -145,7 +147,7 @@ impl Projector<'_> {
         Groups { k, group }: Groups,
     ) -> Option<TileKind> {
         match matrix {
-            Matrix::PackedQ8(_) | Matrix::PackedB6(_) => Some(TileKind {
+            Matrix::PackedQ8(_) | Matrix::PackedB6(_) | Matrix::PackedGgml(_) => Some(TileKind {
                 cut: self.kernels.cut_q8(),
                 has_zeros: true,
                 row_terms: k / group,
@@ -168,9 +170,12 @@ impl Projector<'_> {
                     Prepared::PackedB2(Q8Tiles::int_summed(parts, groups, cut))
                 },
             }),
-            Matrix::F32 { .. } | Matrix::Q8(_) | Matrix::Q4(_) | Matrix::B2(_) | Matrix::B6(_) => {
-                None
-            }
+            Matrix::F32 { .. }
+            | Matrix::Q8(_)
+            | Matrix::Q4(_)
+            | Matrix::B2(_)
+            | Matrix::B6(_)
+            | Matrix::Ggml(_) => None,
         }
     }
 
@@ -342,6 +347,8 @@ impl Multiplier<'_> {
             (Matrix::PackedQ4(w), Prepared::PackedQ4(x)) => kernels.matmul_packed_q4(w, x, out),
             (Matrix::B2(w), Prepared::B2 { x, sums }) => kernels.matmul_b2(w, x, sums, out),
             (Matrix::PackedB2(w), Prepared::PackedB2(x)) => kernels.matmul_packed_b2(w, x, out),
+            (Matrix::Ggml(w), Prepared::Q8(x)) => kernels.matmul_ggml(w, x, out),
+            (Matrix::PackedGgml(w), Prepared::PackedQ8(x)) => kernels.matmul_packed_ggml(w, x, out),
             _ => unreachable!("inputs are prepared for the matrices they are multiplied by"),
         }
     }
@@ -356,6 +363,8 @@ pub(super) fn encoding(matrix: &Matrix<'_>) -> Encoding {
         Matrix::Q4(_) | Matrix::PackedQ4(_) => Encoding::Bcml1,
         Matrix::B2(_) | Matrix::PackedB2(_) => Encoding::Bcml2,
         Matrix::B6(_) | Matrix::PackedB6(_) => Encoding::Bcml6,
+        Matrix::Ggml(matrix) => Encoding::Ggml(matrix.kind()),
+        Matrix::PackedGgml(matrix) => Encoding::Ggml(matrix.kind()),
     }
 }
 

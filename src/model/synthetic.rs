@@ -8,8 +8,8 @@ use super::file::{ModelFile, packed_for};
 use super::view::Model;
 use crate::format::FormatError;
 use crate::format::model::{
-    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, TensorKind,
-    Weights,
+    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, TensorId,
+    TensorKind, Weights,
 };
 use crate::kernels::Layout;
 use crate::quant::{
@@ -267,11 +267,17 @@ impl Model {
             if kind == TensorKind::Classifier {
                 tensor.id.kind = classifier;
             }
-            let out = &mut file[start..start + header.content_bytes(kind) as usize];
+            let out = &mut file
+                [start..start + header.content_bytes(TensorId { kind, ..tensor.id }) as usize];
             let layout = layout.filter(|_| header.packing_of(kind).is_some());
             match layout {
-                Some(layout) => fill_packed(header.encoding(kind), layout, &tensor, out),
-                None => fill(header.encoding(kind), &tensor, 0, out),
+                Some(layout) => fill_packed(
+                    header.encoding(TensorId { kind, ..tensor.id }),
+                    layout,
+                    &tensor,
+                    out,
+                ),
+                None => fill(header.encoding(TensorId { kind, ..tensor.id }), &tensor, 0, out),
             }
         }
         let file = ModelFile::made_up(memory).map_err(SyntheticError::Format)?;
@@ -310,6 +316,7 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
             Encoding::Bcml1 => fill_blocks(scale, &mut random, values),
             Encoding::Bcml2 => fill_row(scale, cols, &mut random, values),
             Encoding::Bcml6 => fill_row_of_six(scale, cols, &mut random, values),
+            Encoding::Ggml(_) => unreachable!("no shape has blocks of a GGUF file"),
         }
     }
 }
@@ -364,7 +371,7 @@ fn fill_packed(encoding: Encoding, layout: Layout, tensor: &Tensor, out: &mut [u
         fill(encoding, &Tensor { rows, ..*tensor }, start, plain);
         const WHOLE: &str = "the header's groups divide rows";
         match encoding {
-            Encoding::F32 => unreachable!("f32 matrices are not packed"),
+            Encoding::F32 | Encoding::Ggml(_) => unreachable!("a file does not hold these packed"),
             Encoding::Q8 { group } => {
                 let (q, scales) = plain.split_at(rows * k);
                 let scales = bytemuck::cast_slice(scales);

@@ -11,7 +11,7 @@ use super::batch::ForwardError;
 use super::gather::{Gather, SpreadRows, To};
 use super::inputs::{Given, activation_group};
 use super::precision::Precision;
-use crate::format::model::{Header, Slice, TensorKind};
+use crate::format::model::{Header, Slice, TensorId, TensorKind};
 use crate::kernels::{Kernels, PANEL_ROWS};
 use crate::pool::{Chunks, Pool};
 
@@ -363,7 +363,7 @@ fn cut_in_groups(
     (width, unit): (usize, usize),
 ) -> (Vec<Range<usize>>, Option<usize>) {
     let fine = cut(shares, n, unit);
-    let group = activation_group(header.encoding(kind));
+    let group = activation_group(header.encoding(TensorId::first(kind)));
     let Some(group) = group else { return (fine, None) };
     let of_group = group / gcd(group, width);
     let coarse = cut(shares, n, unit * of_group / gcd(unit, of_group));

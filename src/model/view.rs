@@ -12,7 +12,7 @@ use super::source::Weights;
 use crate::format::FormatError;
 use crate::format::model::{Encoding, FileShare, Header, TensorId, TensorKind};
 use crate::kernels::Isa;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Matrix};
 use crate::sys::map::Stamp;
 
 /// A view of a model's file: the mapped weights of the whole model, or of one node's share. Another view can
@@ -156,13 +156,14 @@ impl Model {
     /// The matrix of `kind` in `layer` (0 for a matrix outside the layers).
     pub(crate) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.header();
-        let bytes = self.content(TensorId { kind, layer });
+        let id = TensorId { kind, layer };
+        let bytes = self.content(id);
         let is_packed = header.packing_of(kind).is_some();
         if let Some((_, layout)) = self.file.packed_for().filter(|_| is_packed) {
-            return Matrix::packed(bytes, header, kind, layout);
+            return Matrix::packed(bytes, header, id, layout);
         }
         let (rows, k) = header.held_shape(kind);
-        match header.encoding(kind) {
+        match header.encoding(id) {
             Encoding::F32 => Matrix::F32 { w: floats(bytes), k },
             Encoding::Q8 { group } => {
                 let (q, scales) = bytes.split_at(rows * k);
@@ -181,12 +182,16 @@ impl Model {
                 let matrix = Bcml6Matrix::new(bytes, k);
                 Matrix::B6(matrix.expect("the header's group size divides every matrix"))
             }
+            Encoding::Ggml(kind) => {
+                let matrix = GgmlMatrix::new(kind, bytes, k);
+                Matrix::Ggml(matrix.expect("the header's rows are whole blocks"))
+            }
         }
     }
 
     /// Bytes of a tensor without the padding at its end.
     pub(super) fn content(&self, id: TensorId) -> &[u8] {
-        &self.tensor_bytes(id)[..self.header().content_bytes(id.kind) as usize]
+        &self.tensor_bytes(id)[..self.header().content_bytes(id) as usize]
     }
 
     pub(super) fn tensor_bytes(&self, id: TensorId) -> &[u8] {

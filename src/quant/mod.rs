@@ -5,8 +5,10 @@
 pub mod bcml1;
 pub mod bcml2;
 pub mod bcml6;
+pub(crate) mod f16;
 #[cfg(feature = "tools")]
 pub mod feedback;
+pub mod ggml;
 #[cfg(feature = "tools")]
 pub mod products;
 mod q8;
@@ -17,6 +19,7 @@ mod rows;
 pub use bcml1::Bcml1Matrix;
 pub use bcml2::Bcml2Matrix;
 pub use bcml6::Bcml6Matrix;
+pub use ggml::{Ggml, GgmlMatrix};
 pub use q8::{
     GROUP_DEFAULT, GROUP_MAX, GROUP_MIN, Q8Activations, Q8Matrix, Q8Row, QuantError, dequantize,
     group_size_for, quantize, quantize_group,

@@ -2,6 +2,8 @@
 
 use half::f16;
 
+use super::Ggml;
+
 /// Small deterministic generator (xorshift64*); the seed is in each test.
 pub(crate) struct Random(pub(crate) u64);
 
@@ -25,6 +27,28 @@ impl Random {
 
     pub(crate) fn floats(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| self.f32()).collect()
+    }
+
+    /// Blocks of random bytes whose floats are ordinary numbers.
+    pub(crate) fn blocks(&mut self, kind: Ggml, n: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..n * kind.bytes()).map(|_| self.next() as u8).collect();
+        for block in bytes.chunks_exact_mut(kind.bytes()) {
+            let halves: &[usize] = match kind {
+                Ggml::Q4_1 | Ggml::Q5_1 | Ggml::Q4K | Ggml::Q5K => &[0, 2],
+                Ggml::Q6K => &[208],
+                Ggml::Q3K => &[108],
+                Ggml::Q2K => &[80, 82],
+                Ggml::Mxfp4 => &[],
+                _ => &[0],
+            };
+            for &at in halves {
+                block[at + 1] = block[at + 1] & 0x83 | 0x20;
+            }
+            if kind == Ggml::Mxfp4 {
+                block[0] = 100 + block[0] % 40;
+            }
+        }
+        bytes
     }
 
     pub(crate) fn f16s(&mut self, n: usize) -> Vec<f16> {

@@ -10,7 +10,7 @@ use crate::allocator::Counting;
 use crate::common::folder::Folder;
 use crate::common::quick;
 use leap::engine::{Engine, Options};
-use leap::format::model::{Architecture, Ends, Features, HEADER_LEN, Header, Weights};
+use leap::format::model::{Architecture, Ends, Features, GgmlTypes, HEADER_LEN, Header, Weights};
 use leap::format::tokenizer::{
     Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
@@ -89,6 +89,7 @@ fn tokenizer_file() -> TokenizerFile {
 fn header(weights: Weights, has_extension: bool) -> Header {
     Header {
         weights,
+        ggml: GgmlTypes::default(),
         dim: 64,
         ffn_dim: 96,
         n_layers: 2,

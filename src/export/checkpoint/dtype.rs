@@ -1,7 +1,7 @@
 //! Stored number types and their conversion to f32.
 
-use super::f16::half_to_f32;
-use super::ggml::{Ggml, MXFP4};
+use crate::quant::f16::half_to_f32;
+use crate::quant::ggml::{Ggml, MXFP4};
 
 /// Type of a tensor's values, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::dtype::ValueType;
-use super::ggml::Ggml;
 use super::source::{Axis, StoredTensor, TensorPiece, TensorTable, Values, bad_tensor, grid};
 use crate::export::error::ExportError;
 use crate::export::gguf::{Gguf, GgufTensor};
+use crate::quant::Ggml;
 
 /// Most files that a model is split into.
 const SPLITS_MAX: usize = 1000;
@@ -152,23 +152,13 @@ fn range(
 
 /// The type that ggml numbers `id`, or its name.
 fn dtype(id: u32) -> Result<ValueType, String> {
+    if let Some(kind) = Ggml::from_id(id) {
+        return Ok(ValueType::Blocks(kind));
+    }
     let name = match id {
         0 => return Ok(ValueType::F32),
         1 => return Ok(ValueType::F16),
-        2 => return Ok(ValueType::Blocks(Ggml::Q4_0)),
-        3 => return Ok(ValueType::Blocks(Ggml::Q4_1)),
-        6 => return Ok(ValueType::Blocks(Ggml::Q5_0)),
-        7 => return Ok(ValueType::Blocks(Ggml::Q5_1)),
-        8 => return Ok(ValueType::Blocks(Ggml::Q8_0)),
-        12 => return Ok(ValueType::Blocks(Ggml::Q4K)),
-        13 => return Ok(ValueType::Blocks(Ggml::Q5K)),
-        14 => return Ok(ValueType::Blocks(Ggml::Q6K)),
-        10 => return Ok(ValueType::Blocks(Ggml::Q2K)),
-        11 => return Ok(ValueType::Blocks(Ggml::Q3K)),
-        20 => return Ok(ValueType::Blocks(Ggml::Iq4Nl)),
-        23 => return Ok(ValueType::Blocks(Ggml::Iq4Xs)),
         30 => return Ok(ValueType::Bf16),
-        39 => return Ok(ValueType::Blocks(Ggml::Mxfp4)),
         9 => "Q8_1",
         15 => "Q8_K",
         16 => "IQ2_XXS",

@@ -3,11 +3,9 @@
 //! Each container format has a reader that fills a [`Checkpoint`]; later steps know only names, shapes and rows.
 
 mod dtype;
-mod f16;
 mod folder;
 #[cfg(fuzzing)]
 pub(super) mod fuzz;
-mod ggml;
 mod gguf;
 mod parallel;
 #[cfg(feature = "pickle")]
@@ -27,8 +25,8 @@ use std::path::{Path, PathBuf};
 
 use super::error::ExportError;
 use crate::format::stand_in;
+pub(super) use crate::quant::ggml::SHORT as INT8_GROUP;
 use crate::sys::map::Map;
-pub(super) use ggml::SHORT as INT8_GROUP;
 pub(super) use source::SourceTensor;
 use source::{File, StoredTensor, TensorTable, bad_tensor};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use super::dtype::ValueType;
-use super::ggml::{self, Ggml};
 use crate::export::error::ExportError;
+use crate::quant::ggml::{self, Ggml};
 use crate::sys::map::Map;
 
 /// Columns of the widest matrices that are compared.
@@ -283,6 +283,38 @@ impl<'a> SourceTensor<'a> {
         let bytes = self.files[piece.file].map.as_bytes();
         let row = piece.row_bytes(self.values.dtype, bytes, row, codes.len());
         ggml::split_q8_0(row, codes, scales);
+    }
+
+    /// Whether values are stored in blocks of a GGUF file.
+    pub(in crate::export) fn is_in_blocks(&self) -> bool {
+        matches!(self.values.dtype, ValueType::Blocks(_))
+    }
+
+    /// The type of blocks that holds these values: their own, or int8 for floats. `None` if no other holds them, or
+    /// their own cannot be multiplied.
+    pub(in crate::export) fn kept_as(&self) -> Option<Ggml> {
+        match self.values.dtype {
+            ValueType::Blocks(kind) => Some(kind).filter(|kind| kind.is_multiplied()),
+            ValueType::F32 | ValueType::F16 | ValueType::Bf16 => Some(Ggml::Q8_0),
+            _ => None,
+        }
+    }
+
+    /// The blocks of row `row`; `None` if values are stored in another way.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(in crate::export) fn row_blocks(&self, row: usize) -> Option<&'a [u8]> {
+        let [rows, cols] = self.grid;
+        assert!(row < rows);
+        let Values { dtype: dtype @ ValueType::Blocks(_), pieces, axis: Axis::Rows } = &self.values
+        else {
+            return None;
+        };
+        let piece_rows = rows / pieces.len();
+        let piece = &pieces[row / piece_rows];
+        let bytes = self.files[piece.file].map.as_bytes();
+        Some(piece.row_bytes(*dtype, bytes, row % piece_rows, cols))
     }
 
     /// Joins `n` matrices, or `n` vectors, into one.

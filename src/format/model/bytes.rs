@@ -15,6 +15,7 @@ const PACKED_EXTENSION_LEN: usize = 148;
 const PARTIAL_EXTENSION_LEN: usize = 168;
 const FEATURES_EXTENSION_LEN: usize = 176;
 const ROWS_EXTENSION_LEN: usize = 180;
+const TYPES_EXTENSION_LEN: usize = 184;
 /// Version of an extension with a block of features.
 const FEATURES_VERSION: u32 = 2;
 /// Added to the version of a file with packed matrices.
@@ -27,6 +28,7 @@ pub(super) const CRC_AT: usize = 192;
 const SHARE_AT: usize = 212;
 const BLOCK_AT: usize = 232;
 const ROWS_CRC_AT: usize = 240;
+const TYPES_CRC_AT: usize = 244;
 
 impl Header {
     /// Reads and checks the header of `file`, the whole file's bytes.
@@ -47,13 +49,15 @@ impl Header {
         let version = r.i32("version")?;
         let bytes = Cursor::new(file).take("header", HEADER_LEN)?;
         let (is_packed, is_partial) = (version & PACKED != 0, version & PARTIAL != 0);
-        let form = Form { is_packed, is_partial, has_block: false, has_rows: false };
         let mut header = Header::parse_base(&mut r, version & !(PACKED | PARTIAL))?;
+        let has_types = header.weights == Weights::Ggml;
+        let form = Form { is_packed, is_partial, has_block: false, has_rows: false, has_types };
         let table = match u32_at(bytes, EXTENSION_AT) {
             EXTENSION_MAGIC => {
                 let form = form.of_extension(bytes)?;
                 let table = header.parse_extension(bytes, form)?;
                 header.parse_features(file, form)?;
+                header.parse_types_of(file)?;
                 header.parse_slice(file, form)?;
                 Some(table)
             }
@@ -88,7 +92,8 @@ impl Header {
             2 => Weights::Q8 { group: usize::try_from(group).unwrap_or(0) },
             3 => Weights::Q4 { group: usize::try_from(group).unwrap_or(0), int8_embedding: false },
             4 => Weights::B2 { group: usize::try_from(group).unwrap_or(0), ends: Ends::FourBits },
-            _ => return Err(FormatError::field("version", version, "1, 2, 3 or 4")),
+            5 => Weights::Ggml,
+            _ => return Err(FormatError::field("version", version, "1 to 5")),
         };
         Ok(Header {
             dim,
@@ -160,13 +165,28 @@ impl Header {
         }
     }
 
+    /// Reads the block of types if `file` has one.
+    fn parse_types_of(&mut self, file: &[u8]) -> Result<(), FormatError> {
+        let len = self.types_len();
+        if len == 0 {
+            return Ok(());
+        }
+        let mut r = Cursor::new(file);
+        r.take("header", HEADER_LEN + self.block_len())?;
+        let bytes = r.take("types of blocks", len)?;
+        if crc32fast::hash(bytes) != u32_at(file, TYPES_CRC_AT) {
+            return Err(FormatError::Checksum { what: "types of blocks".to_owned() });
+        }
+        self.parse_types(bytes)
+    }
+
     /// Reads the block of rows if `file` has one.
     fn parse_slice(&mut self, file: &[u8], form: Form) -> Result<(), FormatError> {
         if !form.has_rows {
             return Ok(());
         }
         let mut r = Cursor::new(file);
-        r.take("header", HEADER_LEN + self.block_len())?;
+        r.take("header", HEADER_LEN + self.block_len() + self.types_len())?;
         let bytes = r.take("rows", SLICE_LEN)?;
         if crc32fast::hash(bytes) != u32_at(file, ROWS_CRC_AT) {
             return Err(FormatError::Checksum { what: "rows".to_owned() });
@@ -178,14 +198,15 @@ impl Header {
 
     /// Length of the header in bytes, including the blocks between it and the tensors.
     pub fn len_bytes(&self) -> usize {
-        HEADER_LEN + self.block_len() + if self.slice().is_some() { SLICE_LEN } else { 0 }
+        let rows = if self.slice().is_some() { SLICE_LEN } else { 0 };
+        HEADER_LEN + self.block_len() + self.types_len() + rows
     }
 
     /// Bytes of the header, [`Header::len_bytes`] of them.
     ///
     /// # Panics
     /// If there are more than [`STOP_IDS_MAX`] stop ids, or if there is no extension but the file is packed,
-    /// a share or has features.
+    /// a share, or has features or types of blocks.
     pub fn emit(&self) -> Vec<u8> {
         let mut bytes = [0; HEADER_LEN];
         let mut w = HeaderWriter { bytes: &mut bytes, pos: 0 };
@@ -208,6 +229,7 @@ impl Header {
         }
         assert!(self.has_extension || self.form().is_plain());
         let block = self.emit_block();
+        let types = self.emit_types();
         let rows = self.slice().map_or(Vec::new(), Slice::emit);
         if self.has_extension {
             w.pos = EXTENSION_AT;
@@ -217,14 +239,16 @@ impl Header {
                 w.put(&(block.len() as u32).to_le_bytes());
                 w.put(&crc32fast::hash(&block).to_le_bytes());
             }
-            if !rows.is_empty() {
-                w.pos = ROWS_CRC_AT;
-                w.put(&crc32fast::hash(&rows).to_le_bytes());
+            for (block, at) in [(&rows, ROWS_CRC_AT), (&types, TYPES_CRC_AT)] {
+                if !block.is_empty() {
+                    w.pos = at;
+                    w.put(&crc32fast::hash(block).to_le_bytes());
+                }
             }
             let crc = header_crc(&bytes);
             bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
         }
-        [&bytes[..], &block, &rows].concat()
+        [&bytes[..], &block, &types, &rows].concat()
     }
 
     fn emit_extension(&self, w: &mut HeaderWriter<'_>) {
@@ -271,6 +295,7 @@ impl Header {
             is_partial: self.share.is_some(),
             has_block: self.has_block(),
             has_rows: self.slice().is_some(),
+            has_types: self.weights == Weights::Ggml,
         }
     }
 }
@@ -282,11 +307,12 @@ struct Form {
     is_partial: bool,
     has_block: bool,
     has_rows: bool,
+    has_types: bool,
 }
 
 impl Form {
     fn is_plain(self) -> bool {
-        !self.is_packed && !self.is_partial && !self.has_block
+        !self.is_packed && !self.is_partial && !self.has_block && !self.has_types
     }
 
     /// Adds what the extension in the header `bytes` says. Checks the header's checksum and the extension's
@@ -312,6 +338,7 @@ impl Form {
 
     fn extension_len(self) -> usize {
         match self {
+            Form { has_types: true, .. } => TYPES_EXTENSION_LEN,
             Form { has_rows: true, .. } => ROWS_EXTENSION_LEN,
             Form { has_block: true, .. } => FEATURES_EXTENSION_LEN,
             Form { is_partial: true, .. } => PARTIAL_EXTENSION_LEN,

@@ -44,6 +44,7 @@ impl Header {
         if let Some(group) = self.weights.group() {
             self.check_group(group)?;
         }
+        self.check_types()?;
         self.check_packed()?;
         self.check_share()?;
         for &id in self.stop_ids.iter().chain(&self.bos) {
@@ -95,8 +96,8 @@ impl Header {
 
     fn check_packed(&self) -> Result<(), FormatError> {
         let Some(Packed { panel_rows, .. }) = self.packed else { return Ok(()) };
-        if self.weights == Weights::F32 {
-            return Err(FormatError::Unsupported("packed f32 weights".to_owned()));
+        if matches!(self.weights, Weights::F32 | Weights::Ggml) {
+            return Err(FormatError::Unsupported(format!("packed {} weights", self.weights)));
         }
         match (1..=PANEL_ROWS_MAX).contains(&panel_rows) {
             true => Ok(()),

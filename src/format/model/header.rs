@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::features::Features;
 #[cfg(feature = "tools")]
 use super::features::{DenseLayers, LayerSet};
+use super::ggml_types::GgmlTypes;
 use super::slice::Slice;
 use super::weights::Weights;
 use crate::format::ChatTemplate;
@@ -132,6 +133,8 @@ pub struct FileShare {
 pub struct Header {
     /// Encoding of the matrices.
     pub weights: Weights,
+    /// Types of blocks, if that is the encoding.
+    pub ggml: GgmlTypes,
     /// Width of the residual stream.
     pub dim: usize,
     /// Width of the feed-forward layer.
@@ -183,6 +186,7 @@ impl Header {
     pub(crate) fn blank(weights: Weights) -> Header {
         Header {
             weights,
+            ggml: GgmlTypes::default(),
             dim: 0,
             ffn_dim: 0,
             n_layers: 0,

@@ -95,7 +95,7 @@ impl Header {
     pub fn reads_per_token(&self, is_held: impl Fn(TensorId) -> bool) -> Vec<WeightRead> {
         let mut reads: Vec<WeightRead> = Vec::new();
         for tensor in self.tensors().filter(|tensor| is_held(tensor.id)) {
-            let encoding = self.encoding(tensor.id.kind);
+            let encoding = self.encoding(tensor.id);
             for (part, bytes) in self.parts_of(&tensor).into_iter().filter(|read| read.1 > 0) {
                 let is_same =
                     |read: &&mut WeightRead| read.part == part && read.encoding == encoding;
@@ -127,7 +127,7 @@ impl Header {
         let is_multiplied = self.is_multiplied(kind);
         match kind.role() {
             TensorRole::Embedding => {
-                let row = self.content_bytes(kind) / tensor.rows.max(1) as u64;
+                let row = self.content_bytes(tensor.id) / tensor.rows.max(1) as u64;
                 let whole = if is_multiplied { active } else { 0 };
                 [(WeightPart::Embedding, row), (WeightPart::Classifier, whole)]
             }

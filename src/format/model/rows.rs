@@ -89,13 +89,13 @@ impl Header {
             };
             ends.map(place).collect::<Vec<_>>()
         };
-        match self.encoding(kind) {
+        match self.encoding(from.id) {
             Encoding::Q8 { group } if self.packing_of(kind).is_none() => {
                 let scales = 4 * (cols / group) as u64;
                 let q = places(0, cols as u64);
                 q.into_iter().chain(places((all * cols) as u64, scales)).collect()
             }
-            _ => places(0, whole.content_bytes(kind) / all.max(1) as u64),
+            _ => places(0, whole.content_bytes(from.id) / all.max(1) as u64),
         }
     }
 

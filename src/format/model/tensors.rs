@@ -72,8 +72,7 @@ impl Header {
         let mut end = self.len_bytes() as u64;
         for kind in self.kinds() {
             let start = end;
-            let span = |bytes: u64| bytes.checked_mul(self.n_layers_of(kind) as u64);
-            let next = self.bytes_of(kind).and_then(span).and_then(|b| start.checked_add(b));
+            let next = self.bytes_of_all(kind).and_then(|bytes| start.checked_add(bytes));
             end = next.unwrap_or(u64::MAX);
             if end > file_len {
                 let what = self.first_outside(kind, start, file_len);
@@ -99,12 +98,37 @@ impl Header {
         }
     }
 
+    /// Bytes of all tensors of `kind`. Only layers in blocks of a GGUF file differ in size, and their number is known to
+    /// be that of the file's types, so a damaged number of layers does not make this slow.
+    fn bytes_of_all(&self, kind: TensorKind) -> Option<u64> {
+        match self.weights {
+            Weights::Ggml => self.layers_of(kind).try_fold(0_u64, |sum, layer| {
+                sum.checked_add(self.bytes_of(TensorId { kind, layer })?)
+            }),
+            _ => {
+                let bytes = self.bytes_of(TensorId::first(kind))?;
+                bytes.checked_mul(self.n_layers_of(kind) as u64)
+            }
+        }
+    }
+
     /// Name of the first tensor of `kind` that does not end inside the file.
     fn first_outside(&self, kind: TensorKind, start: u64, file_len: u64) -> String {
-        let bytes = self.bytes_of(kind).unwrap_or(u64::MAX);
-        let index = (file_len.saturating_sub(start) / bytes.max(1)) as usize;
-        let layer = self.layers_of(kind).nth(index).unwrap_or_default();
-        TensorId { kind, layer }.to_string()
+        let bytes = |layer| self.bytes_of(TensorId { kind, layer }).unwrap_or(u64::MAX);
+        let layer = match self.weights {
+            Weights::Ggml => {
+                let mut end = start;
+                self.layers_of(kind).find(|layer| {
+                    end = end.saturating_add(bytes(*layer));
+                    end > file_len
+                })
+            }
+            _ => {
+                let index = (file_len.saturating_sub(start) / bytes(0).max(1)) as usize;
+                self.layers_of(kind).nth(index)
+            }
+        };
+        TensorId { kind, layer: layer.unwrap_or_default() }.to_string()
     }
 
     /// Tensors of the file, in their order.
@@ -118,7 +142,7 @@ impl Header {
             .flat_map(|kind| self.layers_of(kind).map(move |layer| TensorId { kind, layer }));
         ids.map(move |id| {
             let (rows, cols) = self.held_shape(id.kind);
-            let bytes = self.bytes_of(id.kind).unwrap_or(u64::MAX);
+            let bytes = self.bytes_of(id).unwrap_or(u64::MAX);
             let tensor = Tensor { id, rows, cols, offset, bytes };
             offset = offset.saturating_add(bytes);
             tensor
@@ -144,10 +168,11 @@ impl Header {
         Some(self.shape(kind).0 / experts.n)
     }
 
-    /// Encoding of tensors of `kind`.
-    pub fn encoding(&self, kind: TensorKind) -> Encoding {
-        match (self.weights, kind.role()) {
+    /// Encoding of tensor `id`.
+    pub fn encoding(&self, id: TensorId) -> Encoding {
+        match (self.weights, id.kind.role()) {
             (_, TensorRole::Vector | TensorRole::Router) | (Weights::F32, _) => Encoding::F32,
+            (Weights::Ggml, _) => self.ggml_encoding(id),
             (Weights::Q8 { group }, _) => Encoding::Q8 { group },
             (
                 Weights::Q4 { group, int8_embedding: true }
@@ -163,9 +188,9 @@ impl Header {
         }
     }
 
-    /// Bytes of a tensor of `kind` without padding; at most [`Tensor::bytes`].
-    pub fn content_bytes(&self, kind: TensorKind) -> u64 {
-        self.checked_content_bytes(kind).unwrap_or(u64::MAX)
+    /// Bytes of tensor `id` without padding; at most [`Tensor::bytes`].
+    pub fn content_bytes(&self, id: TensorId) -> u64 {
+        self.checked_content_bytes(id).unwrap_or(u64::MAX)
     }
 
     /// Layers of the file, for a `kind` that is per layer; otherwise layer 0, if the file has the tensor.
@@ -196,21 +221,19 @@ impl Header {
         }
     }
 
-    fn bytes_of(&self, kind: TensorKind) -> Option<u64> {
-        let bytes = self.checked_content_bytes(kind)?;
-        match self.packed {
-            Some(_) => bytes.checked_next_multiple_of(PACKED_ALIGN),
-            None => Some(bytes),
-        }
+    fn bytes_of(&self, id: TensorId) -> Option<u64> {
+        let bytes = self.checked_content_bytes(id)?;
+        let align = if self.packed.is_some() { PACKED_ALIGN } else { size_of::<f32>() as u64 };
+        bytes.checked_next_multiple_of(align)
     }
 
-    fn checked_content_bytes(&self, kind: TensorKind) -> Option<u64> {
-        let (rows, cols) = self.held_shape(kind);
-        let rows = match self.packing_of(kind) {
+    fn checked_content_bytes(&self, id: TensorId) -> Option<u64> {
+        let (rows, cols) = self.held_shape(id.kind);
+        let rows = match self.packing_of(id.kind) {
             Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
             None => rows,
         };
-        self.encoding(kind).bytes(rows as u64, cols as u64)
+        self.encoding(id).bytes(rows as u64, cols as u64)
     }
 
     /// Header of this model without packing and with all layers.

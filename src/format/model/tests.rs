@@ -7,15 +7,29 @@ use super::*;
 use crate::format::cursor::u32_at;
 use crate::format::{ChatTemplate, FormatError};
 
+const F32: Weights = Weights::F32;
 pub(super) const Q4: Weights = Weights::Q4 { group: 32, int8_embedding: true };
 const ALL_Q4: Weights = Weights::Q4 { group: 32, int8_embedding: false };
 pub(super) const B2: Weights = Weights::B2 { group: 32, ends: Ends::Int8 };
 const ALL_B2: Weights = Weights::B2 { group: 32, ends: Ends::FourBits };
 pub(super) const B2_SIX: Weights = Weights::B2 { group: 32, ends: Ends::SixBits };
 
+/// Types of blocks for all matrices of `header`, if these are in blocks: another one in each layer and kind.
+fn typed(header: Header) -> Header {
+    const SHORT: [Ggml; 6] =
+        [Ggml::Q4_0, Ggml::Q4_1, Ggml::Q5_0, Ggml::Q5_1, Ggml::Q8_0, Ggml::Mxfp4];
+    let of =
+        |TensorId { kind, layer }| Ok::<Ggml, ()>(SHORT[(kind as usize + layer) % SHORT.len()]);
+    match header.weights {
+        Weights::Ggml => Header { ggml: header.ggml_types(of).unwrap(), ..header },
+        _ => header,
+    }
+}
+
 pub(super) fn small(weights: Weights) -> Header {
-    Header {
+    typed(Header {
         weights,
+        ggml: GgmlTypes::default(),
         dim: 64,
         ffn_dim: 96,
         n_layers: 2,
@@ -43,7 +57,7 @@ pub(super) fn small(weights: Weights) -> Header {
         has_extension: true,
         packed: None,
         share: None,
-    }
+    })
 }
 
 /// A whole file with zero weights and correct checksums.
@@ -63,9 +77,9 @@ fn file(header: &Header) -> Vec<u8> {
 
 #[test]
 fn emit_then_parse_is_the_identity() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2, ALL_B2, B2_SIX] {
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2, ALL_B2, B2_SIX, Weights::Ggml] {
         for shared_classifier in [false, true] {
-            let header = Header { shared_classifier, ..small(weights) };
+            let header = typed(Header { shared_classifier, ..small(weights) });
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
             assert_eq!(header.verify(&bytes), Ok(true));
@@ -97,14 +111,15 @@ pub(super) fn featured(weights: Weights) -> Header {
         dense: None,
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
-    Header { features, architecture, rope_scaling, ..small(weights) }
+    typed(Header { features, architecture, rope_scaling, ..small(weights) })
 }
 
 #[test]
 fn features_come_back_from_their_block() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX] {
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77, slice: None });
-        let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
+        let packed =
+            packed(weights, true).packed.filter(|_| !matches!(weights, F32 | Weights::Ggml));
         let whole = featured(weights);
         for header in [Header { share, ..whole.clone() }, Header { packed, ..whole.clone() }, whole]
         {
@@ -131,14 +146,15 @@ pub(super) fn partly_dense(weights: Weights) -> Header {
     let layers = LayerSet::new([0, 2].into_iter()).unwrap();
     let mut header = Header { n_layers: 3, ..featured(weights) };
     header.features.dense = Some(DenseLayers { layers, ffn_dim: 160 });
-    header
+    typed(header)
 }
 
 #[test]
 fn layers_that_are_no_mixtures_have_their_own_tensors() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX] {
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         let whole = partly_dense(weights);
-        let packed = packed(weights, true).packed.filter(|_| weights != Weights::F32);
+        let packed =
+            packed(weights, true).packed.filter(|_| !matches!(weights, F32 | Weights::Ggml));
         for header in [whole.clone(), Header { packed, ..whole.clone() }] {
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
@@ -279,7 +295,7 @@ fn a_block_that_says_nothing_and_features_without_one_are_refused() {
 
 #[test]
 fn files_of_some_layers_have_their_tensors_alone() {
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX] {
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX, Weights::Ggml] {
         for has_ends in [false, true] {
             let share = Some(FileShare { layers: 1..2, has_ends, fingerprint: 77, slice: None });
             let header = Header { share, ..small(weights) };
@@ -305,7 +321,7 @@ fn files_of_some_rows_have_those_of_each_matrix() {
         let share = FileShare { layers: 0..2, has_ends: true, fingerprint: 77, slice: Some(slice) };
         Header { share: Some(share), ..header }
     };
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX] {
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, ALL_B2, B2_SIX, Weights::Ggml] {
         for whole in [small(weights), featured(weights)] {
             let all = Slice::whole(&whole);
             let slice = Slice { heads: 0..1, kv_heads: 0..1, dim: 32..64, ..all.clone() };
@@ -405,7 +421,10 @@ fn six_bit_ends_are_pinned() {
         assert_eq!(bytes_of(TensorKind::W2), Some(64 * (4 + 3 * 18 + 2)));
     }
     let header = packed(B2_SIX, true);
-    assert_eq!(header.content_bytes(TensorKind::Classifier), 48 * (4 + 2 * 25 + 2));
+    assert_eq!(
+        header.content_bytes(TensorId::first(TensorKind::Classifier)),
+        48 * (4 + 2 * 25 + 2)
+    );
 }
 
 #[test]
@@ -485,8 +504,8 @@ fn packed_matrices_have_whole_panels_and_aligned_places() {
     }
     // In panels of 16, 40 rows of 64 columns become 48: codes, and a scale for each 32 values.
     let header = packed(Weights::Q8 { group: 32 }, false);
-    assert_eq!(header.content_bytes(TensorKind::Classifier), 48 * (64 + 2 * 4));
-    assert_eq!(header.content_bytes(TensorKind::Embedding), 40 * (64 + 2 * 4));
+    assert_eq!(header.content_bytes(TensorId::first(TensorKind::Classifier)), 48 * (64 + 2 * 4));
+    assert_eq!(header.content_bytes(TensorId::first(TensorKind::Embedding)), 40 * (64 + 2 * 4));
 }
 
 #[test]
@@ -513,7 +532,8 @@ fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
 
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
-    for header in [small(Weights::F32), small(Q4), small(B2_SIX), packed(Q4, false), featured(Q4)] {
+    let blocks = featured(Weights::Ggml);
+    for header in [small(F32), small(Q4), small(B2_SIX), packed(Q4, false), featured(Q4), blocks] {
         let good = file(&header);
         for bit in 0..HEADER_LEN * 8 {
             let mut bytes = good.clone();
@@ -543,4 +563,30 @@ fn truncation_names_the_tensor() {
         Err(FormatError::Truncated { what, .. }) => assert_eq!(what, "layers.1.wq"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn types_of_blocks_that_do_not_fit_are_refused() {
+    let sound = file(&partly_dense(Weights::Ggml));
+    let header = Header::parse(&sound).unwrap();
+    assert_eq!(header.ggml.in_use().len(), 6);
+    let start = header.len_bytes() - header.types_len();
+    let refusal = |at: usize, byte: u8| {
+        let mut bytes = sound.clone();
+        bytes[start + at] = byte;
+        let crc = crc32fast::hash(&bytes[start..start + header.types_len()]);
+        bytes[244..248].copy_from_slice(&crc.to_le_bytes());
+        let crc = header_crc(&bytes[..HEADER_LEN]);
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+        Header::parse(&bytes).unwrap_err().to_string()
+    };
+    // A type without number, one that is not multiplied, none, and one of longer blocks than a row has.
+    for byte in [200, Ggml::Q2K.id(), 0] {
+        assert!(refusal(0, byte).contains(&format!("in blocks of type {byte}")));
+    }
+    assert!(refusal(0, Ggml::Q4K.id()).contains("rows of 64 values in blocks of 256"));
+    assert!(refusal(header.types_len() - 1, 1).contains("of other tensors"));
+    let mut bytes = sound.clone();
+    bytes[start] = Ggml::Q5_0.id();
+    assert!(Header::parse(&bytes).unwrap_err().to_string().contains("types of blocks"));
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::{bcml2, bcml6};
+use crate::quant::{Ggml, bcml2, bcml6};
 
 /// Flag of the header's extension: embedding and classifier are int8.
 pub(super) const FLAG_INT8_EMBEDDING: u32 = 1;
@@ -35,6 +35,8 @@ pub enum Weights {
         /// Encoding of the embedding and the classifier.
         ends: Ends,
     },
+    /// Version 5: the blocks of a GGUF file, of a type for each tensor: [`Header::ggml`](super::Header::ggml).
+    Ggml,
 }
 
 /// Encoding of the embedding and the classifier in version 4.
@@ -64,6 +66,8 @@ pub enum Encoding {
     Bcml2,
     /// Rows of [BCML6](crate::quant::bcml6).
     Bcml6,
+    /// Rows of a GGUF file's [blocks](crate::quant::ggml).
+    Ggml(Ggml),
 }
 
 impl Weights {
@@ -74,6 +78,7 @@ impl Weights {
             Weights::Q8 { .. } => 2,
             Weights::Q4 { .. } => 3,
             Weights::B2 { .. } => 4,
+            Weights::Ggml => 5,
         }
     }
 
@@ -84,6 +89,7 @@ impl Weights {
             Weights::Q8 { group } | Weights::Q4 { group, .. } | Weights::B2 { group, .. } => {
                 Some(group)
             }
+            Weights::Ggml => Some(BLOCK),
         }
     }
 
@@ -125,6 +131,7 @@ impl Encoding {
             Encoding::Bcml1 => "BCML1",
             Encoding::Bcml2 => "BCML2",
             Encoding::Bcml6 => "BCML6",
+            Encoding::Ggml(kind) => kind.name(),
         }
     }
 
@@ -138,6 +145,7 @@ impl Encoding {
             // There are fewer than 2^31 columns.
             Encoding::Bcml2 => rows.checked_mul(bcml2::row_bytes(cols as usize) as u64),
             Encoding::Bcml6 => rows.checked_mul(bcml6::row_bytes(cols as usize) as u64),
+            Encoding::Ggml(kind) => rows.checked_mul(kind.row_bytes(cols as usize) as u64),
         }
     }
 }
@@ -154,6 +162,7 @@ impl fmt::Display for Weights {
                 write!(f, "4.5-bit BCML2, embedding 6-bit BCML6")
             }
             Weights::B2 { ends: Ends::FourBits, .. } => write!(f, "4.5-bit BCML2"),
+            Weights::Ggml => write!(f, "blocks of a GGUF file"),
         }
     }
 }

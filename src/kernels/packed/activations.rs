@@ -229,14 +229,11 @@ pub(in crate::kernels) fn quantize_tile_row(
 ) {
     let (TileRow { row, rows }, TilePartsMut { q, scales, terms: zeros }) = (place, out);
     assert_eq!(zeros.len(), rows * x.k() / group);
-    let is_flipped = table.packed().layout.is_flipped();
     quantize(table, x, place, group, (q, scales), |g, q| {
-        if is_flipped {
-            let mut bias = [0];
-            find_biases(table, q, group, &mut bias);
-            // Exact: both are integers below 2^24.
-            zeros[g * rows + row] = ZERO + bias[0] as f32;
-        }
+        let mut bias = [0];
+        find_biases(table, q, group, &mut bias);
+        // Exact: both are integers below 2^24.
+        zeros[g * rows + row] = ZERO + bias[0] as f32;
     });
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::quant;
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::{bcml2, bcml6};
+use crate::quant::{Ggml, bcml2, bcml6};
 
 /// Longest group of packed weights: zero points allow no more products. A matrix with longer groups stays unpacked.
 pub const GROUP_MAX: usize = 256;
@@ -89,11 +89,6 @@ impl Layout {
         self.kr
     }
 
-    /// True if weights are u8 with a bias of 128.
-    pub(super) fn is_flipped(&self) -> bool {
-        self.flip != 0
-    }
-
     /// Index of block `c` of `kr` columns of row `row` among a group's blocks.
     pub(super) fn place(&self, row: usize, c: usize) -> usize {
         let (strip, row) = (row / self.strip_rows, row % self.strip_rows);
@@ -149,6 +144,19 @@ impl Layout {
     /// Bytes of a packed matrix of BCML6; `None` if its rows are no whole blocks or memory could not hold it.
     pub fn bytes_b6(&self, dims: MatrixDims) -> Option<usize> {
         self.bytes_in_steps::<bcml6::Block>(dims)
+    }
+
+    /// Bytes of a packed matrix of a GGUF file's blocks; `None` if its rows are no whole blocks or memory could not hold
+    /// it.
+    pub fn bytes_ggml(&self, kind: Ggml, dims: MatrixDims) -> Option<usize> {
+        if !dims.k.is_multiple_of(kind.len()) || !kind.is_multiplied() {
+            return None;
+        }
+        let Some(form) = kind.form() else { return self.bytes_q8(dims, BLOCK) };
+        if !is_packable(dims.k, BLOCK) {
+            return None;
+        }
+        self.panels_bytes(dims.rows, (dims.k / form.len()).checked_mul(form.panel_block(self.nr))?)
     }
 
     fn bytes_in_steps<B>(&self, dims: MatrixDims) -> Option<usize> {
@@ -247,6 +255,17 @@ impl<'a> Panels<'a> {
     ) -> Result<Self, PackedBytesError> {
         let sizes =
             [dims, MatrixDims { rows: 1, ..dims }].map(|dims| bytes_of(&layout, dims, group));
+        Panels::of_sizes(bytes, dims, group, layout, sizes)
+    }
+
+    /// Panels whose matrix and whose panel have these `sizes`.
+    fn of_sizes(
+        bytes: &'a [u8],
+        dims: MatrixDims,
+        group: usize,
+        layout: Layout,
+        sizes: [Option<usize>; 2],
+    ) -> Result<Self, PackedBytesError> {
         let [Some(wanted), Some(panel_bytes)] = sizes else {
             return Err(PackedBytesError::Shape { dims, group });
         };
@@ -438,6 +457,66 @@ impl<'a, B: Copy> PackedSteps<'a, B> {
     /// See [`PackedQ8::slice_rows`].
     pub fn slice_rows(&self, range: Range<usize>) -> PackedSteps<'a, B> {
         PackedSteps { panels: self.panels.slice_rows(range), ..*self }
+    }
+
+    pub(super) fn panels(&self) -> Panels<'a> {
+        self.panels
+    }
+}
+
+/// A packed matrix of a GGUF file's blocks, `[rows, k]`, always as long as its shape and layout demand. Its bytes may
+/// have any values.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedGgml<'a> {
+    panels: Panels<'a>,
+    kind: Ggml,
+}
+
+impl<'a> PackedGgml<'a> {
+    /// Takes `bytes` as a matrix that [`Kernels::pack_ggml`](super::super::Kernels::pack_ggml) wrote.
+    ///
+    /// # Errors
+    ///
+    /// When a matrix of that shape cannot be packed, or does not have that length.
+    pub fn new(
+        bytes: &'a [u8],
+        dims: MatrixDims,
+        kind: Ggml,
+        layout: Layout,
+    ) -> Result<Self, PackedBytesError> {
+        let sizes =
+            [dims, MatrixDims { rows: 1, ..dims }].map(|dims| layout.bytes_ggml(kind, dims));
+        let panels = Panels::of_sizes(bytes, dims, BLOCK, layout, sizes)?;
+        Ok(PackedGgml { panels, kind })
+    }
+
+    /// Type of the blocks.
+    pub fn kind(&self) -> Ggml {
+        self.kind
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.panels.dims.rows
+    }
+
+    /// Values in a row.
+    pub fn k(&self) -> usize {
+        self.panels.dims.k
+    }
+
+    /// Layout of the packed bytes.
+    pub fn layout(&self) -> Layout {
+        self.panels.layout
+    }
+
+    /// The rows of `range` as a matrix: a thread's share.
+    ///
+    /// # Panics
+    ///
+    /// See [`PackedQ8::slice_rows`].
+    pub fn slice_rows(&self, range: Range<usize>) -> PackedGgml<'a> {
+        PackedGgml { panels: self.panels.slice_rows(range), ..*self }
     }
 
     pub(super) fn panels(&self) -> Panels<'a> {

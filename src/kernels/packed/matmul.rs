@@ -13,11 +13,13 @@ use std::ops::Range;
 use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileSet};
-use super::layout::{NR_MAX, PackedB2, PackedB6, PackedQ4, PackedQ8, Panels};
+use super::ggml::{RUNS_MAX, Unpacked};
+use super::layout::{NR_MAX, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
-use super::tile::{AHEAD_COLUMNS, Ahead, Q8Tile, TileFn};
+use super::tile::{AHEAD_COLUMNS, Ahead, MR_MAX, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml6;
+use crate::quant::ggml::Form;
 
 /// Fewest tiles for which parts are as large as a tier wants.
 const TILES_MANY: usize = 5;
@@ -39,6 +41,8 @@ const NEAR_BYTES: usize = 8192;
 #[repr(align(64))]
 struct Room {
     results: [f32; RESULTS],
+    /// Results of a second plane, or of offsets.
+    others: [f32; RESULTS],
     unpacked: [u8; UNPACKED_BYTES],
     /// Address of the panel that was prefetched last and is on its way to L2. Any other panel is in memory.
     asked: usize,
@@ -46,7 +50,7 @@ struct Room {
 
 thread_local! {
     static ROOM: RefCell<Room> =
-        const { RefCell::new(Room { results: [0.0; RESULTS], unpacked: [0; UNPACKED_BYTES], asked: 0 }) };
+        const { RefCell::new(Room { results: [0.0; RESULTS], others: [0.0; RESULTS], unpacked: [0; UNPACKED_BYTES], asked: 0 }) };
 }
 
 /// See [`super::super::Kernels::matmul_packed_q8`].
@@ -100,6 +104,104 @@ pub(in crate::kernels) fn matmul_b6(
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
         ROOM.with_borrow_mut(|room| matmul_unpacked(table, w.panels(), x, out, room));
+    }
+}
+
+/// See [`super::super::Kernels::matmul_packed_ggml`].
+pub(in crate::kernels) fn matmul_ggml(
+    table: &Table,
+    w: PackedGgml<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
+    assert!(x.has_zeros());
+    assert_eq!(x.group(), BLOCK);
+    let Some(form) = w.kind().form() else {
+        return matmul(table.packed(), (table.packed().tiles_q8, None), w.panels(), x, out);
+    };
+    assert_eq!(w.layout(), table.packed().layout);
+    assert!(x.cut().is_of(table.packed().tiles_q8));
+    assert_eq!(w.k(), x.k());
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.rows()));
+    for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
+        let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
+        ROOM.with_borrow_mut(|room| matmul_runs(table, form, w.panels(), x, out, room));
+    }
+}
+
+/// Multiplies rows that are cut together by panels of a GGUF file's blocks. Parts of at most [`RUNS_MAX`] runs are
+/// unpacked to int8 for all tiles. The sums of the second halves of runs, and of offsets, are added at the end.
+fn matmul_runs(
+    table: &Table,
+    form: Form,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+    room: &mut Room,
+) {
+    let packed = table.packed();
+    let (nr, cut, runs) = (w.layout.panel_rows(), x.cut(), w.dims.k / BLOCK);
+    let part_bytes = RUNS_MAX * BLOCK / form.len() * form.panel_block(nr);
+    let plane_bytes = RUNS_MAX * w.layout.group_bytes(BLOCK);
+    let mut offsets = [0.0; RUNS_MAX * NR_MAX];
+    for (panel_index, (_, panel)) in w.iter().enumerate() {
+        let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
+        for (part_index, part) in panel.chunks(part_bytes).enumerate() {
+            let groups = part_index * RUNS_MAX..((part_index + 1) * RUNS_MAX).min(runs);
+            let (first, rest) = room.unpacked.split_at_mut(plane_bytes);
+            let planes = [first, &mut rest[..plane_bytes]];
+            let mut unpacked = Unpacked { planes, offsets: &mut offsets };
+            call!(table.unpack_ggml(w.layout, form, part, &mut unpacked));
+            let Unpacked { planes, offsets } = unpacked;
+            let planes = planes.map(|plane| &plane[..groups.len() * w.layout.group_bytes(BLOCK)]);
+            for rows in cut.tiles(out.len()) {
+                let out = &mut out[rows.clone()];
+                let place = rows.start * nr..(rows.start + out.len()) * nr;
+                let (y, others) = (&mut room.results[place.clone()], &mut room.others[place]);
+                if groups.start == 0 {
+                    y.fill(0.0);
+                    others.fill(0.0);
+                }
+                let kernel = cut.kernel(out.len(), false).kernel;
+                let tile = x.part(rows, groups.clone());
+                call!(kernel(planes[0], &tile, y));
+                if form.n_scales == 2 {
+                    call!(kernel(planes[1], &tile, others));
+                }
+                if form.has_min {
+                    call!(table.add_offsets(nr, &offsets[..groups.len() * nr], &tile, others));
+                }
+                if groups.end == runs {
+                    call!(packed.place(y, columns.clone(), out));
+                    add_others(packed, form, others, columns.clone(), out);
+                }
+            }
+        }
+    }
+}
+
+/// Adds a tile's other sums to its results, which are in their places.
+fn add_others(
+    packed: &PackedTable,
+    form: Form,
+    others: &[f32],
+    columns: Range<usize>,
+    out: &mut [&mut [f32]],
+) {
+    if form.n_scales == 1 && !form.has_min {
+        return;
+    }
+    let mut room = [[0.0; NR_MAX]; MR_MAX];
+    let mut rows: heapless::Vec<&mut [f32], MR_MAX> =
+        room.iter_mut().map(|row| &mut row[..]).take(out.len()).collect();
+    if form.has_min {
+        place_rows(others, 0..columns.len(), &mut rows);
+    } else {
+        call!(packed.place(others, 0..columns.len(), &mut rows));
+    }
+    for (out, other) in out.iter_mut().zip(&rows) {
+        out[columns.clone()].iter_mut().zip(other.iter()).for_each(|(out, other)| *out += other);
     }
 }
 

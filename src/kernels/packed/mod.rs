@@ -42,6 +42,9 @@
 //!                           lines, one of a line's in a byte's low half, then of the others, then all high two bits
 //! ```
 //!
+//! Blocks of GGUF files are unpacked in the same way ([`ggml`]), unless their codes are bytes: those are groups of 32 int8
+//! weights.
+//!
 //! So a vector holds the same `kr` columns of several rows, and an instruction that multiplies bytes by activations and
 //! adds neighbours gives each row a lane of its own. If a kernel takes only some `rows` of a panel at once, these form
 //! strips of `steps` such vectors one after the other; otherwise `rows` is `nr` and `steps` 1. A tier chooses all of
@@ -55,7 +58,7 @@
 //! ```text
 //! q       [k / kr, t, kr]   i8
 //! scales  [k / group, t]    f32
-//! zeros   [k / group, t]    f32, zero points; for int8 weights that are flipped
+//! zeros   [k / group, t]    f32, zero points; for int8 weights
 //! sums    [k / 32, t]       f32, the sum of each 32 q; for 4-bit weights; of BCML2 i32
 //! ```
 //!
@@ -81,6 +84,7 @@
 
 pub(super) mod activations;
 pub(super) mod cut;
+pub(super) mod ggml;
 pub(super) mod layout;
 pub(super) mod matmul;
 mod pack;

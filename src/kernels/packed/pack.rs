@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::layout::{Layout, MatrixDims, NR_MAX};
-use super::six;
+use super::{ggml, six};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix};
+use crate::quant::ggml::Form;
+use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Matrix};
 use crate::quant::{bcml2, bcml6};
 
 impl Layout {
@@ -44,6 +45,15 @@ impl Layout {
     /// When `out` is not as long as [`Layout::bytes_b6`] says.
     pub fn pack_b6(&self, w: Bcml6Matrix<'_>, out: &mut [u8]) {
         pack_b6(*self, w, out);
+    }
+
+    /// Packs a matrix of a GGUF file's blocks.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is not as long as [`Layout::bytes_ggml`] says.
+    pub fn pack_ggml(&self, w: GgmlMatrix<'_>, out: &mut [u8]) {
+        pack_ggml(*self, w, out);
     }
 }
 
@@ -195,6 +205,56 @@ fn pack_panel_b6<const KR: usize>(layout: Layout, w: Bcml6Matrix<'_>, out: &mut 
             }
         }
         six::join(codes, out);
+    }
+}
+
+/// See [`Layout::pack_ggml`].
+fn pack_ggml(layout: Layout, w: GgmlMatrix<'_>, out: &mut [u8]) {
+    let dims = MatrixDims { rows: w.rows(), k: w.k() };
+    assert_eq!(layout.bytes_ggml(w.kind(), dims), Some(out.len()));
+    for (rows, out) in panels(layout, w.rows(), out) {
+        let w = w.slice_rows(rows);
+        match w.kind().form() {
+            Some(form) => pack_panel_ggml(layout, form, w, out),
+            None => pack_panel_bytes(layout, w, out),
+        }
+    }
+}
+
+/// Packs a type whose codes have fewer than eight bits.
+fn pack_panel_ggml(layout: Layout, form: Form, w: GgmlMatrix<'_>, out: &mut [u8]) {
+    let (kind, runs) = (w.kind(), form.len() / BLOCK);
+    out.fill(0);
+    for (b, out) in out.chunks_exact_mut(form.panel_block(layout.nr)).enumerate() {
+        for i in 0..runs {
+            let mut codes = [0; NR_MAX * BLOCK];
+            for row in 0..w.rows() {
+                let block = &w.row(row)[b * kind.bytes()..][..kind.bytes()];
+                ggml::put(layout, form, (row, i), &kind.codes(block, i), out, &mut codes);
+            }
+            ggml::join(layout, form, i, &codes[..layout.nr * BLOCK], out);
+        }
+    }
+}
+
+/// Packs a type whose codes are bytes as groups of 32 int8 weights.
+fn pack_panel_bytes(layout: Layout, w: GgmlMatrix<'_>, out: &mut [u8]) {
+    let (nr, kr) = (layout.nr, layout.kr());
+    if w.rows() < nr {
+        pad(layout, BLOCK, out);
+    }
+    for row in 0..w.rows() {
+        let groups = out.chunks_exact_mut(layout.group_bytes(BLOCK));
+        for (run, out) in w.kind().runs(w.row(row)).zip(groups) {
+            let (scales, out) = out.split_at_mut(nr * size_of::<f32>());
+            scales.as_chunks_mut().0[row] = run.scales[0].to_ne_bytes();
+            for (c, codes) in run.codes.chunks_exact(kr).enumerate() {
+                let out = &mut out[layout.place(row, c) * kr..][..kr];
+                for (out, code) in out.iter_mut().zip(codes) {
+                    *out = *code as u8 ^ layout.flip;
+                }
+            }
+        }
     }
 }
 

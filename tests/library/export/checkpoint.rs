@@ -298,6 +298,7 @@ pub(crate) fn options(version: i32) -> ExportOptions {
         1 => Weights::F32,
         2 => Weights::Q8 { group: 64 },
         3 => Weights::Q4 { group: 64, int8_embedding: true },
+        5 => Weights::Ggml,
         _ => Weights::B2 { group: 64, ends: Ends::Int8 },
     };
     ExportOptions { weights, ctx: None, verify: true }

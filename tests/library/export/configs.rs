@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use leap::export::{ExportOptions, ExportPlan, Vocabulary};
 use leap::format::ChatTemplate;
-use leap::format::model::{Architecture, Features, Header, RopeScaling, Weights};
+use leap::format::model::{Architecture, Features, GgmlTypes, Header, RopeScaling, Weights};
 use serde_json::{Value, json};
 
 use crate::common::folder::Folder;
@@ -36,6 +36,7 @@ fn llama3_folder_with_shards() {
     let plan = ExportPlan::open(&golden("llama3-tiny"), &options(2)).unwrap();
     let wanted = Header {
         weights: Weights::Q8 { group: 32 },
+        ggml: GgmlTypes::default(),
         dim: 128,
         ffn_dim: 352,
         n_layers: 4,

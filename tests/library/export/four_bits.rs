@@ -60,6 +60,7 @@ fn decode(encoding: Encoding, cols: usize, bytes: &[u8], w: &mut [f32]) {
             let scales: Vec<f32> = bytemuck::pod_collect_to_vec(scales);
             quant::dequantize(bytemuck::cast_slice(q), &scales, group, w);
         }
+        Encoding::Ggml(kind) => kind.widen(bytes, w),
         Encoding::Bcml1 => bcml1::decode(bytemuck::cast_slice(bytes), w),
         Encoding::Bcml2 => {
             let matrix = Bcml2Matrix::new(bytes, cols).unwrap();
@@ -83,7 +84,7 @@ fn check_errors(name: &str, plain: &[u8], coded: &[u8]) {
             file[tensor.offset as usize..][..tensor.bytes as usize].to_vec()
         };
         let (plain, coded) = (bytes(plain, &plain_tensor), bytes(coded, &tensor));
-        let encoding = header.encoding(tensor.id.kind);
+        let encoding = header.encoding(tensor.id);
         if encoding == Encoding::F32 {
             assert_eq!(plain, coded, "{}", tensor.id);
             continue;
@@ -148,7 +149,7 @@ fn decoded(path: &Path, folder: &Folder) -> PathBuf {
     for tensor in header.tensors() {
         let bytes = &file[tensor.offset as usize..][..tensor.bytes as usize];
         let mut w = vec![0.0; tensor.rows * tensor.cols];
-        decode(header.encoding(tensor.id.kind), tensor.cols, bytes, &mut w);
+        decode(header.encoding(tensor.id), tensor.cols, bytes, &mut w);
         out.extend(w.iter().flat_map(|w| w.to_le_bytes()));
     }
     // Checksums may be zeros because they are not read here.

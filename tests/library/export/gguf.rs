@@ -6,7 +6,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use leap::export::{Blame, ExportError, ExportOptions, ExportPlan};
-use leap::format::model::{HEADER_LEN, Header, RopeScaling, TensorKind, Weights};
+use leap::format::model::{
+    Encoding, Ggml, HEADER_LEN, Header, RopeScaling, TensorId, TensorKind, Weights,
+};
 
 use crate::common::folder::Folder;
 use crate::common::models::package;
@@ -598,4 +600,98 @@ fn command_takes_one_checkpoint() {
     fs::copy(path, &input).unwrap();
     let output = crate::common::leap().arg("export").arg(&input).arg("--gguf").arg(&input).output();
     assert_eq!(output.unwrap().status.code(), Some(2));
+}
+
+/// A model 256 values wide, whose every matrix is in blocks of arbitrary bytes, of each of `types` in turn.
+fn in_blocks(types: &[Ggml]) -> Gguf {
+    let mut gguf = small();
+    let mut state = 1_u64;
+    let mut next = move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    for (key, width) in [("llama.embedding_length", 256), ("llama.feed_forward_length", 512)] {
+        gguf.set(key, Number(width));
+    }
+    let matrices = gguf.tensors.iter_mut();
+    for (tensor, kind) in matrices.zip(types.iter().cycle()) {
+        let is_key_or_value = tensor.name.contains("attn_k") || tensor.name.contains("attn_v");
+        for (axis, size) in tensor.dimensions.iter_mut().enumerate() {
+            *size = match *size {
+                64 if axis == 0 || !is_key_or_value => 256,
+                128 if tensor.name.contains("ffn") => 512,
+                size => size,
+            };
+        }
+        let values: u64 = tensor.dimensions.iter().product();
+        if tensor.dimensions.len() == 1 {
+            tensor.dtype = F32;
+            tensor.bytes = 1.0_f32.to_le_bytes().repeat(values as usize);
+            continue;
+        }
+        let cols = tensor.dimensions[0] as usize;
+        let kind = if cols.is_multiple_of(kind.len()) { *kind } else { Ggml::Q8_0 };
+        tensor.dtype = kind.id().into();
+        tensor.bytes =
+            (0..kind.row_bytes(cols) * (values as usize / cols)).map(|_| next()).collect();
+        for block in tensor.bytes.chunks_exact_mut(kind.bytes()) {
+            // Halves that are ordinary numbers.
+            match kind {
+                Ggml::Mxfp4 => block[0] = 110 + block[0] % 16,
+                Ggml::Q6K => block[209] = 0x10,
+                Ggml::Q3K => block[109] = 0x10,
+                Ggml::Q4_1 | Ggml::Q5_1 | Ggml::Q4K | Ggml::Q5K => {
+                    (block[1], block[3]) = (0x10, 0x10);
+                }
+                _ => block[1] = 0x10,
+            }
+        }
+    }
+    gguf
+}
+
+/// The values of every matrix in a model file.
+fn values(model: &[u8]) -> Vec<(TensorId, Vec<f32>)> {
+    let header = Header::parse(model).unwrap();
+    let matrices = header.tensors().filter(|tensor| !tensor.id.kind.is_vector());
+    let values = matrices.map(|tensor| {
+        let bytes = &model[tensor.offset as usize..][..header.content_bytes(tensor.id) as usize];
+        let mut values = vec![0.0; tensor.rows * tensor.cols];
+        match header.encoding(tensor.id) {
+            Encoding::Ggml(kind) => kind.widen(bytes, &mut values),
+            _ => values.copy_from_slice(&bytemuck::pod_collect_to_vec::<u8, f32>(bytes)),
+        }
+        (tensor.id, values)
+    });
+    values.collect()
+}
+
+#[test]
+fn a_model_keeps_the_weights_of_a_gguf_file_exactly() {
+    let kept: Vec<Ggml> = Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied()).collect();
+    let gguf = in_blocks(&kept);
+    let [plain, blocks] = [1, 5].map(|version| export_bytes(&gguf.bytes(), version).unwrap());
+    let header = Header::parse(&blocks).unwrap();
+    assert_eq!(header.verify(&blocks), Ok(true));
+    assert!(header.ggml.in_use().len() >= 10, "{:?}", header.ggml);
+    assert!(values(&blocks) == values(&plain));
+    // Beside norms, checksums and the header the file is as long as the blocks are.
+    let stored: usize = gguf.tensors.iter().map(|tensor| tensor.bytes.len()).sum();
+    assert!(blocks.len() < stored + 4096, "{} {stored}", blocks.len());
+}
+
+#[test]
+fn weights_that_cannot_be_kept_are_named() {
+    let refusal = |gguf: &Gguf| {
+        refused_with(gguf, &options(5), &["blocks"]);
+    };
+    refusal(&small());
+    let mut gguf = in_blocks(&[Ggml::Q4_0]);
+    let other = gguf.tensor("blk.1.ffn_up.weight");
+    (other.dtype, other.bytes) = (Ggml::Q2K.id().into(), vec![0; 84 * 512]);
+    refused_with(&gguf, &options(5), &["blk.1.ffn_up.weight", "not kept"]);
+    let mut gguf = in_blocks(&[Ggml::Q4_0]);
+    gguf.tensor("blk.0.attn_q.weight").bytes[1] = 0x7c;
+    refused_with(&gguf, &options(5), &["blk.0.attn_q.weight", "NaN"]);
 }

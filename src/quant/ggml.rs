@@ -20,11 +20,16 @@
 //! Operations are in f32 in the order that ggml's own Python package takes, so that results are
 //! the same bits.
 
+mod matrix;
+mod runs;
+
 use super::f16::half_to_f32;
+pub use matrix::GgmlMatrix;
+pub(crate) use runs::{Codes, Form};
 
 /// A block type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ggml {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ggml {
     /// 4 bits and a scale.
     Q4_0,
     /// 4 bits, a scale and a minimum.
@@ -60,11 +65,11 @@ const NL: [f32; 16] = [
 ];
 
 /// Values of the codes of MXFP4: a sign, two bits of exponent and one of mantissa. ggml has no negative zero.
-pub(super) const MXFP4: [f32; 16] =
+pub(crate) const MXFP4: [f32; 16] =
     [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// The power of two that scales a block of MXFP4; 255 stands for no number.
-pub(super) fn mxfp4_scale(exponent: u8) -> f32 {
+pub(crate) fn mxfp4_scale(exponent: u8) -> f32 {
     match exponent {
         0 => f32::MIN_POSITIVE / 2.0,
         255 => f32::NAN,
@@ -80,8 +85,69 @@ const LONG: usize = 256;
 pub(crate) const Q8_0_BYTES: usize = 34;
 
 impl Ggml {
+    /// All types.
+    pub const ALL: [Ggml; 13] = [
+        Ggml::Q4_0,
+        Ggml::Q4_1,
+        Ggml::Q5_0,
+        Ggml::Q5_1,
+        Ggml::Q8_0,
+        Ggml::Q2K,
+        Ggml::Q3K,
+        Ggml::Q4K,
+        Ggml::Q5K,
+        Ggml::Q6K,
+        Ggml::Iq4Nl,
+        Ggml::Iq4Xs,
+        Ggml::Mxfp4,
+    ];
+
+    /// The number of the type in GGUF files.
+    pub fn id(self) -> u8 {
+        match self {
+            Ggml::Q4_0 => 2,
+            Ggml::Q4_1 => 3,
+            Ggml::Q5_0 => 6,
+            Ggml::Q5_1 => 7,
+            Ggml::Q8_0 => 8,
+            Ggml::Q2K => 10,
+            Ggml::Q3K => 11,
+            Ggml::Q4K => 12,
+            Ggml::Q5K => 13,
+            Ggml::Q6K => 14,
+            Ggml::Iq4Nl => 20,
+            Ggml::Iq4Xs => 23,
+            Ggml::Mxfp4 => 39,
+        }
+    }
+
+    /// The type that GGUF files number `id`.
+    pub fn from_id(id: u32) -> Option<Ggml> {
+        Ggml::ALL.into_iter().find(|kind| u32::from(kind.id()) == id)
+    }
+
+    /// Name of the type, as llama.cpp writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ggml::Q4_0 => "Q4_0",
+            Ggml::Q4_1 => "Q4_1",
+            Ggml::Q5_0 => "Q5_0",
+            Ggml::Q5_1 => "Q5_1",
+            Ggml::Q8_0 => "Q8_0",
+            Ggml::Q2K => "Q2_K",
+            Ggml::Q3K => "Q3_K",
+            Ggml::Q4K => "Q4_K",
+            Ggml::Q5K => "Q5_K",
+            Ggml::Q6K => "Q6_K",
+            Ggml::Iq4Nl => "IQ4_NL",
+            Ggml::Iq4Xs => "IQ4_XS",
+            Ggml::Mxfp4 => "MXFP4",
+        }
+    }
+
     /// Values of a block.
-    pub(crate) fn len(self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
+    pub fn len(self) -> usize {
         match self {
             Ggml::Q2K | Ggml::Q3K | Ggml::Q4K | Ggml::Q5K | Ggml::Q6K | Ggml::Iq4Xs => LONG,
             _ => SHORT,
@@ -89,7 +155,7 @@ impl Ggml {
     }
 
     /// Bytes of a block.
-    pub(crate) fn bytes(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Ggml::Q4_0 => 18,
             Ggml::Q4_1 => 20,
@@ -111,7 +177,7 @@ impl Ggml {
     ///
     /// # Panics
     /// If `out` does not have one place for each value.
-    pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
+    pub fn widen(self, bytes: &[u8], out: &mut [f32]) {
         match self {
             Ggml::Q4_0 => each(bytes, out, q4_0),
             Ggml::Q4_1 => each(bytes, out, q4_1),
@@ -134,6 +200,7 @@ impl Ggml {
 ///
 /// # Panics
 /// If `codes` does not have one place for each value, or `scales` not one for each block.
+#[cfg(feature = "tools")]
 pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     let (blocks, rest) = bytes.as_chunks::<Q8_0_BYTES>();
     assert!(rest.is_empty());
@@ -143,6 +210,26 @@ pub(crate) fn split_q8_0(bytes: &[u8], codes: &mut [u8], scales: &mut [f32]) {
     for (block, (codes, scale)) in blocks.iter().zip(out) {
         *scale = f16_at(block, 0);
         codes.copy_from_slice(&block[2..]);
+    }
+}
+
+/// Encodes values in blocks of [`Ggml::Q8_0`]: the scale is `max|w| / 127`, rounded to f16.
+///
+/// # Panics
+/// If `out` does not have the bytes of whole blocks of `values`.
+#[cfg(feature = "tools")]
+pub(crate) fn encode_q8_0(values: &[f32], out: &mut [u8]) {
+    let (values, out) = (values.as_chunks::<SHORT>().0, out.as_chunks_mut::<Q8_0_BYTES>().0);
+    assert_eq!(values.len(), out.len());
+    for (values, out) in values.iter().zip(out) {
+        let max = values.iter().fold(0.0, |max: f32, value| max.max(value.abs()));
+        let d = half::f16::from_f32(max / 127.0);
+        let (scale, codes) = out.split_at_mut(2);
+        scale.copy_from_slice(&d.to_le_bytes());
+        let factor = if d == half::f16::ZERO { 0.0 } else { 1.0 / d.to_f32() };
+        for (code, value) in codes.iter_mut().zip(values) {
+            *code = (value * factor).round_ties_even().clamp(-127.0, 127.0) as i8 as u8;
+        }
     }
 }
 
@@ -216,15 +303,14 @@ fn mxfp4(block: &[u8; 17], out: &mut [f32; SHORT]) {
 
 /// Scale and minimum of group `i` of 8, six bits each. The upper two bits of the last four groups are in the bytes of
 /// the first four.
-fn scale_and_min(scales: &[u8], i: usize) -> (f32, f32) {
-    let (scale, min) = match i {
+fn scale_and_min(scales: &[u8], i: usize) -> (u8, u8) {
+    match i {
         0..4 => (scales[i] & 63, scales[i + 4] & 63),
         _ => {
             let low = scales[i + 4];
             (low & 15 | scales[i - 4] >> 6 << 4, low >> 4 | scales[i] >> 6 << 4)
         }
-    };
-    (f32::from(scale), f32::from(min))
+    }
 }
 
 /// Groups of 32: two of them share 32 bytes, the first in the low halves. `fifth` gives the fifth bit of value `l` in
@@ -233,7 +319,7 @@ fn k_groups(block: &[u8], codes: &[u8], out: &mut [f32; LONG], fifth: impl Fn(us
     let (d, m) = (f16_at(block, 0), f16_at(block, 2));
     for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (scale, min) = scale_and_min(&block[4..16], i);
-        let (d, m) = (d * scale, m * min);
+        let (d, m) = (d * f32::from(scale), m * f32::from(min));
         for (l, (out, &byte)) in out.iter_mut().zip(&codes[i / 2 * 32..][..32]).enumerate() {
             let low = byte >> (i % 2 * 4) & 15;
             *out = d * f32::from(low | fifth(i, l) << 4) - m;
@@ -250,19 +336,21 @@ fn q5_k(block: &[u8; 176], out: &mut [f32; LONG]) {
     k_groups(block, &block[48..], out, |i, l| fifth[l] >> i & 1);
 }
 
-/// Halves of 128 values; in each, four runs of 32 share 64 bytes of low and 32 of high bits.
+/// Code `l` of run `run`. There are halves of 128 values; in each, four runs of 32 share 64 bytes of low and 32 of high
+/// bits.
+fn q6_k_code(block: &[u8], run: usize, l: usize) -> u8 {
+    let (half, s) = (run / 4, run % 4);
+    let low = block[half * 64 + s % 2 * 32 + l] >> (s / 2 * 4) & 15;
+    let high = block[128 + half * 32 + l] >> (2 * s) & 3;
+    low | high << 4
+}
+
 fn q6_k(block: &[u8; 210], out: &mut [f32; LONG]) {
-    let (low, rest) = block.split_at(128);
-    let (high, scales) = rest.split_at(64);
     let d = f16_at(block, 208);
     for (run, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let (half, s) = (run / 4, run % 4);
-        let low = &low[half * 64 + s % 2 * 32..][..32];
-        let high = &high[half * 32..][..32];
         for (l, out) in out.iter_mut().enumerate() {
-            let q = low[l] >> (s / 2 * 4) & 15 | (high[l] >> (2 * s) & 3) << 4;
-            let scale = f32::from(scales[run * 2 + l / 16] as i8);
-            *out = d * scale * (f32::from(q) - 32.0);
+            let scale = f32::from(block[192 + run * 2 + l / 16] as i8);
+            *out = d * scale * (f32::from(q6_k_code(block, run, l)) - 32.0);
         }
     }
 }
@@ -283,18 +371,24 @@ fn q2_k(block: &[u8; 84], out: &mut [f32; LONG]) {
     }
 }
 
-/// A value whose third bit is not set is lower by 4.
+/// Code `i` of a block: the value, plus 4. A value whose third bit is not set is lower by 4.
+fn q3_k_code(block: &[u8], i: usize) -> u8 {
+    two_bits(&block[32..96], i) | (block[i % 32] >> (i / 32) & 1) << 2
+}
+
+/// Scale of 16 values, plus 32.
+fn q3_k_scale(block: &[u8], group: usize) -> i8 {
+    let scales = &block[96..108];
+    let low = scales[group % 8] >> (group / 8 * 4) & 15;
+    let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
+    (low | high << 4) as i8
+}
+
 fn q3_k(block: &[u8; 110], out: &mut [f32; LONG]) {
-    let (third, codes, scales) = (&block[..32], &block[32..96], &block[96..108]);
     let d = f16_at(block, 108);
     for (i, out) in out.iter_mut().enumerate() {
-        let group = i / 16;
-        let low = scales[group % 8] >> (group / 8 * 4) & 15;
-        let high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
-        let scale = f32::from(low | high << 4) - 32.0;
-        let is_set = third[i % 32] >> (i / 32) & 1 == 1;
-        let q = f32::from(two_bits(codes, i)) - if is_set { 0.0 } else { 4.0 };
-        *out = d * scale * q;
+        let scale = f32::from(q3_k_scale(block, i / 16)) - 32.0;
+        *out = d * scale * (f32::from(q3_k_code(block, i)) - 4.0);
     }
 }
 
@@ -302,13 +396,17 @@ fn iq4_nl(block: &[u8; 18], out: &mut [f32; SHORT]) {
     unequal_steps(f16_at(block, 0), &block[2..], out);
 }
 
-fn iq4_xs(block: &[u8; 136], out: &mut [f32; LONG]) {
-    let d = f16_at(block, 0);
+/// Scale of 32 values.
+fn iq4_xs_scale(block: &[u8], group: usize) -> f32 {
     let high = u16::from_le_bytes([block[2], block[3]]);
+    let low = block[4 + group / 2] >> (group % 2 * 4) & 15;
+    let scale = low | ((high >> (2 * group) & 3) as u8) << 4;
+    f16_at(block, 0) * (f32::from(scale) - 32.0)
+}
+
+fn iq4_xs(block: &[u8; 136], out: &mut [f32; LONG]) {
     for (group, out) in out.as_chunks_mut::<SHORT>().0.iter_mut().enumerate() {
-        let low = block[4 + group / 2] >> (group % 2 * 4) & 15;
-        let scale = low | ((high >> (2 * group) & 3) as u8) << 4;
-        unequal_steps(d * (f32::from(scale) - 32.0), &block[8 + group * 16..][..16], out);
+        unequal_steps(iq4_xs_scale(block, group), &block[8 + group * 16..][..16], out);
     }
 }
 
