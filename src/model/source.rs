@@ -64,10 +64,8 @@ impl Bytes {
 /// The tensors of one kind. They are neighbours in the file, layer after layer.
 struct Extent {
     kind: TensorKind,
-    /// Layers of the tensors, ascending.
-    layers: Vec<usize>,
-    /// Bytes of each tensor.
-    len: usize,
+    /// Layers of the tensors, ascending, and their places in `bytes`.
+    layers: Vec<(usize, Range<usize>)>,
     bytes: Bytes,
 }
 
@@ -82,11 +80,15 @@ impl Weights {
     pub(super) fn new(header: &Header, source: &Source, share: &Share) -> io::Result<Weights> {
         let held: Vec<Tensor> = header.tensors().filter(|t| share.holds(t.id)).collect();
         let extents = held.chunk_by(|a, b| a.id.kind == b.id.kind).map(|tensors| {
-            let Tensor { id: TensorId { kind, .. }, offset, bytes, .. } = tensors[0];
-            let (start, len) = (offset as usize, bytes as usize);
-            let bytes = source.bytes(start..start + tensors.len() * len)?;
-            let layers = tensors.iter().map(|tensor| tensor.id.layer).collect();
-            Ok(Extent { kind, layers, len, bytes })
+            let mut end = tensors[0].offset as usize;
+            let start = end;
+            let place = |tensor: &Tensor| {
+                let from = end - start;
+                end += tensor.bytes as usize;
+                (tensor.id.layer, from..end - start)
+            };
+            let layers = tensors.iter().map(place).collect();
+            Ok(Extent { kind: tensors[0].id.kind, layers, bytes: source.bytes(start..end)? })
         });
         Ok(Weights(extents.collect::<io::Result<_>>()?))
     }
@@ -98,8 +100,8 @@ impl Weights {
     pub(super) fn tensor(&self, id: TensorId) -> &[u8] {
         let extent = self.0.iter().find(|extent| extent.kind == id.kind);
         let extent = extent.expect("callers ask for kinds that the share has");
-        let index = extent.layers.binary_search(&id.layer);
+        let index = extent.layers.binary_search_by_key(&id.layer, |(layer, _)| *layer);
         let index = index.expect("callers ask for layers that the share has");
-        &extent.bytes.as_slice()[index * extent.len..][..extent.len]
+        &extent.bytes.as_slice()[extent.layers[index].1.clone()]
     }
 }
