@@ -229,6 +229,10 @@ def exported(leap, folder, name, gguf):
     leap.run("export", folder / f"{name}.bin", "--gguf", folder / gguf)
 
 
+def exported_exactly(leap, folder, name, gguf):
+    leap.run("export", folder / f"{name}-exact.bin", "--version", 5, "--verify", "--gguf", folder / gguf)
+
+
 def near_reference(leap, folder, name):
     """Perplexity and most likely tokens are llama.cpp's, but for what int8 costs."""
     answer = leap.run("eval", folder / f"{name}.bin", "--cases", REFERENCES / f"{name}.json", "--json")
@@ -383,6 +387,10 @@ def model_checks(leap, folder, pins):
         yield f"{name}: the text is that of before", lambda n=name, p=prompt: pinned(leap, folder, n, p, pins)
         yield f"{name}: a ring's text", lambda n=name, p=prompt, l=layers: ring(leap, folder, n, p, l)
         yield f"{name}: a team's text", lambda n=name, p=prompt: team(leap, folder, n, p)
+        exact = f"{name}-exact"
+        yield f"{exact}: export", lambda n=name, g=gguf: exported_exactly(leap, folder, n, g)
+        yield f"{exact}: a ring's text", lambda n=exact, p=prompt, l=layers: ring(leap, folder, n, p, l)
+        yield f"{exact}: a team's text", lambda n=exact, p=prompt: team(leap, folder, n, p)
     yield f"{MODELS[1][0]}: serve", lambda: serves(leap, folder, MODELS[1][0])
 
 

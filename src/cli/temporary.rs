@@ -16,14 +16,18 @@ const PREFIX: &str = "leap-once-";
 /// The folder of this process, and the lock that marks it as used.
 static OWN: Mutex<Option<(PathBuf, File)>> = Mutex::new(None);
 
-/// The folder of this process in `$TMPDIR`, or `/tmp`.
+/// Name of the folder for files, in the folder of this process. It is a folder of its own because the folder of this process
+/// is locked until it ends, and building packed weights waits for the lock of the folder they are in.
+const FILES: &str = "files";
+
+/// A folder for files of this process, in its folder in `$TMPDIR`, or `/tmp`.
 ///
 /// # Errors
 /// The system's, if it cannot be made.
 pub(super) fn folder() -> io::Result<PathBuf> {
     let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((path, _)) = &*own {
-        return Ok(path.clone());
+        return Ok(path.join(FILES));
     }
     let base = env::temp_dir();
     remove_abandoned(&base);
@@ -31,8 +35,10 @@ pub(super) fn folder() -> io::Result<PathBuf> {
     DirBuilder::new().mode(0o700).create(&path)?;
     let lock = File::open(&path)?;
     lock.lock()?;
-    *own = Some((path.clone(), lock));
-    Ok(path)
+    let files = path.join(FILES);
+    *own = Some((path, lock));
+    fs::create_dir(&files)?;
+    Ok(files)
 }
 
 /// Removes the folder of this process, if it has one. Files that are mapped stay readable.
@@ -60,4 +66,21 @@ fn is_abandoned(path: &Path) -> bool {
     let is_own = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == found.uid());
     let is_free = || File::open(path).is_ok_and(|folder| folder.try_lock().is_ok());
     found.is_dir() && is_own && is_free()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Building packed weights waits for the lock of the folder they are in.
+    #[test]
+    fn weights_are_packed_beside_a_model_that_is_not_kept() {
+        let files = folder().unwrap();
+        assert_eq!(folder().unwrap(), files);
+        File::open(&files).unwrap().try_lock().unwrap();
+        let own = files.parent().unwrap().to_owned();
+        assert!(!is_abandoned(&own));
+        remove();
+        assert!(!own.exists());
+    }
 }

@@ -157,9 +157,8 @@ impl ExportPlan {
             source.kept_as().ok_or_else(|| source.error("is of a type that is not kept".to_owned()))
         })?;
         if !has_blocks {
-            let problem = "has no matrix in blocks to keep".to_owned();
-            let (path, name) = (self.config_path.clone(), "the model".to_owned());
-            return Err(ExportError::BadTensor { name, path, problem });
+            let problem = "has no matrix in blocks of a GGUF file to keep".to_owned();
+            return Err(ExportError::BadFile { path: self.config_path.clone(), problem });
         }
         (self.header.weights, self.header.ggml) = (Weights::Ggml, types);
         check(&self.header, &self.config_path)
