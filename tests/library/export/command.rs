@@ -91,7 +91,7 @@ fn bad_requests_end_with_code_2() {
     small(&folder);
     let out = folder.join("m");
     for more in [
-        &["--version", "5"][..],
+        &["--version", "6"][..],
         &["--version", "x"],
         &["--embedding-bits", "6"],
         &["--version", "3", "--embedding-bits", "8"],
