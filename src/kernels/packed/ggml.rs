@@ -145,17 +145,16 @@ fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const 
     out: &mut Unpacked<'_>,
 ) {
     let (nr, group_bytes) = (layout.nr, layout.group_bytes(BLOCK));
-    let runs = form.len() / BLOCK;
+    let (runs, run_bytes) = (form.len() / BLOCK, form.panel_run(nr));
     let mut halves = [[0.0; NR_MAX]; 2];
     for (b, block) in blocks.chunks_exact(form.panel_block(nr)).enumerate() {
         let (head, rest) = block.split_at(nr * (2 + 2 * usize::from(HAS_MIN)));
-        for (half, out) in head.as_chunks::<2>().0.chunks_exact(nr).zip(&mut halves) {
-            for (bits, out) in half.iter().zip(out) {
-                *out = half_to_f32(u16::from_ne_bytes(*bits));
-            }
+        widen_halves(&head[..2 * nr], &mut halves[0][..nr]);
+        if HAS_MIN {
+            widen_halves(&head[2 * nr..], &mut halves[1][..nr]);
         }
         let [d, m] = halves.each_ref().map(|half| &half[..nr]);
-        for (i, run) in rest.chunks_exact(form.panel_run(nr)).enumerate() {
+        for (i, run) in rest.chunks_exact(run_bytes).enumerate() {
             let at = b * runs + i;
             let (parameters, codes) = run.split_at(run.len() - nr * BLOCK * BITS / 8);
             let planes = out.planes.each_mut().map(|plane| match plane.is_empty() {
@@ -176,9 +175,9 @@ fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const 
                 let offsets = &mut out.offsets[at * nr..][..nr];
                 match IS_LONG {
                     true => {
-                        let mins = &parameters[SCALES * nr..];
-                        for ((out, m), min) in offsets.iter_mut().zip(m).zip(mins) {
-                            *out = -(m * f32::from(*min));
+                        let mins = &parameters[SCALES * nr..][..nr];
+                        for row in 0..nr {
+                            offsets[row] = -(m[row] * f32::from(mins[row]));
                         }
                     }
                     false => offsets.copy_from_slice(m),
@@ -188,22 +187,38 @@ fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const 
     }
 }
 
+/// Widens halves of all rows.
+#[inline(always)]
+fn widen_halves(bytes: &[u8], out: &mut [f32]) {
+    let halves = &bytes.as_chunks::<2>().0[..out.len()];
+    for row in 0..out.len() {
+        out[row] = half_to_f32(u16::from_ne_bytes(halves[row]));
+    }
+}
+
 /// Scales of a run: those of the block times integers, if it has these.
 #[inline(always)]
 fn unpack_scales<const IS_LONG: bool>(d: &[f32], scales: &[u8], out: &mut [u8]) {
-    let out = out.as_chunks_mut::<4>().0;
+    let nr = d.len();
+    let out = &mut out.as_chunks_mut::<4>().0[..nr];
     match IS_LONG {
         true => {
-            for ((out, d), scale) in out.iter_mut().zip(d).zip(scales) {
-                *out = (d * f32::from(*scale as i8)).to_ne_bytes();
+            let scales = &scales[..nr];
+            for row in 0..nr {
+                out[row] = (d[row] * f32::from(scales[row] as i8)).to_ne_bytes();
             }
         }
-        false => out.iter_mut().zip(d).for_each(|(out, d)| *out = d.to_ne_bytes()),
+        false => {
+            for row in 0..nr {
+                out[row] = d[row].to_ne_bytes();
+            }
+        }
     }
 }
 
 /// Unpacks a run's codes to its planes, four lines at a time. The first columns of all rows come first in every layout,
-/// so each four lines belong to one half of the run.
+/// so each four lines belong to one half of the run. Iterators of slices are few here: the compiler calls them instead of
+/// inlining them, because all forms are in one function.
 #[inline(always)]
 fn unpack_codes<const BITS: usize, const SCALES: usize>(
     layout: Layout,
@@ -214,36 +229,33 @@ fn unpack_codes<const BITS: usize, const SCALES: usize>(
     // A flipped layout wants u8 with the bias.
     let less = layout.flip.wrapping_sub(zero);
     let half = layout.nr * BLOCK / 2;
-    let codes = codes.as_chunks::<LINE>().0;
+    let codes: &[[[u8; LINE]; BITS]] = codes.as_chunks().0.as_chunks().0;
     let [first, second] = planes;
-    match SCALES {
-        1 => {
-            let out = first.as_chunks_mut::<LINE>().0.as_chunks_mut::<4>().0;
-            for (lines, out) in codes.chunks_exact(BITS).zip(out.chunks_exact_mut(2)) {
-                four_lines::<BITS, 0>(lines, less, &mut out[0]);
-                four_lines::<BITS, 1>(lines, less, &mut out[1]);
-            }
+    if SCALES == 1 {
+        let out: &mut [[[[u8; LINE]; 4]; 2]] =
+            first.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
+        for (lines, [a, b]) in codes.iter().zip(out) {
+            four_lines::<BITS, 0>(lines, less, a);
+            four_lines::<BITS, 1>(lines, less, b);
         }
-        _ => {
-            first[half..].fill(layout.flip);
-            second[..half].fill(layout.flip);
-            let lines = first[..half].as_chunks_mut::<LINE>().0.as_chunks_mut::<4>().0;
-            let others = second[half..].as_chunks_mut::<LINE>().0.as_chunks_mut::<4>().0;
-            let mut out = lines.iter_mut().chain(others);
-            for lines in codes.chunks_exact(BITS) {
-                if let (Some(a), Some(b)) = (out.next(), out.next()) {
-                    four_lines::<BITS, 0>(lines, less, a);
-                    four_lines::<BITS, 1>(lines, less, b);
-                }
-            }
-        }
+        return;
+    }
+    first[half..].fill(layout.flip);
+    second[..half].fill(layout.flip);
+    let [first, second]: [&mut [[[u8; LINE]; 4]]; 2] =
+        [first, second].map(|out| out.as_chunks_mut().0.as_chunks_mut().0);
+    let n = half / (4 * LINE);
+    for (i, lines) in codes.iter().enumerate() {
+        let (a, b) = (2 * i, 2 * i + 1);
+        four_lines::<BITS, 0>(lines, less, if a < n { &mut first[a] } else { &mut second[a] });
+        four_lines::<BITS, 1>(lines, less, if b < n { &mut first[b] } else { &mut second[b] });
     }
 }
 
 /// Unpacks the first (`HALF` 0) or last (1) four of eight lines.
 #[inline(always)]
 fn four_lines<const BITS: usize, const HALF: usize>(
-    lines: &[[u8; LINE]],
+    lines: &[[u8; LINE]; BITS],
     less: u8,
     out: &mut [[u8; LINE]; 4],
 ) {
@@ -287,14 +299,13 @@ pub(in crate::kernels) fn add_offsets<const FMA: bool>(
     out: &mut [f32],
 ) {
     let t = out.len() / nr;
-    for (offsets, (zeros, scales)) in
-        offsets.chunks_exact(nr).zip(x.zeros.chunks_exact(t).zip(x.scales.chunks_exact(t)))
-    {
-        for (out, (zero, scale)) in out.chunks_exact_mut(nr).zip(zeros.iter().zip(scales)) {
+    for (g, offsets) in offsets.chunks_exact(nr).enumerate() {
+        let (zeros, scales) = (&x.zeros[g * t..][..t], &x.scales[g * t..][..t]);
+        for row in 0..t {
             // Exact: both are integers below 2^24, and their difference is a multiple of 128.
-            let sum = (ZERO - zero) * (1.0 / 128.0);
-            let term = scale * sum;
-            for (out, offset) in out.iter_mut().zip(offsets) {
+            let sum = (ZERO - zeros[row]) * (1.0 / 128.0);
+            let term = scales[row] * sum;
+            for (out, offset) in out[row * nr..][..nr].iter_mut().zip(offsets) {
                 *out = float::fma::<FMA>(*offset, term, *out);
             }
         }
