@@ -17,6 +17,8 @@
 
 use super::layout::{Layout, NR_MAX};
 use crate::kernels::float;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::packed::tile::prefetch_behind;
 use crate::kernels::packed::tile::{Q8Tile, ZERO};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::f16::half_to_f32;
@@ -156,6 +158,8 @@ fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const 
         let [d, m] = halves.each_ref().map(|half| &half[..nr]);
         for (i, run) in rest.chunks_exact(run_bytes).enumerate() {
             let at = b * runs + i;
+            #[cfg(target_arch = "x86_64")]
+            prefetch_behind(run);
             let (parameters, codes) = run.split_at(run.len() - nr * BLOCK * BITS / 8);
             let planes = out.planes.each_mut().map(|plane| match plane.is_empty() {
                 true => &mut [][..],

@@ -94,6 +94,19 @@ impl Ahead<'_> {
     }
 }
 
+/// Prefetches the bytes that follow `bytes` at some distance into L1: weights that are unpacked before a tile takes them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(in crate::kernels) fn prefetch_behind(bytes: &[u8]) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    const DISTANCE: usize = 4096;
+    for line in bytes.chunks(64) {
+        let at = line.as_ptr().wrapping_add(DISTANCE);
+        // SAFETY: every x86-64 CPU has the instruction, and it takes any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+}
+
 /// Columns of a step, after which a tile prefetches.
 pub(in crate::kernels) const AHEAD_COLUMNS: usize = 16;
 
