@@ -24,7 +24,6 @@ use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
 use crate::model::{KvKind, Model, Shape};
-use crate::quant::GROUP_DEFAULT;
 use crate::sys::cpu;
 use crate::sys::huge::Pages;
 use crate::sys::power::{Meter, locked};
@@ -274,7 +273,7 @@ impl Bench {
         }
         let Some(shape) = self.shape else { return Ok(None) };
         let kernels = Engine::kernels(None, isa).map_err(options::engine_failure)?;
-        let weights = options::weights(self.version, GROUP_DEFAULT, self.embedding_bits)?;
+        let weights = options::weights_of_shape(self.version, self.embedding_bits)?;
         let header = shape.header(weights);
         let ctx_len = ctx_len(&self.workload(&header).0, &header, self.energy).unwrap_or(1);
         let context = (ctx_len, self.kv);

@@ -11,6 +11,7 @@ use crate::format::model::{Ends, Weights};
 use crate::format::{ChatTemplate, Date};
 use crate::kernels::Isa;
 use crate::model::{KvKind, PlanError, Shape, StartError};
+use crate::quant::GROUP_DEFAULT;
 use crate::ring::plan::Objective;
 use crate::sys::{clock, cpu};
 
@@ -207,6 +208,16 @@ pub(super) fn embedding_bits(value: &str) -> Result<Ends, String> {
         "8" => Ok(Ends::Int8),
         "6" => Ok(Ends::SixBits),
         _ => Err(format!("{value:?} is neither 8 nor 6")),
+    }
+}
+
+/// Weights of a model of this version whose shape alone is known.
+pub(super) fn weights_of_shape(version: u32, ends: Option<Ends>) -> Result<Weights, Failure> {
+    match weights(version, GROUP_DEFAULT, ends)? {
+        Weights::Ggml => Err(Failure::Usage(
+            "--version 5 is a GGUF file's own weights; with --shape wanted 1 to 4".to_owned(),
+        )),
+        weights => Ok(weights),
     }
 }
 

@@ -16,7 +16,6 @@ use crate::fleet::teams_plan::{BOARDS_MAX, TeamsPlan};
 use crate::format::model::{Ends, Header};
 use crate::format::text_without_mark;
 use crate::model::{KvKind, Plan as Sizes, Shape};
-use crate::quant::GROUP_DEFAULT;
 use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::AtomicFile;
@@ -175,11 +174,9 @@ impl Plan {
     fn header(&self) -> Result<Header, Failure> {
         match (&self.model, self.shape) {
             (Some(path), None) => Ok(model_files::open_whole(path)?.header().clone()),
-            (None, Some(shape)) => Ok(shape.header(options::weights(
-                self.version,
-                GROUP_DEFAULT,
-                self.embedding_bits,
-            )?)),
+            (None, Some(shape)) => {
+                Ok(shape.header(options::weights_of_shape(self.version, self.embedding_bits)?))
+            }
             _ => Err(Failure::Usage("name a model file, or a --shape".to_owned())),
         }
     }

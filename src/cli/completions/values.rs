@@ -43,7 +43,7 @@ pub(super) fn choices(name: &str, description: &str) -> Vec<&'static str> {
         "--shape" => Shape::ALL.iter().map(|shape| shape.name).collect(),
         "--think" => vec!["on", "off", "hide"],
         "--transport" => vec!["auto", "kernel", "udp", "tcp"],
-        "--version" => vec!["1", "2", "3", "4"],
+        "--version" => vec!["1", "2", "3", "4", "5"],
         "--wire" => vec!["f16", "f32"],
         "shell" => Shell::ALL.map(Shell::name).to_vec(),
         _ => Vec::new(),

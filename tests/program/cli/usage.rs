@@ -36,6 +36,8 @@ fn bad_usage_is_one_line_and_code_2() {
         (&["bench", "--threads", "1", "--prompt", "0"], "--prompt"),
         (&["bench", "--layers", "2"], "--layers needs --shape"),
         (&["bench", "--shape", "qwen3-4b", "--layers", "37"], "qwen3-4b has 36 layers"),
+        (&["bench", "--shape", "tinyllama", "--version", "5"], "with --shape wanted 1 to 4"),
+        (&["plan", "--shape", "tinyllama", "--version", "5", "--boards", "x"], "wanted 1 to 4"),
         (&["run", DEMO, "-c", "--chat-template", "vicuna"], "chatml"),
         (&["run", DEMO, "-p", "a", "--role", "worker"], "no option of leap worker"),
         (&["run", "-t", "models/demo.tokenizer.bin"], "its own tokenizer"),
