@@ -10,7 +10,9 @@ use crate::allocator::Counting;
 use crate::common::folder::Folder;
 use crate::common::quick;
 use leap::engine::{Engine, Options};
-use leap::format::model::{Architecture, Ends, Features, GgmlTypes, HEADER_LEN, Header, Weights};
+use leap::format::model::{
+    Architecture, Encoding, Ends, Features, Ggml, GgmlTypes, HEADER_LEN, Header, TensorId, Weights,
+};
 use leap::format::tokenizer::{
     Merges, Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind, Vocab,
 };
@@ -56,6 +58,7 @@ impl Random {
 
 const VOCAB_SIZE: usize = 272;
 const CRC_AT: usize = 192;
+const TYPES_CRC_AT: usize = 244;
 
 /// A tokenizer of single bytes and a few merges and control tokens.
 fn tokenizer_file() -> TokenizerFile {
@@ -86,7 +89,20 @@ fn tokenizer_file() -> TokenizerFile {
     }
 }
 
+/// Types of blocks of 32 values: rows of 64 and 96 are whole ones.
+const SHORT: [Ggml; 7] =
+    [Ggml::Q8_0, Ggml::Q4_0, Ggml::Q4_1, Ggml::Q5_0, Ggml::Q5_1, Ggml::Iq4Nl, Ggml::Mxfp4];
+
 fn header(weights: Weights, has_extension: bool) -> Header {
+    let header = untyped(weights, has_extension);
+    let of = |TensorId { kind, layer }| Ok::<_, ()>(SHORT[(kind as usize + layer) % SHORT.len()]);
+    match weights {
+        Weights::Ggml => Header { ggml: header.ggml_types(of).unwrap(), ..header },
+        _ => header,
+    }
+}
+
+fn untyped(weights: Weights, has_extension: bool) -> Header {
     Header {
         weights,
         ggml: GgmlTypes::default(),
@@ -136,6 +152,19 @@ fn model_file(header: &Header) -> Vec<u8> {
                     file.extend((0..rest).map(|_| random.next() as u8));
                 }
             }
+            Weights::Ggml if !tensor.id.kind.is_vector() => {
+                let Encoding::Ggml(kind) = header.encoding(tensor.id) else { unreachable!() };
+                for _ in 0..len / kind.len() {
+                    let block = file.len();
+                    file.extend((0..kind.bytes()).map(|_| random.next() as u8));
+                    // Scales that are small numbers.
+                    match kind {
+                        Ggml::Mxfp4 => file[block] = 110,
+                        _ => (file[block + 1], file[block + 3]) = (0x10, 0x10),
+                    }
+                }
+                file.resize(start + tensor.bytes as usize, 0);
+            }
             _ => file.extend((0..len).flat_map(|_| float(&mut random).to_le_bytes())),
         }
         assert_eq!(file.len() - start, tensor.bytes as usize);
@@ -165,9 +194,10 @@ fn models() -> Vec<(String, Vec<u8>, bool)> {
     let mut models = Vec::new();
     let [two_levels, six] =
         [Ends::FourBits, Ends::SixBits].map(|ends| Weights::B2 { group: 32, ends });
-    for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels, six] {
-        // The extension holds the kinds of embedding and classifier.
-        for has_extension in [true, false].into_iter().filter(|has| *has || weights != six) {
+    for weights in [Weights::F32, Weights::Q8 { group: 32 }, two_levels, six, Weights::Ggml] {
+        // The extension holds the kinds of embedding and classifier, and the types of blocks.
+        let needs_extension = weights == six || weights == Weights::Ggml;
+        for has_extension in [true, false].into_iter().filter(|has| *has || !needs_extension) {
             let file = model_file(&header(weights, has_extension));
             models.push((format!("{weights}, extension {has_extension}"), file, has_extension));
         }
@@ -229,6 +259,8 @@ const FIELDS: &[Field] = &[
 
 const GROUP_SIZE: Field = Field { name: "group_size", at: 37, legal: &[] };
 
+const TYPES_CRC: Field = Field { name: "checksum of types", at: TYPES_CRC_AT, legal: &[] };
+
 const ANY: &[i32] = &VALUES;
 const VALUES: [i32; 6] = [0, -1, i32::MAX, i32::MIN, 1 << 20, 0x7f80_0000];
 
@@ -266,11 +298,12 @@ const EXTENSION: &[Field] = &[
 
 /// `file` with every absurd value in every field, and with a right checksum.
 fn absurd_fields(file: &[u8], has_extension: bool) -> Vec<(String, Vec<u8>, bool)> {
-    let is_q8 = file[4] == 2;
+    let (is_q8, is_ggml) = (file[4] == 2, file[4] == 5);
     // Without its flags, the file's tensors have other lengths.
     let has_flags = file[FLAGS_AT] != 0;
     let mut fields: Vec<&Field> = FIELDS.iter().collect();
     fields.extend(is_q8.then_some(&GROUP_SIZE));
+    fields.extend(is_ggml.then_some(&TYPES_CRC));
     fields.extend(EXTENSION.iter().filter(|_| has_extension));
     let mut absurd = Vec::new();
     for field in fields {
@@ -382,6 +415,58 @@ fn flipped_bits_of_weights_are_found_and_do_no_harm() {
             }
             assert_eq!(header.has_extension, has_extension);
             run(&file, &folder, &name);
+        }
+    }
+}
+
+/// Corrects the checksums of the block of types and of the header.
+fn seal_types(file: &mut [u8], types: std::ops::Range<usize>) {
+    let crc = crc32(&file[types]);
+    file[TYPES_CRC_AT..TYPES_CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    seal(file);
+}
+
+#[test]
+fn any_type_of_blocks_is_refused_or_runs() {
+    let folder = Folder::new();
+    let header = header(Weights::Ggml, true);
+    let sound = model_file(&header);
+    let types = HEADER_LEN..header.len_bytes();
+    let mut n_taken = 0;
+    for at in types.clone() {
+        for byte in (0..=255).filter(|byte| !quick() || *byte < 48) {
+            let name = format!("byte {} of the types = {byte}", at - HEADER_LEN);
+            let mut file = sound.clone();
+            file[at] = byte;
+            assert!(parse(&file, &name).is_err() || file == sound, "{name}: no checksum");
+            seal_types(&mut file, types.clone());
+            if parse(&file, &name).is_ok() {
+                n_taken += 1;
+                run(&file, &folder, &name);
+            }
+        }
+    }
+    // Blocks of Q4_0 and of IQ4_NL are equally long.
+    assert!(n_taken > types.len(), "{n_taken}");
+}
+
+#[test]
+fn blocks_of_any_bytes_do_no_harm() {
+    let folder = Folder::new();
+    for kind in Ggml::ALL {
+        let wide = Header { dim: 256, ffn_dim: 512, n_heads: 8, ..untyped(Weights::Ggml, true) };
+        let header = Header { ggml: wide.ggml_types(|_| Ok::<_, ()>(kind)).unwrap(), ..wide };
+        for seed in 1..=3 {
+            let mut random = Random(seed);
+            let mut file = model_file(&header);
+            for byte in &mut file[header.len_bytes()..header.tensors_end() as usize] {
+                *byte = random.next() as u8;
+            }
+            let name = format!("{} of any bytes", kind.name());
+            match parse(&file, &name) {
+                Ok(_) => run(&file, &folder, &name),
+                Err(e) => assert!(e.to_string().contains("in blocks of type"), "{name}: {e}"),
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     fuzz::gguf(bytes);
     fuzz::gguf_tokenizer(bytes);
     fs::write(&*FILE, bytes).unwrap();
-    let options = ExportOptions { weights: Weights::Q8 { group: 64 }, ctx: None, verify: false };
-    let _ = ExportPlan::open_gguf(&FILE, &options);
+    for weights in [Weights::Q8 { group: 64 }, Weights::Ggml] {
+        let _ = ExportPlan::open_gguf(&FILE, &ExportOptions { weights, ctx: None, verify: false });
+    }
 });

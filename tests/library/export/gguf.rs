@@ -603,7 +603,7 @@ fn command_takes_one_checkpoint() {
 }
 
 /// A model 256 values wide, whose every matrix is in blocks of arbitrary bytes, of each of `types` in turn.
-fn in_blocks(types: &[Ggml]) -> Gguf {
+pub(crate) fn in_blocks(types: &[Ggml]) -> Gguf {
     let mut gguf = small();
     let mut state = 1_u64;
     let mut next = move || {
@@ -690,8 +690,19 @@ fn weights_that_cannot_be_kept_are_named() {
     let mut gguf = in_blocks(&[Ggml::Q4_0]);
     let other = gguf.tensor("blk.1.ffn_up.weight");
     (other.dtype, other.bytes) = (Ggml::Q2K.id().into(), vec![0; 84 * 512]);
-    refused_with(&gguf, &options(5), &["blk.1.ffn_up.weight", "not kept"]);
+    refused_with(&gguf, &options(5), &["blk.1.ffn_up.weight", "type Q2_K"]);
     let mut gguf = in_blocks(&[Ggml::Q4_0]);
     gguf.tensor("blk.0.attn_q.weight").bytes[1] = 0x7c;
     refused_with(&gguf, &options(5), &["blk.0.attn_q.weight", "NaN"]);
+}
+
+#[test]
+fn floats_among_blocks_are_counted() {
+    let mut gguf = in_blocks(&[Ggml::Q4_0]);
+    let other = gguf.tensor("blk.1.ffn_up.weight");
+    (other.dtype, other.bytes) = (F16, vec![0; 2 * 256 * 512]);
+    let folder = Folder::new();
+    let path = folder.write("model.gguf", gguf.bytes());
+    let plan = ExportPlan::open_gguf(&path, &options(5)).unwrap();
+    assert_eq!(plan.notes(), ["version 5 makes Q8_0 of 1 matrix of floats"]);
 }

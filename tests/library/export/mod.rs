@@ -11,6 +11,7 @@ mod expected;
 mod families;
 mod four_bits;
 mod gguf;
+mod gguf_damage;
 mod gguf_families;
 mod hostile;
 mod layers;
