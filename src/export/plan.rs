@@ -150,15 +150,23 @@ impl ExportPlan {
     /// # Errors
     /// Names the first matrix whose type cannot be kept; or says that none is in blocks.
     pub fn keep_blocks(&mut self) -> Result<(), ExportError> {
-        let mut has_blocks = false;
+        let (mut has_blocks, mut n_floats) = (false, 0);
         let types = self.header.ggml_types(|id| {
             let source = self.source(id)?;
             has_blocks |= source.is_in_blocks();
-            source.kept_as().ok_or_else(|| source.error("is of a type that is not kept".to_owned()))
+            n_floats += usize::from(!source.is_in_blocks());
+            source.kept_as()
         })?;
         if !has_blocks {
-            let problem = "has no matrix in blocks of a GGUF file to keep".to_owned();
-            return Err(ExportError::BadFile { path: self.config_path.clone(), problem });
+            let problem = "has no matrix in blocks of a GGUF file, which version 5 keeps; version 2 \
+                           makes int8 of it";
+            let (path, problem) = (self.config_path.clone(), problem.to_owned());
+            return Err(ExportError::BadFile { path, problem });
+        }
+        if n_floats > 0 {
+            let matrices = if n_floats == 1 { "matrix" } else { "matrices" };
+            let note = format!("version 5 makes Q8_0 of {n_floats} {matrices} of floats");
+            self.extras.notes.push(note);
         }
         (self.header.weights, self.header.ggml) = (Weights::Ggml, types);
         check(&self.header, &self.config_path)

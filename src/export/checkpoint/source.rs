@@ -290,13 +290,20 @@ impl<'a> SourceTensor<'a> {
         matches!(self.values.dtype, ValueType::Blocks(_))
     }
 
-    /// The type of blocks that holds these values: their own, or int8 for floats. `None` if no other holds them, or
-    /// their own cannot be multiplied.
-    pub(in crate::export) fn kept_as(&self) -> Option<Ggml> {
+    /// The type of blocks that holds these values: their own, or int8 for floats.
+    ///
+    /// # Errors
+    /// If no type holds them, or their own cannot be multiplied.
+    pub(in crate::export) fn kept_as(&self) -> Result<Ggml, ExportError> {
+        let not_kept = |what: &str| {
+            let problem = format!("has values of type {what}, which version 5 does not keep");
+            Err(self.error(problem))
+        };
         match self.values.dtype {
-            ValueType::Blocks(kind) => Some(kind).filter(|kind| kind.is_multiplied()),
-            ValueType::F32 | ValueType::F16 | ValueType::Bf16 => Some(Ggml::Q8_0),
-            _ => None,
+            ValueType::Blocks(kind) if kind.is_multiplied() => Ok(kind),
+            ValueType::Blocks(kind) => not_kept(kind.name()),
+            ValueType::F32 | ValueType::F16 | ValueType::Bf16 => Ok(Ggml::Q8_0),
+            other => not_kept(&format!("{other:?}")),
         }
     }
 
