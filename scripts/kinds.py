@@ -118,7 +118,7 @@ class Kinds:
     def perplexity(self, path, *more):
         base = ("--kl-divergence-base", self.work / "base.bin")
         return call(self.llama / "llama-perplexity", "-m", path, "-f", self.text, "-c", self.words.window, "--chunks",
-                    self.words.windows, "-t", "2", *PLAIN, *base, *more)
+                    self.words.windows, "-t", "2", *PLAIN, *base, *more, with_log=True)
 
     def ids(self, bos):
         """Windows of the ids that llama-perplexity has read."""

@@ -38,12 +38,13 @@ class Failed(Exception):
     """A program has failed: what it said, and its exit code."""
 
 
-def call(*words, text=""):
+def call(*words, text="", with_log=False):
+    """What a program has printed, and also its log if that is wanted."""
     ran = subprocess.run([str(word) for word in words], input=text, capture_output=True, text=True)
     if ran.returncode != 0:
         last = ran.stderr.strip().splitlines()[-1:] or [f"exit code {ran.returncode}"]
         raise Failed(f"{pathlib.Path(words[0]).name} {words[1]}: {last[0]}", ran.returncode)
-    return ran.stdout
+    return ran.stdout + (ran.stderr if with_log else "")
 
 
 def say(text):

@@ -34,7 +34,8 @@ pub fn chat_template(bytes: &[u8]) {
 }
 
 fn convert(mut draft: Draft, settings: &Settings) {
-    if draft.apply(settings).is_err() || draft.fit(None).is_err() {
+    draft.apply(settings);
+    if draft.fit(None).is_err() {
         return;
     }
     let Ok(file) = draft.finish() else { return };
