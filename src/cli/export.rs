@@ -47,7 +47,7 @@ pub(super) struct Export {
     #[argh(option, from_str_fn(options::count))]
     group_size: Option<usize>,
     /// pack the weights for the kernels of one instruction set, which alone can run the file then
-    /// and need no second copy: avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
+    /// and need no second copy (not with version 1): avx2, avxvnni, avx512vnni, neon, neondot, neoni8mm
     #[argh(option, from_str_fn(packing::packable_isa))]
     isa: Option<Isa>,
     /// only some layers, for one node of a ring: 0..8, the last one excluded; with layer 0 go the
@@ -147,13 +147,17 @@ impl Export {
         let weights = options::weights(self.version, group, self.embedding_bits)?;
         let of_quantised = [
             (self.group_size.is_some(), "--group-size"),
-            (self.isa.is_some(), "--isa"),
             (self.calibrate.is_some(), "--calibrate"),
         ];
         let given = of_quantised.into_iter().find(|(is_given, _)| *is_given);
         if let (Some((_, option)), Weights::F32 | Weights::Ggml) = (given, weights) {
             let problem = format!("{option} is for int8 and 4-bit weights: --version 2, 3 or 4");
             return Err(Failure::Usage(problem));
+        }
+        if self.isa.is_some() && weights == Weights::F32 {
+            let problem =
+                "--isa is for int8 weights, 4-bit ones and those of GGUF files: --version 2 to 5";
+            return Err(Failure::Usage(problem.to_owned()));
         }
         Ok(ExportOptions { weights, ctx: self.ctx, verify: self.verify })
     }

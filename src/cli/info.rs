@@ -14,8 +14,7 @@ use crate::format::model::{
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::format::{FormatError, foreign_kind, stand_in};
-use crate::kernels::Isa;
-use crate::model::cached_layers;
+use crate::model::{self as models, cached_layers};
 use crate::numerics::NUMERICS;
 use crate::pack;
 use crate::sys::map::Map;
@@ -286,7 +285,8 @@ fn features(header: &Header) -> String {
 /// The kernels that this order of weights is for.
 fn packed_for(header: &Header) -> String {
     let Some(Packed { layout, panel_rows, .. }) = header.packed else { return "any".to_owned() };
-    let isa = Isa::from_layout(layout).map_or("kernels this version does not have", Isa::name);
+    let known = models::packed_for(header).ok().flatten();
+    let isa = known.map_or("kernels this version does not have", |(isa, _)| isa.name());
     format!("{isa} (layout {layout:#06x}, panels of {panel_rows} rows)")
 }
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 use super::checkpoint::{INT8_GROUP, SourceTensor};
 use super::error::ExportError;
 use crate::format::model::Tensor;
-use crate::quant::{Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Q8Matrix, QuantError, bcml1};
+use crate::quant::{
+    Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, GgmlMatrix, Q8Matrix, QuantError, bcml1,
+};
 
 /// Values of a block, unless a single row or head has more.
 const BLOCK_LEN: usize = 1 << 20;
@@ -34,6 +36,8 @@ pub enum QuantisedRows<'a> {
     B2(Bcml2Matrix<'a>),
     /// Rows of BCML6.
     B6(Bcml6Matrix<'a>),
+    /// Blocks of a GGUF file.
+    Ggml(GgmlMatrix<'a>),
 }
 
 /// A tensor of the model file and where its values come from. Their shapes agree.

@@ -26,7 +26,8 @@ use crate::format::model::{
 };
 use crate::quant::feedback::Feedback;
 use crate::quant::{
-    self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, Q8Matrix, bcml1, bcml2, bcml6, ggml,
+    self, Bcml1Matrix, Bcml2Matrix, Bcml6Matrix, Ggml, GgmlMatrix, Q8Matrix, bcml1, bcml2, bcml6,
+    ggml,
 };
 use crate::sys::file::AtomicFile;
 use crate::sys::map::Map;
@@ -292,7 +293,8 @@ impl Converted {
         simd::run(Quantise { into: self, converter, block, row })?;
         let is_packed = self.is_held && header.packing_of(kind).is_some();
         if let Some(packing) = packing.filter(|_| is_packed) {
-            self.pack(packing, encoding, block);
+            let bytes = header.content_bytes(block.job.tensor.id) as usize;
+            self.pack(packing, encoding, (block, bytes));
         }
         self.crcs = Crcs {
             codes: crc(&self.codes),
@@ -302,16 +304,16 @@ impl Converted {
         Ok(())
     }
 
-    /// Packs the block's codes and scales.
-    fn pack(&mut self, packing: &Packing, encoding: Encoding, block: &Block<'_>) {
-        let Tensor { cols, offset, .. } = block.job.tensor;
+    /// Packs the codes and scales of a block of a tensor that takes `bytes` in the file.
+    fn pack(&mut self, packing: &Packing, encoding: Encoding, (block, bytes): (&Block<'_>, usize)) {
+        let Tensor { rows, cols, offset, .. } = block.job.tensor;
         let (codes, scales) = (&self.codes, &self.floats);
-        let row_bytes = (codes.len() + size_of_val(&scales[..])) / block.rows.len();
+        let row_bytes = bytes / rows.next_multiple_of(packing.panel_rows);
         let rows = block.rows.len().next_multiple_of(packing.panel_rows);
         self.panels_at = offset + (block.rows.start * row_bytes) as u64;
         self.panels.resize(rows * row_bytes, 0);
         let rows = match encoding {
-            Encoding::F32 | Encoding::Ggml(_) => unreachable!("a file does not hold these packed"),
+            Encoding::F32 => unreachable!("f32 matrices are not packed"),
             Encoding::Q8 { group } => {
                 Q8Matrix::new(bytemuck::cast_slice(codes), scales, cols, group)
                     .map(QuantisedRows::Q8)
@@ -319,6 +321,7 @@ impl Converted {
             Encoding::Bcml1 => Bcml1Matrix::new(codes, cols).map(QuantisedRows::Q4),
             Encoding::Bcml2 => Bcml2Matrix::new(codes, cols).map(QuantisedRows::B2),
             Encoding::Bcml6 => Bcml6Matrix::new(codes, cols).map(QuantisedRows::B6),
+            Encoding::Ggml(kind) => GgmlMatrix::new(kind, codes, cols).map(QuantisedRows::Ggml),
         };
         (packing.pack)(rows.expect("blocks are whole rows"), &mut self.panels);
     }

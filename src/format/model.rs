@@ -32,7 +32,8 @@
 //! 168     u64      fingerprint of the tokenizer file, 0 = unknown
 //! 176     u64 × 2  checksum table: offset and length in bytes
 //! 192     u32      CRC32 of these 256 bytes with this field zero
-//! 196     u32 × 2  packed matrices: id of the layout, rows of a panel
+//! 196     u32 × 2  packed matrices: id of the layout, plus 65536 times the version of the order of blocks in
+//!                  version 5; rows of a panel
 //! 204     u64      packed matrices: fingerprint of the same model without packing
 //! 212     u32 × 2  some layers: the first, and the one after the last
 //! 220     u32      some layers: 1 with embedding, final norm and classifier, otherwise 0; plus 2 if the file
@@ -43,7 +44,7 @@
 //! 240     u32      some rows: CRC32 of the block of rows
 //! 244     u32      version 5: CRC32 of the block of types
 //! 256              block of features, if there is one
-//! …                version 5: block of types, a multiple of 64 bytes: for each matrix of the whole model the number of
+//! …                version 5: block of types, a multiple of 128 bytes: for each matrix of the whole model the number of
 //!                  its type in GGUF files, u8, kind after kind and layer after layer, 0 where a layer lacks the kind
 //! …                block of rows, if the file holds only some rows: 128 bytes, u32 × 2 (first, one after the last) each for query heads, KV heads, dim, ffn_dim,
 //!                  vocab_size and the width of dense layers; then zeros

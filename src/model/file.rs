@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use super::share::Share;
 use super::source::Source;
 use crate::format::FormatError;
-use crate::format::model::{Header, TensorId};
+use crate::format::model::{Header, TensorId, Weights};
 use crate::kernels::{Isa, Layout, PACKED_GROUP_MAX};
 use crate::sys::huge::HugeMemory;
 use crate::sys::map::{OpenFile, Stamp};
+
+/// Version of the bytes of a panel of a GGUF file's blocks. Increase it when they change.
+const BLOCKS_ORDER: u32 = 1;
 
 /// A model's file: its header, and what is known about its content. Each user ([`Model`](super::Model)) maps
 /// its own weights. Renaming the file does not matter.
@@ -202,14 +205,17 @@ impl ModelFile {
     }
 }
 
-/// The kernels that a file's matrices are packed for; `None` if they are not packed.
-pub(super) fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, FormatError> {
+/// The kernels that a file's matrices are packed for, and their layout; `None` if they are not packed.
+///
+/// # Errors
+/// If this version does not have the layout.
+pub fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, FormatError> {
     let Some(packed) = header.packed else { return Ok(None) };
     let is_same = |layout: &Layout| {
         let group = header.weights.group().unwrap_or(0);
         layout.panel_rows() == packed.panel_rows && group <= PACKED_GROUP_MAX
     };
-    let isa = Isa::from_layout(packed.layout);
+    let isa = Isa::from_layout(packed.layout ^ order_of_blocks(header.weights));
     match isa.and_then(|isa| Some((isa, isa.layout().filter(is_same)?))) {
         Some(found) => Ok(Some(found)),
         None => Err(FormatError::Unsupported(format!(
@@ -218,4 +224,14 @@ pub(super) fn packed_for(header: &Header) -> Result<Option<(Isa, Layout)>, Forma
             packed.layout
         ))),
     }
+}
+
+/// Number, in a model file's header, of `layout` for matrices in the encoding `weights`.
+pub fn layout_number(layout: Layout, weights: Weights) -> u32 {
+    layout.id() | order_of_blocks(weights)
+}
+
+/// The part of a layout's number that tells the order of blocks.
+fn order_of_blocks(weights: Weights) -> u32 {
+    if weights == Weights::Ggml { BLOCKS_ORDER << 16 } else { 0 }
 }

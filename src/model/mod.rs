@@ -40,7 +40,7 @@ mod watch;
 
 pub use batch::{Batch, ForwardError, GatherError, Span, Wants, check_spans};
 pub use check::CheckError;
-pub use file::{LoadError, ModelFile};
+pub use file::{LoadError, ModelFile, layout_number, packed_for};
 pub use gather::{Gather, SpreadRows, To};
 pub use kv_kind::{KvKind, KvPart};
 pub use matrix::Matrix;

@@ -3,6 +3,7 @@
 use crate::cli::{Failure, convert};
 use crate::export::{ExportPlan, Packing, QuantisedRows};
 use crate::kernels::{Isa, PACKED_GROUP_MAX};
+use crate::model::layout_number;
 
 /// Parses an instruction set whose kernels want weights in an order of their own.
 pub(super) fn packable_isa(name: &str) -> Result<Isa, String> {
@@ -27,7 +28,12 @@ pub(super) fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
         QuantisedRows::Q4(w) => layout.pack_q4(w, out),
         QuantisedRows::B2(w) => layout.pack_b2(w, out),
         QuantisedRows::B6(w) => layout.pack_b6(w, out),
+        QuantisedRows::Ggml(w) => layout.pack_ggml(w, out),
     };
-    let (layout, panel_rows) = (layout.id(), layout.panel_rows());
-    plan.set_packing(Packing { layout, panel_rows, pack: Box::new(pack) }).map_err(convert::failure)
+    let packing = Packing {
+        layout: layout_number(layout, plan.header().weights),
+        panel_rows: layout.panel_rows(),
+        pack: Box::new(pack),
+    };
+    plan.set_packing(packing).map_err(convert::failure)
 }

@@ -96,7 +96,7 @@ impl Header {
 
     fn check_packed(&self) -> Result<(), FormatError> {
         let Some(Packed { panel_rows, .. }) = self.packed else { return Ok(()) };
-        if matches!(self.weights, Weights::F32 | Weights::Ggml) {
+        if self.weights == Weights::F32 {
             return Err(FormatError::Unsupported(format!("packed {} weights", self.weights)));
         }
         match (1..=PANEL_ROWS_MAX).contains(&panel_rows) {

@@ -4,26 +4,33 @@
 //! offset  type  field
 //! 0       u8s   number of the type in GGUF files, for each matrix of the whole model: kind after kind in the order of the
 //!               file, and layer after layer; 0 where a layer lacks the kind
-//!               then zeros up to a multiple of 64
+//!               then zeros up to a multiple of 128
 //! ```
 
 use super::ggml_types::GgmlTypes;
-use super::header::Header;
+use super::header::{Header, PACKED_ALIGN};
 use super::kinds::{TensorKind, TensorRole};
 use super::tensors::{Tensor, TensorId};
 use super::weights::{Encoding, Weights};
 use crate::format::FormatError;
 use crate::quant::Ggml;
 
-/// Length of the block of types is a multiple of this.
-const ALIGN: usize = 64;
-
-/// Whether tensors of `kind` are stored in blocks.
-fn is_in_blocks(kind: TensorKind) -> bool {
-    !matches!(kind.role(), TensorRole::Vector | TensorRole::Router)
-}
-
 impl Header {
+    /// Kinds of tensors that have types. A shared classifier has the embedding's, in a packed file too, which has both.
+    fn kinds_in_blocks(&self) -> impl Iterator<Item = TensorKind> + '_ {
+        let is_in_blocks =
+            |kind: &TensorKind| !matches!(kind.role(), TensorRole::Vector | TensorRole::Router);
+        self.kinds().filter(is_in_blocks).filter(|kind| self.kind_of_types(*kind) == *kind)
+    }
+
+    /// The kind whose types those of `kind` are.
+    fn kind_of_types(&self, kind: TensorKind) -> TensorKind {
+        match kind {
+            TensorKind::Classifier if self.shared_classifier => TensorKind::Embedding,
+            kind => kind,
+        }
+    }
+
     /// The types that `of` gives for the matrices of a whole model.
     ///
     /// # Errors
@@ -33,7 +40,7 @@ impl Header {
         mut of: impl FnMut(TensorId) -> Result<Ggml, E>,
     ) -> Result<GgmlTypes, E> {
         let mut kinds = Vec::new();
-        for kind in self.kinds().filter(|kind| is_in_blocks(*kind)) {
+        for kind in self.kinds_in_blocks() {
             let types = (0..self.n_layers_of_whole(kind)).map(|layer| {
                 let is_there = self.has_in(kind, layer);
                 is_there.then(|| of(TensorId { kind, layer })).transpose()
@@ -53,10 +60,10 @@ impl Header {
         if self.weights != Weights::Ggml {
             return 0;
         }
-        let kinds = self.kinds().filter(|kind| is_in_blocks(*kind));
-        let len =
-            kinds.fold(0, |len: usize, kind| len.saturating_add(self.n_layers_of_whole(kind)));
-        len.saturating_add(ALIGN - 1) / ALIGN * ALIGN
+        let len = self
+            .kinds_in_blocks()
+            .fold(0, |len: usize, kind| len.saturating_add(self.n_layers_of_whole(kind)));
+        len.checked_next_multiple_of(PACKED_ALIGN as usize).unwrap_or(usize::MAX)
     }
 
     /// The block of types.
@@ -71,7 +78,7 @@ impl Header {
     pub(super) fn parse_types(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let mut bytes = bytes.iter();
         let mut kinds = Vec::new();
-        for kind in self.kinds().filter(|kind| is_in_blocks(*kind)) {
+        for kind in self.kinds_in_blocks() {
             let layers = bytes.by_ref().take(self.n_layers_of_whole(kind)).enumerate();
             let types = layers.map(|(layer, byte)| {
                 let is_there = self.has_in(kind, layer);
@@ -99,7 +106,7 @@ impl Header {
             return Ok(());
         }
         for Tensor { id, cols, .. } in self.tensors() {
-            let ggml = self.ggml.get(id.kind as usize, id.layer);
+            let ggml = self.type_of(id);
             if let Some(ggml) = ggml.filter(|ggml| !cols.is_multiple_of(ggml.len())) {
                 let len = ggml.len();
                 let what = format!("{id}: rows of {cols} values in blocks of {len}");
@@ -112,6 +119,10 @@ impl Header {
     /// Encoding of matrix `id` in blocks.
     pub(super) fn ggml_encoding(&self, id: TensorId) -> Encoding {
         // A header that was parsed or checked has a type for each of its matrices.
-        self.ggml.get(id.kind as usize, id.layer).map_or(Encoding::F32, Encoding::Ggml)
+        self.type_of(id).map_or(Encoding::F32, Encoding::Ggml)
+    }
+
+    fn type_of(&self, id: TensorId) -> Option<Ggml> {
+        self.ggml.get(self.kind_of_types(id.kind) as usize, id.layer)
     }
 }

@@ -229,11 +229,14 @@ impl Header {
 
     fn checked_content_bytes(&self, id: TensorId) -> Option<u64> {
         let (rows, cols) = self.held_shape(id.kind);
-        let rows = match self.packing_of(id.kind) {
-            Some(packed) => rows.checked_next_multiple_of(packed.panel_rows)?,
-            None => rows,
-        };
-        self.encoding(id).bytes(rows as u64, cols as u64)
+        let encoding = self.encoding(id);
+        match self.packing_of(id.kind) {
+            Some(packed) => {
+                let rows = rows.checked_next_multiple_of(packed.panel_rows)?;
+                encoding.packed_bytes(rows as u64, cols as u64)
+            }
+            None => encoding.bytes(rows as u64, cols as u64),
+        }
     }
 
     /// Header of this model without packing and with all layers.

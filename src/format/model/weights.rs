@@ -148,6 +148,29 @@ impl Encoding {
             Encoding::Ggml(kind) => rows.checked_mul(kind.row_bytes(cols as usize) as u64),
         }
     }
+
+    /// Bytes of a matrix `[rows, cols]` that is packed; `rows` fill whole panels.
+    pub(super) fn packed_bytes(self, rows: u64, cols: u64) -> Option<u64> {
+        match self {
+            Encoding::Ggml(kind) => rows.checked_mul(packed_row_bytes(kind, cols)?),
+            _ => self.bytes(rows, cols),
+        }
+    }
+}
+
+/// Bytes that a row of `cols` values takes in a panel. Codes keep the bits of their form, or become int8 with an f32
+/// scale for each run.
+fn packed_row_bytes(kind: Ggml, cols: u64) -> Option<u64> {
+    let (len, bytes) = match kind.form() {
+        Some(form) => {
+            let n_mins = usize::from(form.has_min);
+            let parameters = if form.is_long { form.n_scales + n_mins } else { 0 };
+            let of_run = parameters + BLOCK * form.bits / 8;
+            (form.len(), 2 + 2 * n_mins + form.len() / BLOCK * of_run)
+        }
+        None => (BLOCK, size_of::<f32>() + BLOCK),
+    };
+    (cols / len as u64).checked_mul(bytes as u64)
 }
 
 impl fmt::Display for Weights {

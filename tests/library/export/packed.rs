@@ -8,14 +8,15 @@ use std::process::Output;
 use leap::engine::{
     Cache, Engine, EngineError, Huge, Listener, Options, Preparing, WeightsIn, WeightsPlace,
 };
-use leap::format::model::{Header, Packed};
+use leap::format::model::{Ggml, Header, Packed};
 use leap::internals::kernels::{Isa, Kernels};
-use leap::internals::model::{Model, PackReport, StartError};
+use leap::internals::model::{Model, PackReport, StartError, layout_number};
 use serde_json::Value;
 
 use crate::common::folder::Folder;
 use crate::common::models::{bits, package};
 use crate::common::quick;
+use crate::export::gguf::in_blocks;
 
 /// Version and checkpoint. Some classifiers are the embedding; some row counts fill no panel.
 const MODELS: [(&str, &str); 9] = [
@@ -55,11 +56,14 @@ fn succeeds(output: &Output) -> (String, String) {
 fn export(folder: &Folder, checkpoint: &str, version: &str, isa: Option<Isa>) -> PathBuf {
     let name = isa.map_or("plain", Isa::name);
     let path = folder.join(&format!("{checkpoint}-{version}-{name}.bin"));
-    let checkpoint = package("tests/golden").join(checkpoint);
-    let (out, checkpoint) = (path.to_str().unwrap(), checkpoint.to_str().unwrap());
+    let source = match checkpoint.ends_with(".gguf") {
+        true => ["--gguf".to_owned(), folder.join(checkpoint).to_str().unwrap().to_owned()],
+        false => ["--meta-llama".to_owned(), format!("tests/golden/{checkpoint}")],
+    };
     let (version, bits) =
         version.split_once('-').map_or((version, None), |(version, bits)| (version, Some(bits)));
-    let mut args = vec!["export", out, "--meta-llama", checkpoint, "--version", version];
+    let mut args = vec!["export", path.to_str().unwrap(), "--version", version];
+    args.extend(source.iter().map(String::as_str));
     if let Some(bits) = bits {
         args.extend(["--embedding-bits", bits]);
     }
@@ -101,11 +105,32 @@ fn packed_file_is_the_same_model_and_packs_nothing() {
     }
 }
 
+#[test]
+fn blocks_of_a_gguf_file_are_packed() {
+    let folder = Folder::new();
+    let kept: Vec<Ggml> = Ggml::ALL.into_iter().filter(|kind| kind.is_multiplied()).collect();
+    let tied = "tied.gguf";
+    let mut gguf = in_blocks(&kept);
+    folder.write("own.gguf", gguf.bytes());
+    gguf.tensors.retain(|tensor| tensor.name != "output.weight");
+    folder.write(tied, gguf.bytes());
+    for checkpoint in ["own.gguf", tied] {
+        let plain = export(&folder, checkpoint, "5", None);
+        let header = Header::parse(&fs::read(&plain).unwrap()).unwrap();
+        assert_eq!(header.shared_classifier, checkpoint == tied);
+        for isa in isas() {
+            let packed = export(&folder, checkpoint, "5", Some(isa));
+            same_model(&plain, &packed, isa, &format!("{checkpoint}, {isa:?}"));
+        }
+    }
+}
+
 fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     let bytes = fs::read(packed).unwrap();
     let header = Header::parse(&bytes).unwrap();
     assert_eq!(header.verify(&bytes), Ok(true), "{what}");
-    assert_eq!(header.packed.unwrap().layout, isa.layout().unwrap().id());
+    let number = layout_number(isa.layout().unwrap(), header.weights);
+    assert_eq!(header.packed.unwrap().layout, number);
     let [plain_model, packed_model] = [plain, packed].map(|path| Model::open(path).unwrap());
     assert_eq!(packed_model.fingerprint().unwrap(), plain_model.fingerprint().unwrap(), "{what}");
     assert_eq!(packed_model.packed_for(), Some(isa));
