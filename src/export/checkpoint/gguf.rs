@@ -97,6 +97,20 @@ pub(super) fn check_split(
     Ok(())
 }
 
+/// Refuses a model of several files if they hold another number of tensors than its first one, `bytes` at `path`, says.
+pub(super) fn check_n_tensors(path: &Path, bytes: &[u8], found: usize) -> Result<(), ExportError> {
+    let wanted = Gguf::parse(bytes).and_then(|gguf| gguf.unsigned("split.tensors.count"));
+    match wanted.map_err(|problem| bad(path, problem))? {
+        Some(wanted) if wanted != found as u64 => {
+            let problem = format!(
+                "the first of the files of a model with {wanted} tensors, and they hold {found}"
+            );
+            Err(bad(path, problem))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn bad(path: &Path, problem: String) -> ExportError {
     ExportError::BadFile { path: path.to_owned(), problem }
 }

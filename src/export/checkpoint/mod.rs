@@ -85,6 +85,7 @@ impl Checkpoint {
             checkpoint.files.push(File { path, map });
             checkpoint.add(table)?;
         }
+        gguf::check_n_tensors(path, first.as_bytes(), checkpoint.tensors.len())?;
         Ok(checkpoint)
     }
 

@@ -326,6 +326,7 @@ fn split_models_are_read_from_their_first_file() {
     let wanted = export_bytes(&whole.bytes(), 2).unwrap();
     let folder = Folder::new();
     let path = |n: usize| folder.join(&format!("m-{n:05}-of-00003.gguf"));
+    let mut parts = Vec::new();
     for n in 0..3 {
         let mut part = whole.clone();
         let mut index = 0;
@@ -338,11 +339,23 @@ fn split_models_are_read_from_their_first_file() {
         }
         part.set("split.no", Number(n as u32));
         part.set("split.count", Number(3));
+        part.set("split.tensors.count", Number(whole.tensors.len() as u32));
         fs::write(path(n + 1), part.bytes()).unwrap();
+        parts.push(part);
     }
     assert!(export_file(&path(1), 2).unwrap() == wanted);
     let refusal = |path: &Path| export_file(path, 2).unwrap_err().to_string();
     assert!(refusal(&path(2)).contains("name the first"));
+    // A tensor is missing, or in two files.
+    let lost = parts[1].tensors.pop().unwrap();
+    fs::write(path(2), parts[1].bytes()).unwrap();
+    let told = refusal(&path(1));
+    assert!(told.contains("m-00001-of-00003.gguf") && told.contains("tensors"), "{told}");
+    let twice = parts[0].tensors[0].clone();
+    parts[1].tensors.extend([lost, twice]);
+    fs::write(path(2), parts[1].bytes()).unwrap();
+    let told = refusal(&path(1));
+    assert!(told.contains("is in") && told.contains("m-00002-of-00003.gguf"), "{told}");
     fs::copy(path(2), path(3)).unwrap();
     assert!(refusal(&path(1)).contains("split.no is 1, wanted 2"));
     fs::remove_file(path(3)).unwrap();
