@@ -259,6 +259,18 @@ def pinned(leap, folder, name, prompt, pins):
     check(text == pins[name], f"another text than tests/real/texts.json has (--pin writes it anew): {text!r}")
 
 
+def packed_text(leap, folder, name, gguf, prompt):
+    """A file that is packed for this CPU's kernels gives the text of the one that is not."""
+    exact = f"{name}-exact"
+    isa = json.loads(leap.run("run", folder / f"{exact}.bin", *text_options(prompt), "--json"))["isa"]
+    if isa == "scalar":
+        return
+    source = ["--gguf", folder / gguf]
+    leap.run("export", folder / f"{name}-packed.bin", "--version", 5, "--isa", isa, "--verify", *source)
+    texts = [text_alone(leap, folder, each, prompt) for each in (exact, f"{name}-packed")]
+    check(texts[0] == texts[1], f"another text: {texts[1]!r} instead of {texts[0]!r}")
+
+
 def free_ports(n):
     sockets = [socket.socket() for _ in range(n)]
     for each in sockets:
@@ -389,6 +401,7 @@ def model_checks(leap, folder, pins):
         yield f"{name}: a team's text", lambda n=name, p=prompt: team(leap, folder, n, p)
         exact = f"{name}-exact"
         yield f"{exact}: export", lambda n=name, g=gguf: exported_exactly(leap, folder, n, g)
+        yield f"{exact}: a packed file's text", lambda n=name, g=gguf, p=prompt: packed_text(leap, folder, n, g, p)
         yield f"{exact}: a ring's text", lambda n=exact, p=prompt, l=layers: ring(leap, folder, n, p, l)
         yield f"{exact}: a team's text", lambda n=exact, p=prompt: team(leap, folder, n, p)
     yield f"{MODELS[1][0]}: serve", lambda: serves(leap, folder, MODELS[1][0])

@@ -93,6 +93,12 @@ impl Named {
         Named { boards, by, gives: None, gets: None, master: None }
     }
 
+    /// True if there are other boards, or may be.
+    #[cfg(feature = "tools")]
+    pub(super) fn has_others(&self) -> bool {
+        self.boards != Boards::Alone || self.gives.is_some() || self.gets.is_some()
+    }
+
     /// The boards that are named by `said`.
     pub(super) fn find(said: &Said<'_>) -> Result<Named, Failure> {
         let all = Value::Called(Sought::Auto(PORT_DEFAULT));

@@ -10,17 +10,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
 
 use super::checkpoint::CheckpointPath;
-use super::{Failure, note, options, progress, temporary};
+use super::{Failure, note, options, packing, progress, temporary};
+use crate::engine::WeightsPlace;
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
-use crate::export::{Blame, ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
+use crate::export::{ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
 use crate::format::model::Ends;
 use crate::format::tokenizer::fingerprint;
+use crate::kernels::Isa;
+use crate::model::Model;
 use crate::quant::GROUP_DEFAULT;
 use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
 
 /// Version of the conversion; it changes when the same checkpoint becomes another model file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Longest part of a kept file's name that comes from the checkpoint's name.
 const NAME_BYTES: usize = 100;
@@ -34,7 +37,7 @@ pub(super) fn open(
         CheckpointPath::Folder(dir) => ExportPlan::open(dir, options),
         CheckpointPath::Gguf(file) => ExportPlan::open_gguf(file, options),
     }
-    .map_err(failure)
+    .map_err(Failure::export)
 }
 
 /// Copies into `plan` what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it has none.
@@ -58,7 +61,7 @@ pub(super) fn tokenizer(
         chat_template: file.chat,
         tokenizer_hash: fingerprint(&bytes),
     };
-    plan.set_vocabulary(vocabulary).map_err(failure)?;
+    plan.set_vocabulary(vocabulary).map_err(Failure::export)?;
     Ok(Some(bytes))
 }
 
@@ -73,7 +76,7 @@ pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Resu
         }
     });
     drop(shown);
-    result.map_err(failure)
+    result.map_err(Failure::export)
 }
 
 /// Writes a small file whole or not at all.
@@ -85,15 +88,6 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     result.map_err(|e| Failure::Runtime(format!("cannot write {}: {e}", path.display())))
 }
 
-/// The failure, with its exit code, for an error of a conversion.
-pub(super) fn failure(error: ExportError) -> Failure {
-    match error.blame() {
-        Blame::Input => Failure::input(&error),
-        Blame::Request => Failure::Usage(error.to_string()),
-        Blame::Runtime => Failure::runtime(&error),
-    }
-}
-
 /// The conversion that `leap run` makes of a checkpoint.
 #[derive(Clone, Copy)]
 struct Conversion {
@@ -101,6 +95,8 @@ struct Conversion {
     version: u32,
     /// Storage of the embedding and the classifier, if asked for.
     ends: Option<Ends>,
+    /// Instruction set whose kernels the matrices are packed for.
+    isa: Option<Isa>,
     /// True if the model needs a tokenizer and none is given.
     needs_tokenizer: bool,
     is_quiet: bool,
@@ -113,6 +109,9 @@ pub(super) struct Wanted {
     pub(super) version: Option<u32>,
     /// Storage of the embedding and the classifier, if asked for.
     pub(super) ends: Option<Ends>,
+    /// True if other boards get layers or rows of the model. Their CPUs may be of another kind, and rows of any number
+    /// are cut out, so its matrices are not packed.
+    pub(super) has_boards: bool,
     pub(super) needs_tokenizer: bool,
     pub(super) is_quiet: bool,
 }
@@ -120,12 +119,17 @@ pub(super) struct Wanted {
 /// The model file for `model`: `model` itself, or the converted file if it is a checkpoint.
 pub(super) fn model_file(
     model: Option<PathBuf>,
-    Wanted { version, ends, needs_tokenizer, is_quiet }: Wanted,
+    Wanted { version, ends, has_boards, needs_tokenizer, is_quiet }: Wanted,
 ) -> Result<Option<PathBuf>, Failure> {
     match (model.as_deref().and_then(CheckpointPath::at), version, ends) {
         (Some(checkpoint), version, ends) => {
             let version = version.unwrap_or(2);
-            kept(&checkpoint, Conversion { version, ends, needs_tokenizer, is_quiet }).map(Some)
+            let isa = match has_boards || version == 1 {
+                true => None,
+                false => packing::own_isa()?,
+            };
+            kept(&checkpoint, Conversion { version, ends, isa, needs_tokenizer, is_quiet })
+                .map(Some)
         }
         (None, Some(_), _) => Err(Failure::Usage(
             "--version is for a checkpoint that is converted; this is none".to_owned(),
@@ -143,7 +147,7 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
     // Even a folder that cannot be written may hold the file.
     let there =
         folders::cache().map(|folder| Kept::new(checkpoint, &folder, wanted)).transpose()?;
-    if let Some(kept) = there.filter(|kept| kept.model.is_file()) {
+    if let Some(kept) = there.filter(Kept::is_there) {
         log::debug!("{} is converted: {}", checkpoint.path().display(), kept.model.display());
         return Ok(kept.model);
     }
@@ -153,7 +157,7 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
     };
     let kept = Kept::new(checkpoint, &folder, wanted)?;
     let _lock = lock(&folder, wanted.is_quiet)?;
-    if !kept.model.is_file() {
+    if !kept.is_there() {
         let made = kept.make(checkpoint, wanted);
         made.map_err(|failure| with_advice(failure, "make room", checkpoint))?;
     }
@@ -193,7 +197,7 @@ fn lock(folder: &Path, is_quiet: bool) -> Result<Option<File>, Failure> {
         }
         let is_locked = folder.lock().is_ok();
         if !is_locked && signal::interrupted() > 0 {
-            return Err(failure(ExportError::Interrupted));
+            return Err(Failure::export(ExportError::Interrupted));
         }
     }
     Ok(Some(folder))
@@ -213,7 +217,7 @@ impl Kept {
     fn new(
         checkpoint: &CheckpointPath,
         folder: &Path,
-        Conversion { version, ends, .. }: Conversion,
+        Conversion { version, ends, isa, .. }: Conversion,
     ) -> Result<Kept, Failure> {
         let unreadable = |e: std::io::Error| {
             Failure::Input(format!("cannot read {}: {e}", checkpoint.path().display()))
@@ -226,8 +230,14 @@ impl Kept {
         let prefix = format!("{name}-{place:016x}-");
         let state = format!("{:016x}.", state(checkpoint).map_err(unreadable)?);
         let bits = if ends == Some(Ends::SixBits) { "-6" } else { "" };
-        let model = folder.join(format!("{prefix}{state}v{version}{bits}.bin"));
+        let isa = isa.map_or(String::new(), |isa| format!(".{}", isa.name()));
+        let model = folder.join(format!("{prefix}{state}v{version}{bits}{isa}.bin"));
         Ok(Kept { tokenizer: model.with_extension("tokenizer.bin"), model, prefix, state })
+    }
+
+    /// True if the model is there, in a form that this version knows: a file that an earlier one packed may not be.
+    fn is_there(&self) -> bool {
+        Model::open(&self.model).is_ok()
     }
 
     /// Converts the checkpoint, and removes the files made of its earlier states.
@@ -237,6 +247,9 @@ impl Kept {
         let weights = options::weights(wanted.version, GROUP_DEFAULT, wanted.ends)?;
         let options = ExportOptions { weights, ctx: None, verify: false };
         let mut plan = open(checkpoint, &options)?;
+        if let Some(isa) = wanted.isa {
+            packing::pack_for(&mut plan, isa)?;
+        }
         let tokenizer = tokenizer(&mut plan, checkpoint.path(), wanted.is_quiet)?;
         if tokenizer.is_none() && wanted.needs_tokenizer {
             return Err(Failure::Input(format!("{source} has no tokenizer; name one with -t")));
@@ -255,9 +268,21 @@ impl Kept {
         })?;
         if !wanted.is_quiet {
             let (mb, seconds) = (bytes as f64 / 1e6, start.elapsed().as_secs_f64());
-            note(&format!("leap: converted, {mb:.1} MB in {seconds:.1} s"));
+            let packed =
+                wanted.isa.map_or(String::new(), |isa| format!(" and packed for {}", isa.name()));
+            note(&format!("leap: converted{packed}, {mb:.1} MB in {seconds:.1} s"));
         }
+        self.vouch();
         Ok(())
+    }
+
+    /// Has the next start use the weights without comparing them with checksums that were just computed. If that fails,
+    /// they are compared.
+    fn vouch(&self) {
+        let place = WeightsPlace { model: Some(self.model.clone()), ..WeightsPlace::default() };
+        if let Ok(model) = Model::open(&self.model) {
+            place.vouch(&model);
+        }
     }
 
     /// Removes files of other states of this checkpoint, and those of a killed conversion. This process holds the lock,

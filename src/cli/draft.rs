@@ -131,7 +131,13 @@ fn model(
 /// The model file at `path`; a checkpoint there is converted.
 #[cfg(feature = "tools")]
 pub(super) fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
-    let wanted = convert::Wanted { version: None, ends: None, needs_tokenizer: true, is_quiet };
+    let wanted = convert::Wanted {
+        version: None,
+        ends: None,
+        has_boards: false,
+        needs_tokenizer: true,
+        is_quiet,
+    };
     let found = convert::model_file(Some(path.to_owned()), wanted)?;
     Ok(found.unwrap_or_else(|| path.to_owned()))
 }

@@ -1,7 +1,6 @@
 //! `leap export`: converts a checkpoint to a model file.
 
 mod calibrate;
-mod packing;
 
 use std::fs;
 use std::ops::Range;
@@ -12,7 +11,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use self::calibrate::Text;
 use super::checkpoint::{self, CheckpointPath};
-use super::{Failure, convert, model_files, note, options};
+use super::{Failure, convert, model_files, note, options, packing};
 use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Isa;
@@ -81,7 +80,7 @@ impl Export {
             packing::pack_for(&mut plan, isa)?;
         }
         if let Some(layers) = &self.layers {
-            plan.set_layers(layers.clone()).map_err(convert::failure)?;
+            plan.set_layers(layers.clone()).map_err(Failure::export)?;
         }
         let tokenizer = convert::tokenizer(&mut plan, checkpoint.path(), false)?;
         if tokenizer.is_none() {

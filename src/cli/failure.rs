@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+#[cfg(feature = "tools")]
+use crate::export::{Blame, ExportError};
 use crate::format::printable;
 use crate::sys::memory::is_shortage;
 use crate::sys::signal;
@@ -47,6 +49,16 @@ impl Failure {
         match is_shortage(error) {
             true => Failure::Runtime(what),
             false => Failure::Input(what),
+        }
+    }
+
+    /// The failure of a conversion.
+    #[cfg(feature = "tools")]
+    pub(super) fn export(error: ExportError) -> Failure {
+        match error.blame() {
+            Blame::Input => Failure::input(&error),
+            Blame::Request => Failure::Usage(error.to_string()),
+            Blame::Runtime => Failure::runtime(&error),
         }
     }
 

@@ -32,6 +32,8 @@ mod options;
 mod output;
 mod overwritten;
 mod pack;
+#[cfg(feature = "tools")]
+mod packing;
 mod pairs;
 mod plan;
 mod power;

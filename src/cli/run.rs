@@ -53,7 +53,7 @@ impl Run {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
-        self.convert(role)?;
+        self.convert(role, named.has_others())?;
         let meter = match role {
             Role::Worker => None,
             Role::Single | Role::Master => power::meter(self.power_cmd.as_deref(), self.watts)?,
@@ -101,10 +101,11 @@ impl Run {
 
     /// Converts a checkpoint that is given instead of a model file, and uses the result.
     #[cfg(feature = "tools")]
-    fn convert(&mut self, role: Role) -> Result<(), Failure> {
+    fn convert(&mut self, role: Role, has_boards: bool) -> Result<(), Failure> {
         let wanted = convert::Wanted {
             version: self.version,
             ends: self.embedding_bits,
+            has_boards,
             needs_tokenizer: self.tokenizer.is_none() && role != Role::Worker,
             is_quiet: self.quiet,
         };

@@ -222,7 +222,7 @@ impl Serve {
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
         #[cfg(feature = "tools")]
-        self.convert()?;
+        self.convert(named.has_others())?;
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         let mut settings = self.settings(named)?;
@@ -309,7 +309,7 @@ impl Serve {
 
     /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
     #[cfg(feature = "tools")]
-    fn convert(&mut self) -> Result<(), Failure> {
+    fn convert(&mut self, has_boards: bool) -> Result<(), Failure> {
         if self.name.is_none() {
             let stem = self.model.as_deref().and_then(Path::file_stem);
             self.name = stem.and_then(|stem| stem.to_str()).map(str::to_owned);
@@ -317,6 +317,7 @@ impl Serve {
         let wanted = convert::Wanted {
             version: self.version,
             ends: self.embedding_bits,
+            has_boards,
             needs_tokenizer: self.tokenizer.is_none(),
             is_quiet: self.quiet,
         };

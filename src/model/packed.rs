@@ -176,6 +176,7 @@ impl PackedWeights {
         let Some(Moving { copier, unwanted }) = self.moving.take() else { return };
         // A copier that panicked has made no copy.
         if let Ok(Some((copy, kinds))) = copier.join() {
+            self.home.advise_dont_need(&self.kinds);
             (self.home, self.kinds) = (Home::Memory(copy), kinds);
         }
         drop(unwanted);
@@ -201,6 +202,16 @@ impl Home {
             Home::File(cache) => &cache.file_bytes()[place.clone()],
             Home::Model(model) => model.content(id),
             Home::Memory(memory) => &memory.as_slice()[place.clone()],
+        }
+    }
+
+    /// Drops the pages of the matrices `kinds` of the model's file, which stays mapped, from this process's memory.
+    fn advise_dont_need(&self, kinds: &Kinds) {
+        let Home::Model(model) = self else { return };
+        for (kind, layers) in kinds {
+            layers.iter().for_each(|(layer, _)| {
+                model.advise_dont_need(TensorId { kind: *kind, layer: *layer });
+            });
         }
     }
 

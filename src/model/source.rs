@@ -98,10 +98,26 @@ impl Weights {
     /// # Panics
     /// If the share does not hold the tensor.
     pub(super) fn tensor(&self, id: TensorId) -> &[u8] {
+        let (bytes, range) = self.place(id);
+        &bytes.as_slice()[range]
+    }
+
+    /// Drops the pages of tensor `id` from this process's memory, if they are mapped from a file. The system maps them
+    /// again at the next use.
+    ///
+    /// # Panics
+    /// If the share does not hold the tensor.
+    pub(super) fn advise_dont_need(&self, id: TensorId) {
+        if let (Bytes::Map(map), range) = self.place(id) {
+            map.advise_dont_need(range);
+        }
+    }
+
+    fn place(&self, id: TensorId) -> (&Bytes, Range<usize>) {
         let extent = self.0.iter().find(|extent| extent.kind == id.kind);
         let extent = extent.expect("callers ask for kinds that the share has");
         let index = extent.layers.binary_search_by_key(&id.layer, |(layer, _)| *layer);
         let index = index.expect("callers ask for layers that the share has");
-        &extent.bytes.as_slice()[extent.layers[index].1.clone()]
+        (&extent.bytes, extent.layers[index].1.clone())
     }
 }

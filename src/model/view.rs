@@ -194,6 +194,11 @@ impl Model {
         &self.tensor_bytes(id)[..self.header().content_bytes(id) as usize]
     }
 
+    /// See [`Weights::advise_dont_need`].
+    pub(super) fn advise_dont_need(&self, id: TensorId) {
+        self.weights.advise_dont_need(id);
+    }
+
     pub(super) fn tensor_bytes(&self, id: TensorId) -> &[u8] {
         self.weights.tensor(id)
     }

@@ -4,11 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use leap::internals::kernels::{Isa, Kernels};
+use serde_json::Value;
+
 use crate::common::folder::Folder;
 use crate::common::leap;
 use crate::common::models::package;
 use crate::common::ran::Ran;
-use serde_json::Value;
 
 /// A model without a tokenizer.
 const GGUF: &str = "tests/golden/gguf/model.gguf";
@@ -52,6 +54,12 @@ impl Person {
         names.sort();
         names
     }
+}
+
+/// The instruction set of this CPU that a converted model is packed for, as the names of files have it.
+fn tier() -> String {
+    let isa = Some(Kernels::best().isa()).filter(|isa| isa.layout().is_some());
+    isa.map_or(String::new(), |isa| format!(".{}", isa.name()))
 }
 
 fn copy(from: &str, to: &Path) {
@@ -163,21 +171,64 @@ fn gguf_file_is_converted_once() {
     assert!(err.contains(&format!("converting {path} once, to ")), "{err}");
     let kept = person.kept();
     assert_eq!(kept.len(), 2, "{kept:?}");
-    assert!(kept[0].starts_with("model-") && kept[0].ends_with(".v2.bin"), "{kept:?}");
-    assert!(kept[1].ends_with(".v2.tokenizer.bin"), "{kept:?}");
+    assert!(
+        kept[0].starts_with("model-") && kept[0].ends_with(&format!(".v2{}.bin", tier())),
+        "{kept:?}"
+    );
+    assert!(kept[1].ends_with(&format!(".v2{}.tokenizer.bin", tier())), "{kept:?}");
     let (again, err) = person.tell(path, &[]);
     assert_eq!((&again["text"], &*err), (&first["text"], ""));
     assert_eq!(person.kept(), kept);
 
+    // A file that this version cannot use is made again.
+    let damaged = person.cache.join("leap").join(&kept[0]);
+    let whole = fs::read(&damaged).unwrap();
+    fs::write(&damaged, &whole[..300]).unwrap();
+    let (again, err) = person.tell(path, &[]);
+    assert!(again["text"] == first["text"] && err.contains("converting"), "{err}");
+    assert!(fs::read(&damaged).unwrap() == whole);
+
     // The converted file answers like the exported file, and has the same bytes.
     let exported = folder.join("m.bin");
-    let ran = person.run(&["export", exported.to_str().unwrap(), "--gguf", path]);
+    let mut export = vec!["export", exported.to_str().unwrap(), "--gguf", path];
+    let tier = tier();
+    if let Some(isa) = tier.strip_prefix('.') {
+        export.extend(["--isa", isa]);
+    }
+    let ran = person.run(&export);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let model = person.cache.join("leap").join(&kept[0]);
     assert_eq!(fs::read(model).unwrap(), fs::read(&exported).unwrap());
     assert_eq!(person.tell(exported.to_str().unwrap(), &[]).0["text"], first["text"]);
     let ran = person.run(&["run", path, "-c", "--chat-template", "llama2", "-p", "Hi", "-n", "3"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+/// Kernels that take weights in no order of their own use the file that every kernel can use, and so do other boards.
+#[test]
+fn a_model_is_packed_for_the_kernels_in_use() {
+    let run = ["run", FOLDER, "-p", "The fox", "-n", "8", "--temp", "0", "-q"];
+    let mut texts = Vec::new();
+    for isa in Isa::ALL.iter().filter(|isa| Kernels::for_isa(**isa).is_some()) {
+        let person = Person::new();
+        let output = person.command(&run).env("LEAP_ISA", isa.name()).output().unwrap();
+        texts.push(Ran::new(output).succeeds().out);
+        let kept = person.kept();
+        let wanted = match isa.layout() {
+            Some(_) => format!(".v2.{}.bin", isa.name()),
+            None => ".v2.bin".to_owned(),
+        };
+        assert!(kept.len() == 2 && kept[0].ends_with(&wanted), "{kept:?}");
+    }
+    texts.dedup();
+    assert_eq!(texts.len(), 1);
+    let person = Person::new();
+    let key = person.cache.write("key", [7; 32]);
+    let boards = ["--boards", "127.0.0.1:1", "--key", key.to_str().unwrap()];
+    let ran = person.run(&[&run[..], &boards].concat());
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    let kept = person.kept();
+    assert!(kept.iter().any(|name| name.ends_with(".v2.bin")), "{kept:?} {ran:?}");
 }
 
 #[test]
@@ -201,7 +252,8 @@ fn folder_and_its_files_are_one_checkpoint() {
         let (_, err) = person.tell(FOLDER, &["--version", "4", "--embedding-bits", bits]);
         err
     });
-    assert!(eight.contains(".v4.bin") && six.contains(".v4-6.bin"), "{eight} {six}");
+    let is_of = |told: &str, version: &str| told.contains(&format!(".{version}{}.bin", tier()));
+    assert!(is_of(&eight, "v4") && is_of(&six, "v4-6"), "{eight} {six}");
     let ran = person.run(&["run", FOLDER, "--chat", "-p", "Hello", "-n", "3"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
 }

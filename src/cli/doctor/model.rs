@@ -107,8 +107,12 @@ pub(super) fn reads(header: &Header) -> Finding {
 }
 
 /// Judges whether the packed weights of `engine`'s model, whose file is `model`, lie ready at `path` or can be written
-/// there. Without a path, weights are packed in memory.
+/// there. Without a path, weights are packed in memory, or the model's file is packed.
 pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Finding {
+    if let Some(isa) = engine.model().packed_for() {
+        let text = format!("none needed: the model's file is packed for {}", isa.name());
+        return Finding::good("cache", text);
+    }
     let Some(path) = path else {
         return Finding::good("cache", "none needed: weights are packed in memory at each start");
     };

@@ -4,10 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::packing;
 use crate::cli::checkpoint::CheckpointPath;
 use crate::cli::progress::ProgressLine;
-use crate::cli::{Failure, convert, note, options};
+use crate::cli::{Failure, convert, note, options, packing};
 use crate::engine::{CalibrateError, Engine, Options, calibrate};
 use crate::export::{Calibration, ExportOptions};
 use crate::format::model::{Header, Weights};

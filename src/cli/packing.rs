@@ -1,6 +1,7 @@
 //! Model files that are packed for a CPU's kernels.
 
-use crate::cli::{Failure, convert};
+use super::{Failure, options};
+use crate::engine::Engine;
 use crate::export::{ExportPlan, Packing, QuantisedRows};
 use crate::kernels::{Isa, PACKED_GROUP_MAX};
 use crate::model::layout_number;
@@ -13,6 +14,13 @@ pub(super) fn packable_isa(name: &str) -> Result<Isa, String> {
         let known: Vec<&str> = known.map(|isa| isa.name()).collect();
         format!("{name:?} is no instruction set to pack for; there are {}", known.join(", "))
     })
+}
+
+/// The instruction set of the kernels that this process uses, if they want weights in an order of their own.
+pub(super) fn own_isa() -> Result<Option<Isa>, Failure> {
+    let kernels = Engine::kernels(None, options::isa_from_environment()?);
+    let isa = kernels.map_err(options::engine_failure)?.isa();
+    Ok(Some(isa).filter(|isa| isa.layout().is_some()))
 }
 
 /// Sets up `plan` to pack matrices for the kernels of `isa`, which this CPU need not have.
@@ -35,5 +43,5 @@ pub(super) fn pack_for(plan: &mut ExportPlan, isa: Isa) -> Result<(), Failure> {
         panel_rows: layout.panel_rows(),
         pack: Box::new(pack),
     };
-    plan.set_packing(packing).map_err(convert::failure)
+    plan.set_packing(packing).map_err(Failure::export)
 }
