@@ -33,6 +33,7 @@ use crate::quant::bcml1::{BLOCK, Block};
 
 pub(super) mod kv8;
 mod q4;
+mod runs;
 pub(super) mod vectors;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "avx2,fma,f16c")]);
@@ -42,16 +43,19 @@ tier::tile_kernels!(true, #[target_feature(enable = "avx2,fma,f16c")]);
 pub(super) static TABLE_PAST_L2: Table =
     Table { read_all: read_all_past_l2, packed: PACKED_PAST_L2, ..TABLE };
 
-const PACKED: Option<PackedTable> = packed([&TILES_Q8, &TILES_Q4, &TILES_B2]);
+const PACKED: Option<PackedTable> = packed::<INTO_L1>([&TILES_Q8, &TILES_Q4, &TILES_B2]);
 const PACKED_PAST_L2: Option<PackedTable> =
-    packed([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2]);
+    packed::<PAST_L2>([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2]);
 
-const fn packed([tiles_q8, tiles_q4, tiles_b2]: [&'static TileSet; 3]) -> Option<PackedTable> {
+const fn packed<const HINT: i32>(
+    [tiles_q8, tiles_q4, tiles_b2]: [&'static TileSet; 3],
+) -> Option<PackedTable> {
     Some(PackedTable {
         layout: Layout::AVX2,
         tiles_q8,
         tiles_q4,
         tiles_b2,
+        run_tile: runs::tile::<HINT>,
         place: place_rows,
         part_bytes: PART_BYTES,
         unpack_q4: Some(Unpack {

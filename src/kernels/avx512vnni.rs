@@ -14,6 +14,7 @@ use self::vectors::{
     prefetch_both, shift, store, store_16,
 };
 use super::packed::cut::{TileKernel, TileSet};
+use super::packed::ggml::{self, Unpacked};
 use super::packed::layout::Layout;
 use super::packed::matmul::place_rows;
 use super::packed::table::{PART_BYTES, PackedTable, Unpack};
@@ -22,6 +23,7 @@ use super::stream::{INTO_L2, PAST_L2};
 use super::table::{BlockScores, Table};
 use super::{avx2, peak, zmm};
 use crate::quant::bcml1::{BLOCK, BLOCK_BYTES};
+use crate::quant::ggml::Form;
 
 /// Defines `$name`: `M` rows of activations by a packed panel, with registers for the totals of `HELD` rows. It calls the
 /// file's `gemm_blocks`, which prefetches more cache lines if few tiles take the panel.
@@ -44,6 +46,8 @@ macro_rules! gemm_packed {
 
 mod b2;
 mod kv8;
+mod lanes;
+mod runs;
 mod totals;
 mod vectors;
 
@@ -63,19 +67,21 @@ const X_NEAR_BYTES: usize = 512;
 const STEPS: usize = AHEAD_COLUMNS / 4;
 
 /// The tier's functions.
-pub(super) static TABLE: Table = table([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
+pub(super) static TABLE: Table = table::<INTO_L2>([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
 static TILES_Q8: TileSet = tiles_q8::<INTO_L2>();
 static TILES_Q4: TileSet = tiles_q4::<INTO_L2>();
 static TILES_B2: TileSet = b2::tiles::<INTO_L2>();
 
 /// The tier's functions for processors that prefetch better by [`PAST_L2`].
-pub(super) static TABLE_PAST_L2: Table =
-    table([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2], &avx2::TABLE_PAST_L2);
+pub(super) static TABLE_PAST_L2: Table = table::<PAST_L2>(
+    [&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2],
+    &avx2::TABLE_PAST_L2,
+);
 static TILES_Q8_PAST_L2: TileSet = tiles_q8::<PAST_L2>();
 static TILES_Q4_PAST_L2: TileSet = tiles_q4::<PAST_L2>();
 static TILES_B2_PAST_L2: TileSet = b2::tiles::<PAST_L2>();
 
-const fn table(
+const fn table<const HINT: i32>(
     [tiles_q8, tiles_q4, tiles_b2]: [&'static TileSet; 3],
     avx2: &'static Table,
 ) -> Table {
@@ -85,6 +91,7 @@ const fn table(
             tiles_q8,
             tiles_q4,
             tiles_b2,
+            run_tile: runs::tile::<HINT>,
             place,
             // An L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,
@@ -106,6 +113,7 @@ const fn table(
         weigh_i8: kv8::weigh_i8,
         weigh_i8_4: kv8::weigh_i8_4,
         spin_int8,
+        unpack_ggml,
         ..*avx2
     }
 }
@@ -465,6 +473,12 @@ fn prefetch_near<const M: usize>(w: &[[u8; 4 * NR]; STEPS], x: &[[[u8; 4]; M]; S
     for line in (0..size_of_val(w)).step_by(64) {
         _mm_prefetch::<_MM_HINT_T0>(w.as_ptr().cast::<i8>().wrapping_add(W_NEAR_BYTES + line));
     }
+}
+
+/// See [`ggml::unpack`]: lines have 64 bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn unpack_ggml(layout: Layout, form: Form, blocks: &[u8], out: &mut Unpacked<'_>) {
+    ggml::unpack::<64>(layout, form, blocks, out);
 }
 
 /// See [`super::Kernels::spin_int8`]: 64 products an instruction.

@@ -13,15 +13,18 @@ use super::ymm::{ymm_b2_tiles, ymm_code_tiles, ymm_tiles};
 use super::{avx2, peak};
 
 mod kv8;
+mod runs;
 
 /// The tier's functions.
-pub(super) static TABLE: Table = table([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
+pub(super) static TABLE: Table = table::<INTO_L1>([&TILES_Q8, &TILES_Q4, &TILES_B2], &avx2::TABLE);
 
 /// The tier's functions for processors that prefetch better by [`super::stream::PAST_L2`].
-pub(super) static TABLE_PAST_L2: Table =
-    table([&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2], &avx2::TABLE_PAST_L2);
+pub(super) static TABLE_PAST_L2: Table = table::<PAST_L2>(
+    [&TILES_Q8_PAST_L2, &TILES_Q4_PAST_L2, &TILES_B2_PAST_L2],
+    &avx2::TABLE_PAST_L2,
+);
 
-const fn table(
+const fn table<const HINT: i32>(
     [tiles_q8, tiles_q4, tiles_b2]: [&'static TileSet; 3],
     avx2: &'static Table,
 ) -> Table {
@@ -31,6 +34,7 @@ const fn table(
             tiles_q8,
             tiles_q4,
             tiles_b2,
+            run_tile: runs::tile::<HINT>,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

@@ -130,6 +130,8 @@ mod neondot;
 mod neoni8mm;
 mod packed;
 pub mod peak;
+#[cfg(target_arch = "x86_64")]
+mod run_tiles;
 mod scalar;
 mod softmax;
 #[cfg(target_arch = "x86_64")]

@@ -43,7 +43,7 @@ macro_rules! float_kernels {
             blocks: &[u8],
             out: &mut $crate::kernels::packed::ggml::Unpacked<'_>,
         ) {
-            $crate::kernels::packed::ggml::unpack(layout, form, blocks, out);
+            $crate::kernels::packed::ggml::unpack::<32>(layout, form, blocks, out);
         }
 
         $(#[$attr])?

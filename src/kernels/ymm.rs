@@ -7,6 +7,8 @@
 
 use std::arch::x86_64::*;
 
+pub(super) mod lanes;
+
 /// Defines `gemm_q8_q8_f32_mx16c4` for a tier with `$features` and its step `$add`, and functions that products with
 /// 4-bit weights need too. Sums begin at `zeros` if `$flipped`: weights then have a u8 bias.
 macro_rules! ymm_tiles {

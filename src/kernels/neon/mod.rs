@@ -39,6 +39,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
     tiles_b2: &b2::TILES,
+    run_tile: |_, _| None,
     place: place_rows,
     part_bytes: PART_BYTES,
     unpack_b2: None,

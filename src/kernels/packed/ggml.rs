@@ -6,10 +6,11 @@
 //!                            then the block's runs of 32 columns:
 //! scales  [n_scales, nr]     i8, in blocks of 256 columns
 //! mins    [nr]               u8, in blocks of 256 columns with a minimum
-//! codes   [nr / 8, 32 bits]  of each 256 values of a group of int8 weights in eight lines of 32: low four bits of two
-//!                            lines in each 32 bytes, then the fifth bits of all eight in 32, or the high two bits of
-//!                            four lines in each 32
+//! codes                      of a group of int8 weights in lines, eight by eight: low four bits of two lines in the
+//!                            bytes of one, then the fifth bits of all eight, or the high two bits of each four
 //! ```
+//!
+//! A line has 32 bytes, or 64 in panels of 32 rows: half of a step of four columns.
 //!
 //! A run unpacks to a group of int8 weights ([`Plane`]), and if it has a minimum to an offset for each row. Runs with a
 //! scale for each half unpack to two such groups: one has zeros for the last 16 columns, the other for the first. So
@@ -24,14 +25,15 @@ use crate::quant::bcml1::BLOCK;
 use crate::quant::f16::half_to_f32;
 use crate::quant::ggml::{Codes, Form};
 
-/// Bytes of a line of codes.
-const LINE: usize = 32;
-
-/// Codes of eight lines.
-type Lines = [[u8; LINE]; 8];
-
 /// Most runs that are unpacked at once: a long block.
 pub(super) const RUNS_MAX: usize = 8;
+
+/// Most rows of activations of a [`RunTile`].
+pub(super) const RUN_ROWS_MAX: usize = 4;
+
+/// Few rows of activations by a panel whose codes are unpacked in registers. Arguments: the form of the panel's blocks; the
+/// blocks of a panel; a tile; and `t * nr` results, which are written in the order of rows.
+pub(in crate::kernels) type RunTile = unsafe fn(Form, &[u8], &Q8Tile<'_>, &mut [f32]);
 
 /// Unpacked runs of a panel.
 pub(in crate::kernels) struct Unpacked<'a> {
@@ -41,17 +43,43 @@ pub(in crate::kernels) struct Unpacked<'a> {
     pub(super) offsets: &'a mut [f32],
 }
 
+impl Layout {
+    /// Bytes of a line of codes.
+    fn line(self) -> usize {
+        if self.nr == NR_MAX { 64 } else { 32 }
+    }
+}
+
 impl Form {
     /// Bytes of a block of a panel of `nr` rows.
-    pub(super) fn panel_block(self, nr: usize) -> usize {
-        let (mins, runs) = (usize::from(self.has_min), self.len() / BLOCK);
-        nr * (2 + 2 * mins) + runs * self.panel_run(nr)
+    #[inline(always)]
+    pub(in crate::kernels) fn panel_block(self, nr: usize) -> usize {
+        self.panel_head(nr) + self.len() / BLOCK * self.panel_run(nr)
+    }
+
+    /// Bytes before the runs of such a block.
+    #[inline(always)]
+    pub(in crate::kernels) fn panel_head(self, nr: usize) -> usize {
+        nr * (2 + 2 * usize::from(self.has_min))
     }
 
     /// Bytes of a run of such a block.
-    fn panel_run(self, nr: usize) -> usize {
-        let parameters = if self.is_long { self.n_scales + usize::from(self.has_min) } else { 0 };
-        nr * (parameters + BLOCK * self.bits / 8)
+    #[inline(always)]
+    pub(in crate::kernels) fn panel_run(self, nr: usize) -> usize {
+        nr * (self.parameters() + BLOCK * self.bits / 8)
+    }
+
+    /// Bytes of a run's parameters for each row.
+    #[inline(always)]
+    pub(in crate::kernels) fn parameters(self) -> usize {
+        if self.is_long { self.n_scales + usize::from(self.has_min) } else { 0 }
+    }
+
+    /// Whether results are two sums: one of first halves and one of second halves of runs, or one of products and one of
+    /// offsets.
+    #[inline(always)]
+    pub(in crate::kernels) fn has_others(self) -> bool {
+        self.n_scales == 2 || self.has_min
     }
 }
 
@@ -73,7 +101,7 @@ pub(super) fn put(
         put_half(1, run.m);
     }
     if form.is_long {
-        let start = nr * (2 + 2 * usize::from(form.has_min)) + i * form.panel_run(nr);
+        let start = form.panel_head(nr) + i * form.panel_run(nr);
         for (n, scale) in run.scales[..form.n_scales].iter().enumerate() {
             block[start + n * nr + row] = *scale as u8;
         }
@@ -90,28 +118,27 @@ pub(super) fn put(
 /// Joins the codes of run `i` of all rows, and writes them to their block of a panel.
 pub(super) fn join(layout: Layout, form: Form, i: usize, codes: &[u8], block: &mut [u8]) {
     let (nr, len) = (layout.nr, form.panel_run(layout.nr));
-    let end = nr * (2 + 2 * usize::from(form.has_min)) + (i + 1) * len;
+    let end = form.panel_head(nr) + (i + 1) * len;
     let out = &mut block[end - nr * BLOCK * form.bits / 8..end];
-    let lines: &[Lines] = codes.as_chunks().0.as_chunks().0;
-    for (lines, out) in lines.iter().zip(out.chunks_exact_mut(form.bits * LINE)) {
-        out.fill(0);
-        let out = out.as_chunks_mut::<LINE>().0;
-        for (l, line) in lines.iter().enumerate() {
-            for (j, code) in line.iter().enumerate() {
-                out[l / 2][j] |= (code & 15) << (l % 2 * 4);
-                match form.bits {
-                    5 => out[4][j] |= (code >> 4) << l,
-                    6 => out[4 + l / 4][j] |= (code >> 4) << (l % 4 * 2),
-                    _ => {}
-                }
+    out.fill(0);
+    let line = layout.line();
+    for (codes, out) in codes.chunks_exact(8 * line).zip(out.chunks_exact_mut(form.bits * line)) {
+        for (i, code) in codes.iter().enumerate() {
+            let (l, j) = (i / line, i % line);
+            out[l / 2 * line + j] |= (code & 15) << (l % 2 * 4);
+            match form.bits {
+                5 => out[4 * line + j] |= (code >> 4) << l,
+                6 => out[(4 + l / 4) * line + j] |= (code >> 4) << (l % 4 * 2),
+                _ => {}
             }
         }
     }
 }
 
-/// Unpacks blocks of a panel in this form. Each form has code of its own, with constant shifts.
+/// Unpacks blocks of a panel in this form, whose lines have `LINE` bytes. Each form has code of its own, with constant
+/// shifts.
 #[inline(always)]
-pub(in crate::kernels) fn unpack(
+pub(in crate::kernels) fn unpack<const LINE: usize>(
     layout: Layout,
     form: Form,
     blocks: &[u8],
@@ -119,28 +146,34 @@ pub(in crate::kernels) fn unpack(
 ) {
     match form {
         Form { bits: 4, n_scales: 2, .. } => {
-            unpack_as::<4, 2, false, true>(layout, form, blocks, out)
+            unpack_as::<LINE, 4, 2, false, true>(layout, form, blocks, out)
         }
         Form { bits: 4, has_min: false, .. } => {
-            unpack_as::<4, 1, false, false>(layout, form, blocks, out);
+            unpack_as::<LINE, 4, 1, false, false>(layout, form, blocks, out);
         }
         Form { bits: 4, is_long: false, .. } => {
-            unpack_as::<4, 1, true, false>(layout, form, blocks, out);
+            unpack_as::<LINE, 4, 1, true, false>(layout, form, blocks, out);
         }
-        Form { bits: 4, .. } => unpack_as::<4, 1, true, true>(layout, form, blocks, out),
+        Form { bits: 4, .. } => unpack_as::<LINE, 4, 1, true, true>(layout, form, blocks, out),
         Form { bits: 5, has_min: false, .. } => {
-            unpack_as::<5, 1, false, false>(layout, form, blocks, out);
+            unpack_as::<LINE, 5, 1, false, false>(layout, form, blocks, out);
         }
         Form { bits: 5, is_long: false, .. } => {
-            unpack_as::<5, 1, true, false>(layout, form, blocks, out);
+            unpack_as::<LINE, 5, 1, true, false>(layout, form, blocks, out);
         }
-        Form { bits: 5, .. } => unpack_as::<5, 1, true, true>(layout, form, blocks, out),
-        _ => unpack_as::<6, 2, false, true>(layout, form, blocks, out),
+        Form { bits: 5, .. } => unpack_as::<LINE, 5, 1, true, true>(layout, form, blocks, out),
+        _ => unpack_as::<LINE, 6, 2, false, true>(layout, form, blocks, out),
     }
 }
 
 #[inline(always)]
-fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const IS_LONG: bool>(
+fn unpack_as<
+    const LINE: usize,
+    const BITS: usize,
+    const SCALES: usize,
+    const HAS_MIN: bool,
+    const IS_LONG: bool,
+>(
     layout: Layout,
     form: Form,
     blocks: &[u8],
@@ -174,7 +207,7 @@ fn unpack_as<const BITS: usize, const SCALES: usize, const HAS_MIN: bool, const 
                 unpack_scales::<IS_LONG>(d, &parameters[nr..], second.0);
             }
             let values = [&mut *first.1, &mut *second.1];
-            unpack_codes::<BITS, SCALES>(layout, form.zero, codes, values);
+            unpack_codes::<LINE, BITS, SCALES>(layout, form.zero, codes, values);
             if HAS_MIN {
                 let offsets = &mut out.offsets[at * nr..][..nr];
                 match IS_LONG {
@@ -224,7 +257,7 @@ fn unpack_scales<const IS_LONG: bool>(d: &[f32], scales: &[u8], out: &mut [u8]) 
 /// so each four lines belong to one half of the run. Iterators of slices are few here: the compiler calls them instead of
 /// inlining them, because all forms are in one function.
 #[inline(always)]
-fn unpack_codes<const BITS: usize, const SCALES: usize>(
+fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize>(
     layout: Layout,
     zero: u8,
     codes: &[u8],
@@ -239,8 +272,8 @@ fn unpack_codes<const BITS: usize, const SCALES: usize>(
         let out: &mut [[[[u8; LINE]; 4]; 2]] =
             first.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
         for (lines, [a, b]) in codes.iter().zip(out) {
-            four_lines::<BITS, 0>(lines, less, a);
-            four_lines::<BITS, 1>(lines, less, b);
+            four_lines::<LINE, BITS, 0>(lines, less, a);
+            four_lines::<LINE, BITS, 1>(lines, less, b);
         }
         return;
     }
@@ -251,14 +284,22 @@ fn unpack_codes<const BITS: usize, const SCALES: usize>(
     let n = half / (4 * LINE);
     for (i, lines) in codes.iter().enumerate() {
         let (a, b) = (2 * i, 2 * i + 1);
-        four_lines::<BITS, 0>(lines, less, if a < n { &mut first[a] } else { &mut second[a] });
-        four_lines::<BITS, 1>(lines, less, if b < n { &mut first[b] } else { &mut second[b] });
+        four_lines::<LINE, BITS, 0>(
+            lines,
+            less,
+            if a < n { &mut first[a] } else { &mut second[a] },
+        );
+        four_lines::<LINE, BITS, 1>(
+            lines,
+            less,
+            if b < n { &mut first[b] } else { &mut second[b] },
+        );
     }
 }
 
 /// Unpacks the first (`HALF` 0) or last (1) four of eight lines.
 #[inline(always)]
-fn four_lines<const BITS: usize, const HALF: usize>(
+fn four_lines<const LINE: usize, const BITS: usize, const HALF: usize>(
     lines: &[[u8; LINE]; BITS],
     less: u8,
     out: &mut [[u8; LINE]; 4],

@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileSet};
-use super::ggml::{RUNS_MAX, Unpacked};
+use super::ggml::{RUN_ROWS_MAX, RUNS_MAX, RunTile, Unpacked};
 use super::layout::{NR_MAX, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
 use super::tile::{AHEAD_COLUMNS, Ahead, MR_MAX, Q8Tile, TileFn};
@@ -96,11 +96,7 @@ pub(in crate::kernels) fn matmul_b6(
 ) {
     assert!(x.has_zeros());
     assert_eq!(x.group(), BLOCK);
-    assert_eq!(w.layout(), table.packed().layout);
-    assert!(x.cut().is_of(table.packed().tiles_q8));
-    assert_eq!(w.k(), x.k());
-    assert_eq!(out.len(), x.m());
-    assert!(out.iter().all(|out| out.len() == w.rows()));
+    check(table.packed(), table.packed().tiles_q8, w.panels(), x, out);
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
         ROOM.with_borrow_mut(|room| matmul_unpacked(table, w.panels(), x, out, room));
@@ -119,14 +115,26 @@ pub(in crate::kernels) fn matmul_ggml(
     let Some(form) = w.kind().form() else {
         return matmul(table.packed(), (table.packed().tiles_q8, None), w.panels(), x, out);
     };
-    assert_eq!(w.layout(), table.packed().layout);
-    assert!(x.cut().is_of(table.packed().tiles_q8));
-    assert_eq!(w.k(), x.k());
-    assert_eq!(out.len(), x.m());
-    assert!(out.iter().all(|out| out.len() == w.rows()));
+    check(table.packed(), table.packed().tiles_q8, w.panels(), x, out);
+    let (m, is_one_tile) = (out.len(), x.cut().tiles(out.len()).nth(1).is_none());
+    if let Some(tile) = (table.packed().run_tile)(form, m).filter(|_| is_one_tile) {
+        return matmul_few(form, tile, w.panels(), &x.tile(0..m), out);
+    }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
         ROOM.with_borrow_mut(|room| matmul_runs(table, form, w.panels(), x, out, room));
+    }
+}
+
+/// Multiplies a tile of few rows by panels of a GGUF file's blocks, which are unpacked in registers.
+fn matmul_few(form: Form, tile: RunTile, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [&mut [f32]]) {
+    let nr = w.layout.panel_rows();
+    let mut y = [0.0; RUN_ROWS_MAX * NR_MAX];
+    let y = &mut y[..out.len() * nr];
+    for (panel_index, (_, panel)) in w.iter().enumerate() {
+        let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
+        call!(tile(form, panel, x, y));
+        place_rows(y, columns, out);
     }
 }
 
@@ -189,7 +197,7 @@ fn add_others(
     columns: Range<usize>,
     out: &mut [&mut [f32]],
 ) {
-    if form.n_scales == 1 && !form.has_min {
+    if !form.has_others() {
         return;
     }
     let mut room = [[0.0; NR_MAX]; MR_MAX];
@@ -239,6 +247,21 @@ fn matmul_unpacked(
     }
 }
 
+/// Checks that weights, activations and results belong together.
+fn check(
+    table: &PackedTable,
+    tiles: &'static TileSet,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &[&mut [f32]],
+) {
+    assert_eq!(w.layout, table.layout);
+    assert!(x.cut().is_of(tiles));
+    assert_eq!(w.dims.k, x.k());
+    assert_eq!(out.len(), x.m());
+    assert!(out.iter().all(|out| out.len() == w.dims.rows));
+}
+
 fn matmul(
     table: &PackedTable,
     (tiles, unpack): (&'static TileSet, Option<&Unpack>),
@@ -246,11 +269,7 @@ fn matmul(
     x: Q8Tiles<'_>,
     out: &mut [&mut [f32]],
 ) {
-    assert_eq!(w.layout, table.layout);
-    assert!(x.cut().is_of(tiles));
-    assert_eq!(w.dims.k, x.k());
-    assert_eq!(out.len(), x.m());
-    assert!(out.iter().all(|out| out.len() == w.dims.rows));
+    check(table, tiles, w, x, out);
     if let [out] = out {
         return matmul_single(x.cut().kernel(1, false).kernel, w, &x.tile(0..1), out);
     }

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::cut::TileSet;
+use super::ggml::RunTile;
 use super::layout::Layout;
+use crate::quant::ggml::Form;
 
 /// Bytes of a part of a panel that stays in L1, with weights counted as int8.
 pub(in crate::kernels) const PART_BYTES: usize = 16 << 10;
@@ -17,6 +19,9 @@ pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) tiles_q4: &'static TileSet,
     /// Tiles that multiply a panel of BCML2.
     pub(in crate::kernels) tiles_b2: &'static TileSet,
+    /// The function for a form of GGUF files' blocks and a number of rows of activations, if there is one. Without it,
+    /// panels are unpacked first.
+    pub(in crate::kernels) run_tile: fn(Form, usize) -> Option<RunTile>,
     /// Copies a tile's results to their places.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, with weights counted as int8: what L1 holds ([`PART_BYTES`]),

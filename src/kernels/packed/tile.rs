@@ -125,6 +125,15 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
     pub(in crate::kernels) sums: &'a [[f32; M]],
 }
 
+impl<const M: usize, const KR: usize> TileGroup<'_, M, KR> {
+    /// Sum of the values of row `i`.
+    #[inline(always)]
+    pub(in crate::kernels) fn sum(&self, i: usize) -> f32 {
+        // Exact: both are integers below 2^24, and their difference is a multiple of 128.
+        (ZERO - self.zeros[i]) * (1.0 / 128.0)
+    }
+}
+
 impl<'a> Q8Tile<'a> {
     /// Sums of blocks for BCML2.
     #[cfg(target_arch = "aarch64")]

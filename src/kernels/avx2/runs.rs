@@ -1,0 +1,18 @@
+//! Few rows of activations by blocks of GGUF files.
+
+use std::arch::x86_64::*;
+
+use crate::kernels::run_tiles::run_tiles;
+use crate::kernels::ymm::lanes::*;
+
+run_tiles!("avx2,fma,f16c", add_two, false);
+
+/// Adds the products of two steps to eight sums. Four products of codes of six bits are at most `4 * 63 * 127 = 32004`,
+/// an `i16`.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn add_two(sums: Ints, w: [Ints; 2], x: [Ints; 2]) -> Ints {
+    let fours =
+        _mm256_add_epi16(_mm256_maddubs_epi16(w[0], x[0]), _mm256_maddubs_epi16(w[1], x[1]));
+    _mm256_add_epi32(sums, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)))
+}

@@ -1,0 +1,15 @@
+//! Few rows of activations by blocks of GGUF files.
+
+use std::arch::x86_64::*;
+
+use super::lanes::*;
+use crate::kernels::run_tiles::run_tiles;
+
+run_tiles!("avx512f,avx512bw,avx512vl,avx512vnni", add_two, true);
+
+/// Adds the products of two steps to 16 sums.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn add_two(sums: Ints, w: [Ints; 2], x: [Ints; 2]) -> Ints {
+    _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sums, w[0], x[0]), w[1], x[1])
+}

@@ -1,0 +1,224 @@
+//! Few rows of activations by blocks of GGUF files, whose codes are unpacked in registers: written once for the x86-64
+//! tiers, which differ in their vectors.
+//!
+//! A line of a panel's codes is a vector. It has codes of four columns: those of the first half of the rows are the low
+//! halves of bytes, those of the other rows the high halves.
+
+/// Defines `tile`, the functions of a tier with `$features`, which has `NR`, `LINE` and the vectors' operations in scope.
+/// `$add_two(sums, w, x)` adds the products of two steps of four columns. If `$in_place`, high codes of four bits stay
+/// where they are and count 16 times, which costs less than to shift each of them.
+macro_rules! run_tiles {
+    ($features:literal, $add_two:ident, $in_place:literal) => {
+        /// Sums or totals of `M` rows of activations.
+        type Sums<T, const M: usize> = [[T; 2]; M];
+
+        /// The function for `rows` rows of activations, if there is one; it prefetches weights with `HINT`.
+        pub(in $crate::kernels) fn tile<const HINT: i32>(
+            form: $crate::quant::ggml::Form,
+            rows: usize,
+        ) -> Option<$crate::kernels::packed::ggml::RunTile> {
+            match (form.bits, form.n_scales) {
+                (4, 1) => by_rows::<4, 1, HINT>(rows),
+                (5, _) => by_rows::<5, 1, HINT>(rows),
+                (4, _) => by_rows::<4, 2, HINT>(rows),
+                _ => by_rows::<6, 2, HINT>(rows),
+            }
+        }
+
+        fn by_rows<const BITS: usize, const SCALES: usize, const HINT: i32>(
+            rows: usize,
+        ) -> Option<$crate::kernels::packed::ggml::RunTile> {
+            let tiles: [$crate::kernels::packed::ggml::RunTile; 4] = [
+                gemm_runs::<1, BITS, SCALES, HINT>,
+                gemm_runs::<2, BITS, SCALES, HINT>,
+                gemm_runs::<3, BITS, SCALES, HINT>,
+                gemm_runs::<4, BITS, SCALES, HINT>,
+            ];
+            tiles.get(rows - 1).copied()
+        }
+
+        /// `M` rows of activations by a panel. Its codes have `BITS` bits, and its runs `SCALES` scales for each row.
+        #[target_feature(enable = $features)]
+        fn gemm_runs<const M: usize, const BITS: usize, const SCALES: usize, const HINT: i32>(
+            form: $crate::quant::ggml::Form,
+            panel: &[u8],
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            let mut totals = [[[zero_floats(); 2]; M]; 2];
+            let mut groups = x.groups::<M, 4>();
+            for block in panel.chunks_exact(form.panel_block(NR)) {
+                let (head, runs) = block.split_at(form.panel_head(NR));
+                let head = head.as_chunks::<{ 2 * NR }>().0;
+                let d = widen_halves(&head[0]);
+                let m = if form.has_min { widen_halves(&head[1]) } else { d };
+                for run in runs.chunks_exact(form.panel_run(NR)) {
+                    let Some(x) = groups.next() else { return };
+                    let (parameters, codes) = run.split_at(form.parameters() * NR);
+                    let parameters = parameters.as_chunks::<NR>().0;
+                    let [first, second]: [&[[u8; LINE]; BITS]; 2] =
+                        [0, 1].map(|half| &codes.as_chunks().0.as_chunks().0[half]);
+                    let (first_x, second_x) = x.q.split_at(4);
+                    let scales = if form.is_long { times(d, &parameters[0]) } else { d };
+                    let mut dots = less_zeros::<M, BITS, SCALES>(form.zero, &x, first_x);
+                    add_lines::<M, BITS, HINT>(&mut dots, first, first_x);
+                    if SCALES == 2 {
+                        add_totals::<M, BITS>(&mut totals[0], &dots, scales, x.scales);
+                        dots = less_zeros::<M, BITS, SCALES>(form.zero, &x, second_x);
+                        add_lines::<M, BITS, HINT>(&mut dots, second, second_x);
+                        let scales = times(d, &parameters[1]);
+                        add_totals::<M, BITS>(&mut totals[1], &dots, scales, x.scales);
+                        continue;
+                    }
+                    add_lines::<M, BITS, HINT>(&mut dots, second, second_x);
+                    add_totals::<M, BITS>(&mut totals[0], &dots, scales, x.scales);
+                    if form.has_min {
+                        let m = parameters.get(1).map_or(m, |mins| less_times(m, mins));
+                        add_offsets(&mut totals[1], m, &x);
+                    }
+                }
+            }
+            let out = out.as_chunks_mut::<{ NR / 2 }>().0.as_chunks_mut::<2>().0;
+            for i in 0..M {
+                for j in 0..2 {
+                    let [total, other] = [totals[0][i][j], totals[1][i][j]];
+                    let total = if form.has_others() { add_floats(total, other) } else { total };
+                    store_floats(&mut out[i][j], total);
+                }
+            }
+        }
+
+        /// Sums that begin with the products of the code of zero, negative: `-zero * Σ q`. With two scales, the sums are
+        /// those of half a run, `half` of the activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn less_zeros<const M: usize, const BITS: usize, const SCALES: usize>(
+            zero: u8,
+            x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
+            half: &[[[u8; 4]; M]],
+        ) -> Sums<Ints, M> {
+            let mut dots = [[zero_ints(); 2]; M];
+            if zero == 0 {
+                return dots;
+            }
+            for i in 0..M {
+                let less = match SCALES {
+                    1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
+                    _ => {
+                        let w = [set_bytes(zero); 2];
+                        let x = [0, 1, 2, 3].map(|step| i32::from_ne_bytes(half[step][i]));
+                        let sum = $add_two(zero_ints(), w, [set_ints(x[0]), set_ints(x[1])]);
+                        let sum = $add_two(sum, w, [set_ints(x[2]), set_ints(x[3])]);
+                        sub_ints(zero_ints(), sum)
+                    }
+                };
+                dots[i] = [less, if $in_place && BITS == 4 { times_16(less) } else { less }];
+            }
+            dots
+        }
+
+        /// Adds the products of eight lines of codes, four steps of columns.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_lines<const M: usize, const BITS: usize, const HINT: i32>(
+            dots: &mut Sums<Ints, M>,
+            lines: &[[u8; LINE]; BITS],
+            x: &[[[u8; 4]; M]],
+        ) {
+            for line in lines.as_flattened().chunks(64) {
+                $crate::kernels::stream::prefetch_ahead::<HINT>(line.as_ptr());
+            }
+            for step in [0, 2] {
+                let (a, b) = (codes::<BITS>(lines, step), codes::<BITS>(lines, step + 1));
+                for i in 0..M {
+                    let x = [x[step][i], x[step + 1][i]];
+                    let x = x.map(|x| set_ints(i32::from_ne_bytes(x)));
+                    for j in 0..2 {
+                        dots[i][j] = $add_two(dots[i][j], [a[j], b[j]], x);
+                    }
+                }
+            }
+        }
+
+        /// The codes of step `step` of four.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn codes<const BITS: usize>(lines: &[[u8; LINE]; BITS], step: usize) -> [Ints; 2] {
+            let (both, low) = (load(&lines[step]), set_bytes(15));
+            if $in_place && BITS == 4 {
+                return [and(both, low), and(both, set_bytes(0xf0))];
+            }
+            let mut w = [and(both, low), and(shift_right_4(both), low)];
+            // The places of the bits above the low four.
+            let (high, from, mask) = match BITS {
+                4 => return w,
+                5 => (load(&lines[4]), [2 * step, 2 * step + 1], set_bytes(16)),
+                _ => {
+                    let from = step % 2 * 4;
+                    (load(&lines[4 + step / 2]), [from, from + 2], set_bytes(48))
+                }
+            };
+            for j in 0..2 {
+                w[j] = or(w[j], and(to_bit_4(high, from[j]), mask));
+            }
+            w
+        }
+
+        /// Adds sums of products times the scales of weights and activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_totals<const M: usize, const BITS: usize>(
+            totals: &mut Sums<Floats, M>,
+            dots: &Sums<Ints, M>,
+            scales: [Floats; 2],
+            x_scales: &[f32; M],
+        ) {
+            for i in 0..M {
+                let [low, high] = dots[i];
+                let dots = [low, if $in_place && BITS == 4 { over_16(high) } else { high }];
+                let x_scale = set_floats(x_scales[i]);
+                for j in 0..2 {
+                    let sum = mul(floats_of(dots[j]), scales[j]);
+                    totals[i][j] = fma(sum, x_scale, totals[i][j]);
+                }
+            }
+        }
+
+        /// Adds the products of a run's offsets with the sums of activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_offsets<const M: usize>(
+            totals: &mut Sums<Floats, M>,
+            offsets: [Floats; 2],
+            x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
+        ) {
+            for i in 0..M {
+                let term = set_floats(x.scales[i] * x.sum(i));
+                for j in 0..2 {
+                    totals[i][j] = fma(offsets[j], term, totals[i][j]);
+                }
+            }
+        }
+
+        /// A block's scale times a run's integers.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn times(d: [Floats; 2], scales: &[u8; NR]) -> [Floats; 2] {
+            let scales = scales.as_chunks().0;
+            [mul(d[0], widen_signed(&scales[0])), mul(d[1], widen_signed(&scales[1]))]
+        }
+
+        /// A block's minimum times a run's integers, negative. The product is exact, so its sign may change before.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn less_times(m: [Floats; 2], mins: &[u8; NR]) -> [Floats; 2] {
+            let (mins, zero) = (mins.as_chunks().0, set_floats(-0.0));
+            [
+                mul(sub_floats(zero, m[0]), widen_unsigned(&mins[0])),
+                mul(sub_floats(zero, m[1]), widen_unsigned(&mins[1])),
+            ]
+        }
+    };
+}
+
+pub(super) use run_tiles;
