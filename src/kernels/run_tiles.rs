@@ -56,8 +56,8 @@ macro_rules! run_tiles {
                     let Some(x) = groups.next() else { return };
                     let (parameters, codes) = run.split_at(form.parameters() * NR);
                     let parameters = parameters.as_chunks::<NR>().0;
-                    let [first, second]: [&[[u8; LINE]; BITS]; 2] =
-                        [0, 1].map(|half| &codes.as_chunks().0.as_chunks().0[half]);
+                    let halves = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
+                    let (first, second) = (&halves[0], &halves[1]);
                     let (first_x, second_x) = x.q.split_at(4);
                     let scales = if form.is_long { times(d, &parameters[0]) } else { d };
                     let mut dots = less_zeros::<M, BITS, SCALES>(form.zero, &x, first_x);
@@ -73,8 +73,8 @@ macro_rules! run_tiles {
                     add_lines::<M, BITS, HINT>(&mut dots, second, second_x);
                     add_totals::<M, BITS>(&mut totals[0], &dots, scales, x.scales);
                     if form.has_min {
-                        let m = parameters.get(1).map_or(m, |mins| less_times(m, mins));
-                        add_offsets(&mut totals[1], m, &x);
+                        let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
+                        add_offsets(&mut totals[1], offsets, &x);
                     }
                 }
             }
@@ -106,9 +106,8 @@ macro_rules! run_tiles {
                     1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
                     _ => {
                         let w = [set_bytes(zero); 2];
-                        let x = [0, 1, 2, 3].map(|step| i32::from_ne_bytes(half[step][i]));
-                        let sum = $add_two(zero_ints(), w, [set_ints(x[0]), set_ints(x[1])]);
-                        let sum = $add_two(sum, w, [set_ints(x[2]), set_ints(x[3])]);
+                        let sum = $add_two(zero_ints(), w, [four(&half[0][i]), four(&half[1][i])]);
+                        let sum = $add_two(sum, w, [four(&half[2][i]), four(&half[3][i])]);
                         sub_ints(zero_ints(), sum)
                     }
                 };
@@ -125,19 +124,27 @@ macro_rules! run_tiles {
             lines: &[[u8; LINE]; BITS],
             x: &[[[u8; 4]; M]],
         ) {
-            for line in lines.as_flattened().chunks(64) {
-                $crate::kernels::stream::prefetch_ahead::<HINT>(line.as_ptr());
+            for at in (0..BITS * LINE).step_by(64) {
+                $crate::kernels::stream::prefetch_ahead::<HINT>(
+                    lines.as_flattened()[at..].as_ptr(),
+                );
             }
             for step in [0, 2] {
                 let (a, b) = (codes::<BITS>(lines, step), codes::<BITS>(lines, step + 1));
                 for i in 0..M {
-                    let x = [x[step][i], x[step + 1][i]];
-                    let x = x.map(|x| set_ints(i32::from_ne_bytes(x)));
+                    let x = [four(&x[step][i]), four(&x[step + 1][i])];
                     for j in 0..2 {
                         dots[i][j] = $add_two(dots[i][j], [a[j], b[j]], x);
                     }
                 }
             }
+        }
+
+        /// Four activations, all along a vector.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn four(x: &[u8; 4]) -> Ints {
+            set_ints(i32::from_ne_bytes(*x))
         }
 
         /// The codes of step `step` of four.

@@ -15,7 +15,7 @@ use crate::sys::huge::HugeMemory;
 use crate::sys::map::{OpenFile, Stamp};
 
 /// Version of the bytes of a panel of a GGUF file's blocks. Increase it when they change.
-const BLOCKS_ORDER: u32 = 1;
+const BLOCKS_ORDER: u32 = 2;
 
 /// A model's file: its header, and what is known about its content. Each user ([`Model`](super::Model)) maps
 /// its own weights. Renaming the file does not matter.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::check::CheckError;
+use super::file::layout_number;
 use super::matrix::Matrix;
 use super::packed::{Home, PackedWeights, by_kind};
 use super::view::Model;
@@ -172,7 +173,8 @@ impl Packer<'_> {
     fn identity(&self, layout: Layout) -> Result<CacheIdentity, PackError> {
         let fingerprint = self.model.fingerprint().map_err(PackError::Model)?;
         let fingerprint = self.model.header().fingerprint_of_rows(fingerprint);
-        Ok(CacheIdentity { fingerprint, layout: layout.id(), order: ORDER })
+        let layout = layout_number(layout, self.model.header().weights);
+        Ok(CacheIdentity { fingerprint, layout, order: ORDER })
     }
 
     /// Maps the cache file at `path` after adding the matrices that it lacks. If the file does not exist or

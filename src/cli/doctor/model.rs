@@ -9,7 +9,7 @@ use crate::cli::reads::TokenReads;
 use crate::engine::Engine;
 use crate::engine::made_up;
 use crate::format::model::Header;
-use crate::model::Model;
+use crate::model::{Model, layout_number};
 use crate::pack;
 use crate::sys::file;
 use crate::sys::map::Map;
@@ -147,7 +147,8 @@ pub(super) fn cache(engine: &Engine, model: &Path, path: Option<&Path>) -> Findi
 fn check_cache(path: &Path, engine: &Engine) -> Result<u64, String> {
     let map = Map::open(path).map_err(|e| e.to_string())?;
     let summary = pack::summary(map.as_bytes()).map_err(|what| format!("damaged {what}"))?;
-    let layout = engine.isa().layout().map(|layout| layout.id());
+    let weights = engine.model().header().weights;
+    let layout = engine.isa().layout().map(|layout| layout_number(layout, weights));
     let fingerprint = engine.model().fingerprint().map_err(|e| e.to_string())?;
     if summary.identity.fingerprint != fingerprint {
         return Err("of another model".to_owned());
