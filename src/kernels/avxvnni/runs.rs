@@ -1,6 +1,7 @@
 //! Few rows of activations by blocks of GGUF files.
 
-use super::add_products;
+use std::arch::x86_64::*;
+
 use crate::kernels::run_tiles::run_tiles;
 use crate::kernels::ymm::lanes::*;
 
@@ -10,5 +11,5 @@ run_tiles!("avx2,fma,f16c,avxvnni", add_two, true);
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 #[inline]
 fn add_two(sums: Ints, w: [Ints; 2], x: [Ints; 2]) -> Ints {
-    add_products(add_products(sums, x[0], w[0]), x[1], w[1])
+    _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(sums, w[0], x[0]), w[1], x[1])
 }

@@ -125,6 +125,7 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
     pub(in crate::kernels) sums: &'a [[f32; M]],
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<const M: usize, const KR: usize> TileGroup<'_, M, KR> {
     /// Sum of the values of row `i`.
     #[inline(always)]
