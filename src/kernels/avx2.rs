@@ -55,7 +55,7 @@ const fn packed<const HINT: i32>(
         tiles_q8,
         tiles_q4,
         tiles_b2,
-        run_tile: runs::tile::<HINT>,
+        run_tiles: runs::tiles::<HINT>,
         place: place_rows,
         part_bytes: PART_BYTES,
         unpack_q4: Some(Unpack {

@@ -91,7 +91,7 @@ const fn table<const HINT: i32>(
             tiles_q8,
             tiles_q4,
             tiles_b2,
-            run_tile: runs::tile::<HINT>,
+            run_tiles: runs::tiles::<HINT>,
             place,
             // An L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,

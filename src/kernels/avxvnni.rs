@@ -34,7 +34,7 @@ const fn table<const HINT: i32>(
             tiles_q8,
             tiles_q4,
             tiles_b2,
-            run_tile: runs::tile::<HINT>,
+            run_tiles: runs::tiles::<HINT>,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

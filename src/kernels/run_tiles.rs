@@ -1,50 +1,54 @@
-//! Few rows of activations by blocks of GGUF files, whose codes are unpacked in registers: written once for the x86-64
+//! Tiles of activations by blocks of GGUF files, whose codes are unpacked in registers: written once for the x86-64
 //! tiers, which differ in their vectors.
 //!
 //! A line of a panel's codes is a vector. It has codes of four columns: those of the first half of the rows are the low
 //! halves of bytes, those of the other rows the high halves.
 
-/// Defines `tile`, the functions of a tier with `$features`, which has `NR`, `LINE` and the vectors' operations in scope.
+/// Defines `tiles`, the functions of a tier with `$features`, which has `NR`, `LINE` and the vectors' operations in scope.
 /// `$add_two(sums, w, x)` adds the products of two steps of four columns. If `$in_place`, high codes of four bits stay
-/// where they are and count 16 times, which costs less than to shift each of them.
+/// where they are and count 16 times, which costs less than to shift each of them. Tiles have `$rows` rows.
 macro_rules! run_tiles {
-    ($features:literal, $add_two:ident, $in_place:literal) => {
+    ($features:literal, $add_two:ident, $in_place:literal, [$($rows:literal)*]) => {
         /// Sums or totals of `M` rows of activations.
         type Sums<T, const M: usize> = [[T; 2]; M];
 
-        /// The function for `rows` rows of activations, if there is one; it prefetches weights with `HINT`.
-        pub(in $crate::kernels) fn tile<const HINT: i32>(
+        /// Tiles of one and more rows of activations; they prefetch weights with `HINT`.
+        pub(in $crate::kernels) fn tiles<const HINT: i32>(
             form: $crate::quant::ggml::Form,
-            rows: usize,
-        ) -> Option<$crate::kernels::packed::ggml::RunTile> {
-            match (form.bits, form.n_scales) {
-                (4, 1) => by_rows::<4, 1, HINT>(rows),
-                (5, _) => by_rows::<5, 1, HINT>(rows),
-                (4, _) => by_rows::<4, 2, HINT>(rows),
-                _ => by_rows::<6, 2, HINT>(rows),
+        ) -> &'static [$crate::kernels::packed::ggml::RunTile] {
+            $crate::kernels::packed::ggml::by_form!(
+                form,
+                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG, HINT>()
+            )
+        }
+
+        fn by_rows<
+            const BITS: usize,
+            const SCALES: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool, const HINT: i32,
+        >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
+            const {
+                &[$(gemm_runs::<$rows, BITS, SCALES, HAS_MIN, IS_LONG, HINT>,)*]
             }
         }
 
-        fn by_rows<const BITS: usize, const SCALES: usize, const HINT: i32>(
-            rows: usize,
-        ) -> Option<$crate::kernels::packed::ggml::RunTile> {
-            let tiles: [$crate::kernels::packed::ggml::RunTile; 4] = [
-                gemm_runs::<1, BITS, SCALES, HINT>,
-                gemm_runs::<2, BITS, SCALES, HINT>,
-                gemm_runs::<3, BITS, SCALES, HINT>,
-                gemm_runs::<4, BITS, SCALES, HINT>,
-            ];
-            tiles.get(rows - 1).copied()
-        }
-
-        /// `M` rows of activations by a panel. Its codes have `BITS` bits, and its runs `SCALES` scales for each row.
+        /// `M` rows of activations by a panel of blocks in `form`.
         #[target_feature(enable = $features)]
-        fn gemm_runs<const M: usize, const BITS: usize, const SCALES: usize, const HINT: i32>(
+        fn gemm_runs<
+            const M: usize,
+            const BITS: usize,
+            const SCALES: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool,
+            const HINT: i32,
+        >(
             form: $crate::quant::ggml::Form,
             panel: &[u8],
             x: &$crate::kernels::packed::tile::Q8Tile<'_>,
             out: &mut [f32],
         ) {
+            let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
             let mut totals = [[[zero_floats(); 2]; M]; 2];
             let mut groups = x.groups::<M, 4>();
             for block in panel.chunks_exact(form.panel_block(NR)) {
@@ -56,23 +60,22 @@ macro_rules! run_tiles {
                     let Some(x) = groups.next() else { return };
                     let (parameters, codes) = run.split_at(form.parameters() * NR);
                     let parameters = parameters.as_chunks::<NR>().0;
-                    let halves = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
-                    let (first, second) = (&halves[0], &halves[1]);
-                    let (first_x, second_x) = x.q.split_at(4);
+                    let lines = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
+                    let (Some(lines), Some(q)) = (lines.first_chunk(), x.q.as_chunks().0.first_chunk()) else {
+                        return;
+                    };
                     let scales = if form.is_long { times(d, &parameters[0]) } else { d };
-                    let mut dots = less_zeros::<M, BITS, SCALES>(form.zero, &x, first_x);
-                    add_lines::<M, BITS, HINT>(&mut dots, first, first_x);
+                    let mut dots = less_zeros::<M, BITS, SCALES, 0>(form.zero, &x, q);
+                    add_half::<M, BITS, SCALES, 0, HINT>(&mut dots, lines, q);
                     if SCALES == 2 {
-                        add_totals::<M, BITS>(&mut totals[0], &dots, scales, x.scales);
-                        dots = less_zeros::<M, BITS, SCALES>(form.zero, &x, second_x);
-                        add_lines::<M, BITS, HINT>(&mut dots, second, second_x);
-                        let scales = times(d, &parameters[1]);
-                        add_totals::<M, BITS>(&mut totals[1], &dots, scales, x.scales);
-                        continue;
+                        add_totals::<M, BITS, SCALES, 0>(&mut totals[0], &dots, scales, x.scales);
+                        dots = less_zeros::<M, BITS, SCALES, 1>(form.zero, &x, q);
                     }
-                    add_lines::<M, BITS, HINT>(&mut dots, second, second_x);
-                    add_totals::<M, BITS>(&mut totals[0], &dots, scales, x.scales);
-                    if form.has_min {
+                    add_half::<M, BITS, SCALES, 1, HINT>(&mut dots, lines, q);
+                    let scales = if SCALES == 2 { times(d, &parameters[1]) } else { scales };
+                    let sums = &mut totals[SCALES - 1];
+                    add_totals::<M, BITS, SCALES, 1>(sums, &dots, scales, x.scales);
+                    if SCALES == 1 && form.has_min {
                         let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
                         add_offsets(&mut totals[1], offsets, &x);
                     }
@@ -89,13 +92,15 @@ macro_rules! run_tiles {
         }
 
         /// Sums that begin with the products of the code of zero, negative: `-zero * Σ q`. With two scales, the sums are
-        /// those of half a run, `half` of the activations.
+        /// those of half a run.
+        ///
+        /// A function with `HALF` has one caller, so that the compiler inlines it and sums stay in registers.
         #[target_feature(enable = $features)]
         #[inline]
-        fn less_zeros<const M: usize, const BITS: usize, const SCALES: usize>(
+        fn less_zeros<const M: usize, const BITS: usize, const SCALES: usize, const HALF: usize>(
             zero: u8,
             x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
-            half: &[[[u8; 4]; M]],
+            q: &[[[[u8; 4]; M]; 4]; 2],
         ) -> Sums<Ints, M> {
             let mut dots = [[zero_ints(); 2]; M];
             if zero == 0 {
@@ -106,8 +111,8 @@ macro_rules! run_tiles {
                     1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
                     _ => {
                         let w = [set_bytes(zero); 2];
-                        let sum = $add_two(zero_ints(), w, [four(&half[0][i]), four(&half[1][i])]);
-                        let sum = $add_two(sum, w, [four(&half[2][i]), four(&half[3][i])]);
+                        let sum = $add_two(zero_ints(), w, [four(&q[HALF][0][i]), four(&q[HALF][1][i])]);
+                        let sum = $add_two(sum, w, [four(&q[HALF][2][i]), four(&q[HALF][3][i])]);
                         sub_ints(zero_ints(), sum)
                     }
                 };
@@ -116,13 +121,50 @@ macro_rules! run_tiles {
             dots
         }
 
+        /// Adds the products of half a run.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_half<
+            const M: usize,
+            const BITS: usize,
+            const SCALES: usize,
+            const HALF: usize,
+            const HINT: i32,
+        >(
+            dots: &mut Sums<Ints, M>,
+            lines: &[[[u8; LINE]; BITS]; 2],
+            x: &[[[[u8; 4]; M]; 4]; 2],
+        ) {
+            match M {
+                1 | 2 => add_lines::<M, BITS, SCALES, HALF, HINT>(dots, &lines[HALF], &x[HALF]),
+                _ => add_lines_apart::<M, BITS, HINT>(dots, &lines[HALF], &x[HALF]),
+            }
+        }
+
+        /// A call of its own: the compiler would keep the totals of many rows in registers, and sums in memory.
+        #[target_feature(enable = $features)]
+        #[inline(never)]
+        fn add_lines_apart<const M: usize, const BITS: usize, const HINT: i32>(
+            dots: &mut Sums<Ints, M>,
+            lines: &[[u8; LINE]; BITS],
+            x: &[[[u8; 4]; M]; 4],
+        ) {
+            add_lines::<M, BITS, 0, 0, HINT>(dots, lines, x);
+        }
+
         /// Adds the products of eight lines of codes, four steps of columns.
         #[target_feature(enable = $features)]
         #[inline]
-        fn add_lines<const M: usize, const BITS: usize, const HINT: i32>(
+        fn add_lines<
+            const M: usize,
+            const BITS: usize,
+            const SCALES: usize,
+            const HALF: usize,
+            const HINT: i32,
+        >(
             dots: &mut Sums<Ints, M>,
             lines: &[[u8; LINE]; BITS],
-            x: &[[[u8; 4]; M]],
+            x: &[[[u8; 4]; M]; 4],
         ) {
             for at in (0..BITS * LINE).step_by(64) {
                 $crate::kernels::stream::prefetch_ahead::<HINT>(
@@ -174,7 +216,7 @@ macro_rules! run_tiles {
         /// Adds sums of products times the scales of weights and activations.
         #[target_feature(enable = $features)]
         #[inline]
-        fn add_totals<const M: usize, const BITS: usize>(
+        fn add_totals<const M: usize, const BITS: usize, const SCALES: usize, const HALF: usize>(
             totals: &mut Sums<Floats, M>,
             dots: &Sums<Ints, M>,
             scales: [Floats; 2],

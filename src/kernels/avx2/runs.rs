@@ -1,11 +1,11 @@
-//! Few rows of activations by blocks of GGUF files.
+//! Tiles of activations by blocks of GGUF files.
 
 use std::arch::x86_64::*;
 
 use crate::kernels::run_tiles::run_tiles;
 use crate::kernels::ymm::lanes::*;
 
-run_tiles!("avx2,fma,f16c", add_two, false);
+run_tiles!("avx2,fma,f16c", add_two, false, [1 2 3 4]);
 
 /// Adds the products of two steps to eight sums. Four products of codes of six bits are at most `4 * 63 * 127 = 32004`,
 /// an `i16`.

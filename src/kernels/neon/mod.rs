@@ -12,7 +12,7 @@ use half::f16;
 use self::attend::{score_4, weigh_4};
 use self::exp::{soften_4, swiglu};
 use self::kv8::{score_i8, score_i8_4, weigh_i8, weigh_i8_4};
-use self::vectors::{dots, load_lanes};
+use self::vectors::{dots, load_four, load_lanes};
 pub(super) use self::vectors::{largest, load, load_32, load_floats, store, widen, widen_8};
 use super::matmul::{chunks, level, level_blocks, level_weights, scales};
 use super::packed::cut::{TileKernel, TileSet};
@@ -30,6 +30,7 @@ mod b2;
 mod exp;
 pub(super) mod kv8;
 pub(super) mod registers;
+pub(super) mod runs;
 pub(super) mod vectors;
 
 tier::float_kernels!(true, PACKED, #[target_feature(enable = "neon")]);
@@ -39,7 +40,7 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q8: &TILES_Q8,
     tiles_q4: &TILES_Q4,
     tiles_b2: &b2::TILES,
-    run_tile: |_, _| None,
+    run_tiles: runs::tiles,
     place: place_rows,
     part_bytes: PART_BYTES,
     unpack_b2: None,
@@ -232,12 +233,6 @@ pub(super) fn load_64(x: &[u8; 64]) -> [uint8x16_t; 4] {
 pub(super) fn load_scales(x: &[u8; 16]) -> float32x4_t {
     // SAFETY: `x` is 16 readable bytes.
     vreinterpretq_f32_u8(unsafe { vld1q_u8(x.as_ptr()) })
-}
-
-/// Four bytes, twice.
-#[target_feature(enable = "neon")]
-fn load_four(x: &[u8; 4]) -> int8x8_t {
-    vreinterpret_s8_u32(vdup_n_u32(u32::from_ne_bytes(*x)))
 }
 
 #[target_feature(enable = "neon")]

@@ -52,6 +52,20 @@ pub(in crate::kernels) fn load(x: &[i8; 16]) -> int8x16_t {
 }
 
 #[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn load_bytes(x: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: `x` is 16 readable bytes.
+    unsafe { vld1q_u8(x.as_ptr()) }
+}
+
+/// Four bytes, twice.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn load_four(x: &[u8; 4]) -> int8x8_t {
+    vreinterpret_s8_u32(vdup_n_u32(u32::from_ne_bytes(*x)))
+}
+
+#[target_feature(enable = "neon")]
 pub(in crate::kernels) fn load_32(x: &[i8; 32]) -> [int8x16_t; 2] {
     let (halves, _) = x.as_chunks();
     [load(&halves[0]), load(&halves[1])]

@@ -261,7 +261,8 @@ pub(super) mod gemm;
 mod kv8;
 mod q4;
 mod q8;
-mod vectors;
+mod runs;
+pub(super) mod vectors;
 
 /// The tier's functions.
 pub(super) static TABLE: Table = Table {
@@ -274,7 +275,7 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
         tiles_b2: &b2::TILES,
-        run_tile: |_, _| None,
+        run_tiles: runs::tiles,
         place,
         // With 24 KiB of a tile's activations, as much as a small L2 has, and little more than an L1 of 32 KiB if only
         // a strip's quarter counts.

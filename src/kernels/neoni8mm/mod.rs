@@ -25,7 +25,7 @@ pub(super) static TABLE: Table = Table {
         tiles_q8: &q8::TILES,
         tiles_q4: &q4::TILES,
         tiles_b2: &b2::TILES,
-        run_tile: |_, _| None,
+        run_tiles: runs::tiles,
         place,
         // With 24 KiB of a tile's activations, as much as a small L2 has, and little more than an L1 of 32 KiB if only
         // a strip's quarter counts.
@@ -240,6 +240,7 @@ mod b2;
 mod pairs;
 mod q4;
 mod q8;
+mod runs;
 
 /// See [`PackedTable::place`]: a tile's results are four strips of `[t, 4]`. Values of two rows alternate; the last row
 /// of an odd tile stands alone.

@@ -28,10 +28,7 @@ use crate::quant::ggml::{Codes, Form};
 /// Most runs that are unpacked at once: a long block.
 pub(super) const RUNS_MAX: usize = 8;
 
-/// Most rows of activations of a [`RunTile`].
-pub(super) const RUN_ROWS_MAX: usize = 4;
-
-/// Few rows of activations by a panel whose codes are unpacked in registers. Arguments: the form of the panel's blocks; the
+/// A tile of activations by a panel whose codes are unpacked in registers. Arguments: the form of the panel's blocks; the
 /// blocks of a panel; a tile; and `t * nr` results, which are written in the order of rows.
 pub(in crate::kernels) type RunTile = unsafe fn(Form, &[u8], &Q8Tile<'_>, &mut [f32]);
 
@@ -73,6 +70,20 @@ impl Form {
     #[inline(always)]
     pub(in crate::kernels) fn parameters(self) -> usize {
         if self.is_long { self.n_scales + usize::from(self.has_min) } else { 0 }
+    }
+
+    /// This form with its properties as constants.
+    #[inline(always)]
+    pub(in crate::kernels) fn by_constants<
+        const BITS: usize,
+        const SCALES: usize,
+        const HAS_MIN: bool,
+        const IS_LONG: bool,
+    >(
+        self,
+    ) -> Form {
+        let zero = if HAS_MIN { 0 } else { self.zero };
+        Form { bits: BITS, n_scales: SCALES, has_min: HAS_MIN, is_long: IS_LONG, zero }
     }
 
     /// Whether results are two sums: one of first halves and one of second halves of runs, or one of products and one of
@@ -135,8 +146,37 @@ pub(super) fn join(layout: Layout, form: Form, i: usize, codes: &[u8], block: &m
     }
 }
 
-/// Unpacks blocks of a panel in this form, whose lines have `LINE` bytes. Each form has code of its own, with constant
-/// shifts.
+/// The value of `$value` for a form of blocks; in it the constants `BITS`, `SCALES`, `HAS_MIN` and `IS_LONG` are the form's.
+/// So each form has code of its own, with constant shifts and sizes.
+macro_rules! by_form {
+    ($form:expr, $value:expr) => {
+        match ($form.bits, $form.n_scales, $form.has_min, $form.is_long) {
+            (4, 1, false, _) => $crate::kernels::packed::ggml::by_form!(4, 1, false, false, $value),
+            (4, 1, true, false) => {
+                $crate::kernels::packed::ggml::by_form!(4, 1, true, false, $value)
+            }
+            (4, 1, true, true) => $crate::kernels::packed::ggml::by_form!(4, 1, true, true, $value),
+            (4, ..) => $crate::kernels::packed::ggml::by_form!(4, 2, false, true, $value),
+            (5, _, false, _) => $crate::kernels::packed::ggml::by_form!(5, 1, false, false, $value),
+            (5, _, true, false) => {
+                $crate::kernels::packed::ggml::by_form!(5, 1, true, false, $value)
+            }
+            (5, _, true, true) => $crate::kernels::packed::ggml::by_form!(5, 1, true, true, $value),
+            _ => $crate::kernels::packed::ggml::by_form!(6, 2, false, true, $value),
+        }
+    };
+    ($bits:literal, $scales:literal, $has_min:literal, $is_long:literal, $value:expr) => {{
+        const BITS: usize = $bits;
+        const SCALES: usize = $scales;
+        const HAS_MIN: bool = $has_min;
+        const IS_LONG: bool = $is_long;
+        $value
+    }};
+}
+
+pub(in crate::kernels) use by_form;
+
+/// Unpacks blocks of a panel in this form, whose lines have `LINE` bytes.
 #[inline(always)]
 pub(in crate::kernels) fn unpack<const LINE: usize>(
     layout: Layout,
@@ -144,26 +184,7 @@ pub(in crate::kernels) fn unpack<const LINE: usize>(
     blocks: &[u8],
     out: &mut Unpacked<'_>,
 ) {
-    match form {
-        Form { bits: 4, n_scales: 2, .. } => {
-            unpack_as::<LINE, 4, 2, false, true>(layout, form, blocks, out)
-        }
-        Form { bits: 4, has_min: false, .. } => {
-            unpack_as::<LINE, 4, 1, false, false>(layout, form, blocks, out);
-        }
-        Form { bits: 4, is_long: false, .. } => {
-            unpack_as::<LINE, 4, 1, true, false>(layout, form, blocks, out);
-        }
-        Form { bits: 4, .. } => unpack_as::<LINE, 4, 1, true, true>(layout, form, blocks, out),
-        Form { bits: 5, has_min: false, .. } => {
-            unpack_as::<LINE, 5, 1, false, false>(layout, form, blocks, out);
-        }
-        Form { bits: 5, is_long: false, .. } => {
-            unpack_as::<LINE, 5, 1, true, false>(layout, form, blocks, out);
-        }
-        Form { bits: 5, .. } => unpack_as::<LINE, 5, 1, true, true>(layout, form, blocks, out),
-        _ => unpack_as::<LINE, 6, 2, false, true>(layout, form, blocks, out),
-    }
+    by_form!(form, unpack_as::<LINE, BITS, SCALES, HAS_MIN, IS_LONG>(layout, form, blocks, out));
 }
 
 #[inline(always)]

@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
 use super::cut::{CUT_ROWS, TileSet};
-use super::ggml::{RUN_ROWS_MAX, RUNS_MAX, RunTile, Unpacked};
+use super::ggml::{RUNS_MAX, RunTile, Unpacked};
 use super::layout::{NR_MAX, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8, Panels};
 use super::table::{PART_BYTES, PackedTable, Unpack};
 use super::tile::{AHEAD_COLUMNS, Ahead, MR_MAX, Q8Tile, TileFn};
@@ -116,9 +116,9 @@ pub(in crate::kernels) fn matmul_ggml(
         return matmul(table.packed(), (table.packed().tiles_q8, None), w.panels(), x, out);
     };
     check(table.packed(), table.packed().tiles_q8, w.panels(), x, out);
-    let (m, is_one_tile) = (out.len(), x.cut().tiles(out.len()).nth(1).is_none());
-    if let Some(tile) = (table.packed().run_tile)(form, m).filter(|_| is_one_tile) {
-        return matmul_few(form, tile, w.panels(), &x.tile(0..m), out);
+    let tiles = (table.packed().run_tiles)(form);
+    if x.cut().tiles(out.len()).all(|rows| rows.len() <= tiles.len()) {
+        return matmul_run_tiles(tiles, form, w.panels(), x, out);
     }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
         let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
@@ -126,15 +126,24 @@ pub(in crate::kernels) fn matmul_ggml(
     }
 }
 
-/// Multiplies a tile of few rows by panels of a GGUF file's blocks, which are unpacked in registers.
-fn matmul_few(form: Form, tile: RunTile, w: Panels<'_>, x: &Q8Tile<'_>, out: &mut [&mut [f32]]) {
+/// Multiplies tiles by panels of a GGUF file's blocks, whose codes each tile unpacks in registers.
+fn matmul_run_tiles(
+    tiles: &[RunTile],
+    form: Form,
+    w: Panels<'_>,
+    x: Q8Tiles<'_>,
+    out: &mut [&mut [f32]],
+) {
     let nr = w.layout.panel_rows();
-    let mut y = [0.0; RUN_ROWS_MAX * NR_MAX];
-    let y = &mut y[..out.len() * nr];
+    let mut y = [0.0; MR_MAX * NR_MAX];
     for (panel_index, (_, panel)) in w.iter().enumerate() {
         let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
-        call!(tile(form, panel, x, y));
-        place_rows(y, columns, out);
+        for rows in x.cut().tiles(out.len()) {
+            let tile = tiles[rows.len() - 1];
+            let y = &mut y[..rows.len() * nr];
+            call!(tile(form, panel, &x.tile(rows.clone()), y));
+            place_rows(y, columns.clone(), &mut out[rows]);
+        }
     }
 }
 

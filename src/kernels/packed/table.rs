@@ -19,9 +19,9 @@ pub(in crate::kernels) struct PackedTable {
     pub(in crate::kernels) tiles_q4: &'static TileSet,
     /// Tiles that multiply a panel of BCML2.
     pub(in crate::kernels) tiles_b2: &'static TileSet,
-    /// The function for a form of GGUF files' blocks and a number of rows of activations, if there is one. Without it,
-    /// panels are unpacked first.
-    pub(in crate::kernels) run_tile: fn(Form, usize) -> Option<RunTile>,
+    /// Tiles that multiply a panel of blocks of a form of GGUF files, by their rows of activations, from 1. Panels are
+    /// unpacked for tiles of more rows.
+    pub(in crate::kernels) run_tiles: fn(Form) -> &'static [RunTile],
     /// Copies a tile's results to their places.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, with weights counted as int8: what L1 holds ([`PART_BYTES`]),

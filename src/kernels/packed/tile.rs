@@ -114,7 +114,6 @@ pub(in crate::kernels) const AHEAD_COLUMNS: usize = 16;
 pub(in crate::kernels) struct TileGroup<'a, const M: usize, const KR: usize> {
     pub(in crate::kernels) q: &'a [[[u8; KR]; M]],
     pub(in crate::kernels) scales: &'a [f32; M],
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no tier flips weights"))]
     pub(in crate::kernels) zeros: &'a [f32; M],
 }
 
@@ -125,7 +124,6 @@ pub(in crate::kernels) struct SummedGroup<'a, const M: usize, const KR: usize> {
     pub(in crate::kernels) sums: &'a [[f32; M]],
 }
 
-#[cfg(target_arch = "x86_64")]
 impl<const M: usize, const KR: usize> TileGroup<'_, M, KR> {
     /// Sum of the values of row `i`.
     #[inline(always)]

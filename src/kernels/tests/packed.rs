@@ -506,7 +506,7 @@ mod vnni_by_avx512 {
             tiles_q8: &TILES_Q8,
             tiles_q4: &TILES_Q4,
             tiles_b2: &TILES_B2,
-            run_tile: |_, _| None,
+            run_tiles: |_| &[],
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

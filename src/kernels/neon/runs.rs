@@ -1,0 +1,338 @@
+//! Tiles of activations by blocks of GGUF files, whose codes are unpacked in registers: written once for the ARM tiers,
+//! which differ in their products.
+//!
+//! A kernel takes the rows of a panel four by four, in strips. A strip's half of a run is two vectors of codes: the low
+//! halves of their bytes are two vectors of 16 codes, and the high halves two others.
+
+use std::arch::aarch64::*;
+
+use super::vectors::{load_bytes, load_four, widen_8};
+use crate::kernels::packed::layout::Layout;
+use crate::quant::bcml1::BLOCK;
+
+/// Bytes of a line of a panel's codes, in vectors.
+const LINE: usize = 2;
+
+/// Defines `tiles`, the functions of a tier with `$features`, whose panels have `$nr` rows and whose activations are in
+/// blocks of `$kr` columns. The tier has in scope `Dots`, the sums of a strip with a row of activations; `begin`, which
+/// makes them of a vector of first values; `add_products`; and `finish`, which gives four sums.
+macro_rules! run_tiles {
+    ($features:literal, $nr:expr, $kr:literal) => {
+        /// Strips of a panel, two by two.
+        const PAIRS: usize = $nr / 8;
+
+        /// Numbers of a panel's rows.
+        type Floats = [[float32x4_t; 2]; PAIRS];
+
+        /// Activations of half a run.
+        type Half<const M: usize> = [[u8; 16]; M];
+
+        /// Tiles of one and more rows of activations.
+        pub(in $crate::kernels) fn tiles(
+            form: $crate::quant::ggml::Form,
+        ) -> &'static [$crate::kernels::packed::ggml::RunTile] {
+            $crate::kernels::packed::ggml::by_form!(
+                form,
+                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG>()
+            )
+        }
+
+        fn by_rows<
+            const BITS: usize,
+            const SCALES: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool,
+        >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
+            const {
+                &[
+                    gemm_runs::<1, BITS, SCALES, HAS_MIN, IS_LONG>,
+                    gemm_runs::<2, BITS, SCALES, HAS_MIN, IS_LONG>,
+                    gemm_runs::<3, BITS, SCALES, HAS_MIN, IS_LONG>,
+                    gemm_runs::<4, BITS, SCALES, HAS_MIN, IS_LONG>,
+                ]
+            }
+        }
+
+        /// `M` rows of activations by a panel of blocks in `form`.
+        #[target_feature(enable = $features)]
+        fn gemm_runs<
+            const M: usize,
+            const BITS: usize,
+            const SCALES: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool,
+        >(
+            form: $crate::quant::ggml::Form,
+            panel: &[u8],
+            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+            out: &mut [f32],
+        ) {
+            let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
+            let mut totals = [[[[vdupq_n_f32(0.0); 2]; PAIRS]; M]; 2];
+            let mut groups = x.groups::<M, $kr>();
+            for block in panel.chunks_exact(form.panel_block($nr)) {
+                let (head, runs) = block.split_at(form.panel_head($nr));
+                let head = head.as_chunks::<16>().0.as_chunks::<PAIRS>().0;
+                let d = $crate::kernels::neon::runs::widen_halves(&head[0]);
+                let m = match form.has_min {
+                    true => $crate::kernels::neon::runs::widen_halves(&head[1]),
+                    false => d,
+                };
+                for run in runs.chunks_exact(form.panel_run($nr)) {
+                    let Some(x) = groups.next() else { return };
+                    let (parameters, codes) = run.split_at(form.parameters() * $nr);
+                    let parameters = parameters.as_chunks::<8>().0.as_chunks::<PAIRS>().0;
+                    let codes = codes.as_chunks::<16>().0.as_chunks::<BITS>().0;
+                    let (Some(codes), Some(q)) = (codes.first_chunk(), halves(x.q)) else { return };
+                    let scales = if form.is_long { times(d, &parameters[0]) } else { d };
+                    let less = less_zeros::<M, SCALES>(form.zero, &x, &q[0]);
+                    if SCALES == 2 {
+                        add_runs::<M, BITS, 0, 1>(&mut totals[0], codes, q, less, scales, x.scales);
+                        let less = less_zeros::<M, SCALES>(form.zero, &x, &q[1]);
+                        let scales = times(d, &parameters[1]);
+                        add_runs::<M, BITS, 1, 2>(&mut totals[1], codes, q, less, scales, x.scales);
+                        continue;
+                    }
+                    add_runs::<M, BITS, 0, 2>(&mut totals[0], codes, q, less, scales, x.scales);
+                    if form.has_min {
+                        let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
+                        add_offsets(&mut totals[1], offsets, &x);
+                    }
+                }
+            }
+            let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
+            for i in 0..M {
+                for pair in 0..PAIRS {
+                    for j in 0..2 {
+                        let [total, other] = [totals[0][i][pair][j], totals[1][i][pair][j]];
+                        let total = if form.has_others() { vaddq_f32(total, other) } else { total };
+                        $crate::kernels::neon::vectors::store(&mut out[i * PAIRS + pair][j], total);
+                    }
+                }
+            }
+        }
+
+        /// Adds the products of a run's offsets with the sums of activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_offsets<const M: usize>(
+            totals: &mut [Floats; M],
+            offsets: Floats,
+            x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
+        ) {
+            for i in 0..M {
+                let term = x.scales[i] * x.sum(i);
+                for pair in 0..PAIRS {
+                    for j in 0..2 {
+                        let total = &mut totals[i][pair][j];
+                        *total = vfmaq_n_f32(*total, offsets[pair][j], term);
+                    }
+                }
+            }
+        }
+
+        /// Activations of a run in halves.
+        #[inline(always)]
+        fn halves<const M: usize>(x: &[[[u8; $kr]; M]]) -> Option<&[Half<M>; 2]> {
+            let run: &[[[u8; $kr]; M]; BLOCK / $kr] = x.first_chunk()?;
+            Some(bytemuck::cast_ref(run))
+        }
+
+        /// Adds the products of halves `FROM` to `TO` of a run times the scales of weights and activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn add_runs<const M: usize, const BITS: usize, const FROM: usize, const TO: usize>(
+            totals: &mut [Floats; M],
+            codes: &[[[u8; 16]; BITS]; 2 * PAIRS],
+            x: &[Half<M>; 2],
+            less: [int32x4_t; M],
+            scales: Floats,
+            x_scales: &[f32; M],
+        ) {
+            for strip in 0..2 * PAIRS {
+                let mut dots = [begin(less[0]); M];
+                for i in 1..M {
+                    dots[i] = begin(less[i]);
+                }
+                for half in FROM..TO {
+                    let codes = $crate::kernels::neon::runs::codes(codes, strip, half);
+                    for i in 0..M {
+                        dots[i] = add_products(dots[i], codes, &x[half], i);
+                    }
+                }
+                for i in 0..M {
+                    let dots = vcvtq_f32_s32(finish(dots[i], less[i]));
+                    let sum = vmulq_f32(dots, scales[strip / 2][strip % 2]);
+                    let total = &mut totals[i][strip / 2][strip % 2];
+                    *total = vfmaq_n_f32(*total, sum, x_scales[i]);
+                }
+            }
+        }
+
+        /// The products of the code of zero, negative: `-zero * Σ q` of a run; with two scales, of half a run, `half` of
+        /// the activations.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn less_zeros<const M: usize, const SCALES: usize>(
+            zero: u8,
+            x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
+            half: &Half<M>,
+        ) -> [int32x4_t; M] {
+            let none = vdupq_n_s32(0);
+            let mut less = [none; M];
+            if zero == 0 {
+                return less;
+            }
+            for i in 0..M {
+                less[i] = match SCALES {
+                    1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
+                    _ => {
+                        let zeros = [vdupq_n_s8(zero as i8); 4];
+                        vnegq_s32(finish(add_products(begin(none), zeros, half, i), none))
+                    }
+                };
+            }
+            less
+        }
+
+        /// A block's scale times a run's integers.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn times(mut d: Floats, scales: &[[u8; 8]; PAIRS]) -> Floats {
+            for pair in 0..PAIRS {
+                let [low, high] = $crate::kernels::neon::runs::widen_signed(&scales[pair]);
+                d[pair] = [vmulq_f32(d[pair][0], low), vmulq_f32(d[pair][1], high)];
+            }
+            d
+        }
+
+        /// A block's minimum times a run's integers, negative.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn less_times(mut m: Floats, mins: &[[u8; 8]; PAIRS]) -> Floats {
+            for pair in 0..PAIRS {
+                let [low, high] = $crate::kernels::neon::runs::widen_unsigned(&mins[pair]);
+                let less = [vmulq_f32(m[pair][0], low), vmulq_f32(m[pair][1], high)];
+                m[pair] = [vnegq_f32(less[0]), vnegq_f32(less[1])];
+            }
+            m
+        }
+    };
+}
+
+pub(in crate::kernels) use run_tiles;
+
+/// Rows of a panel.
+const NR: usize = Layout::NEON.panel_rows();
+
+/// Sums of products, each of two rows: four i16 for each. Those of a run of five bits are at most `8 * 31 * 127 = 31496`,
+/// those of half a run of six `4 * 63 * 127 = 32004`.
+type Dots = [int16x8_t; 2];
+
+run_tiles!("neon", NR, 4);
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn begin(_less: int32x4_t) -> Dots {
+    [vdupq_n_s16(0); 2]
+}
+
+/// Adds the products of half a run of four rows with row `i` of `M` of activations.
+#[target_feature(enable = "neon")]
+#[inline]
+fn add_products<const M: usize>(
+    mut dots: Dots,
+    codes: [int8x16_t; 4],
+    x: &Half<M>,
+    i: usize,
+) -> Dots {
+    let x: &[[[u8; 4]; M]; 4] = bytemuck::cast_ref(x);
+    for step in 0..4 {
+        let x = load_four(&x[step][i]);
+        dots[0] = vmlal_s8(dots[0], vget_low_s8(codes[step]), x);
+        dots[1] = vmlal_s8(dots[1], vget_high_s8(codes[step]), x);
+    }
+    dots
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+fn finish(dots: Dots, less: int32x4_t) -> int32x4_t {
+    vaddq_s32(vpaddq_s32(vpaddlq_s16(dots[0]), vpaddlq_s16(dots[1])), less)
+}
+
+/// The codes of half `half` of strip `strip` of a run: those of the first vector's low and high halves of bytes, then those
+/// of the second one's. Panels have four rows for each of `STRIPS`.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn codes<const BITS: usize, const STRIPS: usize>(
+    run: &[[[u8; 16]; BITS]; STRIPS],
+    strip: usize,
+    half: usize,
+) -> [int8x16_t; 4] {
+    // Where the codes are, and the bits above their low four: vectors, and the places of these bits in a byte.
+    let (at, high, from) = if 4 * STRIPS == NR {
+        let (at, bits) = (2 * LINE * half + strip, BITS - 4);
+        let high = 4 * LINE + strip + if BITS == 6 { LINE * half } else { 0 };
+        let first = if BITS == 6 { 0 } else { 4 * half };
+        ([at, at + LINE], [high, high], [first, first + bits, first + 2 * bits, first + 3 * bits])
+    } else {
+        let start = BITS * LINE * half;
+        let (at, high) = (start + LINE * strip, start + 4 * LINE);
+        match BITS {
+            6 => {
+                let (high, first) = (high + strip / 2 * LINE, strip % 2 * 4);
+                ([at, at + 1], [high, high + 1], [first, first + 2, first, first + 2])
+            }
+            _ => (
+                [at, at + 1],
+                [high, high + 1],
+                [2 * strip, 2 * strip + 1, 2 * strip, 2 * strip + 1],
+            ),
+        }
+    };
+    let (low, mask) = (vdupq_n_u8(15), vdupq_n_u8(if BITS == 6 { 48 } else { 16 }));
+    let load = |at: usize| load_bytes(&run[at / BITS][at % BITS]);
+    let (a, b) = (load(at[0]), load(at[1]));
+    let mut w = [vandq_u8(a, low), vshrq_n_u8::<4>(a), vandq_u8(b, low), vshrq_n_u8::<4>(b)];
+    if BITS > 4 {
+        let high = [load(high[0]), load(high[1])];
+        for j in 0..4 {
+            let distance = vdupq_n_s8(4 - from[j] as i8);
+            w[j] = vbslq_u8(mask, vshlq_u8(high[j / 2], distance), w[j]);
+        }
+    }
+    [
+        vreinterpretq_s8_u8(w[0]),
+        vreinterpretq_s8_u8(w[1]),
+        vreinterpretq_s8_u8(w[2]),
+        vreinterpretq_s8_u8(w[3]),
+    ]
+}
+
+/// f16 to f32 of all rows, exact.
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn widen_halves<const PAIRS: usize>(
+    x: &[[u8; 16]; PAIRS],
+) -> [[float32x4_t; 2]; PAIRS] {
+    let mut floats = [[vdupq_n_f32(0.0); 2]; PAIRS];
+    for pair in 0..PAIRS {
+        floats[pair] = widen_8(vreinterpretq_u16_u8(load_bytes(&x[pair])));
+    }
+    floats
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn widen_signed(x: &[u8; 8]) -> [float32x4_t; 2] {
+    let x = vmovl_s8(vcreate_s8(u64::from_le_bytes(*x)));
+    [vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(x)))]
+}
+
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn widen_unsigned(x: &[u8; 8]) -> [float32x4_t; 2] {
+    let x = vmovl_u8(vcreate_u8(u64::from_le_bytes(*x)));
+    [vcvtq_f32_u32(vmovl_u16(vget_low_u16(x))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(x)))]
+}
