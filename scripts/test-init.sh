@@ -221,5 +221,5 @@ await_server
 check "a GGUF file answers" 1 "$(answered)"
 kill "$keep"
 wait "$keep" || true
-check "what was made of it is kept with the packed weights" 1 "$(find "$WORK/cache/leap" -name 'small-*.v2.*bin' ! -name '*tokenizer*' | wc -l)"
+check "what was made of it is kept with the packed weights" 1 "$(find "$WORK/cache/leap" -name 'small-*.own.*bin' ! -name '*tokenizer*' | wc -l)"
 exit "$failed"

@@ -16,10 +16,9 @@ use std::sync::Arc;
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::checkpoint::load_failure;
 use super::power::{self, StatedWatts};
 use super::weights::{self, Words};
-use super::{Failure, key, note, options};
+use super::{Failure, key, model_files, note, options};
 use crate::engine::{Cache, Engine, Huge, Options, WeightsPlace};
 use crate::format::model::{Ends, Header};
 use crate::kernels::Isa;
@@ -37,7 +36,7 @@ use table::BenchTable;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "bench")]
 pub(super) struct Bench {
-    /// model file; without one and without --shape only the machine is measured
+    /// model file or checkpoint; without one and without --shape only the machine is measured
     #[argh(positional)]
     model: Option<PathBuf>,
     /// shape of a made-up model, no file needed: tinyllama, llama2-7b, llama3-1b, llama3-3b, llama3-8b,
@@ -152,7 +151,7 @@ fn tell_left_out(too_long: &[What], header: &Header) {
 }
 
 impl Bench {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
         if self.model.is_some() && self.shape.is_some() {
             return Err(Failure::Usage("give a model or a --shape, not both".to_owned()));
         }
@@ -161,6 +160,9 @@ impl Bench {
         }
         let meter = self.meter()?;
         let isa = options::isa_from_environment()?;
+        if let Some(path) = &mut self.model {
+            *path = model_files::converted(path, false)?;
+        }
         let model = self.open(isa)?;
         let kernels = Engine::kernels(model.as_deref(), isa).map_err(options::engine_failure)?;
         let workload = model.as_deref().map_or(Vec::new(), |model| {
@@ -268,8 +270,7 @@ impl Bench {
 
     fn open(&self, isa: Option<Isa>) -> Result<Option<Arc<Model>>, Failure> {
         if let Some(path) = &self.model {
-            let model = Model::open(path).map_err(|e| load_failure(&e))?;
-            return Ok(Some(Arc::new(model)));
+            return Ok(Some(Arc::new(model_files::open_whole(path)?)));
         }
         let Some(shape) = self.shape else { return Ok(None) };
         let kernels = Engine::kernels(None, isa).map_err(options::engine_failure)?;

@@ -23,7 +23,7 @@ use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
 
 /// Version of the conversion; it changes when the same checkpoint becomes another model file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Longest part of a kept file's name that comes from the checkpoint's name.
 const NAME_BYTES: usize = 100;
@@ -38,6 +38,29 @@ pub(super) fn open(
         CheckpointPath::Gguf(file) => ExportPlan::open_gguf(file, options),
     }
     .map_err(Failure::export)
+}
+
+/// The version of the model file that a checkpoint becomes; none if it has a GGUF file's own weights.
+fn version_by_default(checkpoint: &CheckpointPath) -> Option<u32> {
+    match checkpoint {
+        CheckpointPath::Folder(_) => Some(2),
+        CheckpointPath::Gguf(_) => None,
+    }
+}
+
+/// The conversion of `checkpoint` that `leap run` makes. If no version is asked for, a GGUF file's weights stay as they are
+/// where they can, and others become int8.
+pub(super) fn planned(
+    checkpoint: &CheckpointPath,
+    version: Option<u32>,
+    ends: Option<Ends>,
+) -> Result<ExportPlan, Failure> {
+    let weights = options::weights(version.unwrap_or(2), GROUP_DEFAULT, ends)?;
+    let mut plan = open(checkpoint, &ExportOptions { weights, ctx: None, verify: false })?;
+    if version.or_else(|| version_by_default(checkpoint)).is_none() {
+        plan.keep_blocks_if_possible().map_err(Failure::export)?;
+    }
+    Ok(plan)
 }
 
 /// Copies into `plan` what the checkpoint's tokenizer says, and returns its `tokenizer.bin`; `None` if it has none.
@@ -91,8 +114,8 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 /// The conversion that `leap run` makes of a checkpoint.
 #[derive(Clone, Copy)]
 struct Conversion {
-    /// Version of the model file.
-    version: u32,
+    /// Version of the model file, or none for a GGUF file's own weights.
+    version: Option<u32>,
     /// Storage of the embedding and the classifier, if asked for.
     ends: Option<Ends>,
     /// Instruction set whose kernels the matrices are packed for.
@@ -123,8 +146,8 @@ pub(super) fn model_file(
 ) -> Result<Option<PathBuf>, Failure> {
     match (model.as_deref().and_then(CheckpointPath::at), version, ends) {
         (Some(checkpoint), version, ends) => {
-            let version = version.unwrap_or(2);
-            let isa = match has_boards || version == 1 {
+            let version = version.or_else(|| version_by_default(&checkpoint));
+            let isa = match has_boards || version == Some(1) {
                 true => None,
                 false => packing::own_isa()?,
             };
@@ -231,7 +254,8 @@ impl Kept {
         let state = format!("{:016x}.", state(checkpoint).map_err(unreadable)?);
         let bits = if ends == Some(Ends::SixBits) { "-6" } else { "" };
         let isa = isa.map_or(String::new(), |isa| format!(".{}", isa.name()));
-        let model = folder.join(format!("{prefix}{state}v{version}{bits}{isa}.bin"));
+        let version = version.map_or("own".to_owned(), |version| format!("v{version}"));
+        let model = folder.join(format!("{prefix}{state}{version}{bits}{isa}.bin"));
         Ok(Kept { tokenizer: model.with_extension("tokenizer.bin"), model, prefix, state })
     }
 
@@ -244,9 +268,7 @@ impl Kept {
     fn make(&self, checkpoint: &CheckpointPath, wanted: Conversion) -> Result<(), Failure> {
         let start = Instant::now();
         let (source, model) = (checkpoint.path().display(), self.model.display());
-        let weights = options::weights(wanted.version, GROUP_DEFAULT, wanted.ends)?;
-        let options = ExportOptions { weights, ctx: None, verify: false };
-        let mut plan = open(checkpoint, &options)?;
+        let mut plan = planned(checkpoint, wanted.version, wanted.ends)?;
         if let Some(isa) = wanted.isa {
             packing::pack_for(&mut plan, isa)?;
         }

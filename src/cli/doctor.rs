@@ -67,7 +67,7 @@ pub(super) struct Doctor {
 }
 
 impl Doctor {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
         let tree = super::power::board()?;
         match (self.fix, self.undo) {
             (true, true) => {
@@ -76,6 +76,9 @@ impl Doctor {
             (false, true) => return tune::run(&tree, "stop"),
             (true, false) => tune::run(&tree, "start")?,
             (false, false) => {}
+        }
+        if let Some(path) = &mut self.model {
+            *path = model_files::converted(path, false)?;
         }
         let findings = self.findings(&tree)?;
         for finding in &findings {

@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "tools")]
-use super::convert;
 use super::draft_node::{self, DraftNode};
 use super::model_files::{self, Loaded};
 use super::weights::{self, Words};
@@ -104,7 +102,7 @@ fn model(
     (n_streams, engine): (usize, &mut Engine),
     beside: &Beside<'_>,
 ) -> Result<ModelDrafter, Failure> {
-    let path = model_file(path, beside.is_quiet)?;
+    let path = model_files::converted(path, beside.is_quiet)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
     let options = Options {
@@ -126,26 +124,6 @@ fn model(
     prepared?;
     own.interrupt_by(is_interrupted);
     ModelDrafter::new(own, wants_threads).map_err(|e| Failure::runtime(&e))
-}
-
-/// The model file at `path`; a checkpoint there is converted.
-#[cfg(feature = "tools")]
-pub(super) fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
-    let wanted = convert::Wanted {
-        version: None,
-        ends: None,
-        has_boards: false,
-        needs_tokenizer: true,
-        is_quiet,
-    };
-    let found = convert::model_file(Some(path.to_owned()), wanted)?;
-    Ok(found.unwrap_or_else(|| path.to_owned()))
-}
-
-/// The model file at `path`; programs without `tools` convert no checkpoint.
-#[cfg(not(feature = "tools"))]
-pub(super) fn model_file(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failure> {
-    Ok(path.to_owned())
 }
 
 /// Refuses a draft model with another vocabulary: its drafts would only cost time.

@@ -7,6 +7,8 @@ use argh::{ArgsInfo, FromArgs};
 
 use super::Failure;
 use super::checkpoint::CheckpointPath;
+#[cfg(feature = "tools")]
+use super::convert;
 use super::reads::TokenReads;
 use crate::format::json::JsonObject;
 use crate::format::model::{
@@ -23,7 +25,7 @@ use crate::sys::map::Map;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "info")]
 pub(super) struct Info {
-    /// model file, tokenizer.bin, or packed weights
+    /// model file, checkpoint, tokenizer.bin, or packed weights
     #[argh(positional)]
     file: PathBuf,
     /// compare the stored checksums with the bytes
@@ -41,7 +43,7 @@ impl Info {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let path = self.file.display();
         if let Some(checkpoint) = CheckpointPath::at(&self.file) {
-            return Err(checkpoint.refuse(&self.file));
+            return self.checkpoint(&checkpoint);
         }
         let map = Map::open(&self.file).map_err(|e| Failure::unreadable(&self.file, &e))?;
         let bytes = map.as_bytes();
@@ -54,20 +56,44 @@ impl Info {
             _ => self.tokenizer(bytes).map_err(|e| e.to_string()),
         };
         let rows = rows.map_err(|problem| Failure::Input(format!("{path}: {problem}")))?;
-        super::print(&if self.json { as_json(&rows) } else { as_table(&rows) })
+        self.tell(&rows)
+    }
+
+    /// Shows the model that `leap run` makes of a checkpoint, which is not made here.
+    #[cfg(feature = "tools")]
+    fn checkpoint(&self, checkpoint: &CheckpointPath) -> Result<(), Failure> {
+        if self.verify {
+            let path = checkpoint.path().display();
+            return Err(Failure::Usage(format!("{path} is a checkpoint and has no checksums")));
+        }
+        let mut plan = convert::planned(checkpoint, None, None)?;
+        convert::tokenizer(&mut plan, checkpoint.path(), true)?;
+        let header = plan.header();
+        let file_bytes = header.tensors().map(|tensor| tensor.offset + tensor.bytes).max();
+        let mut rows = self.rows(header, file_bytes.unwrap_or(0) as usize, None);
+        rows[0] = text("file", "checkpoint, as it is when it is converted to a model");
+        self.tell(&rows)
+    }
+
+    #[cfg(not(feature = "tools"))]
+    fn checkpoint(&self, checkpoint: &CheckpointPath) -> Result<(), Failure> {
+        Err(checkpoint.refuse(&self.file))
     }
 
     fn model(&self, bytes: &[u8]) -> Result<Vec<Row>, FormatError> {
         let header = Header::parse(bytes)?;
-        let mut rows = describe(&header, bytes.len());
-        rows.push(Row {
-            name: "bytes_per_token".to_owned(),
-            value: Value::Reads(TokenReads::of(&header)),
-        });
-        if self.verify {
-            let verdict = if header.verify(bytes)? { "match" } else { "none stored" };
-            rows.push(text("checksums", verdict));
-        }
+        let checksums = match self.verify {
+            true => Some(if header.verify(bytes)? { "match" } else { "none stored" }),
+            false => None,
+        };
+        Ok(self.rows(&header, bytes.len(), checksums))
+    }
+
+    fn rows(&self, header: &Header, file_bytes: usize, checksums: Option<&str>) -> Vec<Row> {
+        let mut rows = describe(header, file_bytes);
+        let reads = Value::Reads(TokenReads::of(header));
+        rows.push(Row { name: "bytes_per_token".to_owned(), value: reads });
+        rows.extend(checksums.map(|verdict| text("checksums", verdict)));
         if self.tensors {
             for tensor in header.tensors() {
                 let value = format!(
@@ -77,7 +103,11 @@ impl Info {
                 rows.push(text(&tensor.id.to_string(), &value));
             }
         }
-        Ok(rows)
+        rows
+    }
+
+    fn tell(&self, rows: &[Row]) -> Result<(), Failure> {
+        super::print(&if self.json { as_json(rows) } else { as_table(rows) })
     }
 
     fn cache(&self, bytes: &[u8]) -> Result<Vec<Row>, &'static str> {

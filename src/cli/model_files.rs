@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(feature = "tools")]
+use super::checkpoint::CheckpointPath;
 use super::checkpoint::load_failure;
+#[cfg(feature = "tools")]
+use super::convert;
 use super::{Failure, warn};
 use crate::format::FormatError;
 use crate::format::model::Header;
@@ -47,6 +51,35 @@ pub(super) fn load_with(
         None => (demo_tokenizer(model.header(), tokenizer)?, "demo".to_owned()),
     };
     Ok(Loaded { model: Arc::new(narrow(model)?), tokenizer, name })
+}
+
+/// The model file that stands for `path`: a checkpoint is converted as `leap run` does it.
+#[cfg(feature = "tools")]
+pub(super) fn converted(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
+    let wanted = convert::Wanted {
+        version: None,
+        ends: None,
+        has_boards: false,
+        needs_tokenizer: false,
+        is_quiet,
+    };
+    let found = convert::model_file(Some(path.to_owned()), wanted)?;
+    Ok(found.unwrap_or_else(|| path.to_owned()))
+}
+
+/// The model file that stands for `path`; programs without `tools` convert no checkpoint.
+#[cfg(not(feature = "tools"))]
+pub(super) fn converted(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failure> {
+    Ok(path.to_owned())
+}
+
+/// The header of the model at `path`; a checkpoint has that of its conversion, which is not made.
+pub(super) fn header(path: &Path) -> Result<Header, Failure> {
+    #[cfg(feature = "tools")]
+    if let Some(checkpoint) = CheckpointPath::at(path) {
+        return Ok(convert::planned(&checkpoint, None, None)?.header().clone());
+    }
+    Ok(open_whole(path)?.header().clone())
 }
 
 /// The model at `path`, with any range of layers, or the built-in one; without a tokenizer.

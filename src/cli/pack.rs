@@ -13,7 +13,7 @@ use crate::sys::signal;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "pack")]
 pub(super) struct Pack {
-    /// model file
+    /// model file or checkpoint
     #[argh(positional)]
     model: PathBuf,
     /// file or folder of the cache (beside the model)
@@ -27,6 +27,7 @@ pub(super) struct Pack {
 impl Pack {
     pub(super) fn execute(self) -> Result<(), Failure> {
         signal::install().map_err(|e| Failure::runtime(&e))?;
+        let path = model_files::converted(&self.model, false)?;
         let options = Options {
             ctx_len: Some(1),
             batch: Some(1),
@@ -34,10 +35,10 @@ impl Pack {
             isa: options::isa_from_environment()?,
             ..Options::default()
         };
-        let mut engine = Engine::new(model_files::open_whole(&self.model)?.into(), &options)
+        let mut engine = Engine::new(model_files::open_whole(&path)?.into(), &options)
             .map_err(options::engine_failure)?;
         if engine.model().packed_for().is_some() {
-            let (model, isa) = (self.model.display(), engine.isa().name());
+            let (model, isa) = (path.display(), engine.isa().name());
             note(&format!("leap: {model} is packed for {isa} kernels already; nothing to do"));
             return Ok(());
         }
@@ -47,7 +48,7 @@ impl Pack {
             return Err(Failure::Usage(format!("{isa} kernels use {weights} weights unpacked")));
         }
         let place =
-            WeightsPlace { model: Some(self.model), cache: self.cache, ..WeightsPlace::default() };
+            WeightsPlace { model: Some(path), cache: self.cache, ..WeightsPlace::default() };
         match engine.cache_file_for_any(&place) {
             Some(path) => weights::pack_into(&mut engine, &place, &path),
             None => Err(Failure::Usage("nothing to do with --cache off".to_owned())),

@@ -24,7 +24,7 @@ use crate::sys::file::AtomicFile;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "plan")]
 pub(super) struct Plan {
-    /// model file
+    /// model file or checkpoint
     #[argh(positional)]
     model: Option<PathBuf>,
     /// shape of a well-known model instead, no file needed: tinyllama, llama2-7b, llama3-1b, llama3-3b, llama3-8b,
@@ -173,7 +173,7 @@ impl Plan {
 
     fn header(&self) -> Result<Header, Failure> {
         match (&self.model, self.shape) {
-            (Some(path), None) => Ok(model_files::open_whole(path)?.header().clone()),
+            (Some(path), None) => model_files::header(path),
             (None, Some(shape)) => {
                 Ok(shape.header(options::weights_of_shape(self.version, self.embedding_bits)?))
             }

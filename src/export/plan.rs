@@ -144,6 +144,22 @@ impl ExportPlan {
         check(&self.header, &self.config_path)
     }
 
+    /// Makes the export keep the blocks of a GGUF file, if matrices are in blocks and all of them can be kept. If some
+    /// cannot, a note says why.
+    ///
+    /// # Errors
+    /// If a tensor is missing or has the wrong shape.
+    pub fn keep_blocks_if_possible(&mut self) -> Result<(), ExportError> {
+        let mut has_blocks = false;
+        for tensor in self.header.tensors() {
+            has_blocks |= self.source(tensor.id)?.is_in_blocks();
+        }
+        if has_blocks && let Err(why) = self.keep_blocks() {
+            self.extras.notes.push(format!("{why}; all weights become int8"));
+        }
+        Ok(())
+    }
+
     /// Makes the export keep the blocks of a GGUF file: the model file has exactly its weights. Matrices of floats
     /// become blocks of int8.
     ///

@@ -12,8 +12,6 @@ use crate::common::leap;
 use crate::common::models::package;
 use crate::common::ran::Ran;
 
-/// A model without a tokenizer.
-const GGUF: &str = "tests/golden/gguf/model.gguf";
 const FOLDER: &str = "tests/golden/llama3-tiny";
 
 /// A person with a cache folder of their own.
@@ -172,10 +170,10 @@ fn gguf_file_is_converted_once() {
     let kept = person.kept();
     assert_eq!(kept.len(), 2, "{kept:?}");
     assert!(
-        kept[0].starts_with("model-") && kept[0].ends_with(&format!(".v2{}.bin", tier())),
+        kept[0].starts_with("model-") && kept[0].ends_with(&format!(".own{}.bin", tier())),
         "{kept:?}"
     );
-    assert!(kept[1].ends_with(&format!(".v2{}.tokenizer.bin", tier())), "{kept:?}");
+    assert!(kept[1].ends_with(&format!(".own{}.tokenizer.bin", tier())), "{kept:?}");
     let (again, err) = person.tell(path, &[]);
     assert_eq!((&again["text"], &*err), (&first["text"], ""));
     assert_eq!(person.kept(), kept);
@@ -304,7 +302,8 @@ fn conversion_that_fails_leaves_nothing_and_names_a_way() {
     without.cache.write("leap", "a file where the folder should be");
     let ran = without.run(&["run", FOLDER, "-p", "a", "-n", "1", "--temp", "0"]).succeeds();
     assert!(ran.err.contains("the converted model is not kept"), "{ran:?}");
-    person.run(&["run", GGUF, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
+    let gguf = "tests/golden/gguf/model.gguf";
+    person.run(&["run", gguf, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
 
     let mistral = "tests/golden/mistral-tiny";
     person.run(&["run", mistral, "-p", "a"]).fails(3, "has no tokenizer; name one with -t");
@@ -320,23 +319,40 @@ fn conversion_that_fails_leaves_nothing_and_names_a_way() {
 }
 
 #[test]
-fn commands_that_do_not_convert_name_the_one_that_does() {
-    let person = Person::new();
-    for (path, command) in [
-        (GGUF, "leap export model.bin --gguf tests/golden/gguf/model.gguf"),
-        (FOLDER, "leap export llama3-tiny.bin --meta-llama tests/golden/llama3-tiny"),
-        (
-            "tests/golden/mistral-tiny/pytorch_model.bin",
-            "leap export mistral-tiny.bin --meta-llama tests/golden/mistral-tiny",
-        ),
-    ] {
-        for first in ["info", "doctor", "bench", "pack"] {
-            person.run(&[first, path]).fails(3, command);
-        }
-        let ids = "tests/golden/demo-validation-ids.json";
-        person.run(&["eval", path, "--ids", ids]).fails(3, command);
+fn every_command_takes_a_checkpoint() {
+    let folder = Folder::new();
+    let gguf = folder.write("model.gguf", whole_gguf());
+    for path in [gguf.to_str().unwrap(), FOLDER] {
+        let person = Person::new();
+        let info: Value =
+            serde_json::from_str(&person.run(&["info", path, "--json"]).succeeds().out).unwrap();
+        assert_eq!(person.kept(), [""; 0], "{path}: nothing is converted to look at it");
+        person.run(&["info", path, "--verify"]).fails(2, "is a checkpoint and has no checksums");
+        let figures = "desk 127.0.0.1:9711 read=10 int8=100 memory=4 rtt=100 wire=100\n";
+        let board = folder.write("boards", figures);
+        let plan = ["plan", path, "--boards", board.to_str().unwrap()];
+        let planned = person.run(&plan).succeeds().out;
+        assert_eq!(person.kept(), [""; 0], "{path}: nor to plan with it, {planned}");
+
+        person.run(&["pack", path]).succeeds();
+        let kept = person.kept();
+        assert_eq!(kept.len(), 2, "{path}: {kept:?}");
+        let bench = ["bench", path, "--threads", "1", "--depth", "0", "--prompt", "2"];
+        assert!(person.run(&bench).succeeds().out.contains("decode"));
+        let ids = folder.write("ids.json", "[1, 2, 3, 4, 5, 6]");
+        person.run(&["eval", path, "--ids", ids.to_str().unwrap()]).succeeds();
+        let doctor = person.run(&["doctor", path]);
+        assert!(doctor.out.contains("tokens"), "{doctor:?}");
+        let made = person.cache.join("leap").join(&kept[0]);
+        let shown = person.run(&["info", made.to_str().unwrap(), "--json"]).succeeds().out;
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!((person.kept(), &shown["weights"]), (kept, &info["weights"]));
     }
-    assert_eq!(person.kept(), [""; 0]);
+}
+
+#[test]
+fn versions_are_for_checkpoints() {
+    let person = Person::new();
     let demo = "models/demo.bin";
     person.run(&["run", demo, "-p", "a", "--version", "3"]).fails(2, "--version is for");
     person.run(&["run", FOLDER, "-p", "a", "--version", "7"]).fails(2, "--version is 7");

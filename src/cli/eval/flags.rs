@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "eval")]
 pub(in crate::cli) struct Eval {
-    /// model file
+    /// model file or checkpoint
     #[argh(positional)]
     pub(super) model: PathBuf,
     /// file of reference cases (golden.json)

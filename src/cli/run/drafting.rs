@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::flags::Run;
 use crate::cli::model_files::{self, Loaded};
-use crate::cli::{Failure, counted, draft, key, note, options, warn, weights};
+use crate::cli::{Failure, counted, key, note, options, warn, weights};
 use crate::engine::draft_node::PORT_DEFAULT;
 use crate::engine::draft_node::node::{self, DraftNotice};
 use crate::engine::{CTX_LEN_DEFAULT, Engine, KvMemory, Options, WeightsPlace};
@@ -29,7 +29,7 @@ pub(super) fn work(flags: &Run, path: &Path) -> Result<(), Failure> {
         ));
     };
     let key = key::read(key)?;
-    let path = draft::model_file(path, flags.quiet)?;
+    let path = model_files::converted(path, flags.quiet)?;
     let Loaded { model, tokenizer, name } = model_files::load(Some(&path), None)?;
     let options = Options {
         ctx_len: flags.ctx.or(Some(model.header().max_seq_len.min(CTX_LEN_DEFAULT))),

@@ -44,8 +44,8 @@ pub(in crate::cli) struct Run {
     #[argh(positional)]
     pub(super) model: Option<PathBuf>,
     #[cfg(feature = "tools")]
-    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8 (default), 3 or 4 for 4
-    /// bits
+    /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8, 3 or 4 for 4 bits, 5 for
+    /// a GGUF file's own (default for GGUF files, int8 for others)
     #[argh(option)]
     pub(super) version: Option<u32>,
     #[cfg(feature = "tools")]
