@@ -45,154 +45,175 @@ macro_rules! run_tiles {
         >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
             const {
                 &[
-                    gemm_runs::<1, BITS, SCALES, HAS_MIN, IS_LONG>,
-                    gemm_runs::<2, BITS, SCALES, HAS_MIN, IS_LONG>,
-                    gemm_runs::<3, BITS, SCALES, HAS_MIN, IS_LONG>,
-                    gemm_runs::<4, BITS, SCALES, HAS_MIN, IS_LONG>,
+                    Runs::<1, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
+                    Runs::<2, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
+                    Runs::<3, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
+                    Runs::<4, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
                 ]
             }
         }
 
-        /// `M` rows of activations by a panel of blocks in `form`.
-        #[target_feature(enable = $features)]
-        fn gemm_runs<
+        /// Products of blocks of a form with `M` rows of activations. Each of its functions has its own code for each form and
+        /// number of rows, so that those with one caller are inlined and totals stay in registers.
+        struct Runs<
             const M: usize,
             const BITS: usize,
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
-        >(
-            form: $crate::quant::ggml::Form,
-            panel: &[u8],
-            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
-            out: &mut [f32],
-        ) {
-            let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
-            let mut totals = [[[[vdupq_n_f32(0.0); 2]; PAIRS]; M]; 2];
-            let mut groups = x.groups::<M, $kr>();
-            for block in panel.chunks_exact(form.panel_block($nr)) {
-                let (head, runs) = block.split_at(form.panel_head($nr));
-                let head = head.as_chunks::<16>().0.as_chunks::<PAIRS>().0;
-                let d = $crate::kernels::neon::runs::widen_halves(&head[0]);
-                let m = match form.has_min {
-                    true => $crate::kernels::neon::runs::widen_halves(&head[1]),
-                    false => d,
-                };
-                for run in runs.chunks_exact(form.panel_run($nr)) {
-                    let Some(x) = groups.next() else { return };
-                    let (parameters, codes) = run.split_at(form.parameters() * $nr);
-                    let parameters = parameters.as_chunks::<8>().0.as_chunks::<PAIRS>().0;
-                    let codes = codes.as_chunks::<16>().0.as_chunks::<BITS>().0;
-                    let (Some(codes), Some(q)) = (codes.first_chunk(), halves(x.q)) else { return };
-                    let scales = if form.is_long { times(d, &parameters[0]) } else { d };
-                    let less = less_zeros::<M, SCALES>(form.zero, &x, &q[0]);
-                    if SCALES == 2 {
-                        add_runs::<M, BITS, 0, 1>(&mut totals[0], codes, q, less, scales, x.scales);
-                        let less = less_zeros::<M, SCALES>(form.zero, &x, &q[1]);
-                        let scales = times(d, &parameters[1]);
-                        add_runs::<M, BITS, 1, 2>(&mut totals[1], codes, q, less, scales, x.scales);
-                        continue;
+        >;
+
+        impl<
+            const M: usize,
+            const BITS: usize,
+            const SCALES: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool,
+        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG>
+        {
+            /// `M` rows of activations by a panel of blocks in `form`.
+            #[target_feature(enable = $features)]
+            fn gemm(
+                form: $crate::quant::ggml::Form,
+                panel: &[u8],
+                x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+                out: &mut [f32],
+            ) {
+                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
+                let mut totals = [[[[vdupq_n_f32(0.0); 2]; PAIRS]; M]; 2];
+                let mut groups = x.groups::<M, $kr>();
+                for block in panel.chunks_exact(form.panel_block($nr)) {
+                    let (head, runs) = block.split_at(form.panel_head($nr));
+                    let head = head.as_chunks::<16>().0.as_chunks::<PAIRS>().0;
+                    let d = $crate::kernels::neon::runs::widen_halves(&head[0]);
+                    let m = match form.has_min {
+                        true => $crate::kernels::neon::runs::widen_halves(&head[1]),
+                        false => d,
+                    };
+                    for run in runs.chunks_exact(form.panel_run($nr)) {
+                        let Some(x) = groups.next() else { return };
+                        let (parameters, codes) = run.split_at(form.parameters() * $nr);
+                        let parameters = parameters.as_chunks::<8>().0.as_chunks::<PAIRS>().0;
+                        let codes = codes.as_chunks::<16>().0.as_chunks::<BITS>().0;
+                        let (Some(codes), Some(q)) = (codes.first_chunk(), Self::halves(x.q))
+                        else {
+                            return;
+                        };
+                        let scales = if form.is_long { times(d, &parameters[0]) } else { d };
+                        let less = Self::less_zeros(form.zero, &x, &q[0]);
+                        if SCALES == 2 {
+                            Self::add::<0, 1>(&mut totals[0], codes, q, less, scales, x.scales);
+                            let less = Self::less_zeros(form.zero, &x, &q[1]);
+                            let scales = times(d, &parameters[1]);
+                            Self::add::<1, 2>(&mut totals[1], codes, q, less, scales, x.scales);
+                            continue;
+                        }
+                        Self::add::<0, 2>(&mut totals[0], codes, q, less, scales, x.scales);
+                        if form.has_min {
+                            let offsets =
+                                if form.is_long { less_times(m, &parameters[1]) } else { m };
+                            Self::add_offsets(&mut totals[1], offsets, &x);
+                        }
                     }
-                    add_runs::<M, BITS, 0, 2>(&mut totals[0], codes, q, less, scales, x.scales);
-                    if form.has_min {
-                        let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
-                        add_offsets(&mut totals[1], offsets, &x);
+                }
+                let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
+                for i in 0..M {
+                    for pair in 0..PAIRS {
+                        for j in 0..2 {
+                            let [total, other] = [totals[0][i][pair][j], totals[1][i][pair][j]];
+                            let total =
+                                if form.has_others() { vaddq_f32(total, other) } else { total };
+                            $crate::kernels::neon::vectors::store(
+                                &mut out[i * PAIRS + pair][j],
+                                total,
+                            );
+                        }
                     }
                 }
             }
-            let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<2>().0;
-            for i in 0..M {
-                for pair in 0..PAIRS {
-                    for j in 0..2 {
-                        let [total, other] = [totals[0][i][pair][j], totals[1][i][pair][j]];
-                        let total = if form.has_others() { vaddq_f32(total, other) } else { total };
-                        $crate::kernels::neon::vectors::store(&mut out[i * PAIRS + pair][j], total);
+
+            /// Adds the products of a run's offsets with the sums of activations.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_offsets(
+                totals: &mut [Floats; M],
+                offsets: Floats,
+                x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
+            ) {
+                for i in 0..M {
+                    let term = x.scales[i] * x.sum(i);
+                    for pair in 0..PAIRS {
+                        for j in 0..2 {
+                            let total = &mut totals[i][pair][j];
+                            *total = vfmaq_n_f32(*total, offsets[pair][j], term);
+                        }
                     }
                 }
             }
-        }
 
-        /// Adds the products of a run's offsets with the sums of activations.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_offsets<const M: usize>(
-            totals: &mut [Floats; M],
-            offsets: Floats,
-            x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
-        ) {
-            for i in 0..M {
-                let term = x.scales[i] * x.sum(i);
-                for pair in 0..PAIRS {
-                    for j in 0..2 {
-                        let total = &mut totals[i][pair][j];
-                        *total = vfmaq_n_f32(*total, offsets[pair][j], term);
-                    }
-                }
+            /// Activations of a run in halves.
+            #[inline(always)]
+            fn halves(x: &[[[u8; $kr]; M]]) -> Option<&[Half<M>; 2]> {
+                let run: &[[[u8; $kr]; M]; BLOCK / $kr] = x.first_chunk()?;
+                Some(bytemuck::cast_ref(run))
             }
-        }
 
-        /// Activations of a run in halves.
-        #[inline(always)]
-        fn halves<const M: usize>(x: &[[[u8; $kr]; M]]) -> Option<&[Half<M>; 2]> {
-            let run: &[[[u8; $kr]; M]; BLOCK / $kr] = x.first_chunk()?;
-            Some(bytemuck::cast_ref(run))
-        }
-
-        /// Adds the products of halves `FROM` to `TO` of a run times the scales of weights and activations.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_runs<const M: usize, const BITS: usize, const FROM: usize, const TO: usize>(
-            totals: &mut [Floats; M],
-            codes: &[[[u8; 16]; BITS]; 2 * PAIRS],
-            x: &[Half<M>; 2],
-            less: [int32x4_t; M],
-            scales: Floats,
-            x_scales: &[f32; M],
-        ) {
-            for strip in 0..2 * PAIRS {
-                let mut dots = [begin(less[0]); M];
-                for i in 1..M {
-                    dots[i] = begin(less[i]);
-                }
-                for half in FROM..TO {
-                    let codes = $crate::kernels::neon::runs::codes(codes, strip, half);
+            /// Adds the products of halves `FROM` to `TO` of a run times the scales of weights and activations.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add<const FROM: usize, const TO: usize>(
+                totals: &mut [Floats; M],
+                codes: &[[[u8; 16]; BITS]; 2 * PAIRS],
+                x: &[Half<M>; 2],
+                less: [int32x4_t; M],
+                scales: Floats,
+                x_scales: &[f32; M],
+            ) {
+                for strip in 0..2 * PAIRS {
+                    let mut dots = [begin(less[0]); M];
+                    for i in 1..M {
+                        dots[i] = begin(less[i]);
+                    }
+                    for half in FROM..TO {
+                        let codes = $crate::kernels::neon::runs::codes(codes, strip, half);
+                        for i in 0..M {
+                            dots[i] = add_products(dots[i], codes, &x[half], i);
+                        }
+                    }
                     for i in 0..M {
-                        dots[i] = add_products(dots[i], codes, &x[half], i);
+                        let dots = vcvtq_f32_s32(finish(dots[i], less[i]));
+                        let sum = vmulq_f32(dots, scales[strip / 2][strip % 2]);
+                        let total = &mut totals[i][strip / 2][strip % 2];
+                        *total = vfmaq_n_f32(*total, sum, x_scales[i]);
                     }
+                }
+            }
+
+            /// The products of the code of zero, negative: `-zero * Σ q` of a run; with two scales, of half a run, `half` of
+            /// the activations.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn less_zeros(
+                zero: u8,
+                x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
+                half: &Half<M>,
+            ) -> [int32x4_t; M] {
+                let none = vdupq_n_s32(0);
+                let mut less = [none; M];
+                if zero == 0 {
+                    return less;
                 }
                 for i in 0..M {
-                    let dots = vcvtq_f32_s32(finish(dots[i], less[i]));
-                    let sum = vmulq_f32(dots, scales[strip / 2][strip % 2]);
-                    let total = &mut totals[i][strip / 2][strip % 2];
-                    *total = vfmaq_n_f32(*total, sum, x_scales[i]);
+                    less[i] = match SCALES {
+                        1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
+                        _ => {
+                            let zeros = [vdupq_n_s8(zero as i8); 4];
+                            vnegq_s32(finish(add_products(begin(none), zeros, half, i), none))
+                        }
+                    };
                 }
+                less
             }
-        }
-
-        /// The products of the code of zero, negative: `-zero * Σ q` of a run; with two scales, of half a run, `half` of
-        /// the activations.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn less_zeros<const M: usize, const SCALES: usize>(
-            zero: u8,
-            x: &$crate::kernels::packed::tile::TileGroup<'_, M, $kr>,
-            half: &Half<M>,
-        ) -> [int32x4_t; M] {
-            let none = vdupq_n_s32(0);
-            let mut less = [none; M];
-            if zero == 0 {
-                return less;
-            }
-            for i in 0..M {
-                less[i] = match SCALES {
-                    1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
-                    _ => {
-                        let zeros = [vdupq_n_s8(zero as i8); 4];
-                        vnegq_s32(finish(add_products(begin(none), zeros, half, i), none))
-                    }
-                };
-            }
-            less
         }
 
         /// A block's scale times a run's integers.
