@@ -721,3 +721,24 @@ fn floats_among_blocks_are_counted() {
     let plan = ExportPlan::open_gguf(&path, &options(5)).unwrap();
     assert_eq!(plan.notes(), ["version 5 makes Q8_0 of 1 matrix of floats"]);
 }
+
+#[test]
+fn blocks_are_kept_if_all_of_them_can_be() {
+    let planned = |gguf: &Gguf| {
+        let folder = Folder::new();
+        let path = folder.write("model.gguf", gguf.bytes());
+        let mut plan = ExportPlan::open_gguf(&path, &options(2)).unwrap();
+        plan.keep_blocks_if_possible().unwrap();
+        (plan.header().weights.version(), plan.notes().join("; "))
+    };
+    let mut gguf = in_blocks(&[Ggml::Q4_0]);
+    assert_eq!(planned(&gguf), (5, String::new()));
+    let other = gguf.tensor("blk.1.ffn_up.weight");
+    (other.dtype, other.bytes) = (Ggml::Q2K.id().into(), vec![0; 84 * 512]);
+    let (version, note) = planned(&gguf);
+    assert_eq!(version, 2);
+    assert!(note.contains("blk.1.ffn_up.weight") && note.contains("type Q2_K"), "{note}");
+    assert!(note.ends_with("; all weights become int8"), "{note}");
+    // Floats alone become int8 without a word, as those of folders do.
+    assert_eq!(planned(&small()), (2, String::new()));
+}
