@@ -68,6 +68,7 @@ impl Info {
         }
         let mut plan = convert::planned(checkpoint, None, None)?;
         convert::tokenizer(&mut plan, checkpoint.path(), true)?;
+        plan.notes().iter().for_each(|hint| super::note(&format!("leap: {hint}")));
         let header = plan.header();
         let file_bytes = header.tensors().map(|tensor| tensor.offset + tensor.bytes).max();
         let mut rows = self.rows(header, file_bytes.unwrap_or(0) as usize, None);

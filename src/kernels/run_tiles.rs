@@ -26,157 +26,195 @@ macro_rules! run_tiles {
             const BITS: usize,
             const SCALES: usize,
             const HAS_MIN: bool,
-            const IS_LONG: bool, const HINT: i32,
+            const IS_LONG: bool,
+            const HINT: i32,
         >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
             const {
-                &[$(gemm_runs::<$rows, BITS, SCALES, HAS_MIN, IS_LONG, HINT>,)*]
+                &[$(Runs::<$rows, BITS, SCALES, HAS_MIN, IS_LONG, HINT>::gemm,)*]
             }
         }
 
-        /// `M` rows of activations by a panel of blocks in `form`.
-        #[target_feature(enable = $features)]
-        fn gemm_runs<
+        /// Products of blocks of a form with `M` rows of activations. Each of its functions has its own code for each form
+        /// and number of rows. Those with a `HALF` of a run have one caller, so that they are inlined and sums stay in
+        /// registers.
+        struct Runs<
             const M: usize,
             const BITS: usize,
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
             const HINT: i32,
-        >(
-            form: $crate::quant::ggml::Form,
-            panel: &[u8],
-            x: &$crate::kernels::packed::tile::Q8Tile<'_>,
-            out: &mut [f32],
-        ) {
-            let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
-            let mut totals = [[[zero_floats(); 2]; M]; 2];
-            let mut groups = x.groups::<M, 4>();
-            for block in panel.chunks_exact(form.panel_block(NR)) {
-                let (head, runs) = block.split_at(form.panel_head(NR));
-                let head = head.as_chunks::<{ 2 * NR }>().0;
-                let d = widen_halves(&head[0]);
-                let m = if form.has_min { widen_halves(&head[1]) } else { d };
-                for run in runs.chunks_exact(form.panel_run(NR)) {
-                    let Some(x) = groups.next() else { return };
-                    let (parameters, codes) = run.split_at(form.parameters() * NR);
-                    let parameters = parameters.as_chunks::<NR>().0;
-                    let lines = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
-                    let (Some(lines), Some(q)) = (lines.first_chunk(), x.q.as_chunks().0.first_chunk()) else {
-                        return;
-                    };
-                    let scales = if form.is_long { times(d, &parameters[0]) } else { d };
-                    let mut dots = less_zeros::<M, BITS, SCALES, 0>(form.zero, &x, q);
-                    add_half::<M, BITS, SCALES, 0, HINT>(&mut dots, lines, q);
-                    if SCALES == 2 {
-                        add_totals::<M, BITS, SCALES, 0>(&mut totals[0], &dots, scales, x.scales);
-                        dots = less_zeros::<M, BITS, SCALES, 1>(form.zero, &x, q);
-                    }
-                    add_half::<M, BITS, SCALES, 1, HINT>(&mut dots, lines, q);
-                    let scales = if SCALES == 2 { times(d, &parameters[1]) } else { scales };
-                    let sums = &mut totals[SCALES - 1];
-                    add_totals::<M, BITS, SCALES, 1>(sums, &dots, scales, x.scales);
-                    if SCALES == 1 && form.has_min {
-                        let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
-                        add_offsets(&mut totals[1], offsets, &x);
-                    }
-                }
-            }
-            let out = out.as_chunks_mut::<{ NR / 2 }>().0.as_chunks_mut::<2>().0;
-            for i in 0..M {
-                for j in 0..2 {
-                    let [total, other] = [totals[0][i][j], totals[1][i][j]];
-                    let total = if form.has_others() { add_floats(total, other) } else { total };
-                    store_floats(&mut out[i][j], total);
-                }
-            }
-        }
+        >;
 
-        /// Sums that begin with the products of the code of zero, negative: `-zero * Σ q`. With two scales, the sums are
-        /// those of half a run.
-        ///
-        /// A function with `HALF` has one caller, so that the compiler inlines it and sums stay in registers.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn less_zeros<const M: usize, const BITS: usize, const SCALES: usize, const HALF: usize>(
-            zero: u8,
-            x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
-            q: &[[[[u8; 4]; M]; 4]; 2],
-        ) -> Sums<Ints, M> {
-            let mut dots = [[zero_ints(); 2]; M];
-            if zero == 0 {
-                return dots;
-            }
-            for i in 0..M {
-                let less = match SCALES {
-                    1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
-                    _ => {
-                        let w = [set_bytes(zero); 2];
-                        let sum = $add_two(zero_ints(), w, [four(&q[HALF][0][i]), four(&q[HALF][1][i])]);
-                        let sum = $add_two(sum, w, [four(&q[HALF][2][i]), four(&q[HALF][3][i])]);
-                        sub_ints(zero_ints(), sum)
-                    }
-                };
-                dots[i] = [less, if $in_place && BITS == 4 { times_16(less) } else { less }];
-            }
-            dots
-        }
-
-        /// Adds the products of half a run.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_half<
+        impl<
             const M: usize,
             const BITS: usize,
             const SCALES: usize,
-            const HALF: usize,
+            const HAS_MIN: bool,
+            const IS_LONG: bool,
             const HINT: i32,
-        >(
-            dots: &mut Sums<Ints, M>,
-            lines: &[[[u8; LINE]; BITS]; 2],
-            x: &[[[[u8; 4]; M]; 4]; 2],
-        ) {
-            match M {
-                1 | 2 => add_lines::<M, BITS, SCALES, HALF, HINT>(dots, &lines[HALF], &x[HALF]),
-                _ => add_lines_apart::<M, BITS, HINT>(dots, &lines[HALF], &x[HALF]),
-            }
-        }
-
-        /// A call of its own: the compiler would keep the totals of many rows in registers, and sums in memory.
-        #[target_feature(enable = $features)]
-        #[inline(never)]
-        fn add_lines_apart<const M: usize, const BITS: usize, const HINT: i32>(
-            dots: &mut Sums<Ints, M>,
-            lines: &[[u8; LINE]; BITS],
-            x: &[[[u8; 4]; M]; 4],
-        ) {
-            add_lines::<M, BITS, 0, 0, HINT>(dots, lines, x);
-        }
-
-        /// Adds the products of eight lines of codes, four steps of columns.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_lines<
-            const M: usize,
-            const BITS: usize,
-            const SCALES: usize,
-            const HALF: usize,
-            const HINT: i32,
-        >(
-            dots: &mut Sums<Ints, M>,
-            lines: &[[u8; LINE]; BITS],
-            x: &[[[u8; 4]; M]; 4],
-        ) {
-            for at in (0..BITS * LINE).step_by(64) {
-                $crate::kernels::stream::prefetch_ahead::<HINT>(
-                    lines.as_flattened()[at..].as_ptr(),
-                );
-            }
-            for step in [0, 2] {
-                let (a, b) = (codes::<BITS>(lines, step), codes::<BITS>(lines, step + 1));
+        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG, HINT>
+        {
+            /// `M` rows of activations by a panel of blocks in `form`.
+            #[target_feature(enable = $features)]
+            fn gemm(
+                form: $crate::quant::ggml::Form,
+                panel: &[u8],
+                x: &$crate::kernels::packed::tile::Q8Tile<'_>,
+                out: &mut [f32],
+            ) {
+                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
+                let mut totals = [[[zero_floats(); 2]; M]; 2];
+                let mut groups = x.groups::<M, 4>();
+                for block in panel.chunks_exact(form.panel_block(NR)) {
+                    let (head, runs) = block.split_at(form.panel_head(NR));
+                    let head = head.as_chunks::<{ 2 * NR }>().0;
+                    let d = widen_halves(&head[0]);
+                    let m = if form.has_min { widen_halves(&head[1]) } else { d };
+                    for run in runs.chunks_exact(form.panel_run(NR)) {
+                        let Some(x) = groups.next() else { return };
+                        let (parameters, codes) = run.split_at(form.parameters() * NR);
+                        let parameters = parameters.as_chunks::<NR>().0;
+                        let lines = codes.as_chunks::<LINE>().0.as_chunks::<BITS>().0;
+                        let q = x.q.as_chunks().0.first_chunk();
+                        let (Some(lines), Some(q)) = (lines.first_chunk(), q) else { return };
+                        let scales = if form.is_long { times(d, &parameters[0]) } else { d };
+                        let mut dots = Self::less_zeros::<0>(form.zero, &x, q);
+                        Self::add_half::<0>(&mut dots, lines, q);
+                        if SCALES == 2 {
+                            Self::add_totals::<0>(&mut totals[0], &dots, scales, x.scales);
+                            dots = Self::less_zeros::<1>(form.zero, &x, q);
+                        }
+                        Self::add_half::<1>(&mut dots, lines, q);
+                        let scales = if SCALES == 2 { times(d, &parameters[1]) } else { scales };
+                        let sums = &mut totals[SCALES - 1];
+                        Self::add_totals::<1>(sums, &dots, scales, x.scales);
+                        if SCALES == 1 && form.has_min {
+                            let offsets = if form.is_long { less_times(m, &parameters[1]) } else { m };
+                            Self::add_offsets(&mut totals[1], offsets, &x);
+                        }
+                    }
+                }
+                let out = out.as_chunks_mut::<{ NR / 2 }>().0.as_chunks_mut::<2>().0;
                 for i in 0..M {
-                    let x = [four(&x[step][i]), four(&x[step + 1][i])];
                     for j in 0..2 {
-                        dots[i][j] = $add_two(dots[i][j], [a[j], b[j]], x);
+                        let [total, other] = [totals[0][i][j], totals[1][i][j]];
+                        let total = if form.has_others() { add_floats(total, other) } else { total };
+                        store_floats(&mut out[i][j], total);
+                    }
+                }
+            }
+
+            /// Sums that begin with the products of the code of zero, negative: `-zero * Σ q`. With two scales, the sums
+            /// are those of half a run.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn less_zeros<const HALF: usize>(
+                zero: u8,
+                x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
+                q: &[[[[u8; 4]; M]; 4]; 2],
+            ) -> Sums<Ints, M> {
+                let q = &q[HALF];
+                let mut dots = [[zero_ints(); 2]; M];
+                if zero == 0 {
+                    return dots;
+                }
+                for i in 0..M {
+                    let less = match SCALES {
+                        1 => set_ints(-i32::from(zero) * x.sum(i) as i32),
+                        _ => {
+                            let w = [set_bytes(zero); 2];
+                            let sum = $add_two(zero_ints(), w, [four(&q[0][i]), four(&q[1][i])]);
+                            let sum = $add_two(sum, w, [four(&q[2][i]), four(&q[3][i])]);
+                            sub_ints(zero_ints(), sum)
+                        }
+                    };
+                    dots[i] = [less, if $in_place && BITS == 4 { times_16(less) } else { less }];
+                }
+                dots
+            }
+
+            /// Adds the products of half a run.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_half<const HALF: usize>(
+                dots: &mut Sums<Ints, M>,
+                lines: &[[[u8; LINE]; BITS]; 2],
+                x: &[[[[u8; 4]; M]; 4]; 2],
+            ) {
+                match M {
+                    1 | 2 => Self::add_lines::<HALF>(dots, &lines[HALF], &x[HALF]),
+                    _ => Self::add_lines_apart(dots, &lines[HALF], &x[HALF]),
+                }
+            }
+
+            /// A call of its own: the compiler would keep the totals of many rows in registers, and sums in memory.
+            #[target_feature(enable = $features)]
+            #[inline(never)]
+            fn add_lines_apart(
+                dots: &mut Sums<Ints, M>,
+                lines: &[[u8; LINE]; BITS],
+                x: &[[[u8; 4]; M]; 4],
+            ) {
+                Self::add_lines::<0>(dots, lines, x);
+            }
+
+            /// Adds the products of eight lines of codes, four steps of columns.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_lines<const HALF: usize>(
+                dots: &mut Sums<Ints, M>,
+                lines: &[[u8; LINE]; BITS],
+                x: &[[[u8; 4]; M]; 4],
+            ) {
+                for at in (0..BITS * LINE).step_by(64) {
+                    $crate::kernels::stream::prefetch_ahead::<HINT>(
+                        lines.as_flattened()[at..].as_ptr(),
+                    );
+                }
+                for step in [0, 2] {
+                    let (a, b) = (codes::<BITS>(lines, step), codes::<BITS>(lines, step + 1));
+                    for i in 0..M {
+                        let x = [four(&x[step][i]), four(&x[step + 1][i])];
+                        for j in 0..2 {
+                            dots[i][j] = $add_two(dots[i][j], [a[j], b[j]], x);
+                        }
+                    }
+                }
+            }
+
+            /// Adds sums of products times the scales of weights and activations.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_totals<const HALF: usize>(
+                totals: &mut Sums<Floats, M>,
+                dots: &Sums<Ints, M>,
+                scales: [Floats; 2],
+                x_scales: &[f32; M],
+            ) {
+                for i in 0..M {
+                    let [low, high] = dots[i];
+                    let dots = [low, if $in_place && BITS == 4 { over_16(high) } else { high }];
+                    let x_scale = set_floats(x_scales[i]);
+                    for j in 0..2 {
+                        let sum = mul(floats_of(dots[j]), scales[j]);
+                        totals[i][j] = fma(sum, x_scale, totals[i][j]);
+                    }
+                }
+            }
+
+            /// Adds the products of a run's offsets with the sums of activations.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn add_offsets(
+                totals: &mut Sums<Floats, M>,
+                offsets: [Floats; 2],
+                x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
+            ) {
+                for i in 0..M {
+                    let term = set_floats(x.scales[i] * x.sum(i));
+                    for j in 0..2 {
+                        totals[i][j] = fma(offsets[j], term, totals[i][j]);
                     }
                 }
             }
@@ -211,42 +249,6 @@ macro_rules! run_tiles {
                 w[j] = or(w[j], and(to_bit_4(high, from[j]), mask));
             }
             w
-        }
-
-        /// Adds sums of products times the scales of weights and activations.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_totals<const M: usize, const BITS: usize, const SCALES: usize, const HALF: usize>(
-            totals: &mut Sums<Floats, M>,
-            dots: &Sums<Ints, M>,
-            scales: [Floats; 2],
-            x_scales: &[f32; M],
-        ) {
-            for i in 0..M {
-                let [low, high] = dots[i];
-                let dots = [low, if $in_place && BITS == 4 { over_16(high) } else { high }];
-                let x_scale = set_floats(x_scales[i]);
-                for j in 0..2 {
-                    let sum = mul(floats_of(dots[j]), scales[j]);
-                    totals[i][j] = fma(sum, x_scale, totals[i][j]);
-                }
-            }
-        }
-
-        /// Adds the products of a run's offsets with the sums of activations.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn add_offsets<const M: usize>(
-            totals: &mut Sums<Floats, M>,
-            offsets: [Floats; 2],
-            x: &$crate::kernels::packed::tile::TileGroup<'_, M, 4>,
-        ) {
-            for i in 0..M {
-                let term = set_floats(x.scales[i] * x.sum(i));
-                for j in 0..2 {
-                    totals[i][j] = fma(offsets[j], term, totals[i][j]);
-                }
-            }
         }
 
         /// A block's scale times a run's integers.

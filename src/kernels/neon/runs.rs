@@ -53,8 +53,8 @@ macro_rules! run_tiles {
             }
         }
 
-        /// Products of blocks of a form with `M` rows of activations. Each of its functions has its own code for each form and
-        /// number of rows, so that those with one caller are inlined and totals stay in registers.
+        /// Products of blocks of a form with `M` rows of activations. Each of its functions has its own code for each form
+        /// and number of rows, so that those with one caller are inlined and totals stay in registers.
         struct Runs<
             const M: usize,
             const BITS: usize,
