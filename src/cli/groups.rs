@@ -38,7 +38,7 @@ const SAMPLING: Group = Group {
 const MACHINE: Group = Group {
     title: "Machine",
     options: &[
-        ("--version", "weights of a converted checkpoint: 1, 2, 3 or 4"),
+        ("--version", "weights of a converted checkpoint: 1 to 5"),
         ("--ctx", "longest context in tokens (the model's, up to 4096)"),
         ("--kv", "keys and values: f16, f32 or int8"),
         ("--threads", "number of threads (one for each fast core)"),

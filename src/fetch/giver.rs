@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 pub(crate) use super::content::Content;
 use crate::channel::server::{self, Service};
 use crate::channel::{Channel, ChannelError};
-use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question};
+use crate::wire::give::{self, Offer, PIECE_BYTES, QUESTION_LEN, Question, REASON_MAX};
 use crate::wire::opening::Purpose;
 use crate::wire::seal::Key;
 
@@ -21,6 +21,8 @@ pub(crate) enum Gift {
     Begun { name: String, from: IpAddr, layers: Range<u32>, has_all_rows: bool },
     /// A board cannot have what it wants.
     Refused { name: String, from: IpAddr, why: String },
+    /// A board cannot keep what it was to get.
+    Unkept { name: String, from: IpAddr, why: String },
     /// A client without the key, or of another release, has asked.
     Stranger { from: IpAddr, why: String },
 }
@@ -84,6 +86,11 @@ impl Service for Giver {
             let (index, is_hash) = match question(&mut channel)? {
                 Question::Hash(index) => (index, true),
                 Question::Piece(index) => (index, false),
+                Question::Cannot => {
+                    let why = reason(&mut channel)?;
+                    (self.tell)(&Gift::Unkept { name, from, why });
+                    return Ok(());
+                }
                 Question::Want { .. } => return Err(ChannelError::Broken("it asks twice")),
             };
             // The board then asks for its layers again, and gets the reason.
@@ -116,4 +123,13 @@ fn question(channel: &mut Channel<'_>) -> Result<Question, ChannelError> {
     let mut bytes = [0; QUESTION_LEN];
     let len = channel.receive(&mut bytes)?;
     Question::parse(&bytes[..len]).map_err(|_| ChannelError::Broken("a question without meaning"))
+}
+
+fn reason(channel: &mut Channel<'_>) -> Result<String, ChannelError> {
+    let mut bytes = [0; 4 + REASON_MAX];
+    let len = channel.receive(&mut bytes)?;
+    match give::parse_answer(&bytes[..len]) {
+        Ok(Err(why)) => Ok(why.as_str().to_owned()),
+        Ok(Ok(_)) | Err(_) => Err(ChannelError::Broken("a reason without meaning")),
+    }
 }

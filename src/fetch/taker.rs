@@ -64,6 +64,28 @@ pub(crate) fn fetch(
     address: SocketAddr,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Fetched, FetchError> {
+    let result = get(order, address, progress);
+    if let Err(why @ (FetchError::File(..) | FetchError::Full(..))) = &result
+        && let Err(e) = tell_giver(order, address, &why.to_string())
+    {
+        log::debug!("{address} does not hear why its layers are not kept: {e}");
+    }
+    result
+}
+
+/// Tells the board at `address` why this one cannot keep the layers: the other board's user waits for it.
+fn tell_giver(order: &Order<'_>, address: SocketAddr, why: &str) -> Result<(), FetchError> {
+    let mut channel = Channel::connect(address, Purpose::Layers, order.key, order.is_interrupted)?;
+    ask(&mut channel, order, true)?;
+    channel.send(&Question::Cannot.emit())?;
+    Ok(channel.send(&give::emit_reason(why))?)
+}
+
+fn get(
+    order: &Order<'_>,
+    address: SocketAddr,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Fetched, FetchError> {
     let is_over = AtomicBool::new(false);
     let is_interrupted = || is_over.load(Ordering::Relaxed) || (order.is_interrupted)();
     let is_interrupted: &(dyn Fn() -> bool + Sync) = &is_interrupted;

@@ -105,6 +105,20 @@ fn a_board_gets_the_file_of_its_layers_and_keeps_it() {
 }
 
 #[test]
+fn the_giver_hears_why_a_board_cannot_keep_its_layers() {
+    let (from, told) = giver();
+    let folder = Folder::new("lost");
+    fs::remove_dir(&folder.0).unwrap();
+    let error = fetch(from, &folder, 2).unwrap_err();
+    assert!(matches!(error, FetchError::File(..)), "{error}");
+    let told = told.recv().unwrap();
+    assert!(
+        told.starts_with("Unkept { name: \"pi\", from: 127.0.0.1, why: \"cannot write"),
+        "{told}"
+    );
+}
+
+#[test]
 fn an_overwritten_model_is_named_and_not_sent() {
     let folder = Folder::new("overwritten");
     let model = folder.0.join("model.bin");

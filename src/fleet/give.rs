@@ -27,7 +27,8 @@ pub(crate) fn start(
     let fingerprint = model.fingerprint();
     let content = fingerprint.and_then(|of| Content::open(path, model.file().header(), of, cut));
     let content = content.map_err(|e| PartError::Unreadable(path.to_owned(), e))?;
-    let address = HostPort::new(host, port).resolve(|_| true).map_err(PartError::Links)?;
+    let address =
+        HostPort::new(host, port).resolve_to_listen(|| false).map_err(PartError::Links)?;
     let events = Arc::clone(&settings.events);
     let tell = move |gift: &Gift| events.tell(&Event::Gift(gift));
     let bound = giver::start(content, address, key, Box::new(tell));

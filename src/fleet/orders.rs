@@ -140,7 +140,7 @@ fn handlers(orders: &Arc<Orders>, figures: Figures, settings: &Settings) -> Boar
 fn listen(settings: &Settings, port: u16, board: Board, key: Key) -> Result<SocketAddr, PartError> {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED).to_string();
     let host = settings.links.host.as_ref().unwrap_or(&any);
-    let address = HostPort::new(host, port).resolve(|_: &SocketAddr| true);
+    let address = HostPort::new(host, port).resolve_to_listen(|| false);
     let address = address.map_err(PartError::Links)?;
     let found_by = key.clone();
     let bound = board::start(board, address, key);

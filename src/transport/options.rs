@@ -36,7 +36,12 @@ impl CarrierOptions {
 
     /// The address of this node, and where the next one is.
     pub(super) fn addresses(&self) -> Result<(SocketAddr, Resolver), TransportError> {
-        let listen = self.listen.resolve_by(self.resolve, |_| true)?;
+        let is_near = || {
+            let next =
+                self.next.as_ref().and_then(|next| next.resolve_by(self.resolve, |_| true).ok());
+            next.is_some_and(|next| next.ip().is_loopback())
+        };
+        let listen = self.listen.resolve_to_listen_by(self.resolve, is_near)?;
         Ok((listen, Resolver::new(self.next.clone(), self.resolve, listen)?))
     }
 }

@@ -56,6 +56,38 @@ impl HostPort {
         found.into_iter().find(wanted).ok_or_else(|| fail(None))
     }
 
+    /// The address to listen at. Many systems give their own name an address of the loopback (Debian: `127.0.1.1` in
+    /// `/etc/hosts`), where no other machine reaches it. Another address of the name is preferred. If it has none, all of
+    /// the machine's addresses are listened at, unless `is_near` says that only this machine has to reach it.
+    ///
+    /// # Errors
+    /// [`TransportError::Resolve`].
+    pub fn resolve_to_listen(
+        &self,
+        is_near: impl FnOnce() -> bool,
+    ) -> Result<SocketAddr, TransportError> {
+        self.resolve_to_listen_by(by_system, is_near)
+    }
+
+    /// Resolves the address to listen at with `resolve` in place of the system.
+    pub(super) fn resolve_to_listen_by(
+        &self,
+        resolve: Resolve,
+        is_near: impl FnOnce() -> bool,
+    ) -> Result<SocketAddr, TransportError> {
+        let first = self.resolve_by(resolve, |_| true)?;
+        if !self.is_name() || !first.ip().is_loopback() {
+            return Ok(first);
+        }
+        let reached = self.resolve_by(resolve, |address| !address.ip().is_loopback());
+        Ok(match (reached, first) {
+            (Ok(reached), _) => reached,
+            (Err(_), _) if is_near() => first,
+            (Err(_), SocketAddr::V4(_)) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.port)),
+            (Err(_), SocketAddr::V6(_)) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port)),
+        })
+    }
+
     /// Whether the host is a name that has to be looked up.
     pub fn is_name(&self) -> bool {
         let host = self.bare();
@@ -90,5 +122,37 @@ mod tests {
         let address = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 9999);
         assert_eq!(localhost.resolve(|_| true).unwrap(), address("127.0.0.1"));
         assert_eq!(localhost.resolve(SocketAddr::is_ipv6).unwrap(), address("::1"));
+    }
+
+    fn from_hosts(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let ips: &[&str] = match host {
+            "debian" => &["127.0.1.1"],
+            "fedora" => &["::1", "127.0.0.1"],
+            "found" => &["127.0.1.1", "10.0.0.1"],
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(ips.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), port)).collect())
+    }
+
+    #[test]
+    fn other_machines_reach_a_board_whose_own_name_is_on_the_loopback() {
+        for (host, is_near, wanted) in [
+            ("debian", false, "0.0.0.0"),
+            ("debian", true, "127.0.1.1"),
+            ("fedora", false, "::"),
+            ("fedora", true, "::1"),
+            ("found", false, "10.0.0.1"),
+            ("found", true, "10.0.0.1"),
+            // These addresses were written as such.
+            ("127.0.1.1", false, "127.0.1.1"),
+            ("localhost", false, "127.0.0.1"),
+            ("10.0.0.9", false, "10.0.0.9"),
+        ] {
+            let place = HostPort::new(host, 9999);
+            let address = place.resolve_to_listen_by(from_hosts, || is_near).unwrap();
+            assert_eq!(address, SocketAddr::new(wanted.parse().unwrap(), 9999), "{host}");
+        }
+        let unknown = HostPort::new("unknown", 9999);
+        assert!(unknown.resolve_to_listen_by(from_hosts, || false).is_err());
     }
 }

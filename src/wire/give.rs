@@ -6,8 +6,9 @@
 //! then messages: u16 length, and that number of sealed bytes: see `talk`
 //!
 //! question, 84 bytes                   offer, 40 bytes
-//!  0 u32 0 WANT, 1 HASH, 2 PIECE        0 u32 1
-//!  4 u32 first layer; piece             4 u32 0
+//!  0 u32 0 WANT, 1 HASH, 2 PIECE,       0 u32 1
+//!        3 CANNOT                       4 u32 0
+//!  4 u32 first layer; piece
 //!  8 u32 layer behind the last, or      8 u32 × 2 layers
 //!        0 for all that follow         16 u64 bytes of the file
 //! 12 u32 1 on a further connection     24 u64 fingerprint of the model
@@ -19,7 +20,8 @@
 //!
 //! WANT comes first: all rows of these layers, or the rows of one node of a team. Its answer is an offer, or `u32` 0
 //! and a text with the reason for a refusal. HASH is answered by the SHA-256 of a piece, PIECE by its bytes, in one
-//! message each. An offer is a file of these layers ([`crate::format`]); its pieces are [`PIECE_BYTES`] each, in order,
+//! message each. CANNOT is followed by a message like a refusal, `u32` 0 and a text: the board cannot keep these layers
+//! for this reason. It has no answer. An offer is a file of these layers ([`crate::format`]); its pieces are [`PIECE_BYTES`] each, in order,
 //! and the last one has the remaining bytes. A board may send questions before earlier ones are answered, and open
 //! further connections for pieces of the same file.
 
@@ -96,6 +98,8 @@ pub enum Question {
     Hash(u32),
     /// Asks for the bytes of a piece.
     Piece(u32),
+    /// Asks for nothing: the board cannot keep what it wanted. The next message says why.
+    Cannot,
 }
 
 impl Question {
@@ -117,6 +121,7 @@ impl Question {
             }),
             1 => Ok(Question::Hash(u32_at(bytes, 4))),
             2 => Ok(Question::Piece(u32_at(bytes, 4))),
+            3 => Ok(Question::Cannot),
             _ => Err(WireError::Field("question")),
         }
     }
@@ -132,6 +137,7 @@ impl Question {
             }
             Question::Hash(piece) => (1, *piece, 0, 0),
             Question::Piece(piece) => (2, *piece, 0, 0),
+            Question::Cannot => (3, 0, 0, 0),
         };
         Writer::new(&mut bytes).u32(fields.0).u32(fields.1).u32(fields.2).u32(fields.3);
         bytes
@@ -218,7 +224,7 @@ mod tests {
         let rows =
             |shares: &[u16], own| Some(Rows { shares: shares.iter().copied().collect(), own });
         let of_team = [want(rows(&[40, 20, 1], 2)), want(rows(&[u16::MAX; NODES_MAX], 15))];
-        let others = [want(None), Question::Hash(7), Question::Piece(u32::MAX)];
+        let others = [want(None), Question::Hash(7), Question::Piece(u32::MAX), Question::Cannot];
         for question in of_team.into_iter().chain(others) {
             assert_eq!(Question::parse(&question.emit()), Ok(question));
         }
@@ -229,7 +235,7 @@ mod tests {
         let mut many = want(rows(&[1; NODES_MAX], 0)).emit();
         many[ROWS_AT] += 1;
         assert_eq!(Question::parse(&many), Err(WireError::Field("rows")));
-        assert_eq!(Question::parse(&[3; QUESTION_LEN]), Err(WireError::Field("question")));
+        assert_eq!(Question::parse(&[4; QUESTION_LEN]), Err(WireError::Field("question")));
         assert!(Question::parse(&[0; QUESTION_LEN - 1]).is_err());
         assert!(Question::parse(&[0; QUESTION_LEN + 1]).is_err());
     }

@@ -181,6 +181,7 @@ fn boards_with_a_key_alone_get_their_rows_and_become_a_team() {
     let mended = boards.run(&[0, 1]);
     assert_eq!(mended.out, wanted);
     assert!(boards.said(0).contains("its layers are fetched again"), "{}", boards.said(0));
+    assert!(!boards.said(0).contains("anew"), "{}", boards.said(0));
     // In another team the board has other rows.
     let other = boards.run(&[0]);
     assert_eq!(other.out, wanted);

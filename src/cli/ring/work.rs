@@ -98,7 +98,7 @@ fn warning(event: &Event<'_>) -> Option<String> {
         }
         Event::Nameless { why } => format!("{why}, and goes on trying"),
         Event::Carrier(notice) => (*notice).to_owned(),
-        Event::Gift(gift @ Gift::Refused { .. }) => gift_words(gift),
+        Event::Gift(gift @ (Gift::Refused { .. } | Gift::Unkept { .. })) => gift_words(gift),
         Event::Damaged { why } => format!("{}; its layers are fetched again", why.chain()),
         Event::Unusable { why } => why.chain(),
         Event::NoPrefixes { folder, why } => {
@@ -136,6 +136,9 @@ fn gift_words(gift: &Gift) -> String {
             format!("gives {rows}layers {}..{} to {name} at {from}", layers.start, layers.end)
         }
         Gift::Refused { name, from, why } => format!("gives nothing to {name} at {from}: {why}"),
+        Gift::Unkept { name, from, why } => {
+            format!("{name} at {from} cannot keep its layers: {why}")
+        }
         Gift::Stranger { from, why } => format!("gives nothing to {from}: {why}"),
     }
 }
