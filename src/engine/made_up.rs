@@ -95,6 +95,7 @@ fn packed(header: Header, kernels: &Kernels) -> Header {
     let packed = layout.map(|layout| Packed {
         layout: layout.id(),
         panel_rows: layout.panel_rows(),
+        shares_embedding: header.shared_classifier,
         fingerprint: 0,
     });
     Header { packed, ..header }

@@ -196,7 +196,8 @@ impl ExportPlan {
     pub fn set_packing(&mut self, packing: Packing) -> Result<(), ExportError> {
         let Packing { layout, panel_rows, .. } = packing;
         // The fingerprint is known when every tensor has been converted.
-        self.header.packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
+        let shares_embedding = self.header.shared_classifier;
+        self.header.packed = Some(Packed { layout, panel_rows, shares_embedding, fingerprint: 0 });
         self.packing = Some(packing);
         check(&self.header, &self.config_path)
     }
@@ -260,8 +261,6 @@ impl ExportPlan {
 
     /// Where the values of a tensor are.
     fn place(&self, id: TensorId) -> Place {
-        let is_copy = self.header.shared_classifier && id.kind == TensorKind::Classifier;
-        let id = if is_copy { TensorId::first(TensorKind::Embedding) } else { id };
         if self.is_zero_bias(id) {
             return Place::Zeros(self.header.shape(id.kind).1);
         }

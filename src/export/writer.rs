@@ -22,7 +22,7 @@ use super::calibration::Calibration;
 use super::error::ExportError;
 use super::job::{Block, Packing, QuantisedRows, TensorJob, blocks};
 use crate::format::model::{
-    Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, TensorKind, fingerprint,
+    Encoding, FileShare, Header, PACKED_ALIGN, Packed, Tensor, fingerprint,
 };
 use crate::quant::feedback::Feedback;
 use crate::quant::{
@@ -536,19 +536,16 @@ fn finish(header: &Header, jobs: &[TensorJob<'_>], blocks: &[Crcs]) -> (Header, 
         // A tensor is all its codes, then all its scales.
         let codes = own.iter().map(|crcs| &crcs.codes);
         let mut as_plain = join(codes.chain(own.iter().map(|crcs| &crcs.floats)));
-        let kind = job.tensor.id.kind;
         let padding = job.tensor.bytes - header.content_bytes(job.tensor.id);
         let padding = &[0; PACKED_ALIGN as usize][..padding as usize];
         if header.packed.is_none() {
             as_plain.update(padding);
         }
-        if !(header.shared_classifier && kind == TensorKind::Classifier) {
-            plain.extend(as_plain.clone().finalize().to_le_bytes());
-        }
+        plain.extend(as_plain.clone().finalize().to_le_bytes());
         if !job.is_held {
             continue;
         }
-        let mut as_stored = match header.packing_of(kind) {
+        let mut as_stored = match header.packing_of(job.tensor.id.kind) {
             Some(_) => join(own.iter().map(|crcs| &crcs.panels)),
             None => as_plain,
         };

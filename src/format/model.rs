@@ -33,7 +33,7 @@
 //! 176     u64 × 2  checksum table: offset and length in bytes
 //! 192     u32      CRC32 of these 256 bytes with this field zero
 //! 196     u32 × 2  packed matrices: id of the layout, plus 65536 times the version of the order of blocks in
-//!                  version 5; rows of a panel
+//!                  version 5; rows of a panel, plus 65536 if a shared classifier is the packed embedding
 //! 204     u64      packed matrices: fingerprint of the same model without packing
 //! 212     u32 × 2  some layers: the first, and the one after the last
 //! 220     u32      some layers: 1 with embedding, final norm and classifier, otherwise 0; plus 2 if the file
@@ -100,9 +100,10 @@
 //! to a multiple of 4 bytes.
 //!
 //! In a packed file, matrices that are multiplied have the layout of the kernels of one instruction set,
-//! which the layout's id names. Each is as long as with its rows rounded up to whole panels. The embedding,
-//! whose rows are looked up, stays row-major; a shared classifier is stored again, packed. Tensors are padded
-//! with zeros to multiples of 128 bytes. Readers that do not know packing refuse the version.
+//! which the layout's id names. Each is as long as with its rows rounded up to whole panels. An embedding that is
+//! only looked up stays row-major. One that is also the classifier is packed; files of LEAP 0.2.0 hold it row-major
+//! too, and the packed copy as classifier. Tensors are padded with zeros to multiples of 128 bytes. Readers that do
+//! not know packing refuse the version.
 //!
 //! A file of some layers is one node's share of a ring: the header of the whole model, and the tensors of
 //! these layers. All such files of a model have the same fingerprint. A file of some rows is for a board of a

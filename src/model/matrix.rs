@@ -115,17 +115,15 @@ impl<'a> Matrix<'a> {
                 let row = matrix.row(index);
                 kernels.dequantize_q8(row.q, row.scales, matrix.group(), out);
             }
+            Matrix::PackedQ8(matrix) => matrix.read_row(index, out),
             Matrix::Q4(matrix) => bcml1::decode(matrix.row(index), out),
+            Matrix::PackedQ4(matrix) => matrix.read_row(index, out),
             Matrix::B2(matrix) => bcml2::decode(matrix.row(index), out),
+            Matrix::PackedB2(matrix) => matrix.read_row(index, out),
             Matrix::B6(matrix) => bcml6::decode(matrix.row(index), out),
+            Matrix::PackedB6(matrix) => matrix.read_row(index, out),
             Matrix::Ggml(matrix) => matrix.kind().widen(matrix.row(index), out),
-            Matrix::PackedQ8(_)
-            | Matrix::PackedQ4(_)
-            | Matrix::PackedB2(_)
-            | Matrix::PackedB6(_)
-            | Matrix::PackedGgml(_) => {
-                unreachable!("rows are read from the model, packed weights only multiplied by")
-            }
+            Matrix::PackedGgml(matrix) => matrix.read_row(index, out),
         }
     }
 }

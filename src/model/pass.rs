@@ -103,7 +103,11 @@ impl Pass<'_> {
     /// Fills `x` with the embeddings of `tokens`.
     pub(super) fn embed(&self, tokens: &[u32], buffers: &mut Buffers<'_>) {
         let header = self.model.header();
-        let embedding = self.model.matrix(TensorKind::Embedding, 0);
+        let embedding = match header.packing_of(TensorKind::Embedding) {
+            // The file's pages may have been dropped after a move to huge pages.
+            Some(_) => self.matrix(TensorKind::Embedding, 0),
+            None => self.model.matrix(TensorKind::Embedding, 0),
+        };
         for (id, x) in tokens.iter().zip(buffers.x.chunks_exact_mut(header.dim)) {
             embedding.read_row(*id as usize, self.kernels, x);
             scale(x, header.features.embedding_scale);

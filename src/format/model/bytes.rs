@@ -18,6 +18,8 @@ const ROWS_EXTENSION_LEN: usize = 180;
 const TYPES_EXTENSION_LEN: usize = 184;
 /// Version of an extension with a block of features.
 const FEATURES_VERSION: u32 = 2;
+/// Added to the rows of a panel if a shared classifier is the packed embedding.
+const SHARES_EMBEDDING: u32 = 1 << 16;
 /// Added to the version of a file with packed matrices.
 const PACKED: i32 = 256;
 /// Added to the version of a file of some layers.
@@ -276,7 +278,8 @@ impl Header {
         if let Some(packed) = self.packed {
             w.pos = CRC_AT + 4;
             w.put(&packed.layout.to_le_bytes());
-            w.put(&(packed.panel_rows as u32).to_le_bytes());
+            let shares = if packed.shares_embedding { SHARES_EMBEDDING } else { 0 };
+            w.put(&(packed.panel_rows as u32 | shares).to_le_bytes());
             w.put(&packed.fingerprint.to_le_bytes());
         }
         if let Some(share) = &self.share {
@@ -355,9 +358,11 @@ fn parse_architecture(r: &mut Cursor<'_>) -> Result<Architecture, FormatError> {
 }
 
 fn parse_packed(r: &mut Cursor<'_>) -> Result<Packed, FormatError> {
+    let (layout, rows) = (r.u32("layout")?, r.u32("rows of a panel")?);
     Ok(Packed {
-        layout: r.u32("layout")?,
-        panel_rows: r.u32("rows of a panel")? as usize,
+        layout,
+        panel_rows: (rows & !SHARES_EMBEDDING) as usize,
+        shares_embedding: rows & SHARES_EMBEDDING != 0,
         fingerprint: r.u64("fingerprint")?,
     })
 }

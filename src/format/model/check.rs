@@ -95,9 +95,13 @@ impl Header {
     }
 
     fn check_packed(&self) -> Result<(), FormatError> {
-        let Some(Packed { panel_rows, .. }) = self.packed else { return Ok(()) };
+        let Some(Packed { panel_rows, shares_embedding, .. }) = self.packed else { return Ok(()) };
         if self.weights == Weights::F32 {
             return Err(FormatError::Unsupported(format!("packed {} weights", self.weights)));
+        }
+        if shares_embedding && !self.shared_classifier {
+            let what = "a packed embedding without a shared classifier";
+            return Err(FormatError::Unsupported(what.to_owned()));
         }
         match (1..=PANEL_ROWS_MAX).contains(&panel_rows) {
             true => Ok(()),

@@ -16,7 +16,7 @@ use crate::format::FormatError;
 use crate::quant::Ggml;
 
 impl Header {
-    /// Kinds of tensors that have types. A shared classifier has the embedding's, in a packed file too, which has both.
+    /// Kinds of tensors that have types. A shared classifier has the embedding's, also where a packed file has both.
     fn kinds_in_blocks(&self) -> impl Iterator<Item = TensorKind> + '_ {
         let is_in_blocks =
             |kind: &TensorKind| !matches!(kind.role(), TensorRole::Vector | TensorRole::Router);

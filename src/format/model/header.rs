@@ -111,6 +111,9 @@ pub struct Packed {
     pub layout: u32,
     /// Rows of a panel, at most [`PANEL_ROWS_MAX`].
     pub panel_rows: usize,
+    /// Whether a shared classifier is stored once, as the packed embedding. Files of LEAP 0.2.0 hold it twice: the
+    /// embedding row by row, and a packed classifier.
+    pub shares_embedding: bool,
     /// [`Header::fingerprint`] of the same model without packing.
     pub fingerprint: u64,
 }

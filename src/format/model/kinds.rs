@@ -263,10 +263,10 @@ impl Header {
         (kind.spec().shape)(self)
     }
 
-    /// The matrix that turns the last hidden state into logits. A packed file always has a separate one,
-    /// because rows of the embedding cannot be read from packed form.
+    /// The matrix that turns the last hidden state into logits.
     pub fn classifier(&self) -> TensorKind {
-        match self.shared_classifier && self.packed.is_none() {
+        let is_once = self.packed.is_none_or(|packed| packed.shares_embedding);
+        match self.shared_classifier && is_once {
             true => Embedding,
             false => Classifier,
         }

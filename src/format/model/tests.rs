@@ -118,7 +118,7 @@ pub(super) fn featured(weights: Weights) -> Header {
 fn features_come_back_from_their_block() {
     for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         let share = Some(FileShare { layers: 1..2, has_ends: false, fingerprint: 77, slice: None });
-        let packed = packed(weights, true).packed.filter(|_| weights != F32);
+        let packed = packed(weights, true, false).packed.filter(|_| weights != F32);
         let whole = featured(weights);
         for header in [Header { share, ..whole.clone() }, Header { packed, ..whole.clone() }, whole]
         {
@@ -152,7 +152,7 @@ pub(super) fn partly_dense(weights: Weights) -> Header {
 fn layers_that_are_no_mixtures_have_their_own_tensors() {
     for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
         let whole = partly_dense(weights);
-        let packed = packed(weights, true).packed.filter(|_| weights != F32);
+        let packed = packed(weights, true, false).packed.filter(|_| weights != F32);
         for header in [whole.clone(), Header { packed, ..whole.clone() }] {
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
@@ -418,11 +418,8 @@ fn six_bit_ends_are_pinned() {
         assert_eq!(bytes_of(TensorKind::Classifier), classifier);
         assert_eq!(bytes_of(TensorKind::W2), Some(64 * (4 + 3 * 18 + 2)));
     }
-    let header = packed(B2_SIX, true);
-    assert_eq!(
-        header.content_bytes(TensorId::first(TensorKind::Classifier)),
-        48 * (4 + 2 * 25 + 2)
-    );
+    let header = packed(B2_SIX, true, true);
+    assert_eq!(header.content_bytes(TensorId::first(TensorKind::Embedding)), 48 * (4 + 2 * 25 + 2));
 }
 
 #[test]
@@ -479,46 +476,53 @@ fn damaged_base_fields_are_refused_without_checksum() {
     }
 }
 
-/// The header of a packed file; the embedding is not packed.
-fn packed(weights: Weights, shared_classifier: bool) -> Header {
-    let packed = Some(Packed { layout: 0x0202, panel_rows: 16, fingerprint: 0x0123_4567 });
+/// The header of a packed file.
+fn packed(weights: Weights, shared_classifier: bool, shares_embedding: bool) -> Header {
+    let fingerprint = 0x0123_4567;
+    let packed = Some(Packed { layout: 0x0202, panel_rows: 16, shares_embedding, fingerprint });
     typed(Header { packed, shared_classifier, ..small(weights) })
 }
 
 #[test]
 fn packed_matrices_have_whole_panels_and_aligned_places() {
     for weights in [Weights::Q8 { group: 32 }, Q4, ALL_Q4, B2_SIX, Weights::Ggml] {
-        for shared in [false, true] {
-            let header = packed(weights, shared);
+        // A shared classifier is the packed embedding, or in files of LEAP 0.2.0 a packed copy of it.
+        for (shared, shares) in [(false, false), (true, false), (true, true)] {
+            let header = packed(weights, shared, shares);
             let bytes = file(&header);
             assert_eq!(Header::parse(&bytes), Ok(header.clone()));
             assert_eq!(header.verify(&bytes), Ok(true));
             assert!(header.tensors().all(|t| t.offset % 128 == 0 && t.bytes % 128 == 0));
             assert_eq!(header.fingerprint(&bytes), 0x0123_4567);
-            assert_eq!(header.packing_of(TensorKind::Embedding), None);
-            assert_eq!(header.packing_of(TensorKind::Classifier), header.packed);
-            assert_eq!(header.n_tensors(), header.plain().n_tensors() + usize::from(shared));
+            assert_eq!(header.packing_of(TensorKind::Embedding), header.packed.filter(|_| shares));
+            assert_eq!(header.packing_of(header.classifier()), header.packed);
+            assert_eq!(header.has(TensorKind::Classifier), !shares);
+            let copies = usize::from(shared && !shares);
+            assert_eq!(header.n_tensors(), header.plain().n_tensors() + copies);
         }
     }
     // In panels of 16, 40 rows of 64 columns become 48: codes, and a scale for each 32 values.
-    let header = packed(Weights::Q8 { group: 32 }, false);
+    let header = packed(Weights::Q8 { group: 32 }, false, false);
     assert_eq!(header.content_bytes(TensorId::first(TensorKind::Classifier)), 48 * (64 + 2 * 4));
     assert_eq!(header.content_bytes(TensorId::first(TensorKind::Embedding)), 40 * (64 + 2 * 4));
 }
 
 #[test]
 fn packed_header_bytes_are_pinned() {
-    let bytes = packed(Weights::Q8 { group: 32 }, false).emit();
+    let bytes = packed(Weights::Q8 { group: 32 }, false, false).emit();
     assert_eq!([4, 72, 196, 200].map(|at| u32_at(&bytes, at)), [258, 148, 0x0202, 16]);
     assert_eq!(bytes[204..212], 0x0123_4567u64.to_le_bytes());
     assert!(bytes[212..].iter().all(|&b| b == 0));
+    let bytes = packed(Weights::Q8 { group: 32 }, true, true).emit();
+    assert_eq!(u32_at(&bytes, 200), 65_536 + 16);
 }
 
 #[test]
 fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
-    assert!(packed(Weights::F32, false).check().is_err());
+    assert!(packed(Weights::F32, false, false).check().is_err());
+    assert!(packed(Q4, false, true).check().is_err());
     for panel_rows in [0, PANEL_ROWS_MAX + 1, usize::MAX] {
-        let header = packed(Q4, false);
+        let header = packed(Q4, false, false);
         let packed = header.packed.map(|packed| Packed { panel_rows, ..packed });
         assert!(Header { packed, ..header }.check().is_err(), "{panel_rows}");
     }
@@ -531,7 +535,9 @@ fn packed_files_need_a_kind_that_is_packed_and_their_extension() {
 #[test]
 fn every_flipped_bit_of_an_extended_header_is_refused() {
     let blocks = featured(Weights::Ggml);
-    for header in [small(F32), small(Q4), small(B2_SIX), packed(Q4, false), featured(Q4), blocks] {
+    for header in
+        [small(F32), small(Q4), small(B2_SIX), packed(Q4, false, false), featured(Q4), blocks]
+    {
         let good = file(&header);
         for bit in 0..HEADER_LEN * 8 {
             let mut bytes = good.clone();

@@ -146,6 +146,33 @@ pub(super) fn join(layout: Layout, form: Form, i: usize, codes: &[u8], block: &m
     }
 }
 
+/// Run `i` of a row of a panel's block: what [`put`] and [`join`] wrote.
+pub(super) fn get(layout: Layout, form: Form, (row, i): (usize, usize), block: &[u8]) -> Codes {
+    let (nr, line) = (layout.nr, layout.line());
+    let half = |at: usize| u16::from_ne_bytes(block.as_chunks().0[at * nr + row]);
+    let run = &block[form.panel_head(nr) + i * form.panel_run(nr)..][..form.panel_run(nr)];
+    let (parameters, codes) = run.split_at(form.parameters() * nr);
+    let code = |i: usize| {
+        let at = layout.byte(row, i);
+        let lines = &codes[at / (8 * line) * form.bits * line..][..form.bits * line];
+        let (l, j) = (at / line % 8, at % line);
+        let high = match form.bits {
+            5 => lines[4 * line + j] >> l & 1,
+            6 => lines[(4 + l / 4) * line + j] >> (l % 4 * 2) & 3,
+            _ => 0,
+        };
+        lines[l / 2 * line + j] >> (l % 2 * 4) & 15 | high << 4
+    };
+    let parameter = |at: usize| parameters.get(at * nr + row).copied().unwrap_or(1);
+    Codes {
+        codes: std::array::from_fn(code),
+        d: half(0),
+        m: if form.has_min { half(1) } else { 0 },
+        scales: [0, form.n_scales - 1].map(|at| parameter(at) as i8),
+        min: if form.has_min { parameter(form.n_scales) } else { 0 },
+    }
+}
+
 /// The value of `$value` for a form of blocks; in it the constants `BITS`, `SCALES`, `HAS_MIN` and `IS_LONG` are the form's.
 /// So each form has code of its own, with constant shifts and sizes.
 macro_rules! by_form {

@@ -97,6 +97,21 @@ impl Layout {
         (before * self.strip_steps + step) * self.strip_rows + row
     }
 
+    /// Index of the byte of column `i` of row `row` among a group's int8 weights.
+    pub(super) fn byte(&self, row: usize, i: usize) -> usize {
+        self.place(row, i / self.kr) * self.kr + i % self.kr
+    }
+
+    /// The code of column `i` of row `row` of a block of 4-bit weights, whose codes are `codes`.
+    pub(super) fn code(&self, row: usize, i: usize, codes: &[u8]) -> u8 {
+        let (c, j) = (i / self.kr, i % self.kr);
+        if self.pairs_strips {
+            let byte = codes[self.pair_place(row, c) * self.kr + j];
+            return if self.is_high(row) { byte >> 4 ^ 8 } else { byte & 15 };
+        }
+        codes[self.place(row, c / 2) * self.kr + j] >> (c % 2 * 4) & 15
+    }
+
     /// Index of the multiplier of row `row` among a block's parameters; its offset follows `strip_rows` later.
     pub(super) fn parameter(&self, row: usize) -> usize {
         row / self.strip_rows * 2 * self.strip_rows + row % self.strip_rows
@@ -292,6 +307,17 @@ impl<'a> Panels<'a> {
             let (head, groups) = panel.split_at(head_bytes);
             (head, &groups[..groups_bytes])
         })
+    }
+
+    /// The bytes of panel `index` before its groups, and its groups.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such panel.
+    pub(super) fn panel(&self, index: usize) -> (&'a [u8], &'a [u8]) {
+        let panel = &self.bytes[index * self.panel_bytes..][..self.panel_bytes];
+        let (head, groups) = panel.split_at(self.head_bytes);
+        (head, &groups[..self.groups_bytes])
     }
 }
 

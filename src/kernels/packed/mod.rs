@@ -88,6 +88,7 @@ pub(super) mod ggml;
 pub(super) mod layout;
 pub(super) mod matmul;
 mod pack;
+mod rows;
 pub(super) mod six;
 pub(super) mod table;
 pub(super) mod tile;

@@ -26,6 +26,13 @@ pub(super) fn join(codes: &[u8], out: &mut [u8]) {
     }
 }
 
+/// Code `i` of those that [`join`] joined.
+pub(super) fn code(joined: &[u8], i: usize) -> u8 {
+    let joined: &[Joined] = joined.as_chunks().0.as_chunks().0;
+    let (lines, l, j) = (&joined[i / (4 * LINE)], i / LINE % 4, i % LINE);
+    lines[l / 2][j] >> (l % 2 * 4) & 15 | (lines[2][j] >> (2 * l) & 3) << 4
+}
+
 /// Unpacks blocks of a panel, whose rows have these `steps`, to groups of int8 weights in the same layout: a scale for
 /// each row, and the codes less [`ZERO`].
 #[inline(always)]

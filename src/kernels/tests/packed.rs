@@ -12,6 +12,7 @@ use crate::quant::bcml1::Block;
 use crate::quant::bcml2;
 
 mod ggml;
+mod rows;
 mod six;
 
 /// Groups and columns: one group, several, so many that few tiles take a panel in parts; with one block of 4-bit

@@ -71,11 +71,14 @@ fn made_up_weights_are_the_same_when_made_up_packed() {
         let wanted = logits(&mut transformer(&plain, Kernels::best()));
         let Some(layout) = Kernels::best().layout() else { return };
         let (layout, panel_rows) = (layout.id(), layout.panel_rows());
-        let packed = Some(Packed { layout, panel_rows, fingerprint: 0 });
-        let packed = Model::synthetic(&Header { packed, ..header }).unwrap();
-        let mut packed = transformer(&Arc::new(packed), Kernels::best());
-        assert!(packed.is_in_memory() && packed.packed_bytes().is_none());
-        assert!(logits(&mut packed) == wanted, "{weights:?}");
+        // Files of LEAP 0.2.0 hold a shared classifier twice.
+        for shares_embedding in [false, header.shared_classifier] {
+            let packed = Some(Packed { layout, panel_rows, shares_embedding, fingerprint: 0 });
+            let packed = Model::synthetic(&Header { packed, ..header.clone() }).unwrap();
+            let mut packed = transformer(&Arc::new(packed), Kernels::best());
+            assert!(packed.is_in_memory() && packed.packed_bytes().is_none());
+            assert!(logits(&mut packed) == wanted, "{weights:?}");
+        }
     }
 }
 

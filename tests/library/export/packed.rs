@@ -131,6 +131,8 @@ fn same_model(plain: &Path, packed: &Path, isa: Isa, what: &str) {
     let [plain_model, packed_model] = [plain, packed].map(|path| Model::open(path).unwrap());
     assert_eq!(packed_model.fingerprint().unwrap(), plain_model.fingerprint().unwrap(), "{what}");
     assert_eq!(packed_model.packed_for(), Some(isa));
+    // An embedding that is also the classifier is there once.
+    assert_eq!(header.n_tensors(), plain_model.header().n_tensors(), "{what}");
     if Kernels::for_isa(isa).is_none() {
         let error = engine(packed).err().expect("kernels of another CPU");
         assert!(

@@ -5,7 +5,7 @@ use crate::kernels::PackedB6;
 use crate::quant::{Bcml6Matrix, bcml6};
 
 /// Rows of BCML6 with any scales and codes.
-fn rows_b6(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
+pub(super) fn rows_b6(random: &mut Random, rows: usize, k: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rows {
         bytes.extend((random.f32() / 1000.0).to_le_bytes());
