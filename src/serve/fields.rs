@@ -12,6 +12,8 @@ pub(super) struct Fields<'v> {
     object: &'v Map<String, Value>,
     /// Prefix of the fields' names in errors: `""`, or the object's path and a dot.
     path: String,
+    /// Whether whole numbers may have a fraction, which is cut off.
+    cuts_fractions: bool,
 }
 
 impl<'v> Fields<'v> {
@@ -19,10 +21,15 @@ impl<'v> Fields<'v> {
     pub(super) fn of(value: &'v Value, name: &str) -> Result<Fields<'v>, ApiError> {
         let path = if name.is_empty() { String::new() } else { format!("{name}.") };
         match value.as_object() {
-            Some(object) => Ok(Fields { object, path }),
+            Some(object) => Ok(Fields { object, path, cuts_fractions: false }),
             None if name.is_empty() => Err(ApiError::new(400, "the body is no JSON object")),
             None => Err(ApiError::field(name, format!("{name} is no object"))),
         }
+    }
+
+    /// Cuts the fractions of whole numbers off, as Ollama does in its options.
+    pub(super) fn cutting_fractions(self) -> Fields<'v> {
+        Fields { cuts_fractions: true, ..self }
     }
 
     /// Refuses fields that `known` does not name.
@@ -87,15 +94,18 @@ impl<'v> Fields<'v> {
         self.get(name).map(read).transpose()
     }
 
-    /// A whole number within `range`.
+    /// A whole number within `range`; see [`whole`].
     pub(super) fn whole(
         &self,
         name: &str,
         range: RangeInclusive<i64>,
     ) -> Result<Option<i64>, ApiError> {
         let problem = format!("is no whole number between {} and {}", range.start(), range.end());
+        let cut = |value: &Value| value.as_f64().map(|number| Value::from(number.trunc()));
         let read = |value: &Value| {
-            let number = value.as_i64().filter(|number| range.contains(number));
+            let number =
+                whole(value).or_else(|| whole(&cut(value).filter(|_| self.cuts_fractions)?));
+            let number = number.filter(|number| range.contains(number));
             number.ok_or_else(|| self.bad(name, &problem))
         };
         self.get(name).map(read).transpose()
@@ -114,6 +124,17 @@ impl<'v> Fields<'v> {
             _ => Ok(()),
         }
     }
+}
+
+/// A whole number. Languages whose numbers are all floats write 3 as `3.0`.
+pub(super) fn whole(value: &Value) -> Option<i64> {
+    let of_float = |number: f64| Some(number as i64).filter(|whole| *whole as f64 == number);
+    value.as_i64().or_else(|| of_float(value.as_f64()?))
+}
+
+/// A token id.
+pub(super) fn token_id(value: &Value) -> Option<u32> {
+    u32::try_from(whole(value)?).ok()
 }
 
 /// A string, or an array of up to `max` strings. Empty strings are left out.
@@ -156,6 +177,21 @@ mod tests {
         assert_eq!(strings(&fields, "f", 1).unwrap(), ["y"]);
         assert_eq!(strings(&fields, "a", 1).unwrap(), ["x"]);
         assert!(fields.check_names(&[&["a", "b", "c"], &["d", "e", "f"]]).is_ok());
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_as_floats() {
+        let value = json!({"a": 3.0, "b": -1e0, "c": 3.7, "d": -0.9, "e": 1e300, "f": "3"});
+        let fields = Fields::of(&value, "").unwrap();
+        let read = |name, fields: &Fields<'_>| fields.whole(name, -1..=3).ok().flatten();
+        assert_eq!((read("a", &fields), read("b", &fields)), (Some(3), Some(-1)));
+        let cutting = fields.clone().cutting_fractions();
+        for (name, wanted) in [("c", Some(3)), ("d", Some(0)), ("e", None), ("f", None)] {
+            assert_eq!((read(name, &fields), read(name, &cutting)), (None, wanted), "{name}");
+        }
+        let ids = json!([905.0, 4294967295_u32, 4294967296.0, -1.0, 0.5, u64::MAX, null]);
+        let ids: Vec<Option<u32>> = ids.as_array().unwrap().iter().map(token_id).collect();
+        assert_eq!(ids, [Some(905), Some(u32::MAX), None, None, None, None, None]);
     }
 
     #[test]

@@ -135,6 +135,7 @@ impl Form {
         let form = schema.map(|schema| TextForm { schema, field: "format" });
         let none = json!({});
         let options = Fields::of(fields.get("options").unwrap_or(&none), "options")?;
+        let options = options.cutting_fractions();
         neutral::check_ollama(&options)?;
         let stop_strings = strings(&options, "stop", STOPS_MAX)?;
         let sampling = Sampling {

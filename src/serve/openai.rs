@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::{Protocol, Sent, Whole, deliver};
 use super::divide::{Divider, Piece};
 use super::error::ApiError;
-use super::fields::{Fields, strings};
+use super::fields::{Fields, strings, token_id};
 use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
 use super::neutral;
@@ -210,9 +210,7 @@ enum Prompt<'v> {
 /// Reads `prompt`: a text, texts, ids, or lists of ids.
 fn prompts<'v>(fields: &Fields<'v>) -> Result<Vec<Prompt<'v>>, ApiError> {
     let bad = || fields.bad("prompt", "is no text, list of token ids, or array of one of these");
-    let ids = |values: &[Value]| -> Option<Vec<u32>> {
-        values.iter().map(|id| u32::try_from(id.as_u64()?).ok()).collect()
-    };
+    let ids = |values: &[Value]| values.iter().map(token_id).collect::<Option<Vec<u32>>>();
     let one = |value: &'v Value| match value {
         Value::String(text) => Some(Prompt::Text(text)),
         Value::Array(values) => ids(values).map(Prompt::Ids),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::fields::Fields;
+use super::fields::{Fields, token_id};
 use super::http::Reply;
 use super::service::Service;
 use crate::format::json;
@@ -50,8 +50,7 @@ pub(super) fn detokenize(service: &Service, body: &Value) -> Result<Reply, ApiEr
     let values = fields.array("tokens")?.ok_or_else(|| fields.bad("tokens", "is not there"))?;
     let mut ids = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {
-        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-        let id = id.filter(|&id| service.model.tokenizer.token_kind(id).is_some());
+        let id = token_id(value).filter(|&id| service.model.tokenizer.token_kind(id).is_some());
         ids.push(id.ok_or_else(|| fields.bad(&format!("tokens[{index}]"), "is no token id"))?);
     }
     Ok(Reply::json(200, &json!({"content": service.model.tokenizer.decode(&ids, true)})))

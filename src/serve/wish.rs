@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::fields::Fields;
+use super::fields::{Fields, token_id};
 use super::tools::Tools;
 use crate::engine::{LogitRules, RepeatPenalty};
 use crate::sampler::Sampling;
@@ -134,7 +134,8 @@ pub(super) fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiErro
     let object = value.as_object().filter(|object| object.len() <= BIASES_MAX).ok_or_else(bad)?;
     let one = |(id, bias): (&String, &Value)| {
         let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
-        Ok((id.parse().map_err(|_| bad())?, bias.ok_or_else(bad)? as f32))
+        let id = id.parse().ok().or_else(|| token_id(&serde_json::from_str(id).ok()?));
+        Ok((id.ok_or_else(bad)?, bias.ok_or_else(bad)? as f32))
     };
     object.iter().map(one).collect()
 }

@@ -99,6 +99,42 @@ fn fields_that_change_nothing_do_not_fail() {
 }
 
 #[test]
+fn whole_numbers_may_be_written_as_floats() {
+    let served = Served::start(&[]);
+    let check = |path: &str, whole: Value, float: Value| {
+        let (whole, float) = (served.post(path, &whole), served.post(path, &float));
+        assert_eq!(text_of(&whole), text_of(&float), "{path}");
+    };
+    let body = json!({"messages": chat(FOX), "temperature": 0.9, "seed": 7, "stream": false});
+    check(
+        "/v1/chat/completions",
+        with(&body, &json!({"max_tokens": 12, "top_k": 5, "logit_bias": {"589": -9}})),
+        with(
+            &body,
+            &json!({"max_tokens": 12.0, "top_k": 5.0, "seed": 7.0, "n": 1.0, "logit_bias": {"589.0": -9.0}}),
+        ),
+    );
+    check(
+        "/v1/completions",
+        json!({"prompt": [589, 598], "max_tokens": 4, "temperature": 0}),
+        json!({"prompt": [589.0, 598.0], "max_tokens": 4.0, "temperature": 0}),
+    );
+    // Ollama cuts fractions off.
+    let options =
+        |options: Value| json!({"messages": chat(FOX), "stream": false, "options": options});
+    check(
+        "/api/chat",
+        options(json!({"num_predict": 12, "top_k": 5, "seed": 7, "repeat_last_n": 64})),
+        options(json!({"num_predict": 12.9, "top_k": 5.5, "seed": 7.0, "repeat_last_n": 64.0})),
+    );
+    let answer = served.post("/detokenize", &json!({"tokens": [589.0, 598.0]}));
+    assert_eq!(answer["content"], "Once upon");
+    let fraction = json!({"messages": chat(FOX), "max_tokens": 3.5}).to_string();
+    let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &fraction);
+    assert!(head.starts_with("HTTP/1.1 400 ") && text.contains("max_tokens"), "{text}");
+}
+
+#[test]
 fn a_length_below_zero_is_no_limit() {
     let served = Served::start(&["--ctx", "96"]);
     let chat_body = json!({"messages": chat(FOX), "temperature": 0});
