@@ -29,12 +29,27 @@ pub(super) fn models(service: &Service) -> Reply {
     Reply::json(200, &json!({"object": "list", "data": [model_object(service)]}))
 }
 
-/// `GET /v1/models/NAME`.
+/// `GET /v1/models/NAME`. Clients encode a `/` in a name, or leave it.
 pub(super) fn model(service: &Service, name: &str) -> Result<Reply, ApiError> {
-    match name == service.model.about.name {
+    let decoded = percent_decoded(name);
+    match service.is_called(name) || decoded.as_deref().is_some_and(|name| service.is_called(name))
+    {
         true => Ok(Reply::json(200, &model_object(service))),
-        false => Err(service.unknown_model(name)),
+        false => Err(service.unknown_model(decoded.as_deref().unwrap_or(name))),
     }
+}
+
+/// `text` with its percent-encoded bytes decoded (RFC 3986, section 2.1); `None` if they are malformed or no text.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn model_object(service: &Service) -> Value {

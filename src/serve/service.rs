@@ -84,16 +84,17 @@ pub(super) fn now() -> u64 {
 }
 
 impl Service {
-    /// Refuses a request for another model. Ollama's clients may add `:latest`.
+    /// Whether `name` is the model's. Ollama's clients may add `:latest`.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        let own = self.model.about.name.as_str();
+        name == own || name.strip_suffix(":latest") == Some(own)
+    }
+
+    /// Refuses a request for another model.
     pub(super) fn check_model(&self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
         match fields.string(name)? {
-            None => Ok(()),
-            Some(asked)
-                if asked.strip_suffix(":latest").unwrap_or(asked) == self.model.about.name =>
-            {
-                Ok(())
-            }
-            Some(asked) => Err(self.unknown_model(asked)),
+            Some(asked) if !self.is_called(asked) => Err(self.unknown_model(asked)),
+            _ => Ok(()),
         }
     }
 

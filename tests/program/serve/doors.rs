@@ -43,6 +43,26 @@ fn base_addresses_that_end_in_a_slash_and_targets_with_a_host_are_answered() {
 }
 
 #[test]
+fn a_model_is_found_under_any_name() {
+    let served = Served::start(&["--name", "org/50% fox é"]);
+    for (name, wanted) in [
+        ("org%2F50%25%20fox%20%C3%A9", "200"),
+        ("org/50%25%20fox%20%c3%a9:latest", "200"),
+        ("org/50%25%20fox%20%C3", "404"),
+        ("org%2F50%", "404"),
+        ("org%2F50%2", "404"),
+        ("org%2F50%+5", "404"),
+        ("%é", "404"),
+        ("50%25%20fox%20%C3%A9", "404"),
+    ] {
+        let head =
+            format!("GET /v1/models/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let answer = exchange(&served.address, head.as_bytes());
+        assert_eq!(status(&answer), wanted, "{name}: {answer}");
+    }
+}
+
+#[test]
 fn watchers_may_ask_with_head_wherever_get_is_answered() {
     let served = Served::start(&[]);
     let paths = ["/", "/health", "/v1/models", "/v1/models/demo", "/api/tags", "/api/ps"];
