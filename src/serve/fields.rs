@@ -41,11 +41,6 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Whether there is a field `name`, whatever it holds.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.object.contains_key(name)
-    }
-
     /// The value of `name`; `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'v Value> {
         self.object.get(name).filter(|value| !value.is_null())

@@ -44,7 +44,7 @@ pub(super) fn messages(
                 conversation.result((&fields, "tool_call_id"), &content(&fields)?, id)?;
             }
             (Some("assistant"), [_, ..]) => {
-                let text = said(&fields)?;
+                let text = content(&fields)?;
                 let read = |(at, call)| {
                     ToolCall::read(call, &fields.path_of(&format!("tool_calls[{at}]")))
                 };
@@ -52,24 +52,11 @@ pub(super) fn messages(
                     calls.iter().enumerate().map(read).collect();
                 conversation.calls((&fields, "tool_calls"), &text, calls?)?;
             }
-            (Some("assistant"), []) => {
-                conversation.say(&fields, "assistant", || said(&fields))?;
-            }
             (Some(role), _) => conversation.say(&fields, role, || content(&fields))?,
             (None, _) => return Err(fields.bad("role", "is missing")),
         }
     }
     conversation.end("messages", goes_on)
-}
-
-/// The model's text; empty if the model only thought, or called tools.
-fn said(fields: &Fields<'_>) -> Result<String, ApiError> {
-    const BESIDE: [&str; 6] =
-        ["content", "tool_calls", "reasoning_content", "reasoning", "thinking", "refusal"];
-    match fields.get("content") {
-        None if BESIDE.iter().any(|name| fields.has(name)) => Ok(String::new()),
-        _ => content(fields),
-    }
 }
 
 /// Properties of the model's template that shape a conversation.
@@ -246,7 +233,8 @@ fn is_short_id(id: &str) -> bool {
     id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// The text of a message: a string, or parts that are texts.
+/// The text of a message: a string, or parts that are texts. It is empty where a message has none, as when the model
+/// only thought.
 fn content(fields: &Fields<'_>) -> Result<String, ApiError> {
     text_of(fields, "content", &["text"])
 }
@@ -268,7 +256,8 @@ pub(super) fn text_of(fields: &Fields<'_>, name: &str, types: &[&str]) -> Result
             }
             Ok(whole)
         }
-        _ => Err(fields.bad(name, "is neither a string nor an array of parts")),
+        None => Ok(String::new()),
+        Some(_) => Err(fields.bad(name, "is neither a string nor an array of parts")),
     }
 }
 
@@ -294,6 +283,30 @@ mod tests {
         ]);
         let wanted = vec![(ChatRole::System, "a\n\nb".into()), (ChatRole::User, "cd".into())];
         assert_eq!(read(value), Ok(wanted));
+    }
+
+    #[test]
+    fn a_message_without_content_is_an_empty_text() {
+        use ChatRole::{Assistant, System, User};
+        for nothing in [json!({}), json!({"content": null}), json!({"content": []})] {
+            let say = |role: &str| {
+                let mut message = nothing.clone();
+                message["role"] = json!(role);
+                message
+            };
+            let value = json!([say("system"), say("user"), say("assistant"), say("user")]);
+            let wanted = [System, User, Assistant, User].map(|role| (role, String::new()));
+            assert_eq!(read(value), Ok(wanted.to_vec()), "{nothing}");
+        }
+        let call = json!({"id": "a1b2c3d4e", "function": {"name": "f"}});
+        let value = json!([
+            {"role": "user"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "content": null},
+        ]);
+        let speech = Speech { words: Some(Words::Hermes), joins_system: false };
+        let read = messages(value.as_array().unwrap(), speech, true).unwrap();
+        assert_eq!(read[2].text, "<tool_response>\n\n</tool_response>");
     }
 
     #[test]
@@ -396,10 +409,9 @@ mod tests {
         let user = json!({"role": "user", "content": "x"});
         for (value, wanted) in [
             (json!([]), "messages"),
-            (json!([user, {"role": "assistant"}]), "messages[1].content"),
-            (json!([user, {"role": "user", "content": null}]), "messages[1].content"),
+            (json!([user, {"role": "assistant", "content": {}}]), "messages[1].content"),
+            (json!([user, {"role": "user", "content": 1}]), "messages[1].content"),
             (json!([user, {"role": "tool", "content": "x"}]), "messages[1].role"),
-            (json!([{"role": "user"}]), "messages[0].content"),
             (
                 json!([{"role": "user", "content": [{"type": "image_url"}]}]),
                 "messages[0].content[0].type",
