@@ -234,12 +234,16 @@ fn is_short_id(id: &str) -> bool {
 }
 
 /// The text of a message: a string, or parts that are texts. It is empty where a message has none, as when the model
-/// only thought.
+/// only thought. OpenAI's models refuse in a field of its own.
 fn content(fields: &Fields<'_>) -> Result<String, ApiError> {
-    text_of(fields, "content", &["text"])
+    let refusal = fields.get("refusal").and_then(Value::as_str);
+    match (fields.get("content"), refusal) {
+        (None, Some(refusal)) => Ok(refusal.to_owned()),
+        _ => text_of(fields, "content", &["text"]),
+    }
 }
 
-/// The text of the field `name`: a string, or parts of these types.
+/// The text of the field `name`: a string, or parts of these types and refusals.
 pub(super) fn text_of(fields: &Fields<'_>, name: &str, types: &[&str]) -> Result<String, ApiError> {
     match fields.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
@@ -249,6 +253,7 @@ pub(super) fn text_of(fields: &Fields<'_>, name: &str, types: &[&str]) -> Result
                 let part = Fields::of(part, &fields.path_of(&format!("{name}[{index}]")))?;
                 match (part.string("type")?, part.string("text")?) {
                     (Some(kind), Some(text)) if types.contains(&kind) => whole += text,
+                    (Some("refusal"), _) => whole += part.string("refusal")?.unwrap_or_default(),
                     // Thoughts do not stay in a conversation.
                     (Some("thinking" | "redacted_thinking" | "reasoning"), _) => {}
                     _ => return Err(part.bad("type", "is not text: nothing else is read")),
@@ -307,6 +312,20 @@ mod tests {
         let speech = Speech { words: Some(Words::Hermes), joins_system: false };
         let read = messages(value.as_array().unwrap(), speech, true).unwrap();
         assert_eq!(read[2].text, "<tool_response>\n\n</tool_response>");
+    }
+
+    #[test]
+    fn a_refusal_is_what_the_model_said() {
+        let part = json!([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]);
+        for (refused, wanted) in [
+            (json!({"role": "assistant", "content": part, "refusal": null}), "ab"),
+            (json!({"role": "assistant", "content": null, "refusal": "c"}), "c"),
+            (json!({"role": "assistant", "content": "d", "refusal": "c"}), "d"),
+        ] {
+            let value = json!([{"role": "user", "content": "x"}, refused]);
+            let wanted = [(ChatRole::User, "x".into()), (ChatRole::Begun, wanted.into())];
+            assert_eq!(read(value), Ok(wanted.to_vec()), "{refused}");
+        }
     }
 
     #[test]

@@ -53,6 +53,25 @@ fn an_answer_that_has_begun_is_gone_on_with() {
     }
 }
 
+#[test]
+fn what_clients_send_back_of_an_earlier_turn_is_read() {
+    let served = Served::start(&[]);
+    let ids = |path: &str, name: &str, last: Value| {
+        let mut body = json!({"max_tokens": 1, "max_output_tokens": 1, "temperature": 0});
+        body[name] = json!([say("user", "hi"), say("assistant", "No."), last, say("user", "Why?")]);
+        let usage = served.post(path, &body)["usage"].take();
+        usage["prompt_tokens"].as_u64().or(usage["input_tokens"].as_u64()).unwrap()
+    };
+    for (path, name) in [("/v1/chat/completions", "messages"), ("/v1/responses", "input")] {
+        let part = json!([{"type": "refusal", "refusal": "I must not."}]);
+        let refused = ids(path, name, json!({"role": "assistant", "content": part}));
+        assert_eq!(refused, ids(path, name, say("assistant", "I must not.")), "{path}");
+        let nothing = ids(path, name, json!({"role": "user", "content": null}));
+        assert_eq!(nothing, ids(path, name, json!({"role": "user"})), "{path}");
+        assert_eq!(nothing, ids(path, name, say("user", "")), "{path}");
+    }
+}
+
 /// Conversations that every template must accept.
 fn check_conversations(served: &Served) {
     let thought =
