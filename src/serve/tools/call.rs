@@ -32,6 +32,8 @@ impl ToolCall {
         let name = function.string("name")?.ok_or_else(|| function.bad("name", "is missing"))?;
         let bad = || function.bad("arguments", "is no JSON object");
         let arguments: Value = match function.get("arguments") {
+            // Clients write nothing, or `null`, for a tool without parameters.
+            Some(Value::String(text)) if matches!(text.trim(), "" | "null") => json!({}),
             Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| bad())?,
             Some(value) => value.clone(),
             None => json!({}),
@@ -40,6 +42,25 @@ impl ToolCall {
         match arguments.is_object() {
             true => Ok(ToolCall { id, name, arguments: json::spaced(&arguments) }),
             false => Err(bad()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_are_empty_are_an_object_without_fields() {
+        let read = |function: Value| ToolCall::read(&json!({"function": function}), "calls[0]");
+        for empty in [json!(""), json!(" \n"), json!("null"), json!("{}"), json!({}), json!(null)] {
+            let call = read(json!({"name": "f", "arguments": empty})).unwrap();
+            assert_eq!(call.arguments, "{}", "{empty}");
+        }
+        assert_eq!(read(json!({"name": "f"})).unwrap().arguments, "{}");
+        for wrong in [json!("{"), json!("[]"), json!("1"), json!([]), json!(1)] {
+            let error = read(json!({"name": "f", "arguments": wrong})).unwrap_err();
+            assert_eq!(error.field.as_deref(), Some("calls[0].function.arguments"), "{wrong}");
         }
     }
 }
