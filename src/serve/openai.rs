@@ -167,10 +167,11 @@ impl Form {
             answers: vec![Progress::default(); jobs.len()],
             tokenizer: Arc::clone(&service.model.tokenizer),
             tells_odds: self.wish.n_likeliest.is_some(),
+            answers_per_prompt: self.n as usize,
             cached_tokens: 0,
             completion_tokens: 0,
         };
-        protocol.cached_tokens = jobs.iter().map(|job| job.prompt.len()).sum();
+        protocol.cached_tokens = protocol.prompt_tokens;
         deliver((service, connection, request), (jobs, divider), (&mut protocol, self.is_streamed))
     }
 }
@@ -266,6 +267,7 @@ struct OpenAi {
     tokenizer: Arc<Tokenizer>,
     tells_odds: bool,
     prompt_tokens: usize,
+    answers_per_prompt: usize,
     /// Prompt tokens that were not computed again: all of them, less those that went through the model.
     cached_tokens: usize,
     completion_tokens: usize,
@@ -340,9 +342,12 @@ impl OpenAi {
         self.event(json!([choice]), None)
     }
 
-    fn count(&mut self, outcome: &Outcome) {
+    fn count(&mut self, index: usize, outcome: &Outcome) {
         self.completion_tokens += outcome.figures.generated_tokens;
-        self.cached_tokens = self.cached_tokens.saturating_sub(outcome.figures.prompt_tokens);
+        // A prompt counts once. Its first answer tells what was there before the request: the others share its tokens.
+        if index.is_multiple_of(self.answers_per_prompt) {
+            self.cached_tokens = self.cached_tokens.saturating_sub(outcome.figures.prompt_tokens);
+        }
     }
 
     fn usage(&self) -> Value {
@@ -428,7 +433,7 @@ impl Protocol for OpenAi {
     }
 
     fn end(&mut self, index: usize, outcome: &Outcome) -> String {
-        self.count(outcome);
+        self.count(index, outcome);
         let reason = self.finish_reason(index, outcome);
         let choice = match self.is_chat {
             true => json!({"index": index, "delta": {}, "finish_reason": reason}),
@@ -452,7 +457,9 @@ impl Protocol for OpenAi {
     fn whole(&mut self, answers: &[Whole]) -> Value {
         let choices = answers.iter().enumerate().map(|(index, answer)| self.choice(index, answer));
         let choices: Vec<Value> = choices.collect();
-        answers.iter().for_each(|answer| self.count(&answer.outcome));
+        for (index, answer) in answers.iter().enumerate() {
+            self.count(index, &answer.outcome);
+        }
         let kind = if self.is_chat { "chat.completion" } else { "text_completion" };
         let mut object = self.object(kind, Value::Array(choices));
         object["usage"] = self.usage();

@@ -39,6 +39,27 @@ fn wait_for_files(folder: &Path, n: usize) {
 }
 
 #[test]
+fn a_prompt_with_several_answers_counts_once() {
+    let served = Served::start(&["--streams", "4"]);
+    let mut several = body(100);
+    several["n"] = json!(3);
+    assert_eq!(n_computed(&served.post("/v1/completions", &several)), 100);
+    let again = served.post("/v1/completions", &several);
+    assert_eq!((&again["usage"]["prompt_tokens"], n_computed(&again)), (&json!(100), 1));
+    several["stream"] = json!(true);
+    several["stream_options"] = json!({"include_usage": true});
+    let (_, text) = ask(&served.address, "POST", "/v1/completions", &several.to_string());
+    let last = text.lines().rfind(|line| line.contains("cached_tokens")).unwrap();
+    let last: Value = serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
+    assert_eq!(last["usage"], again["usage"]);
+    // Of two prompts, one is known.
+    let prompts = json!([body(100)["prompt"], vec![900; 50]]);
+    let both = json!({"prompt": prompts, "n": 2, "max_tokens": 2});
+    let both = served.post("/v1/completions", &both);
+    assert_eq!((&both["usage"]["prompt_tokens"], n_computed(&both)), (&json!(150), 51));
+}
+
+#[test]
 fn a_long_prompt_is_not_computed_again_after_kill_9() {
     let folder = Folder::new();
     let place = folder.join("kept/prefixes");
