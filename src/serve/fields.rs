@@ -32,15 +32,6 @@ impl<'v> Fields<'v> {
         Fields { cuts_fractions: true, ..self }
     }
 
-    /// Refuses fields that `known` does not name.
-    pub(super) fn check_names(&self, known: &[&[&str]]) -> Result<(), ApiError> {
-        let is_known = |name: &str| known.iter().any(|names| names.contains(&name));
-        match self.object.keys().find(|name| !is_known(name)) {
-            Some(name) => Err(self.bad(name, "is not known")),
-            None => Ok(()),
-        }
-    }
-
     /// The value of `name`; `None` if it is missing or null.
     pub(super) fn get(&self, name: &str) -> Option<&'v Value> {
         self.object.get(name).filter(|value| !value.is_null())
@@ -171,7 +162,6 @@ mod tests {
         assert_eq!(fields.string("e").unwrap(), None);
         assert_eq!(strings(&fields, "f", 1).unwrap(), ["y"]);
         assert_eq!(strings(&fields, "a", 1).unwrap(), ["x"]);
-        assert!(fields.check_names(&[&["a", "b", "c"], &["d", "e", "f"]]).is_ok());
     }
 
     #[test]
@@ -201,7 +191,6 @@ mod tests {
             (fields.array("a").map(drop).unwrap_err(), "options.a"),
             (strings(&fields, "f", 1).unwrap_err(), "options.f"),
             (fields.only("a", |v| *v == 2).unwrap_err(), "options.a"),
-            (fields.check_names(&[&["a", "b", "f"]]).unwrap_err(), "options.c"),
         ] {
             assert_eq!(error.field.as_deref(), Some(wanted));
             assert!(error.status == 400 && error.message.starts_with(wanted), "{error:?}");

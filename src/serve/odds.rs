@@ -59,7 +59,7 @@ pub(super) fn text(tokens: &[TokenOdds], tokenizer: &Tokenizer, offset: &mut usi
 }
 
 /// The bytes of a token in a text, or its name.
-fn bytes(id: u32, tokenizer: &Tokenizer) -> Vec<u8> {
+pub(super) fn bytes(id: u32, tokenizer: &Tokenizer) -> Vec<u8> {
     let name = || tokenizer.token_bytes(id).unwrap_or_default().to_vec();
     tokenizer.text_bytes(id).unwrap_or_else(name)
 }

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fields::{Fields, token_id};
 use super::http::Reply;
+use super::odds;
 use super::service::Service;
 use crate::format::json;
+use crate::tokenizer::Tokenizer;
 
 /// Most JSON values of a body: enough for a context of ids and the rest of a request.
 const VALUES_MAX: usize = 1 << 18;
@@ -27,26 +29,45 @@ pub(super) fn metrics(service: &Service) -> Reply {
     Reply::text("text/plain; version=0.0.4", service.metrics.text(service.meter.as_deref()))
 }
 
-/// `POST /tokenize`: the ids of `content`, with BOS only if `add_special` is true.
+/// `POST /tokenize`: the ids of `content`, with BOS only if `add_special` is true. Names of special tokens in the text
+/// are text, unless `parse_special` is true. `with_pieces` adds the text of each token, as llama.cpp's server does.
 pub(super) fn tokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[&["content", "add_special"]])?;
+    service.check_model(&fields, "model")?;
     let text = fields.string("content")?.ok_or_else(|| fields.bad("content", "is not there"))?;
-    let bos = service
-        .model
-        .tokenizer
-        .bos()
-        .filter(|_| fields.flag("add_special").is_ok_and(|f| f == Some(true)));
-    fields.flag("add_special")?;
-    let mut ids: Vec<u32> = bos.into_iter().collect();
-    service.model.tokenizer.encode(text, &mut ids);
-    Ok(Reply::json(200, &json!({"tokens": ids})))
+    let flag = |name| Ok::<bool, ApiError>(fields.flag(name)?.unwrap_or(false));
+    let tokenizer = &service.model.tokenizer;
+    let adds_bos = flag("add_special")?;
+    let mut ids: Vec<u32> = tokenizer.bos().filter(|_| adds_bos).into_iter().collect();
+    match flag("parse_special")? {
+        true => tokenizer.encode_with_special(text, &mut ids),
+        false => tokenizer.encode(text, &mut ids),
+    }
+    match flag("with_pieces")? {
+        true => Ok(Reply::text("application/json", pieces(&ids, tokenizer))),
+        false => Ok(Reply::json(200, &json!({"tokens": ids}))),
+    }
+}
+
+/// Ids with their texts. Bytes that are no text are an array. The JSON is written token by token, because values of
+/// a long text would take many times its memory.
+fn pieces(ids: &[u32], tokenizer: &Tokenizer) -> String {
+    let mut text = r#"{"tokens":["#.to_owned();
+    for (index, &id) in ids.iter().enumerate() {
+        let piece = match String::from_utf8(odds::bytes(id, tokenizer)) {
+            Ok(piece) => json!(piece),
+            Err(e) => json!(e.into_bytes()),
+        };
+        text += if index == 0 { "" } else { "," };
+        text += &json::compact(&json!({"id": id, "piece": piece}));
+    }
+    text + "]}"
 }
 
 /// `POST /detokenize`: the text of `tokens`.
 pub(super) fn detokenize(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
-    fields.check_names(&[&["tokens"]])?;
+    service.check_model(&fields, "model")?;
     let values = fields.array("tokens")?.ok_or_else(|| fields.bad("tokens", "is not there"))?;
     let mut ids = Vec::with_capacity(values.len());
     for (index, value) in values.iter().enumerate() {

@@ -135,6 +135,43 @@ fn whole_numbers_may_be_written_as_floats() {
 }
 
 #[test]
+fn text_becomes_tokens_with_the_fields_of_other_servers() {
+    let served = Served::start(&[]);
+    let bos = json!({"content": "", "add_special": true});
+    let bos = served.post("/tokenize", &bos)["tokens"].take();
+    let name = served.post("/detokenize", &json!({"tokens": bos}))["content"].take();
+    let name = name.as_str().unwrap();
+    let text = format!("{name}Once \u{10ffff}");
+    let tokens = |more: Value| {
+        let body = with(&json!({"content": text}), &more);
+        served.post("/tokenize", &body)["tokens"].take()
+    };
+    let ids = tokens(json!({"model": "demo:latest", "parse_special": false, "with_pieces": false}));
+    let n_ids = ids.as_array().unwrap().len();
+    assert_eq!(tokens(json!({"unheard_of": 1, "parse_special": null})), ids);
+    let special = tokens(json!({"parse_special": true}));
+    assert_eq!(special[0], bos[0]);
+    assert!(special.as_array().unwrap().len() < n_ids, "{special}");
+
+    let pieces = tokens(json!({"with_pieces": true, "parse_special": true}));
+    let pieces = pieces.as_array().unwrap();
+    let told: Vec<&Value> = pieces.iter().map(|token| &token["id"]).collect();
+    assert_eq!(json!(told), special);
+    assert_eq!(pieces[0]["piece"], name);
+    // The bytes of a character that is no token are no text each.
+    assert_eq!(pieces[pieces.len() - 4]["piece"], json!([0xf4]), "{pieces:?}");
+
+    let body = json!({"tokens": ids, "model": "demo", "unheard_of": 1});
+    assert_eq!(served.post("/detokenize", &body)["content"], text);
+    for path in ["/tokenize", "/detokenize"] {
+        let body = json!({"content": "a", "tokens": [1], "model": "other"}).to_string();
+        assert!(ask(&served.address, "POST", path, &body).0.starts_with("HTTP/1.1 404 "), "{path}");
+    }
+    let body = json!({"content": "a", "with_pieces": "yes"}).to_string();
+    assert!(ask(&served.address, "POST", "/tokenize", &body).0.starts_with("HTTP/1.1 400 "));
+}
+
+#[test]
 fn a_length_below_zero_is_no_limit() {
     let served = Served::start(&["--ctx", "96"]);
     let chat_body = json!({"messages": chat(FOX), "temperature": 0});
