@@ -20,12 +20,14 @@ impl ApiKeys {
 
     /// Whether a request with these fields `Authorization` and `X-Api-Key` may be answered. One right key suffices,
     /// because programs that use the second field fill the first one with anything.
-    pub(super) fn admit(&self, authorization: Option<&str>, api_key: Option<&str>) -> bool {
-        let (scheme, bearer) =
-            authorization.unwrap_or_default().split_once(' ').unwrap_or_default();
-        let is_bearer = self.is_known(bearer) && scheme.eq_ignore_ascii_case("bearer");
-        let is_named = self.is_known(api_key.unwrap_or_default());
-        self.is_empty() || is_bearer || is_named
+    pub(super) fn admit(&self, authorizations: &[String], api_keys: &[String]) -> bool {
+        let is_bearer = |field: &String| {
+            let (scheme, key) = field.split_once(' ').unwrap_or_default();
+            self.is_known(key) && scheme.eq_ignore_ascii_case("bearer")
+        };
+        self.is_empty()
+            || authorizations.iter().any(is_bearer)
+            || api_keys.iter().any(|key| self.is_known(key))
     }
 
     /// Whether `key` is one of the keys. The time that this takes reveals nothing about the keys: the hash of `key` is
@@ -47,16 +49,20 @@ mod tests {
     fn only_clients_with_a_key_are_admitted() {
         let keys = ApiKeys::parse("# house\nalpha\n\n  beta \n");
         assert!(!keys.is_empty());
-        let bearer = |field| keys.admit(field, None);
-        assert!(bearer(Some("Bearer alpha")) && bearer(Some("bearer beta")));
-        assert!(keys.admit(None, Some("alpha")) && keys.admit(Some("Bearer none"), Some(" beta")));
-        assert!(!keys.admit(Some("Bearer none"), Some("Bearer alpha")));
-        assert!(!keys.admit(None, Some("")));
-        for other in
-            [None, Some("Bearer"), Some("Bearer "), Some("Bearer alph"), Some("Basic alpha")]
-        {
-            assert!(!bearer(other), "{other:?}");
+        let admit = |authorizations: &[&str], api_keys: &[&str]| {
+            let owned = |fields: &[&str]| fields.iter().map(|&field| field.to_owned()).collect();
+            let (authorizations, api_keys): (Vec<String>, Vec<String>) =
+                (owned(authorizations), owned(api_keys));
+            keys.admit(&authorizations, &api_keys)
+        };
+        assert!(admit(&["Bearer alpha"], &[]) && admit(&["bearer beta"], &[]));
+        assert!(admit(&[], &["alpha"]) && admit(&["Bearer none"], &[" beta"]));
+        assert!(admit(&[], &["alpha", "none"]) && admit(&[], &["none", "alpha"]));
+        assert!(admit(&["Bearer alpha", "Basic none"], &[]));
+        assert!(!admit(&["Bearer none"], &["Bearer alpha"]) && !admit(&[], &["none", ""]));
+        for other in ["", "Bearer", "Bearer ", "Bearer alph", "Basic alpha"] {
+            assert!(!admit(&[other], &[]), "{other:?}");
         }
-        assert!(ApiKeys::parse("#\n").admit(None, None));
+        assert!(ApiKeys::parse("#\n").admit(&[], &[]));
     }
 }

@@ -238,9 +238,7 @@ impl Server {
                 return Err(ApiError::new(403, problem));
             }
         }
-        let (authorization, api_key) =
-            (request.authorization.as_deref(), request.api_key.as_deref());
-        match is_open(request) || self.keys.admit(authorization, api_key) {
+        match is_open(request) || self.keys.admit(&request.authorizations, &request.api_keys) {
             true => Ok(()),
             false => Err(ApiError::new(
                 401,

@@ -19,9 +19,10 @@ pub(in crate::serve) struct Request {
     pub(in crate::serve) wants_html: bool,
     /// Origin of the web page that sent the request.
     pub(in crate::serve) origin: Option<String>,
-    pub(in crate::serve) authorization: Option<String>,
-    /// The field `X-Api-Key` or `api-key`.
-    pub(in crate::serve) api_key: Option<String>,
+    /// The fields `Authorization`.
+    pub(in crate::serve) authorizations: Vec<String>,
+    /// The fields `X-Api-Key` and `api-key`.
+    pub(in crate::serve) api_keys: Vec<String>,
     pub(in crate::serve) body: Vec<u8>,
     /// Whether the connection stays open for another request.
     pub(in crate::serve) is_kept_alive: bool,
@@ -193,8 +194,8 @@ impl FieldReader {
                 let names = text()?;
                 self.request.asked_fields = is_list_of_names(names).then(|| names.to_owned());
             }
-            "x-api-key" | "api-key" => self.request.api_key = Some(text()?.to_owned()),
-            "authorization" => self.request.authorization = Some(text()?.to_owned()),
+            "x-api-key" | "api-key" => self.request.api_keys.push(text()?.to_owned()),
+            "authorization" => self.request.authorizations.push(text()?.to_owned()),
             _ => {}
         }
         Ok(())

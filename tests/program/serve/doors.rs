@@ -111,6 +111,8 @@ fn keys_come_in_the_fields_that_other_services_use() {
         ("api-key: secret\r\n", "200"),
         ("Authorization: Bearer unused\r\nX-Api-Key: secret\r\n", "200"),
         ("Authorization: Bearer secret\r\n", "200"),
+        ("api-key: secret\r\nX-Api-Key: unused\r\n", "200"),
+        ("X-Api-Key: unused\r\napi-key: secret\r\n", "200"),
         ("X-Api-Key: secre\r\n", "401"),
         ("X-Api-Key: \r\n", "401"),
         ("X-Key: secret\r\n", "401"),
