@@ -191,8 +191,14 @@ impl FieldReader {
             "accept" => self.request.wants_html |= text()?.contains("text/html"),
             "origin" => self.request.origin = Some(text()?.to_owned()),
             "access-control-request-headers" => {
+                // Several fields form one list. Names that no field may have are not allowed.
                 let names = text()?;
-                self.request.asked_fields = is_list_of_names(names).then(|| names.to_owned());
+                if is_list_of_names(names) {
+                    let before = self.request.asked_fields.take();
+                    let all =
+                        before.map_or(names.to_owned(), |before| format!("{before}, {names}"));
+                    self.request.asked_fields = Some(all);
+                }
             }
             "x-api-key" | "api-key" => self.request.api_keys.push(text()?.to_owned()),
             "authorization" => self.request.authorizations.push(text()?.to_owned()),
@@ -293,6 +299,8 @@ mod tests {
         let names = "authorization, x-stainless-os,X_y";
         assert_eq!(asked(names).as_deref(), Some(names));
         assert_eq!((asked("a: b"), asked("é")), (None, None));
+        let lines = "a, b\nAccess-Control-Request-Headers: x: y\nAccess-Control-Request-Headers: c";
+        assert_eq!(asked(lines).as_deref(), Some("a, b, c"));
     }
 
     #[test]
