@@ -227,13 +227,11 @@ impl Server {
 
     /// Refuses web pages that are neither the server's own nor allowed, and clients without a key. Any page
     /// that a person opens could otherwise send requests in that person's name.
-    fn admit(&self, connection: &mut Connection, request: &Request) -> Result<(), ApiError> {
+    fn admit(&self, connection: &Connection, request: &Request) -> Result<(), ApiError> {
         if let Some(origin) = &request.origin {
-            let is_meant = |allowed: &String| allowed == "*" || allowed == origin;
             let host = request.host.as_deref().unwrap_or_default();
-            if self.limits.origins.iter().any(is_meant) {
-                connection.allow(origin, request);
-            } else if !origin::is_own(origin, host, !self.keys.is_empty()) {
+            let is_own = || origin::is_own(origin, host, !self.keys.is_empty());
+            if !connection.is_allowed() && !is_own() {
                 let problem = format!("scripts of {origin:?} may not ask: see --allow-origin");
                 return Err(ApiError::new(403, problem));
             }

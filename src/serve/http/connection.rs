@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::body::{self, ChunkStep};
 use super::budget::{Budget, Reserved};
-use super::head::{self, BodyLength, Head};
+use super::head::{self, Body, BodyLength, Head};
 use super::reply::{Reply, Streaming, reason};
 use super::{HttpError, Request, Socket};
 
@@ -86,8 +86,10 @@ impl Connection {
         }
         let end = first_end.unwrap_or_else(|| Instant::now() + self.limits.request_time);
         let Some(head) = self.head(end)? else { return Ok(None) };
-        let Head { mut request, length, expects_continue, bytes } = head;
+        let Head { mut request, body, bytes } = head;
         self.read.drain(..bytes);
+        self.allow(&request);
+        let Body { length, expects_continue } = body?;
         if let BodyLength::Bytes(n) = length {
             self.reserve(n)?;
         }
@@ -102,8 +104,18 @@ impl Connection {
         Ok(Some(request))
     }
 
-    /// Lets the page `origin` see the answer, and send the header fields that `request` asks for.
-    pub(in crate::serve) fn allow(&mut self, origin: &str, request: &Request) {
+    /// Whether the page that sent the request may see its answer.
+    pub(in crate::serve) fn is_allowed(&self) -> bool {
+        !self.allowed.is_empty()
+    }
+
+    /// Lets the page that sent `request` see the answer, and send the header fields that it asks for, if its origin is
+    /// allowed.
+    fn allow(&mut self, request: &Request) {
+        let Some(origin) = &request.origin else { return };
+        if !self.limits.origins.iter().any(|allowed| allowed == "*" || allowed == origin) {
+            return;
+        }
         self.allowed = format!(
             "Access-Control-Allow-Origin: {origin}\r\n\
              Vary: Origin, Access-Control-Request-Headers\r\n\

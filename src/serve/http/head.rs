@@ -54,11 +54,19 @@ pub(super) enum BodyLength {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) request: Request,
+    /// How the body comes; the error if a field cannot be followed. The page that sent the request may see the error,
+    /// for which its origin has to be known.
+    pub(super) body: Result<Body, HttpError>,
+    /// Length of the head.
+    pub(super) bytes: usize,
+}
+
+/// How a body comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Body {
     pub(super) length: BodyLength,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
-    /// Length of the head.
-    pub(super) bytes: usize,
 }
 
 /// The head at the start of `bytes`; `None` if the head's end has not come yet.
@@ -83,14 +91,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
         ..Request::default()
     };
     let mut reader = FieldReader::new(request);
+    let mut fault = None;
     for field in parsed.headers.iter() {
-        reader.read(field.name, field.value)?;
+        fault = fault.or(reader.read(field.name, field.value).err());
     }
     // A host in the first line overrides the field `Host` (RFC 9112, section 3.2.2).
     if let Some(authority) = authority {
         reader.request.host = Some(authority);
     }
-    reader.finish(bytes).map(Some)
+    let body = fault.map_or_else(|| reader.body(), Err);
+    Ok(Some(Head { request: reader.request, body, bytes }))
 }
 
 /// Host and path of a request's target: a path, or an absolute address as proxies get it.
@@ -217,7 +227,7 @@ impl FieldReader {
         }
     }
 
-    fn finish(self, bytes: usize) -> Result<Head, HttpError> {
+    fn body(&self) -> Result<Body, HttpError> {
         let Request { has_chunks, .. } = self.request;
         if has_chunks && self.n_hosts != 1 {
             return Err(HttpError::new(400, "a request of HTTP/1.1 has one field Host"));
@@ -236,8 +246,7 @@ impl FieldReader {
             (None, true) => BodyLength::Chunked,
             (length, false) => BodyLength::Bytes(length.unwrap_or(0)),
         };
-        let Self { request, expects_continue, .. } = self;
-        Ok(Head { request, length, expects_continue, bytes })
+        Ok(Body { length, expects_continue: self.expects_continue })
     }
 }
 
@@ -250,7 +259,7 @@ mod tests {
     }
 
     fn status(lines: &str) -> u16 {
-        head(lines).unwrap_err().status
+        head(lines).and_then(|head| head.unwrap().body).unwrap_err().status
     }
 
     #[test]
@@ -262,10 +271,11 @@ mod tests {
             ("POST", "/v1/models")
         );
         assert_eq!(found.request.origin.as_deref(), Some("http://b"));
-        assert_eq!(found.length, BodyLength::Bytes(12));
-        assert!(found.request.is_kept_alive && !found.expects_continue);
+        assert!(found.request.is_kept_alive);
+        let body = Body { length: BodyLength::Bytes(12), expects_continue: false };
+        assert_eq!(found.body, Ok(body));
         let chunked = head("GET / HTTP/1.1\nhost: a\ntransfer-encoding: Chunked").unwrap().unwrap();
-        assert_eq!(chunked.length, BodyLength::Chunked);
+        assert_eq!(chunked.body.unwrap().length, BodyLength::Chunked);
         assert_eq!(parse(b"GET / HTTP/1.1\r\nHost: a\r\n"), Ok(None));
     }
 

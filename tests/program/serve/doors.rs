@@ -100,6 +100,29 @@ fn a_page_that_may_ask_may_send_the_fields_that_its_library_needs() {
 }
 
 #[test]
+fn a_page_that_may_ask_sees_why_its_request_cannot_be_read() {
+    let served = Served::start(&["--allow-origin", "app://notes"]);
+    for (lines, wanted) in [
+        ("Content-Length: 99999999999\r\n", "413"),
+        ("Content-Length: 5, 5\r\n", "400"),
+        ("Content-Encoding: gzip\r\n", "415"),
+        ("Transfer-Encoding: chunked\r\n\r\nfffffff0\r\n", "413"),
+        ("Content-Length: 1\r\n\r\n{", "400"),
+    ] {
+        let send = |origin: &str| {
+            let head = format!(
+                "POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nOrigin: {origin}\r\n{lines}\r\n"
+            );
+            exchange(&served.address, head.as_bytes())
+        };
+        let answer = send("app://notes");
+        assert_eq!(status(&answer), wanted, "{lines}: {answer}");
+        assert!(answer.contains("Access-Control-Allow-Origin: app://notes\r\n"), "{answer}");
+        assert!(!send("app://other").contains("Access-Control-"), "{lines}");
+    }
+}
+
+#[test]
 fn keys_come_in_the_fields_that_other_services_use() {
     let folder = Folder::new();
     let file = folder.path().join("keys");
