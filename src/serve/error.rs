@@ -18,11 +18,13 @@ pub(super) struct ApiError {
     pub(super) message: String,
     /// Error code for programs.
     pub(super) code: Option<&'static str>,
+    /// Further fields of the reply's head, a line each.
+    pub(super) fields: &'static str,
 }
 
 impl ApiError {
     pub(super) fn new(status: u16, message: impl Into<String>) -> ApiError {
-        ApiError { status, field: None, message: message.into(), code: None }
+        ApiError { status, field: None, message: message.into(), code: None, fields: "" }
     }
 
     /// An error about the value of a body's field.
@@ -55,7 +57,7 @@ impl ApiError {
             false => self.object(),
         };
         let retry_after = matches!(self.status, 429 | 503).then_some(RETRY_S);
-        Reply { retry_after, ..Reply::json(self.status, &body) }
+        Reply { retry_after, fields: self.fields, ..Reply::json(self.status, &body) }
     }
 }
 

@@ -25,6 +25,8 @@ use crate::sys::{activation, net};
 const WRITE_TIME: Duration = Duration::from_secs(30);
 /// How long a listener waits after a failed accept, for example when file descriptors run out.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
+/// Start of a model's path, which goes on with its name.
+const A_MODEL: &str = "/v1/models/";
 /// Stack of a connection's thread: JSON of the deepest nesting fits.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -262,8 +264,8 @@ impl Server {
             ("GET", "/api/version") => ollama::version(),
             ("GET", "/api/tags") => ollama::tags(service),
             ("GET", "/api/ps") => ollama::running(service),
-            ("GET", _) if path.starts_with("/v1/models/") => {
-                openai::model(service, &path["/v1/models/".len()..])?
+            ("GET", _) if path.starts_with(A_MODEL) => {
+                openai::model(service, &path[A_MODEL.len()..])?
             }
             ("POST", _) => return self.post(connection, request),
             _ => return Err(unknown(request)),
@@ -322,9 +324,13 @@ fn unknown(request: &Request) -> ApiError {
         "/detokenize",
     ];
     let Request { method, path, .. } = request;
-    match (GET.contains(&&**path), POST.contains(&&**path)) {
-        (true, _) => ApiError::new(405, format!("{path} is asked with GET, not {method}")),
-        (_, true) => ApiError::new(405, format!("{path} is asked with POST, not {method}")),
-        _ => ApiError::new(404, format!("there is no {path} here")),
-    }
+    let (wanted, fields) = match path.as_str() {
+        path if GET.contains(&path) || path.starts_with(A_MODEL) => {
+            ("GET", "Allow: GET, HEAD, OPTIONS\r\n")
+        }
+        path if POST.contains(&path) => ("POST", "Allow: POST, OPTIONS\r\n"),
+        path => return ApiError::new(404, format!("there is no {path} here")),
+    };
+    let problem = format!("{path} is asked with {wanted}, not {method}");
+    ApiError { fields, ..ApiError::new(405, problem) }
 }

@@ -212,7 +212,16 @@ fn what_cannot_be_followed_is_refused_by_name() {
         "{text}"
     );
     assert!(ask(&served.address, "GET", "/v1/none", "").0.starts_with("HTTP/1.1 404 "));
-    assert!(ask(&served.address, "GET", "/v1/completions", "").0.starts_with("HTTP/1.1 405 "));
+    for (method, path, allowed) in [
+        ("GET", "/v1/completions", "POST, OPTIONS"),
+        ("POST", "/api/tags", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/v1/models/demo", "GET, HEAD, OPTIONS"),
+        ("POST", "/v1/models/demo", "GET, HEAD, OPTIONS"),
+    ] {
+        let (head, _) = ask(&served.address, method, path, "");
+        assert!(head.starts_with("HTTP/1.1 405 "), "{path}: {head}");
+        assert!(head.contains(&format!("\r\nAllow: {allowed}\r\n")), "{path}: {head}");
+    }
 }
 
 #[test]
