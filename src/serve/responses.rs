@@ -75,13 +75,7 @@ fn tools(fields: &Fields<'_>, body: &Value) -> Result<Option<Tools>, ApiError> {
         }
         nested.push(json!({"type": "function", "function": function}));
     }
-    let choice = match &body["tool_choice"] {
-        named @ Value::Object(fields) if fields.contains_key("name") => {
-            json!({"type": "function", "function": {"name": named["name"]}})
-        }
-        word => word.clone(),
-    };
-    let body = json!({"tools": nested, "tool_choice": choice,
+    let body = json!({"tools": nested, "tool_choice": body["tool_choice"],
         "parallel_tool_calls": body["parallel_tool_calls"]});
     Tools::read(&Fields::of(&body, "")?).map_err(|mut error| {
         // Errors have to name the client's fields, which are not nested.

@@ -73,7 +73,9 @@ impl Tools {
                 _ => return Err(fields.bad("tool_choice", "is none of none, auto and required")),
             },
             Some(named) => {
-                let name = named.pointer("/function/name").and_then(Value::as_str);
+                // The protocol of responses does not nest the name.
+                let name = named.pointer("/function/name").or(named.get("name"));
+                let name = name.and_then(Value::as_str);
                 let at = names.iter().position(|known| Some(*known) == name);
                 let at = at.ok_or_else(|| fields.bad("tool_choice", "names none of the tools"))?;
                 definitions = vec![definitions.swap_remove(at)];
@@ -275,6 +277,8 @@ mod tests {
             ),
             (json!({"tools": [tool], "tool_choice": "perhaps"}), "tool_choice"),
             (json!({"tools": [tool], "tool_choice": {"function": {"name": "g"}}}), "tool_choice"),
+            (json!({"tools": [tool], "tool_choice": {"type": "function"}}), "tool_choice"),
+            (json!({"tools": [tool], "tool_choice": {"name": "g"}}), "tool_choice"),
             (json!({"tool_choice": "required"}), "tool_choice"),
         ] {
             let error = Tools::read(&Fields::of(&body, "").unwrap()).unwrap_err();
@@ -294,6 +298,7 @@ mod tests {
             (json!("required"), Value::Null, true),
             (named.clone(), Value::Null, false),
             (named.clone(), json!(true), true),
+            (json!({"type": "function", "name": "f"}), Value::Null, false),
             (named, json!(false), false),
             (json!("auto"), json!(false), false),
         ] {
