@@ -208,6 +208,14 @@ impl Outcome {
     /// Outcome of an answer that was given up before it began.
     pub const INTERRUPTED: Outcome =
         Outcome { reason: StopReason::Interrupted, figures: JobFigures::NONE };
+
+    /// Whether the answer would have gone on.
+    pub fn is_cut(&self) -> bool {
+        match self.reason {
+            StopReason::Length | StopReason::ContextFull | StopReason::Interrupted => true,
+            StopReason::StopId(_) | StopReason::StopString | StopReason::Complete => false,
+        }
+    }
 }
 
 /// Why a job is refused or fails.

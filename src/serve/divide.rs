@@ -2,6 +2,7 @@
 
 use super::jobs::{Answered, TokenOdds};
 use super::tools::{CallFilter, CallPiece};
+use crate::engine::Outcome;
 use crate::tokenizer::{Part, ThoughtFilter};
 
 /// A part of an answer, or a whole one.
@@ -26,7 +27,9 @@ impl Divider {
     /// Divides the new part of an answer.
     pub(super) fn divide(&mut self, answer: &mut Answered) -> Piece {
         let mut piece = Piece { tokens: std::mem::take(&mut answer.tokens), ..Piece::default() };
-        let is_over = answer.end.is_some();
+        let end = answer.end.as_ref();
+        let is_over = end.is_some();
+        let is_cut = end.is_some_and(|end| end.as_ref().map_or(true, Outcome::is_cut));
         let mut text = String::new();
         match &mut self.thoughts {
             Some(filter) => {
@@ -48,7 +51,7 @@ impl Divider {
             Some(filter) => {
                 filter.push(&text, &mut piece.text, &mut piece.calls);
                 if is_over {
-                    filter.flush(&mut piece.text);
+                    filter.flush(is_cut, &mut piece.text, &mut piece.calls);
                 }
             }
             None => piece.text = text,
@@ -77,7 +80,6 @@ impl Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Outcome;
     use crate::tokenizer::Thoughts;
 
     #[test]

@@ -83,7 +83,9 @@ impl From<JobError> for ApiError {
             JobError::TooLong { .. } => {
                 ApiError { code: Some("context_length_exceeded"), ..ApiError::new(400, message) }
             }
-            JobError::EmptyPrompt | JobError::UnknownId { .. } => ApiError::new(400, message),
+            JobError::EmptyPrompt | JobError::UnknownId { .. } | JobError::Filter(_) => {
+                ApiError::new(400, message)
+            }
             JobError::Step(error) if error.is_lost() => ApiError::new(503, message),
             _ => ApiError::new(500, message),
         }

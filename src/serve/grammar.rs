@@ -9,6 +9,7 @@ use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
 use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
+use super::keywords::check_multiples;
 use crate::engine::TokenFilter;
 use crate::format::json;
 use crate::tokenizer::Tokenizer;
@@ -19,6 +20,8 @@ const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
 const SCHEMA_BYTES_MAX: usize = 256 << 10;
 /// Stack for reading a grammar: schemas may be as deep as they are long.
 const STACK_BYTES: usize = 256 << 20;
+/// Most items of a grammar at one place in a text: about four for each optional key of an object.
+const ROW_ITEMS_MAX: usize = 10_000;
 /// Limit of a lexer's states: about 40 MB.
 const LEXER_STATES_MAX: usize = 20_000;
 
@@ -55,6 +58,7 @@ impl Grammars {
             ParserFactory::new_simple(&environment).map_err(|e| first_line(&e.to_string()))?;
         factory.quiet();
         *factory.limits_mut() = ParserLimits {
+            max_items_in_row: ROW_ITEMS_MAX,
             max_lexer_states: LEXER_STATES_MAX,
             verbose_errors: false,
             ..ParserLimits::default()
@@ -68,6 +72,7 @@ impl Grammars {
     /// If the schema is invalid, or not supported.
     pub(super) fn schema(&self, schema: &Value, stop_ids: &[u32]) -> Result<GrammarFilter, String> {
         check_len(schema)?;
+        check_multiples([schema])?;
         let grammar = TopLevelGrammar::from_json_schema(with_options(schema.clone()));
         self.filter(grammar, None, stop_ids)
     }
@@ -110,6 +115,24 @@ impl Grammars {
             stop_ids: stop_ids.into(),
             tokenizer: Arc::clone(&self.tokenizer),
         })
+    }
+}
+
+impl GrammarFilter {
+    /// The filter behind `text`, with which the answer has begun. A grammar that waits for its sign stays.
+    ///
+    /// # Errors
+    /// If the text breaks the grammar.
+    pub(super) fn behind(mut self, text: &str) -> Result<GrammarFilter, String> {
+        if let Some(matcher) = &mut self.current {
+            let mut ids = Vec::new();
+            self.tokenizer.encode_continuing(text, &mut ids);
+            let follows = ids.into_iter().all(|id| matcher.consume_token(id).is_ok());
+            if !follows {
+                return Err("the last message, which the answer goes on with, breaks it".to_owned());
+            }
+        }
+        Ok(self)
     }
 }
 

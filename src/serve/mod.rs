@@ -22,6 +22,7 @@ mod http;
 mod items;
 mod jobs;
 mod keys;
+mod keywords;
 mod lobby;
 mod lost;
 mod messages;

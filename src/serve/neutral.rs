@@ -17,11 +17,13 @@ enum Neutral {
     UpTo(f64),
     /// Numbers from this one on.
     From(f64),
+    /// This number.
+    Is(f64),
     /// One of these words, or a list of only such words.
     Words(&'static [&'static str]),
 }
 
-use Neutral::{From, True, UpTo, Words};
+use Neutral::{From, Is, True, UpTo, Words};
 
 /// Sampling fields of llama.cpp, vLLM and similar servers.
 const SAMPLING: &[(&str, Neutral)] = &[
@@ -29,6 +31,7 @@ const SAMPLING: &[(&str, Neutral)] = &[
     ("typical_p", From(1.0)),
     ("tfs_z", From(1.0)),
     ("mirostat", UpTo(0.0)),
+    ("mirostat_mode", UpTo(0.0)),
 ];
 
 /// Further sampling fields, which Ollama's protocol lacks.
@@ -40,7 +43,14 @@ const SAMPLING_MORE: &[(&str, Neutral)] = &[
     ("dynatemp_range", UpTo(0.0)),
     ("samplers", Neutral::None),
     ("no_repeat_ngram_size", UpTo(0.0)),
-    ("length_penalty", From(1.0)),
+    ("length_penalty", Is(1.0)),
+    ("epsilon_cutoff", UpTo(0.0)),
+    ("eta_cutoff", UpTo(0.0)),
+    ("smoothing_factor", UpTo(0.0)),
+    ("encoder_repetition_penalty", Is(1.0)),
+    ("guidance_scale", UpTo(1.0)),
+    ("negative_prompt", Neutral::None),
+    ("lora", Neutral::None),
     ("use_beam_search", Neutral::None),
     ("num_beams", UpTo(1.0)),
     ("best_of", UpTo(1.0)),
@@ -55,6 +65,7 @@ const FORMS: &[(&str, Neutral)] = &[
     ("guided_grammar", Neutral::None),
     ("structured_outputs", Neutral::None),
     ("regex", Neutral::None),
+    ("format", Words(&["text"])),
     ("ebnf", Neutral::None),
     ("ignore_eos", Neutral::None),
     ("min_tokens", UpTo(0.0)),
@@ -75,6 +86,7 @@ const CONTENTS: &[(&str, Neutral)] = &[
     ("echo", Neutral::None),
     ("truncate_prompt_tokens", Neutral::None),
     ("chat_template", Neutral::None),
+    ("documents", Neutral::None),
 ];
 
 impl Neutral {
@@ -86,6 +98,7 @@ impl Neutral {
             Value::Number(number) => match (self, number.as_f64()) {
                 (UpTo(most), Some(number)) => number <= most,
                 (From(least), Some(number)) => number >= least,
+                (Is(one), Some(number)) => number == one,
                 _ => false,
             },
             Value::String(word) => match self {
@@ -125,7 +138,10 @@ pub(super) fn check_responses(fields: &Fields<'_>) -> Result<(), ApiError> {
             return Err(fields.bad(name, "names nothing: no answers are stored here"));
         }
     }
-    check(fields, &[&[("prompt", Neutral::None), ("background", Neutral::None)]])?;
+    check(
+        fields,
+        &[&[("prompt", Neutral::None), ("background", Neutral::None), ("n", UpTo(1.0))]],
+    )?;
     check_openai(fields)
 }
 
@@ -159,6 +175,11 @@ mod tests {
             ("web_search_options", json!({"search_context_size": "low"})),
             ("echo", json!(true)),
             ("best_of", json!(2)),
+            ("mirostat_mode", json!(2)),
+            ("encoder_repetition_penalty", json!(0.9)),
+            ("lora", json!([{"id": 0, "scale": 1.0}])),
+            ("documents", json!([{"text": "a"}])),
+            ("format", json!("json")),
         ] {
             let body = json!({name: value});
             let error = check_openai(&Fields::of(&body, "").unwrap()).unwrap_err();

@@ -60,6 +60,12 @@ pub(super) fn with_options(schema: Value) -> Value {
     schema
 }
 
+impl GrammarFilter {
+    pub(super) fn behind(self, _: &str) -> Result<GrammarFilter, String> {
+        match self {}
+    }
+}
+
 impl TokenFilter for GrammarFilter {
     fn restrict(&mut self, _: &mut [f32]) -> Result<(), String> {
         match *self {}

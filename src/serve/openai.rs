@@ -15,8 +15,8 @@ use super::neutral;
 use super::odds;
 use super::service::{ChatJob, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, ToolCall, Tools, joined};
-use super::wish::{TextForm, Thinking, Wish, length, logit_bias, penalties};
-use crate::engine::{Job, LogitRules, Outcome, StopReason};
+use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling};
+use crate::engine::{Job, Outcome, StopReason};
 use crate::format::json;
 use crate::sampler::Sampling;
 use crate::tokenizer::Tokenizer;
@@ -59,33 +59,6 @@ fn model_object(service: &Service) -> Value {
         "max_model_len": max_model_len})
 }
 
-/// Reads `reasoning_effort`, `reasoning.effort` and `chat_template_kwargs`.
-fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
-    let word = fields.string("reasoning_effort")?;
-    let mut thinking = word.map(Thinking::with_effort).unwrap_or_default();
-    if let Some(reasoning) = fields.get("reasoning").filter(|value| value.is_object()) {
-        let word = Fields::of(reasoning, "reasoning")?.string("effort")?;
-        thinking = word.map_or(thinking, Thinking::with_effort);
-    }
-    if let Some(kwargs) = fields.get("chat_template_kwargs") {
-        let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
-        let word = kwargs.string("reasoning_effort")?;
-        thinking = word.map_or(thinking, Thinking::with_effort);
-        thinking.thinks = kwargs.flag("enable_thinking")?.or(thinking.thinks);
-    }
-    Ok(thinking)
-}
-
-/// Reads `response_format`, or `json_schema` as llama.cpp's server has it.
-fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
-    let is_something = |value: &&Value| value.as_object().is_none_or(|object| !object.is_empty());
-    match (fields.get("response_format").filter(is_something), fields.get("json_schema")) {
-        (Some(format), _) => TextForm::read(format, "response_format"),
-        (None, Some(schema)) => Ok(Some(TextForm { schema: schema.clone(), field: "json_schema" })),
-        (None, None) => Ok(None),
-    }
-}
-
 /// Settings of a request for its answers, besides the prompts.
 struct Form {
     wish: Wish,
@@ -102,29 +75,23 @@ impl Form {
     ) -> Result<Form, ApiError> {
         neutral::check_openai(fields)?;
         service.check_model(fields, "model")?;
-        let mut n_predict = None;
-        for name in ["max_completion_tokens", "max_tokens", "n_predict"] {
-            n_predict = n_predict.or(length(fields, name)?);
-        }
+        let lengths =
+            ["max_completion_tokens", "max_tokens", "n_predict", "max_new_tokens", "num_predict"];
+        let n_predict = first_length(fields, &lengths)?;
         let stop_strings = strings(fields, "stop", STOPS_MAX)?;
         let wants_usage = match fields.get("stream_options") {
             Some(options) => Fields::of(options, "stream_options")?.flag("include_usage")?,
             None => None,
         };
-        let sampling = Sampling {
-            temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
-            top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
-            top_k: fields.whole("top_k", -1..=i64::MAX)?.map_or(0, |k| k.max(0) as usize),
-            seed: service.seed(fields)?,
-        };
+        let sampling = sampling(fields, service.seed(fields)?)?;
         let n_predict = n_predict.unwrap_or(default);
         let wish = Wish {
             sampling,
-            rules: LogitRules { bias: logit_bias(fields)?, ..penalties(fields)? },
+            rules: rules(fields)?,
             n_predict,
             stop_strings,
-            thinking: thinking(fields)?,
-            form: text_form(fields)?,
+            thinking: Thinking::read(fields)?,
+            form: TextForm::of(fields)?,
             tools: Tools::read(fields)?,
             n_likeliest,
         };

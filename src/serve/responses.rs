@@ -4,15 +4,14 @@ use serde_json::{Value, json};
 
 use super::answer::{Sent, deliver};
 use super::error::ApiError;
-use super::fields::Fields;
+use super::fields::{Fields, strings};
 use super::http::{Connection, Request};
 use super::items::Response;
 use super::messages::{Conversation, Message, UNKNOWN_TOOL, text_of};
 use super::neutral;
-use super::service::{ChatJob, Service};
+use super::service::{ChatJob, STOPS_MAX, Service};
 use super::tools::{ToolCall, Tools};
-use super::wish::{TextForm, Thinking, Wish, length, penalties};
-use crate::sampler::Sampling;
+use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling};
 
 /// `POST /v1/responses`.
 pub(super) fn respond(
@@ -24,18 +23,14 @@ pub(super) fn respond(
     neutral::check_responses(&fields)?;
     service.check_model(&fields, "model")?;
     let is_streamed = fields.flag("stream")?.unwrap_or(false);
-    let n_predict = length(&fields, "max_output_tokens")?;
+    let lengths = ["max_output_tokens", "max_completion_tokens", "max_tokens"];
+    let n_predict = first_length(&fields, &lengths)?;
     let wish = Wish {
-        sampling: Sampling {
-            temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
-            top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
-            top_k: 0,
-            seed: service.seed(&fields)?,
-        },
-        rules: penalties(&fields)?,
+        sampling: sampling(&fields, service.seed(&fields)?)?,
+        rules: rules(&fields)?,
         n_predict: n_predict.unwrap_or(usize::MAX),
-        stop_strings: Vec::new(),
-        thinking: thinking(&fields)?,
+        stop_strings: strings(&fields, "stop", STOPS_MAX)?,
+        thinking: Thinking::read(&fields)?,
         form: text_form(&fields)?,
         tools: tools(&fields, body)?,
         n_likeliest: None,
@@ -47,16 +42,9 @@ pub(super) fn respond(
     deliver((service, connection, request), (vec![job], divider), (&mut response, is_streamed))
 }
 
-/// `reasoning.effort`.
-fn thinking(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
-    let Some(reasoning) = fields.get("reasoning") else { return Ok(Thinking::default()) };
-    let word = Fields::of(reasoning, "reasoning")?.string("effort")?;
-    Ok(word.map(Thinking::with_effort).unwrap_or_default())
-}
-
-/// `text.format`: text, any JSON object, or that of a schema.
+/// `text.format`: text, any JSON object, or that of a schema. Other servers' clients name it as for a chat.
 fn text_form(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
-    let Some(text) = fields.get("text") else { return Ok(None) };
+    let Some(text) = fields.get("text") else { return TextForm::of(fields) };
     let text = Fields::of(text, "text")?;
     text.get("format").map_or(Ok(None), |format| TextForm::read(format, "text.format"))
 }

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-/// Supported formats of strings. All others have no effect, as JSON Schema allows.
-const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+use super::keywords::tidy;
+
 /// Keywords whose schemas describe the same value as the schema that contains them.
 const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords that are lists of schemas.
@@ -26,7 +25,7 @@ const TRIES_MAX: usize = 100;
 type Keywords = Map<String, Value>;
 
 /// Closes objects that name their keys: other keys are allowed only if `additionalProperties` says so. A small model
-/// would go on inventing keys until it is cut. Unknown formats are left out.
+/// would go on inventing keys until it is cut. Keywords without effect are left out.
 pub(super) fn closed(mut schema: Value) -> Value {
     let root = schema.clone();
     let mut closer = Closer { root: &root, parts: HashSet::new(), n_added: 0 };
@@ -94,9 +93,7 @@ impl<'s> Closer<'s> {
         if has_parts && !is_part && may_be_object(node) {
             self.close_object(node);
         }
-        if node.get("format").and_then(Value::as_str).is_some_and(|name| !FORMATS.contains(&name)) {
-            node.remove("format");
-        }
+        tidy(node);
         for name in LISTS {
             let children = node.get_mut(name).and_then(Value::as_array_mut);
             let is_same = IN_PLACE.contains(&name);
@@ -348,12 +345,13 @@ mod tests {
             json!(true),
             json!({"properties": {"a": a}, "additionalProperties": true}),
             json!({"properties": {"a": a}, "additionalProperties": {"type": "integer"}}),
-            json!({"properties": {"a": a}, "unevaluatedProperties": true}),
             json!({"allOf": [{"properties": {"a": a}}, {"additionalProperties": true}]}),
             json!({"type": "array", "items": {"enum": ["a"]}}),
         ] {
             assert_eq!(closed(open.clone()), open);
         }
+        let open = json!({"properties": {"a": a}, "unevaluatedProperties": true});
+        assert_eq!(closed(open), json!({"properties": {"a": a}}));
         // Schemas may be cyclic.
         let round = json!({"properties": {"a": {"$ref": "#"}}, "allOf": [{"$ref": "#"}, {"$ref": "#/allOf/1"}]});
         assert_eq!(closed(round)["additionalProperties"], false);

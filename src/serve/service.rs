@@ -14,7 +14,7 @@ use super::jobs::JobQueue;
 use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
 use super::schema;
-use super::tools::{CallFilter, Words};
+use super::tools::{CallFilter, Tools, Words};
 use super::wish::{Thinking, Wish};
 use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
@@ -202,23 +202,25 @@ impl Service {
         let mut ids = Vec::new();
         chat.render(&self.model.tokenizer, &turns, &mut ids);
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
-        let is_begun = matches!(turns.last(), Some((ChatRole::Begun, text)) if !text.is_empty());
+        let begun = turns.last().filter(|turn| turn.0 == ChatRole::Begun).map_or("", |turn| turn.1);
+        let is_begun = !begun.is_empty();
         let begins_thinking = !is_begun && chat.begins_thinking(system);
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: !is_begun,
             names_special: chat.thoughts() == Some(Thoughts::Channels)
                 || words.is_some_and(Words::names_special),
-            filter: self.filter(wish, (begins_thinking, chat.stop_ids()))?,
+            filter: self.filter((wish, begun), (begins_thinking, chat.stop_ids()))?,
             ..self.job(ids, wish)
         };
         let thoughts = chat.thoughts().filter(|_| !wish.is_formed());
+        let is_forced = wish.tools.as_ref().is_some_and(Tools::is_required);
         let divider = Divider {
             thoughts: thoughts.map(|kind| match is_begun {
                 true => ThoughtFilter::within_answer(kind),
                 false => ThoughtFilter::new(kind, begins_thinking),
             }),
-            calls: words.map(CallFilter::new),
+            calls: words.map(|words| CallFilter::new(words, is_forced)),
         };
         Ok(ChatJob { job, divider })
     }
@@ -255,7 +257,7 @@ impl Service {
     /// thoughts, and which ids end it.
     fn filter(
         &self,
-        wish: &Wish,
+        (wish, begun): (&Wish, &str),
         ending: (bool, &[u32]),
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
         let form = wish.form.as_ref();
@@ -280,6 +282,8 @@ impl Service {
                 self.grammars().and_then(filter).map_err(|e| problem("tools", e))?
             }
         };
+        let field = form.map_or("tools", |form| form.field);
+        let filter = filter.behind(begun).map_err(|e| problem(field, e))?;
         Ok(Some(Box::new(filter)))
     }
 
@@ -315,7 +319,7 @@ impl Service {
         let starts_text = prompt.is_empty() && suffix.is_none();
         Ok(Job {
             starts_text,
-            filter: self.filter(wish, (false, &self.model.stop_ids))?,
+            filter: self.filter((wish, ""), (false, &self.model.stop_ids))?,
             ..self.job(ids, wish)
         })
     }

@@ -44,6 +44,19 @@ pub(super) struct TextForm {
 }
 
 impl TextForm {
+    /// Reads `response_format`, or `json_schema` as llama.cpp's server has it.
+    pub(super) fn of(fields: &Fields<'_>) -> Result<Option<TextForm>, ApiError> {
+        let is_something =
+            |value: &&Value| value.as_object().is_none_or(|object| !object.is_empty());
+        match (fields.get("response_format").filter(is_something), fields.get("json_schema")) {
+            (Some(format), _) => TextForm::read(format, "response_format"),
+            (None, Some(schema)) => {
+                Ok(Some(TextForm { schema: schema.clone(), field: "json_schema" }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Reads `format`, the value of `field`: text, any JSON object, or JSON of a schema, with its wrapper or without.
     pub(super) fn read(format: &Value, field: &'static str) -> Result<Option<TextForm>, ApiError> {
         let format = Fields::of(format, field)?;
@@ -66,6 +79,73 @@ impl TextForm {
 }
 
 impl Thinking {
+    /// Reads all fields in which clients of OpenAI's protocol and its relatives say how a model thinks. The last one in
+    /// this order counts: `reasoning_effort`, `reasoning`, `think`, `thinking`, a budget of tokens, `enable_thinking`,
+    /// `chat_template_kwargs`.
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Thinking, ApiError> {
+        let mut thinking = Thinking::default();
+        thinking.take_effort(fields, "reasoning_effort")?;
+        if let Some(reasoning) = fields.get("reasoning").filter(|value| value.is_object()) {
+            let reasoning = Fields::of(reasoning, "reasoning")?;
+            thinking.take_effort(&reasoning, "effort")?;
+            thinking.take_flag(&reasoning, "enabled")?;
+            thinking.take_budget(&reasoning, "max_tokens")?;
+        }
+        for name in ["think", "thinking"] {
+            match fields.get(name) {
+                Some(object @ Value::Object(_)) => {
+                    thinking.take_type(&Fields::of(object, name)?)?;
+                }
+                Some(Value::String(_)) => thinking.take_effort(fields, name)?,
+                _ => thinking.take_flag(fields, name)?,
+            }
+        }
+        for name in ["reasoning_budget", "thinking_budget", "thinking_budget_tokens"] {
+            thinking.take_budget(fields, name)?;
+        }
+        thinking.take_flag(fields, "enable_thinking")?;
+        if let Some(kwargs) = fields.get("chat_template_kwargs") {
+            let kwargs = Fields::of(kwargs, "chat_template_kwargs")?;
+            thinking.take_effort(&kwargs, "reasoning_effort")?;
+            thinking.take_flag(&kwargs, "thinking")?;
+            thinking.take_flag(&kwargs, "enable_thinking")?;
+        }
+        Ok(thinking)
+    }
+
+    fn take_effort(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
+        *self = fields.string(name)?.map_or(*self, Thinking::with_effort);
+        Ok(())
+    }
+
+    fn take_flag(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
+        self.thinks = fields.flag(name)?.or(self.thinks);
+        Ok(())
+    }
+
+    /// A budget of 0 tokens turns thinking off; a negative one is no limit. Others are not kept.
+    fn take_budget(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
+        match fields.whole(name, i64::MIN..=i64::MAX)? {
+            None | Some(i64::MIN..0) => Ok(()),
+            Some(0) => {
+                self.thinks = Some(false);
+                Ok(())
+            }
+            Some(_) => Err(fields.bad(name, "is not supported: 0 turns thoughts off")),
+        }
+    }
+
+    /// `type` as Anthropic's protocol has it: `enabled`, `adaptive` or `disabled`.
+    fn take_type(&mut self, fields: &Fields<'_>) -> Result<(), ApiError> {
+        match fields.string("type")? {
+            Some("disabled") => self.thinks = Some(false),
+            Some("enabled") => self.thinks = Some(true),
+            None | Some("adaptive" | "auto") => {}
+            Some(_) => return Err(fields.bad("type", "is none of enabled, disabled and adaptive")),
+        }
+        self.take_budget(fields, "budget_tokens")
+    }
+
     /// Reads an effort; `none` turns thinking off. Models without degrees of effort only know on and off.
     pub(super) fn with_effort(word: &str) -> Thinking {
         if matches!(word, "" | "auto" | "default") {
@@ -87,8 +167,32 @@ impl Wish {
     }
 }
 
+/// How tokens are drawn, with this seed.
+pub(super) fn sampling(fields: &Fields<'_>, seed: u64) -> Result<Sampling, ApiError> {
+    Ok(Sampling {
+        temperature: fields.number("temperature", 0.0..=100.0)?.unwrap_or(1.0),
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
+        top_k: fields.whole("top_k", -1..=i64::MAX)?.map_or(0, |k| k.max(0) as usize),
+        seed,
+    })
+}
+
+/// Changes of logits: biases, and penalties for repetition.
+pub(super) fn rules(fields: &Fields<'_>) -> Result<LogitRules, ApiError> {
+    Ok(LogitRules { bias: logit_bias(fields)?, ..penalties(fields)? })
+}
+
+/// Most tokens to generate, from the first of the fields `names` that is there.
+pub(super) fn first_length(fields: &Fields<'_>, names: &[&str]) -> Result<Option<usize>, ApiError> {
+    let mut found = None;
+    for name in names {
+        found = found.or(length(fields, name)?);
+    }
+    Ok(found)
+}
+
 /// Most tokens to generate, from the field `name`. A negative number means no limit.
-pub(super) fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, ApiError> {
+fn length(fields: &Fields<'_>, name: &str) -> Result<Option<usize>, ApiError> {
     match fields.whole(name, i64::MIN..=i64::MAX)? {
         Some(0) => Err(fields.bad(name, "is 0: nothing is asked for")),
         n => Ok(n.map(|n| usize::try_from(n).unwrap_or(usize::MAX))),
@@ -123,7 +227,7 @@ pub(super) fn penalties(fields: &Fields<'_>) -> Result<LogitRules, ApiError> {
 }
 
 /// `logit_bias`: an object whose keys are ids.
-pub(super) fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
+fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiError> {
     let Some(value) = fields.get("logit_bias") else { return Ok(Vec::new()) };
     let wanted =
         format!("is no object of up to {BIASES_MAX} token ids, each with a bias of -100 to 100");
@@ -138,4 +242,50 @@ pub(super) fn logit_bias(fields: &Fields<'_>) -> Result<Vec<(u32, f32)>, ApiErro
         Ok((id.ok_or_else(bad)?, bias.ok_or_else(bad)? as f32))
     };
     object.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thinking(body: &Value) -> Result<Thinking, ApiError> {
+        Thinking::read(&Fields::of(body, "").unwrap())
+    }
+
+    #[test]
+    fn every_way_to_say_how_a_model_thinks_is_followed_or_refused() {
+        for off in [
+            json!({"reasoning_effort": "none"}),
+            json!({"reasoning": {"effort": "none"}}),
+            json!({"reasoning": {"enabled": false}}),
+            json!({"reasoning": {"max_tokens": 0}}),
+            json!({"think": false}),
+            json!({"think": "none"}),
+            json!({"thinking": false}),
+            json!({"thinking": {"type": "disabled"}}),
+            json!({"reasoning_budget": 0}),
+            json!({"thinking_budget": 0}),
+            json!({"enable_thinking": false}),
+            json!({"chat_template_kwargs": {"enable_thinking": false}}),
+            json!({"chat_template_kwargs": {"thinking": false}}),
+        ] {
+            assert_eq!(thinking(&off).unwrap().thinks, Some(false), "{off}");
+        }
+        let on = json!({"thinking": {"type": "enabled"}, "think": "high", "reasoning_budget": -1});
+        assert_eq!(thinking(&on).unwrap(), Thinking { thinks: Some(true), effort: Some("high") });
+        for default in [json!({}), json!({"reasoning": null, "thinking": null, "think": null})] {
+            assert_eq!(thinking(&default).unwrap(), Thinking::default(), "{default}");
+        }
+        for (body, field) in [
+            (json!({"reasoning": {"max_tokens": 100}}), "reasoning.max_tokens"),
+            (
+                json!({"thinking": {"type": "enabled", "budget_tokens": 9}}),
+                "thinking.budget_tokens",
+            ),
+            (json!({"thinking": {"type": "loud"}}), "thinking.type"),
+            (json!({"thinking_budget": 7}), "thinking_budget"),
+        ] {
+            assert_eq!(thinking(&body).unwrap_err().field.as_deref(), Some(field), "{body}");
+        }
+    }
 }

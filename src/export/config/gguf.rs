@@ -40,7 +40,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
     let mut extras = Extras::default();
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
-    rope::read(&fields, checkpoint, &mut header)?;
+    rope::read(&fields, checkpoint, &mut header, &mut extras.notes)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(checkpoint, &mut header, &mut extras);
     read_dense_layers(checkpoint, &fields, &mut header)?;

@@ -113,22 +113,21 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// Tokens of the longest context: `usual` if the files give none, at most `SEQ_LEN_MAX`; both with a note.
+    /// Tokens of the longest context: `usual` if the files give none or nonsense, at most `SEQ_LEN_MAX`; all with a
+    /// note.
     pub(super) fn ctx(
         &self,
         (usual, notes): (usize, &mut Vec<String>),
     ) -> Result<usize, ExportError> {
         let name = self.name(CTX);
-        let size = match self.fields.number(name)? {
+        let size = self.fields.number(name)?;
+        let max = SEQ_LEN_MAX as f64;
+        let ctx = match size {
             None if !self.is_gguf() => return Ok(usual),
-            None => None,
-            Some(0.0) => Some(0),
-            Some(_) => Some(self.fields.required_size(name)?),
+            Some(size) if (1.0..=max).contains(&size) => return self.fields.required_size(name),
+            Some(size) if size > max => SEQ_LEN_MAX,
+            Some(_) | None => usual,
         };
-        if let Some(size) = size.filter(|size| (1..=SEQ_LEN_MAX).contains(size)) {
-            return Ok(size);
-        }
-        let ctx = if size.unwrap_or(0) == 0 { usual } else { SEQ_LEN_MAX };
         let found = size.map_or("is missing".to_owned(), |size| format!("is {size}"));
         notes.push(format!(
             "{name} {found}: a context of {ctx} tokens is taken; --ctx sets another"

@@ -292,10 +292,10 @@ fn mark_twins(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Marks byte pieces that a file has as ordinary ones; llama.cpp finds them by name.
+/// Marks byte pieces that a file has as other ones; llama.cpp finds them by name.
 fn mark_bytes(entries: &mut [Entry<'_>]) {
     let mut has_piece = [false; 256];
-    for kind in [TokenKind::Byte, TokenKind::Normal] {
+    for kind in [TokenKind::Byte, TokenKind::Normal, TokenKind::UserDefined] {
         for entry in entries.iter_mut().filter(|entry| entry.kind == kind) {
             let byte = byte_piece(&entry.text).map(usize::from);
             if let Some(byte) = byte.filter(|&byte| !has_piece[byte]) {

@@ -56,17 +56,23 @@ pub(in crate::serve) struct CallFilter {
     doubtful: String,
     /// Whether the answer is text, in formats where calls are the whole answer or none of it.
     is_plain: bool,
+    /// Whether the answer has to be calls from its first token on.
+    is_forced: bool,
+    /// Whether a call has begun.
+    has_calls: bool,
 }
 
 impl CallFilter {
-    /// A filter at the start of an answer.
-    pub(in crate::serve) fn new(words: Words) -> CallFilter {
+    /// A filter at the start of an answer, which has to be calls if `is_forced`.
+    pub(in crate::serve) fn new(words: Words, is_forced: bool) -> CallFilter {
         CallFilter {
             marks: words.marks(),
             place: Place::Text,
             held: String::new(),
             doubtful: String::new(),
             is_plain: false,
+            is_forced,
+            has_calls: false,
         }
     }
 
@@ -81,10 +87,30 @@ impl CallFilter {
         while self.step(text, calls) {}
     }
 
-    /// Ends the text: what is still held back is no call.
-    pub(in crate::serve) fn flush(&mut self, text: &mut String) {
-        *text += &std::mem::take(&mut self.doubtful);
-        *text += &std::mem::take(&mut self.held);
+    /// Ends the answer, which was cut short if `is_cut`. A call with whole arguments is complete without its end mark.
+    /// The beginning of a call that was cut short is no text; if the model ended the answer there, it is.
+    pub(in crate::serve) fn flush(
+        &mut self,
+        is_cut: bool,
+        text: &mut String,
+        calls: &mut Vec<CallPiece>,
+    ) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let held = std::mem::take(&mut self.held);
+        let is_text = match self.place {
+            Place::Text if self.has_calls => !is_cut && !held.trim().is_empty(),
+            Place::Text => !(is_cut && self.is_forced),
+            Place::Head | Place::Name | Place::Middle(_) => !is_cut,
+            Place::Arguments(_) => false,
+            Place::After => {
+                calls.push(CallPiece::End);
+                false
+            }
+        };
+        if is_text {
+            *text += &doubtful;
+            *text += &held;
+        }
     }
 
     /// Advances to the next place. Returns false if that needs more text.
@@ -101,6 +127,7 @@ impl CallFilter {
                 let found = eaten(&self.held, self.marks.middle);
                 if found.is_ok() {
                     calls.push(CallPiece::Begin(name.clone()));
+                    self.has_calls = true;
                 }
                 (Place::Arguments(Braces::default()), found)
             }
@@ -291,11 +318,11 @@ mod tests {
     /// Checks what is found in a text, however it is cut in two.
     fn check(words: Words, whole: &str, wanted: &[(&str, &str)], text: &str) {
         for cut in (0..=whole.len()).filter(|&at| whole.is_char_boundary(at)) {
-            let (mut filter, mut rest, mut calls) =
-                (CallFilter::new(words), String::new(), Vec::new());
+            let mut filter = CallFilter::new(words, false);
+            let (mut rest, mut calls) = (String::new(), Vec::new());
             filter.push(&whole[..cut], &mut rest, &mut calls);
             filter.push(&whole[cut..], &mut rest, &mut calls);
-            filter.flush(&mut rest);
+            filter.flush(false, &mut rest, &mut calls);
             let calls = joined(&calls);
             let calls: Vec<(&str, &str)> =
                 calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
@@ -318,9 +345,44 @@ mod tests {
         check(Words::Llama3, &format!("x{call}"), &[], &format!("x{call}"));
         let calls = "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"ä\": {}}}, {\"name\": \"g\", \"arguments\": {}}]";
         check(Words::Mistral, calls, &[("f", "{\"ä\": {}}"), ("g", "{}")], "");
-        // A call that is cut short is reported as far as it came.
+        // A call whose rest is missing is reported as far as it came.
         let cut = "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{\"a";
         check(Words::Mistral, cut, &[("f", "{\"a")], "");
         check(Words::Mistral, "[TOOL_CALLS] [{\"na", &[], "[TOOL_CALLS] [{\"na");
+    }
+
+    #[test]
+    fn no_markup_of_a_call_that_was_cut_short_is_text() {
+        let call = r#"{"name": "at", "arguments": {"x": [1]}}"#;
+        let hermes = format!("<tool_call>\n{call}\n</tool_call>");
+        let wholes = [
+            (Words::Hermes, format!("{hermes}\n{hermes}")),
+            (Words::Llama3, r#"{"name": "at", "parameters": {"x": [1]}}"#.to_owned()),
+            (Words::Mistral, format!("[TOOL_CALLS] [{call}, {call}]")),
+        ];
+        for (words, whole) in wholes {
+            for cut in 0..whole.len() {
+                let mut filter = CallFilter::new(words, true);
+                let (mut rest, mut calls) = (String::new(), Vec::new());
+                filter.push(&whole[..cut], &mut rest, &mut calls);
+                filter.flush(true, &mut rest, &mut calls);
+                assert_eq!(rest, "", "{whole:?} cut at {cut}");
+                let count =
+                    |wanted: fn(&CallPiece) -> bool| calls.iter().filter(|p| wanted(p)).count();
+                let n_begun = count(|piece| matches!(piece, CallPiece::Begin(_)));
+                let n_ended = count(|piece| *piece == CallPiece::End);
+                let arguments = joined(&calls).into_iter().map(|call| call.arguments);
+                let n_whole = arguments.filter(|text| text == r#"{"x": [1]}"#).count();
+                assert!(n_begun - n_ended <= 1 && n_ended == n_whole, "{whole:?} cut at {cut}");
+            }
+        }
+        // In an answer that may be text, the beginning of a mark is text, but not of a call.
+        for (whole, text) in [("a <tool", "a <tool"), ("a\n<tool_call>\n{\"na", "a")] {
+            let mut filter = CallFilter::new(Words::Hermes, false);
+            let (mut rest, mut calls) = (String::new(), Vec::new());
+            filter.push(whole, &mut rest, &mut calls);
+            filter.flush(true, &mut rest, &mut calls);
+            assert_eq!((&*rest, calls), (text, vec![]), "{whole:?}");
+        }
     }
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
+use super::keywords::check_multiples;
 use super::schema::{Follow, closed, fault, loosened};
 use crate::format::json;
 use crate::tokenizer::{ChatRole, Tokenizer};
@@ -187,6 +188,7 @@ impl Tools {
         (grammars, schemas): (&Grammars, &[Value]),
         ((begins_thinking, stop_ids), form): ((bool, &[u32]), Option<&Value>),
     ) -> Result<GrammarFilter, String> {
+        check_multiples(schemas.iter().chain(form))?;
         let marks = words.marks();
         let token = match marks.is_token {
             true => {

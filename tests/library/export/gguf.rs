@@ -456,9 +456,13 @@ fn planned(gguf: &Gguf) -> (Header, String) {
 
 #[test]
 fn harmless_nonsense_in_a_file_is_a_note() {
-    for (value, ctx) in
-        [(None, 4096), (Some(Number(0)), 4096), (Some(Number(i32::MAX as u32)), 1 << 24)]
-    {
+    for (value, ctx) in [
+        (None, 4096),
+        (Some(Number(0)), 4096),
+        (Some(Number(i32::MAX as u32)), 1 << 24),
+        (Some(Number(1 << 31)), 1 << 24),
+        (Some(Float(-1.0)), 4096),
+    ] {
         let mut gguf = small().without("llama.context_length");
         gguf.fields.extend(value.map(|value| ("llama.context_length", value)));
         let (header, notes) = planned(&gguf);

@@ -310,7 +310,10 @@ fn gguf_files_say_how_rope_is_scaled() {
     let last = gguf.tensors.pop();
     refused(&gguf, &["rope_factors_short", "without the other"]);
     gguf.tensors.extend(last);
-    refused(&gguf.without("phi3.rope.scaling.original_context_length"), &["original_context"]);
+    // Without the context in training, the longest one stands for it, as in llama.cpp.
+    let silent = gguf.without("phi3.rope.scaling.original_context_length");
+    let [of_gguf, _] = headers("phi3", &changes, &silent, None);
+    assert_eq!(of_gguf.features.rope_divisors, short);
     gguf.tensors.last_mut().unwrap().bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let long = ExportOptions { ctx: Some(2048), ..options(1) };
     refused_with(&gguf, &long, &["rope_divisor"]);
@@ -327,6 +330,13 @@ fn gguf_files_say_how_rope_is_scaled() {
         gguf.set(key, value);
     }
     let [of_gguf, of_folder] = headers("qwen2", &yarn, &gguf, None);
+    assert_eq!(of_gguf, of_folder);
+    let gguf = gguf.without("qwen2.rope.scaling.original_context_length");
+    let yarn = json!({ "rope_scaling": { "type": "yarn", "factor": 4.0 }});
+    let [of_gguf, of_folder] = headers("qwen2", &yarn, &gguf, None);
+    assert_eq!(of_gguf, of_folder);
+    let [of_gguf, of_folder] =
+        headers("qwen2", &json!({}), &gguf.without("qwen2.rope.scaling.factor"), None);
     assert_eq!(of_gguf, of_folder);
 }
 

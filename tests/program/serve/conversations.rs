@@ -72,6 +72,27 @@ fn what_clients_send_back_of_an_earlier_turn_is_read() {
     }
 }
 
+#[test]
+fn a_form_that_has_begun_is_gone_on_with() {
+    let served = Served::start(&[]);
+    let schema = json!({"type": "object", "properties": {"name": {"type": "string", "maxLength": 5},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["name", "age"]});
+    let form = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+    let ask_for = |begun: &str| {
+        let messages = json!([say("user", FOX), say("assistant", begun)]);
+        let body = json!({"messages": messages, "temperature": 0, "max_tokens": 60, "response_format": form});
+        ask(&served.address, "POST", "/v1/chat/completions", &body.to_string())
+    };
+    for begun in ["{", "{\"na", "{\"name\": \"Ann\","] {
+        let answer: Value = serde_json::from_str(&ask_for(begun).1).unwrap();
+        let whole = format!("{begun}{}", text_of(&answer));
+        let whole: Value = serde_json::from_str(&whole).unwrap_or_else(|e| panic!("{e}: {whole}"));
+        assert!(whole["name"].is_string() && whole["age"].is_u64(), "{whole}");
+    }
+    let (head, error) = ask_for("Well, ");
+    assert!(head.starts_with("HTTP/1.1 400 ") && error.contains("the last message"), "{error}");
+}
+
 /// Conversations that every template must accept.
 fn check_conversations(served: &Served) {
     let thought =

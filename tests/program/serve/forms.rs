@@ -116,6 +116,8 @@ fn schemas_that_cannot_be_followed_are_refused_alone() {
         json!({"type": "string", "pattern": "("}),
         json!({"type": "string", "minLength": 5, "maxLength": 2}),
         json!({"type": "array", "uniqueItems": true}),
+        // So many states would take all memory.
+        json!({"type": "integer", "multipleOf": 9_999_991}),
         json!([1]),
         nested,
         json!({"allOf": many}),
@@ -432,5 +434,27 @@ fn forms_have_the_keys_that_their_schema_names() {
         is_whole(text_of(&served.post("/v1/chat/completions", &body)));
         let body = json!({"messages": chat(FOX), "format": schema, "stream": false, "options": {"seed": seed}});
         is_whole(text_of(&served.post("/api/chat", &body)));
+    }
+}
+
+#[test]
+fn keywords_without_effect_and_many_keys_are_followed() {
+    let served = Served::start(&[]);
+    let any = json!({"type": "string"});
+    let many: serde_json::Map<String, Value> =
+        (0..600).map(|i| (format!("k{i}"), any.clone())).collect();
+    for schema in [
+        json!({"type": "object", "required": ["a"], "uniqueItems": false, "propertyNames": any,
+            "dependentRequired": {}, "unevaluatedProperties": true, "if": {}, "format": null,
+            "properties": {"a": {"type": "string", "maxLength": 2.0, "minLength": 1, "pattern": null}}}),
+        json!({"type": "object", "properties": many, "required": ["k599"]}),
+    ] {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema}});
+        let body = json!({"messages": chat(FOX), "temperature": 0, "max_tokens": 400, "response_format": format});
+        let answer = served.post("/v1/chat/completions", &body);
+        let text = text_of(&answer);
+        assert!(text.trim_start().starts_with('{'), "{answer}");
+        let is_cut = answer["choices"][0]["finish_reason"] == "length";
+        assert!(is_cut || serde_json::from_str::<Value>(text).is_ok(), "{answer}");
     }
 }

@@ -117,3 +117,23 @@ fn a_call_that_is_cut_is_incomplete_before_anybody_reads_its_arguments() {
     assert_eq!(done["item"]["status"], "incomplete");
     assert_eq!(kinds.last(), Some(&"response.incomplete"));
 }
+
+#[test]
+fn fields_of_other_protocols_count_or_are_refused() {
+    let served = Served::start(&[]);
+    let body = json!({"input": FOX, "temperature": 0, "max_output_tokens": 24});
+    let text = |more: Value| {
+        let mut body = body.clone();
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = served.post("/v1/responses", &body);
+        answer["output"][0]["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let whole = text(json!({"n": 1}));
+    let stop = whole.split_whitespace().nth(4).unwrap();
+    assert_eq!(text(json!({"stop": stop})), whole.split_once(stop).unwrap().0);
+    assert_eq!(text(json!({"temperature": 1.5, "top_k": 1})), whole);
+    assert_eq!(text(json!({"max_output_tokens": null, "max_tokens": 24})), whole);
+    let body = json!({"input": FOX, "n": 2}).to_string();
+    let (head, error) = ask(&served.address, "POST", "/v1/responses", &body);
+    assert!(head.starts_with("HTTP/1.1 400 ") && error.contains("\"param\":\"n\""), "{error}");
+}

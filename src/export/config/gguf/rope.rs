@@ -22,22 +22,27 @@ pub(super) fn read(
     fields: &GgufFields<'_>,
     checkpoint: &Checkpoint,
     header: &mut Header,
+    notes: &mut Vec<String>,
 ) -> Result<(), ExportError> {
     header.rope_theta = fields.number("rope.freq_base")?.unwrap_or(10_000.0);
     let mut magnitude = fields.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
     // For llama.cpp 0 means no factor.
     let factor = fields.number(FACTOR)?.filter(|factor| *factor != 0.0);
     let old_factor = fields.number("rope.scale_linear")?.filter(|factor| *factor != 0.0);
-    let required = || factor.ok_or_else(|| fields.missing(FACTOR));
     let linear = |factor: f64| Some(factor as f32).filter(|&factor| factor != 1.0);
     let linear = |factor| linear(factor).map(|factor| RopeScaling::Linear { factor });
     let formula = match fields.text(TYPE)? {
         None | Some("none") => old_factor.and_then(linear),
         Some("linear") => factor.or(old_factor).and_then(linear),
         Some("yarn") => {
+            // For llama.cpp no factor is 1.
+            let factor = factor.unwrap_or(1.0);
             let own = fields.number("rope.scaling.yarn_attn_factor")?;
-            magnitude *= own.unwrap_or(yarn_magnitude(required()?));
-            Some(yarn(fields, required()?)?)
+            magnitude *= own.unwrap_or(yarn_magnitude(factor));
+            match factor {
+                1.0 => None,
+                factor => Some(yarn(fields, factor, original_ctx(fields, header, notes)?)?),
+            }
         }
         // LongRoPE's divisors are tensors.
         Some("longrope") => None,
@@ -62,7 +67,7 @@ pub(super) fn read(
             }
         }
         (None, None, [Some(short), Some(long)]) => {
-            let original = fields.required_size(ORIGINAL_CTX)?;
+            let original = original_ctx(fields, header, notes)?;
             take_long_rope(header, original, [short, long]);
             Some(RopeScaling::Divisors)
         }
@@ -79,8 +84,26 @@ pub(super) fn read(
     Ok(())
 }
 
+/// Context length in training. As in llama.cpp, it is the longest context if the file does not say.
+fn original_ctx(
+    fields: &GgufFields<'_>,
+    header: &Header,
+    notes: &mut Vec<String>,
+) -> Result<usize, ExportError> {
+    if let Some(original) = fields.size(ORIGINAL_CTX)? {
+        return Ok(original);
+    }
+    let (name, ctx) = (fields.key(ORIGINAL_CTX), header.max_seq_len);
+    notes.push(format!("{name} is missing: the longest context, {ctx}, is taken for it"));
+    Ok(ctx)
+}
+
 /// YaRN as ggml computes it: its blend begins and ends at whole pairs.
-fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError> {
+fn yarn(
+    fields: &GgufFields<'_>,
+    factor: f64,
+    original_ctx: usize,
+) -> Result<RopeScaling, ExportError> {
     for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
         let name = format!("rope.scaling.{name}");
         // For llama.cpp a number below 0 means none.
@@ -94,7 +117,7 @@ fn yarn(fields: &GgufFields<'_>, factor: f64) -> Result<RopeScaling, ExportError
         factor: factor as f32,
         beta_slow: fields.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
         beta_fast: fields.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
-        original_ctx: fields.required_size(ORIGINAL_CTX)? as u32,
+        original_ctx: original_ctx as u32,
         is_truncated: true,
     })
 }
