@@ -12,12 +12,17 @@ const VALUES: [&str; 4] = ["const", "default", "enum", "examples"];
 /// Keywords that are counts.
 const COUNTS: [&str; 6] =
     ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
+/// Keywords that limit numbers, with the sign of limits that may be moved towards 0.
+const LIMITS: [(&str, i64); 4] =
+    [("minimum", -1), ("exclusiveMinimum", -1), ("maximum", 1), ("exclusiveMaximum", 1)];
+/// Largest limit that forms follow: the largest f64 that is an i64.
+const LIMIT_MAX: i64 = i64::MAX - 1023;
 /// Largest multiple that a form follows: a form has a state for each smaller number. 100,000 take about a second.
 const MULTIPLE_MAX: u128 = 100_000;
 /// Most decimal places of a multiple.
 const PLACES_MAX: u32 = 9;
 
-/// Leaves out the keywords of `node` that have no effect on any value.
+/// Leaves out the keywords of `node` that have no effect on any value, and writes numbers as forms can follow them.
 pub(super) fn tidy(node: &mut Map<String, Value>) {
     node.retain(|name, value| !value.is_null() || VALUES.contains(&&**name));
     for name in COUNTS {
@@ -25,11 +30,24 @@ pub(super) fn tidy(node: &mut Map<String, Value>) {
             make_whole(count);
         }
     }
+    for (name, sign) in LIMITS {
+        if let Some(limit) = node.get_mut(name) {
+            narrow(limit, sign);
+        }
+    }
     let names: Vec<String> = node.keys().cloned().collect();
     for name in names {
         if is_without_effect(&name, node) {
             node.remove(&name);
         }
+    }
+}
+
+/// Moves a limit below zero (`sign` is -1) or above zero (1) to the largest number that forms follow. So int64's smallest
+/// number and the limits of floats are followed, apart from the numbers beyond.
+fn narrow(limit: &mut Value, sign: i64) {
+    if limit.as_f64().is_some_and(|n| n * sign as f64 >= LIMIT_MAX as f64) {
+        *limit = Value::Number(Number::from(sign * LIMIT_MAX));
     }
 }
 
@@ -158,6 +176,16 @@ mod tests {
         let Value::Object(mut node) = counted else { unreachable!() };
         tidy(&mut node);
         assert_eq!(Value::Object(node), json!({"maxLength": 20, "minItems": 0.5}));
+        let Value::Object(mut node) = json!({"minimum": i64::MIN, "maximum": 1e300}) else {
+            unreachable!()
+        };
+        tidy(&mut node);
+        assert_eq!(Value::Object(node), json!({"minimum": -LIMIT_MAX, "maximum": LIMIT_MAX}));
+        let Value::Object(mut node) = json!({"minimum": 1e300, "maximum": 5}) else {
+            unreachable!()
+        };
+        tidy(&mut node);
+        assert_eq!(Value::Object(node), json!({"minimum": 1e300, "maximum": 5}));
     }
 
     #[test]
