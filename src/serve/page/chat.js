@@ -216,7 +216,9 @@ async function receive(chat, message, signal) {
     if (content || thoughts) first ||= performance.now();
     if (usage) noteFigures(message, usage.completion_tokens, performance.now() - first);
     if (choice?.finish_reason === 'length') message.isCut = true;
-    if (message.isCut && !numbers.max_tokens && chat === current) {
+    // A setting may end an answer, too.
+    const isFull = message.isCut && (!numbers.max_tokens || usage?.completion_tokens < numbers.max_tokens);
+    if (isFull && chat === current) {
       showProblem('The context is full, so the answer ends here. Start a new conversation, or:', true);
     }
     if (!isDue && chat === current) {

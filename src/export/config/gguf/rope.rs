@@ -35,14 +35,9 @@ pub(super) fn read(
         None | Some("none") => old_factor.and_then(linear),
         Some("linear") => factor.or(old_factor).and_then(linear),
         Some("yarn") => {
-            // For llama.cpp no factor is 1.
-            let factor = factor.unwrap_or(1.0);
-            let own = fields.number("rope.scaling.yarn_attn_factor")?;
-            magnitude *= own.unwrap_or(yarn_magnitude(factor));
-            match factor {
-                1.0 => None,
-                factor => Some(yarn(fields, factor, original_ctx(fields, header, notes)?)?),
-            }
+            let (formula, own) = yarn(fields, factor.unwrap_or(1.0), header, notes)?;
+            magnitude *= own;
+            formula
         }
         // LongRoPE's divisors are tensors.
         Some("longrope") => None,
@@ -98,12 +93,13 @@ fn original_ctx(
     Ok(ctx)
 }
 
-/// YaRN as ggml computes it: its blend begins and ends at whole pairs.
+/// YaRN as ggml computes it, with its magnitude. Its blend begins and ends at whole pairs. A factor of 1 changes nothing.
 fn yarn(
     fields: &GgufFields<'_>,
     factor: f64,
-    original_ctx: usize,
-) -> Result<RopeScaling, ExportError> {
+    header: &Header,
+    notes: &mut Vec<String>,
+) -> Result<(Option<RopeScaling>, f64), ExportError> {
     for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
         let name = format!("rope.scaling.{name}");
         // For llama.cpp a number below 0 means none.
@@ -113,13 +109,19 @@ fn yarn(
             return Err(fields.unsupported(format!("{} {value}", fields.key(&name))));
         }
     }
-    Ok(RopeScaling::Yarn {
+    let magnitude = fields.number("rope.scaling.yarn_attn_factor")?;
+    let magnitude = magnitude.unwrap_or(yarn_magnitude(factor));
+    if factor == 1.0 {
+        return Ok((None, magnitude));
+    }
+    let scaling = RopeScaling::Yarn {
         factor: factor as f32,
         beta_slow: fields.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0) as f32,
         beta_fast: fields.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0) as f32,
-        original_ctx: original_ctx as u32,
+        original_ctx: original_ctx(fields, header, notes)? as u32,
         is_truncated: true,
-    })
+    };
+    Ok((Some(scaling), magnitude))
 }
 
 /// The values of a tensor that has one for each RoPE pair of a head.
