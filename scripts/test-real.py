@@ -315,6 +315,29 @@ def team(leap, folder, name, prompt):
     together(leap, folder, name, prompt, "team", [f"n{at} 127.0.0.1:{start + 4 * at}" for at in range(2)], "run")
 
 
+def called(leap, folder, name, prompt):
+    """The text with a board that has no file and waits for a call is that of one board."""
+    call, give, own, port = free_ports(4)
+    with tempfile.TemporaryDirectory() as work, open(Path(work) / "log", "w+b") as log:
+        key, kept = Path(work) / "key", Path(work) / "kept"
+        key.write_bytes(os.urandom(32))
+        key.chmod(0o600)
+        kept.mkdir()
+        shared = ["--host", "127.0.0.1", "--key", key, "--threads", 1]
+        worker = leap.start("worker", "--node", "n1", "--join", call, "--port", own, "--cache", kept, *shared, log=log)
+        try:
+            boards = ["--boards", f"127.0.0.1:{call}", "--objective", "memory", "--give", give, "--port", port]
+            text = leap.run("master", folder / f"{name}.bin", "--node", "n0", *boards, *shared[:-2], *text_options(prompt))
+        except Failed as failed:
+            raise Failed(f"{failed}; worker: {(Path(work) / 'log').read_text()[-500:]}") from None
+        finally:
+            worker.terminate()
+            worker.wait(timeout=PATIENCE_S)
+        check("has layers" in (Path(work) / "log").read_text(), "the worker has no layers")
+    alone = text_alone(leap, folder, name, prompt)
+    check(text == alone, f"{text!r} instead of {alone!r}")
+
+
 def serves(leap, folder, name):
     """`leap serve` answers a chat, and says what is in every schoolbook."""
     (port,) = free_ports(1)
@@ -404,6 +427,7 @@ def model_checks(leap, folder, pins):
         yield f"{exact}: a packed file's text", lambda n=name, g=gguf, p=prompt: packed_text(leap, folder, n, g, p)
         yield f"{exact}: a ring's text", lambda n=exact, p=prompt, l=layers: ring(leap, folder, n, p, l)
         yield f"{exact}: a team's text", lambda n=exact, p=prompt: team(leap, folder, n, p)
+        yield f"{exact}: the text with a board that is called", lambda n=exact, p=prompt: called(leap, folder, n, p)
     yield f"{MODELS[1][0]}: serve", lambda: serves(leap, folder, MODELS[1][0])
 
 

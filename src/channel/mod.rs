@@ -114,7 +114,7 @@ impl<'a> Channel<'a> {
         let end = key.end(&ephemeral, &prologue);
         let greeting = end.greeting();
         destination::remember(&greeting);
-        write(&mut stream, &[&prologue[..], &greeting].concat())?;
+        write(&mut stream, &[&prologue[..], &greeting].concat(), is_interrupted)?;
         check_opening(&mut stream, purpose, is_interrupted)?;
         let mut answer = [0; MESSAGE_LEN];
         read_all(&mut stream, &mut answer, PROOF, is_interrupted)?;
@@ -142,7 +142,7 @@ impl<'a> Channel<'a> {
         read_all(&mut stream, opened, PROOF, is_interrupted)?;
         let checked = check(opened, purpose);
         if !matches!(checked, Err(ChannelError::Broken(_))) {
-            write(&mut stream, &opening::opening(purpose))?;
+            write(&mut stream, &opening::opening(purpose), is_interrupted)?;
         }
         checked?;
         read_all(&mut stream, destination, PROOF, is_interrupted)?;
@@ -152,15 +152,15 @@ impl<'a> Channel<'a> {
         let ephemeral = random::seed()?;
         let accepted = key.end(&ephemeral, &prologue).accept(&greeting);
         let Some((answer, talk)) = accepted else {
-            write(&mut stream, &No::Key.emit())?;
+            write(&mut stream, &No::Key.emit(), is_interrupted)?;
             return Err(ChannelError::Key);
         };
         let (to, at) = (opening::destination(&to), stream.local_addr()?);
         if !destination::is_meant(&greeting, to, at) {
-            write(&mut stream, &No::Destination.emit())?;
+            write(&mut stream, &No::Destination.emit(), is_interrupted)?;
             return Err(ChannelError::Destination);
         }
-        write(&mut stream, &answer)?;
+        write(&mut stream, &answer, is_interrupted)?;
         let channel = Channel::new(stream, talk, is_interrupted);
         Ok(Channel { on_proof: Some(on_proof), ..channel })
     }
@@ -194,7 +194,7 @@ impl<'a> Channel<'a> {
         for message in bytes.chunks(MESSAGE_MAX) {
             let len = self.talk.seal(message, &mut self.sealed[2..]);
             self.sealed[..2].copy_from_slice(&(len as u16).to_le_bytes());
-            write(&mut self.stream, &self.sealed[..2 + len])?;
+            write(&mut self.stream, &self.sealed[..2 + len], self.is_interrupted)?;
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     net::repeat_soon(stream);
     stream.set_read_timeout(Some(ASKED_EVERY))?;
-    stream.set_write_timeout(Some(SILENCE))
+    stream.set_write_timeout(Some(ASKED_EVERY))
 }
 
 /// Reads and checks the other end's opening of the connection.
@@ -258,11 +258,38 @@ fn check(bytes: &[u8], purpose: Purpose) -> Result<(), ChannelError> {
 }
 
 /// Writes all of `bytes`. Times out if the other end takes nothing for [`SILENCE`].
-fn write(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    stream.write_all(bytes).map_err(|e| match e.kind() {
-        ErrorKind::WouldBlock => net::timed_out(SILENCE),
-        _ => e,
-    })
+fn write(
+    stream: &mut TcpStream,
+    bytes: &[u8],
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), ChannelError> {
+    write_within(stream, bytes, SILENCE, is_interrupted)
+}
+
+fn write_within(
+    stream: &mut TcpStream,
+    mut bytes: &[u8],
+    silence: Duration,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<(), ChannelError> {
+    let mut taken = Instant::now();
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::WriteZero).into()),
+            Ok(n) => (bytes, taken) = (&bytes[n..], Instant::now()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if is_interrupted() {
+                    return Err(ChannelError::Interrupted);
+                }
+                if taken.elapsed() >= silence {
+                    return Err(net::timed_out(silence).into());
+                }
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Limits for the time of reading.

@@ -119,7 +119,7 @@ pub(crate) enum PartError {
     /// There is no model file, and no built-in model.
     NoModel,
     /// There is no folder for layers, figures and orders.
-    NoFolder,
+    NoFolder(String),
     /// The folder cannot be made.
     Folder(PathBuf, io::Error),
     /// The model cannot be opened.
@@ -281,9 +281,9 @@ impl PartError {
             None => String::new(),
         };
         match self {
-            PartError::NoFolder => write!(
+            PartError::NoFolder(why) => write!(
                 f,
-                "no folder for the layers: set XDG_CACHE_HOME, or name a folder with --cache"
+                "no folder for the layers: {why}; set XDG_CACHE_HOME, or name a folder with --cache"
             ),
             PartError::Folder(path, e) => write!(f, "cannot make {}: {e}", path.display()),
             PartError::Open(e) => fmt::Display::fmt(e, f),

@@ -15,7 +15,7 @@ use crate::engine::ring::{
 };
 use crate::engine::team::{TeamLead, TeamTimes};
 use crate::engine::{Engine, StepError, WeightsPlace};
-use crate::ring::{Member, Notice, Times};
+use crate::ring::{Member, Misfits, Notice, Times};
 use crate::wire::frame::{BoardReport, BoardsReport, NodeLine, Way};
 use crate::wire::hello::Name;
 
@@ -235,12 +235,12 @@ impl Drop for Coming {
 
 impl Mailbox {
     /// A mailbox, and the channel by which the master hears of changes. `place` says where the weights of other
-    /// layers are kept, `leaves_out` whether nodes that cannot serve are left out.
-    pub(crate) fn new(place: &WeightsPlace, leaves_out: bool) -> (Mailbox, ChangesBy) {
+    /// layers are kept, `misfits` what becomes of nodes that do not fit.
+    pub(crate) fn new(place: &WeightsPlace, misfits: Misfits) -> (Mailbox, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));
         let n_coming_of = Arc::clone(&n_coming);
-        let by = ChangesBy { asked, n_coming: n_coming_of, place: place.clone(), leaves_out };
+        let by = ChangesBy { asked, n_coming: n_coming_of, place: place.clone(), misfits };
         let mailbox = Mailbox {
             changes,
             n_coming,
@@ -464,7 +464,7 @@ mod tests {
 
     fn mailbox() -> Mailbox {
         let place = WeightsPlace { model: None, cache: Cache::Off, huge: Huge::Off };
-        Mailbox::new(&place, true).0
+        Mailbox::new(&place, Misfits::LeaveOut).0
     }
 
     fn line(name: &str, layers: Range<u32>) -> NodeLine {

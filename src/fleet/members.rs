@@ -17,6 +17,7 @@ use super::mailbox::Mailbox;
 use crate::call::find;
 use crate::call::master::{Called, Way};
 use crate::engine::is_small;
+use crate::format::model::Weights;
 use crate::model::Model;
 use crate::ring::plan::{Board, Other, Watts, Wish};
 use crate::ring::{Address, Topology};
@@ -302,8 +303,18 @@ impl Kind {
 
     /// The kind of this model.
     pub(crate) fn of(model: &Model) -> Kind {
-        let version = model.header().weights.version();
-        Kind { weights: version as usize - 1, is_large: !is_small(model) }
+        Kind::of_file(model.header().weights, !is_small(model))
+    }
+
+    fn of_file(weights: Weights, is_large: bool) -> Kind {
+        let weights = match weights {
+            Weights::F32 => 0,
+            Weights::Q8 { .. } => 1,
+            Weights::Q4 { .. } => 2,
+            // Blocks of GGUF files take about as many bits and instructions, and boards do not measure them.
+            Weights::B2 { .. } | Weights::Ggml => 3,
+        };
+        Kind { weights, is_large }
     }
 }
 
@@ -354,12 +365,28 @@ mod tests {
 
     use super::*;
     use crate::fleet::events::Deaf;
+    use crate::format::model::Ends;
     use crate::wire::seal::Key;
 
     fn figures(of: &str, memory: u64) -> Figures {
         let speed = Speed { threads: 4, read: [1 << 33; 4], milliwatts: None };
         let speeds = [speed].into_iter().collect();
         Figures { port: 9999, memory, name: crate::wire::hello::name(of), speeds }
+    }
+
+    #[test]
+    fn boards_have_a_speed_for_each_version_of_model_files() {
+        let versions = [
+            Weights::F32,
+            Weights::Q8 { group: 32 },
+            Weights::Q4 { group: 32, int8_embedding: true },
+            Weights::B2 { group: 32, ends: Ends::Int8 },
+            Weights::Ggml,
+        ];
+        let speed = &figures("pi", 0).speeds[0];
+        let kinds = versions.map(|weights| Kind::of_file(weights, true).weights);
+        assert_eq!(kinds, [0, 1, 2, 3, 3]);
+        assert!(kinds.iter().all(|kind| speed.read.get(*kind).is_some()));
     }
 
     fn at(host: &str) -> Address {

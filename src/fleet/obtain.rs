@@ -97,7 +97,8 @@ pub(crate) fn folder(cache: &Cache) -> Result<PathBuf, PartError> {
         Cache::At(folder) if folder.is_dir() => Some(folder.clone()),
         _ => folders::cache(),
     };
-    let folder = named.ok_or(PartError::NoFolder)?.join("layers");
+    let no_folder = || PartError::NoFolder(folders::writable_cache().err().unwrap_or_default());
+    let folder = named.ok_or_else(no_folder)?.join("layers");
     match fs::create_dir_all(&folder) {
         Ok(()) => Ok(folder),
         Err(e) => Err(PartError::Folder(folder, e)),

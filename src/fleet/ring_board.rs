@@ -16,7 +16,7 @@ use crate::engine::ring::{ChangesBy, Heat, MachineReading, RingOptions};
 use crate::engine::{Engine, JoinError, StepError, WeightsPlace};
 use crate::format::model::Header;
 use crate::model::{Model, Share};
-use crate::ring::{Address, Notice};
+use crate::ring::{Address, Misfits, Notice};
 use crate::sys::cpu;
 use crate::sys::heat::Thermometer;
 use crate::sys::power::Meter;
@@ -159,8 +159,12 @@ impl<'a> RingBoard<'a> {
     ) -> Result<Tended, PartError> {
         let settings = self.settings;
         let patience = settings.wishes.patience;
-        let leaves_out = settings.fleet.is_some() && patience.is_some();
-        let (mailbox, changes) = Mailbox::new(weights, leaves_out);
+        let misfits = match (&settings.fleet, patience) {
+            (None, _) => Misfits::End,
+            (Some(_), None) => Misfits::Wait,
+            (Some(_), Some(_)) => Misfits::LeaveOut,
+        };
+        let (mailbox, changes) = Mailbox::new(weights, misfits);
         let mailbox = Arc::new(mailbox);
         let load = load::load(engine.header(), engine.plan()).map_err(PartError::Load)?;
         let weights = (weights.clone(), engine.about().isa);

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ use crate::wire::call::{Call, Figures};
 
 /// Pause before a master calls a board again that was away.
 const RETRY: Duration = Duration::from_secs(1);
+/// Longest wait for a turn to be measured, less than a board waits for its master.
+const TURN: Duration = Duration::from_secs(5);
+/// Interval between looks whether it is one's turn.
+const TURN_EVERY: Duration = Duration::from_millis(20);
 
 /// A model to divide among boards.
 pub(crate) struct Divided<'a> {
@@ -49,8 +53,8 @@ type Talk = (Figures, Way, IpAddr);
 enum There<T> {
     /// The board answered, with this result.
     Talked(T),
-    /// The board has been away for long enough: the master goes on without it.
-    Away,
+    /// The board has been away for long enough, for this reason: the master goes on without it, if it has others.
+    Away(String),
     /// The board refuses, or cannot serve, for this reason.
     Unfit(String),
 }
@@ -136,7 +140,7 @@ impl<'a> Roll<'a> {
             roll.until_there(place, patience, &mut |called| {
                 let figures = called.ask()?;
                 // Links are measured one at a time, because all share this board's network.
-                let turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let turn = in_turn(&turn);
                 let way = called.measure()?;
                 drop(turn);
                 Ok((figures, way, called.local_ip()?))
@@ -146,13 +150,17 @@ impl<'a> Roll<'a> {
             let calls: Vec<_> = places.iter().map(|place| scope.spawn(|| talk(place))).collect();
             calls.into_iter().map(ScopedJoinHandle::join).collect()
         });
-        let mut talks = Vec::with_capacity(places.len());
+        let (mut talks, mut away) = (Vec::with_capacity(places.len()), Vec::new());
         for (place, talked) in places.into_iter().zip(talked) {
             match talked.unwrap_or_else(|panic| resume_unwind(panic))? {
                 There::Talked(talk) => talks.push((place, talk)),
-                There::Away => {}
+                There::Away(why) => away.push((place, why)),
                 There::Unfit(why) => self.leave_out(&place, None, why),
             }
+        }
+        // Without any board there is nothing to go on with: all of them are waited for.
+        if !talks.is_empty() {
+            away.iter().for_each(|(place, why)| self.left_out.tell_away(place, why));
         }
         Ok(talks)
     }
@@ -247,7 +255,11 @@ impl<'a> Roll<'a> {
                     self.leave_out(address, Some(name), why);
                     return Ok(None);
                 }
-                There::Away | There::Unfit(_) => are_told = false,
+                There::Away(why) => {
+                    self.left_out.tell_away(address, &why);
+                    are_told = false;
+                }
+                There::Unfit(_) => are_told = false,
             }
         }
         Ok(Some(are_told))
@@ -277,8 +289,7 @@ impl<'a> Roll<'a> {
                 return Ok(There::Unfit(why));
             }
             if patience.is_some_and(|patience| start.elapsed() >= patience) {
-                self.left_out.tell_away(address, &why);
-                return Ok(There::Away);
+                return Ok(There::Away(why));
             }
             if told != why && !self.left_out.is_told(address, &why) {
                 self.caller.tell(&Event::Waits { place: address, why: &why });
@@ -287,6 +298,20 @@ impl<'a> Roll<'a> {
             thread::sleep(RETRY);
         }
     }
+}
+
+/// Waits for a turn. A board that stops while it is measured keeps its turn: then the others, which hang up on a silent
+/// master, are measured beside it.
+fn in_turn(turn: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    let start = Instant::now();
+    while start.elapsed() < TURN {
+        match turn.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => thread::sleep(TURN_EVERY),
+        }
+    }
+    None
 }
 
 #[cfg(test)]

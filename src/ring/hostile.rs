@@ -285,7 +285,7 @@ fn options(timeout_us: Option<u64>) -> MasterOptions {
         n_nodes: 2,
         members: Vec::new(),
         timeout_us,
-        leaves_out: false,
+        misfits: Misfits::End,
         epoch: 5,
     }
 }

@@ -61,6 +61,7 @@ pub use held::Held;
 pub(crate) use held::{KvPart, KvParts};
 pub(crate) use hop::Hop;
 pub(crate) use master::Master;
+pub use options::Misfits;
 pub(crate) use options::{MasterOptions, MasterStep};
 pub(crate) use team_file::{TEAM_PORT_DEFAULT, TeamNode};
 pub(crate) use times::Times;

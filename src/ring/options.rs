@@ -19,10 +19,22 @@ pub(crate) struct MasterOptions {
     pub members: Vec<Member>,
     /// Longest time without progress; `None` to wait for ever.
     pub timeout_us: Option<u64>,
-    /// Whether the caller leaves out a node that cannot take its part. Else the ring cannot be opened.
-    pub leaves_out: bool,
+    /// What becomes of nodes that do not fit.
+    pub misfits: Misfits,
     /// First epoch: one that no frame under way can have, such as a random number.
     pub epoch: u32,
+}
+
+/// What becomes of a node that refuses to be in a ring, or cannot take its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfits {
+    /// The ring cannot be opened: the same file tells all nodes what they have.
+    End,
+    /// The ring waits, because the master has told each board what it has: a board may still work on what another master
+    /// told it.
+    Wait,
+    /// The ring waits, and the caller leaves out a node that cannot take its part.
+    LeaveOut,
 }
 
 /// The next step that a master asks of its caller.

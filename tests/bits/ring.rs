@@ -9,7 +9,7 @@ use crate::common::folder::Folder;
 use crate::common::models::{bits, package};
 use crate::common::rings::{LIMITS, Recipe, work};
 use leap::engine::ring::{
-    Address, Change, ChangesBy, Held, MachineReading, Member, OtherNodes, RingOptions,
+    Address, Change, ChangesBy, Held, MachineReading, Member, Misfits, OtherNodes, RingOptions,
     WorkerOptions, run_worker,
 };
 use leap::engine::score;
@@ -383,8 +383,12 @@ fn nodes_that_leave_hand_over_what_they_have_stored() {
         MASTERS.fetch_add(usize::from(is_computing), Ordering::Relaxed);
         MachineReading::default()
     };
-    let by =
-        ChangesBy { asked, n_coming: Arc::default(), place: recipe.place(0), leaves_out: false };
+    let by = ChangesBy {
+        asked,
+        n_coming: Arc::default(),
+        place: recipe.place(0),
+        misfits: Misfits::End,
+    };
     let options =
         RingOptions { changes: Some(by), meter: Box::new(count), ..recipe.ring_options() };
     let (mut engine, workers) = recipe.ring_with(work, options);

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use leap::engine::ring::{
-    Change, ChangesBy, Held, Limits, MachineReading, OtherLayers, ResplitError, RingOptions,
-    Setbacks,
+    Change, ChangesBy, Held, Limits, MachineReading, Misfits, OtherLayers, ResplitError,
+    RingOptions, Setbacks,
 };
 use leap::engine::team::{MemberOptions, OtherTeam, TeamOptions};
 use leap::engine::{Cache, Engine, Huge, KvMemory, Listener, Options, WeightsPlace};
@@ -169,8 +169,12 @@ impl Recipe {
     /// The master of a ring of threads, whose layers may move.
     pub(crate) fn moving_ring(&self) -> (Engine, Workers, Mover) {
         let (changes, asked) = channel();
-        let by =
-            ChangesBy { asked, n_coming: Arc::default(), place: self.place(0), leaves_out: false };
+        let by = ChangesBy {
+            asked,
+            n_coming: Arc::default(),
+            place: self.place(0),
+            misfits: Misfits::End,
+        };
         let options = RingOptions { changes: Some(by), ..self.ring_options() };
         let (engine, workers) = self.ring_with(work, options);
         (engine, workers, Mover { changes, answer: None, n_moves: 0 })

@@ -210,9 +210,12 @@ fn an_end_that_is_silent_is_a_timeout_in_words() {
     // The other end reads nothing either, so the buffers fill up.
     stream.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
     let error = loop {
-        if let Err(e) = super::super::write(&mut stream, &[0; 1 << 16]) {
+        let second = Duration::from_secs(1);
+        if let Err(e) = super::super::write_within(&mut stream, &[0; 1 << 16], second, &|| false) {
             break e;
         }
     };
-    assert_eq!(error.to_string(), "timed out after 20 s");
+    assert_eq!(error.to_string(), "timed out after 1 s");
+    let error = super::super::write(&mut stream, &[0; 1 << 16], &|| true).unwrap_err();
+    assert!(matches!(error, ChannelError::Interrupted), "{error}");
 }

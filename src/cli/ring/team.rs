@@ -13,6 +13,7 @@ use crate::fleet::admission::{Entry, LeftOut};
 use crate::fleet::mailbox::{Mailbox, Seen, TeamSeen};
 use crate::fleet::settings::Settings;
 use crate::format::json::JsonObject;
+use crate::ring::Misfits;
 
 /// Lets users of this machine ask the lead that this process becomes. The mailbox hears of its boards.
 pub(super) fn control(
@@ -20,7 +21,7 @@ pub(super) fn control(
     place: &WeightsPlace,
 ) -> Result<(Control, Arc<Mailbox>), Failure> {
     // The mailbox has no part in changes of the team.
-    let (mailbox, _) = Mailbox::new(place, false);
+    let (mailbox, _) = Mailbox::new(place, Misfits::End);
     let mailbox = Arc::new(mailbox);
     let left_out = settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
     let file = listen(settings, Answers { mailbox: Arc::clone(&mailbox), left_out })?;

@@ -24,7 +24,9 @@ use crate::engine::weights::{Listener, WeightsPlace};
 use crate::model::{
     Batch, ForwardError, KV_PAGE, PackReport, Share, Span, Stage, StageInfo, Transformer,
 };
-use crate::ring::{Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Times};
+use crate::ring::{
+    Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Notice, Setbacks, Times,
+};
 use crate::transport::Endpoint;
 use crate::wire::Dtype;
 use crate::wire::datagram::FRAME_MAX;
@@ -85,8 +87,8 @@ pub struct ChangesBy {
     pub n_coming: Arc<AtomicUsize>,
     /// Place of the weights of the master's other layers.
     pub place: WeightsPlace,
-    /// Whether a change leaves out nodes that cannot take their part. Otherwise the ring cannot open.
-    pub leaves_out: bool,
+    /// What becomes of nodes that do not fit.
+    pub misfits: Misfits,
 }
 
 /// Options of a ring's master.
@@ -214,7 +216,7 @@ impl RingMaster {
             frame_bytes: FRAME_MAX,
             n_nodes: options.n_nodes,
             members: std::mem::take(&mut options.members),
-            leaves_out: options.changes.as_ref().is_some_and(|by| by.leaves_out),
+            misfits: options.changes.as_ref().map_or(Misfits::End, |by| by.misfits),
             timeout_us: options.timeout.map(|timeout| timeout.as_micros() as u64),
             epoch: options.epoch,
         });

@@ -10,7 +10,7 @@ mod returned;
 mod streams;
 mod worker;
 
-pub use crate::ring::{Address, Held, Member, Setbacks};
+pub use crate::ring::{Address, Held, Member, Misfits, Setbacks};
 pub use crate::wire::frame::{Heat, MachineReading};
 pub use error::NodeError;
 pub use master::{

@@ -65,7 +65,7 @@ fn a_peer_that_does_not_fit_ends_no_ring_that_was_open() {
 
 /// A master that leaves out nodes which cannot take their part, with an open ring of two; its epoch is 5.
 fn open_master(link: &mut Neighbours, layers: &mut Layers) -> Master {
-    let mut master = Master::new(MasterOptions { leaves_out: true, ..options(None) });
+    let mut master = Master::new(MasterOptions { misfits: Misfits::LeaveOut, ..options(None) });
     assert_eq!(master.poll(1, link, layers), MasterStep::Idle);
     link.inbox.push_back(open(5, &[line(0), line(1)]));
     assert_eq!(master.poll(2, link, layers), MasterStep::Idle);

@@ -2,7 +2,7 @@
 
 use super::{Asked, Master, Nodes};
 use crate::ring::error::refusal;
-use crate::ring::{Event, Link, NodeLine, Notice, Reason, RingError, Setbacks, Side};
+use crate::ring::{Event, Link, Misfits, NodeLine, Notice, Reason, RingError, Setbacks, Side};
 use crate::wire::frame::BoardsReport;
 use crate::wire::hello::Name;
 
@@ -26,7 +26,11 @@ impl Master {
                     self.reset(now, name);
                 }
                 Event::Refused { what, is_final: true } if !self.group.was_open() => {
-                    self.failure = Some(RingError::Refused(what));
+                    match self.options.misfits {
+                        Misfits::End => self.failure = Some(RingError::Refused(what)),
+                        // A board that changes over refuses once or twice. If it goes on, this is why it is missing.
+                        Misfits::Wait | Misfits::LeaveOut => drop(self.group.refuse(what)),
+                    }
                 }
                 Event::Refused { what, .. } => {
                     self.group.refuse(what.clone());
@@ -72,7 +76,7 @@ impl Master {
     /// Whether this node, which cannot take its part, will be left out. A node that only cannot take other layers keeps
     /// its place with the former ones.
     fn leaves_out(&self, line: &NodeLine) -> bool {
-        self.options.leaves_out
+        self.options.misfits == Misfits::LeaveOut
             && self.nodes.asked != Asked::Layers
             && line.name != self.options.line.name
     }

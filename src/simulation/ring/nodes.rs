@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::layers::{Layers, MasterRows, PAGE, ROOM, Stored};
 use super::{Memory, N_BANKS, Shape};
 use crate::ring::{
-    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Notice, Setbacks, Topology,
-    Worker, WorkerStep,
+    Address, Held, Hop, Master, MasterOptions, MasterStep, Member, Misfits, Notice, Setbacks,
+    Topology, Worker, WorkerStep,
 };
 use crate::simulation::mix;
 use crate::transport::fault::Dice;
@@ -355,7 +355,7 @@ impl MasterNode {
             n_nodes: shape.layers.len(),
             members: members(shape.layers.len()),
             timeout_us: None,
-            leaves_out: false,
+            misfits: Misfits::End,
             epoch: mix(shape.seed, 5) as u32,
         });
         MasterNode {
