@@ -34,6 +34,9 @@ const INT8_BYTES: usize = 3 << 10;
 /// Floats of results that wait for the last part of a panel.
 const RESULTS: usize = CUT_ROWS * NR_MAX;
 
+/// Most tiles that each panel is multiplied by before the next panel: so few that they stay in L1 and L2.
+const TILES_AT_ONCE: usize = 8;
+
 /// Prefetch distance of a single tile's weights.
 const NEAR_BYTES: usize = 8192;
 
@@ -117,7 +120,8 @@ pub(in crate::kernels) fn matmul_ggml(
     };
     check(table.packed(), table.packed().tiles_q8, w.panels(), x, out);
     let tiles = (table.packed().run_tiles)(form);
-    if x.cut().tiles(out.len()).all(|rows| rows.len() <= tiles.len()) {
+    let is_in_registers = form.has_min || out.len() < table.packed().unpacked_once_from;
+    if is_in_registers && x.cut().tiles(out.len()).all(|rows| rows.len() <= tiles.len()) {
         return matmul_run_tiles(tiles, form, w.panels(), x, out);
     }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
@@ -136,13 +140,18 @@ fn matmul_run_tiles(
 ) {
     let nr = w.layout.panel_rows();
     let mut y = [0.0; MR_MAX * NR_MAX];
-    for (panel_index, (_, panel)) in w.iter().enumerate() {
-        let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
-        for rows in x.cut().tiles(out.len()) {
-            let tile = tiles[rows.len() - 1];
-            let y = &mut y[..rows.len() * nr];
-            call!(tile(form, panel, &x.tile(rows.clone()), y));
-            place_rows(y, columns.clone(), &mut out[rows]);
+    let mut cut = x.cut().tiles(out.len()).peekable();
+    while cut.peek().is_some() {
+        let at_once: heapless::Vec<Range<usize>, TILES_AT_ONCE> =
+            cut.by_ref().take(TILES_AT_ONCE).collect();
+        for (panel_index, (_, panel)) in w.iter().enumerate() {
+            let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
+            for rows in &at_once {
+                let tile = tiles[rows.len() - 1];
+                let y = &mut y[..rows.len() * nr];
+                call!(tile(form, panel, &x.tile(rows.clone()), y));
+                place_rows(y, columns.clone(), &mut out[rows.clone()]);
+            }
         }
     }
 }

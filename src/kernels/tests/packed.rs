@@ -508,6 +508,7 @@ mod vnni_by_avx512 {
             tiles_q4: &TILES_Q4,
             tiles_b2: &TILES_B2,
             run_tiles: |_| &[],
+            unpacked_once_from: 0,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,
