@@ -235,7 +235,7 @@ impl Drop for Coming {
 
 impl Mailbox {
     /// A mailbox, and the channel by which the master hears of changes. `place` says where the weights of other
-    /// layers are kept, `misfits` what becomes of nodes that do not fit.
+    /// layers are kept, `misfits` the fate of nodes that do not fit.
     pub(crate) fn new(place: &WeightsPlace, misfits: Misfits) -> (Mailbox, ChangesBy) {
         let (changes, asked) = mpsc::channel();
         let n_coming = Arc::new(AtomicUsize::new(0));

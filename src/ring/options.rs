@@ -19,13 +19,13 @@ pub(crate) struct MasterOptions {
     pub members: Vec<Member>,
     /// Longest time without progress; `None` to wait for ever.
     pub timeout_us: Option<u64>,
-    /// What becomes of nodes that do not fit.
+    /// Fate of nodes that do not fit.
     pub misfits: Misfits,
     /// First epoch: one that no frame under way can have, such as a random number.
     pub epoch: u32,
 }
 
-/// What becomes of a node that refuses to be in a ring, or cannot take its part.
+/// Fate of a node that refuses to be in a ring, or cannot take its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfits {
     /// The ring cannot be opened: the same file tells all nodes what they have.

@@ -87,7 +87,7 @@ pub struct ChangesBy {
     pub n_coming: Arc<AtomicUsize>,
     /// Place of the weights of the master's other layers.
     pub place: WeightsPlace,
-    /// What becomes of nodes that do not fit.
+    /// Fate of nodes that do not fit.
     pub misfits: Misfits,
 }
 
