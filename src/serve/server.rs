@@ -240,10 +240,11 @@ impl Server {
         }
         match is_open(request) || self.keys.admit(&request.authorizations, &request.api_keys) {
             true => Ok(()),
-            false => Err(ApiError::new(
-                401,
-                "a key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY",
-            )),
+            false => {
+                let problem = "a key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY";
+                let fields = "WWW-Authenticate: Bearer\r\n";
+                Err(ApiError { fields, ..ApiError::new(401, problem) })
+            }
         }
     }
 

@@ -305,7 +305,9 @@ fn only_clients_that_may_ask_are_answered() {
                 .as_bytes(),
         )
     };
-    assert!(get("").starts_with("HTTP/1.1 401 "));
+    let refused = get("");
+    assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+    assert!(refused.contains("\r\nWWW-Authenticate: Bearer\r\n"), "{refused}");
     assert!(get("Authorization: Bearer secre\r\n").starts_with("HTTP/1.1 401 "));
     assert!(get("Authorization: Bearer secret\r\n").starts_with("HTTP/1.1 200 "));
     assert!(
