@@ -63,6 +63,22 @@ fn a_peer_that_does_not_fit_ends_no_ring_that_was_open() {
     }
 }
 
+/// Boards that the master has told what they have may still work on what another master told them.
+#[test]
+fn a_board_that_changes_over_ends_no_master() {
+    for misfits in [Misfits::Wait, Misfits::LeaveOut] {
+        let (mut link, mut layers) = (Neighbours::new(), Layers::new(8));
+        let mut master = Master::new(MasterOptions { misfits, ..options(None) });
+        assert_eq!(master.poll(1, &mut link, &mut layers), MasterStep::Idle);
+        let what = "pi refuses this node: it has another model".to_owned();
+        link.events.push_back(Event::Refused { what, is_final: true });
+        assert_eq!(master.poll(2, &mut link, &mut layers), MasterStep::Idle, "{misfits:?}");
+        link.inbox.push_back(open(5, &[line(0), line(1)]));
+        assert_eq!(master.poll(3, &mut link, &mut layers), MasterStep::Idle);
+        assert!(master.is_open(), "{misfits:?}");
+    }
+}
+
 /// A master that leaves out nodes which cannot take their part, with an open ring of two; its epoch is 5.
 fn open_master(link: &mut Neighbours, layers: &mut Layers) -> Master {
     let mut master = Master::new(MasterOptions { misfits: Misfits::LeaveOut, ..options(None) });

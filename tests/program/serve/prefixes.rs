@@ -52,7 +52,7 @@ fn a_prompt_with_several_answers_counts_once() {
     let last = text.lines().rfind(|line| line.contains("cached_tokens")).unwrap();
     let last: Value = serde_json::from_str(last.strip_prefix("data: ").unwrap()).unwrap();
     assert_eq!(last["usage"], again["usage"]);
-    // Of two prompts, one is known.
+    // One of the two prompts is known already.
     let prompts = json!([body(100)["prompt"], vec![900; 50]]);
     let both = json!({"prompt": prompts, "n": 2, "max_tokens": 2});
     let both = served.post("/v1/completions", &both);
