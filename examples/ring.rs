@@ -1,73 +1,38 @@
 //! A ring in one process: `cargo run --example ring`. A thread is a worker with the last layers of the demo model; the
-//! main thread is the master with the first ones. Their frames go over UDP on the loopback interface.
-//!
-//! The text is that of one node. The parts of a node (`leap::internals`) change without notice: programs that
-//! serve rings start `leap worker` and `leap master`.
+//! main thread is the master with the first ones. Their frames go over UDP on the loopback interface. The text is that
+//! of one board.
 
 use std::error::Error;
-use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use leap::engine::ring::{Held, Limits, MachineReading, RingOptions};
-use leap::engine::{
-    Cache, Engine, Huge, Job, JobEvent, Listener, Options, Scheduler, WeightsPlace,
-};
-use leap::internals::model::{Model, Share};
-use leap::internals::transport::Endpoint;
-use leap::internals::transport::link::LinkConfig;
-use leap::internals::transport::options::CarrierOptions;
-use leap::internals::transport::place::HostPort;
-use leap::internals::transport::udp::Udp;
-use leap::internals::wire::Dtype;
-use leap::internals::wire::hello::{self, RingInfo};
+use leap::engine::{Cache, Huge, Job, JobEvent, Options, Scheduler, WeightsPlace};
+use leap::fleet::{Boards, Carrier, Event, Events, Led, RingFile, Settings, Stop, Worker};
 use leap::tokenizer::Tokenizer;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Layers of the master; the worker has the others.
-const CUT: usize = 2;
+/// A line for each board: its name, the address of its links, and its layers.
+const RING: &str = "desk 127.0.0.1:7341 0..2\npi 127.0.0.1:7342 2..6\n";
 
 fn main() -> Result<(), Failure> {
-    let model = Path::new("models/demo.bin");
-    let n_layers = Model::open(model)?.header().n_layers;
-    let (first, last) = (share(model, 0..CUT)?, share(model, CUT..n_layers)?);
-    let (mut to_worker, mut to_master) = (endpoint(&first, true)?, endpoint(&last, false)?);
-    to_worker.set_next(to_master.local_address());
-    to_master.set_next(to_worker.local_address());
-
-    let is_over = AtomicBool::new(false);
+    let stop = Stop::default();
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| work(last, to_master, &is_over));
-        let told = lead(first, to_worker);
-        is_over.store(true, Ordering::Relaxed);
+        let ends = stop.clone();
+        let worker = scope.spawn(move || work(ends));
+        let told = lead();
+        stop.end();
         let ended = worker.join().map_err(|_| "the worker panicked")?;
         told.and(ended)
     })
 }
 
-/// The master: opens the ring, and answers a prompt over it.
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints its text")]
-fn lead(share: Model, endpoint: Box<dyn Endpoint>) -> Result<(), Failure> {
+/// The master: waits for the ring, and answers a prompt over it.
+#[expect(clippy::print_stdout, reason = "a program that prints its text")]
+fn lead() -> Result<(), Failure> {
     let tokenizer = Tokenizer::from_bytes(&std::fs::read("models/demo.tokenizer.bin")?, None)?;
     let options = Options { threads: Some(1), ctx_len: Some(256), ..Options::default() };
-    let mut engine = Engine::new(Arc::new(share), &options)?;
-    engine.prepare(&place(), Listener::NONE)?;
-    let ring = RingOptions {
-        name: "master".to_owned(),
-        n_nodes: 2,
-        members: Vec::new(),
-        wire: Dtype::F32,
-        timeout: Some(Duration::from_secs(60)),
-        epoch: 1,
-        is_interrupted: || false,
-        tell: Box::new(|notice, _| eprintln!("ring: {notice:?}")),
-        meter: Box::new(|_| MachineReading::default()),
-        changes: None,
-    };
-    engine.join(endpoint, ring)?;
+    let (mut engine, led) = Led::start(&mut settings("desk", true), &place(), &options)?;
 
     let mut scheduler = Scheduler::new(&mut engine, 1, Some(&tokenizer))?;
     let mut prompt: Vec<u32> = tokenizer.bos().into_iter().collect();
@@ -76,6 +41,7 @@ fn lead(share: Model, endpoint: Box<dyn Endpoint>) -> Result<(), Failure> {
     print!("Once upon a time");
     let mut failure = None;
     while !scheduler.is_idle() {
+        led.iter().for_each(|led| led.visit(&mut engine));
         scheduler.step(&mut engine, &mut |_, event| match event {
             JobEvent::Text(part) => print!("{part}"),
             JobEvent::Failed(error) => failure = Some(error),
@@ -86,52 +52,40 @@ fn lead(share: Model, endpoint: Box<dyn Endpoint>) -> Result<(), Failure> {
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The worker: computes its layers for the master until it is over.
-fn work(share: Model, endpoint: Box<dyn Endpoint>, is_over: &AtomicBool) -> Result<(), Failure> {
-    let options = Options { threads: Some(1), ctx_len: Some(1), ..Options::default() };
-    let mut engine = Engine::new(Arc::new(share), &options)?;
-    engine.prepare(&place(), Listener::NONE)?;
-    let limits = Limits { ctx_len: 256, n_streams: 1, max_batch: 512 };
-    engine.work(
-        endpoint,
-        ("worker", limits, &|_| MachineReading::default()),
-        &place(),
-        (&|| is_over.load(Ordering::Relaxed), &|_| None),
-        &mut Held::default(),
-        &mut |_| {},
-    )?;
-    Ok(())
+/// The worker: computes its layers for the master until it is stopped.
+fn work(stop: Stop) -> Result<(), Failure> {
+    let settings = settings("pi", false);
+    let options = Options { threads: Some(1), ..Options::default() };
+    let worker = Worker { options, stop, ..Worker::new(&settings, place()) };
+    Ok(worker.work()?)
+}
+
+/// Settings of the board of this name.
+fn settings(name: &str, is_master: bool) -> Settings {
+    let boards = Boards::Layers(RingFile::Told(RING.to_owned()));
+    let mut settings = Settings::new(boards, is_master);
+    settings.node = Some(name.to_owned());
+    settings.links.carrier = Carrier::Udp;
+    settings.events = Arc::new(Words);
+    settings
 }
 
 /// Weights are used as they are in the model's file.
 fn place() -> WeightsPlace {
-    WeightsPlace { model: None, cache: Cache::Off, huge: Huge::Off }
+    let model = Some(PathBuf::from("models/demo.bin"));
+    WeightsPlace { model, cache: Cache::Off, huge: Huge::Off }
 }
 
-/// The model's `layers`; the embedding and the classifier go with the first.
-fn share(model: &Path, layers: Range<usize>) -> Result<Model, Failure> {
-    let has_ends = layers.start == 0;
-    Ok(Model::open_part(model)?.with_share(Share { layers, has_ends })?)
-}
+/// Prints what happens to the ring.
+struct Words;
 
-/// A node's links, over UDP at a port that the system chooses.
-fn endpoint(share: &Model, is_master: bool) -> Result<Box<dyn Endpoint>, Failure> {
-    let (header, layers) = (share.header(), &share.share().layers);
-    let node = RingInfo {
-        model: share.fingerprint()?,
-        dim: header.dim as u32,
-        n_layers: header.n_layers as u32,
-        kv_dim: header.kv_dim() as u32,
-        vocab_size: header.vocab_size as u32,
-        held: 0..header.n_layers as u32,
-        wish: (!is_master).then_some(layers.start as u32..layers.end as u32),
-        dtype: Dtype::F32,
-        is_master,
-        name: hello::name(if is_master { "master" } else { "worker" }),
-        ..RingInfo::default()
-    };
-    // A run of a node has a number of its own, drawn at random where nodes can restart.
-    let config = LinkConfig::new(node, None, [u8::from(is_master); 32]);
-    let options = CarrierOptions::new(config, HostPort::new("127.0.0.1", 0), None);
-    Ok(Box::new(Udp::open(options)?))
+impl Events for Words {
+    #[expect(clippy::print_stderr, reason = "a program that prints what happens")]
+    fn tell(&self, event: &Event<'_>) {
+        match event {
+            Event::RingOpened { lines, .. } => eprintln!("ring of {} boards", lines.len()),
+            Event::Ring { notice, .. } => eprintln!("{notice}"),
+            _ => {}
+        }
+    }
 }

@@ -57,7 +57,7 @@
 //! - `channel`: a sealed connection between two boards. `call`: the master of a ring asks boards for their
 //!   abilities, and tells each its part. `fetch`: a board gets its layers of a model from another board.
 //! - `control`: a socket on which a running master reports the state of its ring, and takes changes.
-//! - `fleet`: boards that work together: their membership, their speeds, the part of the model that each
+//! - [`fleet`]: boards that work together: their membership, their speeds, the part of the model that each
 //!   gets, how parts move while they work; and a board's own part, as a master or a worker.
 //! - `serve`: answers over HTTP, in the protocols that programs speak (feature `serve`).
 //! - `cli`: the commands; the only layer that prints or exits.
@@ -71,7 +71,7 @@ pub mod engine;
 #[cfg(feature = "tools")]
 pub mod export;
 mod fetch;
-mod fleet;
+pub mod fleet;
 pub mod format;
 mod group;
 mod kernels;

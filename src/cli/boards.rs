@@ -12,6 +12,7 @@ use crate::channel::PORT_DEFAULT;
 use crate::fleet::boards::{Boards, Origin, RingFile, Sought};
 use crate::fleet::error::{Aim, PartError};
 use crate::fleet::events::Shape;
+use crate::fleet::settings::Settings;
 use crate::format::text_without_mark;
 use crate::ring::Address;
 
@@ -97,6 +98,12 @@ impl Named {
     #[cfg(feature = "tools")]
     pub(super) fn has_others(&self) -> bool {
         self.boards != Boards::Alone || self.gives.is_some() || self.gets.is_some()
+    }
+
+    /// A board's settings among these, the usual ones where these options say nothing.
+    pub(super) fn settings(self, is_master: bool) -> Settings {
+        let Named { boards, by, gives, gets, master } = self;
+        Settings { named_by: by, node: master, gives, gets, ..Settings::new(boards, is_master) }
     }
 
     /// The boards that are named by `said`.

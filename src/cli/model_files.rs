@@ -27,21 +27,19 @@ pub(super) struct Loaded {
 
 /// Opens the model at `path`, or the built-in one.
 pub(super) fn load(path: Option<&Path>, tokenizer: Option<&Path>) -> Result<Loaded, Failure> {
-    load_with(path, tokenizer, whole)
+    let whole = |model: Model| {
+        model.check_whole().map_err(|e| Failure::input(&e))?;
+        Ok(((), model))
+    };
+    Ok(load_with(path, tokenizer, whole)?.1)
 }
 
-/// Refuses a model whose file lacks layers.
-pub(super) fn whole(model: Model) -> Result<Model, Failure> {
-    model.check_whole().map_err(|e| Failure::input(&e))?;
-    Ok(model)
-}
-
-/// Loads a model like [`load`]; `narrow` may reduce it to a part.
-pub(super) fn load_with(
+/// Loads a model like [`load`]; `narrow` may reduce it to a part, and returns whose part it is.
+pub(super) fn load_with<T>(
     path: Option<&Path>,
     tokenizer: Option<&Path>,
-    narrow: impl FnOnce(Model) -> Result<Model, Failure>,
-) -> Result<Loaded, Failure> {
+    narrow: impl FnOnce(Model) -> Result<(T, Model), Failure>,
+) -> Result<(T, Loaded), Failure> {
     let model = self::model(path)?;
     let (tokenizer, name) = match path {
         Some(path) => {
@@ -50,7 +48,8 @@ pub(super) fn load_with(
         }
         None => (demo_tokenizer(model.header(), tokenizer)?, "demo".to_owned()),
     };
-    Ok(Loaded { model: Arc::new(narrow(model)?), tokenizer, name })
+    let (whose, model) = narrow(model)?;
+    Ok((whose, Loaded { model: Arc::new(model), tokenizer, name }))
 }
 
 /// The model file that stands for `path`: a checkpoint is converted as `leap run` does it.

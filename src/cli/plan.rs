@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 
 use super::{Failure, model_files, note, options, print};
-use crate::fleet::load::{self, Asked};
+use crate::fleet::load::{self, Asked, BATCH};
 use crate::fleet::team_plan::{TeamPlan, quickest};
 use crate::fleet::teams_plan::{BOARDS_MAX, TeamsPlan};
 use crate::format::model::{Ends, Header};
@@ -182,10 +182,9 @@ impl Plan {
     }
 
     fn sizes(&self, header: &Header) -> Sizes {
-        let batch = super::ring::BATCH;
         let asked = Asked {
             ctx_len: self.ctx,
-            batch,
+            batch: BATCH,
             streams: self.streams,
             kv: self.kv,
             kv_memory: self.kv_memory,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Failure, warn};
+use crate::fleet::settings::KnownFigures;
 use crate::sys::power::{Meter, PowerSource, Sensor, WATTS_MAX};
 use crate::sys::tree::Tree;
 
@@ -14,11 +15,11 @@ pub(super) struct StatedWatts {
     pub(super) busy: f64,
 }
 
-impl StatedWatts {
-    /// Milliwatts at rest and at work.
-    pub(super) fn milliwatts(self) -> (u32, u32) {
-        ((self.idle * 1e3) as u32, (self.busy * 1e3) as u32)
-    }
+/// Figures of a machine whose power the user may have stated.
+pub(super) fn known(stated: Option<StatedWatts>) -> KnownFigures {
+    let milliwatts =
+        stated.map(|StatedWatts { idle, busy }| ((idle * 1e3) as u32, (busy * 1e3) as u32));
+    KnownFigures { milliwatts, ..KnownFigures::default() }
 }
 
 /// Parses `IDLE,BUSY`.

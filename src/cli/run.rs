@@ -20,26 +20,18 @@ mod worker;
 use super::convert;
 use super::draft::Beside;
 use super::draft_node::DraftNode;
-use super::model_files::{self, Loaded};
-
+use super::model_files::Loaded;
 use super::power;
-use super::weights;
 use super::words::Line;
 use super::{Failure, options, overwritten, ring, warn};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::interrupt::is_interrupted;
-use crate::fleet::load::Asked;
-use crate::fleet::ring_board::RingBoard;
-use crate::fleet::settings::Settings;
-use crate::fleet::team_board::TeamBoard;
-use crate::sys::power::Meter;
-use crate::sys::{memory, signal};
+use crate::sys::{memory, notify, signal};
 pub(super) use flags::Run;
 
 use super::boards::failure;
-use super::ring::announce;
 use super::roles::Role;
 use energy::AnswerEnergy;
 use session::Session;
@@ -54,36 +46,21 @@ impl Run {
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
         self.convert(role, named.has_others())?;
-        let meter = match role {
-            Role::Worker => None,
-            Role::Single | Role::Master => power::meter(self.power_cmd.as_deref(), self.watts)?,
-        };
         let mut settings = self.settings(named, role)?;
-        let (loaded, board) = match role {
-            Role::Worker => return worker::work(&self, &settings),
-            Role::Master if !matches!(settings.boards, Boards::Shares(_)) => {
-                self.gather(&mut settings, meter.as_deref())?;
-                ring::load(&settings, &self.place(), self.tokenizer.as_deref())?
-            }
-            Role::Single | Role::Master => {
-                let model = self.model.as_deref();
-                (model_files::load(model, self.tokenizer.as_deref())?, None)
-            }
-        };
-        overwritten::watch(self.model.as_deref(), &loaded.model);
-        let batch = self.batch.or(board.as_ref().map(|_| ring::BATCH));
-        let mut engine = self.engine(&loaded, batch, board.as_ref())?;
-        let fail = |e| failure(settings.named_by, e);
-        let team = TeamBoard::find(&settings).map_err(fail)?;
-        match &team {
-            Some(team) => team.prepare(&mut engine, &self.place(), &|| {}).map_err(fail)?,
-            None => weights::prepare(&mut engine, &self.place(), self.words())?,
+        if role == Role::Worker {
+            return worker::work(&self, &settings);
         }
+        let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
+        let (place, options, by) = (self.place(), self.options()?, settings.named_by);
+        let gathered = gather(&mut settings, &place, &options, meter.as_deref());
+        gathered.map_err(|e| failure(by, e))?;
+        let (master, loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
+        overwritten::watch(self.model.as_deref(), &loaded.model);
+        let mut engine = engine(&loaded, &master.options(options))?;
+        master.prepare(&mut engine).map_err(|e| failure(by, e))?;
         // Lets a signal end an answer at once, not after the prompt that is being read.
         engine.interrupt_by(is_interrupted);
-        let nodes = (team.as_ref(), board.as_ref());
-        let of = (&settings, &self.place());
-        let control = ring::begin(&mut engine, nodes, of, meter.clone(), &announce)?;
+        let control = ring::begin(&mut engine, (&master, &settings), meter.clone(), &announce)?;
         let n_streams = self.streams.unwrap_or(1);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&loaded.tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
@@ -113,18 +90,16 @@ impl Run {
         Ok(())
     }
 
-    /// Divides the model among the boards that wait for it, if there are any.
-    fn gather(&self, settings: &mut Settings, meter: Option<&Meter>) -> Result<(), Failure> {
-        let asked = Asked {
+    /// How the engine runs the model.
+    fn options(&self) -> Result<Options, Failure> {
+        Ok(Options {
             ctx_len: self.ctx,
-            batch: self.batch.unwrap_or(ring::BATCH),
-            streams: self.streams.unwrap_or(1),
+            batch: self.batch,
+            n_streams: self.streams,
+            max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
             kv: self.kv,
-            kv_memory: None,
-        };
-        let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
-            .map_err(|e| failure(settings.named_by, e))
+            ..options::of_cores(self.threads, self.cores.as_ref())?
+        })
     }
 
     fn beside<'a>(&'a self, loaded: &'a Loaded, boards: &'a Boards) -> Beside<'a> {
@@ -139,33 +114,26 @@ impl Run {
             is_quiet: self.quiet,
         }
     }
+}
 
-    fn engine(
-        &self,
-        loaded: &Loaded,
-        batch: Option<usize>,
-        board: Option<&RingBoard<'_>>,
-    ) -> Result<Engine, Failure> {
-        let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        let options = Options {
-            ctx_len: self.ctx,
-            batch,
-            n_streams: self.streams,
-            max_logits: Some(self.draft.max_logits(self.streams.unwrap_or(1))),
-            kv: self.kv,
-            threads: options.threads.or_else(|| board.and_then(RingBoard::threads)),
-            ..options
-        };
-        let engine =
-            Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)?;
-        let needed = engine.about().arena_bytes as u64;
-        if let Some(available) = memory::available_bytes().filter(|&bytes| bytes < needed) {
-            warn(&format!(
-                "context and buffers need {} MiB, {} MiB of memory are free; try a smaller --ctx",
-                needed >> 20,
-                available >> 20
-            ));
-        }
-        Ok(engine)
+/// An engine for the model. Warns if memory is short.
+fn engine(loaded: &Loaded, options: &Options) -> Result<Engine, Failure> {
+    let engine = Engine::new(loaded.model.clone(), options).map_err(options::engine_failure)?;
+    let needed = engine.about().arena_bytes as u64;
+    if let Some(available) = memory::available_bytes().filter(|&bytes| bytes < needed) {
+        warn(&format!(
+            "context and buffers need {} MiB, {} MiB of memory are free; try a smaller --ctx",
+            needed >> 20,
+            available >> 20
+        ));
     }
+    Ok(engine)
+}
+
+/// Tells the service manager that this board is up. Services that depend on it may start: neighbours come in
+/// their own time.
+fn announce() {
+    notify::start();
+    notify::ready();
+    notify::status("waiting for the ring");
 }

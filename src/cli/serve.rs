@@ -15,7 +15,7 @@ use super::boards::{self, Auto, Named, Said};
 use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::draft_node::{self, DraftNode};
-use super::model_files::{self, Loaded};
+use super::model_files::Loaded;
 
 use super::power::{self, StatedWatts};
 use super::prefixes;
@@ -26,10 +26,7 @@ use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
-use crate::fleet::load::Asked;
-use crate::fleet::ring_board::RingBoard;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
-use crate::fleet::team_board::TeamBoard;
 use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
@@ -227,23 +224,18 @@ impl Serve {
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
         let mut settings = self.settings(named)?;
         let has_boards = settings.boards != Boards::Alone;
-        self.gather(&mut settings, meter.as_deref())?;
-        let (loaded, board) = self.load(&settings, &place)?;
+        let (options, by) = (self.engine_options(has_boards)?, settings.named_by);
+        let gathered = gather(&mut settings, &place, &options, meter.as_deref());
+        gathered.map_err(|e| boards::failure(by, e))?;
+        let (master, loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
-        let mut engine = self.engine(&loaded, board.as_ref(), has_boards)?;
-        let words = weights::words(self.quiet);
-        let fail = |e| boards::failure(settings.named_by, e);
-        let team = TeamBoard::find(&settings).map_err(fail)?;
-        match &team {
-            Some(team) => team.prepare(&mut engine, &place, &|| {}).map_err(fail)?,
-            None => weights::prepare(&mut engine, &place, words)?,
-        }
+        let engine = Engine::new(loaded.model.clone(), &master.options(options));
+        let mut engine = engine.map_err(options::engine_failure)?;
+        master.prepare(&mut engine).map_err(|e| boards::failure(by, e))?;
         notify::start();
-        let nodes = (team.as_ref(), board.as_ref());
         let announce = || notify::status("waiting for the other boards");
-        let of = (&settings, &place);
-        let control = ring::begin(&mut engine, nodes, of, meter.clone(), &announce)?;
+        let control = ring::begin(&mut engine, (&master, &settings), meter.clone(), &announce)?;
         prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size);
         let Loaded { model, tokenizer, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
@@ -291,20 +283,6 @@ impl Serve {
             has_model: self.model.is_some(),
             has_key: self.key.is_some(),
         })
-    }
-
-    /// Divides the model among the boards that wait for it, if there are any.
-    fn gather(&self, settings: &mut Settings, meter: Option<&Meter>) -> Result<(), Failure> {
-        let asked = Asked {
-            ctx_len: self.ctx,
-            batch: self.batch.unwrap_or(ring::BATCH),
-            streams: self.streams.unwrap_or(STREAMS),
-            kv: self.kv,
-            kv_memory: self.kv_memory,
-        };
-        let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        gather(settings, self.model.as_deref(), asked, &self.cache, (&options, meter))
-            .map_err(|e| boards::failure(settings.named_by, e))
     }
 
     /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
@@ -363,14 +341,10 @@ impl Serve {
 
     /// This board's settings among those that are named.
     fn settings(&self, named: Named) -> Result<Settings, Failure> {
-        let Named { boards, by, gives, gets, master } = named;
-        let are_called = matches!(boards, Boards::Called(..));
-        let key = self.key.as_deref().filter(|_| boards != Boards::Alone);
+        let key = self.key.as_deref().filter(|_| named.boards != Boards::Alone);
+        let usual = named.settings(true);
         Ok(Settings {
-            boards,
-            named_by: by,
-            is_master: true,
-            node: self.node.clone().or(master),
+            node: self.node.clone().or(usual.node),
             links: LinkSettings {
                 carrier: self.transport,
                 host: self.host.clone(),
@@ -378,58 +352,36 @@ impl Serve {
                 key: key.map(key::read).transpose()?,
                 wire: self.wire,
                 busy_poll: None,
-                timeout: ring::timeout(self.ring_timeout),
+                timeout: ring::timeout(self.ring_timeout, usual.links.timeout),
             },
             wishes: Wishes {
                 objective: self.objective,
-                patience: ring::patience(self.rebalance_after, are_called),
+                patience: self.rebalance_after.unwrap_or(usual.wishes.patience),
                 is_taking: self.take,
             },
-            gives,
-            gets,
             control: self.control.clone(),
-            milliwatts: self.watts.map(StatedWatts::milliwatts),
-            fleet: None,
+            figures: power::known(self.watts),
             events: ring::events(self.quiet),
+            ..usual
         })
     }
 
-    /// The model, and this board's part in a ring if there is one.
-    fn load<'a>(
-        &self,
-        settings: &'a Settings,
-        place: &WeightsPlace,
-    ) -> Result<(Loaded, Option<RingBoard<'a>>), Failure> {
-        let tokenizer = self.tokenizer.as_deref();
-        if matches!(settings.boards, Boards::Alone | Boards::Shares(_)) {
-            return Ok((model_files::load(self.model.as_deref(), tokenizer)?, None));
-        }
-        ring::load(settings, place, tokenizer)
-    }
-
-    fn engine(
-        &self,
-        loaded: &Loaded,
-        board: Option<&RingBoard<'_>>,
-        has_boards: bool,
-    ) -> Result<Engine, Failure> {
-        let n_streams = Some(self.streams.unwrap_or(STREAMS));
-        let options = options::of_cores(self.threads, self.cores.as_ref())?;
-        let options = Options {
+    /// How the engine runs the model.
+    fn engine_options(&self, has_boards: bool) -> Result<Options, Failure> {
+        let n_streams = self.streams.unwrap_or(STREAMS);
+        Ok(Options {
             ctx_len: self.ctx,
-            batch: self.batch.or(board.map(|_| ring::BATCH)),
-            n_streams,
-            max_logits: n_streams.map(|n| self.draft.max_logits(n)),
+            batch: self.batch,
+            n_streams: Some(n_streams),
+            max_logits: Some(self.draft.max_logits(n_streams)),
             kv: self.kv,
             kv_memory: match self.kv_memory {
                 Some(bytes) => KvMemory::Bytes(bytes),
                 None if has_boards => KvMemory::Whole,
                 None => KvMemory::Free,
             },
-            threads: options.threads.or_else(|| board.and_then(RingBoard::threads)),
-            ..options
-        };
-        Engine::new(loaded.model.clone(), &options).map_err(options::engine_failure)
+            ..options::of_cores(self.threads, self.cores.as_ref())?
+        })
     }
 
     fn beside<'a>(&'a self, tokenizer: &'a Tokenizer, boards: &'a Boards) -> Beside<'a> {

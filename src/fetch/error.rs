@@ -8,7 +8,7 @@ use crate::channel::ChannelError;
 
 /// Why a board does not get its layers.
 #[derive(Debug)]
-pub(crate) enum FetchError {
+pub enum FetchError {
     /// The connection ended, or never was.
     Channel(ChannelError),
     /// The other board does not have these layers, in its own words.

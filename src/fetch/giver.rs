@@ -16,7 +16,7 @@ use crate::wire::seal::Key;
 
 /// An event of giving.
 #[derive(Debug)]
-pub(crate) enum Gift {
+pub enum Gift {
     /// A board begins to take these layers, or some rows of them.
     Begun { name: String, from: IpAddr, layers: Range<u32>, has_all_rows: bool },
     /// A board cannot have what it wants.

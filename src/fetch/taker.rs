@@ -41,7 +41,7 @@ pub(crate) struct Order<'a> {
 
 /// A file with the layers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fetched {
+pub struct Fetched {
     /// Path of the file.
     pub(crate) path: PathBuf,
     /// The layers.

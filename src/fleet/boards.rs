@@ -11,7 +11,7 @@ use crate::ring::{Address, TeamNode, Topology};
 
 /// Places in which a master looks for boards that wait to be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Sought {
+pub enum Sought {
     /// This machine's networks: boards that answer on this port.
     Auto(u16),
     /// These addresses.
@@ -20,7 +20,7 @@ pub(crate) enum Sought {
 
 /// The boards that this one works with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Boards {
+pub enum Boards {
     /// None: this board is alone.
     Alone,
     /// Boards that the master calls, and among which it divides the model.
@@ -67,7 +67,7 @@ impl Boards {
 
 /// A line for each node of a ring: its name, address and layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RingFile {
+pub enum RingFile {
     /// The lines are in this file.
     At(PathBuf),
     /// The lines are this text, which the master has made.
@@ -118,7 +118,7 @@ fn read(path: &PathBuf) -> Result<String, PartError> {
 
 /// Source of the layers of a board without a model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// From the first board of the ring file.
     Auto,
     /// From this board.

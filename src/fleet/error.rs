@@ -17,7 +17,7 @@ use crate::transport::TransportError;
 
 /// Why a model could not be divided among boards.
 #[derive(Debug)]
-pub(crate) enum FleetError {
+pub enum FleetError {
     /// The user ended the start.
     Interrupted,
     /// This board's name cannot stand in a ring file.
@@ -71,7 +71,7 @@ pub(super) enum Obstacle {
 
 /// A board's aim that needs the key, or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub enum Aim {
     /// To give other boards their layers.
     Give,
     /// To get its own layers.
@@ -85,7 +85,8 @@ pub(crate) enum Aim {
 /// Why a board has no part among others, or cannot do it.
 #[derive(Debug)]
 #[non_exhaustive]
-pub(crate) enum PartError {
+#[expect(missing_docs, reason = "the text of a variant says what its fields are")]
+pub enum PartError {
     /// Nothing says which boards there are.
     NoBoards,
     /// A file cannot be read.

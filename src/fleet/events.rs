@@ -22,17 +22,17 @@ use crate::wire::Dtype;
 use crate::wire::frame::NodeLine;
 
 /// Hears what happens to the boards, from any thread.
-pub(crate) trait Events: Send + Sync {
+pub trait Events: Send + Sync {
     /// Hears of one event when it happens.
     fn tell(&self, event: &Event<'_>);
 }
 
 /// The listener of events, shared by all threads that have some.
-pub(crate) type Teller = Arc<dyn Events>;
+pub type Teller = Arc<dyn Events>;
 
 /// Kinds of division of a model among boards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// A ring: each board has some of the layers.
     Ring,
     /// A team: each board has some rows of every layer.
@@ -40,19 +40,19 @@ pub(crate) enum Shape {
 }
 
 /// The layers of each node, in the order of the ring.
-pub(crate) type Layers = [(String, Range<usize>)];
+pub(super) type Layers = [(String, Range<usize>)];
 
 /// Ignores all events.
-#[cfg(test)]
 pub(super) struct Deaf;
 
-#[cfg(test)]
 impl Events for Deaf {
     fn tell(&self, _: &Event<'_>) {}
 }
 
 /// An event of the boards.
-pub(crate) enum Event<'a> {
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the text of a variant says what its fields are")]
+pub enum Event<'a> {
     /// This board is about to be measured, which takes some seconds.
     Measures,
     /// The master goes on looking for boards: `found` answer on this UDP port, and `wanted` were in the last split.

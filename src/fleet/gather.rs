@@ -9,7 +9,7 @@ use super::error::{Aim, PartError};
 use super::events::{Event, Shape};
 use super::figures::{self, Own};
 use super::form::form;
-use super::load::{self, Asked};
+use super::load;
 use super::members::Kind;
 use super::obtain;
 use super::roll::Divided;
@@ -18,35 +18,35 @@ use super::speeds;
 use super::split::file_name;
 use super::wanted::Wanted;
 use crate::channel::PORT_DEFAULT as PORT_OF_LAYERS;
-use crate::engine::{Cache, Options};
+use crate::engine::{Cache, Options, WeightsPlace};
 use crate::model::Model;
 use crate::ring::PORT_DEFAULT;
 use crate::ring::plan::Objective;
 use crate::sys::notify;
 use crate::sys::power::Meter;
 
-/// Calls the boards that `settings` name, divides the model at `path` among them, and puts the resulting ring file in
-/// their place; without such boards the settings stay unchanged. This board is measured with the threads of `options`,
-/// and its power by `meter`.
+/// Calls the boards that `settings` name, divides the model of `place` among them, and puts the resulting ring file in
+/// their place; without such boards the settings stay unchanged. `options` are those of the master's engine: with their
+/// threads this board is measured, and its power by `meter`.
 ///
 /// # Errors
 /// If the boards cannot have the model.
 pub(crate) fn gather(
     settings: &mut Settings,
-    path: Option<&Path>,
-    asked: Asked,
-    cache: &Cache,
-    (options, meter): (&Options, Option<&Meter>),
+    place: &WeightsPlace,
+    options: &Options,
+    meter: Option<&Meter>,
 ) -> Result<(), PartError> {
-    let (Boards::Called(sought, shape), Some(path)) = (settings.boards.clone(), path) else {
+    let (Boards::Called(sought, shape), Some(path)) = (settings.boards.clone(), &place.model)
+    else {
         return Ok(());
     };
-    check_watts(settings, meter.is_some() || settings.milliwatts.is_some())?;
+    check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
-    let sizes = load::sizes(model.header(), asked);
+    let sizes = load::sizes(model.header(), options.into());
     let load = load::load(model.header(), &sizes).map_err(PartError::Load)?;
-    let folder = folder(settings, cache);
+    let folder = folder(settings, &place.cache);
     notify::start();
     let own = measured(settings, (options, meter), &folder)?;
     let (header, kind, kept_at) = (model.header(), Kind::of(&model), folder.join(file_name(path)));

@@ -8,7 +8,7 @@ use crate::sys::{notify, signal};
 
 /// Ends a worker, or its present work. All clones end the one worker.
 #[derive(Clone, Default)]
-pub(crate) struct Stop {
+pub struct Stop {
     has_other_work: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
 }
@@ -34,9 +34,8 @@ impl Stop {
         self.has_other_work.store(false, Relaxed);
     }
 
-    /// Ends the worker. A program of its own ends by a signal.
-    #[cfg(all(test, feature = "demo"))]
-    pub(super) fn end(&self) {
+    /// Ends the worker, as a signal does.
+    pub fn end(&self) {
         self.is_over.store(true, Relaxed);
     }
 

@@ -1,9 +1,12 @@
 //! A model's demand on boards.
 
-use crate::engine::CTX_LEN_DEFAULT;
+use crate::engine::{CTX_LEN_DEFAULT, KvMemory, Options};
 use crate::format::model::{Header, Tensor, TensorRole};
 use crate::model::{KvKind, Plan, PlanError, Share};
 use crate::ring::plan::{Load, Need};
+
+/// Rows of a prompt that go round a ring at once: few enough that all boards have some.
+pub(crate) const BATCH: usize = 64;
 
 /// Sizes that users ask for.
 pub(crate) struct Asked {
@@ -12,6 +15,22 @@ pub(crate) struct Asked {
     pub(crate) streams: usize,
     pub(crate) kv: Option<KvKind>,
     pub(crate) kv_memory: Option<u64>,
+}
+
+impl From<&Options> for Asked {
+    /// Sizes of a master that may get a ring.
+    fn from(options: &Options) -> Asked {
+        Asked {
+            ctx_len: options.ctx_len,
+            batch: options.batch.unwrap_or(BATCH),
+            streams: options.n_streams.unwrap_or(1),
+            kv: options.kv,
+            kv_memory: match options.kv_memory {
+                KvMemory::Bytes(bytes) => Some(bytes),
+                _ => None,
+            },
+        }
+    }
 }
 
 /// The sizes for a run of a model with this header.

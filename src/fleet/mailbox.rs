@@ -149,6 +149,43 @@ impl Seen {
         self.lines.iter().map(|line| (line.name.as_str().to_owned(), layers(line))).collect()
     }
 
+    /// The state of the ring, in a word.
+    pub(crate) fn state(&self) -> &str {
+        match &self.trouble {
+            Some(trouble) => trouble,
+            None if self.lines.is_empty() => "waiting for the ring",
+            None => "open",
+        }
+    }
+
+    /// Milliseconds that a node computes for a token of each stream.
+    pub(crate) fn compute_ms(&self, index: usize) -> Option<f64> {
+        let us = *self.times.compute_us.get(index)?;
+        (self.times.batches > 0).then(|| us as f64 / self.times.batches as f64 / 1e3)
+    }
+
+    /// Watts of a node, on average.
+    pub(crate) fn watts(&self, index: usize) -> Option<f64> {
+        let (joules, seconds) = self.times.energy.get(index)?.spent()?;
+        Some(joules / seconds)
+    }
+
+    /// Temperature of a node, in degrees Celsius.
+    pub(crate) fn degrees(&self, index: usize) -> Option<f64> {
+        self.times.heat.get(index)?.map(|heat| heat.degrees.into())
+    }
+
+    /// True if heat slows a node down; `None` if the node does not report.
+    pub(crate) fn is_slowed(&self, index: usize) -> Option<bool> {
+        self.times.heat.get(index)?.map(|heat| heat.is_slowed)
+    }
+
+    /// Tokens a second of one stream.
+    pub(crate) fn stream_tokens_per_s(&self) -> Option<f64> {
+        let times = &self.times;
+        (times.lap_us > 0).then(|| times.batches as f64 / (times.lap_us as f64 / 1e6))
+    }
+
     /// Tokens that a team has written.
     pub(crate) fn team_tokens(&self) -> u64 {
         self.team.as_ref().map_or(0, |team| team.times.tokens)

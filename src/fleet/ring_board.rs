@@ -25,21 +25,22 @@ use crate::transport::place::HostPort;
 use crate::wire::hello::{self, RingInfo};
 
 /// A board that knows its place in a ring.
-pub(crate) struct RingBoard<'a> {
+pub(super) struct RingBoard<'a> {
     settings: &'a Settings,
     seat: Seat,
     share: Share,
 }
 
 /// A ring that can be asked and changed while it works.
-pub(crate) struct Tended {
-    pub(crate) mailbox: Arc<Mailbox>,
-    pub(crate) moves: Arc<Moves>,
+pub(super) struct Tended {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) moves: Arc<Moves>,
     changes: ChangesBy,
 }
 
-/// Sensors of this machine.
-pub(crate) struct Sensors {
+/// Sensors of this machine; by default none.
+#[derive(Default)]
+pub struct Sensors {
     pub(crate) meter: Option<Arc<Meter>>,
     pub(crate) heat: Option<Thermometer>,
 }
@@ -60,14 +61,14 @@ impl<'a> RingBoard<'a> {
     ///
     /// # Errors
     /// If they give it no place.
-    pub(crate) fn new(settings: &'a Settings, header: &Header) -> Result<RingBoard<'a>, PartError> {
+    pub(super) fn new(settings: &'a Settings, header: &Header) -> Result<RingBoard<'a>, PartError> {
         let seat = Seat::find(settings, header.n_layers)?;
         let share = Share { layers: seat.place.layers.clone(), has_ends: settings.is_master };
         Ok(RingBoard { settings, seat, share })
     }
 
     /// True if there are other boards, now or later.
-    pub(crate) fn has_ring(&self) -> bool {
+    pub(super) fn has_others(&self) -> bool {
         self.seat.place.next.is_some()
     }
 
@@ -75,7 +76,7 @@ impl<'a> RingBoard<'a> {
     ///
     /// # Errors
     /// If the file has not all of them.
-    pub(crate) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, PartError> {
+    pub(super) fn narrow(&self, model: Model, place: &WeightsPlace) -> Result<Model, PartError> {
         if model.header().slice().is_some() {
             return Err(PartError::SomeRows(self.seat.place.name.clone()));
         }
@@ -84,7 +85,7 @@ impl<'a> RingBoard<'a> {
 
     /// Number of threads that the ring file gives this board, if it does; no more than there are cores, because a thread
     /// without a core delays the rest. The user hears of a limit.
-    pub(crate) fn threads(&self) -> Option<usize> {
+    pub(super) fn threads(&self) -> Option<usize> {
         let told = usize::from(self.seat.place.threads?);
         let cores = cpu::cores().len();
         if told > cores {
@@ -99,7 +100,7 @@ impl<'a> RingBoard<'a> {
     }
 
     /// Host at which this board listens.
-    pub(crate) fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         &self.seat.place.listen.host
     }
 
@@ -107,7 +108,7 @@ impl<'a> RingBoard<'a> {
     ///
     /// # Errors
     /// If the system refuses them.
-    pub(crate) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, PartError> {
+    pub(super) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, PartError> {
         let (settings, place) = (self.settings, &self.seat.place);
         let header = model.header();
         let node = RingInfo {
@@ -152,7 +153,7 @@ impl<'a> RingBoard<'a> {
     ///
     /// # Errors
     /// If the model is too large to count, or the system refuses a thread.
-    pub(crate) fn tend(
+    pub(super) fn tend(
         &self,
         engine: &Engine,
         weights: &WeightsPlace,
@@ -182,7 +183,7 @@ impl<'a> RingBoard<'a> {
     ///
     /// # Errors
     /// If the ring cannot be completed.
-    pub(crate) fn join(
+    pub(super) fn join(
         &self,
         endpoint: Box<dyn Endpoint>,
         engine: &mut Engine,

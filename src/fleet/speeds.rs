@@ -60,7 +60,7 @@ const KINDS: [Weights; 3] = [
 ];
 
 /// Figures of this board with the threads that `options` ask for, and its power, measured by its meter or given by
-/// the user. Figures that `folder` keeps are not measured again.
+/// the user. Figures that the settings give or `folder` keeps are not measured again.
 ///
 /// # Errors
 /// If it cannot be measured.
@@ -69,8 +69,11 @@ pub(super) fn own(
     (options, meter): (&Options, Option<&Meter>),
     folder: &Path,
 ) -> Result<Own, PartError> {
+    if let Some(own) = &settings.figures.own {
+        return Ok(own.clone());
+    }
     let kernels = Engine::kernels(None, options.isa).map_err(PartError::Engine)?;
-    let milliwatts = settings.milliwatts;
+    let milliwatts = settings.figures.milliwatts;
     let meter = meter.filter(|_| milliwatts.is_none());
     let (cpus, sensor) = (options.cpus(), meter.map_or("no sensor", Meter::name));
     let wanted = options.threads.map_or("any", |_| "these");

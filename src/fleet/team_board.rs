@@ -26,7 +26,7 @@ use crate::transport::place::HostPort;
 use crate::wire::hello::{self, RingInfo};
 
 /// A board that knows its place in a team.
-pub(crate) struct TeamBoard<'a> {
+pub(super) struct TeamBoard<'a> {
     settings: &'a Settings,
     seat: TeamSeat,
 }
@@ -36,12 +36,12 @@ impl<'a> TeamBoard<'a> {
     ///
     /// # Errors
     /// If they name a team that it is not in.
-    pub(crate) fn find(settings: &'a Settings) -> Result<Option<TeamBoard<'a>>, PartError> {
+    pub(super) fn find(settings: &'a Settings) -> Result<Option<TeamBoard<'a>>, PartError> {
         Ok(TeamSeat::find(settings)?.map(|seat| TeamBoard { settings, seat }))
     }
 
     /// True if this is the team's lead.
-    pub(crate) fn is_lead(&self) -> bool {
+    pub(super) fn is_lead(&self) -> bool {
         self.seat.own == 0
     }
 
@@ -65,7 +65,7 @@ impl<'a> TeamBoard<'a> {
     ///
     /// # Errors
     /// If they cannot be used.
-    pub(crate) fn prepare(
+    pub(super) fn prepare(
         &self,
         engine: &mut Engine,
         place: &WeightsPlace,
@@ -172,7 +172,7 @@ impl<'a> TeamBoard<'a> {
     ///
     /// # Errors
     /// If the links cannot be opened, or the engine cannot lead.
-    pub(crate) fn lead_place(&self, engine: &mut Engine) -> Result<(), PartError> {
+    pub(super) fn lead_place(&self, engine: &mut Engine) -> Result<(), PartError> {
         let mesh = self.mesh(&self.info(engine.model())?)?;
         let options = self.options(None, &Arc::default(), None)?;
         engine.lead(mesh, options).map_err(PartError::Lead)
@@ -208,7 +208,7 @@ impl<'a> TeamBoard<'a> {
     ///
     /// # Errors
     /// If the nodes are not ready in time.
-    pub(crate) fn lead(
+    pub(super) fn lead(
         &self,
         engine: &mut Engine,
         mailbox: &Arc<Mailbox>,
@@ -247,7 +247,7 @@ impl<'a> TeamBoard<'a> {
     ///
     /// # Errors
     /// If they are not in time.
-    pub(crate) fn assemble(&self, engine: &mut Engine) -> Result<(), PartError> {
+    pub(super) fn assemble(&self, engine: &mut Engine) -> Result<(), PartError> {
         engine.assemble().map_err(|e| self.failure(e))
     }
 
@@ -274,7 +274,7 @@ impl<'a> TeamBoard<'a> {
     }
 
     /// Tells of the team that `engine` leads, which may have changed before it was complete.
-    pub(crate) fn describe(&self, engine: &Engine) {
+    pub(super) fn describe(&self, engine: &Engine) {
         let share = self.seat.share.as_ref();
         let layers = share.map(|Share { layers, .. }| layers.clone());
         if let Some(team) = engine.team() {

@@ -10,7 +10,7 @@ use crate::ring::plan::team::{TeamFigures, TeamPart, shares, team_figures};
 use crate::ring::plan::{Board, Load, Need, Wish};
 
 /// The team of all boards that may serve.
-pub(crate) struct TeamPlan<'a> {
+pub struct TeamPlan<'a> {
     boards: Vec<&'a Board>,
     shares: Vec<u16>,
     parts: Vec<TeamPart>,

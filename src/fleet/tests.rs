@@ -3,37 +3,30 @@
 mod board;
 
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use board::{Stand, model, place};
 
 use super::boards::{Boards, RingFile, Sought};
-use super::caller::Caller;
 use super::events::{Event, Events, Shape};
 use super::figures::Own;
-use super::form::form;
 use super::interrupt::Stop;
-use super::load::{Asked, load, sizes};
-use super::mailbox::Mailbox;
-use super::members::Kind;
-use super::moves::Moves;
-use super::ring_board::{RingBoard, Sensors};
-use super::roll::Divided;
-use super::settings::{ControlPlace, LinkSettings, Settings, Wishes};
-use super::wanted::Wanted;
-use super::worker::{Most, Worker};
-use super::{give, split};
+use super::master::Led;
+use super::requests::Part;
+use super::ring_board::RingBoard;
+use super::settings::{LinkSettings, Settings, Wishes};
+use super::worker::Worker;
+use crate::control::Refusal;
 use crate::engine::{Cache, Engine, Huge, Job, JobEvent, Options, Scheduler, WeightsPlace};
-use crate::model::Model;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::tokenizer::Tokenizer;
 use crate::transport::carrier::Carrier;
-use crate::wire::Dtype;
 use crate::wire::call::Speed;
 use crate::wire::seal::Key;
 
@@ -81,8 +74,7 @@ impl Events for Diary {
 struct Fleet {
     boards: Vec<Stand>,
     diary: Arc<Diary>,
-    mailbox: Arc<Mailbox>,
-    moves: Arc<Moves>,
+    led: Led,
     engine: Engine,
     tokenizer: Tokenizer,
     /// The text that one board alone writes.
@@ -111,66 +103,33 @@ impl Fleet {
 
     /// A ring of "desk" and the boards that are called there.
     fn of(sought: Vec<Address>, key: &Key) -> Fleet {
-        let diary = Arc::new(Diary::default());
-        let caller = Caller { key: key.clone(), events: diary.clone() };
-        let folder = folder("desk");
-        let mut settings = settings(Boards::Alone, ("desk", key), diary.clone());
+        let (diary, folder) = (Arc::new(Diary::default()), folder("desk"));
+        let called = Boards::Called(Sought::Named(sought), Shape::Ring);
+        let mut settings = settings(called, ("desk", key), diary.clone());
         (settings.is_master, settings.gives) = (true, Some(free_port()));
-        let wanted = Wanted {
-            sought: Sought::Named(sought),
-            shape: Shape::Ring,
-            objective: settings.wishes.objective,
-            patience: settings.wishes.patience,
-            is_taking: false,
-            name: "desk".to_owned(),
-            host: None,
-            port: settings.links.port.unwrap(),
-            give: settings.gives.unwrap(),
+        settings.figures.own = Some(Own { speeds: speeds(), memory: 1 << 30 });
+        let place = WeightsPlace {
+            model: Some("models/demo.bin".into()),
+            cache: Cache::At(folder.clone()),
+            huge: Huge::Off,
         };
-        let whole = model();
-        let asked = Asked { ctx_len: Some(256), batch: 16, streams: 1, kv: None, kv_memory: None };
-        let load = load(whole.header(), &sizes(whole.header(), asked)).unwrap();
-        let kept_at = folder.join(split::file_name("models/demo.bin".as_ref()));
-        let divided = Divided {
-            header: whole.header(),
-            load: &load,
-            kind: Kind::of(&whole),
-            kept_at: &kept_at,
-        };
-        let own = Own { speeds: speeds(), memory: 1 << 30 };
-        let formed = form(&wanted, &caller, &divided, &own).unwrap();
-        settings.boards = Boards::Layers(RingFile::Told(formed.file));
-        settings.fleet = Some(formed.fleet);
-        Fleet::begin(&settings, diary, whole, folder)
-    }
-
-    /// Opens the ring, and has its layers move by themselves.
-    fn begin(settings: &Settings, diary: Arc<Diary>, whole: Model, folder: PathBuf) -> Fleet {
         let options =
             Options { threads: Some(1), ctx_len: Some(256), batch: Some(16), ..Options::default() };
-        let board = RingBoard::new(settings, whole.header()).unwrap();
-        let (at, path) = (("127.0.0.1", settings.gives.unwrap()), place().model);
-        give::start(settings, at, path.as_deref(), &whole).unwrap();
-        let own = board.narrow(whole, &place()).unwrap();
-        let mut engine = Engine::new(own.into(), &options).unwrap();
-        let endpoint = board.endpoint(engine.model()).unwrap();
-        let tended = board.tend(&engine, &place()).unwrap();
-        let (mailbox, moves) = (Arc::clone(&tended.mailbox), Arc::clone(&tended.moves));
-        let sensors = Sensors { meter: None, heat: None };
-        board.join(endpoint, &mut engine, tended, sensors).unwrap();
+        let (engine, led) = Led::start(&mut settings, &place, &options).unwrap();
         let tokenizer = std::fs::read("models/demo.tokenizer.bin").unwrap();
         let tokenizer = Tokenizer::from_bytes(&tokenizer, None).unwrap();
         let mut alone = Engine::open("models/demo.bin".as_ref(), &options).unwrap();
         let wanted = write(&mut alone, &tokenizer, &|_| {});
-        Fleet { boards: Vec::new(), diary, mailbox, moves, engine, tokenizer, wanted, folder }
+        let led = led.unwrap();
+        Fleet { boards: Vec::new(), diary, led, engine, tokenizer, wanted, folder }
     }
 
     /// Writes, and checks that it is what one board writes, until `is_done`.
     fn write_until(&mut self, what: &str, is_done: impl Fn(&[String]) -> bool) {
         let start = Instant::now();
         loop {
-            let mailbox = &self.mailbox;
-            let text = write(&mut self.engine, &self.tokenizer, &|engine| mailbox.visit(engine));
+            let led = &self.led;
+            let text = write(&mut self.engine, &self.tokenizer, &|engine| led.visit(engine));
             assert_eq!(text, self.wanted, "{:?}", self.diary.lines());
             if is_done(&self.diary.lines()) {
                 return;
@@ -178,6 +137,15 @@ impl Fleet {
             let lines = self.diary.lines();
             assert!(start.elapsed() < PATIENCE, "waited for {what}; heard {lines:?}");
         }
+    }
+
+    /// Asks for these layers, as users do: the result is there once the ring has them.
+    fn ask(&self, layers: Vec<Range<usize>>) -> JoinHandle<Result<Vec<Part>, Refusal>> {
+        let led = self.led.clone();
+        thread::spawn(move || {
+            let moves = led.moves().unwrap();
+            moves.split(&moves.mailbox.seen(), layers, &mut |_| Ok(()))
+        })
     }
 
     /// Names of the nodes, in the order of the ring.
@@ -204,28 +172,21 @@ fn folder(name: &str) -> PathBuf {
 
 /// Settings of the board called `name`, which a master may do without after a second.
 fn settings(boards: Boards, (name, key): (&str, &Key), events: Arc<Diary>) -> Settings {
+    let usual = Settings::new(boards, false);
     Settings {
-        boards,
         named_by: "the test",
-        is_master: false,
         node: Some(name.to_owned()),
         links: LinkSettings {
             carrier: Carrier::Udp,
-            host: None,
             port: Some(free_port()),
             key: Some(key.clone()),
-            wire: Dtype::F32,
-            busy_poll: None,
             timeout: Some(PATIENCE),
+            ..usual.links
         },
         // Speeds vary; memory is the same at each run.
         wishes: Wishes { objective: Objective::Memory, patience: Some(AFTER), is_taking: false },
-        gives: None,
-        gets: None,
-        control: ControlPlace::Off,
-        milliwatts: None,
-        fleet: None,
         events,
+        ..usual
     }
 }
 
@@ -234,7 +195,7 @@ struct Hand {
     port: u16,
     stop: Stop,
     diary: Arc<Diary>,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Hand {
@@ -247,22 +208,11 @@ impl Hand {
             let waiting = Boards::Waiting(port);
             let mut settings = settings(waiting, (name, &key), events);
             settings.links.host = Some("127.0.0.1".to_owned());
-            let one = Options { threads: Some(1), ..Options::default() };
-            let worker = Worker {
-                settings: &settings,
-                place: WeightsPlace {
-                    model: None,
-                    cache: Cache::At(folder.clone()),
-                    huge: Huge::Off,
-                },
-                options: one,
-                most: Most::default(),
-                sensors: Sensors { meter: None, heat: None },
-                prefixes: None,
-                built_in: None,
-                own: Some(Own { speeds: speeds(), memory: 1 << 30 }),
-                stop,
-            };
+            settings.figures.own = Some(Own { speeds: speeds(), memory: 1 << 30 });
+            let place =
+                WeightsPlace { model: None, cache: Cache::At(folder.clone()), huge: Huge::Off };
+            let options = Options { threads: Some(1), ..Options::default() };
+            let worker = Worker { options, stop, ..Worker::new(&settings, place) };
             worker.work().unwrap();
             // Files that remain do no harm.
             let _ = std::fs::remove_dir_all(folder);
@@ -275,7 +225,7 @@ impl Hand {
 impl Drop for Hand {
     fn drop(&mut self) {
         self.stop.end();
-        let ended = self.thread.take().map(thread::JoinHandle::join);
+        let ended = self.thread.take().map(JoinHandle::join);
         assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
     }
 }
@@ -319,8 +269,7 @@ fn a_ring_is_formed_loses_a_board_gains_it_and_moves_layers_in_one_process() {
     assert!(fleet.diary.lines().contains(&"came pi".to_owned()), "{:?}", fleet.diary.lines());
     assert_eq!(fleet.nodes().len(), 3);
 
-    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.mailbox.seen());
-    let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
+    let asked = fleet.ask(vec![0..1, 1..5, 5..6]);
     fleet.write_until("moved layers", |_| asked.is_finished());
     let moved = asked.join().unwrap().unwrap();
     assert_eq!(
@@ -337,8 +286,7 @@ fn workers_of_the_library_get_their_layers_and_write_with_a_master() {
     let mut fleet = Fleet::of(hands.iter().map(|hand| local(hand.port)).collect(), &key);
     fleet.write_until("a text", |_| true);
     assert_eq!(fleet.nodes().len(), 3);
-    let (moves, seen) = (Arc::clone(&fleet.moves), fleet.mailbox.seen());
-    let asked = thread::spawn(move || moves.split(&seen, vec![0..1, 1..5, 5..6], &mut |_| Ok(())));
+    let asked = fleet.ask(vec![0..1, 1..5, 5..6]);
     fleet.write_until("moved layers", |_| asked.is_finished());
     let moved = asked.join().unwrap().unwrap();
     assert_eq!(moved.len(), 3, "{:?}", fleet.diary.lines());

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::boards::Boards;
 use super::error::{Aim, PartError};
 use super::events::Event;
-use super::figures::Own;
 use super::interrupt::{Stop, is_interrupted};
 use super::obtain::{self, obtain};
 use super::orders::{self, Store};
@@ -31,31 +30,34 @@ const BATCH_MAX: usize = 512;
 const STREAMS_MAX: usize = 16;
 
 /// A board that does its part for any master.
-pub(crate) struct Worker<'a> {
-    pub(crate) settings: &'a Settings,
+pub struct Worker<'a> {
+    /// Settings of the board.
+    pub settings: &'a Settings,
     /// Model file, if the board has one, and places of packed weights and layers.
-    pub(crate) place: WeightsPlace,
+    pub place: WeightsPlace,
     /// Threads and kernels of its engine; a master says how long a context is needed, and how many rows.
-    pub(crate) options: Options,
+    pub options: Options,
     /// Limits on what a master may ask for.
-    pub(crate) most: Most,
-    pub(crate) sensors: Sensors,
+    pub most: Most,
+    /// Sensors of the board.
+    pub sensors: Sensors,
     /// Folder that keeps the board's part of prompts, and the limit on its bytes.
-    pub(crate) prefixes: Option<(PathBuf, u64)>,
+    pub prefixes: Option<(PathBuf, u64)>,
     /// The model of a board without a file.
-    pub(crate) built_in: Option<fn() -> Result<Model, FormatError>>,
-    /// Figures of the board, for masters that call it; without them it is measured.
-    pub(crate) own: Option<Own>,
+    pub built_in: Option<fn() -> Result<Model, FormatError>>,
     /// Ends the worker.
-    pub(crate) stop: Stop,
+    pub stop: Stop,
 }
 
 /// Limits on what a master may ask of a worker; `None` for the default.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Most {
-    pub(crate) ctx_len: Option<usize>,
-    pub(crate) streams: Option<usize>,
-    pub(crate) batch: Option<usize>,
+pub struct Most {
+    /// Longest context, in tokens.
+    pub ctx_len: Option<usize>,
+    /// Most streams.
+    pub streams: Option<usize>,
+    /// Most rows of a batch.
+    pub batch: Option<usize>,
 }
 
 /// A worker at work.
@@ -66,12 +68,26 @@ struct Work<'a> {
     held: Held,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    /// A worker with these settings and the usual options, without sensors, whose weights are at `place`.
+    pub fn new(settings: &'a Settings, place: WeightsPlace) -> Worker<'a> {
+        Worker {
+            settings,
+            place,
+            options: Options::default(),
+            most: Most::default(),
+            sensors: Sensors::default(),
+            prefixes: None,
+            built_in: None,
+            stop: Stop::default(),
+        }
+    }
+
     /// Works until a signal or its [`Stop`] ends it.
     ///
     /// # Errors
     /// If the worker cannot work. A board that waits for masters reports the reason to them, and waits for the next order.
-    pub(crate) fn work(&self) -> Result<(), PartError> {
+    pub fn work(&self) -> Result<(), PartError> {
         self.stop.heed();
         let readiness = Arc::new(Readiness::default());
         let mut work = Work { of: self, readiness: Arc::clone(&readiness), held: Held::default() };
@@ -83,10 +99,7 @@ impl Worker<'_> {
         }
         let folder = obtain::folder(&self.place.cache)?;
         let measured_by = (&self.options, self.sensors.meter.as_deref());
-        let own = match &self.own {
-            Some(own) => own.clone(),
-            None => speeds::own(self.settings, measured_by, &folder)?,
-        };
+        let own = speeds::own(self.settings, measured_by, &folder)?;
         let store = Store { folder, weights: self.place.clone(), isa: self.options.isa };
         let told = (readiness, self.stop.clone());
         let waiting = orders::start(self.settings, port, own, store, told)?;

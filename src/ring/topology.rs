@@ -45,7 +45,7 @@ pub struct Member {
 
 /// A node's place in the ring: its layers and its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Name of the node.
     pub name: String,
     /// Layers of the node.
@@ -82,7 +82,7 @@ pub(crate) struct TeamPlace {
 /// An error in a ring file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub(crate) enum TopologyError {
+pub enum TopologyError {
     /// A line is not a node.
     NodeLine {
         /// Number of the line, from 1.

@@ -1,58 +1,48 @@
 //! A running master's answers to `leap ring`.
 
 use std::io::ErrorKind;
-use std::sync::Arc;
 
 use super::events::layers as words;
 use super::status::{self, PlaceTeam};
+use super::team;
 use crate::cli::boards::failure;
 use crate::cli::{Failure, options, warn};
 use crate::control::Refusal;
 use crate::control::place::{self, SocketFile};
 use crate::control::server::{self, Say, Service};
 use crate::engine::Engine;
-use crate::fleet::mailbox::Mailbox;
+use crate::fleet::master::Led;
 use crate::fleet::moves::Moves;
 use crate::fleet::requests::{Part, Replanned};
-use crate::fleet::ring_board::Tended;
 use crate::fleet::settings::{ControlPlace, Settings};
 use crate::ring::Topology;
 use crate::ring::plan::Objective;
 
-/// A master that can be asked, and looks after its ring by itself. Dropping it removes its socket.
+/// A master that can be asked, and looks after its boards by itself. Dropping it removes its socket.
 pub(in crate::cli) struct Control {
-    mailbox: Arc<Mailbox>,
+    led: Led,
     _file: Option<SocketFile>,
 }
 
 impl Control {
-    /// Lets users of this machine ask the master of a ring.
-    pub(super) fn start(settings: &Settings, tended: &Tended) -> Result<Control, Failure> {
-        let (mailbox, moves) = (Arc::clone(&tended.mailbox), Arc::clone(&tended.moves));
+    /// Lets users of this machine ask the master of these boards.
+    pub(super) fn start(settings: &Settings, led: &Led) -> Result<Control, Failure> {
         let topology = settings.boards.topology();
         let topology = topology.map_err(|e| failure(settings.named_by, e))?;
         let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();
         let objective = settings.wishes.objective;
-        let file = listen(settings, Answers { moves, teams, objective })?;
-        Ok(Control::new(mailbox, file))
-    }
-
-    /// Answers at the socket `file` for `mailbox`, until this is dropped.
-    pub(super) fn new(mailbox: Arc<Mailbox>, file: Option<SocketFile>) -> Control {
-        Control { mailbox, _file: file }
+        let file = listen(settings, Answers { led: led.clone(), teams, objective })?;
+        Ok(Control { led: led.clone(), _file: file })
     }
 
     /// Does what clients ask for. The engine's thread calls this between two steps.
     pub(in crate::cli) fn visit(&self, engine: &mut Engine) {
-        self.mailbox.visit(engine);
+        self.led.visit(engine);
     }
 }
 
 /// Answers at the socket that the settings name.
-pub(super) fn listen(
-    settings: &Settings,
-    answers: impl Service,
-) -> Result<Option<SocketFile>, Failure> {
+fn listen(settings: &Settings, answers: Answers) -> Result<Option<SocketFile>, Failure> {
     let path = match &settings.control {
         ControlPlace::Off => None,
         ControlPlace::At(path) => Some(path.clone()),
@@ -83,7 +73,7 @@ pub(super) fn listen(
 
 /// Answers requests.
 struct Answers {
-    moves: Arc<Moves>,
+    led: Led,
     /// The places that are teams.
     teams: Vec<PlaceTeam>,
     /// Objective of the ring, unless a request names another.
@@ -93,13 +83,20 @@ struct Answers {
 impl Service for Answers {
     fn answer(&self, request: &str, say: Say<'_>) -> Result<String, Refusal> {
         let mut words = request.split(' ');
-        match (words.next(), words.next(), words.next()) {
-            (Some("status"), form, None) => Ok(self.status(form == Some("json"))),
-            (Some("resize"), Some(layers), None) => self.resize(layers, say),
-            (Some("replan"), None, None) => self.replan(self.objective, say),
-            (Some("replan"), Some(name), None) => {
+        match (words.next(), words.next(), words.next(), self.led.moves()) {
+            (Some("status"), form, None, moves) => {
+                Ok(self.status(moves.is_some(), form == Some("json")))
+            }
+            (.., None) => {
+                let why = "this is the lead of a team, whose boards share every layer: it has no \
+                           layers to move";
+                Err(refusal(2, why.to_owned()))
+            }
+            (Some("resize"), Some(layers), None, Some(moves)) => resize(moves, layers, say),
+            (Some("replan"), None, None, Some(moves)) => replan(moves, self.objective, say),
+            (Some("replan"), Some(name), None, Some(moves)) => {
                 let objective = options::objective(name).map_err(|why| refusal(2, why))?;
-                self.replan(objective, say)
+                replan(moves, objective, say)
             }
             _ => Err(refusal(2, "this master knows status, resize and replan".to_owned())),
         }
@@ -111,34 +108,35 @@ fn refusal(code: u8, why: String) -> Refusal {
 }
 
 impl Answers {
-    /// The state of the ring: the last known one if the engine does not answer.
-    fn status(&self, is_json: bool) -> String {
-        let (rate, seen) = self.moves.mailbox.watch(|seen| seen.times.tokens);
-        let left_out = self.moves.fleet().map(|fleet| fleet.left_out.all()).unwrap_or_default();
+    /// The state of the boards: the last known one if the engine does not answer.
+    fn status(&self, is_ring: bool, is_json: bool) -> String {
+        let ((rate, seen), left_out) = (self.led.watch(), self.led.left_out());
         let about = (&*self.teams, &*left_out);
-        match is_json {
-            true => status::json(&seen, about, rate),
-            false => status::text(&seen, about, rate),
+        match (is_ring, is_json) {
+            (true, true) => status::json(&seen, about, rate),
+            (true, false) => status::text(&seen, about, rate),
+            (false, true) => team::json(&seen, &left_out, rate),
+            (false, false) => team::text(&seen, &left_out, rate),
         }
     }
+}
 
-    /// Gives the nodes the layers that the request names.
-    fn resize(&self, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
-        let given = layers.split(',').map(part).collect::<Result<Vec<_>, String>>();
-        let given = given.map_err(|why| refusal(2, why))?;
-        Ok(words(&self.moves.resize(&given, say)?) + "\n")
-    }
+/// Gives the nodes the layers that a request names.
+fn resize(moves: &Moves, layers: &str, say: Say<'_>) -> Result<String, Refusal> {
+    let given = layers.split(',').map(part).collect::<Result<Vec<_>, String>>();
+    let given = given.map_err(|why| refusal(2, why))?;
+    Ok(words(&moves.resize(&given, say)?) + "\n")
+}
 
-    /// Gives the nodes the layers that are best for `objective`.
-    fn replan(&self, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
-        Ok(match self.moves.replan(objective, say)? {
-            Replanned::Stays(parts) => format!("nothing moves: {}\n", words(&parts)),
-            Replanned::Moved(gain, parts) if gain.is_finite() => {
-                format!("{:.0} % better: {}\n", (gain - 1.0) * 1e2, words(&parts))
-            }
-            Replanned::Moved(_, parts) => words(&parts) + "\n",
-        })
-    }
+/// Gives the nodes the layers that are best for `objective`.
+fn replan(moves: &Moves, objective: Objective, say: Say<'_>) -> Result<String, Refusal> {
+    Ok(match moves.replan(objective, say)? {
+        Replanned::Stays(parts) => format!("nothing moves: {}\n", words(&parts)),
+        Replanned::Moved(gain, parts) if gain.is_finite() => {
+            format!("{:.0} % better: {}\n", (gain - 1.0) * 1e2, words(&parts))
+        }
+        Replanned::Moved(_, parts) => words(&parts) + "\n",
+    })
 }
 
 /// Parses a node's name and layers, as in `desk=0..10`.

@@ -7,11 +7,6 @@ use crate::fleet::settings::ControlPlace;
 use crate::transport::carrier::Carrier;
 use crate::wire::Dtype;
 
-/// Seconds that a master waits for progress.
-const TIMEOUT_S: u64 = 120;
-/// Time for which a called board may be away, unless the user sets another.
-const REBALANCE_AFTER: Duration = Duration::from_secs(60);
-
 /// `auto`, `kernel`, `udp` or `tcp`.
 pub(in crate::cli) fn transport(value: &str) -> Result<Carrier, String> {
     match value {
@@ -42,38 +37,23 @@ pub(in crate::cli) fn control(value: &str) -> Result<ControlPlace, String> {
     }
 }
 
-/// Time for which a called board may be away before the others take its part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum RebalanceAfter {
-    /// No limit: layers move only on request.
-    Off,
-    /// After this time.
-    Time(Duration),
-}
+/// Time for which a called board may be away before the others take its part: `off`, `None`, or seconds.
+pub(in crate::cli) type RebalanceAfter = Option<Duration>;
 
 /// `off`, or seconds.
 pub(in crate::cli) fn rebalance_after(value: &str) -> Result<RebalanceAfter, String> {
     match (value, value.parse()) {
-        ("off", _) => Ok(RebalanceAfter::Off),
-        (_, Ok(seconds @ 1..=86400)) => Ok(RebalanceAfter::Time(Duration::from_secs(seconds))),
+        ("off", _) => Ok(None),
+        (_, Ok(seconds @ 1..=86400)) => Ok(Some(Duration::from_secs(seconds))),
         _ => Err(format!("{value:?} is neither off nor a number of seconds from 1 to 86400")),
     }
 }
 
-/// Time after which parts move by themselves: `value`, else the default for called boards, else none.
-pub(in crate::cli) fn patience(
-    value: Option<RebalanceAfter>,
-    are_called: bool,
-) -> Option<Duration> {
-    match value {
-        Some(RebalanceAfter::Time(time)) => Some(time),
-        None if are_called => Some(REBALANCE_AFTER),
-        None | Some(RebalanceAfter::Off) => None,
+/// Time for which a master waits for progress: the given seconds, else the `usual` time. 0 seconds give `None`: for ever.
+pub(in crate::cli) fn timeout(seconds: Option<u64>, usual: Option<Duration>) -> Option<Duration> {
+    match seconds {
+        Some(0) => None,
+        Some(seconds) => Some(Duration::from_secs(seconds)),
+        None => usual,
     }
-}
-
-/// Time for which a master waits for progress: the given seconds or the default. 0 seconds give `None`: for ever.
-pub(in crate::cli) fn timeout(seconds: Option<u64>) -> Option<Duration> {
-    let seconds = seconds.unwrap_or(TIMEOUT_S);
-    (seconds > 0).then(|| Duration::from_secs(seconds))
 }

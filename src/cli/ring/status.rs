@@ -224,38 +224,3 @@ pub(super) fn json(
         .number("stream_tokens_per_s", seen.stream_tokens_per_s().unwrap_or(f64::NAN))
         .finish()
 }
-
-impl Seen {
-    fn state(&self) -> &str {
-        match &self.trouble {
-            Some(trouble) => trouble,
-            None if self.lines.is_empty() => "waiting for the ring",
-            None => "open",
-        }
-    }
-
-    /// Milliseconds that a node computes for a token of each stream.
-    fn compute_ms(&self, index: usize) -> Option<f64> {
-        let us = *self.times.compute_us.get(index)?;
-        (self.times.batches > 0).then(|| us as f64 / self.times.batches as f64 / 1e3)
-    }
-
-    fn watts(&self, index: usize) -> Option<f64> {
-        let (joules, seconds) = self.times.energy.get(index)?.spent()?;
-        Some(joules / seconds)
-    }
-
-    fn degrees(&self, index: usize) -> Option<f64> {
-        self.times.heat.get(index)?.map(|heat| heat.degrees.into())
-    }
-
-    /// True if heat slows a node down; `None` if the node does not report.
-    fn is_slowed(&self, index: usize) -> Option<bool> {
-        self.times.heat.get(index)?.map(|heat| heat.is_slowed)
-    }
-
-    fn stream_tokens_per_s(&self) -> Option<f64> {
-        let times = &self.times;
-        (times.lap_us > 0).then(|| times.batches as f64 / (times.lap_us as f64 / 1e6))
-    }
-}

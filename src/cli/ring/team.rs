@@ -1,59 +1,14 @@
-//! Answers of a team's lead, without a ring, to `leap ring`.
+//! Text about a running team without a ring.
 
 use std::fmt::Write;
-use std::sync::Arc;
 
-use super::control::{Control, listen};
 use super::status;
-use crate::cli::Failure;
-use crate::control::Refusal;
-use crate::control::server::{Say, Service};
-use crate::engine::WeightsPlace;
-use crate::fleet::admission::{Entry, LeftOut};
-use crate::fleet::mailbox::{Mailbox, Seen, TeamSeen};
-use crate::fleet::settings::Settings;
+use crate::fleet::admission::Entry;
+use crate::fleet::mailbox::{Seen, TeamSeen};
 use crate::format::json::JsonObject;
-use crate::ring::Misfits;
-
-/// Lets users of this machine ask the lead that this process becomes. The mailbox hears of its boards.
-pub(super) fn control(
-    settings: &Settings,
-    place: &WeightsPlace,
-) -> Result<(Control, Arc<Mailbox>), Failure> {
-    // The mailbox has no part in changes of the team.
-    let (mailbox, _) = Mailbox::new(place, Misfits::End);
-    let mailbox = Arc::new(mailbox);
-    let left_out = settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
-    let file = listen(settings, Answers { mailbox: Arc::clone(&mailbox), left_out })?;
-    Ok((Control::new(Arc::clone(&mailbox), file), mailbox))
-}
-
-/// Answers requests.
-struct Answers {
-    mailbox: Arc<Mailbox>,
-    left_out: Option<LeftOut>,
-}
-
-impl Service for Answers {
-    fn answer(&self, request: &str, _: Say<'_>) -> Result<String, Refusal> {
-        let (rate, seen) = match request {
-            "status" | "status json" => self.mailbox.watch(|seen| seen.team_tokens()),
-            _ => {
-                let why = "this is the lead of a team, whose boards share every layer: it has no \
-                           layers to move";
-                return Err(Refusal { code: 2, why: why.to_owned() });
-            }
-        };
-        let left_out = self.left_out.as_ref().map(LeftOut::all).unwrap_or_default();
-        Ok(match request {
-            "status" => text(&seen, &left_out, rate),
-            _ => json(&seen, &left_out, rate),
-        })
-    }
-}
 
 /// A line for each node, and one for all.
-fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
+pub(super) fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     let mut text = String::new();
     let nodes = seen.team_nodes();
     let width = nodes.iter().map(|node| node.line.name.len()).max().unwrap_or(0).max(4);
@@ -87,7 +42,7 @@ fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
 }
 
 /// The state as one JSON object.
-fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
+pub(super) fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
     let nodes = seen.team_nodes();
     let nodes = nodes.iter().map(|node| {
         JsonObject::new()

@@ -241,7 +241,7 @@ impl Run {
 
     /// The boards that the options name, `older` ones among them.
     pub(super) fn boards(&self, line: &Line) -> Result<Named, Failure> {
-        let is_master = line.role == Role::Master;
+        let is_master = line.role != Role::Worker;
         if self.draft_model.is_some() && line.older.boards(is_master)?.is_some() {
             return Err(Failure::Usage(GUESSES_ALONE.to_owned()));
         }
@@ -282,14 +282,10 @@ impl Run {
 
     /// This board's settings among those that are named.
     pub(super) fn settings(&self, named: Named, role: Role) -> Result<Settings, Failure> {
-        let Named { boards, by, gives, gets, master } = named;
-        let are_called = matches!(boards, Boards::Called(..));
-        let key = self.key.as_deref().filter(|_| boards != Boards::Alone);
+        let key = self.key.as_deref().filter(|_| named.boards != Boards::Alone);
+        let usual = named.settings(role != Role::Worker);
         Ok(Settings {
-            boards,
-            named_by: by,
-            is_master: role == Role::Master,
-            node: self.node.clone().or(master),
+            node: self.node.clone().or(usual.node),
             links: LinkSettings {
                 carrier: self.transport,
                 host: self.host.clone(),
@@ -297,19 +293,17 @@ impl Run {
                 key: key.map(key::read).transpose()?,
                 wire: self.wire,
                 busy_poll: self.busy_poll,
-                timeout: ring::timeout(self.ring_timeout),
+                timeout: ring::timeout(self.ring_timeout, usual.links.timeout),
             },
             wishes: Wishes {
                 objective: self.objective,
-                patience: ring::patience(self.rebalance_after, are_called),
+                patience: self.rebalance_after.unwrap_or(usual.wishes.patience),
                 is_taking: self.take,
             },
-            gives,
-            gets,
             control: self.control.clone(),
-            milliwatts: self.watts.map(StatedWatts::milliwatts),
-            fleet: None,
+            figures: power::known(self.watts),
             events: ring::events(self.quiet),
+            ..usual
         })
     }
 

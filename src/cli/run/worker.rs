@@ -5,7 +5,6 @@ use super::flags::Run;
 use crate::cli::boards::failure;
 use crate::cli::ring;
 use crate::cli::{Failure, model_files, options, power, prefixes};
-use crate::fleet::interrupt::Stop;
 use crate::fleet::ring_board::Sensors;
 use crate::fleet::settings::Settings;
 use crate::fleet::worker::{Most, Worker};
@@ -19,15 +18,12 @@ pub(super) fn work(flags: &Run, settings: &Settings) -> Result<(), Failure> {
     let prefixes = flags.prefix_cache.clone();
     let prefixes = prefixes.map(|at| (at, flags.prefix_cache_size.unwrap_or(prefixes::BYTES)));
     let worker = Worker {
-        settings,
-        place: flags.place(),
         options: options::of_cores(flags.threads, flags.cores.as_ref())?,
         most: Most { ctx_len: flags.ctx, streams: flags.streams, batch: flags.batch },
         sensors: Sensors { meter, heat: ring::thermometer()? },
         prefixes,
         built_in: model_files::BUILT_IN,
-        own: None,
-        stop: Stop::default(),
+        ..Worker::new(settings, flags.place())
     };
     worker.work().map_err(|e| failure(settings.named_by, e))
 }

@@ -45,7 +45,7 @@ pub(crate) struct Load {
 
 /// Goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Objective {
+pub enum Objective {
     /// Time of a token of one stream.
     Latency,
     /// Tokens a second of many streams, which the slowest board bounds.
@@ -58,7 +58,7 @@ pub(crate) enum Objective {
 
 /// Layers of a board.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Which board of the fleet.
     pub(crate) board: usize,
     /// Layers of the board.
@@ -80,7 +80,7 @@ pub(crate) struct Figures {
 
 /// Why there is no split.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoSplit {
+pub enum NoSplit {
     /// The boards have too little memory: the model's need, and their sum. If the sum is enough, no split
     /// fits nevertheless.
     Memory { need: u64, have: u64 },
@@ -124,7 +124,7 @@ impl std::error::Error for NoSplit {}
 
 /// A model on the boards of a fleet. A board with several numbers of threads is listed several times in a
 /// row.
-pub(crate) struct Task<'a> {
+pub struct Task<'a> {
     load: &'a Load,
     boards: &'a [Board],
     /// The board of each entry.
