@@ -157,8 +157,6 @@ pub enum PartError {
     Lead(LeadError),
     /// The boards were lost; the text is their own reason, if they gave one.
     Step(StepError, Option<String>),
-    /// The boards were lost for this reason; the second text is their own, if they gave one.
-    Lost(String, Option<String>),
     /// This board cannot work.
     Node(NodeError),
     /// This board cannot be measured.
@@ -194,7 +192,7 @@ impl PartError {
                 e => matches!(e, StepError::Team(_)),
             },
             PartError::Layers(_, e) => !matches!(e, FetchError::File(..) | FetchError::Full(..)),
-            PartError::Lost(..) | PartError::Fleet(FleetError::NoneLeft(_)) => true,
+            PartError::Fleet(FleetError::NoneLeft(_)) => true,
             _ => false,
         }
     }
@@ -316,7 +314,6 @@ impl PartError {
             PartError::Join(e) => fmt::Display::fmt(e, f),
             PartError::Lead(e) => fmt::Display::fmt(e, f),
             PartError::Step(e, why) => write!(f, "{e}{}", unfit(why)),
-            PartError::Lost(what, why) => write!(f, "{what}{}", unfit(why)),
             PartError::Node(e) => fmt::Display::fmt(e, f),
             PartError::Measure(why) => f.write_str(why),
             PartError::Interrupted => write!(f, "interrupted"),

@@ -117,10 +117,10 @@ pub enum Event<'a> {
     Ring { notice: &'a Notice, is_worker: bool },
     /// The team is complete; its boards share these layers, or all if `None`.
     TeamOpened { team: &'a TeamLead, layers: Option<Range<usize>> },
-    /// An event of the team of the boards of these names, at its lead.
-    Team { names: &'a [String], notice: &'a TeamNotice },
-    /// An event of the team of the boards of these names, at a member.
-    Member { names: &'a [String], notice: &'a MemberNotice },
+    /// An event of the team, at its lead.
+    Team { notice: &'a TeamNotice },
+    /// An event of the team, at a member.
+    Member { notice: &'a MemberNotice },
     /// This board gives others their layers at this address.
     Gives { at: SocketAddr },
     /// A board asks for its layers.

@@ -224,6 +224,17 @@ pub(crate) struct Awaited {
     pub(crate) refusal: Option<String>,
 }
 
+impl Awaited {
+    /// The entry for the board of this name; a new one if there is none.
+    pub(super) fn of<'a>(all: &'a mut Vec<Awaited>, name: &str) -> &'a mut Awaited {
+        let index = all.iter().position(|awaited| awaited.name == name).unwrap_or_else(|| {
+            all.push(Awaited { name: name.to_owned(), is_absent: false, refusal: None });
+            all.len() - 1
+        });
+        &mut all[index]
+    }
+}
+
 /// Nodes without which the ring or the team is not complete.
 #[derive(Default)]
 struct Missing {

@@ -17,11 +17,11 @@ use super::team_seat::TeamSeat;
 use super::{links, load, weights};
 use crate::engine::ring::Limits;
 use crate::engine::team::{MemberNotice, MemberOptions, OtherTeam, TeamOptions};
-use crate::engine::{Engine, Huge, LeadError, StepError, WeightsPlace};
+use crate::engine::{Engine, Huge, LeadError, WeightsPlace};
 use crate::fetch::giver;
 use crate::model::{Model, Share};
 use crate::ring::{Address, TeamNode};
-use crate::team::{Mesh, REORDER_US, TeamError, TeamNotice, banks};
+use crate::team::{Mesh, REORDER_US, TeamNotice, banks};
 use crate::transport::place::HostPort;
 use crate::wire::hello::{self, RingInfo};
 
@@ -138,7 +138,7 @@ impl<'a> TeamBoard<'a> {
                 !has_first,
             )?));
         }
-        Mesh::new(endpoints).map_err(PartError::Mesh)
+        Ok(Mesh::new(endpoints).map_err(PartError::Mesh)?.named(self.names()))
     }
 
     /// A function that opens the links of a further team of this lead. `mailbox` hears of its boards.
@@ -147,12 +147,8 @@ impl<'a> TeamBoard<'a> {
         Box::new(move |file| {
             let boards = Boards::Layers(RingFile::Told(file.to_owned()));
             let (settings, info) = (Settings { boards, ..settings.clone() }, info.clone());
-            let names = match TeamBoard::find(&settings) {
-                Ok(Some(board)) => board.names(),
-                _ => Vec::new(),
-            };
             let events = Arc::clone(&settings.events);
-            let notices = Box::new(teller(names, events, Some(Arc::clone(&mailbox))));
+            let notices = Box::new(teller(events, Some(Arc::clone(&mailbox))));
             let mailbox = Arc::clone(&mailbox);
             let link = move || {
                 let mesh = match TeamBoard::find(&settings) {
@@ -198,7 +194,7 @@ impl<'a> TeamBoard<'a> {
             }),
             epoch: links::random_epoch()?,
             is_interrupted,
-            tell: Box::new(teller(self.names(), Arc::clone(&settings.events), mailbox)),
+            tell: Box::new(teller(Arc::clone(&settings.events), mailbox)),
             changes,
         })
     }
@@ -219,7 +215,7 @@ impl<'a> TeamBoard<'a> {
         let changes = self.tend(engine, mailbox, (links, Arc::clone(&n_coming)))?;
         let options = self.options(Some(Arc::clone(mailbox)), &n_coming, changes)?;
         engine.lead_alone(mesh, options).map_err(|e| match e {
-            LeadError::Step(e) => self.failure(e),
+            LeadError::Step(e) => self.settings.lost(e),
             e => PartError::Lead(e),
         })?;
         self.describe(engine);
@@ -248,25 +244,7 @@ impl<'a> TeamBoard<'a> {
     /// # Errors
     /// If they are not in time.
     pub(super) fn assemble(&self, engine: &mut Engine) -> Result<(), PartError> {
-        engine.assemble().map_err(|e| self.failure(e))
-    }
-
-    /// The error of nodes that are not ready, by their names.
-    fn failure(&self, error: StepError) -> PartError {
-        let name = |node: usize| self.seat.nodes.get(node).map_or("?", |node| node.name.as_str());
-        let what = match &error {
-            StepError::Team(TeamError::Timeout { node, seconds }) => {
-                format!("{} was not ready within {seconds} s", name(*node))
-            }
-            StepError::Team(TeamError::Refused { node, why }) => {
-                format!("{} refuses: {why}", name(*node))
-            }
-            _ => return self.settings.lost(error),
-        };
-        match self.settings.lost(error) {
-            PartError::Step(_, unfit) => PartError::Lost(what, unfit),
-            e => e,
-        }
+        engine.assemble().map_err(|e| self.settings.lost(e))
     }
 
     fn names(&self) -> Vec<String> {
@@ -291,13 +269,11 @@ impl<'a> TeamBoard<'a> {
     ) -> Result<(), PartError> {
         let mesh = self.mesh(&self.info(engine.model())?)?;
         let events = &self.settings.events;
-        let (name, names) = (&*self.own().name, self.names());
+        let name = &*self.own().name;
         events.tell(&Event::Meshed { name, at: &self.listens() });
         announce();
         let options = MemberOptions { name, limits, is_interrupted };
-        let mut tell = |notice: &MemberNotice| {
-            events.tell(&Event::Member { names: &names, notice });
-        };
+        let mut tell = |notice: &MemberNotice| events.tell(&Event::Member { notice });
         engine.follow(mesh, &options, &mut tell).map_err(PartError::Node)
     }
 
@@ -308,52 +284,40 @@ impl<'a> TeamBoard<'a> {
     }
 }
 
-/// A listener that tells of the team's events, by the nodes' names. It tells `mailbox` which nodes the team waits for,
-/// and which of these do not answer.
-fn teller(
-    names: Vec<String>,
-    events: Teller,
-    mailbox: Option<Arc<Mailbox>>,
-) -> impl FnMut(&TeamNotice) + Send + use<> {
-    // Boards that were waited for are heard of again.
-    let mut is_waited_for = vec![false; names.len()];
-    // A board that is there may wait for another one that is not.
-    let mut is_absent = is_waited_for.clone();
-    // A board that refuses is asked again and again, and comes each time.
-    let mut refusals: Vec<Option<String>> = vec![None; names.len()];
+/// A listener that tells of the team's events. It tells `mailbox` which nodes the team waits for.
+fn teller(events: Teller, mailbox: Option<Arc<Mailbox>>) -> impl FnMut(&TeamNotice) + Send + use<> {
+    let mut awaited = Vec::<Awaited>::new();
     move |notice| {
-        let (mut was_waited_for, mut is_refused_again) = (false, false);
-        match notice {
-            TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
-                (is_waited_for[*node], is_absent[*node]) = (true, true);
-            }
-            TeamNotice::Refused { node, why, .. } => {
-                is_waited_for[*node] = true;
-                is_refused_again = refusals[*node].replace(why.clone()).as_ref() == Some(why);
-            }
-            TeamNotice::Came { node, .. } => is_absent[*node] = false,
-            TeamNotice::Ready { node, .. } => {
-                (is_absent[*node], refusals[*node]) = (false, None);
-                was_waited_for = mem::take(&mut is_waited_for[*node]);
-            }
-            _ => {}
+        let is_new = hear(&mut awaited, notice);
+        mailbox.iter().for_each(|mailbox| mailbox.hear_of_team(&awaited));
+        if is_new {
+            events.tell(&Event::Team { notice });
         }
-        if let Some(mailbox) = &mailbox {
-            let board = |index: usize| Awaited {
-                name: names[index].clone(),
-                is_absent: is_absent[index],
-                refusal: refusals[index].clone(),
-            };
-            let awaited = (0..names.len()).filter(|index| is_waited_for[*index]).map(board);
-            mailbox.hear_of_team(&awaited.collect::<Vec<Awaited>>());
+    }
+}
+
+/// Notes an event of a team that waits for `awaited`. Returns whether it is new to the user.
+fn hear(awaited: &mut Vec<Awaited>, notice: &TeamNotice) -> bool {
+    match notice {
+        TeamNotice::Waiting { node } | TeamNotice::Gone { node } => {
+            Awaited::of(awaited, node).is_absent = true;
+            true
         }
-        match notice {
-            TeamNotice::Ready { .. } if !was_waited_for => return,
-            TeamNotice::Came { .. } => return,
-            TeamNotice::Refused { .. } if is_refused_again => return,
-            _ => {}
+        // A board that refuses is asked again and again, and comes each time.
+        TeamNotice::Refused { node, why } => {
+            Awaited::of(awaited, node).refusal.replace(why.clone()).as_ref() != Some(why)
         }
-        events.tell(&Event::Team { names: &names, notice });
+        // A board that is there may wait for another one that is not.
+        TeamNotice::Came { node } => {
+            awaited.iter_mut().filter(|a| a.name == *node).for_each(|a| a.is_absent = false);
+            false
+        }
+        TeamNotice::Ready { node } => {
+            let n_awaited = awaited.len();
+            awaited.retain(|awaited| awaited.name != *node);
+            awaited.len() < n_awaited
+        }
+        _ => true,
     }
 }
 
@@ -379,19 +343,18 @@ mod tests {
     #[test]
     fn boards_that_refuse_by_turns_fill_no_log() {
         let diary = Arc::new(Diary::default());
-        let names = ["desk", "pi", "fig"].map(str::to_owned).to_vec();
-        let mut hear = teller(names, Arc::clone(&diary) as Teller, None);
-        let refused = |node, why: &str| {
-            let name = hello::name("a board");
-            TeamNotice::Refused { node, name, why: why.to_owned() }
+        let mut hear = teller(Arc::clone(&diary) as Teller, None);
+        let refused = |node: &str, why: &str| TeamNotice::Refused {
+            node: node.to_owned(),
+            why: why.to_owned(),
         };
         for _ in 0..9 {
-            hear(&refused(1, "its disk is full"));
-            hear(&refused(2, "it has other weights"));
+            hear(&refused("pi", "its disk is full"));
+            hear(&refused("fig", "it has other weights"));
         }
         assert_eq!(diary.0.lock().unwrap().len(), 2);
         // Another reason is told.
-        hear(&refused(1, "it has no memory"));
+        hear(&refused("pi", "it has no memory"));
         assert_eq!(diary.0.lock().unwrap().len(), 3);
     }
 }

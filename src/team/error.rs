@@ -14,15 +14,15 @@ pub enum TeamError {
     },
     /// A member cannot be ready for what the lead asks for.
     Refused {
-        /// Index of the node.
-        node: usize,
+        /// Name of the node.
+        node: String,
         /// The member's reason.
         why: String,
     },
     /// Members were not ready in time.
     Timeout {
-        /// Index of the first member that was not ready.
-        node: usize,
+        /// Name of the first member that was not ready.
+        node: String,
         /// Time that the lead waited, in seconds.
         seconds: u64,
     },
@@ -41,9 +41,9 @@ impl fmt::Display for TeamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TeamError::Lost { node } => write!(f, "node {node} of the team is lost"),
-            TeamError::Refused { node, why } => write!(f, "node {node} of the team refuses: {why}"),
+            TeamError::Refused { node, why } => write!(f, "{node} refuses: {why}"),
             TeamError::Timeout { node, seconds } => {
-                write!(f, "node {node} of the team was not ready within {seconds} s")
+                write!(f, "{node} was not ready within {seconds} s")
             }
             TeamError::Superseded => write!(f, "the team's lead has gone on without this node"),
             TeamError::NotOpen => write!(f, "the team is not open"),

@@ -112,7 +112,7 @@ impl Member {
             self.check_links();
             for node in self.exchange.mesh.peers() {
                 if let Some(unfit) = self.exchange.mesh.lock(node).refusal() {
-                    tell(&TeamNotice::unfit(node, unfit));
+                    tell(&TeamNotice::unfit(self.exchange.mesh.name(node), unfit));
                 }
             }
             let is_waiting = self.answer.is_some() && self.answered_over.is_none();

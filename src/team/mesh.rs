@@ -11,7 +11,7 @@ use crate::sys::cpu;
 use crate::transport::link::{LinkEvent, LinkState, Links, Refused, Unheard};
 use crate::transport::{Endpoint, Micros, Sleep};
 use crate::wire::frame::TEAM_NODES_MAX as NODES_MAX;
-use crate::wire::hello::{Name, Refusal};
+use crate::wire::hello::Refusal;
 
 /// The link thread services an endpoint that was idle for this long. It looks as often while batches come.
 const SERVICE_EVERY: Duration = Duration::from_millis(2);
@@ -54,6 +54,8 @@ impl Time for SystemTime {
 pub struct Mesh {
     shared: Arc<Shared>,
     own: usize,
+    /// Names of the nodes, for notices and errors.
+    names: Vec<String>,
     link_thread: Option<JoinHandle<()>>,
 }
 
@@ -123,7 +125,7 @@ impl Mesh {
     /// The mesh of a node that is alone.
     pub fn alone() -> Mesh {
         let time = Arc::new(SystemTime(Instant::now()));
-        Mesh { shared: Arc::new(Shared::new(vec![None], time)), own: 0, link_thread: None }
+        Mesh::of(vec![None], 0, time)
     }
 
     /// The mesh with this clock, without a link thread: the caller calls [`LinkThread::turn`].
@@ -143,7 +145,27 @@ impl Mesh {
             Peer { ends: Mutex::new(ends), serviced_us: AtomicU64::new(0) }
         };
         let peers = endpoints.into_iter().map(|endpoint| endpoint.map(peer)).collect();
-        Ok(Mesh { shared: Arc::new(Shared::new(peers, time)), own, link_thread: None })
+        Ok(Mesh::of(peers, own, time))
+    }
+
+    fn of(peers: Vec<Option<Peer>>, own: usize, time: Arc<dyn Time>) -> Mesh {
+        let names = (0..peers.len()).map(|node| format!("node {node} of the team")).collect();
+        Mesh { shared: Arc::new(Shared::new(peers, time)), own, names, link_thread: None }
+    }
+
+    /// The mesh of nodes with these names.
+    ///
+    /// # Panics
+    /// If there is not one name for each node.
+    pub fn named(mut self, names: Vec<String>) -> Mesh {
+        assert!(names.len() == self.n_nodes());
+        self.names = names;
+        self
+    }
+
+    /// Name of a node.
+    pub(super) fn name(&self, node: usize) -> String {
+        self.names[node].clone()
     }
 
     /// Services the endpoints in tests, which have no link thread.
@@ -469,12 +491,6 @@ impl PeerLinks<'_> {
     /// Round trip to the peer, in microseconds; 0 if unknown.
     pub(super) fn rtt_us(&mut self) -> u32 {
         self.links().next.as_ref().map_or(0, |next| next.stats().srtt_us)
-    }
-
-    /// Name of the peer; empty if unknown.
-    pub(super) fn name(&mut self) -> Name {
-        let next = self.links().next.as_ref();
-        next.and_then(|next| next.peer()).map_or(Name::new(), |peer| peer.name.clone())
     }
 
     /// The carrier's notice after the first `n_told`.

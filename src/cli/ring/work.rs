@@ -1,6 +1,5 @@
 //! Messages of a board about its own part: links, layers, weights and orders.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,14 +7,12 @@ use super::tell;
 use crate::cli::progress::ProgressLine;
 use crate::cli::weights::{self, Teller};
 use crate::cli::{counted, note, warn};
-use crate::engine::team::{MemberNotice, TeamLead};
+use crate::engine::team::TeamLead;
 use crate::fetch::giver::Gift;
 use crate::fetch::taker::Fetched;
 use crate::fleet::events::{Event, Shape};
 use crate::ring::{Address, Notice};
 use crate::sys::notify;
-use crate::team::TeamNotice;
-use crate::wire::hello::PROTOCOL;
 
 /// Progress lines of the work under way: layers that are fetched, weights that are packed.
 #[derive(Default)]
@@ -60,8 +57,8 @@ pub(super) fn tell(event: &Event<'_>, is_quiet: bool) {
         Event::TeamOpened { team, layers } => describe(team, layers.as_ref()),
         Event::Ring { notice: Notice::Opened { .. }, is_worker: true } if is_quiet => {}
         Event::Ring { notice, .. } => tell::tell(notice),
-        Event::Team { names, notice } => say(&team(names, notice), false),
-        Event::Member { names, notice } => say(&member(names, notice), is_quiet),
+        Event::Team { notice } => say(&notice.to_string(), false),
+        Event::Member { notice } => say(&notice.to_string(), is_quiet),
         Event::Linked { place, endpoint } if !is_quiet => tell::introduce(place, *endpoint),
         Event::WaitsForLayers { from, why } => {
             say(&format!("waiting for layers from {from}: {why}"), false);
@@ -178,36 +175,5 @@ fn describe(team: &TeamLead, layers: Option<&Range<usize>>) {
                 us => format!("; {us} us round trip"),
             },
         ));
-    }
-}
-
-fn member(names: &[String], notice: &MemberNotice) -> String {
-    match notice {
-        MemberNotice::Unfit(notice) => team(names, notice),
-        notice => notice.to_string(),
-    }
-}
-
-/// The team's event in words, with the nodes' names.
-fn team(names: &[String], notice: &TeamNotice) -> String {
-    let name = |node: &usize| names.get(*node).map_or("?", String::as_str);
-    match notice {
-        TeamNotice::Waiting { node } => format!("waiting for {}", name(node)),
-        TeamNotice::Came { node, .. } => format!("{} is there", name(node)),
-        TeamNotice::Ready { node, .. } => format!("{} is ready", name(node)),
-        TeamNotice::Refused { node, why, .. } => format!("{} refuses: {why}", name(node)),
-        TeamNotice::Missing { node, other } => {
-            format!("{} has no link to {}", name(node), name(other))
-        }
-        TeamNotice::Gone { node } => format!("{} is gone", name(node)),
-        TeamNotice::Release { node, at, protocol } => {
-            let at = SocketAddr::new(at.ip().to_canonical(), at.port());
-            format!(
-                "{} at {at} speaks protocol {protocol}, this node protocol {PROTOCOL}; install the \
-                 same release on both",
-                name(node)
-            )
-        }
-        TeamNotice::Link { node, what } => format!("link to {}: {what}", name(node)),
     }
 }

@@ -9,7 +9,6 @@ use crate::team::notice::TeamNotice;
 use crate::team::opening::Opening;
 use crate::wire::WireError;
 use crate::wire::frame::{Frame, NodeLine, Reason, Repr, TEAM_NODES_MAX as NODES_MAX, Way, Why};
-use crate::wire::hello::Name;
 
 /// Sleep on the link of a member that is not ready, while others are not either.
 const NAP: Duration = Duration::from_millis(5);
@@ -119,7 +118,7 @@ impl<'a> Gathering<'a> {
                 return Err(TeamError::Interrupted);
             }
             if let Some(seconds) = group.overdue(self.mesh.now()) {
-                return Err(TeamError::Timeout { node, seconds });
+                return Err(TeamError::Timeout { node: self.mesh.name(node), seconds });
             }
         }
     }
@@ -149,7 +148,7 @@ impl<'a> Gathering<'a> {
             self.states[node] = State::Absent;
             self.told[node] = Told { n_carrier: self.told[node].n_carrier, ..Told::default() };
             if was_ready {
-                (self.tell)(&TeamNotice::Gone { node });
+                (self.tell)(&TeamNotice::Gone { node: mesh.name(node) });
             }
             // It may be asked again, and its earlier answers may still arrive: a new epoch tells them apart.
             return Ok(Attended::Again);
@@ -175,12 +174,12 @@ impl<'a> Gathering<'a> {
         let told = &mut self.told[node];
         let Some(sessions) = sessions else {
             if !std::mem::replace(&mut told.waiting, true) {
-                (self.tell)(&TeamNotice::Waiting { node });
+                (self.tell)(&TeamNotice::Waiting { node: self.mesh.name(node) });
             }
             return;
         };
         if !std::mem::replace(&mut told.came, true) {
-            (self.tell)(&TeamNotice::Came { node, name: links.name() });
+            (self.tell)(&TeamNotice::Came { node: self.mesh.name(node) });
         }
         if links.send(|room| self.opening.emit(epoch, node as u16, room)) {
             self.states[node] = State::Asked(sessions);
@@ -203,7 +202,7 @@ impl<'a> Gathering<'a> {
                 }
                 Ok(Answer::Refused(why)) => {
                     links.release();
-                    return Err(self.refused(node, links.name(), &why));
+                    return Err(self.refused(node, &why));
                 }
                 Ok(Answer::GivenUp) => heard = Attended::Again,
                 Ok(Answer::Missing(other)) => self.missing(node, other),
@@ -218,31 +217,32 @@ impl<'a> Gathering<'a> {
     fn ready(&mut self, node: usize, over: Sessions, line: NodeLine) {
         self.states[node] = State::Ready(over);
         if !std::mem::replace(&mut self.told[node].ready, true) {
-            (self.tell)(&TeamNotice::Ready { node, line: line.clone() });
+            (self.tell)(&TeamNotice::Ready { node: self.mesh.name(node) });
         }
         self.lines[node - 1] = line;
     }
 
-    fn refused(&mut self, node: usize, name: Name, why: &str) -> TeamError {
-        let why = why.to_owned();
-        (self.tell)(&TeamNotice::Refused { node, name, why: why.clone() });
+    fn refused(&mut self, node: usize, why: &str) -> TeamError {
+        let (node, why) = (self.mesh.name(node), why.to_owned());
+        (self.tell)(&TeamNotice::Refused { node: node.clone(), why: why.clone() });
         TeamError::Refused { node, why }
     }
 
     fn missing(&mut self, node: usize, other: usize) {
         let told = self.told[node].missing.get_mut(other).filter(|_| other < self.mesh.n_nodes());
         if told.is_some_and(|told| !std::mem::replace(told, true)) {
+            let [node, other] = [node, other].map(|node| self.mesh.name(node));
             (self.tell)(&TeamNotice::Missing { node, other });
         }
     }
 
     fn tell_events(&mut self, node: usize, links: &mut PeerLinks<'_>) {
         for unfit in [links.refusal(), links.silence()].into_iter().flatten() {
-            (self.tell)(&TeamNotice::unfit(node, unfit));
+            (self.tell)(&TeamNotice::unfit(self.mesh.name(node), unfit));
         }
         while let Some(what) = links.carrier_notice(self.told[node].n_carrier) {
             self.told[node].n_carrier += 1;
-            (self.tell)(&TeamNotice::Link { node, what });
+            (self.tell)(&TeamNotice::Link { node: self.mesh.name(node), what });
         }
     }
 }

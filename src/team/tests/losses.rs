@@ -146,14 +146,18 @@ fn a_member_may_refuse_and_accept_another_opening() {
         let mut told = Vec::new();
         let mut tell = |notice: &TeamNotice| told.push(notice.to_string());
         let refused = lead.open(&opening(2), &|| false, &mut tell, None);
-        let why = "no memory".to_owned();
-        assert_eq!(refused, Err(TeamError::Refused { node: 1, why }));
+        let (node, why) = (named(1), "no memory".to_owned());
+        assert_eq!(refused, Err(TeamError::Refused { node, why }));
         let opening = Opening { sizes: Sizes { ctx_len: 2048, ..opening(2).sizes }, ..opening(2) };
         lead.open(&opening, &|| false, &mut tell, None).unwrap();
         pass(&mut lead, &cases, &[0]).unwrap();
         lead.close();
         let of = |what: &str| told.iter().filter(|line| line.ends_with(what)).count();
-        assert_eq!((of("refuses: no memory"), of("member1, is ready")), (1, 1), "{told:?}");
+        assert_eq!(
+            (of("refuses: no memory"), of("node 1 of the team is ready")),
+            (1, 1),
+            "{told:?}"
+        );
     });
 }
 
@@ -168,9 +172,10 @@ fn a_missing_member_is_named_once() {
         let mut tell = |notice: &TeamNotice| told.push(notice.clone());
         let limit = Some(Duration::from_millis(5500));
         let error = lead.open(&opening(3), &|| false, &mut tell, limit).unwrap_err();
-        assert_eq!(error, TeamError::Timeout { node: 1, seconds: 5 });
+        assert_eq!(error, TeamError::Timeout { node: named(1), seconds: 5 });
         let of = |notice: &TeamNotice| told.iter().filter(|told| *told == notice).count();
-        let expected = [TeamNotice::Waiting { node: 2 }, TeamNotice::Missing { node: 1, other: 2 }];
+        let missing = TeamNotice::Missing { node: named(1), other: named(2) };
+        let expected = [TeamNotice::Waiting { node: named(2) }, missing];
         assert!(expected.iter().all(|notice| of(notice) == 1), "{told:?}");
         assert!(!told.iter().any(|notice| matches!(notice, TeamNotice::Ready { .. })), "{told:?}");
         is_over.store(true, Ordering::Relaxed);
@@ -191,7 +196,7 @@ fn a_team_that_was_given_up_is_waited_for_again() {
             false
         };
         let ended = lead.open(&opening(2), &look, &mut |_| {}, limit);
-        assert_eq!(ended, Err(TeamError::Timeout { node: 1, seconds: 3 }));
+        assert_eq!(ended, Err(TeamError::Timeout { node: named(1), seconds: 3 }));
         n_looks.into_inner()
     };
     thread::scope(|scope| {

@@ -105,6 +105,11 @@ fn opening(n_nodes: usize) -> Opening {
     }
 }
 
+/// Name of a node whose mesh was given no names.
+fn named(node: usize) -> String {
+    format!("node {node} of the team")
+}
+
 fn line() -> NodeLine {
     NodeLine {
         isa: heapless::String::try_from("scalar").unwrap(),

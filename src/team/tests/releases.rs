@@ -110,7 +110,7 @@ fn check((older, own): (usize, usize), says: Says) {
     let places = Places::new(3);
     let host = Places::host();
     let at = SocketAddr::new(host.parse().unwrap(), places.port(older, own));
-    let wanted = TeamNotice::Release { node: older, at, protocol: OLDER };
+    let wanted = TeamNotice::Release { node: named(older), at, protocol: OLDER };
     let text = wanted.to_string();
     for what in [at.to_string(), format!("protocol {OLDER},"), format!("protocol {PROTOCOL};")] {
         assert!(text.contains(&what), "{text}");
