@@ -1,20 +1,17 @@
 //! The boards that a command line names: `--boards`, and the options of earlier versions that do so.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 use super::checkpoint::load_failure;
 use super::options::engine_failure;
 use super::words::Line;
-use super::{older, options, weights};
+use super::{older, weights};
 use crate::channel::PORT_DEFAULT;
-use crate::fleet::boards::{Boards, Origin, RingFile, Sought};
+use crate::fleet::boards::{Boards, Origin, Sought};
 use crate::fleet::error::{Aim, PartError};
 use crate::fleet::events::Shape;
 use crate::fleet::settings::Settings;
-use crate::format::text_without_mark;
-use crate::ring::Address;
 
 /// A value of `--boards`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,28 +29,13 @@ pub(super) struct Auto;
 pub(super) fn parse(value: &str) -> Result<Value, String> {
     match is_file(value) {
         true => Ok(Value::File(PathBuf::from(value))),
-        false => called(value).map(Value::Called),
+        false => Sought::parse(value).map(Value::Called),
     }
 }
 
 /// `auto` alone: files of teams are values of `--boards`.
 pub(super) fn team(value: &str) -> Result<Auto, String> {
     if value == "auto" { Ok(Auto) } else { Err("wanted auto, or a file".to_owned()) }
-}
-
-fn called(value: &str) -> Result<Sought, String> {
-    match value.split_once(':') {
-        None if value == "auto" => return Ok(Sought::Auto(PORT_DEFAULT)),
-        Some(("auto", port)) => return options::port(port).map(Sought::Auto),
-        _ => {}
-    }
-    let boards: Result<Vec<Address>, String> =
-        value.split(',').map(|board| Address::parse(board.trim(), PORT_DEFAULT)).collect();
-    let boards = boards?;
-    match boards.iter().enumerate().find(|(index, board)| boards[..*index].contains(board)) {
-        Some((_, twice)) => Err(format!("{twice} is named twice")),
-        None => Ok(Sought::Named(boards)),
-    }
 }
 
 /// True if a value of `--boards` names a file. A path has a `/`, which no address has; a name without a `/` but
@@ -227,65 +209,22 @@ fn called_by(sought: Sought, is_team: bool) -> Named {
 
 /// The boards of the file at `path`.
 fn file(path: &Path, is_team: bool, said: &Said<'_>) -> Result<Named, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
-    let shown = path.display();
-    let bad = |what: String| Failure::Input(format!("{shown}: {what}"));
-    let what = match lines(text_without_mark(&text)).map_err(bad)? {
-        Lines::Called { list, master } => {
-            let sought = called(&list).map_err(bad)?;
-            return Ok(Named { master, ..called_by(sought, is_team) });
-        }
-        Lines::Layers if !is_team => {
-            let boards = Boards::Layers(RingFile::At(path.to_owned()));
+    let (boards, master) = Boards::of_file(path).map_err(|e| failure("--boards", e))?;
+    let what = match boards {
+        Boards::Called(sought, _) => return Ok(Named { master, ..called_by(sought, is_team) }),
+        Boards::Layers(_) if !is_team => {
             // Boards without a model file get their layers from the master.
             let gives = said.has_key && said.is_master && said.has_model;
             let gets = said.has_key && !said.is_master && !said.has_model;
             let (gives, gets) = (gives.then_some(PORT_DEFAULT), gets.then_some(Origin::Auto));
             return Ok(Named { gives, gets, ..Named::new(boards, "--boards") });
         }
-        Lines::Shares if !is_team => {
-            return Ok(Named::new(Boards::Shares(path.to_owned()), "--boards"));
-        }
-        Lines::Layers => "layers",
-        Lines::Shares => "shares",
+        boards if !is_team => return Ok(Named::new(boards, "--boards")),
+        Boards::Layers(_) => "layers",
+        _ => "shares",
     };
+    let shown = path.display();
     Err(Failure::Usage(format!("{shown} names the {what} of the boards: leave out --team auto")))
-}
-
-/// Columns in the lines of a file of boards.
-#[derive(Debug, PartialEq, Eq)]
-enum Lines {
-    /// Layers: it is a ring file.
-    Layers,
-    /// Shares: it is a team file.
-    Shares,
-    /// Neither: these boards are called, by a master of this name if the file says it.
-    Called { list: String, master: Option<String> },
-}
-
-fn lines(text: &str) -> Result<Lines, String> {
-    let bare = text.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
-    let lines: Vec<Vec<&str>> =
-        bare.map(Iterator::collect).filter(|words: &Vec<&str>| !words.is_empty()).collect();
-    let is_share = |words: &[&str]| words.len() == 3 && words[2].parse::<u64>().is_ok();
-    if lines.iter().any(|words| words.len() > 2 && !is_share(words)) {
-        return Ok(Lines::Layers);
-    }
-    if lines.iter().any(|words| is_share(words)) {
-        return Ok(Lines::Shares);
-    }
-    let n_names = lines.iter().filter(|words| words.len() == 2).count();
-    let (master, called) = match lines.split_first() {
-        Some((first, others)) if n_names == lines.len() => (Some(first[0].to_owned()), others),
-        Some(_) if n_names == 0 => (None, &lines[..]),
-        Some(_) => return Err("some lines have a name and others have none".to_owned()),
-        None => (None, &[][..]),
-    };
-    let called: Vec<&str> = called.iter().filter_map(|words| words.last().copied()).collect();
-    match called.is_empty() {
-        true => Err("there is no board to call in it".to_owned()),
-        false => Ok(Lines::Called { list: called.join(","), master }),
-    }
 }
 
 /// The failure, with its exit code, of a board that cannot do its part. The option `by` names the boards.
@@ -343,26 +282,6 @@ mod tests {
         assert_eq!(parse("./pi"), Ok(Value::File("./pi".into())));
         assert!(parse("auto:0").is_err());
         assert!(parse("").is_err() && parse("a,").is_err() && parse("a,b,a:9998").is_err());
-    }
-
-    #[test]
-    fn lines_with_layers_shares_or_neither_are_told_apart() {
-        assert_eq!(
-            lines("# x\ndesk 10.0.0.1 0..6\npi 10.0.0.2 6..12 threads=2"),
-            Ok(Lines::Layers)
-        );
-        let place = "desk 10.0.0.1 0..6\nteam desk 10.0.0.1 40\nteam pi 10.0.0.2";
-        assert_eq!(lines(place), Ok(Lines::Layers));
-        assert_eq!(lines("desk 10.0.0.1 40\npi 10.0.0.2"), Ok(Lines::Shares));
-        let called = |list: &str, master: Option<&str>| {
-            Ok(Lines::Called { list: list.to_owned(), master: master.map(str::to_owned) })
-        };
-        let names = "desk 10.0.0.1\npi 10.0.0.2 # in the cellar\n\nfig [fd00::3]:7000";
-        assert_eq!(lines(names), called("10.0.0.2,[fd00::3]:7000", Some("desk")));
-        assert_eq!(lines("pi.local\n10.0.0.3:7000\n"), called("pi.local,10.0.0.3:7000", None));
-        for bad in ["", "# none", "desk 10.0.0.1", "desk 10.0.0.1\n10.0.0.2"] {
-            assert!(lines(bad).is_err(), "{bad:?}");
-        }
     }
 
     #[test]

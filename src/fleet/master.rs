@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use super::admission::{Entry, LeftOut};
+use super::admission::LeftOut;
 use super::boards::Boards;
 use super::error::PartError;
 use super::gather::gather;
 use super::interrupt::is_interrupted;
 use super::load::BATCH;
-use super::mailbox::{Mailbox, Seen};
+use super::mailbox::Mailbox;
 use super::moves::Moves;
 use super::ring_board::{RingBoard, Sensors, Tended};
+use super::seen::{PlaceTeam, Status};
 use super::settings::Settings;
 use super::team_board::TeamBoard;
 use super::{give, weights};
 use crate::engine::{Engine, Options, WeightsPlace};
 use crate::model::Model;
-use crate::ring::Misfits;
+use crate::ring::{Misfits, Topology};
 use crate::transport::Endpoint;
 
 /// The board that takes prompts, and its part of the model.
@@ -42,6 +43,8 @@ pub struct Led {
     /// Moves the layers of a ring; a team has none.
     moves: Option<Arc<Moves>>,
     left_out: Option<LeftOut>,
+    /// Places of a ring that are teams.
+    teams: Vec<PlaceTeam>,
 }
 
 impl<'a> Master<'a> {
@@ -93,23 +96,28 @@ impl<'a> Master<'a> {
     /// # Errors
     /// If the system refuses them.
     pub(crate) fn open(&self, engine: &mut Engine) -> Result<Option<Opened>, PartError> {
-        let left_out = self.settings.fleet.as_ref().map(|fleet| fleet.left_out.clone());
-        Ok(match (&self.ring, &self.team) {
-            (None, None) => None,
-            (None, Some(_)) => {
-                // The mailbox has no part in changes of the team, whose links the engine opens.
-                let mailbox = Arc::new(Mailbox::new(self.place, Misfits::End).0);
-                Some(Opened { led: Led { mailbox, moves: None, left_out }, ring: None })
-            }
+        let ring = match (&self.ring, &self.team) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => None,
             (Some(board), team) => {
                 team.iter().try_for_each(|team| team.lead_place(engine))?;
                 let endpoint = board.endpoint(engine.model())?;
-                let tended = board.tend(engine, self.place)?;
-                let (mailbox, moves) = (Arc::clone(&tended.mailbox), Arc::clone(&tended.moves));
-                let led = Led { mailbox, moves: Some(moves), left_out };
-                Some(Opened { led, ring: Some((endpoint, tended)) })
+                Some((endpoint, board.tend(engine, self.place)?))
             }
-        })
+        };
+        let tended = ring.as_ref().map(|(_, tended)| tended);
+        let topology = self.settings.boards.topology()?;
+        let led = Led {
+            mailbox: match tended {
+                Some(tended) => Arc::clone(&tended.mailbox),
+                // It has no part in changes of a team, whose links the engine opens.
+                None => Arc::new(Mailbox::new(self.place, Misfits::End).0),
+            },
+            moves: tended.map(|tended| Arc::clone(&tended.moves)),
+            left_out: self.settings.fleet.as_ref().map(|fleet| fleet.left_out.clone()),
+            teams: topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect(),
+        };
+        Ok(Some(Opened { led, ring }))
     }
 
     /// Has `engine` lead the other boards, and waits until all are there. `sensors` measure this board.
@@ -173,16 +181,13 @@ impl Led {
         self.moves.as_deref()
     }
 
-    /// Watches for a moment: returns the tokens a second, and the state.
-    pub(crate) fn watch(&self) -> (f64, Seen) {
-        self.mailbox.watch(|seen| match self.moves {
+    /// Watches for a moment: returns the state, the last known one if the engine does not answer.
+    pub(crate) fn status(&self) -> Status {
+        let (tokens_per_s, seen) = self.mailbox.watch(|seen| match self.moves {
             Some(_) => seen.times.tokens,
             None => seen.team_tokens(),
-        })
-    }
-
-    /// The boards that were left out.
-    pub(crate) fn left_out(&self) -> Vec<Entry> {
-        self.left_out.as_ref().map(LeftOut::all).unwrap_or_default()
+        });
+        let left_out = self.left_out.as_ref().map(LeftOut::all).unwrap_or_default();
+        Status { seen, tokens_per_s, left_out, teams: self.teams.clone() }
     }
 }

@@ -7,6 +7,7 @@
 //! - [`Boards::Called`]: the master calls boards that wait, measures them, divides the model, and changes the parts when a
 //!   board leaves, comes, or turns out to be slower. The others need only the key, and get their layers from the master.
 //! - [`Boards::Layers`] and [`Boards::Shares`]: a file says which part each board has.
+//! - [`Boards::of_file`] reads a file of any kind.
 //!
 //! The master, with a model file:
 //!
@@ -71,7 +72,8 @@
 //! **Boards of a master.** `members` knows them, and `hold` keeps other masters from taking them. `keeper` leaves out
 //! absent boards, takes in new ones, and moves parts to faster ones, as `watch` decides: `layers` of a ring by
 //! `replan`, `rows` of a team; `experience` holds observed speeds. `moves` changes a ring, also on
-//! `requests` of users; `prepare` calls the boards for that. `mailbox` connects these threads with the engine's.
+//! `requests` of users; `prepare` calls the boards for that. `mailbox` connects these threads with
+//! the engine's, and `seen` is the known state.
 //!
 //! **A board's own part.** `place` and `team_seat` find it in the settings, `links` opens its links, `weights`
 //! prepares its weights. `ring_board` and `team_board` have an engine do it. `give` gives layers to other boards.
@@ -98,7 +100,7 @@ mod keeper;
 mod layers;
 mod links;
 pub(crate) mod load;
-pub(crate) mod mailbox;
+mod mailbox;
 pub(crate) mod master;
 mod members;
 pub(crate) mod moves;
@@ -115,6 +117,7 @@ mod rows;
 #[cfg(test)]
 mod sample;
 mod search;
+pub(crate) mod seen;
 pub(crate) mod settings;
 mod shares;
 mod speeds;

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::experience::Experience;
-use super::mailbox::Seen;
 use super::prepare::threads_told;
+use super::seen::Seen;
 use crate::control::Refusal;
 use crate::ring::plan::{
     Board, Load, Need, Objective, Other, Part, Task, Wish, solve, with_others,

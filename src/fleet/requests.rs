@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::thread;
 use std::time::Instant;
 
-use super::mailbox::{Mailbox, Seen};
+use super::mailbox::Mailbox;
 use super::moves::Moves;
+use super::seen::Seen;
 use crate::control::server::Say;
 use crate::control::{Refusal, WORD_EVERY};
 use crate::ring::plan::Objective;

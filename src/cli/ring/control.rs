@@ -3,9 +3,7 @@
 use std::io::ErrorKind;
 
 use super::events::layers as words;
-use super::status::{self, PlaceTeam};
-use super::team;
-use crate::cli::boards::failure;
+use super::{status, team};
 use crate::cli::{Failure, options, warn};
 use crate::control::Refusal;
 use crate::control::place::{self, SocketFile};
@@ -15,7 +13,6 @@ use crate::fleet::master::Led;
 use crate::fleet::moves::Moves;
 use crate::fleet::requests::{Part, Replanned};
 use crate::fleet::settings::{ControlPlace, Settings};
-use crate::ring::Topology;
 use crate::ring::plan::Objective;
 
 /// A master that can be asked, and looks after its boards by itself. Dropping it removes its socket.
@@ -27,11 +24,8 @@ pub(in crate::cli) struct Control {
 impl Control {
     /// Lets users of this machine ask the master of these boards.
     pub(super) fn start(settings: &Settings, led: &Led) -> Result<Control, Failure> {
-        let topology = settings.boards.topology();
-        let topology = topology.map_err(|e| failure(settings.named_by, e))?;
-        let teams = topology.iter().flat_map(Topology::teams).map(PlaceTeam::new).collect();
         let objective = settings.wishes.objective;
-        let file = listen(settings, Answers { led: led.clone(), teams, objective })?;
+        let file = listen(settings, Answers { led: led.clone(), objective })?;
         Ok(Control { led: led.clone(), _file: file })
     }
 
@@ -74,8 +68,6 @@ fn listen(settings: &Settings, answers: Answers) -> Result<Option<SocketFile>, F
 /// Answers requests.
 struct Answers {
     led: Led,
-    /// The places that are teams.
-    teams: Vec<PlaceTeam>,
     /// Objective of the ring, unless a request names another.
     objective: Objective,
 }
@@ -85,7 +77,13 @@ impl Service for Answers {
         let mut words = request.split(' ');
         match (words.next(), words.next(), words.next(), self.led.moves()) {
             (Some("status"), form, None, moves) => {
-                Ok(self.status(moves.is_some(), form == Some("json")))
+                let (status, is_json) = (self.led.status(), form == Some("json"));
+                Ok(match (moves, is_json) {
+                    (Some(_), true) => status::json(&status),
+                    (Some(_), false) => status::text(&status),
+                    (None, true) => team::json(&status),
+                    (None, false) => team::text(&status),
+                })
             }
             (.., None) => {
                 let why = "this is the lead of a team, whose boards share every layer: it has no \
@@ -105,20 +103,6 @@ impl Service for Answers {
 
 fn refusal(code: u8, why: String) -> Refusal {
     Refusal { code, why }
-}
-
-impl Answers {
-    /// The state of the boards: the last known one if the engine does not answer.
-    fn status(&self, is_ring: bool, is_json: bool) -> String {
-        let ((rate, seen), left_out) = (self.led.watch(), self.led.left_out());
-        let about = (&*self.teams, &*left_out);
-        match (is_ring, is_json) {
-            (true, true) => status::json(&seen, about, rate),
-            (true, false) => status::text(&seen, about, rate),
-            (false, true) => team::json(&seen, &left_out, rate),
-            (false, false) => team::text(&seen, &left_out, rate),
-        }
-    }
 }
 
 /// Gives the nodes the layers that a request names.

@@ -5,47 +5,17 @@ use std::fmt::Write;
 use super::events;
 use crate::engine::ring::Setbacks;
 use crate::fleet::admission::Entry;
-use crate::fleet::mailbox::{Seen, TeamNodeSeen, TeamSeen};
+use crate::fleet::seen::{Seen, Status, TeamNodeSeen, TeamSeen};
 use crate::format::json::JsonObject;
-use crate::ring::TeamNode;
 use crate::wire::frame::NodeLine;
 
-/// A place of a ring that is a team.
-pub(super) struct PlaceTeam {
-    /// Name of the place.
-    name: String,
-    /// Boards with their parts of the rows, the lead first.
-    boards: Vec<(String, f64)>,
-}
-
-impl PlaceTeam {
-    /// The place of this name, which is a team of these.
-    pub(super) fn new((name, nodes): (&str, &[TeamNode])) -> PlaceTeam {
-        let total: f64 = nodes.iter().map(|node| f64::from(node.share)).sum();
-        let board = |node: &TeamNode| (node.name.clone(), f64::from(node.share) / total);
-        PlaceTeam { name: name.to_owned(), boards: nodes.iter().map(board).collect() }
-    }
-
-    /// The boards with their parts, and the known state of each.
-    fn boards<'a>(
-        &'a self,
-        index: usize,
-        seen: &'a Seen,
-    ) -> impl Iterator<Item = (&'a str, f64, Option<TeamNodeSeen<'a>>)> {
-        let mut nodes = seen.place(index).map(TeamSeen::nodes).unwrap_or_default().into_iter();
-        self.boards.iter().map(move |(name, part)| (&**name, *part, nodes.next()))
-    }
-}
-
 /// A line for each node, and for each board of those that are teams, and one for all.
-pub(super) fn text(
-    seen: &Seen,
-    (teams, left_out): (&[PlaceTeam], &[Entry]),
-    tokens_per_s: f64,
-) -> String {
+pub(super) fn text(status: &Status) -> String {
+    let Status { seen, tokens_per_s, left_out, .. } = status;
     let mut text = String::new();
     let names: Vec<String> = seen.lines.iter().map(name).collect();
-    let boards = teams.iter().flat_map(|team| &team.boards).map(|(name, _)| name.len() + 2);
+    let boards = (0..names.len()).flat_map(|index| status.boards(index));
+    let boards = boards.map(|(name, ..)| name.len() + 2);
     let width = names.iter().map(String::len).chain(boards).max().unwrap_or(0).max(4);
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -70,7 +40,7 @@ pub(super) fn text(
             number(seen.watts(index), 1),
             number(seen.degrees(index), 0),
         );
-        for (name, part, known) in team_of(line, teams).flat_map(|team| team.boards(index, seen)) {
+        for (name, part, known) in status.boards(index) {
             let (name, part) = (format!("  {name}"), format!("{:.0} %", part * 1e2));
             let line = known.as_ref().map(|node| node.line);
             let mb = line.map(|line| line.bytes_per_token as f64 / 1e6);
@@ -153,12 +123,6 @@ fn write_passes(text: &mut String, seen: &Seen) {
     }
 }
 
-/// The team that this node is, if it is one.
-fn team_of<'a>(line: &NodeLine, teams: &'a [PlaceTeam]) -> std::slice::Iter<'a, PlaceTeam> {
-    let index = teams.iter().position(|team| team.name == line.name.as_str());
-    index.map_or(&[][..], |index| &teams[index..=index]).iter()
-}
-
 /// Name of a node, and its number of boards.
 fn name(line: &NodeLine) -> String {
     match line.nodes {
@@ -168,29 +132,11 @@ fn name(line: &NodeLine) -> String {
 }
 
 /// The state as one JSON object.
-pub(super) fn json(
-    seen: &Seen,
-    (teams, left_out): (&[PlaceTeam], &[Entry]),
-    tokens_per_s: f64,
-) -> String {
-    let team = |index: usize, line: &NodeLine| {
-        let boards: Vec<JsonObject> = team_of(line, teams)
-            .flat_map(|team| team.boards(index, seen))
-            .map(|(name, part, known)| {
-                let object = JsonObject::new().string("name", name).number("share", part);
-                let Some(TeamNodeSeen { line, compute_ms, waiting_ms, .. }) = known else {
-                    return object;
-                };
-                object
-                    .integer("bytes_per_token", line.bytes_per_token)
-                    .string("isa", line.isa.as_str())
-                    .integer("threads", line.threads.into())
-                    .integer("round_trip_us", line.way.rtt_us.into())
-                    .number("compute_ms", compute_ms.unwrap_or(f64::NAN))
-                    .number("waiting_ms", waiting_ms.unwrap_or(f64::NAN))
-            })
-            .collect();
-        boards
+pub(super) fn json(status: &Status) -> String {
+    let Status { seen, tokens_per_s, left_out, .. } = status;
+    let team = |index: usize| -> Vec<JsonObject> {
+        let boards = status.boards(index).into_iter();
+        boards.map(|(name, part, known)| board_object(name, part, known.as_ref())).collect()
     };
     let nodes = seen.lines.iter().enumerate().map(|(index, line)| {
         let pass_ms = seen.place(index).and_then(TeamSeen::pass_ms);
@@ -209,7 +155,7 @@ pub(super) fn json(
             .number("watts", seen.watts(index).unwrap_or(f64::NAN))
             .number("degrees_celsius", seen.degrees(index).unwrap_or(f64::NAN))
             .boolean("throttled", seen.is_slowed(index))
-            .objects("team", team(index, line).into_iter())
+            .objects("team", team(index).into_iter())
             .number("team_pass_ms", pass_ms)
             .number("team_gather_ms", gather_ms)
     });
@@ -220,7 +166,20 @@ pub(super) fn json(
         .objects("left_out", left_out_objects(left_out))
         .object("setbacks", setbacks_object(&seen.setbacks))
         .integer("tokens", seen.times.tokens)
-        .number("tokens_per_s", tokens_per_s)
+        .number("tokens_per_s", *tokens_per_s)
         .number("stream_tokens_per_s", seen.stream_tokens_per_s().unwrap_or(f64::NAN))
         .finish()
+}
+
+/// A board of a team with its part of the rows, and what is known of it.
+pub(super) fn board_object(name: &str, part: f64, known: Option<&TeamNodeSeen<'_>>) -> JsonObject {
+    let object = JsonObject::new().string("name", name).number("share", part);
+    let Some(TeamNodeSeen { line, compute_ms, waiting_ms, .. }) = known else { return object };
+    object
+        .integer("bytes_per_token", line.bytes_per_token)
+        .string("isa", line.isa.as_str())
+        .integer("threads", line.threads.into())
+        .integer("round_trip_us", line.way.rtt_us.into())
+        .number("compute_ms", compute_ms.unwrap_or(f64::NAN))
+        .number("waiting_ms", waiting_ms.unwrap_or(f64::NAN))
 }

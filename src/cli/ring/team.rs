@@ -3,12 +3,11 @@
 use std::fmt::Write;
 
 use super::status;
-use crate::fleet::admission::Entry;
-use crate::fleet::mailbox::{Seen, TeamSeen};
+use crate::fleet::seen::{Status, TeamSeen};
 use crate::format::json::JsonObject;
 
 /// A line for each node, and one for all.
-pub(super) fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
+pub(super) fn text(Status { seen, tokens_per_s, left_out, .. }: &Status) -> String {
     let mut text = String::new();
     let nodes = seen.team_nodes();
     let width = nodes.iter().map(|node| node.line.name.len()).max().unwrap_or(0).max(4);
@@ -42,19 +41,10 @@ pub(super) fn text(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String
 }
 
 /// The state as one JSON object.
-pub(super) fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String {
+pub(super) fn json(Status { seen, tokens_per_s, left_out, .. }: &Status) -> String {
     let nodes = seen.team_nodes();
-    let nodes = nodes.iter().map(|node| {
-        JsonObject::new()
-            .string("name", node.line.name.as_str())
-            .number("share", node.share)
-            .integer("bytes_per_token", node.line.bytes_per_token)
-            .string("isa", node.line.isa.as_str())
-            .integer("threads", node.line.threads.into())
-            .integer("round_trip_us", node.line.way.rtt_us.into())
-            .number("compute_ms", node.compute_ms.unwrap_or(f64::NAN))
-            .number("waiting_ms", node.waiting_ms.unwrap_or(f64::NAN))
-    });
+    let nodes =
+        nodes.iter().map(|node| status::board_object(&node.line.name, node.share, Some(node)));
     let (pass_ms, gather_ms) =
         seen.team.as_ref().and_then(TeamSeen::pass_ms).unwrap_or((f64::NAN, f64::NAN));
     JsonObject::new()
@@ -64,7 +54,7 @@ pub(super) fn json(seen: &Seen, left_out: &[Entry], tokens_per_s: f64) -> String
         .objects("left_out", status::left_out_objects(left_out))
         .object("setbacks", status::setbacks_object(&seen.setbacks))
         .integer("tokens", seen.team_tokens())
-        .number("tokens_per_s", tokens_per_s)
+        .number("tokens_per_s", *tokens_per_s)
         .number("team_pass_ms", pass_ms)
         .number("team_gather_ms", gather_ms)
         .finish()
