@@ -36,7 +36,7 @@ pub(crate) fn form(
     own: &Own,
 ) -> Result<Formed, FleetError> {
     admission::check_name(&wanted.name).map_err(FleetError::Name)?;
-    let master = master::introduce(&wanted.name, wanted.is_taking);
+    let master = master::introduce(&wanted.name, wanted.wishes.is_taking);
     let places = match &wanted.sought {
         Sought::Named(boards) => boards.clone(),
         Sought::Auto(port) => search::boards(*port, caller, split::n_kept(model.kept_at))?,
@@ -63,7 +63,7 @@ fn form_of(
     let has_others = wanted.shape == Shape::Team
         || nodes.len() > 1
         || called.len() < places.len()
-        || (wanted.patience.is_some() && !places.is_empty());
+        || (wanted.wishes.patience.is_some() && !places.is_empty());
     let fleet = Fleet {
         boards,
         called,
@@ -122,7 +122,7 @@ fn try_once(
 type Planned = (Known, (Vec<String>, String));
 
 fn by_layers(roll: &mut Roll<'_>, own: &Own, model: &Divided<'_>) -> Result<Planned, FleetError> {
-    let objective = roll.wanted.objective;
+    let objective = roll.wanted.wishes.objective;
     let best =
         |known: &[Board]| split::best(model, known, objective).map_err(|e| obstacle(e, known));
     let (known, best) = there(roll, (own, model), best)?;

@@ -75,9 +75,7 @@ fn wanted(settings: &Settings, sought: Sought, shape: Shape) -> Wanted {
     Wanted {
         sought,
         shape,
-        objective: settings.wishes.objective,
-        patience: settings.wishes.patience,
-        is_taking: settings.wishes.is_taking,
+        wishes: settings.wishes,
         name: settings.node.clone().unwrap_or_else(figures::name),
         host: settings.links.host.clone(),
         port: settings.links.port.unwrap_or(PORT_DEFAULT),

@@ -8,16 +8,35 @@ use super::error::PartError;
 use super::events::{Event, Shape};
 use super::interrupt::is_interrupted;
 use super::settings::Settings;
+use crate::model::Model;
 use crate::sys::random;
 use crate::sys::tensor::OpenError;
 use crate::transport::link::LinkConfig;
 use crate::transport::options::CarrierOptions;
 use crate::transport::place::HostPort;
 use crate::transport::{Endpoint, TransportError};
-use crate::wire::hello::RingInfo;
+use crate::wire::hello::{self, RingInfo};
 
 /// Interval between look-ups of this board's name until it has an address.
 const NAME_EVERY: Duration = Duration::from_millis(500);
+
+/// Identity of the node called `name` with `model`, for the others: a worker that holds all layers, and wishes for none.
+pub(super) fn info(settings: &Settings, model: &Model, name: &str) -> Result<RingInfo, PartError> {
+    let header = model.header();
+    Ok(RingInfo {
+        model: model.fingerprint().map_err(PartError::Model)?,
+        dim: header.dim as u32,
+        n_layers: header.n_layers as u32,
+        kv_dim: header.kv_dim() as u32,
+        vocab_size: header.vocab_size as u32,
+        held: 0..header.n_layers as u32,
+        wish: None,
+        dtype: settings.links.wire,
+        is_master: false,
+        name: hello::name(name),
+        ..RingInfo::default()
+    })
+}
 
 /// A link's identity and key; a new seed makes its sessions.
 pub(super) fn config(settings: &Settings, node: RingInfo) -> Result<LinkConfig, PartError> {

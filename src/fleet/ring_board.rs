@@ -110,20 +110,12 @@ impl<'a> RingBoard<'a> {
     /// If the system refuses them.
     pub(super) fn endpoint(&self, model: &Model) -> Result<Box<dyn Endpoint>, PartError> {
         let (settings, place) = (self.settings, &self.seat.place);
-        let header = model.header();
         let node = RingInfo {
-            model: model.fingerprint().map_err(PartError::Model)?,
-            dim: header.dim as u32,
-            n_layers: header.n_layers as u32,
-            kv_dim: header.kv_dim() as u32,
-            vocab_size: header.vocab_size as u32,
             held: wire_layers(&model.file().share().layers),
             // Layers that the master gives may be others by now.
             wish: (!settings.boards.are_told()).then(|| wire_layers(&self.share.layers)),
-            dtype: settings.links.wire,
             is_master: self.share.has_ends,
-            name: hello::name(&place.name),
-            ..RingInfo::default()
+            ..links::info(settings, model, &place.name)?
         };
         let listen = &place.listen;
         links::warn_of_strangers(settings, &listen.host, &listen.to_string(), Shape::Ring);

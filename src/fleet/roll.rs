@@ -134,7 +134,7 @@ impl<'a> Roll<'a> {
     /// Calls all boards at the same time, as a call may take long where a network loses much; returns the answers of those
     /// that are there, or come in time.
     fn talk_to_all(&mut self) -> Result<Vec<(Address, Talk)>, FleetError> {
-        let patience = (Instant::now(), self.wanted.patience);
+        let patience = (Instant::now(), self.wanted.wishes.patience);
         let (roll, places, turn) = (&*self, self.places.clone(), Mutex::new(()));
         let talk = |place: &Address| {
             roll.until_there(place, patience, &mut |called| {
@@ -244,7 +244,7 @@ impl<'a> Roll<'a> {
         ring: &str,
     ) -> Result<Option<bool>, FleetError> {
         // A board that goes away at this moment is informed or left out later.
-        let patience = (Instant::now(), self.wanted.patience);
+        let patience = (Instant::now(), self.wanted.wishes.patience);
         let port = self.wanted.give;
         let mut are_told = true;
         for &(address, name, has_part) in others {
@@ -318,6 +318,7 @@ fn in_turn(turn: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
 mod tests {
     use super::*;
     use crate::fleet::events::{Deaf, Shape};
+    use crate::fleet::settings::Wishes;
     use crate::ring::plan::Objective;
     use crate::wire::call::Speed;
     use crate::wire::hello::name;
@@ -344,9 +345,7 @@ mod tests {
         let wanted = Wanted {
             sought: Sought::Named(talks.iter().map(|(at, _)| at.clone()).collect()),
             shape: Shape::Ring,
-            objective: Objective::Latency,
-            patience: None,
-            is_taking: false,
+            wishes: Wishes { objective: Objective::Latency, patience: None, is_taking: false },
             name: "desk".to_owned(),
             host: host.map(str::to_owned),
             port: 9000,

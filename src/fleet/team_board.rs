@@ -85,21 +85,7 @@ impl<'a> TeamBoard<'a> {
 
     /// This node's identity and settings, for nodes that it has links with.
     fn info(&self, model: &Model) -> Result<RingInfo, PartError> {
-        let header = model.header();
-        let whole = 0..header.n_layers as u32;
-        Ok(RingInfo {
-            model: model.fingerprint().map_err(PartError::Model)?,
-            dim: header.dim as u32,
-            n_layers: whole.end,
-            kv_dim: header.kv_dim() as u32,
-            vocab_size: header.vocab_size as u32,
-            held: whole,
-            wish: None,
-            dtype: self.settings.links.wire,
-            is_master: false,
-            name: hello::name(&self.own().name),
-            ..RingInfo::default()
-        })
+        links::info(self.settings, model, &self.own().name)
     }
 
     /// Opens the links to all other nodes. If a master names this team's members, nodes of another team are refused: they

@@ -1,10 +1,8 @@
 //! A master's wishes for its boards.
 
-use std::time::Duration;
-
 use super::boards::Sought;
 use super::events::Shape;
-use crate::ring::plan::Objective;
+use super::settings::Wishes;
 
 /// The boards that a master asks for, how they are to share a model, and its own name and addresses.
 #[derive(Clone, Debug)]
@@ -13,12 +11,7 @@ pub(crate) struct Wanted {
     pub(crate) sought: Sought,
     /// Kind of division: a ring or a team.
     pub(crate) shape: Shape,
-    /// Objective of a ring's plan.
-    pub(crate) objective: Objective,
-    /// Longest time that a board may be away before the master does without it; `None` for ever.
-    pub(crate) patience: Option<Duration>,
-    /// True if boards are taken from other masters.
-    pub(crate) is_taking: bool,
+    pub(crate) wishes: Wishes,
     /// Name of this board.
     pub(crate) name: String,
     /// The address by which others reach this board, if the user gives it.
