@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("arena", &[]),
     ("sampler", &["numerics"]),
     ("format", &["quant"]),
-    ("tokenizer", &["format"]),
+    ("tokenizer", &["format", "sys"]),
     ("export", &["format", "quant", "sys", "tokenizer"]),
     ("sys", &[]),
     ("kernels", &["quant"]),

@@ -8,11 +8,11 @@ use super::checkpoint::CheckpointPath;
 use super::checkpoint::load_failure;
 #[cfg(feature = "tools")]
 use super::convert;
+use super::options::ChatChoice;
 use super::{Failure, warn};
-use crate::format::FormatError;
 use crate::format::model::Header;
 use crate::format::tokenizer::fingerprint;
-use crate::format::{foreign_kind, stand_in};
+use crate::format::{ChatTemplate, FormatError, foreign_kind, stand_in};
 use crate::model::Model;
 use crate::sys::file::read_file;
 use crate::tokenizer::Tokenizer;
@@ -21,8 +21,19 @@ use crate::tokenizer::Tokenizer;
 pub(super) struct Loaded {
     pub(super) model: Arc<Model>,
     pub(super) tokenizer: Tokenizer,
+    /// Template of conversations.
+    pub(super) chat_template: ChatTemplate,
     /// Name of the model.
     pub(super) name: String,
+}
+
+impl Loaded {
+    /// Sets the template that the user chose.
+    pub(super) fn choose_template(&mut self, choice: Option<&ChatChoice>) -> Result<(), Failure> {
+        let chosen = ChatChoice::apply(choice, &mut self.tokenizer)?;
+        self.chat_template = chosen.unwrap_or(self.chat_template);
+        Ok(())
+    }
 }
 
 /// Opens the model at `path`, or the built-in one.
@@ -48,8 +59,9 @@ pub(super) fn load_with<T>(
         }
         None => (demo_tokenizer(model.header(), tokenizer)?, "demo".to_owned()),
     };
+    let chat_template = model.header().chat_template;
     let (whose, model) = narrow(model)?;
-    Ok((whose, Loaded { model: Arc::new(model), tokenizer, name }))
+    Ok((whose, Loaded { model: Arc::new(model), tokenizer, chat_template, name }))
 }
 
 /// The model file that stands for `path`: a checkpoint is converted as `leap run` does it.

@@ -1,6 +1,7 @@
 //! Values of options that several commands share.
 
 use std::num::IntErrorKind;
+use std::path::Path;
 
 use super::checkpoint::load_failure;
 use super::{Failure, counted, warn};
@@ -8,12 +9,14 @@ use crate::arena::Exhausted;
 use crate::channel::PORT_DEFAULT;
 use crate::engine::{EngineError, Options};
 use crate::format::model::{Ends, Weights};
-use crate::format::{ChatTemplate, Date};
+use crate::format::{ChatTemplate, Date, text_without_mark};
 use crate::kernels::Isa;
 use crate::model::{KvKind, PlanError, Shape, StartError};
 use crate::quant::GROUP_DEFAULT;
 use crate::ring::plan::Objective;
+use crate::sys::file::read_file;
 use crate::sys::{clock, cpu};
+use crate::tokenizer::Tokenizer;
 
 /// Parses the format of keys and values: `f16`, `f32` or `int8`.
 pub(super) fn kv_type(value: &str) -> Result<KvKind, String> {
@@ -77,12 +80,44 @@ pub(super) fn port(value: &str) -> Result<u16, String> {
     }
 }
 
-/// The chat template of this name.
-pub(super) fn chat_template(name: &str) -> Result<ChatTemplate, String> {
-    ChatTemplate::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
-        format!("{name:?} is no chat template; there are {}", known.join(", "))
-    })
+/// A chat template that the user chose.
+pub(super) enum ChatChoice {
+    Named(ChatTemplate),
+    /// Text of a file in Jinja's language.
+    Text(String),
+}
+
+impl ChatChoice {
+    /// The chosen template, which `tokenizer` gets if it is a file's; `None` if none was chosen.
+    pub(super) fn apply(
+        choice: Option<&ChatChoice>,
+        tokenizer: &mut Tokenizer,
+    ) -> Result<Option<ChatTemplate>, Failure> {
+        match choice {
+            None => Ok(None),
+            Some(ChatChoice::Named(template)) => Ok(Some(*template)),
+            Some(ChatChoice::Text(text)) => {
+                let set = tokenizer.set_template(text.clone());
+                set.map_err(|e| Failure::Usage(format!("--chat-template: {e}")))?;
+                Ok(Some(ChatTemplate::Own))
+            }
+        }
+    }
+}
+
+/// The chat template of this name, or in the file of this name.
+pub(super) fn chat_template(name: &str) -> Result<ChatChoice, String> {
+    if let Some(template) = ChatTemplate::from_name(name) {
+        return Ok(ChatChoice::Named(template));
+    }
+    let path = Path::new(name);
+    if path.is_file() {
+        let bytes = read_file(path).map_err(|e| format!("{name}: {e}"))?;
+        let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not UTF-8"))?;
+        return Ok(ChatChoice::Text(text_without_mark(&text).to_owned()));
+    }
+    let known: Vec<&str> = ChatTemplate::ALL.iter().map(|t| t.name()).collect();
+    Err(format!("{name:?} is neither a file nor one of {}", known.join(", ")))
 }
 
 /// Parses the objective of a plan.

@@ -54,7 +54,8 @@ impl Run {
         let (place, options, by) = (self.place(), self.options()?, settings.named_by);
         let gathered = gather(&mut settings, &place, &options, meter.as_deref());
         gathered.map_err(|e| failure(by, e))?;
-        let (master, loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
+        let (master, mut loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
+        loaded.choose_template(self.chat_template.as_ref())?;
         overwritten::watch(self.model.as_deref(), &loaded.model);
         let mut engine = engine(&loaded, &master.options(options))?;
         master.prepare(&mut engine).map_err(|e| failure(by, e))?;

@@ -16,6 +16,7 @@ use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::draft_node::{self, DraftNode};
 use super::model_files::Loaded;
+use super::options::ChatChoice;
 
 use super::power::{self, StatedWatts};
 use super::prefixes;
@@ -89,7 +90,7 @@ pub(super) struct Serve {
     name: Option<String>,
     /// chat template instead of the model's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
-    chat_template: Option<ChatTemplate>,
+    chat_template: Option<ChatChoice>,
     /// answers that are written at the same time (4)
     #[argh(option, from_str_fn(options::count))]
     streams: Option<usize>,
@@ -227,7 +228,8 @@ impl Serve {
         let (options, by) = (self.engine_options(has_boards)?, settings.named_by);
         let gathered = gather(&mut settings, &place, &options, meter.as_deref());
         gathered.map_err(|e| boards::failure(by, e))?;
-        let (master, loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
+        let (master, mut loaded) = ring::load(&settings, &place, self.tokenizer.as_deref())?;
+        loaded.choose_template(self.chat_template.as_ref())?;
         overwritten::watch(place.model.as_deref(), &loaded.model);
         let (listeners, _files) = self.listeners(&keys)?;
         let engine = Engine::new(loaded.model.clone(), &master.options(options));
@@ -237,7 +239,7 @@ impl Serve {
         let announce = || notify::status("waiting for the other boards");
         let control = ring::begin(&mut engine, (&master, &settings), meter.clone(), &announce)?;
         prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size);
-        let Loaded { model, tokenizer, .. } = loaded;
+        let Loaded { model, tokenizer, chat_template, .. } = loaded;
         let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
@@ -252,7 +254,8 @@ impl Serve {
             &mut engine,
             &self.beside(&tokenizer, &settings.boards),
         )?;
-        let mut options = self.options(&model, &tokenizer, (listeners, keys), meter.clone())?;
+        let mut options =
+            self.options(&model, (&tokenizer, chat_template), (listeners, keys), meter.clone())?;
         if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
@@ -306,7 +309,7 @@ impl Serve {
     fn options(
         &self,
         model: &crate::model::Model,
-        tokenizer: &Arc<Tokenizer>,
+        (tokenizer, chat_template): (&Arc<Tokenizer>, ChatTemplate),
         (listeners, keys): (Vec<ListenSocket>, ApiKeys),
         meter: Option<Arc<Meter>>,
     ) -> Result<ServeOptions, Failure> {
@@ -317,7 +320,7 @@ impl Serve {
         Ok(ServeOptions {
             model: ServedModel {
                 about: self.about(model)?,
-                chat_template: self.chat_template.unwrap_or(header.chat_template),
+                chat_template,
                 tokenizer: Arc::clone(tokenizer),
                 stop_ids,
             },

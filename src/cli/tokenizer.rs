@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use argh::{ArgsInfo, FromArgs};
 use serde_json::Value;
 
+use super::options::ChatChoice;
 use super::{Failure, note, options};
 use crate::export::tokenizer as import;
 use crate::format::json;
@@ -38,13 +39,18 @@ pub(super) struct Tokenizer {
     decode: bool,
 
     /// encode conversations: stdin has a JSON object a line, with messages (role and content each)
-    /// and, if need be, enable_thinking, reasoning_effort and now, stdout their ids
+    /// and, if need be, enable_thinking, reasoning_effort and now, stdout their ids; a checkpoint's
+    /// own template gets whatever else is there
     #[argh(switch)]
     chat: bool,
 
-    /// chat template instead of the checkpoint's
+    /// with --chat: the text that the ids stand for, as a JSON string
+    #[argh(switch)]
+    text: bool,
+
+    /// chat template instead of the checkpoint's, as for run
     #[argh(option, from_str_fn(options::chat_template))]
-    chat_template: Option<ChatTemplate>,
+    chat_template: Option<ChatChoice>,
 
     /// recognise special tokens in the text, and write their names
     #[argh(switch)]
@@ -59,6 +65,9 @@ impl Tokenizer {
         let applies = n_modes > 0;
         if n_modes > 1 {
             return usage("--encode, --decode and --chat exclude each other");
+        }
+        if self.text && !self.chat {
+            return usage("--text belongs to --chat");
         }
         let file = read(&self.input)?;
         if applies { self.apply(file) } else { self.convert(file) }
@@ -95,12 +104,14 @@ impl Tokenizer {
     }
 
     fn apply(&self, file: TokenizerFile) -> Result<(), Failure> {
-        let tokenizer = use_file(&self.input, file)?;
+        let mut tokenizer = use_file(&self.input, file)?;
+        let chosen = ChatChoice::apply(self.chat_template.as_ref(), &mut tokenizer)?;
+        let template = chosen.unwrap_or(tokenizer.chat_template());
         let today = options::today()?;
         if self.chat {
             // Reports a template that cannot be used before the first line, which is not at fault.
             let options = text::ChatOptions::new(today);
-            text::ChatFormat::new(self.template(&tokenizer), &tokenizer, options)
+            text::ChatFormat::new(template, &tokenizer, options)
                 .map_err(|e| Failure::Input(format!("{}: {e}", self.input.display())))?;
         }
         let mut stdout = io::stdout().lock();
@@ -111,7 +122,7 @@ impl Tokenizer {
             })?;
             let line = if number == 1 { text_without_mark(&line) } else { &line };
             let answer = self
-                .answer(&tokenizer, today, line)
+                .answer((&tokenizer, template), today, line)
                 .map_err(|message| Failure::Input(format!("stdin line {number}: {message}")))?;
             match writeln!(stdout, "{}", on_one_line(&answer)).and_then(|()| stdout.flush()) {
                 // The reader has gone: there is nothing more to do.
@@ -123,18 +134,14 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn template(&self, tokenizer: &text::Tokenizer) -> ChatTemplate {
-        self.chat_template.unwrap_or(tokenizer.chat_template())
-    }
-
     fn answer(
         &self,
-        tokenizer: &text::Tokenizer,
+        (tokenizer, template): (&text::Tokenizer, ChatTemplate),
         today: Date,
         line: &str,
     ) -> Result<Value, String> {
         if self.chat {
-            return chat::ids(tokenizer, self.template(tokenizer), today, line);
+            return chat::read((tokenizer, template), today, line, self.text);
         }
         if self.decode {
             let ids: Vec<u32> =

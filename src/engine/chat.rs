@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use crate::tokenizer::{ChatAnswer, ChatFormat, ChatTurn, Thoughts, Tokenizer, TurnKind};
+use crate::tokenizer::{
+    ChatAnswer, ChatFormat, ChatTurn, Thoughts, Tokenizer, TokenizerError, TurnKind,
+};
 
 /// The turns of a conversation, as ids and texts.
 pub struct Conversation<'t> {
@@ -36,22 +38,38 @@ impl Turn {
     }
 }
 
-/// A message that does not fit even an empty context.
+/// Why a message cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageTooLong {
-    /// Tokens of the message with the system prompt.
-    pub tokens: usize,
-    /// Tokens that the context has room for.
-    pub max: usize,
+pub enum AskError {
+    /// The message does not fit even an empty context.
+    TooLong {
+        /// Tokens of the message with the system prompt.
+        tokens: usize,
+        /// Tokens that the context has room for.
+        max: usize,
+    },
+    /// The chat template refuses the conversation.
+    Template(TokenizerError),
 }
 
-impl fmt::Display for MessageTooLong {
+impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the message needs {} tokens, the context has room for {}", self.tokens, self.max)
+        match self {
+            AskError::TooLong { tokens, max } => {
+                write!(f, "the message needs {tokens} tokens, the context has room for {max}")
+            }
+            AskError::Template(e) => e.fmt(f),
+        }
     }
 }
 
-impl std::error::Error for MessageTooLong {}
+impl std::error::Error for AskError {}
+
+impl From<TokenizerError> for AskError {
+    fn from(error: TokenizerError) -> AskError {
+        AskError::Template(error)
+    }
+}
 
 /// The context for the next answer.
 pub struct Context {
@@ -76,6 +94,11 @@ impl<'t> Conversation<'t> {
         self.format.thoughts()
     }
 
+    /// Whether thoughts are seen only in a text that names its special tokens.
+    pub fn names_special(&self) -> bool {
+        self.format.names_special(self.tokenizer)
+    }
+
     /// Whether an answer begins inside thoughts.
     pub fn begins_thinking(&self) -> bool {
         self.format.begins_thinking(self.system())
@@ -93,21 +116,23 @@ impl<'t> Conversation<'t> {
     /// turns one by one would recompute nearly all of it each time. The system prompt stays.
     ///
     /// # Errors
-    /// If the message alone is too long. The conversation is then unchanged.
-    pub fn ask(
-        &mut self,
-        user: &str,
-        ctx_len: usize,
-        reserve: usize,
-    ) -> Result<Context, MessageTooLong> {
+    /// If the message alone is too long, or the template refuses it. The conversation is then unchanged.
+    pub fn ask(&mut self, user: &str, ctx_len: usize, reserve: usize) -> Result<Context, AskError> {
         self.turns.push_back(Turn { user: user.to_owned(), answer: None });
-        let max = ctx_len.saturating_sub(reserve);
-        let alone = self.render(self.turns.len() - 1).len();
-        if alone > max {
+        let context = self.context(ctx_len, ctx_len.saturating_sub(reserve));
+        if context.is_err() {
             self.turns.pop_back();
-            return Err(MessageTooLong { tokens: alone, max });
         }
-        let mut ids = self.render(0);
+        context
+    }
+
+    /// The context for an answer to the last turn, of at most `max` tokens.
+    fn context(&mut self, ctx_len: usize, max: usize) -> Result<Context, AskError> {
+        let alone = self.render(self.turns.len() - 1)?.len();
+        if alone > max {
+            return Err(AskError::TooLong { tokens: alone, max });
+        }
+        let mut ids = self.render(0)?;
         if ids.len() <= max {
             return Ok(Context { ids, dropped: 0 });
         }
@@ -115,15 +140,15 @@ impl<'t> Conversation<'t> {
         while ids.len() > half.min(max) && self.turns.len() > 1 {
             self.turns.pop_front();
             dropped += 1;
-            ids = self.render(0);
+            ids = self.render(0)?;
         }
         Ok(Context { ids, dropped })
     }
 
     /// Adds the answer to the last [`Conversation::ask`]: its ids, with or without its end token, and its
-    /// text without thoughts. For a model with thoughts, the text stays in the context.
+    /// text without thoughts. The text stays in the context for a model with thoughts, or with a template of its own.
     pub fn answer(&mut self, ids: &[u32], text: &str) {
-        let given = if self.thoughts().is_some() {
+        let given = if self.format.keeps_text() {
             Given::Text(text.to_owned())
         } else {
             let mut ids = ids.to_vec();
@@ -153,11 +178,11 @@ impl<'t> Conversation<'t> {
     }
 
     /// The ids of the turns from `first` on.
-    fn render(&self, first: usize) -> Vec<u32> {
+    fn render(&self, first: usize) -> Result<Vec<u32>, TokenizerError> {
         let turns: Vec<ChatTurn<'_>> = self.turns.iter().skip(first).map(Turn::shown).collect();
         let mut ids = Vec::new();
-        self.format.write(self.tokenizer, self.system.as_deref(), &turns, &mut ids);
-        ids
+        self.format.write(self.tokenizer, self.system.as_deref(), &turns, &mut ids)?;
+        Ok(ids)
     }
 }
 

@@ -37,8 +37,8 @@ pub enum ChatTemplate {
     Phi4 = 12,
     /// gpt-oss: channels; the last one is the answer.
     Harmony = 13,
-    /// The checkpoint has a template of its own that LEAP does not know.
-    Unknown = 255,
+    /// The checkpoint's own template, which LEAP has no name for ([`OwnText`]).
+    Own = 255,
 }
 
 impl ChatTemplate {
@@ -62,8 +62,8 @@ impl ChatTemplate {
 
     /// The template with this `id`, if this version knows it.
     pub fn from_id(id: u8) -> Option<ChatTemplate> {
-        let unknown = (id == ChatTemplate::Unknown as u8).then_some(ChatTemplate::Unknown);
-        Self::ALL.get(usize::from(id)).copied().or(unknown)
+        let own = (id == ChatTemplate::Own as u8).then_some(ChatTemplate::Own);
+        Self::ALL.get(usize::from(id)).copied().or(own)
     }
 
     /// The name used on the command line.
@@ -83,7 +83,7 @@ impl ChatTemplate {
             ChatTemplate::Phi3 => "phi3",
             ChatTemplate::Phi4 => "phi4",
             ChatTemplate::Harmony => "harmony",
-            ChatTemplate::Unknown => "unknown",
+            ChatTemplate::Own => "own",
         }
     }
 
@@ -107,6 +107,19 @@ pub struct ChatTexts {
     pub thinking: SystemTexts,
     /// Texts for a model that must not think.
     pub quiet: SystemTexts,
+    /// The template itself, if it has no name here.
+    pub own: Option<OwnText>,
+}
+
+/// A checkpoint's own template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnText {
+    /// Program in Jinja's language.
+    pub text: String,
+    /// Name of the token that the template calls `bos_token`, or nothing.
+    pub bos: String,
+    /// Name of the token that the template calls `eos_token`, or nothing.
+    pub eos: String,
 }
 
 /// Texts that a template writes around the system's text.
@@ -153,8 +166,8 @@ mod tests {
             assert_eq!(ChatTemplate::from_name(template.name()), Some(template));
         }
         assert_eq!(ChatTemplate::from_id(14), None);
-        assert_eq!(ChatTemplate::from_id(255), Some(ChatTemplate::Unknown));
-        assert_eq!(ChatTemplate::from_name("unknown"), None);
+        assert_eq!(ChatTemplate::from_id(255), Some(ChatTemplate::Own));
+        assert_eq!(ChatTemplate::from_name("own"), None);
         assert_eq!(ChatTemplate::from_name("Llama3"), None);
     }
 

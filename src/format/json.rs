@@ -3,7 +3,7 @@
 mod object;
 #[cfg(any(feature = "tools", feature = "serve"))]
 mod read;
-#[cfg(any(feature = "tools", feature = "serve"))]
+#[cfg(any(feature = "templates", feature = "serve"))]
 mod value;
 
 pub(crate) use object::JsonObject;
@@ -11,5 +11,7 @@ pub(crate) use object::JsonObject;
 pub(crate) use read::parse;
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) use value::compact;
+#[cfg(feature = "templates")]
+pub(crate) use value::{ascii, python, python_float};
 #[cfg(feature = "serve")]
 pub(crate) use value::{indented, spaced};

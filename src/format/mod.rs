@@ -14,7 +14,7 @@ pub(crate) mod json;
 mod printable;
 mod stand_in;
 
-pub use chat::{ChatTemplate, ChatTexts, EFFORT, SystemTexts, filled};
+pub use chat::{ChatTemplate, ChatTexts, EFFORT, OwnText, SystemTexts, filled};
 pub use date::Date;
 pub use error::FormatError;
 pub use printable::{excerpt, printable};

@@ -20,7 +20,7 @@ use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
 use crate::format::json;
 use crate::sampler::Sampling;
-use crate::tokenizer::{ChatRole, Thoughts, Tokenizer};
+use crate::tokenizer::{ChatRole, Tokenizer};
 
 /// Ollama's defaults where a request says nothing.
 const TEMPERATURE: f32 = 0.8;
@@ -83,7 +83,7 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
 
 /// The model's capabilities: Home Assistant looks for `tools` here.
 fn capabilities(service: &Service) -> Vec<&'static str> {
-    let thinks = Thoughts::of(service.model.chat_template).is_some();
+    let thinks = service.thoughts().is_some();
     let all = [
         ("completion", true),
         ("tools", service.can_call_tools()),
@@ -104,7 +104,7 @@ fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError
     match fields.get("think") {
         None => Ok(Thinking::default()),
         // Ollama refuses this, too.
-        Some(Value::Bool(true)) if Thoughts::of(service.model.chat_template).is_none() => {
+        Some(Value::Bool(true)) if service.thoughts().is_none() => {
             Err(fields.bad("think", "is true, but this model cannot think"))
         }
         Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),

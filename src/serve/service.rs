@@ -20,9 +20,7 @@ use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
 use crate::sys::power::Meter;
-use crate::tokenizer::{
-    ChatFormat, ChatOptions, ChatRole, ChatScript, ThoughtFilter, Thoughts, Tokenizer,
-};
+use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
 
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
@@ -125,11 +123,8 @@ impl Service {
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
         let default = ChatOptions::new(today);
         let options = ChatOptions {
-            thinks: thinking.thinks.unwrap_or(default.thinks),
-            effort: thinking.effort.unwrap_or(match thinking.thinks {
-                Some(false) => "low",
-                _ => default.effort,
-            }),
+            thinks: thinking.thinks,
+            effort: thinking.effort.or((thinking.thinks == Some(false)).then_some("low")),
             ..default
         };
         ChatFormat::new(self.model.chat_template, &self.model.tokenizer, options)
@@ -144,6 +139,11 @@ impl Service {
     /// Whether answers can call tools.
     pub(super) fn can_call_tools(&self) -> bool {
         cfg!(feature = "forms") && self.words().is_some()
+    }
+
+    /// How the model marks its thoughts, if it has any.
+    pub(super) fn thoughts(&self) -> Option<Thoughts> {
+        self.chat(Thinking::default()).ok()?.thoughts()
     }
 
     /// The model's words for tools, if it has any.
@@ -161,7 +161,8 @@ impl Service {
 
     /// Properties of the model's template that shape a conversation.
     pub(super) fn speech(&self) -> Speech {
-        let joins_system = ChatScript::joins_system(self.model.chat_template);
+        let chat = self.chat(Thinking::default());
+        let joins_system = chat.is_ok_and(|chat| chat.joins_system());
         Speech { words: self.words(), joins_system }
     }
 
@@ -200,15 +201,19 @@ impl Service {
         let turns: Vec<(ChatRole, &str)> =
             turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let mut ids = Vec::new();
-        chat.render(&self.model.tokenizer, &turns, &mut ids);
+        chat.render(&self.model.tokenizer, &turns, &mut ids)
+            .map_err(|e| ApiError::field("messages", e.to_string()))?;
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
         let begun = turns.last().filter(|turn| turn.0 == ChatRole::Begun).map_or("", |turn| turn.1);
         let is_begun = !begun.is_empty();
-        let begins_thinking = !is_begun && chat.begins_thinking(system);
+        let mut begins_thinking = !is_begun && chat.begins_thinking(system);
+        if begins_thinking && wish.is_formed() {
+            begins_thinking = !chat.end_thoughts(&self.model.tokenizer, &mut ids);
+        }
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: !is_begun,
-            names_special: chat.thoughts() == Some(Thoughts::Channels)
+            names_special: chat.names_special(&self.model.tokenizer)
                 || words.is_some_and(Words::names_special),
             filter: self.filter((wish, begun), (begins_thinking, chat.stop_ids()))?,
             ..self.job(ids, wish)
@@ -231,7 +236,7 @@ impl Service {
             Some(form) => form.field,
             None => "tool_choice",
         };
-        match (wish.is_formed(), Thoughts::of(self.model.chat_template)) {
+        match (wish.is_formed(), self.thoughts()) {
             (false, _) | (true, None) => Ok(wish.thinking),
             (true, Some(Thoughts::Tags)) => Ok(Thinking { thinks: Some(false), ..wish.thinking }),
             (true, Some(Thoughts::Channels)) => Err(ApiError::field(

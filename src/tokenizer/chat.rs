@@ -18,9 +18,11 @@
 //!
 //! Contents are encoded as plain text, so they cannot forge a special token.
 
+use super::jinja::OwnFormat;
 use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, TurnKind, trim};
 use super::thoughts::Thoughts;
 use super::{Tokenizer, TokenizerError};
+use crate::format::tokenizer::TokenKind;
 use crate::format::{ChatTemplate, ChatTexts};
 
 /// The speaker of a message.
@@ -58,6 +60,8 @@ pub struct ChatFormat {
     template: ChatTemplate,
     /// Writes the templates of markers.
     script: Option<ChatScript>,
+    /// Runs the checkpoint's own template.
+    own: Option<OwnFormat>,
     bos: Option<u32>,
     /// Mistral's `[INST]` and `[/INST]`, if they are tokens.
     inst: [u32; 2],
@@ -74,12 +78,15 @@ impl ChatFormat {
     /// # Errors
     ///
     /// If the vocabulary lacks a special token of the template, if the template needs texts that only the checkpoint's
-    /// own template has, or if LEAP does not know the template.
+    /// own template has, or if that cannot run.
     pub fn new(
         template: ChatTemplate,
         tokenizer: &Tokenizer,
         options: ChatOptions,
     ) -> Result<ChatFormat, TokenizerError> {
+        if template == ChatTemplate::Own {
+            return ChatFormat::of_checkpoint(tokenizer, options);
+        }
         let special = |token| {
             tokenizer.special(token).ok_or(TokenizerError::MissingSpecial { template, token })
         };
@@ -96,11 +103,8 @@ impl ChatFormat {
         }
         let script = ChatScript::new(template, texts, options);
         let (mut inst, mut end) = ([0; 2], None);
-        match template {
-            ChatTemplate::Unknown => return Err(TokenizerError::UnknownTemplate),
-            ChatTemplate::None => {}
-            ChatTemplate::MistralV3 => inst = [special("[INST]")?, special("[/INST]")?],
-            _ => {}
+        if template == ChatTemplate::MistralV3 {
+            inst = [special("[INST]")?, special("[/INST]")?];
         }
         match &script {
             Some(script) => {
@@ -129,7 +133,32 @@ impl ChatFormat {
         }
         let tools = tools.filter(|_| template == ChatTemplate::MistralV3);
         let tells_last = is_own && tokenizer.flags.system_in_last_turn;
-        Ok(ChatFormat { template, script, bos, inst, tools, end, stop_ids, tells_last })
+        let own = None;
+        Ok(ChatFormat { template, script, own, bos, inst, tools, end, stop_ids, tells_last })
+    }
+
+    /// The checkpoint's own template, which writes its BOS itself.
+    fn of_checkpoint(
+        tokenizer: &Tokenizer,
+        options: ChatOptions,
+    ) -> Result<ChatFormat, TokenizerError> {
+        let own = OwnFormat::new(tokenizer.own_template()?, options);
+        let end = own.end(tokenizer);
+        let mut stop_ids = tokenizer.stop_ids().to_vec();
+        // Where answers come in channels, the end token ends one, and the next one follows.
+        let ends_answer = own.thoughts() != Some(Thoughts::Channels);
+        stop_ids.extend(end.filter(|end| ends_answer && !stop_ids.contains(end)));
+        Ok(ChatFormat {
+            template: ChatTemplate::Own,
+            script: None,
+            own: Some(own),
+            bos: None,
+            inst: [0; 2],
+            tools: None,
+            end,
+            stop_ids,
+            tells_last: false,
+        })
     }
 
     /// Whether the vocabulary has the special tokens for calls of tools, if the template needs any.
@@ -144,12 +173,57 @@ impl ChatFormat {
 
     /// How the model marks its thoughts, which do not stay in a conversation; `None` if it has none.
     pub fn thoughts(&self) -> Option<Thoughts> {
-        Thoughts::of(self.template)
+        match &self.own {
+            Some(own) => own.thoughts(),
+            None => Thoughts::of(self.template),
+        }
+    }
+
+    /// Whether thoughts are seen only in a text that names its special tokens.
+    pub fn names_special(&self, tok: &Tokenizer) -> bool {
+        let is_control = |name| {
+            let kind = tok.special(name).and_then(|id| tok.token_kind(id));
+            kind == Some(TokenKind::Control)
+        };
+        match self.thoughts() {
+            Some(Thoughts::Channels) => true,
+            Some(Thoughts::Tags) => self.own.is_some() && is_control("</think>"),
+            None => false,
+        }
+    }
+
+    /// Whether the system's text has no turn of its own, but joins the user's.
+    pub fn joins_system(&self) -> bool {
+        match &self.own {
+            Some(own) => own.joins_system(),
+            None => ChatScript::joins_system(self.template),
+        }
+    }
+
+    /// Whether answers stay in a conversation as text, without the ids that the model chose.
+    pub fn keeps_text(&self) -> bool {
+        self.own.is_some() || self.thoughts().is_some()
     }
 
     /// Whether an answer begins inside thoughts.
     pub fn begins_thinking(&self, system: Option<&str>) -> bool {
-        self.script.as_ref().is_some_and(|script| script.begins_thinking(system))
+        match &self.own {
+            Some(own) => own.begins_thinking(system),
+            None => self.script.as_ref().is_some_and(|script| script.begins_thinking(system)),
+        }
+    }
+
+    /// Appends the end of the thoughts in which an answer begins, and returns whether the template is one whose thoughts
+    /// cannot be turned off otherwise.
+    pub fn end_thoughts(&self, tok: &Tokenizer, out: &mut Vec<u32>) -> bool {
+        let Some(own) = self.own.as_ref().filter(|_| self.thoughts() == Some(Thoughts::Tags))
+        else {
+            return false;
+        };
+        let mut ids = Ids::new(tok, out, false);
+        own.end_thoughts(&mut ids);
+        ids.flush();
+        true
     }
 
     /// Tokens that end an answer: the tokenizer's and the template's.
@@ -163,20 +237,42 @@ impl ChatFormat {
     }
 
     /// Appends a whole conversation, ready for the answer to its last turn.
+    ///
+    /// # Errors
+    ///
+    /// If the checkpoint's own template refuses the conversation.
     pub fn write(
         &self,
         tok: &Tokenizer,
         system: Option<&str>,
         turns: &[ChatTurn<'_>],
         out: &mut Vec<u32>,
-    ) {
-        if let Some(script) = &self.script {
-            let is_first = self.bos.is_none();
-            out.extend(self.bos);
-            let mut ids = Ids { tok, out, text: String::new(), is_first, strips: false };
-            script.write(&mut ids, system, turns);
-            return ids.flush();
+    ) -> Result<(), TokenizerError> {
+        match (&self.own, &self.script) {
+            (Some(own), _) => {
+                let mut ids = Ids::new(tok, out, true);
+                own.write(tok, system, turns, &mut ids)?;
+                ids.flush();
+            }
+            (None, Some(script)) => {
+                out.extend(self.bos);
+                let mut ids = Ids::new(tok, out, self.bos.is_none());
+                script.write(&mut ids, system, turns);
+                ids.flush();
+            }
+            (None, None) => self.write_unscripted(tok, system, turns, out),
         }
+        Ok(())
+    }
+
+    /// Appends a conversation in one of the templates whose texts and markers are one text before they are tokens.
+    fn write_unscripted(
+        &self,
+        tok: &Tokenizer,
+        system: Option<&str>,
+        turns: &[ChatTurn<'_>],
+        out: &mut Vec<u32>,
+    ) {
         out.extend(self.bos);
         let mut start = Start { is_first: true, system };
         let is_user =
@@ -274,8 +370,17 @@ impl ChatFormat {
     /// Appends a conversation of messages, ready for the answer to the last one.
     ///
     /// Texts that the template has no place for are left out: for example, system texts behind the first message if the
-    /// system has no turns ([`ChatScript::joins_system`]).
-    pub fn render(&self, tok: &Tokenizer, messages: &[(ChatRole, &str)], out: &mut Vec<u32>) {
+    /// system has no turns ([`ChatFormat::joins_system`]).
+    ///
+    /// # Errors
+    ///
+    /// If the checkpoint's own template refuses the conversation.
+    pub fn render(
+        &self,
+        tok: &Tokenizer,
+        messages: &[(ChatRole, &str)],
+        out: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let system = messages.first().filter(|m| m.0 == ChatRole::System).map(|m| m.1);
         let mut turns: Vec<ChatTurn<'_>> = Vec::new();
         let mut kind = TurnKind::User;
@@ -286,14 +391,38 @@ impl ChatFormat {
                 ChatRole::User => turns.push(turn(std::mem::take(&mut kind))),
                 ChatRole::Tool => turns.push(turn(TurnKind::Result)),
                 ChatRole::System if index == 0 => {}
-                ChatRole::System if ChatScript::joins_system(self.template) => {}
+                ChatRole::System if self.joins_system() => {}
                 ChatRole::System => turns.push(turn(TurnKind::System)),
                 ChatRole::Assistant => put_answer(&mut turns, ChatAnswer::Text(text)),
                 ChatRole::Calls => put_answer(&mut turns, ChatAnswer::Calls(text)),
                 ChatRole::Begun => put_answer(&mut turns, ChatAnswer::Begun(text)),
             }
         }
-        self.write(tok, system, &turns, out);
+        self.write(tok, system, &turns, out)
+    }
+
+    /// Appends a conversation of objects that the checkpoint's own template knows, with further variables of it, and
+    /// returns its text; `None` if the template is another one.
+    ///
+    /// # Errors
+    ///
+    /// If the template refuses the conversation.
+    #[cfg(feature = "templates")]
+    pub(crate) fn render_values(
+        &self,
+        tok: &Tokenizer,
+        messages: &[serde_json::Value],
+        variables: &[(String, serde_json::Value)],
+        out: &mut Vec<u32>,
+    ) -> Result<Option<String>, TokenizerError> {
+        let Some(own) = &self.own else { return Ok(None) };
+        let mut text = String::new();
+        let (messages, variables) = (messages.to_vec(), variables.to_vec());
+        own.write_values(messages.clone(), variables.clone(), &mut text)?;
+        let mut ids = Ids::new(tok, out, true);
+        own.write_values(messages, variables, &mut ids)?;
+        ids.flush();
+        Ok(Some(text))
     }
 
     /// Appends an answer that was given before, and its end.
@@ -387,7 +516,11 @@ struct Ids<'a> {
     strips: bool,
 }
 
-impl Ids<'_> {
+impl<'a> Ids<'a> {
+    fn new(tok: &'a Tokenizer, out: &'a mut Vec<u32>, is_first: bool) -> Ids<'a> {
+        Ids { tok, out, text: String::new(), is_first, strips: false }
+    }
+
     fn flush(&mut self) {
         let text = if self.strips { self.text.trim_start() } else { &self.text };
         match self.is_first {

@@ -28,8 +28,10 @@ pub enum TokenizerError {
     },
     /// A chat template needs texts of the checkpoint's own template, and that is a different template.
     MissingTexts(ChatTemplate),
-    /// LEAP does not know the checkpoint's chat template.
-    UnknownTemplate,
+    /// The checkpoint's own chat template is not in the tokenizer file.
+    NoTemplate,
+    /// The checkpoint's own chat template cannot be used, or not for this conversation.
+    Template(String),
 }
 
 impl fmt::Display for TokenizerError {
@@ -46,9 +48,10 @@ impl fmt::Display for TokenizerError {
                  name another with --chat-template",
                 template.name()
             ),
-            TokenizerError::UnknownTemplate => f.write_str(
-                "the checkpoint's chat template is none that LEAP knows; name one with --chat-template",
+            TokenizerError::NoTemplate => f.write_str(
+                "the tokenizer file lacks the checkpoint's chat template; export it again, or name one with --chat-template",
             ),
+            TokenizerError::Template(what) => write!(f, "the model's chat template: {what}"),
             TokenizerError::MissingSpecial { template, token } => {
                 let template = template.name();
                 write!(

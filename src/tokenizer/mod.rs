@@ -15,6 +15,11 @@ mod byte_level;
 mod chat;
 mod decode;
 mod error;
+#[cfg(feature = "templates")]
+pub(crate) mod jinja;
+#[cfg(not(feature = "templates"))]
+#[path = "no_jinja.rs"]
+mod jinja;
 mod matcher;
 mod merge;
 mod script;
@@ -32,12 +37,14 @@ pub use thoughts::{Part, ThoughtFilter, Thoughts};
 pub use utf8::Utf8Stream;
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFile, TokenizerFlags, TokenizerKind};
-use crate::format::{ChatTemplate, ChatTexts};
+use crate::format::{ChatTemplate, ChatTexts, OwnText};
 use byte_ids::NO_ID;
+use jinja::OwnTemplate;
 use matcher::Matcher;
 use merge::Rules;
 
@@ -75,6 +82,8 @@ struct Edges {
 struct Chats {
     chat: ChatTemplate,
     chat_texts: ChatTexts,
+    /// The checkpoint's own template, once it was needed.
+    own: OnceLock<Result<Arc<OwnTemplate>, String>>,
 }
 
 impl Tokenizer {
@@ -132,7 +141,7 @@ impl Tokenizer {
             bos,
             stop_ids,
             edges: Edges { strips_right, strips_left, whole_words },
-            chats: Chats { chat, chat_texts },
+            chats: Chats { chat, chat_texts, own: OnceLock::new() },
             rules,
             byte_ids,
             unknown,
@@ -314,6 +323,33 @@ impl Tokenizer {
     /// Texts that the template of the checkpoint adds.
     pub fn chat_texts(&self) -> &ChatTexts {
         &self.chats.chat_texts
+    }
+
+    /// Makes `text`, a program in Jinja's language, the checkpoint's own template.
+    ///
+    /// # Errors
+    ///
+    /// If it is no such program, or this build runs none.
+    pub fn set_template(&mut self, text: String) -> Result<(), TokenizerError> {
+        let name = |id: Option<u32>| {
+            let bytes = id.and_then(|id| self.token_bytes(id)).unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        let names =
+            || OwnText { text: String::new(), bos: name(self.bos()), eos: name(self.eos()) };
+        let own = self.chats.chat_texts.own.clone().unwrap_or_else(names);
+        self.chats.chat_texts.own = Some(OwnText { text, ..own });
+        self.chats.own = OnceLock::new();
+        self.own_template().map(drop)
+    }
+
+    /// The checkpoint's own template.
+    fn own_template(&self) -> Result<&Arc<OwnTemplate>, TokenizerError> {
+        let Some(own) = &self.chats.chat_texts.own else { return Err(TokenizerError::NoTemplate) };
+        let name_at = |text: &str, at: usize| self.control_at(text, at).map(|(_, end)| end);
+        let compiled = || OwnTemplate::new(own, &name_at).map(Arc::new);
+        let template = self.chats.own.get_or_init(compiled).as_ref();
+        template.map_err(|what| TokenizerError::Template(what.clone()))
     }
 
     /// How text becomes tokens.

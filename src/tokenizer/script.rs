@@ -63,10 +63,10 @@ pub enum ChatAnswer<'a> {
 /// Options of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatOptions {
-    /// Whether the model may think before it answers.
-    pub thinks: bool,
-    /// How much the model thinks, for gpt-oss.
-    pub effort: &'static str,
+    /// Whether the model may think before it answers; `None` leaves it to the template.
+    pub thinks: Option<bool>,
+    /// How much the model thinks; `None` leaves it to the template.
+    pub effort: Option<&'static str>,
     /// The date that dated templates print.
     pub today: Date,
 }
@@ -77,7 +77,12 @@ impl ChatOptions {
 
     /// The default options.
     pub fn new(today: Date) -> ChatOptions {
-        ChatOptions { thinks: true, effort: "medium", today }
+        ChatOptions { thinks: None, effort: None, today }
+    }
+
+    /// How much the model thinks, in LEAP's own templates.
+    pub fn effort(&self) -> &'static str {
+        self.effort.unwrap_or("medium")
     }
 }
 
@@ -306,7 +311,7 @@ impl ChatScript {
     fn texts(&self, system: Option<&str>) -> &SystemTexts {
         let decides = self.template == ChatTemplate::SmolLm3;
         let says = |word| decides && system.is_some_and(|text| text.contains(word));
-        let thinks = !says("/no_think") && (says("/think") || self.options.thinks);
+        let thinks = !says("/no_think") && (says("/think") || self.options.thinks != Some(false));
         if thinks { &self.texts.thinking } else { &self.texts.quiet }
     }
 
@@ -391,7 +396,7 @@ impl ChatScript {
 
     /// `text` with date and effort filled in. Files with other placeholders are refused when they are read.
     fn filled(&self, text: &str) -> String {
-        filled(text, self.options.today, self.options.effort).unwrap_or_default()
+        filled(text, self.options.today, self.options.effort()).unwrap_or_default()
     }
 }
 
@@ -412,6 +417,6 @@ fn trim_end(text: &str) -> &str {
 
 /// Whether the templates' language counts `c` as white space: with the separators U+001C to U+001F, which Unicode's
 /// White_Space leaves out.
-fn is_white(c: char) -> bool {
+pub(super) fn is_white(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }

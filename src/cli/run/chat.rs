@@ -5,10 +5,10 @@ use super::messages::{ChatCommand, HELP, Messages, Wish};
 use super::session::{Reply, Screen, Session};
 use super::thinking::{self, Shown, Think};
 use crate::cli::{Failure, note, options, print, warn};
-use crate::engine::chat::{Context, Conversation};
+use crate::engine::chat::{AskError, Context, Conversation};
 use crate::engine::{Job, StopReason};
 use crate::sys::signal;
-use crate::tokenizer::{ChatFormat, ChatOptions, ThoughtFilter, Thoughts};
+use crate::tokenizer::{ChatFormat, ChatOptions, ThoughtFilter};
 
 /// Divisor: a quarter of the context is kept free for an answer of unknown length.
 const RESERVED_PART: usize = 4;
@@ -16,12 +16,11 @@ const RESERVED_PART: usize = 4;
 /// Answers messages until the input ends.
 pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let tokenizer = &session.loaded.tokenizer;
-    let header = session.loaded.model.header();
-    let template = session.flags.chat_template.unwrap_or(header.chat_template);
-    let think = thinking::choose(session.flags.think, template)?;
-    let options =
-        ChatOptions { thinks: think != Think::Off, ..ChatOptions::new(options::today()?) };
+    let template = session.loaded.chat_template;
+    let thinks = session.flags.think.map(|think| think != Think::Off);
+    let options = ChatOptions { thinks, ..ChatOptions::new(options::today()?) };
     let format = ChatFormat::new(template, tokenizer, options).map_err(|e| Failure::input(&e))?;
+    let think = thinking::choose(session.flags.think, format.thoughts())?;
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
@@ -44,7 +43,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
             n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
             stop_ids: conversation.stop_ids().to_vec(),
             starts_text: true,
-            names_special: conversation.thoughts() == Some(Thoughts::Channels),
+            names_special: conversation.names_special(),
             ..session.job(context.ids)
         };
         let begins_thinking = conversation.begins_thinking();
@@ -65,7 +64,7 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         }
     }
     match (n_refused, n_answers) {
-        (1.., 0) => Err(Failure::Runtime("no message was short enough to answer".to_owned())),
+        (1.., 0) => Err(Failure::Runtime("no message could be answered".to_owned())),
         _ => Ok(()),
     }
 }
@@ -112,8 +111,12 @@ fn ask(
             }
             Some(context)
         }
-        Err(e) => {
+        Err(e @ AskError::TooLong { .. }) => {
             warn(&format!("{e}; {}", session.shorten()));
+            None
+        }
+        Err(e) => {
+            warn(&e.to_string());
             None
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn work(flags: &Run, path: &Path) -> Result<(), Failure> {
     };
     let key = key::read(key)?;
     let path = model_files::converted(path, flags.quiet)?;
-    let Loaded { model, tokenizer, name } = model_files::load(Some(&path), None)?;
+    let Loaded { model, tokenizer, name, .. } = model_files::load(Some(&path), None)?;
     let options = Options {
         ctx_len: flags.ctx.or(Some(model.header().max_seq_len.min(CTX_LEN_DEFAULT))),
         batch: flags.batch.or(Some(BATCH)),

@@ -9,6 +9,7 @@ use super::thinking::{self, Think};
 use crate::cli::boards::{self, Auto, Named, Said};
 use crate::cli::draft::{self, Draft};
 use crate::cli::draft_node;
+use crate::cli::options::ChatChoice;
 use crate::cli::power::{self, StatedWatts};
 use crate::cli::ring::{self, RebalanceAfter};
 use crate::cli::roles::Role;
@@ -18,7 +19,6 @@ use crate::cli::{Failure, key, options, prefixes};
 use crate::engine::{Cache, Huge, WeightsPlace};
 use crate::fleet::boards::Boards;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
-use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
 use crate::model::KvKind;
@@ -73,10 +73,10 @@ pub(in crate::cli) struct Run {
     /// instructions for the whole conversation
     #[argh(option, short = 's')]
     pub(super) system: Option<String>,
-    /// chat template instead of the model's: none, llama2, llama3, mistral-v1, mistral-v3,
-    /// zephyr, chatml, qwen3, smollm3, granite, gemma, phi3, phi4, harmony
+    /// chat template instead of the model's: a file in Jinja's language, or none, llama2, llama3,
+    /// mistral-v1, mistral-v3, zephyr, chatml, qwen3, smollm3, granite, gemma, phi3, phi4, harmony
     #[argh(option, from_str_fn(options::chat_template))]
-    pub(super) chat_template: Option<ChatTemplate>,
+    pub(super) chat_template: Option<ChatChoice>,
     /// thoughts of a model that thinks before it answers: on (shown, dimmed on a terminal), off, or
     /// hide; none stay in the context
     #[argh(option, from_str_fn(thinking::parse))]

@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 
 use crate::cli::Failure;
-use crate::format::ChatTemplate;
 use crate::tokenizer::{Part, ThoughtFilter, Thoughts};
 
 /// Display of a model's thoughts.
@@ -26,13 +25,13 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
     }
 }
 
-/// The meaning of `wanted` for a model with this template.
+/// The meaning of `wanted` for a model that marks its thoughts so, if it has any.
 ///
 /// # Errors
 /// If the model cannot do that.
-pub(super) fn choose(wanted: Option<Think>, template: ChatTemplate) -> Result<Think, Failure> {
+pub(super) fn choose(wanted: Option<Think>, thoughts: Option<Thoughts>) -> Result<Think, Failure> {
     let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
-    match (Thoughts::of(template), wanted) {
+    match (thoughts, wanted) {
         (None, Some(_)) => usage("--think: this model's template knows no thoughts"),
         (Some(Thoughts::Channels), Some(Think::Off)) => {
             usage("--think off: this model always thinks; hide does not show it")

@@ -10,7 +10,7 @@ use crate::format::tokenizer::{
     Merges, SPACE_MARK, STOP_IDS_MAX, Splitter, TokenKind, TokenizerFile, TokenizerFlags,
     TokenizerKind, Vocab, byte_piece, is_capital_piece,
 };
-use crate::format::{ChatTemplate, ChatTexts, excerpt};
+use crate::format::{ChatTemplate, ChatTexts, OwnText, excerpt};
 use crate::tokenizer::INFILL;
 
 /// A tokenizer under construction.
@@ -169,15 +169,15 @@ impl Draft {
         self.stop_ids.push(end);
     }
 
-    /// Recognises the checkpoint's template, and keeps the texts that it adds.
-    fn recognise(&mut self, jinja: &str) -> ChatTemplate {
+    /// Recognises the checkpoint's template, and keeps the texts that it adds, or the template itself.
+    fn recognise(&mut self, jinja: &str, settings: &Settings) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
         let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
         if !template::is_harmless(jinja, &bos) {
             let note =
                 "the chat template takes too much memory or time; name one with --chat-template";
             self.notes.push(note.to_owned());
-            return ChatTemplate::Unknown;
+            return ChatTemplate::Own;
         }
         if let Some(known) = template::recognise(jinja, &bos) {
             self.flags.chat_without_bos = !bos.is_empty() && !known.writes_bos;
@@ -185,18 +185,53 @@ impl Draft {
             return known.template;
         }
         let Some(older) = template::alike(jinja, self.find("[INST]").is_some()) else {
-            let note = "the chat template is none that LEAP knows; name one with --chat-template";
-            self.notes.push(note.to_owned());
-            return ChatTemplate::Unknown;
+            match template::check(jinja) {
+                Ok(()) => self.chat_texts.own = Some(self.own_text(jinja, settings)),
+                Err(what) => self.notes.push(format!(
+                    "the chat template is no program that LEAP can run ({what}); name one with --chat-template"
+                )),
+            }
+            return ChatTemplate::Own;
         };
         self.flags.system_in_last_turn = older.tells_last;
         older.template
     }
 
+    /// The checkpoint's template, with the names of the tokens that it gets.
+    fn own_text(&self, jinja: &str, settings: &Settings) -> OwnText {
+        let Settings { bos, eos, .. } = settings;
+        let name = |id: Option<u32>| {
+            let token = id.and_then(|id| self.tokens.get(id as usize));
+            token.map_or(String::new(), |token| String::from_utf8_lossy(&token.bytes).into_owned())
+        };
+        // GGUF files have ids alone. A folder that names one of the tokens has no other.
+        let [bos, eos] = match (bos, eos) {
+            (None, None) => {
+                [name(settings.bos_id.or(self.bos)), name(self.stop_ids.first().copied())]
+            }
+            names => [names.0.clone(), names.1.clone()].map(Option::unwrap_or_default),
+        };
+        OwnText { text: jinja.to_owned(), bos, eos }
+    }
+
+    /// Makes control tokens of those that the checkpoint's own template names between contents, even if the file calls
+    /// them plain: user text must not forge them.
+    fn mark_own_markers(&mut self) {
+        let Some(own) = &self.chat_texts.own else { return };
+        let plain = self.tokens.iter_mut().filter(|token| token.kind == TokenKind::UserDefined);
+        for token in plain {
+            let name = str::from_utf8(&token.bytes).unwrap_or_default();
+            if ["<|", "<｜"].iter().any(|start| name.starts_with(start)) && own.text.contains(name)
+            {
+                token.kind = TokenKind::Control;
+            }
+        }
+    }
+
     fn choose_template(&mut self, settings: &Settings) {
         let has_marker = |name: &str| self.find(name).is_some();
         self.chat = match &settings.chat_template {
-            Some(text) => self.recognise(text),
+            Some(text) => self.recognise(text, settings),
             // A base model's folder has this file, without a template in it.
             None if settings.has_tokenizer_config => ChatTemplate::None,
             None => template::implied(has_marker),
@@ -207,6 +242,7 @@ impl Draft {
                 self.tokens[id as usize].kind = TokenKind::Control;
             }
         }
+        self.mark_own_markers();
         let stops = template::stops(self.chat).iter().filter_map(|name| self.find(name));
         let stops: Vec<u32> = stops.collect();
         self.stop_ids.extend(stops);

@@ -9,10 +9,9 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
 use crate::sys::child;
+use crate::tokenizer::jinja::{TEMPLATE_BYTES_MAX, without_generation};
 use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts, TurnKind};
 
-/// Longest template: longer than any published one.
-const TEMPLATE_BYTES_MAX: usize = 1 << 18;
 /// Most instructions of one run; published templates take a few thousand.
 const FUEL: u64 = 200_000;
 
@@ -52,20 +51,27 @@ pub(super) fn recognise(jinja: &str, bos: &str) -> Option<Recognised> {
         let texts = |thinks| {
             read_texts(&template, name, bos, ChatOptions { thinks, ..ChatOptions::new(today) })
         };
-        let texts = ChatTexts { thinking: texts(true)?, quiet: texts(false)? };
+        let texts =
+            ChatTexts { thinking: texts(Some(true))?, quiet: texts(Some(false))?, own: None };
         let is_it = PROBES.iter().all(|probe| {
             let options = ChatOptions {
-                thinks: probe.thinks.unwrap_or(true),
-                effort: probe.effort.unwrap_or("medium"),
+                thinks: Some(probe.thinks.unwrap_or(true)),
+                effort: Some(probe.effort.unwrap_or("medium")),
                 today,
             };
             let text = ChatScript::new(name, texts.clone(), options)
                 .map(|script| [bos, &probe.text(&script)].concat());
             let written = template.write(probe, probe.effort);
-            text.is_some() && written.and_then(|text| filled(&text, today, options.effort)) == text
+            text.is_some()
+                && written.and_then(|text| filled(&text, today, options.effort())) == text
         });
         is_it.then_some(Recognised { template: name, texts, writes_bos })
     })
+}
+
+/// Checks that a template can run as it is.
+pub(super) fn check(jinja: &str) -> Result<(), String> {
+    crate::tokenizer::jinja::check(jinja)
 }
 
 /// A conversation that distinguishes templates.
@@ -144,13 +150,7 @@ impl<'a> Jinja<'a> {
         environment.add_function("raise_exception", |_: String| {
             Err::<String, Error>(ErrorKind::InvalidOperation.into())
         });
-        // This tag marks what training learns from, and writes nothing.
-        let jinja = ["{% generation", "{%- generation"]
-            .into_iter()
-            .fold(jinja.to_owned(), |jinja, mark| {
-                jinja.replace(mark, &mark.replace("generation", "if true"))
-            });
-        environment.add_template_owned("chat", jinja.replace("endgeneration", "endif"))?;
+        environment.add_template_owned("chat", without_generation(jinja))?;
         Ok(Jinja { environment, bos, eos: "" })
     }
 
@@ -184,7 +184,7 @@ fn read_texts(
     let bare = ChatScript::new(name, ChatTexts::default(), options)?;
     let Some([open, close]) = bare.around_system() else { return Some(SystemTexts::default()) };
     let written = |system| {
-        let probe = Probe { thinks: Some(options.thinks), ..probe(system, PLAIN) };
+        let probe = Probe { thinks: options.thinks, ..probe(system, PLAIN) };
         let written = template.write(&probe, Some(&format!("\u{2}{EFFORT}\u{3}")))?;
         Some(written.strip_prefix(bos)?.to_owned())
     };

@@ -370,11 +370,18 @@ fn template_file_goes_before_the_config() {
 }
 
 #[test]
-fn unknown_template_is_noted_and_not_taken_for_another() {
-    let config = br#"{"chat_template": "<start_of_turn>"}"#;
+fn unknown_template_is_kept_and_not_taken_for_another() {
+    let config = br#"{"chat_template": "<start_of_turn>", "bos_token": "<s>"}"#;
     let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("tokenizer_config.json", config)]);
     let imported = folder.import().unwrap();
-    assert_eq!(imported.file.chat, ChatTemplate::Unknown);
+    assert_eq!(imported.file.chat, ChatTemplate::Own);
+    let own = imported.file.chat_texts.own.unwrap();
+    assert_eq!((own.text.as_str(), own.bos.as_str()), ("<start_of_turn>", "<s>"));
+    assert!(!imported.notes.iter().any(|note| note.contains("template")));
+    let config = br#"{"chat_template": "{% if %}"}"#;
+    let folder = Folder::new(&[("tokenizer.model", TIKTOKEN), ("tokenizer_config.json", config)]);
+    let imported = folder.import().unwrap();
+    assert_eq!((imported.file.chat, imported.file.chat_texts.own), (ChatTemplate::Own, None));
     assert!(imported.notes[0].contains("--chat-template"), "{:?}", imported.notes);
 }
 
@@ -554,7 +561,7 @@ fn templates_that_take_too_much_memory_are_refused() {
             let json = serde_json::json!({ "chat_template": jinja }).to_string();
             let config = ("tokenizer_config.json", json.as_bytes());
             let imported = Folder::new(&[("tokenizer.model", TIKTOKEN), config]).import().unwrap();
-            assert_eq!(imported.file.chat, ChatTemplate::Unknown);
+            assert_eq!(imported.file.chat, ChatTemplate::Own);
             let note = &imported.notes[0];
             assert!(note.contains("memory") && note.contains("--chat-template"), "{note}");
         }

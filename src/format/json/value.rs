@@ -7,49 +7,110 @@ use serde_json::Value;
 use super::object::push_string;
 
 /// The text of `value` without white space, the form of answers of `leap serve` and of files.
+#[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) fn compact(value: &Value) -> String {
-    text(value, Layout { comma: ",", colon: ":", indent: None })
+    text(value, Layout { comma: ",", colon: ":", indent: None, is_python: false })
+}
+
+/// The text of `value` as Python's `json.dumps` writes it, without escapes that JSON does not need: with `indent` spaces
+/// for each level, and with these separators instead of the usual ones.
+#[cfg(feature = "templates")]
+pub(crate) fn python(
+    value: &Value,
+    indent: Option<usize>,
+    separators: Option<[&str; 2]>,
+) -> String {
+    const LEVEL_MAX: usize = 64;
+    let spaces = indent.map(|indent| " ".repeat(indent.min(LEVEL_MAX)));
+    let usual = if indent.is_some() { [",", ": "] } else { [", ", ": "] };
+    let [comma, colon] = separators.unwrap_or(usual);
+    text(value, Layout { comma, colon, indent: spaces.as_deref(), is_python: true })
+}
+
+/// The JSON `text` with escapes in place of other characters than those of ASCII.
+#[cfg(feature = "templates")]
+pub(crate) fn ascii(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    }
+    out
+}
+
+/// A number as Python's `repr` writes it.
+#[cfg(feature = "templates")]
+pub(crate) fn python_float(number: f64) -> String {
+    if number.is_nan() || number.is_infinite() {
+        return format!("{number}").to_lowercase();
+    }
+    match number.abs() {
+        0.0 | 1e-4..1e16 => format!("{number:?}"),
+        _ => {
+            let text = format!("{number:e}");
+            let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+            let power: i32 = power.parse().unwrap_or(0);
+            let sign = if power < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", power.abs())
+        }
+    }
 }
 
 /// The text of `value` with a space after each comma and colon, the form of chat templates.
 #[cfg(feature = "serve")]
 pub(crate) fn spaced(value: &Value) -> String {
-    text(value, Layout { comma: ", ", colon: ": ", indent: None })
+    text(value, Layout { comma: ", ", colon: ": ", indent: None, is_python: false })
 }
 
 /// The text of `value` with a line for each element and four spaces for each level.
 #[cfg(feature = "serve")]
 pub(crate) fn indented(value: &Value) -> String {
-    text(value, Layout { comma: ",", colon: ": ", indent: Some("    ") })
+    text(value, Layout { comma: ",", colon: ": ", indent: Some("    "), is_python: false })
 }
 
 /// Separators between the parts of a value.
 #[derive(Clone, Copy)]
-struct Layout {
-    comma: &'static str,
-    colon: &'static str,
+struct Layout<'a> {
+    comma: &'a str,
+    colon: &'a str,
     /// Text that begins an element's line, once for each level; `None` for a single line.
-    indent: Option<&'static str>,
+    indent: Option<&'a str>,
+    /// Whether numbers are written as Python does.
+    #[cfg_attr(
+        not(feature = "templates"),
+        expect(dead_code, reason = "only templates ask for it")
+    )]
+    is_python: bool,
 }
 
-fn text(value: &Value, layout: Layout) -> String {
+fn text(value: &Value, layout: Layout<'_>) -> String {
     let mut writer = Writer { text: String::new(), layout, level: 0 };
     writer.value(value);
     writer.text
 }
 
-struct Writer {
+struct Writer<'a> {
     text: String,
-    layout: Layout,
+    layout: Layout<'a>,
     /// Number of open arrays and objects.
     level: usize,
 }
 
-impl Writer {
+impl<'a> Writer<'a> {
     fn value(&mut self, value: &Value) {
         match value {
             Value::Null => self.text.push_str("null"),
             Value::Bool(is_true) => self.text.push_str(if *is_true { "true" } else { "false" }),
+            #[cfg(feature = "templates")]
+            Value::Number(number) if self.layout.is_python && number.is_f64() => {
+                self.text.push_str(&python_float(number.as_f64().unwrap_or_default()));
+            }
             Value::Number(number) => {
                 // Writing to a string cannot fail.
                 let _ = write!(self.text, "{number}");
@@ -71,7 +132,7 @@ impl Writer {
         &mut self,
         brackets: [char; 2],
         elements: impl IntoIterator<Item = T>,
-        write: impl Fn(&mut Writer, T),
+        write: impl Fn(&mut Writer<'a>, T),
     ) {
         self.text.push(brackets[0]);
         self.level += 1;

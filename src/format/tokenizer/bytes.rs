@@ -5,7 +5,9 @@ use super::infer::infer;
 use super::vocab::{TokenKind, Vocab};
 use crate::format::cursor::Cursor;
 use crate::format::model::MAGIC;
-use crate::format::{ChatTemplate, ChatTexts, Date, FormatError, SystemTexts, excerpt, filled};
+use crate::format::{
+    ChatTemplate, ChatTexts, Date, FormatError, OwnText, SystemTexts, excerpt, filled,
+};
 
 const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"LEAT");
 pub(super) const FOOTER_BYTES: usize = 12;
@@ -14,6 +16,8 @@ const TRAILER_VERSION: u32 = 1;
 const EXTENDED_VERSION: u32 = 2;
 /// Version with two more lists of ids after these; written only if one of the lists is not empty.
 const SIDES_VERSION: u32 = 3;
+/// Version with a chat template after these; written only if there is one.
+const OWN_VERSION: u32 = 4;
 const NO_ID: u32 = u32::MAX;
 
 impl TokenizerFile {
@@ -70,9 +74,11 @@ impl TokenizerFile {
             || !self.strips_right.is_empty()
             || self.chat_texts != ChatTexts::default();
         let has_sides = !self.strips_left.is_empty() || !self.whole_words.is_empty();
-        let version = match (has_sides, is_extended) {
-            (true, _) => SIDES_VERSION,
-            (_, true) => EXTENDED_VERSION,
+        let own = self.chat_texts.own.as_ref();
+        let version = match (own, has_sides, is_extended) {
+            (Some(_), ..) => OWN_VERSION,
+            (_, true, _) => SIDES_VERSION,
+            (.., true) => EXTENDED_VERSION,
             _ => TRAILER_VERSION,
         };
         out.extend(version.to_le_bytes());
@@ -97,9 +103,12 @@ impl TokenizerFile {
         if version >= EXTENDED_VERSION {
             self.put_extension(out);
         }
-        if has_sides {
+        if version >= SIDES_VERSION {
             put_ids(out, &self.strips_left);
             put_ids(out, &self.whole_words);
+        }
+        if let Some(own) = own {
+            [&own.text, &own.bos, &own.eos].into_iter().for_each(|text| put_text(out, text));
         }
     }
 
@@ -197,7 +206,7 @@ fn parse_entries(bytes: &[u8], count: Option<usize>) -> Result<Vocab, FormatErro
 fn parse_trailer(trailer: &[u8], body: &[u8]) -> Result<TokenizerFile, FormatError> {
     let mut r = Cursor::new(trailer);
     let version = r.u32("trailer version")?;
-    if !(TRAILER_VERSION..=SIDES_VERSION).contains(&version) {
+    if !(TRAILER_VERSION..=OWN_VERSION).contains(&version) {
         return Err(FormatError::Unsupported(format!("tokenizer trailer version {version}")));
     }
     let n_vocab = r.u32("n_vocab")?;
@@ -255,12 +264,17 @@ fn parse_extension(
     }
     let splitter = parse_splitter(r)?;
     let strips_right = parse_ids(r, "stripping token", n_vocab)?;
-    let texts = ChatTexts { thinking: parse_texts(r)?, quiet: parse_texts(r)? };
+    let mut texts = ChatTexts { thinking: parse_texts(r)?, quiet: parse_texts(r)?, own: None };
     if version < SIDES_VERSION {
         return Ok((splitter, [strips_right, Vec::new(), Vec::new()], texts));
     }
     let strips_left = parse_ids(r, "left-stripping token", n_vocab)?;
     let whole_words = parse_ids(r, "whole-word token", n_vocab)?;
+    if version >= OWN_VERSION {
+        let mut text = |what| parse_text(r, what).map(str::to_owned);
+        let (template, bos, eos) = (text("chat template")?, text("bos name")?, text("eos name")?);
+        texts.own = Some(OwnText { text: template, bos, eos });
+    }
     Ok((splitter, [strips_right, strips_left, whole_words], texts))
 }
 

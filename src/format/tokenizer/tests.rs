@@ -1,6 +1,6 @@
 use super::bytes::FOOTER_BYTES;
 use super::*;
-use crate::format::{ChatTemplate, ChatTexts, SystemTexts};
+use crate::format::{ChatTemplate, ChatTexts, OwnText, SystemTexts};
 
 fn sample() -> TokenizerFile {
     let mut vocab = Vocab::default();
@@ -89,7 +89,7 @@ fn chat_texts_read_back_and_unknown_ones_are_refused() {
         tail: ".\n".to_owned(),
         prompt: "<think>".to_owned(),
     };
-    let chat_texts = ChatTexts { thinking: SystemTexts::default(), quiet };
+    let chat_texts = ChatTexts { quiet, ..ChatTexts::default() };
     let mut file = TokenizerFile { chat_texts, strips_right: vec![1, 3], ..sample() };
     file.flags.chat_without_bos = true;
     assert_eq!(TokenizerFile::parse(&file.to_bytes(), None).unwrap(), file);
@@ -117,6 +117,18 @@ fn tokens_that_take_in_what_is_before_them_or_are_whole_words_read_back() {
     ] {
         assert!(TokenizerFile::parse(&file.to_bytes(), None).is_err());
     }
+}
+
+#[test]
+fn the_checkpoints_own_template_reads_back() {
+    let [text, bos, eos] = ["{{ bos_token }}\n", "<s>", ""].map(str::to_owned);
+    let chat_texts = ChatTexts { own: Some(OwnText { text, bos, eos }), ..ChatTexts::default() };
+    let file = TokenizerFile { chat: ChatTemplate::Own, chat_texts, ..sample() };
+    let bytes = file.to_bytes();
+    assert_eq!(TokenizerFile::parse(&bytes, None).unwrap(), file);
+    let without = TokenizerFile { chat_texts: ChatTexts::default(), ..file }.to_bytes();
+    assert_eq!(bytes.windows(4).filter(|four| *four == b"<s>\0").count(), 1);
+    assert!(without.len() < bytes.len());
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn llama2_with<const N: usize>(markers: [&str; N]) -> Tokenizer {
 fn render(template: ChatTemplate, tokenizer: &Tokenizer) -> Vec<u32> {
     let format = ChatFormat::new(template, tokenizer, options()).unwrap();
     let mut ids = Vec::new();
-    format.render(tokenizer, &CONVERSATION, &mut ids);
+    format.render(tokenizer, &CONVERSATION, &mut ids).unwrap();
     ids
 }
 
@@ -89,7 +89,7 @@ fn the_last_user_turn_carries_the_systems_text_where_the_checkpoint_has_it_there
         (ChatRole::User, "Two?"),
     ];
     let mut ids = Vec::new();
-    format.render(&tokenizer, &messages, &mut ids);
+    format.render(&tokenizer, &messages, &mut ids).unwrap();
     assert_eq!(ids, turns);
 }
 
@@ -131,7 +131,7 @@ fn conversations_have_the_ids_of_hugging_face() {
         conversation[3].1 = "Why?\n";
         let mut ids = Vec::new();
         let format = ChatFormat::new(template, tokenizer, options()).unwrap();
-        format.render(tokenizer, &conversation, &mut ids);
+        format.render(tokenizer, &conversation, &mut ids).unwrap();
         ids
     };
     let zephyr_ids = [
@@ -192,13 +192,13 @@ fn turns_one_by_one_are_the_whole_conversation() {
     given.extend(format.end_of_answer());
     let first = ChatTurn { user, kind: TurnKind::User, answer: None };
     let mut before = Vec::new();
-    format.write(&tokenizer, Some(system), &[first], &mut before);
+    format.write(&tokenizer, Some(system), &[first], &mut before).unwrap();
     let turns = [
         ChatTurn { answer: Some(ChatAnswer::Ids(&given)), ..first },
         ChatTurn { user: again, kind: TurnKind::User, answer: None },
     ];
     let mut ids = Vec::new();
-    format.write(&tokenizer, Some(system), &turns, &mut ids);
+    format.write(&tokenizer, Some(system), &turns, &mut ids).unwrap();
     assert!(ids.starts_with(&[before, given].concat()));
     assert_eq!(ids, render(ChatTemplate::Llama3, &tokenizer));
     assert!(format.stop_ids().contains(&4073));
@@ -228,7 +228,7 @@ fn tools_stand_where_the_published_templates_have_them() {
         let format = ChatFormat::new(template, tokenizer, options()).unwrap();
         assert!(format.has_tool_tokens());
         let mut ids = Vec::new();
-        format.render(tokenizer, &messages, &mut ids);
+        format.render(tokenizer, &messages, &mut ids).unwrap();
         let name = |&id: &u32| {
             String::from_utf8_lossy(
                 &tokenizer
@@ -269,7 +269,7 @@ fn tools_stand_where_the_published_templates_have_them() {
 fn written(template: ChatTemplate, tokenizer: &Tokenizer, said: &[(ChatRole, &str)]) -> String {
     let format = ChatFormat::new(template, tokenizer, options()).unwrap();
     let mut ids = Vec::new();
-    format.render(tokenizer, said, &mut ids);
+    format.render(tokenizer, said, &mut ids).unwrap();
     tokenizer.decode(&ids, true)
 }
 

@@ -167,10 +167,10 @@ fn command_names_what_is_wrong_with_a_conversation() {
 }
 
 #[test]
-fn unknown_template_is_refused_by_name_of_the_option() {
+fn a_template_that_is_no_program_is_refused_by_name_of_the_option() {
     let folder = Folder::new();
     std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
-    folder.write("chat_template.jinja", "{{ '<|im_start|>' }}");
+    folder.write("chat_template.jinja", "{% if %}");
     let input = folder.path().to_str().unwrap();
     let done = leap(&[input, "--chat"], "");
     assert_eq!(done.status.code(), Some(3), "{done:?}");
@@ -179,4 +179,56 @@ fn unknown_template_is_refused_by_name_of_the_option() {
     let line = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n";
     let done = leap(&[input, "--chat", "--chat-template", "chatml"], line);
     assert!(done.status.success() && done.stdout.starts_with(b"["), "{done:?}");
+}
+
+/// A message may spell a special token; it stays text.
+#[test]
+fn the_checkpoints_own_template_writes_conversations() {
+    let folder = Folder::new();
+    std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let template = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('No tools.') }}{% endif %}\
+        <|im_start|>{{ m.role | upper }}: {{ m.content | trim }}<|im_end|>{% endfor %}{{ word }}";
+    folder.write("chat_template.jinja", template);
+    let input = folder.path().to_str().unwrap();
+    let line = r#"{"messages": [{"role": "user", "content": " <|im_end|>a "}], "word": "Go"}"#;
+    let refused = r#"{"messages": [{"role": "tool", "content": "x"}]}"#;
+    let done = leap(&[input, "--chat", "--text"], &format!("{line}\n{refused}\n"));
+    assert_eq!(done.stdout, b"\"<|im_start|>USER: <|im_end|>a<|im_end|>Go\"\n");
+    let message = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(3), "{message}");
+    assert!(message.ends_with("it refuses the conversation: No tools.\n"), "{message}");
+    let ids = |args: &[&str], line: &str| -> Vec<u32> {
+        let done = leap(&[&[input], args].concat(), &format!("{line}\n"));
+        assert!(done.status.success(), "{done:?}");
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    let special = ids(&["--encode", "--special"], "\"<|im_start|><|im_end|>\"");
+    let text = ids(&["--encode"], "\"USER: <|im_end|>a\"");
+    let end = ids(&["--encode"], "\"Go\"");
+    let wanted = [&special[..1], &text, &special[1..], &end].concat();
+    assert_eq!(ids(&["--chat"], line), wanted);
+    // The file's template stands in for a model's, and a tokenizer.bin keeps it.
+    let path = folder.join("chat_template.jinja");
+    let named = ["--chat", "--chat-template", path.to_str().unwrap()];
+    assert_eq!(ids(&named, line), wanted);
+    assert!(leap(&[input], "").status.success());
+    let kept = folder.join("tokenizer.bin");
+    let done = leap(&[kept.to_str().unwrap(), "--chat"], &format!("{line}\n"));
+    assert_eq!(serde_json::from_slice::<Vec<u32>>(&done.stdout).unwrap(), wanted);
+}
+
+/// A text that doubles at every step, however large the conversation.
+#[test]
+fn a_template_that_takes_too_much_memory_is_stopped() {
+    let folder = Folder::new();
+    std::fs::copy(golden("qwen3-tiny/tokenizer.json"), folder.join("tokenizer.json")).unwrap();
+    let bomb = "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(60) %}\
+        {% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x | length }}";
+    folder.write("bomb.jinja", bomb);
+    let (input, bomb) = (folder.path().to_str().unwrap(), folder.join("bomb.jinja"));
+    let done =
+        leap(&[input, "--chat", "--chat-template", bomb.to_str().unwrap()], "{\"messages\": []}\n");
+    let message = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(3), "{message}");
+    assert!(message.contains("too much memory"), "{message}");
 }

@@ -115,7 +115,7 @@ fn gguf_files_hold_the_same_tokenizers() {
     }
     let spm = file("gguf/spm.gguf", None);
     assert_eq!((spm.bos, &spm.stop_ids[..]), (Some(1), &[2][..]));
-    assert_eq!(spm.chat, ChatTemplate::Unknown);
+    assert_eq!(spm.chat, ChatTemplate::Own);
     let tokenizer = reread(&spm);
     for case in cases("llama2-meta-tiny") {
         let text = text_of(&case, "text");

@@ -16,7 +16,7 @@ fn survive(bytes: &[u8], vocab_size: Option<usize>) {
     for template in ChatTemplate::ALL {
         if let Ok(format) = ChatFormat::new(template, &tokenizer, options) {
             let messages = [(ChatRole::System, "s"), (ChatRole::User, "u")];
-            format.render(&tokenizer, &messages, &mut Vec::new());
+            format.render(&tokenizer, &messages, &mut Vec::new()).unwrap();
         }
     }
 }

@@ -1,0 +1,253 @@
+//! Runs a checkpoint's own chat template.
+//!
+//! A template makes one text of a conversation, in which it names special tokens. Texts of the conversation may spell
+//! the same names, and must not become these tokens. Their characters are therefore told apart from the template's
+//! before it runs, not searched for afterwards. Four runs at most decide:
+//!
+//! 1. The template writes the plain conversation. This is the text that the model reads, whatever comes next.
+//! 2. It writes the conversation with each character of its texts masked (`marks`). If the result spells the same
+//!    text, all that is not masked in it is the template's.
+//! 3. Otherwise the template looks for names in texts, as some do for `</think>`. Now the names in the template are
+//!    masked instead (`source`), where it writes them. If the result spells the same text, the masked names in it are
+//!    the template's, and all others are text.
+//! 4. Otherwise names in its variables stay as they are, and are text.
+//!
+//! If none of them does, the conversation is refused.
+
+mod environment;
+mod format;
+mod marks;
+mod python;
+mod source;
+mod written;
+
+use std::sync::{Arc, OnceLock};
+
+use minijinja::{Environment, Value};
+use serde_json::{Value as Json, json};
+
+use super::thoughts::Thoughts;
+use crate::format::{Date, OwnText};
+use crate::sys::heap::{self, Overrun};
+use environment::{Fault, value};
+use marks::{mask, unmasked};
+use source::Marked;
+use written::{Written, joined};
+
+pub(crate) use environment::without_generation;
+pub(super) use format::OwnFormat;
+
+/// Longest template: longer than any published one.
+pub(crate) const TEMPLATE_BYTES_MAX: usize = 1 << 18;
+/// Memory of a run, beside [`MEMORY_FACTOR`] times that of the conversation.
+const MEMORY_BYTES: usize = 64 << 20;
+/// Masks take four bytes, and templates copy texts that they put together.
+const MEMORY_FACTOR: usize = 64;
+/// Deep recursion of a template, and values that nest deeply, need a large stack.
+const STACK_BYTES: usize = 128 << 20;
+const SECONDS: u32 = 20;
+
+/// Checks that `text` is a template that can run.
+///
+/// # Errors
+/// Why it cannot.
+pub(crate) fn check(text: &str) -> Result<(), String> {
+    let own = OwnText { text: text.to_owned(), ..OwnText::default() };
+    OwnTemplate::new(&own, &|_, _| None).map(drop)
+}
+
+/// A conversation for a template.
+#[derive(Clone, Debug)]
+pub(super) struct Talk {
+    /// Objects with `role`, `content` and whatever else the template knows.
+    pub(super) messages: Vec<Json>,
+    /// Further variables of the template.
+    pub(super) variables: Vec<(String, Json)>,
+    pub(super) today: Date,
+    /// Whether the template writes the start of an answer at the end.
+    pub(super) begins_answer: bool,
+}
+
+/// A checkpoint's template, ready to run.
+pub(super) struct OwnTemplate {
+    programs: Arc<Programs>,
+    facts: OnceLock<Facts>,
+    /// Whether a run wanted too much memory; none is tried after that.
+    is_stopped: OnceLock<()>,
+}
+
+struct Programs {
+    plain: Environment<'static>,
+    /// Write masks in place of special tokens; the second not where these are in variables.
+    marked: Vec<(Environment<'static>, Marked)>,
+    bos: String,
+    eos: String,
+}
+
+/// Properties of a template that a few conversations show.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    /// Parts behind an answer that is over.
+    pub(super) after_answer: Vec<Written>,
+    /// Whether there is a place for the system's text.
+    pub(super) takes_system: bool,
+    pub(super) thoughts: Option<Thoughts>,
+}
+
+impl OwnTemplate {
+    /// Compiles a template. `name_at` tells the special token whose name stands at a place of a text, by its end.
+    pub(super) fn new(
+        own: &OwnText,
+        name_at: &dyn Fn(&str, usize) -> Option<usize>,
+    ) -> Result<OwnTemplate, String> {
+        if own.text.len() > TEMPLATE_BYTES_MAX {
+            return Err(format!("it has more than {TEMPLATE_BYTES_MAX} bytes"));
+        }
+        let text = without_generation(&own.text);
+        let (bos, eos) = (own.bos.clone(), own.eos.clone());
+        let compiled = |text: &str| {
+            environment::compiled(text).map_err(|e| environment::fault(&e).to_string())
+        };
+        let marked = [true, false].into_iter().map(|masks_variables| {
+            let mut marks = Marked::new(&text, masks_variables, name_at);
+            [&bos, &eos].into_iter().for_each(|name| marks.add(name, name_at));
+            Ok((compiled(marks.text())?, marks))
+        });
+        let marked = marked.collect::<Result<_, String>>()?;
+        let programs = Arc::new(Programs { plain: compiled(&text)?, marked, bos, eos });
+        Ok(OwnTemplate { programs, facts: OnceLock::new(), is_stopped: OnceLock::new() })
+    }
+
+    /// The text of a conversation, in parts.
+    ///
+    /// # Errors
+    /// The template's objection to the conversation, or why it fails.
+    pub(super) fn write(&self, talk: Talk) -> Result<Vec<Written>, String> {
+        const STOPPED: &str = "it takes too much memory";
+        if self.is_stopped.get().is_some() {
+            return Err(STOPPED.to_owned());
+        }
+        let programs = Arc::clone(&self.programs);
+        let limits = heap::Limits {
+            memory_bytes: MEMORY_BYTES
+                .saturating_add(text_bytes(&talk).saturating_mul(MEMORY_FACTOR)),
+            stack_bytes: STACK_BYTES,
+            seconds: SECONDS,
+        };
+        match heap::within(limits, move || programs.write(&talk)) {
+            Ok(Ok(result)) => result,
+            Ok(Err(Overrun::Time)) => Err("it takes too much time".to_owned()),
+            Ok(Err(Overrun::Memory)) => {
+                // The run that went too far keeps its memory, so there must be no second one.
+                let _ = self.is_stopped.set(());
+                Err(STOPPED.to_owned())
+            }
+            Err(e) => Err(format!("there is no thread for it: {e}")),
+        }
+    }
+
+    /// Properties of the template.
+    pub(super) fn facts(&self, today: Date) -> &Facts {
+        self.facts.get_or_init(|| self.find_facts(today))
+    }
+
+    fn find_facts(&self, today: Date) -> Facts {
+        const SYSTEM: &str = "Sysq.";
+        const ANSWER: &str = "Answq.";
+        let say = |role: &str, content: &str| json!({"role": role, "content": content});
+        let write = |messages: Vec<Json>, begins_answer| {
+            self.write(Talk { messages, variables: Vec::new(), today, begins_answer })
+        };
+        let told = write(vec![say("system", SYSTEM), say("user", "Userq.")], true);
+        let takes_system =
+            told.is_ok_and(|parts| parts.iter().any(|part| part.text().contains(SYSTEM)));
+        let [first, last] = ["Userq.", "Moreq."].map(|text| say("user", text));
+        let answered = write(vec![first, say("assistant", ANSWER), last], false);
+        let after = answered.unwrap_or_default().into_iter();
+        let after = after.skip_while(|part| !part.text().contains(ANSWER)).skip(1);
+        let after_answer = after.take_while(|part| !part.text().contains("Moreq.")).collect();
+        Facts { after_answer, takes_system, thoughts: self.programs.thoughts() }
+    }
+}
+
+impl Programs {
+    fn write(&self, talk: &Talk) -> Result<Vec<Written>, String> {
+        let [bos, eos] = [&self.bos, &self.eos].map(String::as_str);
+        let text = run(&self.plain, talk, [bos, eos], &str::to_owned)
+            .map_err(|fault| fault.to_string())?;
+        let masked = run(&self.plain, talk, [bos, eos], &mask);
+        if let Some(parts) = masked.ok().map(|masked| unmasked(&masked))
+            && joined(&parts) == text
+        {
+            return Ok(parts);
+        }
+        let is_free = !any_text(talk, &source::has_mark);
+        for (environment, marks) in self.marked.iter().filter(|_| is_free) {
+            let [bos, eos] = [bos, eos].map(|name| marks.of(name));
+            let marked = run(environment, talk, [&bos, &eos], &str::to_owned);
+            if let Some(parts) = marked.ok().map(|marked| marks.parts(&marked))
+                && joined(&parts) == text
+            {
+                return Ok(parts);
+            }
+        }
+        Err("a text of the conversation changes what it writes, so that its special tokens cannot be told from text"
+            .to_owned())
+    }
+
+    fn thoughts(&self) -> Option<Thoughts> {
+        let has = |name| self.marked.iter().any(|(_, marks)| marks.source().contains(name));
+        match () {
+            () if has("</think>") => Some(Thoughts::Tags),
+            () if has("<|channel|>") && has("<|message|>") => Some(Thoughts::Channels),
+            () => None,
+        }
+    }
+}
+
+/// Runs a template on a conversation, whose texts are changed by `text` first.
+fn run(
+    environment: &Environment<'static>,
+    talk: &Talk,
+    [bos, eos]: [&str; 2],
+    text: &dyn Fn(&str) -> String,
+) -> Result<String, Fault> {
+    let messages: Vec<Value> = talk.messages.iter().map(|json| value(json, "", text)).collect();
+    let mut variables: Vec<(&str, Value)> = vec![
+        ("messages", messages.into()),
+        ("add_generation_prompt", talk.begins_answer.into()),
+        (environment::TODAY, talk.today.format("%Y-%m-%d").into()),
+    ];
+    for (name, token) in [("bos_token", bos), ("eos_token", eos)] {
+        variables.extend((!token.is_empty()).then(|| (name, token.into())));
+    }
+    let further = talk.variables.iter().map(|(name, json)| (name.as_str(), value(json, "", text)));
+    variables.extend(further);
+    environment::run(environment, variables.into_iter().collect())
+}
+
+/// Whether `is_one` holds for any text of the conversation.
+fn any_text(talk: &Talk, is_one: &dyn Fn(&str) -> bool) -> bool {
+    fn any(json: &Json, is_one: &dyn Fn(&str) -> bool) -> bool {
+        match json {
+            Json::String(text) => is_one(text),
+            Json::Array(list) => list.iter().any(|json| any(json, is_one)),
+            Json::Object(map) => map.iter().any(|(key, json)| is_one(key) || any(json, is_one)),
+            _ => false,
+        }
+    }
+    let further = talk.variables.iter().map(|(_, json)| json);
+    talk.messages.iter().chain(further).any(|json| any(json, is_one))
+}
+
+fn text_bytes(talk: &Talk) -> usize {
+    let bytes = std::cell::Cell::new(0_usize);
+    any_text(talk, &|text| {
+        bytes.set(bytes.get().saturating_add(text.len() + 64));
+        false
+    });
+    bytes.get()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! Writes conversations in the checkpoint's own template.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::written::{Written, joined};
+use super::{Facts, OwnTemplate, Talk};
+use crate::tokenizer::script::{ChatAnswer, ChatOptions, ChatTurn, Sink, TurnKind};
+use crate::tokenizer::thoughts::Thoughts;
+use crate::tokenizer::{Tokenizer, TokenizerError};
+
+/// The checkpoint's own template with options.
+pub(in crate::tokenizer) struct OwnFormat {
+    template: Arc<OwnTemplate>,
+    options: ChatOptions,
+}
+
+impl OwnFormat {
+    pub(in crate::tokenizer) fn new(
+        template: &Arc<OwnTemplate>,
+        options: ChatOptions,
+    ) -> OwnFormat {
+        OwnFormat { template: Arc::clone(template), options }
+    }
+
+    fn facts(&self) -> &Facts {
+        self.template.facts(self.options.today)
+    }
+
+    pub(in crate::tokenizer) fn thoughts(&self) -> Option<Thoughts> {
+        self.facts().thoughts
+    }
+
+    /// Whether the system's text has no turn of its own.
+    pub(in crate::tokenizer) fn joins_system(&self) -> bool {
+        !self.facts().takes_system
+    }
+
+    /// The first special token after an answer.
+    pub(in crate::tokenizer) fn end(&self, tok: &Tokenizer) -> Option<u32> {
+        let markup = self.facts().after_answer.iter().filter_map(|part| match part {
+            Written::Markup(text) => Some(text),
+            Written::Text(_) => None,
+        });
+        let first = |text: &String| {
+            let places = text.char_indices().map(|(at, _)| at);
+            places.filter_map(|at| tok.control_at(text, at)).map(|(id, _)| id).next()
+        };
+        markup.filter_map(first).next()
+    }
+
+    /// Whether an answer begins inside thoughts.
+    pub(in crate::tokenizer) fn begins_thinking(&self, system: Option<&str>) -> bool {
+        let turn = ChatTurn { user: "Hi.", kind: TurnKind::User, answer: None };
+        let parts = self.parts(None, system, &[turn]);
+        parts.is_ok_and(|parts| joined(&parts).trim_end().ends_with("<think>"))
+    }
+
+    /// Writes a conversation, ready for the answer to its last turn.
+    pub(in crate::tokenizer) fn write(
+        &self,
+        tok: &Tokenizer,
+        system: Option<&str>,
+        turns: &[ChatTurn<'_>],
+        out: &mut impl Sink,
+    ) -> Result<(), TokenizerError> {
+        send(&self.parts(Some(tok), system, turns)?, out);
+        Ok(())
+    }
+
+    /// Ends the thoughts in which an answer begins.
+    pub(in crate::tokenizer) fn end_thoughts(&self, out: &mut impl Sink) {
+        out.markup("</think>\n\n");
+    }
+
+    /// Writes a conversation of the template's own objects, with further variables.
+    pub(in crate::tokenizer) fn write_values(
+        &self,
+        messages: Vec<Json>,
+        variables: Vec<(String, Json)>,
+        out: &mut impl Sink,
+    ) -> Result<(), TokenizerError> {
+        let today = self.options.today;
+        let is_set = |name: &&(String, Json)| name.0 == "add_generation_prompt";
+        let begins = variables.iter().find(is_set).and_then(|(_, value)| value.as_bool());
+        let begins_answer = begins.unwrap_or(true);
+        let mut all = self.variables();
+        all.extend(variables);
+        let talk = Talk { messages, variables: all, today, begins_answer };
+        send(&self.template.write(talk).map_err(TokenizerError::Template)?, out);
+        Ok(())
+    }
+
+    fn parts(
+        &self,
+        tok: Option<&Tokenizer>,
+        system: Option<&str>,
+        turns: &[ChatTurn<'_>],
+    ) -> Result<Vec<Written>, TokenizerError> {
+        let mut messages: VecDeque<Json> = VecDeque::new();
+        let mut say = |role, text: &str| messages.push_back(json!({"role": role, "content": text}));
+        let mut begun = None;
+        for turn in turns {
+            match turn.kind {
+                TurnKind::Unasked => {}
+                TurnKind::User | TurnKind::WithTools(_) => say("user", turn.user),
+                TurnKind::Result => say("tool", turn.user),
+                TurnKind::System => say("system", turn.user),
+            }
+            match turn.answer {
+                None => {}
+                Some(ChatAnswer::Text(text) | ChatAnswer::Calls(text)) => say("assistant", text),
+                Some(ChatAnswer::Ids(ids)) => {
+                    say("assistant", &tok.map(|tok| tok.decode(ids, false)).unwrap_or_default());
+                }
+                Some(ChatAnswer::Begun("")) => {}
+                Some(ChatAnswer::Begun(text)) => {
+                    say("assistant", text);
+                    begun = Some(text);
+                }
+            }
+        }
+        if let Some(system) = system {
+            self.tell(system, &mut messages);
+        }
+        let talk = Talk {
+            messages: messages.into(),
+            variables: self.variables(),
+            today: self.options.today,
+            begins_answer: begun.is_none(),
+        };
+        let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
+        match begun {
+            None => Ok(parts),
+            Some(begun) => cut_behind(parts, begun).ok_or_else(|| {
+                TokenizerError::Template("it does not write an answer that is to go on".to_owned())
+            }),
+        }
+    }
+
+    /// Puts the system's text before the messages, or before the first user's text if it has no turn of its own.
+    fn tell(&self, system: &str, messages: &mut VecDeque<Json>) {
+        let first = messages.front_mut().filter(|first| first["role"] == "user");
+        match first {
+            Some(first) if self.joins_system() => {
+                let user = first["content"].as_str().unwrap_or_default();
+                first["content"] = format!("{system}\n\n{user}").into();
+            }
+            _ => messages.push_front(json!({"role": "system", "content": system})),
+        }
+    }
+
+    fn variables(&self) -> Vec<(String, Json)> {
+        let ChatOptions { thinks, effort, .. } = self.options;
+        let thinks = thinks.into_iter().flat_map(|thinks| {
+            ["enable_thinking", "thinking"].map(|name| (name.to_owned(), thinks.into()))
+        });
+        let effort = effort.map(|effort| ("reasoning_effort".to_owned(), effort.into()));
+        thinks.chain(effort).collect()
+    }
+}
+
+fn send(parts: &[Written], out: &mut impl Sink) {
+    for part in parts {
+        match part {
+            Written::Markup(text) => out.markup(text),
+            Written::Text(text) => out.content(text),
+        }
+    }
+}
+
+/// The parts up to the last place where `begun` stands, or stands without white space around it.
+pub(super) fn cut_behind(parts: Vec<Written>, begun: &str) -> Option<Vec<Written>> {
+    let text = joined(&parts);
+    let end = [begun, begun.trim()].into_iter().find_map(|begun| {
+        let at = text.rfind(begun).filter(|_| !begun.trim().is_empty())?;
+        Some(at + begun.len())
+    });
+    let mut left = end?;
+    let mut kept = Vec::new();
+    for part in parts {
+        let len = part.text().len().min(left);
+        left -= len;
+        kept.push(match part {
+            Written::Markup(text) => Written::Markup(text[..len].to_owned()),
+            Written::Text(text) => Written::Text(text[..len].to_owned()),
+        });
+    }
+    Some(kept)
+}
