@@ -5,10 +5,19 @@
 //! halves of bytes, those of the other rows the high halves.
 
 /// Defines `tiles`, the functions of a tier with `$features`, which has `NR`, `LINE` and the vectors' operations in scope.
-/// `$add_two(sums, w, x)` adds the products of two steps of four columns. If `$in_place`, high codes of four bits stay
-/// where they are and count 16 times, which costs less than to shift each of them. Tiles have `$rows` rows.
+/// `$add_two(sums, w, x)` adds the products of two steps of four columns, and `$add_wide` those of the integers of
+/// [`NL_STEPS`](crate::quant::ggml::NL_STEPS) plus `$nl_bias`. If `$in_place`, high codes of four bits stay where they
+/// are and count 16 times, which costs less than to shift each of them. Tiles have `$rows` rows.
 macro_rules! run_tiles {
-    ($features:literal, $add_two:ident, $in_place:literal, [$($rows:literal)*]) => {
+    (
+        $features:literal,
+        ($add_two:ident, $add_wide:ident),
+        $nl_bias:literal,
+        $in_place:literal,
+        [$($rows:literal)*]
+    ) => {
+        use $crate::quant::ggml::{EVEN, MXFP4_STEPS, NL_STEPS};
+
         /// Sums or totals of `M` rows of activations.
         type Sums<T, const M: usize> = [[T; 2]; M];
 
@@ -18,7 +27,7 @@ macro_rules! run_tiles {
         ) -> &'static [$crate::kernels::packed::ggml::RunTile] {
             $crate::kernels::packed::ggml::by_form!(
                 form,
-                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG, HINT>()
+                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG, STEPS, HINT>()
             )
         }
 
@@ -27,10 +36,11 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
+            const STEPS: usize,
             const HINT: i32,
         >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
             const {
-                &[$(Runs::<$rows, BITS, SCALES, HAS_MIN, IS_LONG, HINT>::gemm,)*]
+                &[$(Runs::<$rows, BITS, SCALES, HAS_MIN, IS_LONG, STEPS, HINT>::gemm,)*]
             }
         }
 
@@ -43,6 +53,7 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
+            const STEPS: usize,
             const HINT: i32,
         >;
 
@@ -52,9 +63,23 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
+            const STEPS: usize,
             const HINT: i32,
-        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG, HINT>
+        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG, STEPS, HINT>
         {
+            /// Whether high codes stay where they are.
+            const IN_PLACE: bool = $in_place && BITS == 4 && STEPS == EVEN;
+
+            /// The integers of codes, plus [`Self::BIAS`].
+            const TABLE: [u8; 16] = $crate::quant::ggml::table(STEPS, Self::BIAS);
+
+            /// Makes the integers of a table fit unsigned bytes.
+            const BIAS: u8 = match STEPS {
+                NL_STEPS => $nl_bias,
+                MXFP4_STEPS => 12,
+                _ => 0,
+            };
+
             /// `M` rows of activations by a panel of blocks in `form`.
             #[target_feature(enable = $features)]
             fn gemm(
@@ -63,13 +88,17 @@ macro_rules! run_tiles {
                 x: &$crate::kernels::packed::tile::Q8Tile<'_>,
                 out: &mut [f32],
             ) {
-                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
+                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG, STEPS>();
+                let zero = if STEPS == EVEN { form.zero } else { Self::BIAS };
                 let mut totals = [[[zero_floats(); 2]; M]; 2];
                 let mut groups = x.groups::<M, 4>();
                 for block in panel.chunks_exact(form.panel_block(NR)) {
                     let (head, runs) = block.split_at(form.panel_head(NR));
                     let head = head.as_chunks::<{ 2 * NR }>().0;
-                    let d = widen_halves(&head[0]);
+                    let d = match STEPS {
+                        MXFP4_STEPS => widen_bfloats(&head[0]),
+                        _ => widen_halves(&head[0]),
+                    };
                     let m = if form.has_min { widen_halves(&head[1]) } else { d };
                     for run in runs.chunks_exact(form.panel_run(NR)) {
                         let Some(x) = groups.next() else { return };
@@ -79,11 +108,11 @@ macro_rules! run_tiles {
                         let q = x.q.as_chunks().0.first_chunk();
                         let (Some(lines), Some(q)) = (lines.first_chunk(), q) else { return };
                         let scales = if form.is_long { times(d, &parameters[0]) } else { d };
-                        let mut dots = Self::less_zeros::<0>(form.zero, &x, q);
+                        let mut dots = Self::less_zeros::<0>(zero, &x, q);
                         Self::add_half::<0>(&mut dots, lines, q);
                         if SCALES == 2 {
                             Self::add_totals::<0>(&mut totals[0], &dots, scales, x.scales);
-                            dots = Self::less_zeros::<1>(form.zero, &x, q);
+                            dots = Self::less_zeros::<1>(zero, &x, q);
                         }
                         Self::add_half::<1>(&mut dots, lines, q);
                         let scales = if SCALES == 2 { times(d, &parameters[1]) } else { scales };
@@ -129,7 +158,7 @@ macro_rules! run_tiles {
                             sub_ints(zero_ints(), sum)
                         }
                     };
-                    dots[i] = [less, if $in_place && BITS == 4 { times_16(less) } else { less }];
+                    dots[i] = [less, if Self::IN_PLACE { times_16(less) } else { less }];
                 }
                 dots
             }
@@ -173,14 +202,45 @@ macro_rules! run_tiles {
                     );
                 }
                 for step in [0, 2] {
-                    let (a, b) = (codes::<BITS>(lines, step), codes::<BITS>(lines, step + 1));
+                    let (a, b) = (Self::codes(lines, step), Self::codes(lines, step + 1));
                     for i in 0..M {
                         let x = [four(&x[step][i]), four(&x[step + 1][i])];
                         for j in 0..2 {
-                            dots[i][j] = $add_two(dots[i][j], [a[j], b[j]], x);
+                            dots[i][j] = match STEPS {
+                                NL_STEPS => $add_wide(dots[i][j], [a[j], b[j]], x),
+                                _ => $add_two(dots[i][j], [a[j], b[j]], x),
+                            };
                         }
                     }
                 }
+            }
+
+            /// The codes of step `step` of four, or the integers that they stand for.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn codes(lines: &[[u8; LINE]; BITS], step: usize) -> [Ints; 2] {
+                let (both, low) = (load(&lines[step]), set_bytes(15));
+                if Self::IN_PLACE {
+                    return [and(both, low), and(both, set_bytes(0xf0))];
+                }
+                let mut w = [and(both, low), and(shift_right_4(both), low)];
+                if STEPS != EVEN {
+                    let table = load_table(&Self::TABLE);
+                    return [look_up(table, w[0]), look_up(table, w[1])];
+                }
+                // The places of the bits above the low four.
+                let (high, from, mask) = match BITS {
+                    4 => return w,
+                    5 => (load(&lines[4]), [2 * step, 2 * step + 1], set_bytes(16)),
+                    _ => {
+                        let from = step % 2 * 4;
+                        (load(&lines[4 + step / 2]), [from, from + 2], set_bytes(48))
+                    }
+                };
+                for j in 0..2 {
+                    w[j] = or(w[j], and(to_bit_4(high, from[j]), mask));
+                }
+                w
             }
 
             /// Adds sums of products times the scales of weights and activations.
@@ -194,7 +254,7 @@ macro_rules! run_tiles {
             ) {
                 for i in 0..M {
                     let [low, high] = dots[i];
-                    let dots = [low, if $in_place && BITS == 4 { over_16(high) } else { high }];
+                    let dots = [low, if Self::IN_PLACE { over_16(high) } else { high }];
                     let x_scale = set_floats(x_scales[i]);
                     for j in 0..2 {
                         let sum = mul(floats_of(dots[j]), scales[j]);
@@ -225,30 +285,6 @@ macro_rules! run_tiles {
         #[inline]
         fn four(x: &[u8; 4]) -> Ints {
             set_ints(i32::from_ne_bytes(*x))
-        }
-
-        /// The codes of step `step` of four.
-        #[target_feature(enable = $features)]
-        #[inline]
-        fn codes<const BITS: usize>(lines: &[[u8; LINE]; BITS], step: usize) -> [Ints; 2] {
-            let (both, low) = (load(&lines[step]), set_bytes(15));
-            if $in_place && BITS == 4 {
-                return [and(both, low), and(both, set_bytes(0xf0))];
-            }
-            let mut w = [and(both, low), and(shift_right_4(both), low)];
-            // The places of the bits above the low four.
-            let (high, from, mask) = match BITS {
-                4 => return w,
-                5 => (load(&lines[4]), [2 * step, 2 * step + 1], set_bytes(16)),
-                _ => {
-                    let from = step % 2 * 4;
-                    (load(&lines[4 + step / 2]), [from, from + 2], set_bytes(48))
-                }
-            };
-            for j in 0..2 {
-                w[j] = or(w[j], and(to_bit_4(high, from[j]), mask));
-            }
-            w
         }
 
         /// A block's scale times a run's integers.

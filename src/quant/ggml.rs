@@ -25,7 +25,7 @@ mod runs;
 
 use super::f16::half_to_f32;
 pub use matrix::GgmlMatrix;
-pub(crate) use runs::{Codes, Form};
+pub(crate) use runs::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Steps, table};
 
 /// A block type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -396,17 +396,17 @@ fn iq4_nl(block: &[u8; 18], out: &mut [f32; SHORT]) {
     unequal_steps(f16_at(block, 0), &block[2..], out);
 }
 
-/// Scale of 32 values.
-fn iq4_xs_scale(block: &[u8], group: usize) -> f32 {
+/// Scale of 32 values, plus 32.
+fn iq4_xs_scale(block: &[u8], group: usize) -> i8 {
     let high = u16::from_le_bytes([block[2], block[3]]);
     let low = block[4 + group / 2] >> (group % 2 * 4) & 15;
-    let scale = low | ((high >> (2 * group) & 3) as u8) << 4;
-    f16_at(block, 0) * (f32::from(scale) - 32.0)
+    (low | ((high >> (2 * group) & 3) as u8) << 4) as i8
 }
 
 fn iq4_xs(block: &[u8; 136], out: &mut [f32; LONG]) {
     for (group, out) in out.as_chunks_mut::<SHORT>().0.iter_mut().enumerate() {
-        unequal_steps(iq4_xs_scale(block, group), &block[8 + group * 16..][..16], out);
+        let scale = f32::from(iq4_xs_scale(block, group)) - 32.0;
+        unequal_steps(f16_at(block, 0) * scale, &block[8 + group * 16..][..16], out);
     }
 }
 

@@ -147,6 +147,34 @@ pub(in crate::kernels) fn widen_halves(x: &[u8; 2 * NR]) -> [Floats; 2] {
     [_mm512_cvtph_ps(low), _mm512_cvtph_ps(high)]
 }
 
+/// bf16 to f32, exact.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn widen_bfloats(x: &[u8; 2 * NR]) -> [Floats; 2] {
+    let x = load(x);
+    let low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(x));
+    let high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64::<1>(x));
+    [
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(low)),
+        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(high)),
+    ]
+}
+
+/// Sixteen bytes in each quarter of a vector.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn load_table(table: &[u8; 16]) -> Ints {
+    // SAFETY: `table` is 16 readable bytes, and `loadu` needs no alignment.
+    _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+}
+
+/// The bytes of a table at places below 16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn look_up(table: Ints, places: Ints) -> Ints {
+    _mm512_shuffle_epi8(table, places)
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn load_lanes(x: &[u8; LANES]) -> __m128i {

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::lanes::*;
 use crate::kernels::run_tiles::run_tiles;
 
-run_tiles!("avx512f,avx512bw,avx512vl,avx512vnni", add_two, true, [1 2 3 4 5 6 7 8]);
+run_tiles!("avx512f,avx512bw,avx512vl,avx512vnni", (add_two, add_two), 127, true, [1 2 3 4 5 6 7 8]);
 
 /// Adds the products of two steps to 16 sums.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use crate::kernels::run_tiles::run_tiles;
 use crate::kernels::ymm::lanes::*;
 
-run_tiles!("avx2,fma,f16c,avxvnni", add_two, true, [1 2 3 4 5 6]);
+run_tiles!("avx2,fma,f16c,avxvnni", (add_two, add_two), 127, true, [1 2 3 4 5 6]);
 
 /// Adds the products of two steps to eight sums.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]

@@ -9,13 +9,15 @@ use std::arch::aarch64::*;
 use super::vectors::{load_bytes, load_four, widen_8};
 use crate::kernels::packed::layout::Layout;
 use crate::quant::bcml1::BLOCK;
+use crate::quant::ggml::{EVEN, MXFP4_STEPS, NL_STEPS, table};
 
 /// Bytes of a line of a panel's codes, in vectors.
 const LINE: usize = 2;
 
 /// Defines `tiles`, the functions of a tier with `$features`, whose panels have `$nr` rows and whose activations are in
 /// blocks of `$kr` columns. The tier has in scope `Dots`, the sums of a strip with a row of activations; `begin`, which
-/// makes them of a vector of first values; `add_products`; and `finish`, which gives four sums.
+/// makes them of a vector of first values; `add_products`; and `finish`, which gives four sums. The last two are told
+/// the steps of codes.
 macro_rules! run_tiles {
     ($features:literal, $nr:expr, $kr:literal) => {
         /// Strips of a panel, two by two.
@@ -33,7 +35,7 @@ macro_rules! run_tiles {
         ) -> &'static [$crate::kernels::packed::ggml::RunTile] {
             $crate::kernels::packed::ggml::by_form!(
                 form,
-                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG>()
+                by_rows::<BITS, SCALES, HAS_MIN, IS_LONG, STEPS>()
             )
         }
 
@@ -42,13 +44,14 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
+            const STEPS: usize,
         >() -> &'static [$crate::kernels::packed::ggml::RunTile] {
             const {
                 &[
-                    Runs::<1, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
-                    Runs::<2, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
-                    Runs::<3, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
-                    Runs::<4, BITS, SCALES, HAS_MIN, IS_LONG>::gemm,
+                    Runs::<1, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>::gemm,
+                    Runs::<2, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>::gemm,
+                    Runs::<3, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>::gemm,
+                    Runs::<4, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>::gemm,
                 ]
             }
         }
@@ -61,6 +64,7 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
+            const STEPS: usize,
         >;
 
         impl<
@@ -69,7 +73,8 @@ macro_rules! run_tiles {
             const SCALES: usize,
             const HAS_MIN: bool,
             const IS_LONG: bool,
-        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG>
+            const STEPS: usize,
+        > Runs<M, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>
         {
             /// `M` rows of activations by a panel of blocks in `form`.
             #[target_feature(enable = $features)]
@@ -79,13 +84,13 @@ macro_rules! run_tiles {
                 x: &$crate::kernels::packed::tile::Q8Tile<'_>,
                 out: &mut [f32],
             ) {
-                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG>();
+                let form = form.by_constants::<BITS, SCALES, HAS_MIN, IS_LONG, STEPS>();
                 let mut totals = [[[[vdupq_n_f32(0.0); 2]; PAIRS]; M]; 2];
                 let mut groups = x.groups::<M, $kr>();
                 for block in panel.chunks_exact(form.panel_block($nr)) {
                     let (head, runs) = block.split_at(form.panel_head($nr));
                     let head = head.as_chunks::<16>().0.as_chunks::<PAIRS>().0;
-                    let d = $crate::kernels::neon::runs::widen_halves(&head[0]);
+                    let d = $crate::kernels::neon::runs::widen_scales::<STEPS, PAIRS>(&head[0]);
                     let m = match form.has_min {
                         true => $crate::kernels::neon::runs::widen_halves(&head[1]),
                         false => d,
@@ -175,13 +180,15 @@ macro_rules! run_tiles {
                         dots[i] = begin(less[i]);
                     }
                     for half in FROM..TO {
-                        let codes = $crate::kernels::neon::runs::codes(codes, strip, half);
+                        let codes = $crate::kernels::neon::runs::codes::<STEPS, BITS, _>(
+                            codes, strip, half,
+                        );
                         for i in 0..M {
-                            dots[i] = add_products(dots[i], codes, &x[half], i);
+                            dots[i] = add_products::<STEPS, M>(dots[i], codes, &x[half], i);
                         }
                     }
                     for i in 0..M {
-                        let dots = vcvtq_f32_s32(finish(dots[i], less[i]));
+                        let dots = vcvtq_f32_s32(finish::<STEPS>(dots[i], less[i]));
                         let sum = vmulq_f32(dots, scales[strip / 2][strip % 2]);
                         let total = &mut totals[i][strip / 2][strip % 2];
                         *total = vfmaq_n_f32(*total, sum, x_scales[i]);
@@ -208,7 +215,8 @@ macro_rules! run_tiles {
                         1 => vdupq_n_s32(-i32::from(zero) * x.sum(i) as i32),
                         _ => {
                             let zeros = [vdupq_n_s8(zero as i8); 4];
-                            vnegq_s32(finish(add_products(begin(none), zeros, half, i), none))
+                            let sums = add_products::<STEPS, M>(begin(none), zeros, half, i);
+                            vnegq_s32(finish::<STEPS>(sums, none))
                         }
                     };
                 }
@@ -246,47 +254,67 @@ pub(in crate::kernels) use run_tiles;
 /// Rows of a panel.
 const NR: usize = Layout::NEON.panel_rows();
 
-/// Sums of products, each of two rows: four i16 for each. Those of a run of five bits are at most `8 * 31 * 127 = 31496`,
-/// those of half a run of six `4 * 63 * 127 = 32004`.
-type Dots = [int16x8_t; 2];
+/// Sums of products, each of two rows: four i16 for each, and two i32 for products of [`NL_STEPS`]. Those of a run of
+/// five bits are at most `8 * 31 * 127 = 31496`, those of half a run of six `4 * 63 * 127 = 32004`.
+#[derive(Clone, Copy)]
+struct Dots {
+    short: [int16x8_t; 2],
+    long: [int32x4_t; 2],
+}
 
 run_tiles!("neon", NR, 4);
 
 #[target_feature(enable = "neon")]
 #[inline]
 fn begin(_less: int32x4_t) -> Dots {
-    [vdupq_n_s16(0); 2]
+    Dots { short: [vdupq_n_s16(0); 2], long: [vdupq_n_s32(0); 2] }
 }
 
-/// Adds the products of half a run of four rows with row `i` of `M` of activations.
+/// Adds the products of half a run of four rows with row `i` of `M` of activations. Two products of [`NL_STEPS`] are at
+/// most `2 * 127 * 127 = 32258`, an `i16`.
 #[target_feature(enable = "neon")]
 #[inline]
-fn add_products<const M: usize>(
+fn add_products<const STEPS: usize, const M: usize>(
     mut dots: Dots,
     codes: [int8x16_t; 4],
     x: &Half<M>,
     i: usize,
 ) -> Dots {
     let x: &[[[u8; 4]; M]; 4] = bytemuck::cast_ref(x);
+    if STEPS == NL_STEPS {
+        for step in [0, 2] {
+            let (a, b) = (load_four(&x[step][i]), load_four(&x[step + 1][i]));
+            let (c, d) = (codes[step], codes[step + 1]);
+            let low = vmlal_s8(vmull_s8(vget_low_s8(c), a), vget_low_s8(d), b);
+            let high = vmlal_s8(vmull_s8(vget_high_s8(c), a), vget_high_s8(d), b);
+            dots.long[0] = vpadalq_s16(dots.long[0], low);
+            dots.long[1] = vpadalq_s16(dots.long[1], high);
+        }
+        return dots;
+    }
     for step in 0..4 {
         let x = load_four(&x[step][i]);
-        dots[0] = vmlal_s8(dots[0], vget_low_s8(codes[step]), x);
-        dots[1] = vmlal_s8(dots[1], vget_high_s8(codes[step]), x);
+        dots.short[0] = vmlal_s8(dots.short[0], vget_low_s8(codes[step]), x);
+        dots.short[1] = vmlal_s8(dots.short[1], vget_high_s8(codes[step]), x);
     }
     dots
 }
 
 #[target_feature(enable = "neon")]
 #[inline]
-fn finish(dots: Dots, less: int32x4_t) -> int32x4_t {
-    vaddq_s32(vpaddq_s32(vpaddlq_s16(dots[0]), vpaddlq_s16(dots[1])), less)
+fn finish<const STEPS: usize>(dots: Dots, less: int32x4_t) -> int32x4_t {
+    let [low, high] = match STEPS {
+        NL_STEPS => dots.long,
+        _ => [vpaddlq_s16(dots.short[0]), vpaddlq_s16(dots.short[1])],
+    };
+    vaddq_s32(vpaddq_s32(low, high), less)
 }
 
-/// The codes of half `half` of strip `strip` of a run: those of the first vector's low and high halves of bytes, then those
+/// The codes of half `half` of strip `strip` of a run, or the integers that they stand for: those of the first vector's low and high halves of bytes, then those
 /// of the second one's. Panels have four rows for each of `STRIPS`.
 #[target_feature(enable = "neon")]
 #[inline]
-pub(in crate::kernels) fn codes<const BITS: usize, const STRIPS: usize>(
+pub(in crate::kernels) fn codes<const STEPS: usize, const BITS: usize, const STRIPS: usize>(
     run: &[[[u8; 16]; BITS]; STRIPS],
     strip: usize,
     half: usize,
@@ -323,12 +351,37 @@ pub(in crate::kernels) fn codes<const BITS: usize, const STRIPS: usize>(
             w[j] = vbslq_u8(mask, vshlq_u8(high[j / 2], distance), w[j]);
         }
     }
+    if STEPS != EVEN {
+        let integers = const { table(STEPS, 0) };
+        let integers = load_bytes(&integers);
+        for j in 0..4 {
+            w[j] = vqtbl1q_u8(integers, w[j]);
+        }
+    }
     [
         vreinterpretq_s8_u8(w[0]),
         vreinterpretq_s8_u8(w[1]),
         vreinterpretq_s8_u8(w[2]),
         vreinterpretq_s8_u8(w[3]),
     ]
+}
+
+/// The blocks' scales of all rows as f32, exact: f16 values, or bf16 ones with [`MXFP4_STEPS`].
+#[target_feature(enable = "neon")]
+#[inline]
+pub(in crate::kernels) fn widen_scales<const STEPS: usize, const PAIRS: usize>(
+    x: &[[u8; 16]; PAIRS],
+) -> [[float32x4_t; 2]; PAIRS] {
+    if STEPS != MXFP4_STEPS {
+        return widen_halves(x);
+    }
+    let mut floats = [[vdupq_n_f32(0.0); 2]; PAIRS];
+    for pair in 0..PAIRS {
+        let x = vreinterpretq_u16_u8(load_bytes(&x[pair]));
+        let (low, high) = (vshll_n_u16::<16>(vget_low_u16(x)), vshll_high_n_u16::<16>(x));
+        floats[pair] = [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)];
+    }
+    floats
 }
 
 /// f16 to f32 of all rows, exact.

@@ -26,7 +26,7 @@ fn begin(less: int32x4_t) -> Dots {
 /// steps of four columns that are two apart.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn add_products<const M: usize>(
+fn add_products<const STEPS: usize, const M: usize>(
     mut dots: Dots,
     codes: [int8x16_t; 4],
     x: &Half<M>,
@@ -41,6 +41,6 @@ fn add_products<const M: usize>(
 
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
-fn finish(dots: Dots, _less: int32x4_t) -> int32x4_t {
+fn finish<const STEPS: usize>(dots: Dots, _less: int32x4_t) -> int32x4_t {
     dots
 }

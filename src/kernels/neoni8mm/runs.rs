@@ -25,7 +25,7 @@ fn begin(_less: int32x4_t) -> Dots {
 /// a byte have codes of neighbouring steps of eight columns.
 #[target_feature(enable = "neon,dotprod,i8mm")]
 #[inline]
-fn add_products<const M: usize>(
+fn add_products<const STEPS: usize, const M: usize>(
     mut dots: Dots,
     codes: [int8x16_t; 4],
     x: &Half<M>,
@@ -42,6 +42,6 @@ fn add_products<const M: usize>(
 
 #[target_feature(enable = "neon,dotprod,i8mm")]
 #[inline]
-fn finish(dots: Dots, less: int32x4_t) -> int32x4_t {
+fn finish<const STEPS: usize>(dots: Dots, less: int32x4_t) -> int32x4_t {
     vaddq_s32(vpaddq_s32(dots[0], dots[1]), less)
 }

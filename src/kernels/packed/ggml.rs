@@ -23,7 +23,7 @@ use crate::kernels::packed::tile::prefetch_behind;
 use crate::kernels::packed::tile::{Q8Tile, ZERO};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::f16::half_to_f32;
-use crate::quant::ggml::{Codes, Form};
+use crate::quant::ggml::{Codes, EVEN, Form, MXFP4_STEPS, NL_STEPS, Steps, table};
 
 /// Most runs that are unpacked at once: a long block.
 pub(super) const RUNS_MAX: usize = 8;
@@ -79,11 +79,17 @@ impl Form {
         const SCALES: usize,
         const HAS_MIN: bool,
         const IS_LONG: bool,
+        const STEPS: usize,
     >(
         self,
     ) -> Form {
-        let zero = if HAS_MIN { 0 } else { self.zero };
-        Form { bits: BITS, n_scales: SCALES, has_min: HAS_MIN, is_long: IS_LONG, zero }
+        let zero = if HAS_MIN || STEPS != EVEN { 0 } else { self.zero };
+        let steps = match STEPS {
+            NL_STEPS => Steps::Nl,
+            MXFP4_STEPS => Steps::Mxfp4,
+            _ => Steps::Even,
+        };
+        Form { bits: BITS, steps, n_scales: SCALES, has_min: HAS_MIN, is_long: IS_LONG, zero }
     }
 
     /// Whether results are two sums: one of first halves and one of second halves of runs, or one of products and one of
@@ -173,30 +179,33 @@ pub(super) fn get(layout: Layout, form: Form, (row, i): (usize, usize), block: &
     }
 }
 
-/// The value of `$value` for a form of blocks; in it the constants `BITS`, `SCALES`, `HAS_MIN` and `IS_LONG` are the form's.
-/// So each form has code of its own, with constant shifts and sizes.
+/// The value of `$value` for a form of blocks; in it the constants `BITS`, `SCALES`, `HAS_MIN`, `IS_LONG` and `STEPS` are
+/// the form's. So each form has code of its own, with constant shifts and sizes.
 macro_rules! by_form {
-    ($form:expr, $value:expr) => {
-        match ($form.bits, $form.n_scales, $form.has_min, $form.is_long) {
-            (4, 1, false, _) => $crate::kernels::packed::ggml::by_form!(4, 1, false, false, $value),
-            (4, 1, true, false) => {
-                $crate::kernels::packed::ggml::by_form!(4, 1, true, false, $value)
-            }
-            (4, 1, true, true) => $crate::kernels::packed::ggml::by_form!(4, 1, true, true, $value),
-            (4, ..) => $crate::kernels::packed::ggml::by_form!(4, 2, false, true, $value),
-            (5, _, false, _) => $crate::kernels::packed::ggml::by_form!(5, 1, false, false, $value),
-            (5, _, true, false) => {
-                $crate::kernels::packed::ggml::by_form!(5, 1, true, false, $value)
-            }
-            (5, _, true, true) => $crate::kernels::packed::ggml::by_form!(5, 1, true, true, $value),
-            _ => $crate::kernels::packed::ggml::by_form!(6, 2, false, true, $value),
+    ($form:expr, $value:expr) => {{
+        use $crate::kernels::packed::ggml::by_form as of;
+        use $crate::quant::ggml::Steps::{Even, Mxfp4, Nl};
+        let form = $form;
+        match (form.bits, form.n_scales, form.has_min, form.is_long, form.steps) {
+            (4, 1, false, _, Even) => of!(4, 1, false, false, EVEN, $value),
+            (4, 1, true, false, Even) => of!(4, 1, true, false, EVEN, $value),
+            (4, 1, true, true, Even) => of!(4, 1, true, true, EVEN, $value),
+            (4, _, _, _, Even) => of!(4, 2, false, true, EVEN, $value),
+            (5, _, false, _, Even) => of!(5, 1, false, false, EVEN, $value),
+            (5, _, true, false, Even) => of!(5, 1, true, false, EVEN, $value),
+            (5, _, true, true, Even) => of!(5, 1, true, true, EVEN, $value),
+            (_, _, _, _, Even) => of!(6, 2, false, true, EVEN, $value),
+            (_, _, _, false, Nl) => of!(4, 1, false, false, NL_STEPS, $value),
+            (_, _, _, true, Nl) => of!(4, 1, false, true, NL_STEPS, $value),
+            (_, _, _, _, Mxfp4) => of!(4, 1, false, false, MXFP4_STEPS, $value),
         }
-    };
-    ($bits:literal, $scales:literal, $has_min:literal, $is_long:literal, $value:expr) => {{
+    }};
+    ($bits:literal, $scales:literal, $min:literal, $long:literal, $steps:ident, $value:expr) => {{
         const BITS: usize = $bits;
         const SCALES: usize = $scales;
-        const HAS_MIN: bool = $has_min;
-        const IS_LONG: bool = $is_long;
+        const HAS_MIN: bool = $min;
+        const IS_LONG: bool = $long;
+        const STEPS: usize = $crate::quant::ggml::$steps;
         $value
     }};
 }
@@ -211,7 +220,10 @@ pub(in crate::kernels) fn unpack<const LINE: usize>(
     blocks: &[u8],
     out: &mut Unpacked<'_>,
 ) {
-    by_form!(form, unpack_as::<LINE, BITS, SCALES, HAS_MIN, IS_LONG>(layout, form, blocks, out));
+    by_form!(
+        form,
+        unpack_as::<LINE, BITS, SCALES, HAS_MIN, IS_LONG, STEPS>(layout, form, blocks, out)
+    );
 }
 
 #[inline(always)]
@@ -221,6 +233,7 @@ fn unpack_as<
     const SCALES: usize,
     const HAS_MIN: bool,
     const IS_LONG: bool,
+    const STEPS: usize,
 >(
     layout: Layout,
     form: Form,
@@ -232,7 +245,10 @@ fn unpack_as<
     let mut halves = [[0.0; NR_MAX]; 2];
     for (b, block) in blocks.chunks_exact(form.panel_block(nr)).enumerate() {
         let (head, rest) = block.split_at(nr * (2 + 2 * usize::from(HAS_MIN)));
-        widen_halves(&head[..2 * nr], &mut halves[0][..nr]);
+        match STEPS {
+            MXFP4_STEPS => widen_bfloats(&head[..2 * nr], &mut halves[0][..nr]),
+            _ => widen_halves(&head[..2 * nr], &mut halves[0][..nr]),
+        }
         if HAS_MIN {
             widen_halves(&head[2 * nr..], &mut halves[1][..nr]);
         }
@@ -255,7 +271,7 @@ fn unpack_as<
                 unpack_scales::<IS_LONG>(d, &parameters[nr..], second.0);
             }
             let values = [&mut *first.1, &mut *second.1];
-            unpack_codes::<LINE, BITS, SCALES>(layout, form.zero, codes, values);
+            unpack_codes::<LINE, BITS, SCALES, STEPS>(layout, form.zero, codes, values);
             if HAS_MIN {
                 let offsets = &mut out.offsets[at * nr..][..nr];
                 match IS_LONG {
@@ -278,6 +294,15 @@ fn widen_halves(bytes: &[u8], out: &mut [f32]) {
     let halves = &bytes.as_chunks::<2>().0[..out.len()];
     for row in 0..out.len() {
         out[row] = half_to_f32(u16::from_ne_bytes(halves[row]));
+    }
+}
+
+/// Widens bf16 values of all rows.
+#[inline(always)]
+fn widen_bfloats(bytes: &[u8], out: &mut [f32]) {
+    let halves = &bytes.as_chunks::<2>().0[..out.len()];
+    for row in 0..out.len() {
+        out[row] = f32::from_bits(u32::from(u16::from_ne_bytes(halves[row])) << 16);
     }
 }
 
@@ -305,7 +330,7 @@ fn unpack_scales<const IS_LONG: bool>(d: &[f32], scales: &[u8], out: &mut [u8]) 
 /// so each four lines belong to one half of the run. Iterators of slices are few here: the compiler calls them instead of
 /// inlining them, because all forms are in one function.
 #[inline(always)]
-fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize>(
+fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize, const STEPS: usize>(
     layout: Layout,
     zero: u8,
     codes: &[u8],
@@ -313,6 +338,7 @@ fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize>(
 ) {
     // A flipped layout wants u8 with the bias.
     let less = layout.flip.wrapping_sub(zero);
+    let integers = table(STEPS, layout.flip);
     let half = layout.nr * BLOCK / 2;
     let codes: &[[[u8; LINE]; BITS]] = codes.as_chunks().0.as_chunks().0;
     let [first, second] = planes;
@@ -320,8 +346,13 @@ fn unpack_codes<const LINE: usize, const BITS: usize, const SCALES: usize>(
         let out: &mut [[[[u8; LINE]; 4]; 2]] =
             first.as_chunks_mut().0.as_chunks_mut().0.as_chunks_mut().0;
         for (lines, [a, b]) in codes.iter().zip(out) {
-            four_lines::<LINE, BITS, 0>(lines, less, a);
-            four_lines::<LINE, BITS, 1>(lines, less, b);
+            if STEPS == EVEN {
+                four_lines::<LINE, BITS, 0>(lines, less, a);
+                four_lines::<LINE, BITS, 1>(lines, less, b);
+            } else {
+                look_up::<LINE, BITS, 0>(lines, &integers, a);
+                look_up::<LINE, BITS, 1>(lines, &integers, b);
+            }
         }
         return;
     }
@@ -379,6 +410,43 @@ fn four_lines<const LINE: usize, const BITS: usize, const HALF: usize>(
                 out[2][j] = (b[j] & 15 | high & 48).wrapping_add(less);
                 out[3][j] = (b[j] >> 4 | high >> 2 & 48).wrapping_add(less);
             }
+        }
+    }
+}
+
+/// As [`four_lines`], for codes of four bits that stand for the integers of a table.
+#[inline(always)]
+fn look_up<const LINE: usize, const BITS: usize, const HALF: usize>(
+    lines: &[[u8; LINE]; BITS],
+    integers: &[u8; 16],
+    out: &mut [[u8; LINE]; 4],
+) {
+    for i in 0..4 {
+        let mut codes = lines[2 * HALF + i / 2];
+        for code in &mut codes {
+            *code = *code >> (i % 2 * 4) & 15;
+        }
+        look_up_line(&codes, integers, &mut out[i]);
+    }
+}
+
+/// The integers of a line of codes.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out: &mut [u8; LINE]) {
+    for (codes, out) in codes.as_chunks().0.iter().zip(out.as_chunks_mut().0) {
+        // SAFETY: every CPU of this architecture has NEON.
+        unsafe { crate::kernels::neon::vectors::look_up(integers, codes, out) };
+    }
+}
+
+/// The integers of a line of codes: a choice for each integer, which the compiler makes of whole vectors.
+#[cfg(not(target_arch = "aarch64"))]
+#[inline(always)]
+fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out: &mut [u8; LINE]) {
+    for code in 0..16 {
+        for j in 0..LINE {
+            out[j] = if usize::from(codes[j]) == code { integers[code] } else { out[j] };
         }
     }
 }

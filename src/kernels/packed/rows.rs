@@ -113,7 +113,7 @@ fn read_run(
     let codes = ggml::get(layout, form, (row, i), block);
     let scales = codes.scales.map(|scale| form.scale(codes.d, scale));
     for (i, (out, code)) in out.iter_mut().zip(codes.codes).enumerate() {
-        *out = scales[i / (BLOCK / 2)] * f32::from(code.wrapping_sub(form.zero) as i8);
+        *out = scales[i / (BLOCK / 2)] * f32::from(form.integer(code));
     }
     // A sum with an offset of 0 would lose the sign of -0.
     if form.has_min {

@@ -146,6 +146,34 @@ pub(in crate::kernels) fn widen_halves(x: &[u8; 2 * NR]) -> [Floats; 2] {
     [_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)]
 }
 
+/// bf16 to f32, exact.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn widen_bfloats(x: &[u8; 2 * NR]) -> [Floats; 2] {
+    let x = load(x);
+    let low = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(x));
+    let high = _mm256_cvtepu16_epi32(_mm256_extracti128_si256::<1>(x));
+    [
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)),
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(high)),
+    ]
+}
+
+/// Sixteen bytes in each half of a vector.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn load_table(table: &[u8; 16]) -> Ints {
+    // SAFETY: `table` is 16 readable bytes, and `loadu` needs no alignment.
+    _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+}
+
+/// The bytes of a table at places below 16.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn look_up(table: Ints, places: Ints) -> Ints {
+    _mm256_shuffle_epi8(table, places)
+}
+
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn load_lanes(x: &[u8; LANES]) -> __m128i {

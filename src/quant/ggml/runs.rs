@@ -3,17 +3,56 @@
 //! A value of a run is `scale * code + offset`, exactly what [`Ggml::widen`] rounds. Scale and offset are exact in f32:
 //! products of an f16 and an integer of at most eight bits.
 
+use half::bf16;
+
 use super::{Ggml, LONG, MXFP4, NL, f16_at, mxfp4_scale, scale_and_min};
+use crate::quant::f16::half_to_f32;
 
 /// Values of a run.
 pub(crate) const RUN: usize = 32;
+
+/// Integers that codes stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// The code itself, less the code of 0.
+    Even,
+    /// Those of [`Ggml::Iq4Nl`] and [`Ggml::Iq4Xs`].
+    Nl,
+    /// Twice the values of [`Ggml::Mxfp4`]. A block's scale is half of that type's, a bf16: f16 has too few exponents.
+    Mxfp4,
+}
+
+/// [`Steps::Even`] as a constant parameter.
+pub(crate) const EVEN: usize = Steps::Even as usize;
+/// [`Steps::Nl`] as a constant parameter.
+pub(crate) const NL_STEPS: usize = Steps::Nl as usize;
+/// [`Steps::Mxfp4`] as a constant parameter.
+pub(crate) const MXFP4_STEPS: usize = Steps::Mxfp4 as usize;
+
+/// The integers of the 16 codes of `steps`, plus `bias`.
+pub(crate) const fn table(steps: usize, bias: u8) -> [u8; 16] {
+    let mut table = [0; 16];
+    let mut code = 0;
+    while code < 16 {
+        let value = match steps {
+            EVEN => code as i8,
+            NL_STEPS => NL[code] as i8,
+            _ => (MXFP4[code] * 2.0) as i8,
+        };
+        table[code] = (value as u8).wrapping_add(bias);
+        code += 1;
+    }
+    table
+}
 
 /// How the codes of a type are stored, for types whose codes have fewer than eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     /// Bits of a code once packed; of [`Ggml::Q3K`] one more than in a file.
     pub(crate) bits: usize,
-    /// The code of the value 0, apart from the offset.
+    /// Integers of the codes.
+    pub(crate) steps: Steps,
+    /// The code of the value 0, apart from the offset, if steps are even.
     pub(crate) zero: u8,
     /// Scales of a run: one, or one for each 16 values.
     pub(crate) n_scales: usize,
@@ -28,7 +67,7 @@ pub(crate) struct Form {
 pub(crate) struct Codes {
     /// Codes in the order of values.
     pub(crate) codes: [u8; RUN],
-    /// Bits of the block's scale, an f16.
+    /// Bits of the block's scale: an f16, or a bf16 with [`Steps::Mxfp4`].
     pub(crate) d: u16,
     /// Bits of the block's minimum, an f16; 0 if it has none.
     pub(crate) m: u16,
@@ -52,21 +91,28 @@ pub(crate) struct Run {
 impl Ggml {
     /// How the codes are stored; `None` if packed codes are bytes.
     pub(crate) fn form(self) -> Option<Form> {
-        let short = |bits, zero, has_min| Form { bits, zero, n_scales: 1, has_min, is_long: false };
-        let long = |bits, zero, n_scales| {
-            let has_min = n_scales == 1;
-            Form { bits, zero, n_scales, has_min, is_long: true }
+        let short = Form {
+            bits: 4,
+            steps: Steps::Even,
+            zero: 0,
+            n_scales: 1,
+            has_min: false,
+            is_long: false,
         };
+        let long = Form { is_long: true, ..short };
         match self {
-            Ggml::Q4_0 => Some(short(4, 8, false)),
-            Ggml::Q4_1 => Some(short(4, 0, true)),
-            Ggml::Q5_0 => Some(short(5, 16, false)),
-            Ggml::Q5_1 => Some(short(5, 0, true)),
-            Ggml::Q4K => Some(long(4, 0, 1)),
-            Ggml::Q5K => Some(long(5, 0, 1)),
-            Ggml::Q6K => Some(long(6, 32, 2)),
-            Ggml::Q3K => Some(long(4, 4, 2)),
-            Ggml::Q8_0 | Ggml::Iq4Nl | Ggml::Iq4Xs | Ggml::Mxfp4 | Ggml::Q2K => None,
+            Ggml::Q4_0 => Some(Form { zero: 8, ..short }),
+            Ggml::Q4_1 => Some(Form { has_min: true, ..short }),
+            Ggml::Q5_0 => Some(Form { bits: 5, zero: 16, ..short }),
+            Ggml::Q5_1 => Some(Form { bits: 5, has_min: true, ..short }),
+            Ggml::Q4K => Some(Form { has_min: true, ..long }),
+            Ggml::Q5K => Some(Form { bits: 5, has_min: true, ..long }),
+            Ggml::Q6K => Some(Form { bits: 6, zero: 32, n_scales: 2, ..long }),
+            Ggml::Q3K => Some(Form { zero: 4, n_scales: 2, ..long }),
+            Ggml::Iq4Nl => Some(Form { steps: Steps::Nl, ..short }),
+            Ggml::Iq4Xs => Some(Form { steps: Steps::Nl, ..long }),
+            Ggml::Mxfp4 => Some(Form { steps: Steps::Mxfp4, ..short }),
+            Ggml::Q8_0 | Ggml::Q2K => None,
         }
     }
 
@@ -93,19 +139,8 @@ impl Ggml {
         if let Some(form) = self.form() {
             return self.codes(block, i).run(form);
         }
-        let nibbles = |bytes: &[u8], values: [f32; 16], factor: f32| {
-            nibbles(bytes).map(|code| (values[usize::from(code)] * factor) as i8)
-        };
-        let (codes, scale) = match self {
-            Ggml::Iq4Nl => (nibbles(&block[2..], NL, 1.0), f16_at(block, 0)),
-            Ggml::Iq4Xs => {
-                (nibbles(&block[8 + 16 * i..][..16], NL, 1.0), super::iq4_xs_scale(block, i))
-            }
-            // Twice the values are integers.
-            Ggml::Mxfp4 => (nibbles(&block[1..], MXFP4, 2.0), mxfp4_scale(block[0]) / 2.0),
-            _ => (std::array::from_fn(|i| block[2 + i] as i8), f16_at(block, 0)),
-        };
-        Run { codes, scales: [scale; 2], offset: 0.0 }
+        let codes = std::array::from_fn(|i| block[2 + i] as i8);
+        Run { codes, scales: [f16_at(block, 0); 2], offset: 0.0 }
     }
 
     /// The integers of run `i` of a block.
@@ -138,7 +173,18 @@ impl Ggml {
                 let codes = std::array::from_fn(|l| super::q3_k_code(block, i * RUN + l));
                 Codes { codes, d: u16_at(108), m: 0, scales, min: 0 }
             }
-            _ => unreachable!("the packed codes of {} are bytes", self.name()),
+            Ggml::Iq4Nl => short(nibbles(&block[2..]), 0),
+            Ggml::Iq4Xs => {
+                let scales = [super::iq4_xs_scale(block, i) - 32; 2];
+                let codes = nibbles(&block[8 + 16 * i..]);
+                Codes { codes, d: u16_at(0), m: 0, scales, min: 0 }
+            }
+            Ggml::Mxfp4 => {
+                // Exact: a power of two, or no number.
+                let d = bf16::from_f32(mxfp4_scale(block[0]) / 2.0);
+                Codes { d: d.to_bits(), ..short(nibbles(&block[1..]), 0) }
+            }
+            Ggml::Q8_0 | Ggml::Q2K => unreachable!("packed codes of {} are bytes", self.name()),
         }
     }
 }
@@ -148,7 +194,7 @@ impl Codes {
     fn run(&self, form: Form) -> Run {
         let Codes { codes, d, m, scales, min } = *self;
         Run {
-            codes: codes.map(|code| code.wrapping_sub(form.zero) as i8),
+            codes: codes.map(|code| form.integer(code)),
             scales: scales.map(|scale| form.scale(d, scale)),
             offset: if form.has_min { form.offset(m, min) } else { 0.0 },
         }
@@ -156,17 +202,28 @@ impl Codes {
 }
 
 impl Form {
-    /// Scale of values.
+    /// The integer that a code stands for.
+    pub(crate) fn integer(self, code: u8) -> i8 {
+        match self.steps {
+            Steps::Even => code.wrapping_sub(self.zero) as i8,
+            steps => table(steps as usize, 0)[usize::from(code)] as i8,
+        }
+    }
+
+    /// Scale of integers.
     #[inline(always)]
     pub(crate) fn scale(self, d: u16, scale: i8) -> f32 {
-        let d = crate::quant::f16::half_to_f32(d);
+        let d = match self.steps {
+            Steps::Mxfp4 => f32::from_bits(u32::from(d) << 16),
+            _ => half_to_f32(d),
+        };
         if self.is_long { d * f32::from(scale) } else { d }
     }
 
     /// Offset of a run.
     #[inline(always)]
     pub(crate) fn offset(self, m: u16, min: u8) -> f32 {
-        let m = crate::quant::f16::half_to_f32(m);
+        let m = half_to_f32(m);
         if self.is_long { -(m * f32::from(min)) } else { m }
     }
 
