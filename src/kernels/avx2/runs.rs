@@ -17,7 +17,7 @@ fn add_two(sums: Ints, w: [Ints; 2], x: [Ints; 2]) -> Ints {
     _mm256_add_epi32(sums, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)))
 }
 
-/// As [`add_two`], of signed codes up to 127: two products are at most `2 * 127 * 127 = 32258`, an `i16`.
+/// Adds the products of two steps of signed codes up to 127. Two products are at most `2 * 127 * 127 = 32258`, an `i16`.
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn add_wide(sums: Ints, w: [Ints; 2], x: [Ints; 2]) -> Ints {

@@ -354,8 +354,8 @@ pub(in crate::kernels) fn codes<const STEPS: usize, const BITS: usize, const STR
     if STEPS != EVEN {
         let integers = const { table(STEPS, 0) };
         let integers = load_bytes(&integers);
-        for j in 0..4 {
-            w[j] = vqtbl1q_u8(integers, w[j]);
+        for w in &mut w {
+            *w = vqtbl1q_u8(integers, *w);
         }
     }
     [

@@ -58,15 +58,6 @@ pub(in crate::kernels) fn load_bytes(x: &[u8; 16]) -> uint8x16_t {
     unsafe { vld1q_u8(x.as_ptr()) }
 }
 
-/// The bytes of a table at 16 places.
-#[target_feature(enable = "neon")]
-#[inline]
-pub(in crate::kernels) fn look_up(table: &[u8; 16], places: &[u8; 16], out: &mut [u8; 16]) {
-    let found = vqtbl1q_u8(load_bytes(table), load_bytes(places));
-    // SAFETY: `out` is 16 writable bytes.
-    unsafe { vst1q_u8(out.as_mut_ptr(), found) };
-}
-
 /// Four bytes, twice.
 #[target_feature(enable = "neon")]
 #[inline]

@@ -414,7 +414,7 @@ fn four_lines<const LINE: usize, const BITS: usize, const HALF: usize>(
     }
 }
 
-/// As [`four_lines`], for codes of four bits that stand for the integers of a table.
+/// Unpacks four of eight lines whose codes stand for the integers of a table.
 #[inline(always)]
 fn look_up<const LINE: usize, const BITS: usize, const HALF: usize>(
     lines: &[[u8; LINE]; BITS],
@@ -434,9 +434,13 @@ fn look_up<const LINE: usize, const BITS: usize, const HALF: usize>(
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out: &mut [u8; LINE]) {
-    for (codes, out) in codes.as_chunks().0.iter().zip(out.as_chunks_mut().0) {
-        // SAFETY: every CPU of this architecture has NEON.
-        unsafe { crate::kernels::neon::vectors::look_up(integers, codes, out) };
+    use std::arch::aarch64::*;
+    for (codes, out) in codes.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0) {
+        // SAFETY: all three are 16 bytes, and every CPU of this architecture has NEON.
+        unsafe {
+            let found = vqtbl1q_u8(vld1q_u8(integers.as_ptr()), vld1q_u8(codes.as_ptr()));
+            vst1q_u8(out.as_mut_ptr(), found);
+        }
     }
 }
 
@@ -444,9 +448,9 @@ fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out:
 #[cfg(not(target_arch = "aarch64"))]
 #[inline(always)]
 fn look_up_line<const LINE: usize>(codes: &[u8; LINE], integers: &[u8; 16], out: &mut [u8; LINE]) {
-    for code in 0..16 {
+    for (code, integer) in (0..).zip(integers) {
         for j in 0..LINE {
-            out[j] = if usize::from(codes[j]) == code { integers[code] } else { out[j] };
+            out[j] = if codes[j] == code { *integer } else { out[j] };
         }
     }
 }
