@@ -73,6 +73,12 @@ packed_crate() {
 	cargo check --quiet --locked --all-targets --manifest-path "$to/crate/Cargo.toml" --target-dir "$to"
 }
 
+# Targets of the fuzzer compile. They are not linked, so libFuzzer is not needed.
+fuzz_targets() {
+	CUSTOM_LIBFUZZER_PATH=none/libfuzzer.a RUSTFLAGS="--cfg fuzzing" cargo check --quiet --locked \
+		--manifest-path tests/fuzz/Cargo.toml --target-dir "$TARGET_DIR/fuzz-check"
+}
+
 # Programs that convert checkpoints, and have no reader of PyTorch's files.
 without_pickle() {
 	clippy --locked --all-targets --no-default-features --features tools -- -D warnings
@@ -106,6 +112,7 @@ else
 	# With the program that the tests have built.
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
 	step "packed crate" packed_crate
+	step "fuzz targets" fuzz_targets
 	step "without PyTorch's files" without_pickle
 	other_machines
 fi
