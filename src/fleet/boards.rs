@@ -114,7 +114,7 @@ impl Boards {
 pub enum RingFile {
     /// The lines are in this file.
     At(PathBuf),
-    /// The lines are this text, which the master has made.
+    /// The lines are this text.
     Told(String),
 }
 
