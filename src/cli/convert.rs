@@ -353,7 +353,7 @@ fn state(checkpoint: &CheckpointPath) -> std::io::Result<u64> {
 
 /// True if a conversion may read this file of the checkpoint's folder.
 fn is_read(path: &Path) -> bool {
-    const ENDS: [&str; 6] = ["json", "safetensors", "bin", "pt", "pth", "model"];
+    const ENDS: [&str; 7] = ["json", "jinja", "safetensors", "bin", "pt", "pth", "model"];
     path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDS.contains(&end))
 }
 

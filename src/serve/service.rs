@@ -206,7 +206,8 @@ impl Service {
         let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
         let begun = turns.last().filter(|turn| turn.0 == ChatRole::Begun).map_or("", |turn| turn.1);
         let is_begun = !begun.is_empty();
-        let mut begins_thinking = !is_begun && chat.begins_thinking(system);
+        let mut begins_thinking =
+            !is_begun && chat.opens_thoughts(&self.model.tokenizer, &ids, system);
         if begins_thinking && wish.is_formed() {
             begins_thinking = !chat.end_thoughts(&self.model.tokenizer, &mut ids);
         }

@@ -205,7 +205,19 @@ impl ChatFormat {
         self.own.is_some() || self.thoughts().is_some()
     }
 
-    /// Whether an answer begins inside thoughts.
+    /// Whether the answer to the conversation `ids` begins inside thoughts.
+    pub fn opens_thoughts(&self, tok: &Tokenizer, ids: &[u32], system: Option<&str>) -> bool {
+        const TOKENS: usize = 16;
+        match &self.own {
+            Some(_) => {
+                let end = tok.decode(&ids[ids.len().saturating_sub(TOKENS)..], true);
+                end.trim_end().ends_with("<think>")
+            }
+            None => self.begins_thinking(system),
+        }
+    }
+
+    /// Whether an answer begins inside thoughts, as far as the system's text tells.
     pub fn begins_thinking(&self, system: Option<&str>) -> bool {
         match &self.own {
             Some(own) => own.begins_thinking(system),

@@ -21,7 +21,9 @@ mod python;
 mod source;
 mod written;
 
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use minijinja::{Environment, Value};
 use serde_json::{Value as Json, json};
@@ -34,11 +36,13 @@ use marks::{mask, unmasked};
 use source::Marked;
 use written::{Written, joined};
 
-pub(crate) use environment::without_generation;
+pub(crate) use environment::source_of;
 pub(super) use format::OwnFormat;
 
-/// Longest template: longer than any published one.
-pub(crate) const TEMPLATE_BYTES_MAX: usize = 1 << 18;
+/// Longest template: three times as long as any published one.
+pub(crate) const TEMPLATE_BYTES_MAX: usize = 1 << 16;
+/// Longest tag, likewise. What nests in it takes stack, and time that grows with the square of its length.
+const TAG_BYTES_MAX: usize = 1 << 14;
 /// Memory of a run, beside [`MEMORY_FACTOR`] times that of the conversation.
 const MEMORY_BYTES: usize = 64 << 20;
 /// Masks take four bytes, and templates copy texts that they put together.
@@ -46,6 +50,8 @@ const MEMORY_FACTOR: usize = 64;
 /// Deep recursion of a template, and values that nest deeply, need a large stack.
 const STACK_BYTES: usize = 128 << 20;
 const SECONDS: u32 = 20;
+/// Most runs that took too much time and still go on. None is begun beside them.
+const LATE_MAX: usize = 4;
 
 /// Checks that `text` is a template that can run.
 ///
@@ -74,6 +80,34 @@ pub(super) struct OwnTemplate {
     facts: OnceLock<Facts>,
     /// Whether a run wanted too much memory; none is tried after that.
     is_stopped: OnceLock<()>,
+    /// Runs that are not waited for any more.
+    late: Arc<AtomicUsize>,
+}
+
+/// A run, which its caller waits for or not.
+struct Run {
+    state: AtomicU8,
+    late: Arc<AtomicUsize>,
+}
+
+const WAITED_FOR: u8 = 0;
+const LATE: u8 = 1;
+const OVER: u8 = 2;
+
+impl Run {
+    /// The caller waits no more.
+    fn give_up(&self) {
+        if self.state.swap(LATE, Ordering::Relaxed) == WAITED_FOR {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The run is over.
+    fn end(&self) {
+        if self.state.swap(OVER, Ordering::Relaxed) == LATE {
+            self.late.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 struct Programs {
@@ -103,19 +137,27 @@ impl OwnTemplate {
         if own.text.len() > TEMPLATE_BYTES_MAX {
             return Err(format!("it has more than {TEMPLATE_BYTES_MAX} bytes"));
         }
-        let text = without_generation(&own.text);
+        let text = source_of(&own.text);
+        if source::longest_tag(&text) > TAG_BYTES_MAX {
+            return Err(format!("it has a tag of more than {TAG_BYTES_MAX} bytes"));
+        }
         let (bos, eos) = (own.bos.clone(), own.eos.clone());
         let compiled = |text: &str| {
             environment::compiled(text).map_err(|e| environment::fault(&e).to_string())
         };
-        let marked = [true, false].into_iter().map(|masks_variables| {
+        let marks = [true, false].map(|masks_variables| {
             let mut marks = Marked::new(&text, masks_variables, name_at);
             [&bos, &eos].into_iter().for_each(|name| marks.add(name, name_at));
-            Ok((compiled(marks.text())?, marks))
+            marks
         });
-        let marked = marked.collect::<Result<_, String>>()?;
-        let programs = Arc::new(Programs { plain: compiled(&text)?, marked, bos, eos });
-        Ok(OwnTemplate { programs, facts: OnceLock::new(), is_stopped: OnceLock::new() })
+        let compile = || {
+            let marked = marks.into_iter().map(|marks| Ok((compiled(marks.text())?, marks)));
+            let marked = marked.collect::<Result<_, String>>()?;
+            Ok(Programs { plain: compiled(&text)?, marked, bos: bos.clone(), eos: eos.clone() })
+        };
+        let programs = Arc::new(with_large_stack(compile)?);
+        let (facts, is_stopped) = (OnceLock::new(), OnceLock::new());
+        Ok(OwnTemplate { programs, facts, is_stopped, late: Arc::default() })
     }
 
     /// The text of a conversation, in parts.
@@ -124,9 +166,16 @@ impl OwnTemplate {
     /// The template's objection to the conversation, or why it fails.
     pub(super) fn write(&self, talk: Talk) -> Result<Vec<Written>, String> {
         const STOPPED: &str = "it takes too much memory";
+        const SLOW: &str = "it takes too much time";
         if self.is_stopped.get().is_some() {
             return Err(STOPPED.to_owned());
         }
+        if self.late.load(Ordering::Relaxed) >= LATE_MAX {
+            return Err(SLOW.to_owned());
+        }
+        let run = Run { state: AtomicU8::new(WAITED_FOR), late: Arc::clone(&self.late) };
+        let run = Arc::new(run);
+        let own = Arc::clone(&run);
         let programs = Arc::clone(&self.programs);
         let limits = heap::Limits {
             memory_bytes: MEMORY_BYTES
@@ -134,9 +183,17 @@ impl OwnTemplate {
             stack_bytes: STACK_BYTES,
             seconds: SECONDS,
         };
-        match heap::within(limits, move || programs.write(&talk)) {
+        let work = move || {
+            let written = programs.write(&talk);
+            own.end();
+            written
+        };
+        match heap::within(limits, work) {
             Ok(Ok(result)) => result,
-            Ok(Err(Overrun::Time)) => Err("it takes too much time".to_owned()),
+            Ok(Err(Overrun::Time)) => {
+                run.give_up();
+                Err(SLOW.to_owned())
+            }
             Ok(Err(Overrun::Memory)) => {
                 // The run that went too far keeps its memory, so there must be no second one.
                 let _ = self.is_stopped.set(());
@@ -168,6 +225,15 @@ impl OwnTemplate {
         let after_answer = after.take_while(|part| !part.text().contains("Moreq.")).collect();
         Facts { after_answer, takes_system, thoughts: self.programs.thoughts() }
     }
+}
+
+/// Runs `work` on a thread whose stack holds what nests deeply.
+fn with_large_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| format!("there is no thread for it: {e}"))?;
+        thread.join().unwrap_or_else(|_| Err("it cannot be compiled".to_owned()))
+    })
 }
 
 impl Programs {

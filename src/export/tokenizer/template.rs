@@ -9,7 +9,7 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::format::{ChatTemplate, ChatTexts, Date, EFFORT, SystemTexts, filled};
 use crate::sys::child;
-use crate::tokenizer::jinja::{TEMPLATE_BYTES_MAX, without_generation};
+use crate::tokenizer::jinja::{TEMPLATE_BYTES_MAX, source_of};
 use crate::tokenizer::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Thoughts, TurnKind};
 
 /// Most instructions of one run; published templates take a few thousand.
@@ -150,7 +150,7 @@ impl<'a> Jinja<'a> {
         environment.add_function("raise_exception", |_: String| {
             Err::<String, Error>(ErrorKind::InvalidOperation.into())
         });
-        environment.add_template_owned("chat", without_generation(jinja))?;
+        environment.add_template_owned("chat", source_of(jinja))?;
         Ok(Jinja { environment, bos, eos: "" })
     }
 

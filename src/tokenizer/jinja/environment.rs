@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State};
 use serde_json::Value as Json;
 
 use super::python;
-use crate::format::Date;
+use crate::format::{Date, excerpt};
 
 /// Most instructions of a run; published templates take a few hundred for a message.
 const FUEL: u64 = 2_000_000;
@@ -47,12 +47,14 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// `text` without the tag that marks what training learns from, and writes nothing.
-pub(crate) fn without_generation(text: &str) -> String {
+/// `text` as it is compiled: with Python's line ends, and without the tag that marks what training learns from and writes
+/// nothing.
+pub(crate) fn source_of(text: &str) -> String {
     let marks = ["{% generation", "{%- generation", "{%+ generation"];
-    let text = marks.into_iter().fold(text.to_owned(), |text, mark| {
-        text.replace(mark, &mark.replace("generation", "if true"))
-    });
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let text = marks
+        .into_iter()
+        .fold(text, |text, mark| text.replace(mark, &mark.replace("generation", "if true")));
     text.replace("endgeneration", "endif")
 }
 
@@ -69,6 +71,7 @@ pub(super) fn compiled(text: &str) -> Result<Environment<'static>, Error> {
         environment.add_filter(name, python::length);
     }
     environment.add_filter("string", |value: Value| python::shown(&value));
+    environment.add_filter("trim", python::trim);
     environment.add_test("sequence", |value: Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
@@ -93,7 +96,7 @@ pub(super) fn fault(error: &Error) -> Fault {
     let mut inner = error;
     while let Some(next) = source {
         if next.is::<Raised>() {
-            return Fault::Raised(line(inner.detail().unwrap_or_default()));
+            return Fault::Raised(excerpt(&line(inner.detail().unwrap_or_default())));
         }
         inner = next.downcast_ref().unwrap_or(inner);
         source = next.source();
@@ -111,7 +114,7 @@ fn strftime_now(state: &State<'_, '_>, format: &str) -> Result<String, Error> {
     })
 }
 
-/// `json` as a value of the template's language; its texts, except words of a form, are changed by `text`.
+/// `json` as a value of the template's language; its texts, except words and names of a form, are changed by `text`.
 pub(super) fn value(json: &Json, key: &str, text: &dyn Fn(&str) -> String) -> Value {
     match json {
         Json::Null => Value::from(()),
@@ -125,13 +128,24 @@ pub(super) fn value(json: &Json, key: &str, text: &dyn Fn(&str) -> String) -> Va
         Json::String(other) => Value::from(text(other)),
         Json::Array(list) => list.iter().map(|json| value(json, key, text)).collect(),
         Json::Object(map) => {
-            map.iter().map(|(key, json)| (key.as_str(), value(json, key, text))).collect()
+            let name = |key: &str| if is_name(key) { key.to_owned() } else { text(key) };
+            map.iter().map(|(key, json)| (name(key), value(json, key, text))).collect()
         }
     }
 }
 
 /// Whether a text is a role, or the type of something, which templates compare with words of their own.
 fn is_of_form(key: &str, word: &str) -> bool {
-    let is_letter = |c: char| c.is_ascii_lowercase() || c == '_';
-    matches!(key, "role" | "type") && word.chars().all(is_letter)
+    const ROLES: [&str; 7] =
+        ["system", "user", "assistant", "tool", "developer", "function", "ipython"];
+    const TYPES: [&str; 11] = [
+        "text", "image", "function", "object", "array", "string", "number", "integer", "boolean",
+        "null", "thinking",
+    ];
+    key == "role" && ROLES.contains(&word) || key == "type" && TYPES.contains(&word)
+}
+
+/// Whether a key can be a name in a program, and so spells no special token.
+fn is_name(key: &str) -> bool {
+    key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }

@@ -11,6 +11,9 @@ use crate::tokenizer::script::{ChatAnswer, ChatOptions, ChatTurn, Sink, TurnKind
 use crate::tokenizer::thoughts::Thoughts;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
+/// Stands behind the beginning of an answer that is to go on, while the template runs: of private use, in plane 0.
+const CUT: char = '\u{f8ff}';
+
 /// The checkpoint's own template with options.
 pub(in crate::tokenizer) struct OwnFormat {
     template: Arc<OwnTemplate>,
@@ -51,7 +54,7 @@ impl OwnFormat {
         markup.filter_map(first).next()
     }
 
-    /// Whether an answer begins inside thoughts.
+    /// Whether an answer begins inside thoughts, in a conversation of a few words.
     pub(in crate::tokenizer) fn begins_thinking(&self, system: Option<&str>) -> bool {
         let turn = ChatTurn { user: "Hi.", kind: TurnKind::User, answer: None };
         let parts = self.parts(None, system, &[turn]);
@@ -101,7 +104,7 @@ impl OwnFormat {
     ) -> Result<Vec<Written>, TokenizerError> {
         let mut messages: VecDeque<Json> = VecDeque::new();
         let mut say = |role, text: &str| messages.push_back(json!({"role": role, "content": text}));
-        let mut begun = None;
+        let mut is_begun = false;
         for turn in turns {
             match turn.kind {
                 TurnKind::Unasked => {}
@@ -115,10 +118,10 @@ impl OwnFormat {
                 Some(ChatAnswer::Ids(ids)) => {
                     say("assistant", &tok.map(|tok| tok.decode(ids, false)).unwrap_or_default());
                 }
-                Some(ChatAnswer::Begun("")) => {}
+                Some(ChatAnswer::Begun(text)) if text.trim().is_empty() => {}
                 Some(ChatAnswer::Begun(text)) => {
-                    say("assistant", text);
-                    begun = Some(text);
+                    say("assistant", &format!("{text}{CUT}"));
+                    is_begun = true;
                 }
             }
         }
@@ -129,12 +132,12 @@ impl OwnFormat {
             messages: messages.into(),
             variables: self.variables(),
             today: self.options.today,
-            begins_answer: begun.is_none(),
+            begins_answer: !is_begun,
         };
         let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
-        match begun {
-            None => Ok(parts),
-            Some(begun) => cut_behind(parts, begun).ok_or_else(|| {
+        match is_begun {
+            false => Ok(parts),
+            true => cut(parts).ok_or_else(|| {
                 TokenizerError::Template("it does not write an answer that is to go on".to_owned())
             }),
         }
@@ -171,14 +174,9 @@ fn send(parts: &[Written], out: &mut impl Sink) {
     }
 }
 
-/// The parts up to the last place where `begun` stands, or stands without white space around it.
-pub(super) fn cut_behind(parts: Vec<Written>, begun: &str) -> Option<Vec<Written>> {
-    let text = joined(&parts);
-    let end = [begun, begun.trim()].into_iter().find_map(|begun| {
-        let at = text.rfind(begun).filter(|_| !begun.trim().is_empty())?;
-        Some(at + begun.len())
-    });
-    let mut left = end?;
+/// The parts before the last [`CUT`].
+pub(super) fn cut(parts: Vec<Written>) -> Option<Vec<Written>> {
+    let mut left = joined(&parts).rfind(CUT)?;
     let mut kept = Vec::new();
     for part in parts {
         let len = part.text().len().min(left);

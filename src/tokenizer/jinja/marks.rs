@@ -1,13 +1,13 @@
 //! Masks the characters of a text, so that they can be told from a template's.
 //!
-//! The mask of a character is one of the private use planes 15 and 16. White space, control characters, quotation marks
-//! and backslashes stay: templates trim white space, and escape the others. So do characters of which no special token
-//! consists: those beyond plane 1.
+//! The mask of a character is one of the private use planes 15 and 16; the masks of their own characters are in planes
+//! that Unicode does not use. White space, control characters, quotation marks and backslashes stay: templates trim white
+//! space, and escape the others. So do characters of other planes, of which no special token consists.
 
 use super::written::Written;
 
-/// First masks of the planes 0 and 1.
-const MASKS: [u32; 2] = [0xf_0000, 0x10_0000];
+/// Planes whose characters are masked, and the planes of the masks.
+const MASKS: [[u32; 2]; 4] = [[0, 15], [1, 16], [15, 12], [16, 13]];
 const PLANE: u32 = 0x1_0000;
 
 /// `text` with its characters masked.
@@ -17,13 +17,13 @@ pub(super) fn mask(text: &str) -> String {
 
 fn masked(c: char) -> Option<char> {
     let stays = c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '\\');
-    let first = MASKS.get((u32::from(c) / PLANE) as usize).filter(|_| !stays)?;
-    char::from_u32(first + u32::from(c) % PLANE)
+    let [_, plane] = MASKS.iter().find(|[plane, _]| u32::from(c) / PLANE == *plane && !stays)?;
+    char::from_u32(plane * PLANE + u32::from(c) % PLANE)
 }
 
 /// The character whose mask `c` is.
 fn bare(c: char) -> Option<char> {
-    let plane = (0u32..).zip(MASKS).find(|(_, first)| u32::from(c) / PLANE == first / PLANE)?.0;
+    let [plane, _] = MASKS.iter().find(|[_, mask]| u32::from(c) / PLANE == *mask)?;
     char::from_u32(plane * PLANE + u32::from(c) % PLANE)
 }
 

@@ -96,9 +96,12 @@ pub(super) fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
     let separators: Option<Vec<String>> = options.get("separators")?;
     let is_ascii: Option<bool> = options.get("ensure_ascii")?;
-    let _sorted: Option<bool> = options.get("sort_keys")?;
+    let is_sorted: Option<bool> = options.get("sort_keys")?;
     options.assert_all_used()?;
-    let value = json_of(value, 0)?;
+    let mut value = json_of(value, 0)?;
+    if is_sorted == Some(true) {
+        value.sort_all_objects();
+    }
     let separators = separators.as_deref().and_then(|all| Some([all.first()?, all.get(1)?]));
     let text = json::python(&value, indent, separators.map(|both| both.map(String::as_str)));
     Ok(if is_ascii == Some(true) { json::ascii(&text) } else { text })
@@ -112,8 +115,9 @@ fn json_of(value: &Value, level: usize) -> Result<Json, Error> {
     Ok(match value.kind() {
         ValueKind::None => Json::Null,
         ValueKind::Bool => value.is_true().into(),
-        ValueKind::Number => match value.as_i64() {
-            Some(number) if value.is_integer() => number.into(),
+        ValueKind::Number => match (value.as_i64(), u64::try_from(value.clone())) {
+            (Some(number), _) if value.is_integer() => number.into(),
+            (None, Ok(number)) if value.is_integer() => number.into(),
             _ => f64::try_from(value.clone()).unwrap_or(f64::NAN).into(),
         },
         ValueKind::String => value.as_str().unwrap_or_default().into(),
@@ -131,6 +135,14 @@ fn json_of(value: &Value, level: usize) -> Result<Json, Error> {
     })
 }
 
+/// A text without white space around it, or without any of `characters`.
+pub(super) fn trim(text: String, characters: Option<String>) -> String {
+    match characters {
+        None => text.trim_matches(is_white).to_owned(),
+        Some(characters) => text.trim_matches(|c| characters.contains(c)).to_owned(),
+    }
+}
+
 /// Calls a method that only Python's values have.
 pub(super) fn method(
     state: &State<'_, '_>,
@@ -145,6 +157,8 @@ pub(super) fn method(
         ("strip", []) => Ok(text.trim_matches(is_white).into()),
         ("lstrip", []) => Ok(text.trim_start_matches(is_white).into()),
         ("rstrip", []) => Ok(text.trim_end_matches(is_white).into()),
+        // The library's own never ends.
+        ("count", [sign]) if sign.as_str() == Some("") => Ok((text.chars().count() + 1).into()),
         ("removeprefix", _) => {
             let (prefix,): (String,) = from_args(args)?;
             Ok(text.strip_prefix(&*prefix).unwrap_or(text).into())

@@ -40,6 +40,15 @@ pub(super) fn has_mark(text: &str) -> bool {
     text.chars().any(|c| index(c).is_some())
 }
 
+/// Bytes of the longest tag of a template.
+pub(super) fn longest_tag(source: &str) -> usize {
+    let bytes = |region: &Region<'_>| match region {
+        Region::Tag(tag) => tag.len(),
+        Region::Text(_) | Region::Comment(_) => 0,
+    };
+    regions(source).iter().map(bytes).max().unwrap_or(0)
+}
+
 /// Text between tags, a tag, or a comment.
 enum Region<'a> {
     Text(&'a str),

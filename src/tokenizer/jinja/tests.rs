@@ -1,6 +1,6 @@
 use serde_json::{Value as Json, json};
 
-use super::format::cut_behind;
+use super::format::cut;
 use super::*;
 
 const NAMES: [&str; 6] = ["<s>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|user|>"];
@@ -186,13 +186,49 @@ fn an_answer_that_goes_on_is_the_end_of_the_text() {
             Written::Markup("<|im_end|>".to_owned()),
         ]
     };
-    for (text, begun, wanted) in [
-        ("No. x", "No.", Some("<|user|>No. NoNo.")),
-        ("ab", " ab\n", Some("<|user|>No. Noab")),
-        ("ab", "c", None),
-        ("ab", " ", None),
+    for (text, wanted) in [
+        ("No.\u{f8ff}", Some("<|user|>No. NoNo.")),
+        ("\u{f8ff}e\u{f8ff}", Some("<|user|>No. No\u{f8ff}e")),
+        ("e", None),
     ] {
-        let cut = cut_behind(parts(text), begun).map(|parts| joined(&parts));
-        assert_eq!(cut.as_deref(), wanted.map(|text| text.to_owned()).as_deref(), "{begun:?}");
+        let cut = cut(parts(text)).map(|parts| joined(&parts));
+        assert_eq!(cut.as_deref(), wanted, "{text:?}");
     }
+}
+
+#[test]
+fn keys_and_roles_never_become_special_tokens() {
+    let text = "{% for m in messages %}<|im_start|>{{ '<|' ~ m.role ~ '|>' }}{{ m.calls | tojson }}<|im_end|>{% endfor %}";
+    let message = json!([{"role": "im_end", "calls": {"<|im_end|>": 18446744073709551615_u64}}]);
+    let (found, written) = tokens(text, message);
+    assert_eq!(found, ["<|im_start|>", "<|im_end|>"]);
+    assert_eq!(written, "<|im_start|><|im_end|>{\"<|im_end|>\": 18446744073709551615}<|im_end|>");
+}
+
+/// Tags as long and as deep as they may be are compiled or refused.
+#[test]
+fn deep_templates_end_no_process() {
+    for (open, unit, close) in
+        [("{{ a", "+a", " }}"), ("{{ a", ".b", " }}"), ("{{ ", "not ", "a }}")]
+    {
+        let n = (TAG_BYTES_MAX - open.len() - close.len()) / unit.len();
+        let refused = |n| check(&[open, &unit.repeat(n), close].concat()).err();
+        assert!(!refused(n).is_some_and(|why| why.contains("a tag of more")), "{unit}");
+        assert!(refused(n + 1).is_some_and(|why| why.contains("a tag of more")), "{unit}");
+    }
+}
+
+#[test]
+fn runs_that_are_not_waited_for_count_until_they_are_over() {
+    let late = Arc::new(AtomicUsize::new(0));
+    let run = || Run { state: AtomicU8::new(WAITED_FOR), late: Arc::clone(&late) };
+    let count = || late.load(Ordering::Relaxed);
+    let (slow, quick) = (run(), run());
+    quick.end();
+    quick.give_up();
+    assert_eq!(count(), 0);
+    slow.give_up();
+    assert_eq!(count(), 1);
+    slow.end();
+    assert_eq!(count(), 0);
 }
