@@ -103,7 +103,9 @@ pub fn within<T: Send + 'static>(
     }
 }
 
-/// Takes `bytes` of this thread's budget, or gives them back. Never returns if there are not as many.
+/// Takes `bytes` of this thread's budget, or gives them back. Never returns if there are not as many. Inlined, it would
+/// stand at each allocation of the program.
+#[inline(never)]
 fn spend(bytes: isize) {
     let Some(budget) = BUDGET.get() else { return };
     let before = budget.left.fetch_sub(bytes, Ordering::Relaxed);
