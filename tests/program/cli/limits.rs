@@ -38,6 +38,8 @@ fn little_memory_gives_text_or_one_line() {
                     ran.fails(1, "");
                     is_loaded = true;
                 }
+                // Rust's library ends the program if a new thread gets no memory for its signal stack.
+                None if ran.err.contains("failed to allocate an alternative stack") => {}
                 _ => assert!(!is_loaded, "{kib} KiB: {ran:?}"),
             }
         }
