@@ -49,7 +49,7 @@ pub struct Settings {
 
 impl Settings {
     /// The usual settings of the master of these boards, or of a worker: datagrams or the kernel module, exact
-    /// activations, no key, and events that nobody hears. A called board may be away for a minute before the others
+    /// activations, no key, and no listener of events. A called board may be away for a minute before the others
     /// take its part.
     pub fn new(boards: Boards, is_master: bool) -> Settings {
         let patience = matches!(boards, Boards::Called(..)).then_some(AWAY_FOR);

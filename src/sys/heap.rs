@@ -91,7 +91,10 @@ pub fn within<T: Send + 'static>(
         // A caller that has given up waits no more.
         let _ = result.send(done);
     });
-    spawned?;
+    if let Err(e) = spawned {
+        lock().push(budget);
+        return Err(e);
+    }
     let end = Instant::now() + Duration::from_secs(limits.seconds.into());
     loop {
         match results.recv_timeout(Duration::from_millis(20)) {

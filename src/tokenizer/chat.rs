@@ -428,11 +428,8 @@ impl ChatFormat {
         out: &mut Vec<u32>,
     ) -> Result<Option<String>, TokenizerError> {
         let Some(own) = &self.own else { return Ok(None) };
-        let mut text = String::new();
-        let (messages, variables) = (messages.to_vec(), variables.to_vec());
-        own.write_values(messages.clone(), variables.clone(), &mut text)?;
         let mut ids = Ids::new(tok, out, true);
-        own.write_values(messages, variables, &mut ids)?;
+        let text = own.write_values(messages.to_vec(), variables.to_vec(), &mut ids)?;
         ids.flush();
         Ok(Some(text))
     }

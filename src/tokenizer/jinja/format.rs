@@ -78,13 +78,13 @@ impl OwnFormat {
         out.markup("</think>\n\n");
     }
 
-    /// Writes a conversation of the template's own objects, with further variables.
+    /// Writes a conversation of the template's own objects, with further variables, and returns its text.
     pub(in crate::tokenizer) fn write_values(
         &self,
         messages: Vec<Json>,
         variables: Vec<(String, Json)>,
         out: &mut impl Sink,
-    ) -> Result<(), TokenizerError> {
+    ) -> Result<String, TokenizerError> {
         let today = self.options.today;
         let is_set = |name: &&(String, Json)| name.0 == "add_generation_prompt";
         let begins = variables.iter().find(is_set).and_then(|(_, value)| value.as_bool());
@@ -92,8 +92,9 @@ impl OwnFormat {
         let mut all = self.variables();
         all.extend(variables);
         let talk = Talk { messages, variables: all, today, begins_answer };
-        send(&self.template.write(talk).map_err(TokenizerError::Template)?, out);
-        Ok(())
+        let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
+        send(&parts, out);
+        Ok(joined(&parts))
     }
 
     fn parts(
