@@ -23,7 +23,7 @@ use crate::sys::file::AtomicFile;
 use crate::sys::{folders, signal};
 
 /// Version of the conversion; it changes when the same checkpoint becomes another model file.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// Longest part of a kept file's name that comes from the checkpoint's name.
 const NAME_BYTES: usize = 100;

@@ -107,7 +107,7 @@ pub struct ChatTexts {
     pub thinking: SystemTexts,
     /// Texts for a model that must not think.
     pub quiet: SystemTexts,
-    /// The template itself, if it has no name here.
+    /// The template itself, if it can run.
     pub own: Option<OwnText>,
 }
 

@@ -20,7 +20,53 @@ pub(super) struct Piece {
 #[derive(Clone, Default)]
 pub(super) struct Divider {
     pub(super) thoughts: Option<ThoughtFilter>,
-    pub(super) calls: Option<CallFilter>,
+    pub(super) calls: Calls,
+}
+
+/// Where the calls of an answer are.
+#[derive(Clone, Default)]
+pub(super) enum Calls {
+    /// There are none.
+    #[default]
+    None,
+    InText(CallFilter),
+    /// In messages to functions, the last of which has begun or not.
+    InMessages(bool),
+}
+
+impl Calls {
+    /// Takes a stretch of a message to a function, or of something else.
+    fn take(&mut self, part: Part, stretch: &str, pieces: &mut Vec<CallPiece>) {
+        let Calls::InMessages(is_begun) = self else { return };
+        match part {
+            Part::Arguments => pieces.push(CallPiece::Arguments(stretch.to_owned())),
+            _ => {
+                pieces.extend(std::mem::take(is_begun).then_some(CallPiece::End));
+                if part == Part::Function {
+                    *is_begun = true;
+                    pieces.push(CallPiece::Begin(stretch.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Takes a part of an answer's text, which is its last one if `is_over`.
+    fn divide(&mut self, text: String, [is_over, is_cut]: [bool; 2], piece: &mut Piece) {
+        match self {
+            Calls::None => piece.text = text,
+            Calls::InText(filter) => {
+                filter.push(&text, &mut piece.text, &mut piece.calls);
+                if is_over {
+                    filter.flush(is_cut, &mut piece.text, &mut piece.calls);
+                }
+            }
+            Calls::InMessages(is_begun) => {
+                piece.text = text;
+                let ends = is_over && !is_cut && std::mem::take(is_begun);
+                piece.calls.extend(ends.then_some(CallPiece::End));
+            }
+        }
+    }
 }
 
 impl Divider {
@@ -31,14 +77,18 @@ impl Divider {
         let is_over = end.is_some();
         let is_cut = end.is_some_and(|end| end.as_ref().map_or(true, Outcome::is_cut));
         let mut text = String::new();
+        let calls = &mut self.calls;
         match &mut self.thoughts {
             Some(filter) => {
-                let mut tell = |part, stretch: &str| match part {
-                    Part::Answer => text += stretch,
-                    Part::Thought if !matches!(stretch, "<think>" | "</think>") => {
-                        piece.thought += stretch;
+                let mut tell = |part, stretch: &str| {
+                    calls.take(part, stretch, &mut piece.calls);
+                    match part {
+                        Part::Answer => text += stretch,
+                        Part::Thought if !matches!(stretch, "<think>" | "</think>") => {
+                            piece.thought += stretch;
+                        }
+                        Part::Thought | Part::Sign | Part::Function | Part::Arguments => {}
                     }
-                    Part::Thought | Part::Sign => {}
                 };
                 filter.push(&answer.text, &mut tell);
                 if is_over {
@@ -47,15 +97,7 @@ impl Divider {
             }
             None => text = std::mem::take(&mut answer.text),
         }
-        match &mut self.calls {
-            Some(filter) => {
-                filter.push(&text, &mut piece.text, &mut piece.calls);
-                if is_over {
-                    filter.flush(is_cut, &mut piece.text, &mut piece.calls);
-                }
-            }
-            None => piece.text = text,
-        }
+        calls.divide(text, [is_over, is_cut], &mut piece);
         piece
     }
 }
@@ -87,7 +129,7 @@ mod tests {
         let text = "<think>\nA fox?\n</think>\n\nOnce <b> upon";
         for cut in 0..=text.len() {
             let thoughts = Some(ThoughtFilter::new(Thoughts::Tags, false));
-            let mut divider = Divider { thoughts, calls: None };
+            let mut divider = Divider { thoughts, calls: Calls::None };
             let (mut thought, mut answer) = (String::new(), String::new());
             for (part, is_last) in [(&text[..cut], false), (&text[cut..], true)] {
                 let end = is_last.then_some(Ok(Outcome::INTERRUPTED));

@@ -109,6 +109,7 @@ fn server(chat_template: ChatTemplate) -> Server {
             ctx_len: 1024,
             vocab_size: *VOCAB_SIZE,
             grammars: OnceLock::new(),
+            own_words: OnceLock::new(),
             queue,
             metrics: Arc::default(),
             meter: None,
@@ -199,7 +200,7 @@ pub fn form(bytes: &[u8]) {
     let Ok(value) = plain::parse(json) else { return };
     let stop_ids = TOKENIZER.stop_ids();
     let words = [None, Some(Words::Hermes), Some(Words::Llama3), Some(Words::Mistral)];
-    let filter = match words[usize::from(*kind) % words.len()] {
+    let filter = match &words[usize::from(*kind) % words.len()] {
         None => GRAMMARS.schema(&value, stop_ids).ok(),
         Some(words) => tools(&value, words),
     };
@@ -208,7 +209,7 @@ pub fn form(bytes: &[u8]) {
     }
 }
 
-fn tools(value: &Value, words: Words) -> Option<GrammarFilter> {
+fn tools(value: &Value, words: &Words) -> Option<GrammarFilter> {
     let fields = Fields::of(value, "").ok()?;
     let tools = Tools::read(&fields).ok()??;
     tools.tell(words, None, &mut Vec::new());

@@ -212,27 +212,35 @@ enum SignKind {
     /// A special token.
     Token(u32),
     /// A text at the start of the answer.
-    Start(&'static str),
+    Start(Arc<str>),
     /// A text anywhere outside of thoughts.
-    Text(&'static str),
+    Text(Arc<str>),
+    /// A text in the header of a message. The tokens begin a header, or a part of it, and end it.
+    Header(Arc<str>, [u32; 3]),
 }
 
 impl Sign {
-    const TAIL_MAX: usize = 64;
+    const TAIL_MAX: usize = 256;
 
     /// A sign in a text that may begin with thoughts.
-    pub(super) fn new(sign: &'static str, is_thinking: bool) -> Sign {
-        Sign::of(SignKind::Text(sign), is_thinking)
+    pub(super) fn new(sign: &str, is_thinking: bool) -> Sign {
+        Sign::of(SignKind::Text(sign.into()), is_thinking)
     }
 
     /// A sign that counts only at the start of the text.
-    pub(super) fn at_start(sign: &'static str) -> Sign {
-        Sign::of(SignKind::Start(sign), false)
+    pub(super) fn at_start(sign: &str) -> Sign {
+        Sign::of(SignKind::Start(sign.into()), false)
     }
 
     /// A special token that is a sign.
     pub(super) fn token(id: u32) -> Sign {
         Sign::of(SignKind::Token(id), false)
+    }
+
+    /// A sign in the header of a message, in which the answer begins. The first two tokens begin a header, or a part of
+    /// it, and the last one ends it.
+    pub(super) fn in_header(sign: &str, ids: [u32; 3]) -> Sign {
+        Sign::of(SignKind::Header(sign.into(), ids), false)
     }
 
     fn of(kind: SignKind, is_thinking: bool) -> Sign {
@@ -244,6 +252,16 @@ impl Sign {
     fn push(&mut self, id: u32, bytes: Option<&[u8]>) -> Option<Vec<u8>> {
         if let SignKind::Token(sign) = self.kind {
             return (sign == id).then(Vec::new);
+        }
+        if let SignKind::Header(_, [start, channel, message]) = self.kind {
+            match id {
+                id if id == message => self.phase = Phase::Thoughts,
+                id if id == start || id == channel => {
+                    self.phase = Phase::Answer;
+                    self.tail.clear();
+                }
+                _ => {}
+            }
         }
         let bytes = bytes?;
         let end = (1..=bytes.len()).find(|&end| self.ends_at(bytes[end - 1]))?;
@@ -257,9 +275,11 @@ impl Sign {
         }
         self.tail.push(byte);
         self.n_bytes += 1;
-        self.phase.after(byte, &self.tail);
-        match self.kind {
-            SignKind::Text(sign) => {
+        if !matches!(self.kind, SignKind::Header(..)) {
+            self.phase.after(byte, &self.tail);
+        }
+        match &self.kind {
+            SignKind::Text(sign) | SignKind::Header(sign, _) => {
                 !matches!(self.phase, Phase::Thoughts) && self.tail.ends_with(sign.as_bytes())
             }
             SignKind::Start(sign) => self.n_bytes == sign.len() && self.tail == sign.as_bytes(),
@@ -318,7 +338,9 @@ impl TokenFilter for GrammarFilter {
             return Ok(matcher.is_stopped());
         }
         let Some(sign) = &mut self.sign else { return Ok(false) };
-        let bytes = self.tokenizer.text_bytes(id);
+        // A sign may name special tokens.
+        let name = || self.tokenizer.token_bytes(id).map(<[u8]>::to_vec);
+        let bytes = self.tokenizer.text_bytes(id).or_else(name);
         if let Some(rest) = sign.push(id, bytes.as_deref()) {
             let mut matcher = self.matcher.clone();
             let mut ids = Vec::new();

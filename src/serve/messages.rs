@@ -14,6 +14,14 @@ use crate::tokenizer::ChatRole;
 pub(super) struct Message {
     pub(super) role: ChatRole,
     pub(super) text: String,
+    /// The calls of an answer, or the call whose result this is, for templates that write calls themselves.
+    pub(super) calls: Vec<ToolCall>,
+}
+
+impl Message {
+    pub(super) fn new(role: ChatRole, text: impl Into<String>) -> Message {
+        Message { role, text: text.into(), calls: Vec::new() }
+    }
 }
 
 /// Reads `messages`. If the model has words for tools, there may be calls of tools, and their results.
@@ -22,12 +30,12 @@ pub(super) fn messages(
     speech: Speech,
     goes_on: bool,
 ) -> Result<Vec<Message>, ApiError> {
-    let words = speech.words;
+    let knows_tools = speech.words.is_some();
     let mut conversation = Conversation::new(speech);
     for (index, value) in values.iter().enumerate() {
         let fields = Fields::of(value, &format!("messages[{index}]"))?;
         let calls = match fields.array("tool_calls")? {
-            Some(calls) if words.is_some() && fields.string("role")? == Some("assistant") => calls,
+            Some(calls) if knows_tools && fields.string("role")? == Some("assistant") => calls,
             _ => &[],
         };
         let foreign: &[&str] = match calls.is_empty() {
@@ -38,7 +46,7 @@ pub(super) fn messages(
             fields.only(name, |value| value.as_array().is_some_and(Vec::is_empty))?;
         }
         match (fields.string("role")?, calls) {
-            (Some("tool"), _) if words.is_none() => return Err(fields.bad("role", UNKNOWN_TOOL)),
+            (Some("tool"), _) if !knows_tools => return Err(fields.bad("role", UNKNOWN_TOOL)),
             (Some("tool"), _) => {
                 let id = fields.string("tool_call_id")?;
                 conversation.result((&fields, "tool_call_id"), &content(&fields)?, id)?;
@@ -60,7 +68,7 @@ pub(super) fn messages(
 }
 
 /// Properties of the model's template that shape a conversation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Speech {
     /// The template's words for tools.
     pub(super) words: Option<Words>,
@@ -76,8 +84,8 @@ pub(super) struct Conversation {
     messages: Vec<Message>,
     /// Whether the last message calls tools.
     is_called: bool,
-    /// Ids of calls whose results have not come.
-    open_ids: VecDeque<String>,
+    /// Calls whose results have not come.
+    open_calls: VecDeque<ToolCall>,
     n_calls: usize,
 }
 
@@ -85,8 +93,8 @@ impl Conversation {
     /// An empty conversation.
     pub(super) fn new(speech: Speech) -> Conversation {
         let Speech { words, joins_system } = speech;
-        let (messages, open_ids) = (Vec::new(), VecDeque::new());
-        Conversation { words, joins_system, messages, is_called: false, open_ids, n_calls: 0 }
+        let (messages, open_calls) = (Vec::new(), VecDeque::new());
+        Conversation { words, joins_system, messages, is_called: false, open_calls, n_calls: 0 }
     }
 
     /// Adds a message of `role`. `fields` are the message's, for errors.
@@ -103,7 +111,7 @@ impl Conversation {
             "function" => return Err(fields.bad("role", UNKNOWN_TOOL)),
             _ => return Err(fields.bad("role", "is none of system, developer, user and assistant")),
         };
-        self.put(fields, Message { role, text: text()? }, "\n\n")
+        self.put(fields, Message::new(role, text()?), "\n\n")
     }
 
     /// Adds tool calls by the model, perhaps behind some text. The first argument is the message's fields, and which of
@@ -114,7 +122,7 @@ impl Conversation {
         text: &str,
         mut calls: Vec<ToolCall>,
     ) -> Result<(), ApiError> {
-        let words = self.words.ok_or_else(|| fields.bad(name, UNKNOWN_TOOL))?;
+        let words = self.words.clone().ok_or_else(|| fields.bad(name, UNKNOWN_TOOL))?;
         if calls.len() > 1 && !words.repeats() {
             return Err(
                 fields.bad(name, "has several calls: the model's template has place for one")
@@ -127,10 +135,11 @@ impl Conversation {
             } else if words.needs_ids() && !is_short_id(&call.id) {
                 return Err(fields.bad(name, BAD_ID));
             }
-            self.open_ids.push_back(call.id.clone());
+            self.open_calls.push_back(call.clone());
         }
         let (role, text) = words.calls(text, &calls);
-        self.put(fields, Message { role, text }, "\n\n")?;
+        let calls = if role == ChatRole::Calls { calls } else { Vec::new() };
+        self.put(fields, Message { role, text, calls }, "\n\n")?;
         self.is_called = true;
         Ok(())
     }
@@ -143,19 +152,19 @@ impl Conversation {
         content: &str,
         id: Option<&str>,
     ) -> Result<(), ApiError> {
-        let words = self.words.ok_or_else(|| fields.bad(name, UNKNOWN_TOOL))?;
-        let id = match id {
-            Some(id) => {
-                self.open_ids.retain(|open| open != id);
-                id.to_owned()
-            }
-            None => self.open_ids.pop_front().unwrap_or_default(),
+        let words = self.words.as_ref().ok_or_else(|| fields.bad(name, UNKNOWN_TOOL))?;
+        let at = match id {
+            Some(id) => self.open_calls.iter().position(|open| open.id == id),
+            None => Some(0),
         };
-        if words.needs_ids() && !is_short_id(&id) {
+        let call = at.and_then(|at| self.open_calls.remove(at));
+        let id = id.or(call.as_ref().map(|call| call.id.as_str())).unwrap_or_default();
+        if words.needs_ids() && !is_short_id(id) {
             return Err(fields.bad(name, BAD_ID));
         }
-        let (role, text) = words.result(content, &id);
-        self.put(fields, Message { role, text }, "\n")
+        let (role, text) = words.result(content, id);
+        let calls = call.into_iter().filter(|_| role == ChatRole::Tool).collect();
+        self.put(fields, Message { role, text, calls }, "\n")
     }
 
     fn put(
@@ -215,7 +224,7 @@ impl Conversation {
                 last.role = ChatRole::Begun;
             }
             Some(last) if last.role == ChatRole::Assistant => {
-                self.messages.push(Message { role: ChatRole::Begun, text: String::new() });
+                self.messages.push(Message::new(ChatRole::Begun, ""));
             }
             Some(_) => {}
         }

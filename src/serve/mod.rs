@@ -122,6 +122,7 @@ pub(crate) fn serve(
         ctx_len: engine.ctx_len(),
         vocab_size: engine.header().vocab_size,
         grammars: OnceLock::new(),
+        own_words: OnceLock::new(),
         queue,
         metrics: Arc::default(),
         meter: options.meter,

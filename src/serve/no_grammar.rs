@@ -20,15 +20,19 @@ pub(super) enum GrammarFilter {}
 pub(super) struct Sign;
 
 impl Sign {
-    pub(super) fn new(_: &'static str, _: bool) -> Sign {
+    pub(super) fn new(_: &str, _: bool) -> Sign {
         Sign
     }
 
-    pub(super) fn at_start(_: &'static str) -> Sign {
+    pub(super) fn at_start(_: &str) -> Sign {
         Sign
     }
 
     pub(super) fn token(_: u32) -> Sign {
+        Sign
+    }
+
+    pub(super) fn in_header(_: &str, _: [u32; 3]) -> Sign {
         Sign
     }
 }

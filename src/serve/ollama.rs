@@ -250,7 +250,7 @@ pub(super) fn generate(
             ChatJob { job, divider: Divider::default() }
         }
         (false, system) => {
-            let message = |role, text: &str| Message { role, text: text.to_owned() };
+            let message = |role, text: &str| Message::new(role, text);
             let system = system.map(|system| message(ChatRole::System, system));
             let messages: Vec<Message> =
                 system.into_iter().chain([message(ChatRole::User, prompt)]).collect();

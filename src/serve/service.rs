@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::divide::Divider;
+use super::divide::{Calls, Divider};
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars};
@@ -14,13 +14,15 @@ use super::jobs::JobQueue;
 use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
 use super::schema;
-use super::tools::{CallFilter, Tools, Words};
+use super::tools::{OwnWords, Words};
 use super::wish::{Thinking, Wish};
 use crate::engine::{Job, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
 use crate::sys::power::Meter;
-use crate::tokenizer::{ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer};
+use crate::tokenizer::{
+    ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer, TokenizerError,
+};
 
 /// Most stop strings of a request.
 pub(super) const STOPS_MAX: usize = 16;
@@ -44,6 +46,8 @@ pub(super) struct Service {
     pub(super) vocab_size: usize,
     /// Compiles grammars; created when the first one is needed.
     pub(super) grammars: OnceLock<Result<Grammars, String>>,
+    /// How the checkpoint's own template speaks of tools; learned when it is first needed.
+    pub(super) own_words: OnceLock<Option<Arc<OwnWords>>>,
     pub(super) queue: JobQueue,
     pub(super) metrics: Arc<Metrics>,
     /// Meter of the board's energy.
@@ -116,9 +120,9 @@ impl Service {
         }
     }
 
-    /// The chat format with today's date. A template uses the parts of `thinking` that it knows. A template with
+    /// The chat format of a template with today's date. A template uses the parts of `thinking` that it knows. A template with
     /// channels always thinks, with the least effort if no thinking is wanted.
-    fn chat(&self, thinking: Thinking) -> Result<ChatFormat, ApiError> {
+    fn chat(&self, template: ChatTemplate, thinking: Thinking) -> Result<ChatFormat, ApiError> {
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
         let default = ChatOptions::new(today);
@@ -127,13 +131,18 @@ impl Service {
             effort: thinking.effort.or((thinking.thinks == Some(false)).then_some("low")),
             ..default
         };
-        ChatFormat::new(self.model.chat_template, &self.model.tokenizer, options)
+        ChatFormat::new(template, &self.model.tokenizer, options)
             .map_err(|e| ApiError::new(400, e.to_string()))
+    }
+
+    /// The chat format of conversations without tools, where a request says nothing of thoughts.
+    fn plain_chat(&self) -> Result<ChatFormat, ApiError> {
+        self.chat(self.model.chat_template, Thinking::default())
     }
 
     /// Whether conversations can be held.
     pub(super) fn can_chat(&self) -> bool {
-        self.chat(Thinking::default()).is_ok()
+        self.plain_chat().is_ok()
     }
 
     /// Whether answers can call tools.
@@ -143,12 +152,22 @@ impl Service {
 
     /// How the model marks its thoughts, if it has any.
     pub(super) fn thoughts(&self) -> Option<Thoughts> {
-        self.chat(Thinking::default()).ok()?.thoughts()
+        self.plain_chat().ok()?.thoughts()
     }
 
-    /// The model's words for tools, if it has any.
+    /// The model's words for tools, if it has any. The checkpoint's own template goes before those that LEAP knows by the
+    /// names of families, which share their conversations and not always their tools.
     pub(super) fn words(&self) -> Option<Words> {
-        let chat = self.chat(Thinking::default()).ok()?;
+        let learn = || {
+            let given = self.model.chat_template;
+            let is_own = [ChatTemplate::Own, self.model.tokenizer.chat_template()].contains(&given);
+            let chat = self.chat(ChatTemplate::Own, Thinking::default()).ok().filter(|_| is_own)?;
+            OwnWords::learn(&chat, &self.model.tokenizer).map(Arc::new)
+        };
+        if let Some(own) = self.own_words.get_or_init(learn) {
+            return Some(Words::Own(Arc::clone(own)));
+        }
+        let chat = self.plain_chat().ok()?;
         Words::of(self.model.chat_template).filter(|_| chat.has_tool_tokens())
     }
 
@@ -161,7 +180,7 @@ impl Service {
 
     /// Properties of the model's template that shape a conversation.
     pub(super) fn speech(&self) -> Speech {
-        let chat = self.chat(Thinking::default());
+        let chat = self.plain_chat();
         let joins_system = chat.is_ok_and(|chat| chat.joins_system());
         Speech { words: self.words(), joins_system }
     }
@@ -187,63 +206,98 @@ impl Service {
 
     /// The job of an answer in a conversation. Its text is what `leap run --chat` gives for the same messages.
     pub(super) fn chat_job(&self, messages: &[Message], wish: &Wish) -> Result<ChatJob, ApiError> {
-        let chat = self.chat(self.thinking(wish)?)?;
-        let mut turns: Vec<(ChatRole, String)> =
-            messages.iter().map(|message| (message.role, message.text.clone())).collect();
-        let words = match &wish.tools {
-            None => None,
-            Some(tools) => {
-                let words = self.words().ok_or_else(|| self.no_words())?;
-                tools.tell(words, self.default_instructions(), &mut turns);
-                Some(words)
-            }
+        let words = self.words_of(messages, wish)?;
+        let template = match &words {
+            Some(Words::Own(_)) => ChatTemplate::Own,
+            _ => self.model.chat_template,
         };
-        let turns: Vec<(ChatRole, &str)> =
-            turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
-        let mut ids = Vec::new();
-        chat.render(&self.model.tokenizer, &turns, &mut ids)
-            .map_err(|e| ApiError::field("messages", e.to_string()))?;
-        let system = turns.first().filter(|turn| turn.0 == ChatRole::System).map(|turn| turn.1);
-        let begun = turns.last().filter(|turn| turn.0 == ChatRole::Begun).map_or("", |turn| turn.1);
+        let chat = self.chat(template, self.thinking(wish)?)?;
+        let tokenizer = &self.model.tokenizer;
+        let mut ids = self.prompt(&chat, (messages, wish), words.as_ref())?;
+        let first = messages.first().filter(|first| first.role == ChatRole::System);
+        let last = messages.last().filter(|last| last.role == ChatRole::Begun);
+        let begun = last.map_or("", |last| last.text.as_str());
         let is_begun = !begun.is_empty();
-        let mut begins_thinking =
-            !is_begun && chat.opens_thoughts(&self.model.tokenizer, &ids, system);
+        let system = first.map(|first| first.text.as_str());
+        let mut begins_thinking = !is_begun && chat.opens_thoughts(tokenizer, &ids, system);
         if begins_thinking && wish.is_formed() {
-            begins_thinking = !chat.end_thoughts(&self.model.tokenizer, &mut ids);
+            begins_thinking = !chat.end_thoughts(tokenizer, &mut ids);
         }
+        let tools = wish.tools.as_ref().zip(words.as_ref());
+        let ending = (begins_thinking, chat.stop_ids());
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: !is_begun,
-            names_special: chat.names_special(&self.model.tokenizer)
-                || words.is_some_and(Words::names_special),
-            filter: self.filter((wish, begun), (begins_thinking, chat.stop_ids()))?,
+            names_special: chat.names_special(tokenizer)
+                || tools.is_some_and(|(_, words)| words.names_special(tokenizer)),
+            filter: self.filter((wish, begun), words.as_ref(), ending)?,
             ..self.job(ids, wish)
         };
-        let thoughts = chat.thoughts().filter(|_| !wish.is_formed());
-        let is_forced = wish.tools.as_ref().is_some_and(Tools::is_required);
+        // A call that has to come is a message in a channel, too.
+        let in_channels = chat.thoughts() == Some(Thoughts::Channels);
+        let thoughts = chat.thoughts().filter(|_| in_channels || !wish.is_formed());
         let divider = Divider {
             thoughts: thoughts.map(|kind| match is_begun {
                 true => ThoughtFilter::within_answer(kind),
                 false => ThoughtFilter::new(kind, begins_thinking),
             }),
-            calls: words.map(|words| CallFilter::new(words, is_forced)),
+            calls: tools.map_or(Calls::None, |(tools, words)| tools.calls(words)),
         };
         Ok(ChatJob { job, divider })
     }
 
+    /// The model's words for tools, if they come up in a conversation.
+    fn words_of(&self, messages: &[Message], wish: &Wish) -> Result<Option<Words>, ApiError> {
+        let has_calls = messages.iter().any(|message| !message.calls.is_empty());
+        match &wish.tools {
+            Some(_) => self.words().map(Some).ok_or_else(|| self.no_words()),
+            None => Ok(self.words().filter(|_| has_calls)),
+        }
+    }
+
+    /// The ids of a conversation up to the answer.
+    fn prompt(
+        &self,
+        chat: &ChatFormat,
+        (messages, wish): (&[Message], &Wish),
+        words: Option<&Words>,
+    ) -> Result<Vec<u32>, ApiError> {
+        let (tokenizer, mut ids) = (&self.model.tokenizer, Vec::new());
+        let problem = |e: TokenizerError| ApiError::field("messages", e.to_string());
+        if let Some(Words::Own(own)) = words {
+            let (messages, begun) = own.messages(messages, chat.joins_system());
+            let tools = wish
+                .tools
+                .iter()
+                .map(|tools| (own.variable().to_owned(), tools.definitions().into()));
+            let variables: Vec<(String, Value)> = tools.collect();
+            chat.render_values(tokenizer, &messages, &variables, begun, &mut ids)
+                .map_err(problem)?;
+            return Ok(ids);
+        }
+        let mut turns: Vec<(ChatRole, String)> =
+            messages.iter().map(|message| (message.role, message.text.clone())).collect();
+        if let (Some(tools), Some(words)) = (&wish.tools, words) {
+            tools.tell(words, self.default_instructions(), &mut turns);
+        }
+        let turns: Vec<(ChatRole, &str)> =
+            turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
+        chat.render(tokenizer, &turns, &mut ids).map_err(problem)?;
+        Ok(ids)
+    }
+
     /// How the model thinks: not at all if the answer has to have a form from its start on.
     fn thinking(&self, wish: &Wish) -> Result<Thinking, ApiError> {
-        let field = match &wish.form {
-            Some(form) => form.field,
-            None => "tool_choice",
-        };
-        match (wish.is_formed(), self.thoughts()) {
-            (false, _) | (true, None) => Ok(wish.thinking),
-            (true, Some(Thoughts::Tags)) => Ok(Thinking { thinks: Some(false), ..wish.thinking }),
-            (true, Some(Thoughts::Channels)) => Err(ApiError::field(
-                field,
-                format!("{field} is not supported with this model: its answers come in channels"),
-            )),
+        match (wish.is_formed(), self.thoughts(), &wish.form) {
+            (true, Some(Thoughts::Tags), _) => {
+                Ok(Thinking { thinks: Some(false), ..wish.thinking })
+            }
+            (true, Some(Thoughts::Channels), Some(form)) => {
+                let field = form.field;
+                let problem = "is not supported with this model: its answers come in channels";
+                Err(ApiError::field(field, format!("{field} {problem}")))
+            }
+            _ => Ok(wish.thinking),
         }
     }
 
@@ -264,6 +318,7 @@ impl Service {
     fn filter(
         &self,
         (wish, begun): (&Wish, &str),
+        words: Option<&Words>,
         ending: (bool, &[u32]),
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
         let form = wish.form.as_ref();
@@ -282,7 +337,7 @@ impl Service {
                 if let Some(schema) = schema {
                     of_form(self.form(schema, ending.1))?;
                 }
-                let words = self.words().ok_or_else(|| self.no_words())?;
+                let words = words.ok_or_else(|| self.no_words())?;
                 let place = (words, &*self.model.tokenizer);
                 let filter = |grammars| tools.filter(place, grammars, (ending, schema.as_ref()));
                 self.grammars().and_then(filter).map_err(|e| problem("tools", e))?
@@ -323,9 +378,10 @@ impl Service {
             }
         }
         let starts_text = prompt.is_empty() && suffix.is_none();
+        let words = wish.tools.as_ref().and_then(|_| self.words());
         Ok(Job {
             starts_text,
-            filter: self.filter((wish, ""), (false, &self.model.stop_ids))?,
+            filter: self.filter((wish, ""), words.as_ref(), (false, &self.model.stop_ids))?,
             ..self.job(ids, wish)
         })
     }

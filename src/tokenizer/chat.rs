@@ -414,22 +414,24 @@ impl ChatFormat {
     }
 
     /// Appends a conversation of objects that the checkpoint's own template knows, with further variables of it, and
-    /// returns its text; `None` if the template is another one.
+    /// returns its text; `None` if the template is another one. It may end in an answer that has begun with the text of
+    /// `begun`.
     ///
     /// # Errors
     ///
     /// If the template refuses the conversation.
-    #[cfg(feature = "templates")]
+    #[cfg(any(feature = "templates", feature = "serve"))]
     pub(crate) fn render_values(
         &self,
         tok: &Tokenizer,
         messages: &[serde_json::Value],
         variables: &[(String, serde_json::Value)],
+        begun: Option<&str>,
         out: &mut Vec<u32>,
     ) -> Result<Option<String>, TokenizerError> {
         let Some(own) = &self.own else { return Ok(None) };
         let mut ids = Ids::new(tok, out, true);
-        let text = own.write_values(messages.to_vec(), variables.to_vec(), &mut ids)?;
+        let text = own.write_values(messages.to_vec(), variables.to_vec(), begun, &mut ids)?;
         ids.flush();
         Ok(Some(text))
     }
@@ -542,16 +544,11 @@ impl<'a> Ids<'a> {
 
 impl Sink for Ids<'_> {
     fn markup(&mut self, text: &str) {
-        let (mut rest, mut at) = (0, 0);
-        while at < text.len() {
-            match self.tok.control_at(text, at) {
-                Some((id, end)) => {
-                    self.text.push_str(&text[rest..at]);
-                    self.ids(&[id]);
-                    (rest, at) = (end, end);
-                }
-                None => at += 1,
-            }
+        let mut rest = 0;
+        for (name, id) in self.tok.controls(text) {
+            self.text.push_str(&text[rest..name.start]);
+            self.ids(&[id]);
+            rest = name.end;
         }
         self.text.push_str(&text[rest..]);
     }

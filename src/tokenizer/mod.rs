@@ -282,6 +282,21 @@ impl Tokenizer {
         self.edges.strips_right.binary_search(&id).is_ok()
     }
 
+    /// The special tokens that `text` names, except user-defined ones: where each name stands, and its id.
+    pub(crate) fn controls(&self, text: &str) -> Vec<(Range<usize>, u32)> {
+        let (mut found, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            match self.control_at(text, at) {
+                Some((id, end)) => {
+                    found.push((at..end, id));
+                    at = end;
+                }
+                None => at += 1,
+            }
+        }
+        found
+    }
+
     /// Id and end of the special token whose name is in `text` at `at`, except user-defined tokens.
     fn control_at(&self, text: &str, at: usize) -> Option<(u32, usize)> {
         let found = self.special.longest_at(text.as_bytes(), at);

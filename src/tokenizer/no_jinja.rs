@@ -50,6 +50,17 @@ impl OwnFormat {
         match self.0 {}
     }
 
+    #[cfg(feature = "serve")]
+    pub(super) fn write_values(
+        &self,
+        _: Vec<serde_json::Value>,
+        _: Vec<(String, serde_json::Value)>,
+        _: Option<&str>,
+        _: &mut impl Sink,
+    ) -> Result<String, TokenizerError> {
+        match self.0 {}
+    }
+
     pub(super) fn write(
         &self,
         _: &Tokenizer,

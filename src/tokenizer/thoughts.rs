@@ -31,11 +31,18 @@ pub enum Part {
     Answer,
     /// Names of channels, and other signs that are no text.
     Sign,
+    /// The name of a function, to which a message goes. [`Part::Arguments`] follow.
+    Function,
+    /// A message to a function.
+    Arguments,
 }
 
 const TAGS: [&str; 2] = ["<think>", "</think>"];
 const CHANNELS: [&str; 6] =
     ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
+
+/// Before the name of a function in a header.
+const FUNCTIONS: &str = " to=functions.";
 
 /// Divides a text that comes in pieces. Text that may be the start of a sign is held back.
 ///
@@ -47,6 +54,8 @@ pub struct ThoughtFilter {
     part: Part,
     /// The header of the current channel.
     channel: String,
+    /// The function to which the current message goes.
+    function: Option<String>,
     /// Whether line breaks that come next belong to the thoughts.
     drops_newlines: bool,
     /// Whether thoughts between tags may begin: nothing of the answer has come.
@@ -63,7 +72,8 @@ impl ThoughtFilter {
         };
         let (held, channel) = (String::new(), String::new());
         let may_think = kind == Thoughts::Tags;
-        ThoughtFilter { kind, held, part, channel, drops_newlines: false, may_think }
+        let (function, drops_newlines) = (None, false);
+        ThoughtFilter { kind, held, part, channel, function, drops_newlines, may_think }
     }
 
     /// A filter in the middle of an answer, after which no thoughts come between tags.
@@ -146,17 +156,36 @@ impl ThoughtFilter {
                 self.drops_newlines = true;
             }
             "<|message|>" => {
+                self.find_function();
                 let is_final = self.channel.trim_start().starts_with("final");
-                self.part = if is_final { Part::Answer } else { Part::Thought };
+                self.part = match self.function.take() {
+                    Some(function) => {
+                        tell(Part::Function, &function);
+                        Part::Arguments
+                    }
+                    None if is_final => Part::Answer,
+                    None => Part::Thought,
+                };
             }
             _ => {
                 if self.part == Part::Thought {
                     tell(Part::Thought, "\n");
                 }
+                match sign {
+                    "<|channel|>" => self.find_function(),
+                    _ => self.function = None,
+                }
                 self.part = Part::Sign;
                 self.channel.clear();
             }
         }
+    }
+
+    /// Takes the name of a function from a header: it stands before or behind the name of the channel.
+    fn find_function(&mut self) {
+        let name = self.channel.split(FUNCTIONS).nth(1).and_then(|name| name.split(' ').next());
+        let name = name.filter(|name| self.part == Part::Sign && !name.is_empty());
+        self.function = name.map(str::to_owned).or(self.function.take());
     }
 
     /// Calls `tell` with the text before a sign. White space before a tag, at a text's start or after thoughts, belongs
@@ -200,7 +229,7 @@ mod tests {
         let mut tell = |part, text: &str| match part {
             Part::Thought => parts[0].push_str(text),
             Part::Answer => parts[1].push_str(text),
-            Part::Sign => {}
+            Part::Sign | Part::Function | Part::Arguments => {}
         };
         let chars: Vec<char> = text.chars().collect();
         for piece in chars.chunks(step) {
@@ -249,6 +278,33 @@ mod tests {
         for step in [1, 2, 5, 100] {
             let [thought, answer] = parts(Thoughts::Channels, text, step);
             assert_eq!((thought.as_str(), answer.as_str()), ("Hm. <|x|>\n", "Hello <b>."));
+        }
+    }
+
+    #[test]
+    fn a_message_to_a_function_has_its_name_before_or_behind_the_channel() {
+        for header in [
+            " to=functions.f<|channel|>commentary json",
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary \
+             to=functions.f <|constrain|>json",
+        ] {
+            let text = format!("{header}<|message|>{{\"a\": 1}}<|call|>");
+            for step in [1, 3, 100] {
+                let mut filter = ThoughtFilter::new(Thoughts::Channels, false);
+                let mut told = [String::new(), String::new(), String::new()];
+                let mut tell = |part, text: &str| match part {
+                    Part::Function => told[0] += text,
+                    Part::Arguments => told[1] += text,
+                    Part::Answer => told[2] += text,
+                    Part::Thought | Part::Sign => {}
+                };
+                let chars: Vec<char> = text.chars().collect();
+                for piece in chars.chunks(step) {
+                    filter.push(&piece.iter().collect::<String>(), &mut tell);
+                }
+                filter.flush(&mut tell);
+                assert_eq!(told, ["f", "{\"a\": 1}", ""], "{text}");
+            }
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) fn read(
             let messages = object.remove("messages").unwrap_or_default();
             let messages = messages.as_array().ok_or("messages: wanted a list of messages")?;
             let variables: Vec<(String, Value)> = object.into_iter().collect();
-            let text = format.render_values(tokenizer, messages, &variables, &mut ids);
+            let text = format.render_values(tokenizer, messages, &variables, None, &mut ids);
             text.map_err(|e| e.to_string())?
         }
         _ => {

@@ -169,7 +169,7 @@ impl Draft {
         self.stop_ids.push(end);
     }
 
-    /// Recognises the checkpoint's template, and keeps the texts that it adds, or the template itself.
+    /// Recognises the checkpoint's template, and keeps the texts that it adds, and the template itself.
     fn recognise(&mut self, jinja: &str, settings: &Settings) -> ChatTemplate {
         let bos = self.bos.and_then(|id| self.tokens.get(id as usize));
         let bos = bos.map_or(Cow::default(), |token| String::from_utf8_lossy(&token.bytes));
@@ -179,20 +179,21 @@ impl Draft {
             self.notes.push(note.to_owned());
             return ChatTemplate::Own;
         }
+        let own = template::check(jinja).map(|()| self.own_text(jinja, settings));
         if let Some(known) = template::recognise(jinja, &bos) {
             self.flags.chat_without_bos = !bos.is_empty() && !known.writes_bos;
-            self.chat_texts = known.texts;
+            self.chat_texts = ChatTexts { own: own.ok(), ..known.texts };
             return known.template;
         }
-        let Some(older) = template::alike(jinja, self.find("[INST]").is_some()) else {
-            match template::check(jinja) {
-                Ok(()) => self.chat_texts.own = Some(self.own_text(jinja, settings)),
-                Err(what) => self.notes.push(format!(
-                    "the chat template is no program that LEAP can run ({what}); name one with --chat-template"
-                )),
-            }
-            return ChatTemplate::Own;
-        };
+        let older = template::alike(jinja, self.find("[INST]").is_some());
+        match own {
+            Ok(own) => self.chat_texts.own = Some(own),
+            Err(what) if older.is_none() => self.notes.push(format!(
+                "the chat template is no program that LEAP can run ({what}); name one with --chat-template"
+            )),
+            Err(_) => {}
+        }
+        let Some(older) = older else { return ChatTemplate::Own };
         self.flags.system_in_last_turn = older.tells_last;
         older.template
     }

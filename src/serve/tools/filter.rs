@@ -1,7 +1,14 @@
 //! Finds tool calls in a text that comes in pieces, and reports them piece by piece.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
 use super::call::ToolCall;
-use super::words::{Marks, Words};
+use super::marks::{Arguments, Lack, Marks, Pairs, Values, eaten};
+use super::values::{Types, literal, plain};
+use crate::format::json;
 
 /// A piece of an answer's calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +48,8 @@ enum Place {
     /// Behind this name.
     Middle(String),
     Arguments(Braces),
+    /// Between arguments that come one by one, behind so many of the tool of this name.
+    Pair(String, usize),
     /// Behind arguments.
     After,
 }
@@ -48,7 +57,9 @@ enum Place {
 /// Finds calls. Text that may be the start of one is held back.
 #[derive(Clone)]
 pub(in crate::serve) struct CallFilter {
-    marks: &'static Marks,
+    marks: Arc<Marks>,
+    /// Schemas of the tools' arguments.
+    schemas: Arc<[(String, Value)]>,
     place: Place,
     /// Text that has not been examined yet.
     held: String,
@@ -63,10 +74,16 @@ pub(in crate::serve) struct CallFilter {
 }
 
 impl CallFilter {
-    /// A filter at the start of an answer, which has to be calls if `is_forced`.
-    pub(in crate::serve) fn new(words: Words, is_forced: bool) -> CallFilter {
+    /// A filter at the start of an answer, which has to be calls if `is_forced`, of tools whose arguments have these
+    /// `schemas`.
+    pub(super) fn new(
+        marks: Arc<Marks>,
+        schemas: Arc<[(String, Value)]>,
+        is_forced: bool,
+    ) -> CallFilter {
         CallFilter {
-            marks: words.marks(),
+            marks,
+            schemas,
             place: Place::Text,
             held: String::new(),
             doubtful: String::new(),
@@ -101,7 +118,7 @@ impl CallFilter {
             Place::Text if self.has_calls => !is_cut && !held.trim().is_empty(),
             Place::Text => !(is_cut && self.is_forced),
             Place::Head | Place::Name | Place::Middle(_) => !is_cut,
-            Place::Arguments(_) => false,
+            Place::Arguments(_) | Place::Pair(..) => false,
             Place::After => {
                 calls.push(CallPiece::End);
                 false
@@ -115,30 +132,36 @@ impl CallFilter {
 
     /// Advances to the next place. Returns false if that needs more text.
     fn step(&mut self, text: &mut String, calls: &mut Vec<CallPiece>) -> bool {
+        let marks = Arc::clone(&self.marks);
         let place = std::mem::replace(&mut self.place, Place::Text);
         let (next, found) = match &place {
             Place::Text => return self.find_sign(text),
-            Place::Head => (Place::Name, eaten(&self.held, self.marks.head)),
-            Place::Name => match name(&self.held) {
+            Place::Head => (Place::Name, eaten(&self.held, &marks.head)),
+            Place::Name => match self.name() {
                 Ok((name, n)) => (Place::Middle(name), Ok(n)),
                 Err(lack) => (Place::Text, Err(lack)),
             },
             Place::Middle(name) => {
-                let found = eaten(&self.held, self.marks.middle);
+                let found = eaten(&self.held, &marks.middle);
                 if found.is_ok() {
                     calls.push(CallPiece::Begin(name.clone()));
                     self.has_calls = true;
                 }
-                (Place::Arguments(Braces::default()), found)
+                let next = match marks.arguments {
+                    Arguments::Json | Arguments::Message => Place::Arguments(Braces::default()),
+                    Arguments::Pairs(_) => Place::Pair(name.clone(), 0),
+                };
+                (next, found)
             }
             Place::Arguments(braces) => {
                 return self.put_arguments(braces.clone(), calls);
             }
+            Place::Pair(name, n_before) => return self.put_pair(name, *n_before, calls),
             Place::After => self.after(),
         };
         match found {
             Ok(n) => {
-                let is_sure = matches!(next, Place::Arguments(_) | Place::Text);
+                let is_sure = !matches!(next, Place::Name | Place::Middle(_));
                 let taken: String = self.held.drain(..n).collect();
                 self.doubtful += &taken;
                 if is_sure {
@@ -155,6 +178,9 @@ impl CallFilter {
                 false
             }
             Err(Lack::Other) => {
+                if matches!(place, Place::After) {
+                    calls.push(CallPiece::End);
+                }
                 *text += &std::mem::take(&mut self.doubtful);
                 // Text that only looked like a sign is text, and is not looked at again.
                 self.is_plain = true;
@@ -164,7 +190,8 @@ impl CallFilter {
     }
 
     fn find_sign(&mut self, text: &mut String) -> bool {
-        let Marks { sign, is_whole, .. } = *self.marks;
+        let Marks { sign, is_whole, .. } = &*self.marks;
+        let is_whole = *is_whole;
         if is_whole && !self.is_plain {
             match eaten(&self.held, sign) {
                 Ok(n) => self.doubt(n),
@@ -173,12 +200,13 @@ impl CallFilter {
             }
             return true;
         }
-        if let Some(at) = self.held.find(sign).filter(|_| !is_whole) {
+        if let Some(at) = self.held.find(&**sign).filter(|_| !is_whole) {
             // Line breaks between a text and a call belong to neither.
             let before = self.held[..at].trim_end_matches('\n').len();
             *text += &self.held[..before];
+            let n = at - before + sign.len();
             self.held.drain(..before);
-            self.doubt(at - before + sign.len());
+            self.doubt(n);
             return true;
         }
         let n = self.held.len() - if is_whole { 0 } else { open_len(&self.held, sign) };
@@ -192,6 +220,20 @@ impl CallFilter {
         self.place = Place::Head;
     }
 
+    /// The name that the text begins with, and the bytes up to its end.
+    fn name(&self) -> Result<(String, usize), Lack> {
+        if self.marks.quotes_names {
+            return name(&self.held);
+        }
+        let start = self.held.len() - self.held.trim_start().len();
+        let is_end = |c: char| c.is_whitespace() || self.marks.name_ends().any(|end| end == c);
+        match self.held[start..].find(is_end) {
+            Some(0) => Err(Lack::Other),
+            Some(n) => Ok((self.held[start..start + n].to_owned(), start + n)),
+            None => Err(Lack::More),
+        }
+    }
+
     fn put_arguments(&mut self, mut braces: Braces, calls: &mut Vec<CallPiece>) -> bool {
         if !braces.has_begun {
             let n = self.held.len() - self.held.trim_ascii_start().len();
@@ -199,49 +241,126 @@ impl CallFilter {
         }
         let n = braces.push(&self.held);
         let more: String = self.held.drain(..n).collect();
-        match calls.last_mut() {
-            _ if more.is_empty() => {}
-            Some(CallPiece::Arguments(before)) => *before += &more,
-            _ => calls.push(CallPiece::Arguments(more)),
-        }
+        put(more, calls);
         let is_over = braces.is_over();
         self.place = if is_over { Place::After } else { Place::Arguments(braces) };
         is_over
     }
 
+    /// Takes the next of the arguments that come one by one, behind `n_before` others of the tool `name`, or their end.
+    fn put_pair(&mut self, name: &str, n_before: usize, calls: &mut Vec<CallPiece>) -> bool {
+        let marks = Arc::clone(&self.marks);
+        let Arguments::Pairs(pairs) = &marks.arguments else { return false };
+        let found = match self.after().1 {
+            Err(Lack::Other) => self.pair(pairs, name, n_before).map(Some),
+            Err(Lack::More) => Err(Lack::More),
+            Ok(_) => Ok(None),
+        };
+        match found {
+            Err(Lack::More) => {
+                self.place = Place::Pair(name.to_owned(), n_before);
+                return false;
+            }
+            Ok(Some((key, value, n))) => {
+                self.held.drain(..n);
+                let open = if n_before == 0 { "{" } else { ", " };
+                put(format!("{open}{}: {}", json!(key), json::spaced(&value)), calls);
+                self.place = Place::Pair(name.to_owned(), n_before + 1);
+            }
+            Ok(None) | Err(Lack::Other) => {
+                put(if n_before == 0 { "{}" } else { "}" }.to_owned(), calls);
+                self.place = Place::After;
+            }
+        }
+        true
+    }
+
+    /// The argument at the start of the text, and the bytes up to its end.
+    fn pair(
+        &self,
+        pairs: &Pairs,
+        tool: &str,
+        n_before: usize,
+    ) -> Result<(String, Value, usize), Lack> {
+        let comma = if n_before == 0 { "" } else { &pairs.comma };
+        let mut at = eaten(&self.held, comma)?;
+        at += eaten(&self.held[at..], &pairs.open)?;
+        let (key, n) = key(&self.held[at..], &pairs.equals)?;
+        at += n;
+        let (value, n) = match pairs.values {
+            Values::Python | Values::Marked(_) => literal(&self.held[at..], &pairs.values)?,
+            Values::Plain => {
+                let (text, n) = plain_text(&self.held[at..], pairs)?;
+                (plain(text, self.types(tool, &key)), n)
+            }
+        };
+        Ok((key, value, at + n))
+    }
+
+    /// The types that the argument `key` may have.
+    fn types(&self, tool: &str, key: &str) -> Types {
+        let schema = self.schemas.iter().find(|(name, _)| name == tool).map(|(_, schema)| schema);
+        let root = schema.unwrap_or(&Value::Null);
+        Types::of(&root["properties"][key], root)
+    }
+
     /// Whether a call ends, or another one follows.
     fn after(&self) -> (Place, Result<usize, Lack>) {
-        let end = eaten(&self.held, self.marks.end);
-        match (end, self.marks.next.map(|next| eaten(&self.held, next))) {
-            (Ok(n), _) => (Place::Text, Ok(n)),
-            (_, Some(Ok(n))) => (Place::Name, Ok(n)),
+        let Marks { tail, next, end, .. } = &*self.marks;
+        let start = match tail.as_deref().map(|tail| eaten(&self.held, tail)) {
+            Some(Ok(n)) => n,
+            Some(Err(Lack::More)) => return (Place::Text, Err(Lack::More)),
+            Some(Err(Lack::Other)) | None => 0,
+        };
+        let held = &self.held[start..];
+        let found = |found: Result<usize, Lack>| found.map(|n| start + n);
+        match (eaten(held, end), next.as_deref().map(|next| eaten(held, next))) {
+            (_, Some(Ok(n))) if end.is_empty() => (Place::Name, found(Ok(n))),
+            // What follows a call that has no end mark is another call, or text.
+            (Ok(_), Some(Err(Lack::More))) if end.is_empty() => (Place::Text, Err(Lack::More)),
+            (Ok(n), _) => (Place::Text, found(Ok(n))),
+            (_, Some(Ok(n))) => (Place::Name, found(Ok(n))),
             (Err(Lack::More), _) | (_, Some(Err(Lack::More))) => (Place::Text, Err(Lack::More)),
             (Err(Lack::Other), _) => (Place::Text, Err(Lack::Other)),
         }
     }
 }
 
-/// Why something is not found at the start of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    /// More text may complete it.
-    More,
-    /// Other text is there.
-    Other,
+/// Adds `more` to the arguments of the last call.
+fn put(more: String, calls: &mut Vec<CallPiece>) {
+    match calls.last_mut() {
+        _ if more.is_empty() => {}
+        Some(CallPiece::Arguments(before)) => *before += &more,
+        _ => calls.push(CallPiece::Arguments(more)),
+    }
 }
 
-/// Length of the start of `text` that equals `wanted`, ignoring white space in both.
-fn eaten(text: &str, wanted: &str) -> Result<usize, Lack> {
-    let mut left = wanted.bytes().filter(|byte| !byte.is_ascii_whitespace()).peekable();
-    for (at, byte) in text.bytes().enumerate() {
-        match left.peek() {
-            None => return Ok(at),
-            _ if byte.is_ascii_whitespace() => {}
-            Some(&next) if next == byte => drop(left.next()),
-            Some(_) => return Err(Lack::Other),
-        }
+/// The key at the start of `text`, and the bytes up to its value. One of `equals` is between them.
+fn key(text: &str, equals: &[Cow<'static, str>; 2]) -> Result<(String, usize), Lack> {
+    /// Longest key.
+    const BYTES_MAX: usize = 1 << 10;
+    let signs = equals.each_ref().map(|equals| equals.trim());
+    let found = signs.iter().filter_map(|sign| Some((text.find(sign)?, sign.len())));
+    match found.min_by_key(|&(at, len)| (at, std::cmp::Reverse(len))) {
+        Some((at, len)) => Ok((text[..at].trim().to_owned(), at + len)),
+        None if text.len() > BYTES_MAX => Err(Lack::Other),
+        None => Err(Lack::More),
     }
-    if left.peek().is_none() { Ok(text.len()) } else { Err(Lack::More) }
+}
+
+/// The value at the start of `text` up to its closing mark, and the bytes up to what follows. Line breaks of the marks
+/// do not belong to it.
+fn plain_text<'a>(text: &'a str, pairs: &Pairs) -> Result<(&'a str, usize), Lack> {
+    let close = pairs.close.trim();
+    let end = text.find(close).ok_or(Lack::More)?;
+    let mut value = &text[..end];
+    if pairs.equals[0].ends_with('\n') {
+        value = value.strip_prefix('\n').unwrap_or(value);
+    }
+    if pairs.close.starts_with('\n') {
+        value = value.strip_suffix('\n').unwrap_or(value);
+    }
+    Ok((value, end + close.len()))
 }
 
 /// The JSON string at the start of `text`, and the bytes up to its end.
@@ -306,19 +425,25 @@ impl Braces {
 
 /// Length of the end of `text` that may be line breaks and the start of `sign`.
 fn open_len(text: &str, sign: &str) -> usize {
-    let part = (1..sign.len()).rev().find(|&n| text.ends_with(&sign[..n])).unwrap_or(0);
+    let mut lens = sign.char_indices().map(|(at, _)| at).rev();
+    let part = lens.find(|&n| text.ends_with(&sign[..n])).unwrap_or(0);
     let before = &text[..text.len() - part];
     part + before.len() - before.trim_end_matches('\n').len()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::words::Words;
     use super::*;
+
+    fn filter(words: &Words, is_forced: bool) -> CallFilter {
+        CallFilter::new(words.marks(), Arc::new([]), is_forced)
+    }
 
     /// Checks what is found in a text, however it is cut in two.
     fn check(words: Words, whole: &str, wanted: &[(&str, &str)], text: &str) {
         for cut in (0..=whole.len()).filter(|&at| whole.is_char_boundary(at)) {
-            let mut filter = CallFilter::new(words, false);
+            let mut filter = filter(&words, false);
             let (mut rest, mut calls) = (String::new(), Vec::new());
             filter.push(&whole[..cut], &mut rest, &mut calls);
             filter.push(&whole[cut..], &mut rest, &mut calls);
@@ -362,7 +487,7 @@ mod tests {
         ];
         for (words, whole) in wholes {
             for cut in 0..whole.len() {
-                let mut filter = CallFilter::new(words, true);
+                let mut filter = filter(&words, true);
                 let (mut rest, mut calls) = (String::new(), Vec::new());
                 filter.push(&whole[..cut], &mut rest, &mut calls);
                 filter.flush(true, &mut rest, &mut calls);
@@ -378,7 +503,7 @@ mod tests {
         }
         // In an answer that may be text, the beginning of a mark is text, but not of a call.
         for (whole, text) in [("a <tool", "a <tool"), ("a\n<tool_call>\n{\"na", "a")] {
-            let mut filter = CallFilter::new(Words::Hermes, false);
+            let mut filter = filter(&Words::Hermes, false);
             let (mut rest, mut calls) = (String::new(), Vec::new());
             filter.push(whole, &mut rest, &mut calls);
             filter.flush(true, &mut rest, &mut calls);

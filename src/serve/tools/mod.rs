@@ -1,22 +1,32 @@
 //! Tools that a model may call: their description in the prompt, and the grammar of calls.
 
 mod call;
+mod families;
 mod filter;
+mod lark;
+mod marks;
+mod own;
+mod values;
 mod words;
 
 pub(super) use call::ToolCall;
 pub(super) use filter::{CallFilter, CallPiece, joined};
+pub(super) use own::OwnWords;
 pub(super) use words::Words;
+
+use std::ops::Range;
 
 use serde_json::{Value, json};
 
+use super::divide::Calls;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
 use super::keywords::check_multiples;
 use super::schema::{Follow, closed, fault, loosened};
-use crate::format::json;
 use crate::tokenizer::{ChatRole, Tokenizer};
+use lark::Lark;
+use marks::Arguments;
 
 /// Most tools of a request.
 const TOOLS_MAX: usize = 128;
@@ -102,7 +112,7 @@ impl Tools {
     /// missing instructions.
     pub(super) fn tell(
         &self,
-        words: Words,
+        words: &Words,
         default: Option<&str>,
         turns: &mut Vec<(ChatRole, String)>,
     ) {
@@ -119,6 +129,7 @@ impl Tools {
             }
             Words::Llama3 => turns.iter().position(is_user),
             Words::Mistral => turns.iter().rposition(is_user),
+            Words::Own(_) => return,
         };
         let at = at.unwrap_or_else(|| {
             // Without a user's turn, the description gets one of its own.
@@ -138,7 +149,7 @@ impl Tools {
     /// If a call is required, and the parameters of a tool are not a supported schema.
     pub(super) fn filter(
         &self,
-        place: (Words, &Tokenizer),
+        place: (&Words, &Tokenizer),
         grammars: &Grammars,
         (ending, form): ((bool, &[u32]), Option<&Value>),
     ) -> Result<GrammarFilter, String> {
@@ -184,21 +195,16 @@ impl Tools {
 
     fn compile(
         &self,
-        (words, tokenizer): (Words, &Tokenizer),
+        (words, tokenizer): (&Words, &Tokenizer),
         (grammars, schemas): (&Grammars, &[Value]),
         ((begins_thinking, stop_ids), form): ((bool, &[u32]), Option<&Value>),
     ) -> Result<GrammarFilter, String> {
         check_multiples(schemas.iter().chain(form))?;
         let marks = words.marks();
-        let token = match marks.is_token {
-            true => {
-                let id = tokenizer.special(marks.sign);
-                Some(id.ok_or_else(|| format!("the vocabulary lacks {}", marks.sign))?)
-            }
-            false => None,
-        };
-        let rest = self.grammar(words, schemas);
-        let sign = token.map_or_else(|| quoted(marks.sign), |id| format!("<[{id}]>"));
+        let lark = Lark::new(&marks, tokenizer);
+        let sign = lark.sign();
+        let tools: Vec<(String, Value)> = self.names().zip(schemas.iter().cloned()).collect();
+        let rest = lark.rest(&tools, self.may_repeat);
         match (self.choice, form) {
             (ToolChoice::Required, _) => {
                 grammars.lark(format!("start: {sign} rest\n{rest}"), None, stop_ids)
@@ -209,36 +215,50 @@ impl Tools {
                 grammars.lark(format!("{start}\n{rest}"), None, stop_ids)
             }
             (ToolChoice::Auto, None) => {
+                let tokens = tokenizer.controls(&marks.sign);
+                let is_whole = |name: &Range<usize>| name.len() == marks.sign.len();
+                let token = tokens.first().filter(|(name, _)| is_whole(name)).map(|(_, id)| *id);
+                let is_message = marks.arguments == Arguments::Message;
                 let sign = match token {
+                    _ if is_message => Sign::in_header(&marks.sign, header_ids(tokenizer)?),
                     Some(id) => Sign::token(id),
-                    None if marks.is_whole => Sign::at_start(marks.sign),
-                    None => Sign::new(marks.sign, begins_thinking),
+                    None if marks.is_whole => Sign::at_start(&marks.sign),
+                    None => Sign::new(&marks.sign, begins_thinking),
                 };
                 grammars.lark(format!("start: rest\n{rest}"), Some(sign), stop_ids)
             }
         }
     }
 
-    /// The rule `rest` for the text behind the sign of calls, and the rules that it uses. Arguments follow `schemas`.
-    fn grammar(&self, words: Words, schemas: &[Value]) -> String {
-        let marks = words.marks();
-        let (mut names, mut rules) = (Vec::new(), String::new());
-        for (index, (tool, schema)) in self.definitions.iter().zip(schemas).enumerate() {
-            let head = quoted(&format!("{}{}", tool["function"]["name"], marks.middle));
-            names.push(format!("call{index}"));
-            let schema = json::compact(&with_options(schema.clone()));
-            rules += &format!(
-                "call{index}: {head} arguments{index}\narguments{index}: %json {schema}\n"
-            );
-        }
-        let names = names.join(" | ");
-        let more = match marks.next.filter(|_| self.may_repeat) {
-            Some(next) => format!("({} call)*", quoted(next)),
-            None => String::new(),
-        };
-        let (head, end) = (quoted(marks.head), quoted(marks.end));
-        format!("rest: {head} call {more} {end}\ncall: {names}\n{rules}")
+    fn names(&self) -> impl Iterator<Item = String> {
+        let name = |tool: &Value| tool["function"]["name"].as_str().unwrap_or_default().to_owned();
+        self.definitions.iter().map(name)
     }
+
+    /// What separates calls of these tools from an answer.
+    pub(super) fn calls(&self, words: &Words) -> Calls {
+        let marks = words.marks();
+        if marks.arguments == Arguments::Message {
+            return Calls::InMessages(false);
+        }
+        let schema = |tool: &Value| tool["function"]["parameters"].clone();
+        let schemas = self.names().zip(self.definitions.iter().map(schema)).collect();
+        Calls::InText(CallFilter::new(marks, schemas, self.is_required()))
+    }
+
+    /// The definitions as the client sent them.
+    pub(super) fn definitions(&self) -> &[Value] {
+        &self.definitions
+    }
+}
+
+/// The tokens that begin the header of a message, or a part of it, and the one that ends it.
+fn header_ids(tokenizer: &Tokenizer) -> Result<[u32; 3], String> {
+    let mut ids = [0; 3];
+    for (id, name) in ids.iter_mut().zip(["<|start|>", "<|channel|>", "<|message|>"]) {
+        *id = tokenizer.special(name).ok_or_else(|| format!("the vocabulary lacks {name}"))?;
+    }
+    Ok(ids)
 }
 
 /// The word in `tool_choice`, or the type of its object, unless it names a tool.
@@ -256,11 +276,6 @@ fn an_object(mut schema: Value) -> Value {
         object.entry("type").or_insert(json!("object"));
     }
     schema
-}
-
-/// `text` as a string literal of a grammar.
-fn quoted(text: &str) -> String {
-    json::compact(&json!(text))
 }
 
 #[cfg(test)]
@@ -340,7 +355,7 @@ mod tests {
         let body = json!({"tools": [{"function": {"name": "ping"}},
             {"function": {"name": "mail", "parameters": parameters}}]});
         let tools = Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap();
-        let place = (Words::Hermes, &*tokenizer);
+        let place = (&Words::Hermes, &*tokenizer);
         let form =
             json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         let form = closed(form);

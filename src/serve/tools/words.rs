@@ -14,69 +14,27 @@
 //!
 //! Qwen's templates use the format of Hermes.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::call::ToolCall;
+use super::families::{HERMES, LLAMA3, MISTRAL};
+use super::marks::Marks;
+use super::own::OwnWords;
 use crate::format::ChatTemplate;
 use crate::format::json::{self, JsonObject};
-use crate::tokenizer::ChatRole;
+use crate::tokenizer::{ChatRole, Tokenizer};
 
-/// Format of tools in a family of templates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a conversation speaks of tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::serve) enum Words {
     Hermes,
     Llama3,
     Mistral,
+    /// As the checkpoint's own template does.
+    Own(Arc<OwnWords>),
 }
-
-/// Text around the names and arguments of calls. A name is a JSON string.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Marks {
-    /// Start of a call.
-    pub(super) sign: &'static str,
-    /// Whether the sign is a special token.
-    pub(super) is_token: bool,
-    /// Whether calls are the whole answer or none of it.
-    pub(super) is_whole: bool,
-    /// Between the sign and a name.
-    pub(super) head: &'static str,
-    /// Between a name and its arguments.
-    pub(super) middle: &'static str,
-    /// Between arguments and the next name, where several calls may follow each other.
-    pub(super) next: Option<&'static str>,
-    /// Behind the last arguments.
-    pub(super) end: &'static str,
-}
-
-const HERMES: Marks = Marks {
-    sign: "<tool_call>",
-    is_token: false,
-    is_whole: false,
-    head: "\n{\"name\": ",
-    middle: ", \"arguments\": ",
-    next: Some("}\n</tool_call>\n<tool_call>\n{\"name\": "),
-    end: "}\n</tool_call>",
-};
-
-const LLAMA3: Marks = Marks {
-    sign: "{\"name\":",
-    is_token: false,
-    is_whole: true,
-    head: " ",
-    middle: ", \"parameters\": ",
-    next: None,
-    end: "}",
-};
-
-const MISTRAL: Marks = Marks {
-    sign: "[TOOL_CALLS]",
-    is_token: true,
-    is_whole: false,
-    head: " [{\"name\": ",
-    middle: ", \"arguments\": ",
-    next: Some("}, {\"name\": "),
-    end: "}]",
-};
 
 impl Words {
     /// The words of `template`, if it has any.
@@ -89,31 +47,33 @@ impl Words {
         }
     }
 
-    pub(super) fn marks(self) -> &'static Marks {
+    pub(super) fn marks(&self) -> Arc<Marks> {
         match self {
-            Words::Hermes => &HERMES,
-            Words::Llama3 => &LLAMA3,
-            Words::Mistral => &MISTRAL,
+            Words::Hermes => Arc::new(HERMES),
+            Words::Llama3 => Arc::new(LLAMA3),
+            Words::Mistral => Arc::new(MISTRAL),
+            Words::Own(own) => Arc::clone(&own.marks),
         }
     }
 
     /// Whether an answer may have several calls.
-    pub(in crate::serve) fn repeats(self) -> bool {
+    pub(in crate::serve) fn repeats(&self) -> bool {
         self.marks().next.is_some()
     }
 
     /// Whether calls need ids that the model can read: nine letters and digits.
-    pub(in crate::serve) fn needs_ids(self) -> bool {
-        self == Words::Mistral
+    pub(in crate::serve) fn needs_ids(&self) -> bool {
+        *self == Words::Mistral
     }
 
-    /// Whether a special token begins calls, so that the answer's text has to name it.
-    pub(in crate::serve) fn names_special(self) -> bool {
-        self.marks().is_token
+    /// Whether calls have special tokens, so that the answer's text has to name these.
+    pub(in crate::serve) fn names_special(&self, tokenizer: &Tokenizer) -> bool {
+        let marks = self.marks();
+        marks.texts().any(|text| !tokenizer.controls(text).is_empty())
     }
 
     /// The description of the tools for the model. In Hermes's format it follows the instructions.
-    pub(super) fn definitions(self, tools: &[Value]) -> String {
+    pub(super) fn definitions(&self, tools: &[Value]) -> String {
         match self {
             Words::Hermes => {
                 let lines: Vec<String> = tools.iter().map(json::spaced).collect();
@@ -139,11 +99,13 @@ impl Words {
                 let all: Vec<String> = tools.iter().map(mistral_definition).collect();
                 format!("[{}]", all.join(", "))
             }
+            // The template writes it.
+            Words::Own(_) => String::new(),
         }
     }
 
     /// The role and text of a message with `calls`. The calls follow `text`, if the template has a place for it.
-    pub(in crate::serve) fn calls(self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
+    pub(in crate::serve) fn calls(&self, text: &str, calls: &[ToolCall]) -> (ChatRole, String) {
         let named = |ToolCall { name, arguments, .. }: &ToolCall, word: &str| {
             JsonObject::new().string("name", name).raw(word, arguments)
         };
@@ -166,11 +128,12 @@ impl Words {
                 let all: Vec<String> = calls.iter().map(call).collect();
                 (ChatRole::Calls, format!("[{}]", all.join(", ")))
             }
+            Words::Own(_) => (ChatRole::Calls, text.to_owned()),
         }
     }
 
     /// The role and text of the result of the call `id`.
-    pub(in crate::serve) fn result(self, content: &str, id: &str) -> (ChatRole, String) {
+    pub(in crate::serve) fn result(&self, content: &str, id: &str) -> (ChatRole, String) {
         match self {
             Words::Hermes => {
                 (ChatRole::User, format!("<tool_response>\n{content}\n</tool_response>"))
@@ -180,6 +143,7 @@ impl Words {
                 let object = JsonObject::new().raw("content", content).string("call_id", id);
                 (ChatRole::Tool, object.text())
             }
+            Words::Own(_) => (ChatRole::Tool, content.to_owned()),
         }
     }
 }

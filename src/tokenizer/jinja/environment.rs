@@ -72,6 +72,7 @@ pub(super) fn compiled(text: &str) -> Result<Environment<'static>, Error> {
     }
     environment.add_filter("string", |value: Value| python::shown(&value));
     environment.add_filter("trim", python::trim);
+    environment.add_test("iterable", |value: Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });

@@ -47,11 +47,8 @@ impl OwnFormat {
             Written::Markup(text) => Some(text),
             Written::Text(_) => None,
         });
-        let first = |text: &String| {
-            let places = text.char_indices().map(|(at, _)| at);
-            places.filter_map(|at| tok.control_at(text, at)).map(|(id, _)| id).next()
-        };
-        markup.filter_map(first).next()
+        let mut ids = markup.flat_map(|text| tok.controls(text)).map(|(_, id)| id);
+        ids.next()
     }
 
     /// Whether an answer begins inside thoughts, in a conversation of a few words.
@@ -78,23 +75,49 @@ impl OwnFormat {
         out.markup("</think>\n\n");
     }
 
-    /// Writes a conversation of the template's own objects, with further variables, and returns its text.
+    /// Writes a conversation of the template's own objects, with further variables, and returns its text. It may end in
+    /// an answer that has begun with the text of `begun`.
     pub(in crate::tokenizer) fn write_values(
         &self,
         messages: Vec<Json>,
         variables: Vec<(String, Json)>,
+        begun: Option<&str>,
         out: &mut impl Sink,
     ) -> Result<String, TokenizerError> {
-        let today = self.options.today;
         let is_set = |name: &&(String, Json)| name.0 == "add_generation_prompt";
         let begins = variables.iter().find(is_set).and_then(|(_, value)| value.as_bool());
-        let begins_answer = begins.unwrap_or(true);
         let mut all = self.variables();
         all.extend(variables);
-        let talk = Talk { messages, variables: all, today, begins_answer };
-        let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
+        let parts = self.talk(messages, all, begins.unwrap_or(true), begun)?;
         send(&parts, out);
         Ok(joined(&parts))
+    }
+
+    /// What the template writes of a conversation, which may end in an answer that has begun.
+    fn talk(
+        &self,
+        mut messages: Vec<Json>,
+        variables: Vec<(String, Json)>,
+        begins_answer: bool,
+        begun: Option<&str>,
+    ) -> Result<Vec<Written>, TokenizerError> {
+        let begun = begun.filter(|text| !text.trim().is_empty());
+        messages.extend(
+            begun.map(|text| json!({"role": "assistant", "content": format!("{text}{CUT}")})),
+        );
+        let talk = Talk {
+            messages,
+            variables,
+            today: self.options.today,
+            begins_answer: begins_answer && begun.is_none(),
+        };
+        let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
+        match begun {
+            None => Ok(parts),
+            Some(_) => cut(parts).ok_or_else(|| {
+                TokenizerError::Template("it does not write an answer that is to go on".to_owned())
+            }),
+        }
     }
 
     fn parts(
@@ -105,7 +128,7 @@ impl OwnFormat {
     ) -> Result<Vec<Written>, TokenizerError> {
         let mut messages: VecDeque<Json> = VecDeque::new();
         let mut say = |role, text: &str| messages.push_back(json!({"role": role, "content": text}));
-        let mut is_begun = false;
+        let mut begun = None;
         for turn in turns {
             match turn.kind {
                 TurnKind::Unasked => {}
@@ -119,29 +142,13 @@ impl OwnFormat {
                 Some(ChatAnswer::Ids(ids)) => {
                     say("assistant", &tok.map(|tok| tok.decode(ids, false)).unwrap_or_default());
                 }
-                Some(ChatAnswer::Begun(text)) if text.trim().is_empty() => {}
-                Some(ChatAnswer::Begun(text)) => {
-                    say("assistant", &format!("{text}{CUT}"));
-                    is_begun = true;
-                }
+                Some(ChatAnswer::Begun(text)) => begun = Some(text),
             }
         }
         if let Some(system) = system {
             self.tell(system, &mut messages);
         }
-        let talk = Talk {
-            messages: messages.into(),
-            variables: self.variables(),
-            today: self.options.today,
-            begins_answer: !is_begun,
-        };
-        let parts = self.template.write(talk).map_err(TokenizerError::Template)?;
-        match is_begun {
-            false => Ok(parts),
-            true => cut(parts).ok_or_else(|| {
-                TokenizerError::Template("it does not write an answer that is to go on".to_owned())
-            }),
-        }
+        self.talk(messages.into(), self.variables(), true, begun)
     }
 
     /// Puts the system's text before the messages, or before the first user's text if it has no turn of its own.

@@ -1,0 +1,299 @@
+use super::super::super::divide::{Calls as Divided, Divider};
+use super::super::super::fields::Fields;
+use super::super::super::grammar::{GrammarFilter, Grammars};
+use super::super::super::jobs::Answered;
+use super::super::{Tools, Words};
+use super::*;
+use crate::engine::{Outcome, StopReason, TokenFilter};
+use crate::format::tokenizer::{TokenKind, TokenizerFile};
+use crate::format::{ChatTemplate, Date};
+use crate::tokenizer::{ChatOptions, ThoughtFilter};
+
+/// Around what a template writes for calls.
+const BEFORE: &str = "{% if tools %}<|tools|>{{ tools|tojson }}<|end|>{% endif %}\
+    {% for m in messages %}<|{{ m.role }}|>{{ m.content }}";
+const AFTER: &str = "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+/// What templates of several families write for calls, and the special tokens in it.
+const FAMILIES: [(&str, &str, &[&str]); 9] = [
+    (
+        "Hermes",
+        r#"{% for c in m.tool_calls or [] %}
+<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}
+</tool_call>{% endfor %}"#,
+        &[],
+    ),
+    (
+        "Qwen 3.5",
+        r#"{% for c in m.tool_calls or [] %}{{ "\n\n" if loop.first else "\n" }}<tool_call>
+<function={{ c.function.name }}>
+{% for k, v in c.function.arguments|items %}<parameter={{ k }}>
+{{ v if v is string else v|tojson }}
+</parameter>
+{% endfor %}</function>
+</tool_call>{% endfor %}"#,
+        &[],
+    ),
+    (
+        "GLM 4.5",
+        r#"{% for c in m.tool_calls or [] %}
+<tool_call>{{ c.function.name }}
+{% for k, v in c.function.arguments|items %}<arg_key>{{ k }}</arg_key>
+<arg_value>{{ v if v is string else v|tojson }}</arg_value>
+{% endfor %}</tool_call>{% endfor %}"#,
+        &[],
+    ),
+    (
+        "DeepSeek 3.2",
+        r#"{% if m.tool_calls %}
+
+<｜DSML｜function_calls>
+{% for c in m.tool_calls %}<｜DSML｜invoke name="{{ c.function.name }}">
+{% for k, v in c.function.arguments|items %}<｜DSML｜parameter name="{{ k }}" string="{{ 'true' if v is string else 'false' }}">{{ v if v is string else v|tojson }}</｜DSML｜parameter>
+{% endfor %}</｜DSML｜invoke>
+{% endfor %}</｜DSML｜function_calls>{% endif %}"#,
+        &["｜DSML｜"],
+    ),
+    (
+        "Mistral",
+        "{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]\
+         {{ c.function.arguments|tojson }}{% endfor %}",
+        &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
+    ),
+    (
+        "Mistral Nemo",
+        "{% if m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}{\"name\": \"{{ c.function.name }}\", \
+         \"arguments\": {{ c.function.arguments|tojson }}, \"id\": \"{{ c.id }}\"}\
+         {{ ', ' if not loop.last }}{% endfor %}]{% endif %}",
+        &["[TOOL_CALLS]"],
+    ),
+    (
+        "Kimi K2",
+        "{% if m.tool_calls %}<|calls|>{% for c in m.tool_calls %}<|call|>functions.{{ c.function.name }}:\
+         {{ loop.index0 }}<|arguments|>{{ c.function.arguments|tojson }}<|over|>{% endfor %}<|all|>{% endif %}",
+        &["<|calls|>", "<|call|>", "<|arguments|>", "<|over|>", "<|all|>"],
+    ),
+    (
+        "Gemma 4",
+        r#"{% macro one(v) %}{% if v is string %}<|"|>{{ v }}<|"|>{% elif v is mapping %}{{ "{" }}{% for k, w in v|items %}{{ k }}:{{ one(w) }}{{ "," if not loop.last }}{% endfor %}{{ "}" }}{% elif v is iterable %}[{% for w in v %}{{ one(w) }}{{ "," if not loop.last }}{% endfor %}]{% else %}{{ v|tojson }}{% endif %}{% endmacro %}{% for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{{ one(c.function.arguments) }}<tool_call|>{% endfor %}"#,
+        &["<|tool_call>", "<tool_call|>", "<|\"|>"],
+    ),
+    ("LFM2", "", &["<|tool_call_start|>", "<|tool_call_end|>"]),
+];
+
+const HARMONY: &str = "{% if tools %}<|start|>developer<|message|>{{ tools|tojson }}<|end|>{% endif %}\
+    {% for m in messages %}{% if m.tool_calls %}{% for c in m.tool_calls %}<|start|>assistant to=functions.\
+    {{ c.function.name }}<|channel|>commentary json<|message|>{{ c.function.arguments|tojson }}<|call|>{% endfor %}\
+    {% else %}<|start|>{{ m.role }}<|channel|>final<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}\
+    {% if add_generation_prompt %}<|start|>assistant{% endif %}";
+
+/// A model's template, with what it knows of tools.
+struct Own {
+    tokenizer: Arc<Tokenizer>,
+    chat: ChatFormat,
+    words: Words,
+}
+
+fn tokenizer(template: &str, tokens: &[&str]) -> Tokenizer {
+    let bytes = include_bytes!("../../../../models/demo.tokenizer.bin");
+    let mut file = TokenizerFile::parse(bytes, None).unwrap();
+    let names = ["<|tools|>", "<|user|>", "<|tool|>", "<|end|>", "<|assistant|>"];
+    for name in names.iter().chain(tokens) {
+        file.vocab.push(name.as_bytes(), 0.0, TokenKind::Control).unwrap();
+    }
+    let mut tokenizer = Tokenizer::new(file).unwrap();
+    tokenizer.set_template(template.to_owned()).unwrap();
+    tokenizer
+}
+
+fn format(tokenizer: &Tokenizer) -> ChatFormat {
+    let options = ChatOptions::new(Date::new(2026, 3, 9).unwrap());
+    ChatFormat::new(ChatTemplate::Own, tokenizer, options).unwrap()
+}
+
+fn learned(template: &str, tokens: &[&str]) -> Option<Own> {
+    let tokenizer = Arc::new(tokenizer(template, tokens));
+    let chat = format(&tokenizer);
+    let words = Words::Own(Arc::new(OwnWords::learn(&chat, &tokenizer)?));
+    Some(Own { tokenizer, chat, words })
+}
+
+fn families() -> Vec<(&'static str, Own)> {
+    let one = |(name, calls, tokens): (&'static str, &str, &[&str])| {
+        let own = learned(&[BEFORE, calls, AFTER].concat(), tokens);
+        (name, own.unwrap_or_else(|| panic!("{name} is not learned")))
+    };
+    let channels = ["<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|constrain|>"];
+    let harmony = ("gpt-oss", learned(HARMONY, &channels).expect("gpt-oss is not learned"));
+    FAMILIES.into_iter().map(one).chain([harmony]).collect()
+}
+
+fn tools(choice: &str) -> Tools {
+    let parameters = json!({"type": "object", "required": ["city", "days"], "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"enum": ["metric", "old"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "sure": {"type": ["boolean", "null"]}}});
+    let body = json!({"tool_choice": choice, "tools": [
+        {"type": "function", "function": {"name": "get_weather", "parameters": parameters}},
+        {"type": "function", "function": {"name": "ping"}}]});
+    Tools::read(&Fields::of(&body, "").unwrap()).unwrap().unwrap()
+}
+
+impl Own {
+    fn own(&self) -> &OwnWords {
+        match &self.words {
+            Words::Own(own) => own,
+            _ => unreachable!("it is the template's own"),
+        }
+    }
+
+    /// What the model would write for calls with these arguments, as the template shows it, behind the start of the
+    /// answer.
+    fn answer(&self, said: &str, arguments: &[Value]) -> String {
+        let ids = ["c1c1c1c1c", "c2c2c2c2c"].iter();
+        let call = |(arguments, id): (&Value, &&str)| ToolCall {
+            id: (*id).to_owned(),
+            name: "get_weather".to_owned(),
+            arguments: arguments.to_string(),
+        };
+        let calls: Vec<ToolCall> = arguments.iter().zip(ids).map(call).collect();
+        let question = json!({"role": "user", "content": "Weather?"});
+        let write = |messages: &[Value], begins: bool| {
+            let variables = [("add_generation_prompt".to_owned(), begins.into())];
+            let ids = &mut Vec::new();
+            let chat = &self.chat;
+            chat.render_values(&self.tokenizer, messages, &variables, None, ids).unwrap().unwrap()
+        };
+        let prompt = write(&[question.clone()], true);
+        let whole = write(&[question, self.own().answer(said, &calls)], false);
+        whole
+            .strip_prefix(&prompt)
+            .unwrap()
+            .strip_suffix("<|end|>")
+            .unwrap_or(&whole[prompt.len()..])
+            .to_owned()
+    }
+
+    /// The text and calls of an answer that comes in two parts.
+    fn divided(&self, [first, second]: [&str; 2], reason: StopReason) -> (String, Vec<ToolCall>) {
+        let thoughts = self.chat.thoughts().map(|kind| ThoughtFilter::new(kind, false));
+        let mut divider = Divider { thoughts, calls: tools("auto").calls(&self.words) };
+        assert!(!matches!(divider.calls, Divided::None));
+        let mut piece =
+            divider.divide(&mut Answered { text: first.to_owned(), ..Answered::default() });
+        let end = Some(Ok(Outcome { reason, ..Outcome::INTERRUPTED }));
+        piece.append(divider.divide(&mut Answered {
+            text: second.to_owned(),
+            end,
+            ..Answered::default()
+        }));
+        (piece.text, joined(&piece.calls))
+    }
+
+    fn filter(&self, choice: &str) -> GrammarFilter {
+        let n = self.tokenizer.vocab_len();
+        let stop_ids = self.chat.stop_ids();
+        let grammars = Grammars::new(Arc::clone(&self.tokenizer), n, stop_ids).unwrap();
+        let filter = tools(choice).filter(
+            (&self.words, &self.tokenizer),
+            &grammars,
+            ((false, stop_ids), None),
+        );
+        filter.unwrap()
+    }
+
+    /// The ids of a model's text, in which special tokens are named.
+    fn ids(&self, text: &str) -> Vec<u32> {
+        let (mut ids, mut rest) = (Vec::new(), 0);
+        for (name, id) in self.tokenizer.controls(text) {
+            self.tokenizer.encode_continuing(&text[rest..name.start], &mut ids);
+            ids.push(id);
+            rest = name.end;
+        }
+        self.tokenizer.encode_continuing(&text[rest..], &mut ids);
+        ids
+    }
+
+    /// Whether the filter allows the whole text.
+    fn allows(&self, mut filter: GrammarFilter, text: &str) -> bool {
+        self.ids(text).into_iter().all(|id| {
+            let mut logits = vec![0.0; self.tokenizer.vocab_len()];
+            filter.restrict(&mut logits).unwrap();
+            logits[id as usize] == 0.0 && filter.take(id).is_ok()
+        })
+    }
+}
+
+const TEXT: &str = "Zürich \"<b>\" it's\n{1}, 漢";
+
+#[test]
+fn calls_are_read_as_the_template_writes_them_however_they_are_cut() {
+    let arguments = [
+        json!({"city": TEXT, "days": -2, "tags": ["a", "b, }]"], "sure": null}),
+        json!({"city": "12", "days": 0, "unit": "old"}),
+    ];
+    for (name, own) in families() {
+        // In gpt-oss an answer has one call.
+        let n = if name == "gpt-oss" { 1 } else { 2 };
+        let said = if name == "gpt-oss" { "" } else { "I look." };
+        let text = own.answer(said, &arguments[..n]);
+        for cut in (0..=text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let (rest, calls) = own.divided([&text[..cut], &text[cut..]], StopReason::Complete);
+            assert_eq!((rest.as_str(), calls.len()), (said, n), "{name}: {text:?} cut at {cut}");
+            for (call, wanted) in calls.iter().zip(&arguments) {
+                let read: Value = serde_json::from_str(&call.arguments).unwrap();
+                assert_eq!(
+                    (call.name.as_str(), &read),
+                    ("get_weather", wanted),
+                    "{name}: {text:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn no_markup_of_a_call_that_is_cut_short_is_text() {
+    for (name, own) in families() {
+        let text = own.answer("", &[json!({"city": TEXT, "days": 3})]);
+        let filter = || tools("required").calls(&own.words);
+        for cut in (1..text.len()).filter(|at| text.is_char_boundary(*at)) {
+            let thoughts = own.chat.thoughts().map(|kind| ThoughtFilter::new(kind, false));
+            let mut divider = Divider { thoughts, calls: filter() };
+            let end = Some(Ok(Outcome { reason: StopReason::Length, ..Outcome::INTERRUPTED }));
+            let piece = divider.divide(&mut Answered {
+                text: text[..cut].to_owned(),
+                end,
+                ..Answered::default()
+            });
+            assert_eq!(piece.text, "", "{name}: {text:?} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn a_grammar_allows_what_the_template_writes_and_no_other_arguments() {
+    for (name, own) in families() {
+        for (arguments, is_allowed) in [
+            (json!({"city": TEXT, "days": -2, "unit": "old", "tags": ["a"], "sure": true}), true),
+            (json!({"city": "", "days": 0, "sure": null}), true),
+            (json!({"city": "x", "days": "soon"}), false),
+            (json!({"city": "x", "days": 1, "unit": "other"}), false),
+            (json!({"city": "x", "days": 1, "more": 1}), false),
+            (json!({"city": "x"}), false),
+        ] {
+            let text = own.answer("", std::slice::from_ref(&arguments));
+            // Schemas of strings with a line break in their text are not what small models write.
+            for choice in ["required", "auto"] {
+                let text = text.trim_start_matches('\n');
+                let is_so = own.allows(own.filter(choice), text);
+                assert_eq!(is_so, is_allowed, "{name}, {choice}: {text:?}");
+            }
+        }
+        assert!(own.allows(own.filter("auto"), "It is warm."), "{name}");
+        assert!(!own.allows(own.filter("required"), "It is warm."), "{name}");
+    }
+}
