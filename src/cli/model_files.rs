@@ -20,7 +20,7 @@ use crate::tokenizer::Tokenizer;
 /// A model and the tokenizer that belongs to it.
 pub(super) struct Loaded {
     pub(super) model: Arc<Model>,
-    pub(super) tokenizer: Tokenizer,
+    pub(super) tokenizer: Arc<Tokenizer>,
     /// Template of conversations.
     pub(super) chat_template: ChatTemplate,
     /// Name of the model.
@@ -30,7 +30,9 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Sets the template that the user chose.
     pub(super) fn choose_template(&mut self, choice: Option<&ChatChoice>) -> Result<(), Failure> {
-        let chosen = ChatChoice::apply(choice, &mut self.tokenizer)?;
+        let in_use = || Failure::Runtime("the tokenizer is in use".to_owned());
+        let tokenizer = Arc::get_mut(&mut self.tokenizer).ok_or_else(in_use)?;
+        let chosen = ChatChoice::apply(choice, tokenizer)?;
         self.chat_template = chosen.unwrap_or(self.chat_template);
         Ok(())
     }
@@ -61,7 +63,8 @@ pub(super) fn load_with<T>(
     };
     let chat_template = model.header().chat_template;
     let (whose, model) = narrow(model)?;
-    Ok((whose, Loaded { model: Arc::new(model), tokenizer, chat_template, name }))
+    let (model, tokenizer) = (Arc::new(model), Arc::new(tokenizer));
+    Ok((whose, Loaded { model, tokenizer, chat_template, name }))
 }
 
 /// The model file that stands for `path`: a checkpoint is converted as `leap run` does it.

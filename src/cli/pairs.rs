@@ -61,7 +61,12 @@ const NO_LAYERS: &str = "a board that guesses has no layers";
 
 /// The rules. What depends on values or files is checked where these are read.
 const RULES: &[Rule] = &[
-    needs("run", &["--system", "--think", "--no-history", "--chat-template"], &["--chat"], OF_CHAT),
+    needs(
+        "run",
+        &["--system", "--think", "--think-tokens", "--no-history", "--chat-template"],
+        &["--chat"],
+        OF_CHAT,
+    ),
     without("run", &["--suffix"], &["--chat", "--streams"], "it is for one prompt"),
     needs("run", &["--prefix-cache-size"], &["--prefix-cache"], ""),
     without(

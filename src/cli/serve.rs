@@ -240,7 +240,6 @@ impl Serve {
         let control = ring::begin(&mut engine, (&master, &settings), meter.clone(), &announce)?;
         prefixes::keep(&mut engine, self.prefix_cache.as_deref(), self.prefix_cache_size);
         let Loaded { model, tokenizer, chat_template, .. } = loaded;
-        let tokenizer = Arc::new(tokenizer);
         let n_streams = self.streams.unwrap_or(STREAMS);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;

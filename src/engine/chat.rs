@@ -89,6 +89,11 @@ impl<'t> Conversation<'t> {
         Conversation { tokenizer, format, system, turns: VecDeque::new() }
     }
 
+    /// The chat format.
+    pub fn format(&self) -> &ChatFormat {
+        &self.format
+    }
+
     /// How the model marks its thoughts, if it has any.
     pub fn thoughts(&self) -> Option<Thoughts> {
         self.format.thoughts()

@@ -30,6 +30,7 @@ pub mod score;
 mod stop;
 mod stream;
 pub mod team;
+mod thought_limit;
 mod together;
 mod weights;
 
@@ -51,4 +52,5 @@ pub use ready::Engine;
 pub use rules::{LogitRules, Odds, RepeatPenalty, TokenFilter};
 pub use scheduler::{Scheduler, TellJob};
 pub use stream::Stream;
+pub use thought_limit::ThoughtLimit;
 pub use weights::{Cache, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};

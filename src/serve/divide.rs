@@ -84,10 +84,8 @@ impl Divider {
                     calls.take(part, stretch, &mut piece.calls);
                     match part {
                         Part::Answer => text += stretch,
-                        Part::Thought if !matches!(stretch, "<think>" | "</think>") => {
-                            piece.thought += stretch;
-                        }
-                        Part::Thought | Part::Sign | Part::Function | Part::Arguments => {}
+                        Part::Thought => piece.thought += stretch,
+                        Part::Tag | Part::Sign | Part::Function | Part::Arguments => {}
                     }
                 };
                 filter.push(&answer.text, &mut tell);
@@ -122,13 +120,13 @@ impl Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::Thoughts;
+    use crate::tokenizer::{Tags, Thoughts};
 
     #[test]
     fn thoughts_come_apart_from_the_answer_however_the_text_is_cut() {
         let text = "<think>\nA fox?\n</think>\n\nOnce <b> upon";
         for cut in 0..=text.len() {
-            let thoughts = Some(ThoughtFilter::new(Thoughts::Tags, false));
+            let thoughts = Some(ThoughtFilter::new(Thoughts::Tags(Tags::THINK), false));
             let mut divider = Divider { thoughts, calls: Calls::None };
             let (mut thought, mut answer) = (String::new(), String::new());
             for (part, is_last) in [(&text[..cut], false), (&text[cut..], true)] {

@@ -21,11 +21,11 @@ use super::lobby::Lobby;
 use super::plain;
 use super::server::{Place, Server};
 use super::service::{ModelAbout, ServedModel, Service};
-use super::tools::{Tools, Words};
+use super::tools::{Course, Tools, Words};
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::ChatTemplate;
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tags, Tokenizer};
 
 /// One template for each format of tools and thoughts, and one without either.
 const TEMPLATES: [ChatTemplate; 5] = [
@@ -213,8 +213,9 @@ fn tools(value: &Value, words: &Words) -> Option<GrammarFilter> {
     let fields = Fields::of(value, "").ok()?;
     let tools = Tools::read(&fields).ok()??;
     tools.tell(words, None, &mut Vec::new());
-    let ending = (false, TOKENIZER.stop_ids());
-    tools.filter((words, &TOKENIZER), &GRAMMARS, (ending, None)).ok()
+    let course =
+        Course { begins_thinking: false, tags: Some(&Tags::THINK), stop_ids: TOKENIZER.stop_ids() };
+    tools.filter((words, &TOKENIZER), &GRAMMARS, (course, None)).ok()
 }
 
 /// Takes allowed tokens until the text is complete, or [`N_TOKENS`] are taken.

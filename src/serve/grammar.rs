@@ -12,7 +12,7 @@ use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use super::keywords::check_multiples;
 use crate::engine::TokenFilter;
 use crate::format::json;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tags, Tokenizer};
 
 /// White space between the parts of JSON: enough to indent. Without a limit, small models write blanks for ever.
 const WHITESPACE: &str = r"[ \t]{0,4}|\n[ \t]{0,40}";
@@ -170,6 +170,8 @@ fn first_line(text: &str) -> String {
 #[derive(Clone, Debug)]
 pub(super) struct Sign {
     kind: SignKind,
+    /// The tags around thoughts, if the model has thoughts.
+    tags: Option<Tags>,
     phase: Phase,
     /// Last bytes of the text, at least as many as the longest sign has.
     tail: Vec<u8>,
@@ -187,21 +189,20 @@ enum Phase {
 }
 
 impl Phase {
-    const TAGS: [&[u8]; 2] = [b"<think>", b"</think>"];
-
-    /// Updates the phase with `byte`, which is the last one of `tail`.
-    fn after(&mut self, byte: u8, tail: &[u8]) {
+    /// Updates the phase with `byte`, which is the last one of `tail`. Thoughts stand between `tags`.
+    fn after(&mut self, byte: u8, tail: &[u8], tags: &Tags) {
+        let [open, close] = [&tags.open, &tags.close].map(|tag| tag.as_bytes());
         match self {
             Phase::Start(head) if head.is_empty() && byte.is_ascii_whitespace() => {}
             Phase::Start(head) => {
                 head.push(byte);
-                if head == Phase::TAGS[0] {
+                if head == open {
                     *self = Phase::Thoughts;
-                } else if !Phase::TAGS[0].starts_with(head) {
+                } else if !open.starts_with(head) {
                     *self = Phase::Answer;
                 }
             }
-            Phase::Thoughts if tail.ends_with(Phase::TAGS[1]) => *self = Phase::Start(Vec::new()),
+            Phase::Thoughts if tail.ends_with(close) => *self = Phase::Start(Vec::new()),
             Phase::Thoughts | Phase::Answer => {}
         }
     }
@@ -222,30 +223,35 @@ enum SignKind {
 impl Sign {
     const TAIL_MAX: usize = 256;
 
-    /// A sign in a text that may begin with thoughts.
-    pub(super) fn new(sign: &str, is_thinking: bool) -> Sign {
-        Sign::of(SignKind::Text(sign.into()), is_thinking)
+    /// A sign in a text that may begin with thoughts between `tags`, or does so if it `is_thinking`.
+    pub(super) fn new(sign: &str, tags: Option<&Tags>, is_thinking: bool) -> Sign {
+        let mut sign = Sign::of(SignKind::Text(sign.into()));
+        sign.tags = tags.cloned();
+        if is_thinking {
+            sign.phase = Phase::Thoughts;
+        }
+        sign
     }
 
     /// A sign that counts only at the start of the text.
     pub(super) fn at_start(sign: &str) -> Sign {
-        Sign::of(SignKind::Start(sign.into()), false)
+        Sign::of(SignKind::Start(sign.into()))
     }
 
     /// A special token that is a sign.
     pub(super) fn token(id: u32) -> Sign {
-        Sign::of(SignKind::Token(id), false)
+        Sign::of(SignKind::Token(id))
     }
 
     /// A sign in the header of a message, in which the answer begins. The first two tokens begin a header, or a part of
     /// it, and the last one ends it.
     pub(super) fn in_header(sign: &str, ids: [u32; 3]) -> Sign {
-        Sign::of(SignKind::Header(sign.into(), ids), false)
+        Sign::of(SignKind::Header(sign.into(), ids))
     }
 
-    fn of(kind: SignKind, is_thinking: bool) -> Sign {
-        let phase = if is_thinking { Phase::Thoughts } else { Phase::Start(Vec::new()) };
-        Sign { kind, phase, tail: Vec::with_capacity(2 * Sign::TAIL_MAX), n_bytes: 0 }
+    fn of(kind: SignKind) -> Sign {
+        let (tail, phase) = (Vec::with_capacity(2 * Sign::TAIL_MAX), Phase::Start(Vec::new()));
+        Sign { kind, tags: None, phase, tail, n_bytes: 0 }
     }
 
     /// Takes a token of the text. If the sign ends in it, returns the token's bytes behind the sign.
@@ -275,8 +281,8 @@ impl Sign {
         }
         self.tail.push(byte);
         self.n_bytes += 1;
-        if !matches!(self.kind, SignKind::Header(..)) {
-            self.phase.after(byte, &self.tail);
+        if let Some(tags) = &self.tags {
+            self.phase.after(byte, &self.tail, tags);
         }
         match &self.kind {
             SignKind::Text(sign) | SignKind::Header(sign, _) => {
@@ -375,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_sign_counts_outside_of_thoughts_and_behind_an_answer_that_speaks_of_them() {
-        let sign = |is_thinking| Sign::new("<call>", is_thinking);
+        let sign = |is_thinking| Sign::new("<call>", Some(&Tags::THINK), is_thinking);
         for step in [1, 2, 3, 5, 100] {
             let thoughts = "a <call> b</think>\n\n<call>rest";
             assert_eq!(behind(sign(true), thoughts, step).as_deref(), Some("rest"));

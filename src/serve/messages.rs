@@ -16,11 +16,13 @@ pub(super) struct Message {
     pub(super) text: String,
     /// The calls of an answer, or the call whose result this is, for templates that write calls themselves.
     pub(super) calls: Vec<ToolCall>,
+    /// The thoughts before an answer, for templates that keep some.
+    pub(super) thought: String,
 }
 
 impl Message {
     pub(super) fn new(role: ChatRole, text: impl Into<String>) -> Message {
-        Message { role, text: text.into(), calls: Vec::new() }
+        Message { role, text: text.into(), calls: Vec::new(), thought: String::new() }
     }
 }
 
@@ -59,8 +61,14 @@ pub(super) fn messages(
                 let calls: Result<Vec<ToolCall>, ApiError> =
                     calls.iter().enumerate().map(read).collect();
                 conversation.calls((&fields, "tool_calls"), &text, calls?)?;
+                conversation.think(&thought(&fields));
             }
-            (Some(role), _) => conversation.say(&fields, role, || content(&fields))?,
+            (Some(role), _) => {
+                conversation.say(&fields, role, || content(&fields))?;
+                if role == "assistant" {
+                    conversation.think(&thought(&fields));
+                }
+            }
             (None, _) => return Err(fields.bad("role", "is missing")),
         }
     }
@@ -114,6 +122,13 @@ impl Conversation {
         self.put(fields, Message::new(role, text()?), "\n\n")
     }
 
+    /// Adds the thoughts before the model's last message.
+    fn think(&mut self, thought: &str) {
+        if let Some(last) = self.messages.last_mut() {
+            last.thought += thought;
+        }
+    }
+
     /// Adds tool calls by the model, perhaps behind some text. The first argument is the message's fields, and which of
     /// them holds the calls.
     pub(super) fn calls(
@@ -139,7 +154,7 @@ impl Conversation {
         }
         let (role, text) = words.calls(text, &calls);
         let calls = if role == ChatRole::Calls { calls } else { Vec::new() };
-        self.put(fields, Message { role, text, calls }, "\n\n")?;
+        self.put(fields, Message { calls, ..Message::new(role, text) }, "\n\n")?;
         self.is_called = true;
         Ok(())
     }
@@ -164,7 +179,7 @@ impl Conversation {
         }
         let (role, text) = words.result(content, id);
         let calls = call.into_iter().filter(|_| role == ChatRole::Tool).collect();
-        self.put(fields, Message { role, text, calls }, "\n")
+        self.put(fields, Message { calls, ..Message::new(role, text) }, "\n")
     }
 
     fn put(
@@ -250,6 +265,13 @@ fn content(fields: &Fields<'_>) -> Result<String, ApiError> {
         (None, Some(refusal)) => Ok(refusal.to_owned()),
         _ => text_of(fields, "content", &["text"]),
     }
+}
+
+/// The thoughts of a message, in the field of any protocol.
+fn thought(fields: &Fields<'_>) -> String {
+    let names = ["reasoning_content", "reasoning", "thinking"];
+    let texts = names.iter().filter_map(|name| fields.get(name)?.as_str());
+    texts.map(str::to_owned).next().unwrap_or_default()
 }
 
 /// The text of the field `name`: a string, or parts of these types and refusals.

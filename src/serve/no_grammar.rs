@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::engine::TokenFilter;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tags, Tokenizer};
 
 const PROBLEM: &str = "this build of LEAP lacks the feature `forms`";
 
@@ -20,7 +20,7 @@ pub(super) enum GrammarFilter {}
 pub(super) struct Sign;
 
 impl Sign {
-    pub(super) fn new(_: &str, _: bool) -> Sign {
+    pub(super) fn new(_: &str, _: Option<&Tags>, _: bool) -> Sign {
         Sign
     }
 

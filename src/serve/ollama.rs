@@ -107,7 +107,7 @@ fn thinking(service: &Service, fields: &Fields<'_>) -> Result<Thinking, ApiError
         Some(Value::Bool(true)) if service.thoughts().is_none() => {
             Err(fields.bad("think", "is true, but this model cannot think"))
         }
-        Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), effort: None }),
+        Some(Value::Bool(thinks)) => Ok(Thinking { thinks: Some(*thinks), ..Thinking::default() }),
         Some(Value::String(word)) => Ok(Thinking::with_effort(word)),
         Some(_) => Err(fields.bad("think", "is neither true, false nor a word")),
     }
@@ -155,6 +155,7 @@ impl Form {
             n_predict,
             stop_strings,
             thinking,
+            template_variables: Vec::new(),
             form,
             tools,
             n_likeliest: odds::chat_wish(fields)?,

@@ -15,7 +15,7 @@ use super::neutral;
 use super::odds;
 use super::service::{ChatJob, STOPS_MAX, Service, now};
 use super::tools::{CallPiece, ToolCall, Tools, joined};
-use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling};
+use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling, template_variables};
 use crate::engine::{Job, Outcome, StopReason};
 use crate::format::json;
 use crate::sampler::Sampling;
@@ -91,6 +91,7 @@ impl Form {
             n_predict,
             stop_strings,
             thinking: Thinking::read(fields)?,
+            template_variables: template_variables(fields)?,
             form: TextForm::of(fields)?,
             tools: Tools::read(fields)?,
             n_likeliest,

@@ -11,7 +11,7 @@ use super::messages::{Conversation, Message, UNKNOWN_TOOL, text_of};
 use super::neutral;
 use super::service::{ChatJob, STOPS_MAX, Service};
 use super::tools::{ToolCall, Tools};
-use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling};
+use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling, template_variables};
 
 /// `POST /v1/responses`.
 pub(super) fn respond(
@@ -31,6 +31,7 @@ pub(super) fn respond(
         n_predict: n_predict.unwrap_or(usize::MAX),
         stop_strings: strings(&fields, "stop", STOPS_MAX)?,
         thinking: Thinking::read(&fields)?,
+        template_variables: template_variables(&fields)?,
         form: text_form(&fields)?,
         tools: tools(&fields, body)?,
         n_likeliest: None,

@@ -14,9 +14,9 @@ use super::jobs::JobQueue;
 use super::messages::{Message, Speech, messages};
 use super::metrics::Metrics;
 use super::schema;
-use super::tools::{OwnWords, Words};
+use super::tools::{Course, OwnWords, Words, values};
 use super::wish::{Thinking, Wish};
-use crate::engine::{Job, TokenFilter};
+use crate::engine::{Job, ThoughtLimit, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
 use crate::sys::power::Meter;
@@ -224,18 +224,26 @@ impl Service {
             begins_thinking = !chat.end_thoughts(tokenizer, &mut ids);
         }
         let tools = wish.tools.as_ref().zip(words.as_ref());
-        let ending = (begins_thinking, chat.stop_ids());
+        let thoughts = chat.thoughts();
+        let tags = thoughts.as_ref().and_then(Thoughts::tags);
+        let course = Course { begins_thinking, tags, stop_ids: chat.stop_ids() };
+        let mut filter = self.filter((wish, begun), words.as_ref(), course)?;
+        if let Some(limit) = wish.thinking.max_tokens.filter(|_| !is_begun && !wish.is_formed()) {
+            let rest = filter.clone();
+            let limited = ThoughtLimit::new((&chat, tokenizer), begins_thinking, limit, rest);
+            filter = limited.map_or(filter, |limited| Some(Box::new(limited)));
+        }
         let job = Job {
             stop_ids: chat.stop_ids().to_vec(),
             starts_text: !is_begun,
             names_special: chat.names_special(tokenizer)
                 || tools.is_some_and(|(_, words)| words.names_special(tokenizer)),
-            filter: self.filter((wish, begun), words.as_ref(), ending)?,
+            filter,
             ..self.job(ids, wish)
         };
         // A call that has to come is a message in a channel, too.
-        let in_channels = chat.thoughts() == Some(Thoughts::Channels);
-        let thoughts = chat.thoughts().filter(|_| in_channels || !wish.is_formed());
+        let is_divided = |thoughts: &Thoughts| thoughts.tags().is_none() || !wish.is_formed();
+        let thoughts = thoughts.filter(is_divided);
         let divider = Divider {
             thoughts: thoughts.map(|kind| match is_begun {
                 true => ThoughtFilter::within_answer(kind),
@@ -264,13 +272,19 @@ impl Service {
     ) -> Result<Vec<u32>, ApiError> {
         let (tokenizer, mut ids) = (&self.model.tokenizer, Vec::new());
         let problem = |e: TokenizerError| ApiError::field("messages", e.to_string());
-        if let Some(Words::Own(own)) = words {
-            let (messages, begun) = own.messages(messages, chat.joins_system());
-            let tools = wish
-                .tools
-                .iter()
-                .map(|tools| (own.variable().to_owned(), tools.definitions().into()));
-            let variables: Vec<(String, Value)> = tools.collect();
+        if chat.template() == ChatTemplate::Own {
+            let own = match words {
+                Some(Words::Own(own)) => Some(&**own),
+                _ => None,
+            };
+            let (messages, begun) = values(messages, chat, own);
+            let mut variables = wish.template_variables.clone();
+            variables.extend(
+                wish.tools
+                    .as_ref()
+                    .zip(own)
+                    .map(|(tools, own)| (own.variable().to_owned(), tools.definitions().into())),
+            );
             chat.render_values(tokenizer, &messages, &variables, begun, &mut ids)
                 .map_err(problem)?;
             return Ok(ids);
@@ -289,7 +303,7 @@ impl Service {
     /// How the model thinks: not at all if the answer has to have a form from its start on.
     fn thinking(&self, wish: &Wish) -> Result<Thinking, ApiError> {
         match (wish.is_formed(), self.thoughts(), &wish.form) {
-            (true, Some(Thoughts::Tags), _) => {
+            (true, Some(Thoughts::Tags(_)), _) => {
                 Ok(Thinking { thinks: Some(false), ..wish.thinking })
             }
             (true, Some(Thoughts::Channels), Some(form)) => {
@@ -313,13 +327,12 @@ impl Service {
         self.model.tokenizer.chat_texts().thinking.default.as_deref().filter(|_| is_own)
     }
 
-    /// The filter that keeps an answer in the form that `wish` asks for. `ending` says whether the answer begins with
-    /// thoughts, and which ids end it.
+    /// The filter that keeps an answer in the form that `wish` asks for.
     fn filter(
         &self,
         (wish, begun): (&Wish, &str),
         words: Option<&Words>,
-        ending: (bool, &[u32]),
+        course: Course<'_>,
     ) -> Result<Option<Box<dyn TokenFilter>>, ApiError> {
         let form = wish.form.as_ref();
         let schema = form.map(|form| schema::closed(form.schema.clone()));
@@ -331,15 +344,15 @@ impl Service {
         };
         let filter = match (&schema, &wish.tools) {
             (None, None) => return Ok(None),
-            (Some(schema), None) => of_form(self.form(schema, ending.1))?,
+            (Some(schema), None) => of_form(self.form(schema, course.stop_ids))?,
             (schema, Some(tools)) => {
                 // An unsupported form is reported under its own name, not as a fault of the tools.
                 if let Some(schema) = schema {
-                    of_form(self.form(schema, ending.1))?;
+                    of_form(self.form(schema, course.stop_ids))?;
                 }
                 let words = words.ok_or_else(|| self.no_words())?;
                 let place = (words, &*self.model.tokenizer);
-                let filter = |grammars| tools.filter(place, grammars, (ending, schema.as_ref()));
+                let filter = |grammars| tools.filter(place, grammars, (course, schema.as_ref()));
                 self.grammars().and_then(filter).map_err(|e| problem("tools", e))?
             }
         };
@@ -379,9 +392,10 @@ impl Service {
         }
         let starts_text = prompt.is_empty() && suffix.is_none();
         let words = wish.tools.as_ref().and_then(|_| self.words());
+        let course = Course { begins_thinking: false, tags: None, stop_ids: &self.model.stop_ids };
         Ok(Job {
             starts_text,
-            filter: self.filter((wish, ""), words.as_ref(), (false, &self.model.stop_ids))?,
+            filter: self.filter((wish, ""), words.as_ref(), course)?,
             ..self.job(ids, wish)
         })
     }

@@ -20,6 +20,8 @@ pub(super) struct Wish {
     pub(super) n_predict: usize,
     pub(super) stop_strings: Vec<String>,
     pub(super) thinking: Thinking,
+    /// Variables that the client gives the checkpoint's own template.
+    pub(super) template_variables: Vec<(String, Value)>,
     /// The form that the answer has to have.
     pub(super) form: Option<TextForm>,
     pub(super) tools: Option<Tools>,
@@ -34,6 +36,8 @@ pub(super) struct Thinking {
     pub(super) thinks: Option<bool>,
     /// How much the model thinks.
     pub(super) effort: Option<&'static str>,
+    /// Most tokens of thoughts.
+    pub(super) max_tokens: Option<usize>,
 }
 
 /// A schema, and the field that holds it.
@@ -100,7 +104,9 @@ impl Thinking {
                 _ => thinking.take_flag(fields, name)?,
             }
         }
-        for name in ["reasoning_budget", "thinking_budget", "thinking_budget_tokens"] {
+        for name in
+            ["reasoning_budget", "thinking_budget", "thinking_budget_tokens", "max_thinking_tokens"]
+        {
             thinking.take_budget(fields, name)?;
         }
         thinking.take_flag(fields, "enable_thinking")?;
@@ -114,7 +120,9 @@ impl Thinking {
     }
 
     fn take_effort(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
+        let max_tokens = self.max_tokens;
         *self = fields.string(name)?.map_or(*self, Thinking::with_effort);
+        self.max_tokens = max_tokens;
         Ok(())
     }
 
@@ -123,7 +131,7 @@ impl Thinking {
         Ok(())
     }
 
-    /// A budget of 0 tokens turns thinking off; a negative one is no limit. Others are not kept.
+    /// A budget of 0 tokens turns thinking off; a negative one is no limit.
     fn take_budget(&mut self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
         match fields.whole(name, i64::MIN..=i64::MAX)? {
             None | Some(i64::MIN..0) => Ok(()),
@@ -131,7 +139,10 @@ impl Thinking {
                 self.thinks = Some(false);
                 Ok(())
             }
-            Some(_) => Err(fields.bad(name, "is not supported: 0 turns thoughts off")),
+            Some(n) => {
+                self.max_tokens = usize::try_from(n).ok();
+                Ok(())
+            }
         }
     }
 
@@ -156,7 +167,7 @@ impl Thinking {
             "xhigh" | "max" => Some("high"),
             word => ChatOptions::EFFORTS.into_iter().find(|known| *known == word),
         };
-        Thinking { thinks: Some(word != "none"), effort }
+        Thinking { thinks: Some(word != "none"), effort, max_tokens: None }
     }
 }
 
@@ -165,6 +176,22 @@ impl Wish {
     pub(super) fn is_formed(&self) -> bool {
         self.form.is_some() || self.tools.as_ref().is_some_and(Tools::is_required)
     }
+}
+
+/// `chat_template_kwargs` of a request, for the checkpoint's own template. Those that say how the model thinks are in
+/// [`Thinking`].
+pub(super) fn template_variables(fields: &Fields<'_>) -> Result<Vec<(String, Value)>, ApiError> {
+    const OWN: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
+    const THINKING: [&str; 3] = ["enable_thinking", "thinking", "reasoning_effort"];
+    let Some(kwargs) = fields.get("chat_template_kwargs") else { return Ok(Vec::new()) };
+    let named = Fields::of(kwargs, "chat_template_kwargs")?;
+    let all = kwargs.as_object().into_iter().flatten();
+    let others = all.filter(|(name, _)| !THINKING.contains(&name.as_str()));
+    let one = |(name, value): (&String, &Value)| match OWN.contains(&name.as_str()) {
+        true => Err(named.bad(name, "is not for clients to set")),
+        false => Ok((name.clone(), value.clone())),
+    };
+    others.map(one).collect()
 }
 
 /// How tokens are drawn, with this seed.
@@ -272,18 +299,22 @@ mod tests {
             assert_eq!(thinking(&off).unwrap().thinks, Some(false), "{off}");
         }
         let on = json!({"thinking": {"type": "enabled"}, "think": "high", "reasoning_budget": -1});
-        assert_eq!(thinking(&on).unwrap(), Thinking { thinks: Some(true), effort: Some("high") });
+        let wanted = Thinking { thinks: Some(true), effort: Some("high"), max_tokens: None };
+        assert_eq!(thinking(&on).unwrap(), wanted);
         for default in [json!({}), json!({"reasoning": null, "thinking": null, "think": null})] {
             assert_eq!(thinking(&default).unwrap(), Thinking::default(), "{default}");
         }
+        for budget in [
+            json!({"reasoning": {"max_tokens": 9}}),
+            json!({"thinking": {"type": "enabled", "budget_tokens": 9}}),
+            json!({"thinking_budget": 9, "reasoning_effort": "low"}),
+            json!({"max_thinking_tokens": 9}),
+        ] {
+            assert_eq!(thinking(&budget).unwrap().max_tokens, Some(9), "{budget}");
+        }
         for (body, field) in [
-            (json!({"reasoning": {"max_tokens": 100}}), "reasoning.max_tokens"),
-            (
-                json!({"thinking": {"type": "enabled", "budget_tokens": 9}}),
-                "thinking.budget_tokens",
-            ),
             (json!({"thinking": {"type": "loud"}}), "thinking.type"),
-            (json!({"thinking_budget": 7}), "thinking_budget"),
+            (json!({"thinking_budget": "much"}), "thinking_budget"),
         ] {
             assert_eq!(thinking(&body).unwrap_err().field.as_deref(), Some(field), "{body}");
         }

@@ -20,9 +20,8 @@
 
 use super::jinja::OwnFormat;
 use super::script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, Sink, TurnKind, trim};
-use super::thoughts::Thoughts;
+use super::thoughts::{Tags, Thoughts};
 use super::{Tokenizer, TokenizerError};
-use crate::format::tokenizer::TokenKind;
 use crate::format::{ChatTemplate, ChatTexts};
 
 /// The speaker of a message.
@@ -179,15 +178,18 @@ impl ChatFormat {
         }
     }
 
+    /// The field of messages in which the checkpoint's own template looks for thoughts, if it does.
+    pub fn thought_field(&self) -> Option<&'static str> {
+        self.own.as_ref().and_then(OwnFormat::thought_field)
+    }
+
     /// Whether thoughts are seen only in a text that names its special tokens.
     pub fn names_special(&self, tok: &Tokenizer) -> bool {
-        let is_control = |name| {
-            let kind = tok.special(name).and_then(|id| tok.token_kind(id));
-            kind == Some(TokenKind::Control)
-        };
         match self.thoughts() {
             Some(Thoughts::Channels) => true,
-            Some(Thoughts::Tags) => self.own.is_some() && is_control("</think>"),
+            Some(Thoughts::Tags(Tags { open, close })) => {
+                self.own.is_some() && [open, close].iter().any(|tag| !tok.controls(tag).is_empty())
+            }
             None => false,
         }
     }
@@ -208,12 +210,13 @@ impl ChatFormat {
     /// Whether the answer to the conversation `ids` begins inside thoughts.
     pub fn opens_thoughts(&self, tok: &Tokenizer, ids: &[u32], system: Option<&str>) -> bool {
         const TOKENS: usize = 16;
-        match &self.own {
-            Some(_) => {
+        match (&self.own, self.thoughts()) {
+            (Some(_), Some(Thoughts::Tags(tags))) => {
                 let end = tok.decode(&ids[ids.len().saturating_sub(TOKENS)..], true);
-                end.trim_end().ends_with("<think>")
+                end.trim_end().ends_with(&*tags.open)
             }
-            None => self.begins_thinking(system),
+            (Some(_), _) => false,
+            (None, _) => self.begins_thinking(system),
         }
     }
 
@@ -228,14 +231,22 @@ impl ChatFormat {
     /// Appends the end of the thoughts in which an answer begins, and returns whether the template is one whose thoughts
     /// cannot be turned off otherwise.
     pub fn end_thoughts(&self, tok: &Tokenizer, out: &mut Vec<u32>) -> bool {
-        let Some(own) = self.own.as_ref().filter(|_| self.thoughts() == Some(Thoughts::Tags))
-        else {
-            return false;
-        };
+        let Some(own) = &self.own else { return false };
         let mut ids = Ids::new(tok, out, false);
         own.end_thoughts(&mut ids);
         ids.flush();
         true
+    }
+
+    /// The ids that end thoughts in the middle of a sentence.
+    pub fn closing_ids(&self, tok: &Tokenizer) -> Vec<u32> {
+        let own = self.own.as_ref().map(|own| own.after_thoughts().to_owned());
+        let text = own.or_else(|| self.thoughts().map(|thoughts| thoughts.closing()));
+        let mut out = Vec::new();
+        let mut ids = Ids::new(tok, &mut out, false);
+        ids.markup(&text.unwrap_or_default());
+        ids.flush();
+        out
     }
 
     /// Tokens that end an answer: the tokenizer's and the template's.

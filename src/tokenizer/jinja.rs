@@ -19,6 +19,7 @@ mod format;
 mod marks;
 mod python;
 mod source;
+mod thinking;
 mod written;
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ use std::thread;
 use minijinja::{Environment, Value};
 use serde_json::{Value as Json, json};
 
-use super::thoughts::Thoughts;
+use super::thoughts::{Tags, Thoughts};
 use crate::format::{Date, OwnText};
 use crate::sys::heap::{self, Overrun};
 use environment::{Fault, value};
@@ -126,6 +127,10 @@ pub(super) struct Facts {
     /// Whether there is a place for the system's text.
     pub(super) takes_system: bool,
     pub(super) thoughts: Option<Thoughts>,
+    /// The field of messages in which it looks for thoughts.
+    pub(super) thought_field: Option<&'static str>,
+    /// What stands between thoughts and an answer.
+    pub(super) after_thoughts: String,
 }
 
 impl OwnTemplate {
@@ -223,7 +228,26 @@ impl OwnTemplate {
         let after = answered.unwrap_or_default().into_iter();
         let after = after.skip_while(|part| !part.text().contains(ANSWER)).skip(1);
         let after_answer = after.take_while(|part| !part.text().contains("Moreq.")).collect();
-        Facts { after_answer, takes_system, thoughts: self.programs.thoughts() }
+        let variables: Vec<(String, Json)> =
+            ["enable_thinking", "thinking"].map(|name| (name.to_owned(), true.into())).into();
+        let think = |answer: Json| {
+            let messages = vec![say("user", "Userq."), answer];
+            let talk = Talk { messages, variables: variables.clone(), today, begins_answer: false };
+            self.write(talk).ok().map(|parts| joined(&parts))
+        };
+        let learned = thinking::learn(&think);
+        let has = |name: &str| self.programs.writes(name);
+        let known = || thinking::KNOWN.into_iter().find(|[_, close]| has(close)).map(Tags::of);
+        let tags = learned.as_ref().and_then(|learned| learned.tags.clone());
+        let learned_after = learned.as_ref().filter(|_| tags.is_some()).map(|l| l.after.clone());
+        let thoughts = match has("<|channel|>") && has("<|message|>") {
+            true => Some(Thoughts::Channels),
+            false => tags.or_else(known).map(Thoughts::Tags),
+        };
+        let closing = || thoughts.as_ref().map(Thoughts::closing).unwrap_or_default();
+        let after_thoughts = learned_after.unwrap_or_else(closing);
+        let thought_field = learned.and_then(|learned| learned.field);
+        Facts { after_answer, takes_system, thoughts, thought_field, after_thoughts }
     }
 }
 
@@ -261,13 +285,9 @@ impl Programs {
             .to_owned())
     }
 
-    fn thoughts(&self) -> Option<Thoughts> {
-        let has = |name| self.marked.iter().any(|(_, marks)| marks.source().contains(name));
-        match () {
-            () if has("</think>") => Some(Thoughts::Tags),
-            () if has("<|channel|>") && has("<|message|>") => Some(Thoughts::Channels),
-            () => None,
-        }
+    /// Whether the template's text has `name` in it.
+    fn writes(&self, name: &str) -> bool {
+        self.marked.iter().any(|(_, marks)| marks.source().contains(name))
     }
 }
 

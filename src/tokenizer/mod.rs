@@ -33,7 +33,7 @@ pub use chat::{ChatFormat, ChatRole};
 pub use decode::Decoder;
 pub use error::TokenizerError;
 pub use script::{ChatAnswer, ChatOptions, ChatScript, ChatTurn, TurnKind};
-pub use thoughts::{Part, ThoughtFilter, Thoughts};
+pub use thoughts::{Part, Tags, ThoughtFilter, Thoughts};
 pub use utf8::Utf8Stream;
 
 use std::ops::Range;

@@ -30,6 +30,14 @@ impl OwnFormat {
         match template.0 {}
     }
 
+    pub(super) fn thought_field(&self) -> Option<&'static str> {
+        match self.0 {}
+    }
+
+    pub(super) fn after_thoughts(&self) -> &str {
+        match self.0 {}
+    }
+
     pub(super) fn thoughts(&self) -> Option<Thoughts> {
         match self.0 {}
     }

@@ -1,32 +1,76 @@
 //! Separates a model's thoughts from its answer while the text comes.
 
+use std::borrow::Cow;
+
 use crate::format::ChatTemplate;
 
-/// How a family marks its thoughts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a model marks its thoughts.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Thoughts {
-    /// Between `<think>` and `</think>`: Qwen 3 and SmolLM3.
-    Tags,
+    /// Between two tags, before the answer.
+    Tags(Tags),
     /// In all channels but the final one: gpt-oss. Seen only in text that names its control tokens.
     Channels,
+}
+
+/// The tags around thoughts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tags {
+    /// Begins thoughts.
+    pub open: Cow<'static, str>,
+    /// Ends them.
+    pub close: Cow<'static, str>,
+}
+
+impl Tags {
+    /// `<think>` and `</think>`, as most families have them.
+    pub const THINK: Tags = Tags::of(["<think>", "</think>"]);
+
+    pub(super) const fn of([open, close]: [&'static str; 2]) -> Tags {
+        Tags { open: Cow::Borrowed(open), close: Cow::Borrowed(close) }
+    }
 }
 
 impl Thoughts {
     /// How a model with this template marks its thoughts; `None` if it has none.
     pub fn of(template: ChatTemplate) -> Option<Thoughts> {
         match template {
-            ChatTemplate::Qwen3 | ChatTemplate::SmolLm3 => Some(Thoughts::Tags),
+            ChatTemplate::Qwen3 | ChatTemplate::SmolLm3 => Some(Thoughts::Tags(Tags::THINK)),
             ChatTemplate::Harmony => Some(Thoughts::Channels),
             _ => None,
         }
+    }
+
+    /// The tags around thoughts, if there are any.
+    pub fn tags(&self) -> Option<&Tags> {
+        match self {
+            Thoughts::Tags(tags) => Some(tags),
+            Thoughts::Channels => None,
+        }
+    }
+
+    /// What ends thoughts in the middle of a sentence.
+    pub(super) fn closing(&self) -> String {
+        match self {
+            Thoughts::Tags(tags) => format!("\n{}\n\n", tags.close),
+            Thoughts::Channels => FINAL.to_owned(),
+        }
+    }
+
+    /// The texts that begin and end thoughts.
+    fn signs(&self) -> impl Iterator<Item = &str> {
+        let tags = self.tags().into_iter().flat_map(|Tags { open, close }| [&**open, &**close]);
+        tags.chain(CHANNELS.into_iter().filter(|_| *self == Thoughts::Channels))
     }
 }
 
 /// Kind of a stretch of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Thoughts, with the tags around them.
+    /// Thoughts.
     Thought,
+    /// A tag around thoughts.
+    Tag,
     /// The answer.
     Answer,
     /// Names of channels, and other signs that are no text.
@@ -37,17 +81,18 @@ pub enum Part {
     Arguments,
 }
 
-const TAGS: [&str; 2] = ["<think>", "</think>"];
 const CHANNELS: [&str; 6] =
     ["<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"];
 
+/// Between thoughts in a channel and an answer in the final one.
+const FINAL: &str = "<|end|><|start|>assistant<|channel|>final<|message|>";
 /// Before the name of a function in a header.
 const FUNCTIONS: &str = " to=functions.";
 
 /// Divides a text that comes in pieces. Text that may be the start of a sign is held back.
 ///
 /// Thoughts between tags come before the answer. Once it has begun, a tag is text like any other.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ThoughtFilter {
     kind: Thoughts,
     held: String,
@@ -66,12 +111,12 @@ impl ThoughtFilter {
     /// A filter at the start of an answer, or of thoughts before it.
     pub fn new(kind: Thoughts, begins_thinking: bool) -> ThoughtFilter {
         let part = match kind {
-            Thoughts::Tags if begins_thinking => Part::Thought,
-            Thoughts::Tags => Part::Answer,
+            Thoughts::Tags(_) if begins_thinking => Part::Thought,
+            Thoughts::Tags(_) => Part::Answer,
             Thoughts::Channels => Part::Sign,
         };
         let (held, channel) = (String::new(), String::new());
-        let may_think = kind == Thoughts::Tags;
+        let may_think = kind != Thoughts::Channels;
         let (function, drops_newlines) = (None, false);
         ThoughtFilter { kind, held, part, channel, function, drops_newlines, may_think }
     }
@@ -81,20 +126,25 @@ impl ThoughtFilter {
         ThoughtFilter { may_think: false, part: Part::Answer, ..ThoughtFilter::new(kind, false) }
     }
 
+    /// Kind of the text that comes next.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+
     /// Takes more text, and calls `tell` with the parts whose kind is certain.
     pub fn push(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
         self.held.push_str(text);
         let held = std::mem::take(&mut self.held);
         let mut rest = held.as_str();
-        while let Some((at, sign)) = self.next_sign(rest) {
+        while let Some((at, len)) = self.next_sign(rest) {
             if self.is_answer_begun(&rest[..at]) {
                 break;
             }
             self.tell_before_sign(&rest[..at], tell);
-            self.take_sign(sign, tell);
-            rest = &rest[at + sign.len()..];
+            self.take_sign(&rest[at..at + len], tell);
+            rest = &rest[at + len..];
         }
-        let open = match self.kind == Thoughts::Tags && self.part == Part::Answer {
+        let open = match self.is_before_tags() {
             true => self.possible_start_len(rest),
             false => self.possible_sign_len(rest),
         };
@@ -109,29 +159,30 @@ impl ThoughtFilter {
         self.tell(&held, tell);
     }
 
-    fn signs(&self) -> &'static [&'static str] {
-        match self.kind {
-            Thoughts::Tags => &TAGS,
-            Thoughts::Channels => &CHANNELS,
-        }
-    }
-
-    fn next_sign(&self, text: &str) -> Option<(usize, &'static str)> {
-        let signs = self.signs();
-        let sign_at = |at: usize| signs.iter().find(|sign| text[at..].starts_with(**sign));
-        text.match_indices('<').find_map(|(at, _)| Some((at, *sign_at(at)?)))
+    /// Where the next sign stands, and its length.
+    fn next_sign(&self, text: &str) -> Option<(usize, usize)> {
+        let starts = |c: char| self.kind.signs().any(|sign| sign.starts_with(c));
+        let sign_at = |at: usize| self.kind.signs().find(|sign| text[at..].starts_with(*sign));
+        text.match_indices(starts).find_map(|(at, _)| Some((at, sign_at(at)?.len())))
     }
 
     /// Length of the end of `text` that may be the start of a sign.
     fn possible_sign_len(&self, text: &str) -> usize {
-        let starts = |at: usize| self.signs().iter().any(|sign| sign.starts_with(&text[at..]));
-        let longest = text.rfind('<').filter(|&at| starts(at));
-        longest.map_or(0, |at| text.len() - at)
+        let of_one = |sign: &str| {
+            let mut lens = sign.char_indices().map(|(at, _)| at).rev();
+            lens.find(|&n| text.ends_with(&sign[..n])).unwrap_or(0)
+        };
+        self.kind.signs().map(of_one).max().unwrap_or(0)
+    }
+
+    /// Whether this is text between tags that is no thought.
+    fn is_before_tags(&self) -> bool {
+        self.kind != Thoughts::Channels && self.part == Part::Answer
     }
 
     /// Whether a sign behind `before` is text, because an answer has begun.
     fn is_answer_begun(&mut self, before: &str) -> bool {
-        if self.kind == Thoughts::Tags && self.part == Part::Answer {
+        if self.is_before_tags() {
             self.may_think &= before.trim_start().is_empty();
             return !self.may_think;
         }
@@ -140,21 +191,25 @@ impl ThoughtFilter {
 
     /// Length of a text between tags that may still be no answer: white space, and the possible start of a tag.
     fn possible_start_len(&mut self, text: &str) -> usize {
-        self.may_think &= TAGS.iter().any(|tag| tag.starts_with(text.trim_start()));
+        let start = text.trim_start();
+        self.may_think &= self.kind.signs().any(|tag| tag.starts_with(start));
         if self.may_think { text.len() } else { 0 }
     }
 
     fn take_sign(&mut self, sign: &str, tell: &mut dyn FnMut(Part, &str)) {
+        match &self.kind {
+            Thoughts::Channels => self.take_channel_sign(sign, tell),
+            Thoughts::Tags(tags) => {
+                let opens = sign == tags.open;
+                self.part = if opens { Part::Thought } else { Part::Answer };
+                self.drops_newlines |= !opens;
+                tell(Part::Tag, sign);
+            }
+        }
+    }
+
+    fn take_channel_sign(&mut self, sign: &str, tell: &mut dyn FnMut(Part, &str)) {
         match sign {
-            "<think>" => {
-                self.part = Part::Thought;
-                tell(Part::Thought, sign);
-            }
-            "</think>" => {
-                tell(Part::Thought, sign);
-                self.part = Part::Answer;
-                self.drops_newlines = true;
-            }
             "<|message|>" => {
                 self.find_function();
                 let is_final = self.channel.trim_start().starts_with("final");
@@ -191,7 +246,7 @@ impl ThoughtFilter {
     /// Calls `tell` with the text before a sign. White space before a tag, at a text's start or after thoughts, belongs
     /// to the thoughts.
     fn tell_before_sign(&mut self, text: &str, tell: &mut dyn FnMut(Part, &str)) {
-        match self.kind == Thoughts::Tags && self.part == Part::Answer {
+        match self.is_before_tags() {
             true if text.is_empty() => {}
             true => tell(Part::Thought, text),
             false => self.tell(text, tell),
@@ -222,12 +277,16 @@ impl ThoughtFilter {
 mod tests {
     use super::*;
 
+    fn tags() -> Thoughts {
+        Thoughts::Tags(Tags::THINK)
+    }
+
     /// The parts of `text` that are told, with it cut after every `step` characters.
     fn parts(kind: Thoughts, text: &str, step: usize) -> [String; 2] {
         let mut filter = ThoughtFilter::new(kind, false);
         let mut parts = [String::new(), String::new()];
         let mut tell = |part, text: &str| match part {
-            Part::Thought => parts[0].push_str(text),
+            Part::Thought | Part::Tag => parts[0].push_str(text),
             Part::Answer => parts[1].push_str(text),
             Part::Sign | Part::Function | Part::Arguments => {}
         };
@@ -243,12 +302,12 @@ mod tests {
     fn thoughts_end_at_their_tag_however_the_text_comes() {
         let text = "<think>\na < b, <thin\n</think>\n\nYes, <b> é.\n<th";
         for step in [1, 2, 3, 7, 100] {
-            let [thought, answer] = parts(Thoughts::Tags, text, step);
+            let [thought, answer] = parts(tags(), text, step);
             assert_eq!(thought, "<think>\na < b, <thin\n</think>\n\n");
             assert_eq!(answer, "Yes, <b> é.\n<th");
         }
-        assert_eq!(parts(Thoughts::Tags, "\n<<think>", 1)[1], "\n<<think>");
-        assert_eq!(parts(Thoughts::Tags, "plain", 2), ["".to_owned(), "plain".to_owned()]);
+        assert_eq!(parts(tags(), "\n<<think>", 1)[1], "\n<<think>");
+        assert_eq!(parts(tags(), "plain", 2), ["".to_owned(), "plain".to_owned()]);
     }
 
     #[test]
@@ -262,10 +321,10 @@ mod tests {
         ] {
             let text = [thought, answer].concat();
             for step in [1, 2, 3, 7, 100] {
-                assert_eq!(parts(Thoughts::Tags, &text, step), [thought, answer], "{step}");
+                assert_eq!(parts(tags(), &text, step), [thought, answer], "{step}");
             }
         }
-        let mut filter = ThoughtFilter::within_answer(Thoughts::Tags);
+        let mut filter = ThoughtFilter::within_answer(tags());
         let mut told = Vec::new();
         filter.push("<think>x</think>", &mut |part, text| told.push((part, text.to_owned())));
         assert_eq!(told, [(Part::Answer, "<think>x</think>".to_owned())]);
@@ -296,7 +355,7 @@ mod tests {
                     Part::Function => told[0] += text,
                     Part::Arguments => told[1] += text,
                     Part::Answer => told[2] += text,
-                    Part::Thought | Part::Sign => {}
+                    Part::Thought | Part::Tag | Part::Sign => {}
                 };
                 let chars: Vec<char> = text.chars().collect();
                 for piece in chars.chunks(step) {
@@ -310,9 +369,9 @@ mod tests {
 
     #[test]
     fn a_megabyte_of_beginnings_is_divided_in_time() {
-        for kind in [Thoughts::Tags, Thoughts::Channels] {
+        for kind in [tags(), Thoughts::Channels] {
             let text = ["<", "<think", "<|", "<|end|>"].concat().repeat(1 << 16);
-            let whole = parts(kind, &text, text.len());
+            let whole = parts(kind.clone(), &text, text.len());
             assert_eq!(parts(kind, &text, 3), whole);
         }
     }

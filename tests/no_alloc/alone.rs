@@ -81,7 +81,7 @@ fn elsewhere(model: &Arc<Model>, tokenizer: &TokenizerFile, n: usize) -> Box<dyn
     let tokenizer = || Tokenizer::new(tokenizer.clone()).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let (key, tell) = (Key::new([5; 32]), Box::new(|_: &DraftNotice| {}));
-    let at = node::start((engine, tokenizer()), any, key.clone(), tell).unwrap();
+    let at = node::start((engine, Arc::new(tokenizer())), any, key.clone(), tell).unwrap();
     let place = DraftPlace { at: HostPort::new("127.0.0.1", at.port()), key };
     let lost = Box::new(|why: &DraftNodeError| panic!("{why}"));
     let drafter = NodeDrafter::start(place, &tokenizer(), (n, 4096), (lost, false)).unwrap();

@@ -6,7 +6,7 @@ use super::session::{Reply, Screen, Session};
 use super::thinking::{self, Shown, Think};
 use crate::cli::{Failure, note, options, print, warn};
 use crate::engine::chat::{AskError, Context, Conversation};
-use crate::engine::{Job, StopReason};
+use crate::engine::{Job, StopReason, ThoughtLimit, TokenFilter};
 use crate::sys::signal;
 use crate::tokenizer::{ChatFormat, ChatOptions, ThoughtFilter};
 
@@ -21,6 +21,10 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let options = ChatOptions { thinks, ..ChatOptions::new(options::today()?) };
     let format = ChatFormat::new(template, tokenizer, options).map_err(|e| Failure::input(&e))?;
     let think = thinking::choose(session.flags.think, format.thoughts())?;
+    if session.flags.think_tokens.is_some() && format.thoughts().is_none() {
+        let problem = "--think-tokens: this model's template knows no thoughts";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
@@ -39,14 +43,19 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         };
         n_answers += 1;
         let screen = Screen::new();
+        let begins_thinking = conversation.begins_thinking();
+        let limit = session.flags.think_tokens.and_then(|limit| {
+            let place = (conversation.format(), &session.loaded.tokenizer);
+            ThoughtLimit::new(place, begins_thinking, limit, None)
+        });
         let job = Job {
             n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
             stop_ids: conversation.stop_ids().to_vec(),
             starts_text: true,
             names_special: conversation.names_special(),
+            filter: limit.map(|limit| Box::new(limit) as Box<dyn TokenFilter>),
             ..session.job(context.ids)
         };
-        let begins_thinking = conversation.begins_thinking();
         let filter = conversation.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking));
         let shown = Shown::new(session.flags.json).with_thoughts(filter, think);
         let reply = session.answer(job, &screen, shown)?;

@@ -25,6 +25,12 @@ pub(super) fn parse(text: &str) -> Result<Think, String> {
     }
 }
 
+/// Reads a number of tokens.
+pub(super) fn tokens(text: &str) -> Result<usize, String> {
+    let n = text.parse().ok().filter(|n| *n > 0);
+    n.ok_or_else(|| "wanted a number of tokens; --think off turns thoughts off".to_owned())
+}
+
 /// The meaning of `wanted` for a model that marks its thoughts so, if it has any.
 ///
 /// # Errors
@@ -89,12 +95,14 @@ impl Shown {
     fn take(&mut self, part: Part, text: &str, show: &dyn Fn(&str)) {
         match part {
             Part::Answer => self.text.push_str(text),
-            Part::Thought if self.shows_thoughts => {}
+            Part::Thought | Part::Tag if self.shows_thoughts => {}
             _ => return,
         }
         match part {
             _ if self.is_silent => {}
-            Part::Thought if self.is_terminal => show(&format!("\x1b[2m{text}\x1b[22m")),
+            Part::Thought | Part::Tag if self.is_terminal => {
+                show(&format!("\x1b[2m{text}\x1b[22m"))
+            }
             _ => show(text),
         }
     }

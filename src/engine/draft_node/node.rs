@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::vocabulary::{self, Vocabulary};
 use crate::channel::server::{self, Service};
@@ -44,7 +44,7 @@ pub type Tell = Box<dyn Fn(&DraftNotice) + Send + Sync>;
 
 struct DraftNode {
     engine: Mutex<Engine>,
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
     about: Node,
     /// The node's description of itself, as a member of a master's group.
     line: NodeLine,
@@ -57,7 +57,7 @@ struct DraftNode {
 /// # Errors
 /// If the system refuses the address or a thread.
 pub fn start(
-    (engine, tokenizer): (Engine, Tokenizer),
+    (engine, tokenizer): (Engine, Arc<Tokenizer>),
     address: SocketAddr,
     key: Key,
     tell: Tell,

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ fn node(n_streams: usize) -> (SocketAddr, Receiver<String>) {
             DraftNotice::Stranger { why, .. } => why.clone(),
         });
     });
-    let of = (engine(n_streams), tokenizer());
+    let of = (engine(n_streams), Arc::new(tokenizer()));
     (node::start(of, ANY, Key::new(KEY), tell).unwrap(), told)
 }
 

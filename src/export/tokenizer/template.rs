@@ -191,7 +191,7 @@ fn read_texts(
     let [without, with] = [written(None)?, written(Some(SYSTEM))?];
     let rest = probe(None, PLAIN).text(&bare);
     let prompt = without.rsplit_once(&rest)?.1;
-    if !prompt.is_empty() && Thoughts::of(name) != Some(Thoughts::Tags) {
+    if !prompt.is_empty() && Thoughts::of(name).is_none_or(|thoughts| thoughts.tags().is_none()) {
         return None;
     }
     let skips_empty = written(Some(""))? == without;

@@ -11,7 +11,7 @@ mod words;
 
 pub(super) use call::ToolCall;
 pub(super) use filter::{CallFilter, CallPiece, joined};
-pub(super) use own::OwnWords;
+pub(super) use own::{OwnWords, values};
 pub(super) use words::Words;
 
 use std::ops::Range;
@@ -24,12 +24,23 @@ use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars, Sign, check_len, with_options};
 use super::keywords::check_multiples;
 use super::schema::{Follow, closed, fault, loosened};
-use crate::tokenizer::{ChatRole, Tokenizer};
+use crate::tokenizer::{ChatRole, Tags, Tokenizer};
 use lark::Lark;
 use marks::Arguments;
 
 /// Most tools of a request.
 const TOOLS_MAX: usize = 128;
+
+/// How an answer begins and ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Course<'a> {
+    /// Whether it begins with thoughts, which hold no calls.
+    pub(super) begins_thinking: bool,
+    /// The tags around thoughts.
+    pub(super) tags: Option<&'a Tags>,
+    /// Ids that end it.
+    pub(super) stop_ids: &'a [u32],
+}
 
 /// The tools of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,8 +151,7 @@ impl Tools {
         turns.insert(at, (ChatRole::Tools, definitions));
     }
 
-    /// The grammar of an answer with calls. `ending` says whether the answer begins with thoughts, which hold no calls,
-    /// and which ids end it. With `form`, an answer without calls is JSON of that schema.
+    /// The grammar of an answer with calls. With `form`, an answer without calls is JSON of that schema.
     ///
     /// Unsupported parts of a tool's parameters are left free if no call is required.
     ///
@@ -151,15 +161,15 @@ impl Tools {
         &self,
         place: (&Words, &Tokenizer),
         grammars: &Grammars,
-        (ending, form): ((bool, &[u32]), Option<&Value>),
+        (course, form): (Course<'_>, Option<&Value>),
     ) -> Result<GrammarFilter, String> {
         let schemas = self.parameters()?;
-        let compile = |schemas: &[Value]| self.compile(place, (grammars, schemas), (ending, form));
+        let compile = |schemas: &[Value]| self.compile(place, (grammars, schemas), (course, form));
         let cause = match compile(&schemas) {
             Ok(filter) => return Ok(filter),
             Err(cause) => cause,
         };
-        let follow = |schema: &Value| grammars.schema(schema, ending.1).map(drop);
+        let follow = |schema: &Value| grammars.schema(schema, course.stop_ids).map(drop);
         match self.choice {
             ToolChoice::Required => Err(self.fault(&schemas, &follow).unwrap_or(cause)),
             ToolChoice::Auto => {
@@ -197,9 +207,10 @@ impl Tools {
         &self,
         (words, tokenizer): (&Words, &Tokenizer),
         (grammars, schemas): (&Grammars, &[Value]),
-        ((begins_thinking, stop_ids), form): ((bool, &[u32]), Option<&Value>),
+        (course, form): (Course<'_>, Option<&Value>),
     ) -> Result<GrammarFilter, String> {
         check_multiples(schemas.iter().chain(form))?;
+        let Course { begins_thinking, tags, stop_ids } = course;
         let marks = words.marks();
         let lark = Lark::new(&marks, tokenizer);
         let sign = lark.sign();
@@ -223,7 +234,7 @@ impl Tools {
                     _ if is_message => Sign::in_header(&marks.sign, header_ids(tokenizer)?),
                     Some(id) => Sign::token(id),
                     None if marks.is_whole => Sign::at_start(&marks.sign),
-                    None => Sign::new(&marks.sign, begins_thinking),
+                    None => Sign::new(&marks.sign, tags, begins_thinking),
                 };
                 grammars.lark(format!("start: rest\n{rest}"), Some(sign), stop_ids)
             }
@@ -359,8 +370,9 @@ mod tests {
         let form =
             json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
         let form = closed(form);
-        let alone = tools.filter(place, &grammars, ((false, &stop_ids), None)).unwrap();
-        let formed = tools.filter(place, &grammars, ((false, &stop_ids), Some(&form))).unwrap();
+        let course = Course { begins_thinking: false, tags: None, stop_ids: &stop_ids };
+        let alone = tools.filter(place, &grammars, (course, None)).unwrap();
+        let formed = tools.filter(place, &grammars, (course, Some(&form))).unwrap();
         let call = |name: &str, arguments: &str| {
             format!(
                 "<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {arguments}}}\n</tool_call>"

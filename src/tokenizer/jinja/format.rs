@@ -32,8 +32,18 @@ impl OwnFormat {
         self.template.facts(self.options.today)
     }
 
+    /// The field of messages in which the template looks for thoughts, if it does.
+    pub(in crate::tokenizer) fn thought_field(&self) -> Option<&'static str> {
+        self.facts().thought_field
+    }
+
+    /// What the template writes between thoughts and the answer.
+    pub(in crate::tokenizer) fn after_thoughts(&self) -> &str {
+        &self.facts().after_thoughts
+    }
+
     pub(in crate::tokenizer) fn thoughts(&self) -> Option<Thoughts> {
-        self.facts().thoughts
+        self.facts().thoughts.clone()
     }
 
     /// Whether the system's text has no turn of its own.
@@ -53,9 +63,10 @@ impl OwnFormat {
 
     /// Whether an answer begins inside thoughts, in a conversation of a few words.
     pub(in crate::tokenizer) fn begins_thinking(&self, system: Option<&str>) -> bool {
+        let Some(Thoughts::Tags(tags)) = self.thoughts() else { return false };
         let turn = ChatTurn { user: "Hi.", kind: TurnKind::User, answer: None };
         let parts = self.parts(None, system, &[turn]);
-        parts.is_ok_and(|parts| joined(&parts).trim_end().ends_with("<think>"))
+        parts.is_ok_and(|parts| joined(&parts).trim_end().ends_with(&*tags.open))
     }
 
     /// Writes a conversation, ready for the answer to its last turn.
@@ -72,7 +83,7 @@ impl OwnFormat {
 
     /// Ends the thoughts in which an answer begins.
     pub(in crate::tokenizer) fn end_thoughts(&self, out: &mut impl Sink) {
-        out.markup("</think>\n\n");
+        out.markup(self.facts().after_thoughts.trim_start());
     }
 
     /// Writes a conversation of the template's own objects, with further variables, and returns its text. It may end in

@@ -174,7 +174,7 @@ fn a_few_conversations_show_what_a_template_does() {
         plain,
     ];
     let facts = template(&strict.concat()).facts(today).clone();
-    assert!(!facts.takes_system && facts.thoughts == Some(Thoughts::Tags));
+    assert!(!facts.takes_system && facts.thoughts == Some(Thoughts::Tags(Tags::THINK)));
 }
 
 #[test]

@@ -192,7 +192,13 @@ fn gguf_files_of_families_chat_as_their_folders() {
             (None, _) => sentencepiece_gguf(&folder, model, &phi_fields()),
         };
         let [found, own] = [&path, &golden(model)].map(|path| import(path, None).unwrap().file);
-        assert_eq!(found.chat_texts, own.chat_texts, "{model}");
+        // A GGUF file gives the template all tokens that it has, a folder those that it names.
+        let texts = |file: &TokenizerFile| {
+            let mut texts = file.chat_texts.clone();
+            let text = texts.own.take().map(|own| own.text);
+            (texts, text)
+        };
+        assert_eq!(texts(&found), texts(&own), "{model}");
         assert_eq!((found.bos, found.stop_ids[0]), (own.bos, own.stop_ids[0]), "{model}");
         // Phi-3's generation_config.json also ends answers at the start of the next one.
         let [end, start] = ["<|endoftext|>", "<|assistant|>"].map(|name| id_of(&own, name));

@@ -2,7 +2,7 @@ use super::super::super::divide::{Calls as Divided, Divider};
 use super::super::super::fields::Fields;
 use super::super::super::grammar::{GrammarFilter, Grammars};
 use super::super::super::jobs::Answered;
-use super::super::{Tools, Words};
+use super::super::{Course, Tools, Words};
 use super::*;
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
@@ -197,11 +197,9 @@ impl Own {
         let n = self.tokenizer.vocab_len();
         let stop_ids = self.chat.stop_ids();
         let grammars = Grammars::new(Arc::clone(&self.tokenizer), n, stop_ids).unwrap();
-        let filter = tools(choice).filter(
-            (&self.words, &self.tokenizer),
-            &grammars,
-            ((false, stop_ids), None),
-        );
+        let course = Course { begins_thinking: false, tags: None, stop_ids };
+        let place = (&self.words, &*self.tokenizer);
+        let filter = tools(choice).filter(place, &grammars, (course, None));
         filter.unwrap()
     }
 
