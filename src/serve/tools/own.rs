@@ -179,7 +179,8 @@ fn told(text: &str, tokenizer: &Tokenizer) -> Option<Marks> {
         let end = if has(close) { format!("{}{close}", GRANITE.end).into() } else { GRANITE.end };
         return Some(Marks { end, ..GRANITE });
     }
-    text.contains(&*HERMES.sign).then_some(HERMES)
+    let shown = text.split_whitespace().collect::<String>();
+    shown.contains("<tool_call>{\"name\":").then_some(HERMES)
 }
 
 /// Calls as the model writes them, with arguments in JSON or in Python's words.

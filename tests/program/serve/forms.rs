@@ -333,6 +333,125 @@ fn tools_are_called_as_llama3_and_mistral_want() {
     assert!(head.starts_with("HTTP/1.1 400 ") && text.contains(r#""param":"tools""#), "{text}");
 }
 
+/// A template that writes arguments one by one, as Qwen 3.5's does, and thoughts where it gets any.
+const OWN: &str = r"{% if tools %}<|im_start|>system
+{{ tools|tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.reasoning_content %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}
+<tool_call>
+<function={{ c.function.name }}>
+{% for k, v in c.function.arguments|items %}<parameter={{ k }}>
+{{ v if v is string else v|tojson }}
+</parameter>
+{% endfor %}</function>
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% if enable_thinking is false %}<think>
+
+</think>
+
+{% else %}<think>
+{{ hint or '' }}{% endif %}{% endif %}";
+
+/// A server whose model has the template [`OWN`].
+fn own_served(folder: &Folder) -> Served {
+    let template = folder.join("own.jinja");
+    fs::write(&template, OWN).unwrap();
+    let template = template.to_str().unwrap();
+    Served::start(&[&qwen3(folder), "--chat-template", template, "--ctx", "2048"])
+}
+
+#[test]
+fn tools_are_called_as_the_checkpoints_own_template_wants() {
+    let folder = Folder::new();
+    let served = own_served(&folder);
+    let shown = served.post("/api/show", &json!({}));
+    assert_eq!(shown["capabilities"], json!(["completion", "tools", "thinking"]));
+    let schema = json!({"type": "object", "required": ["on", "room"], "properties": {
+        "on": {"type": "boolean"}, "room": {"enum": ["kitchen", "hall <b>"]},
+        "level": {"type": "integer", "minimum": 0, "maximum": 9}}});
+    let tools = json!([tool("lamp", schema)]);
+    let is_lamp = |arguments: &Value| {
+        let rooms = ["kitchen", "hall <b>"];
+        arguments["on"].is_boolean()
+            && rooms.iter().any(|room| arguments["room"] == *room)
+            && arguments.get("level").is_none_or(|level| level.as_u64().is_some_and(|n| n < 10))
+    };
+    for seed in 1..5 {
+        let body = json!({"messages": chat("Light!"), "tools": tools, "tool_choice": "required",
+            "parallel_tool_calls": false, "seed": seed, "max_tokens": 200});
+        let answer = served.post("/v1/chat/completions", &body);
+        let message = &answer["choices"][0]["message"];
+        assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+        assert!(message["content"].is_null(), "{answer}");
+        let calls = message["tool_calls"].as_array().unwrap();
+        for call in calls {
+            let arguments = call["function"]["arguments"].as_str().unwrap();
+            assert!(is_lamp(&serde_json::from_str(arguments).unwrap()), "{answer}");
+        }
+        let mut streamed = body.clone();
+        streamed["stream"] = json!(true);
+        let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
+        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let events: Vec<Value> =
+            events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let again = streamed_calls(&events);
+        assert_eq!(again.len(), calls.len());
+        for (again, call) in again.iter().zip(calls) {
+            assert_eq!(again["function"], call["function"]);
+        }
+        // The result goes back, with what the model thought and said.
+        let mut message = message.clone();
+        message["reasoning_content"] = json!("A lamp.");
+        let messages = json!([{"role": "user", "content": "Light!"}, message,
+            {"role": "tool", "tool_call_id": calls[0]["id"], "content": "done"}]);
+        for body in [
+            json!({"messages": messages, "tools": tools, "max_tokens": 3}),
+            json!({"messages": messages, "max_tokens": 3}),
+        ] {
+            served.post("/v1/chat/completions", &body);
+        }
+    }
+}
+
+#[test]
+fn thoughts_end_after_a_number_of_tokens_and_their_words_are_the_same_until_then() {
+    let folder = Folder::new();
+    let served = own_served(&folder);
+    for seed in 1..4 {
+        let mut body =
+            json!({"messages": chat("Why?"), "seed": seed, "max_tokens": 40, "temperature": 0.5});
+        let free = served.post("/v1/chat/completions", &body);
+        body["max_thinking_tokens"] = json!(6);
+        let answer = served.post("/v1/chat/completions", &body);
+        let [free, limited] = [free, answer].map(|answer| answer["choices"][0]["message"].clone());
+        let thought = limited["reasoning_content"].as_str().unwrap().trim_end();
+        let whole = free["reasoning_content"].as_str().unwrap();
+        assert!(whole.starts_with(thought), "{limited} {free}");
+        assert!(!thought.is_empty() && thought.len() < whole.len(), "{limited} {free}");
+        assert_ne!(limited["content"], "", "{limited}");
+    }
+}
+
+#[test]
+fn a_client_sets_variables_of_the_checkpoints_own_template() {
+    let folder = Folder::new();
+    let served = own_served(&folder);
+    let count = |kwargs: Value| {
+        let body = json!({"messages": chat("Hi"), "max_tokens": 1, "chat_template_kwargs": kwargs});
+        served.post("/v1/chat/completions", &body)["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    assert!(count(json!({"hint": "First count to ten. "})) > count(json!({})));
+    let body = json!({"messages": chat("Hi"), "chat_template_kwargs": {"messages": []}});
+    let (head, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
+    assert!(head.starts_with("HTTP/1.1 400 "), "{text}");
+    assert!(text.contains("chat_template_kwargs.messages"), "{text}");
+}
+
 /// A schema with a lookahead, which cannot be enforced.
 fn mail() -> Value {
     json!({"type": "object", "required": ["to", "urgent"], "properties": {
