@@ -167,7 +167,7 @@ impl Own {
             let chat = &self.chat;
             chat.render_values(&self.tokenizer, messages, &variables, None, ids).unwrap().unwrap()
         };
-        let prompt = write(&[question.clone()], true);
+        let prompt = write(std::slice::from_ref(&question), true);
         let whole = write(&[question, self.own().answer(said, &calls)], false);
         whole
             .strip_prefix(&prompt)
