@@ -32,6 +32,7 @@ mod odds;
 mod ollama;
 mod openai;
 mod origin;
+mod own_messages;
 mod page;
 mod plain;
 mod responses;

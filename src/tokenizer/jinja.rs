@@ -129,7 +129,7 @@ pub(super) struct Facts {
     pub(super) thoughts: Option<Thoughts>,
     /// The field of messages in which it looks for thoughts.
     pub(super) thought_field: Option<&'static str>,
-    /// What stands between thoughts and an answer.
+    /// Text between thoughts and an answer.
     pub(super) after_thoughts: String,
 }
 

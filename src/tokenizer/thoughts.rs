@@ -49,7 +49,7 @@ impl Thoughts {
         }
     }
 
-    /// What ends thoughts in the middle of a sentence.
+    /// Text that ends thoughts in the middle of a sentence.
     pub(super) fn closing(&self) -> String {
         match self {
             Thoughts::Tags(tags) => format!("\n{}\n\n", tags.close),

@@ -20,11 +20,8 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
     let thinks = session.flags.think.map(|think| think != Think::Off);
     let options = ChatOptions { thinks, ..ChatOptions::new(options::today()?) };
     let format = ChatFormat::new(template, tokenizer, options).map_err(|e| Failure::input(&e))?;
-    let think = thinking::choose(session.flags.think, format.thoughts())?;
-    if session.flags.think_tokens.is_some() && format.thoughts().is_none() {
-        let problem = "--think-tokens: this model's template knows no thoughts";
-        return Err(Failure::Usage(problem.to_owned()));
-    }
+    let wanted = (session.flags.think, session.flags.think_tokens);
+    let think = thinking::choose(wanted, format.thoughts())?;
     let mut conversation = Conversation::new(tokenizer, format, session.flags.system.clone());
     let mut messages = Messages::new(&session)?;
     let (mut n_refused, mut n_answers) = (0, 0);
@@ -44,16 +41,12 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         n_answers += 1;
         let screen = Screen::new();
         let begins_thinking = conversation.begins_thinking();
-        let limit = session.flags.think_tokens.and_then(|limit| {
-            let place = (conversation.format(), &session.loaded.tokenizer);
-            ThoughtLimit::new(place, begins_thinking, limit, None)
-        });
         let job = Job {
             n_predict: session.flags.n_predict.unwrap_or(usize::MAX),
             stop_ids: conversation.stop_ids().to_vec(),
             starts_text: true,
             names_special: conversation.names_special(),
-            filter: limit.map(|limit| Box::new(limit) as Box<dyn TokenFilter>),
+            filter: limit(&session, &conversation, begins_thinking),
             ..session.job(context.ids)
         };
         let filter = conversation.thoughts().map(|kind| ThoughtFilter::new(kind, begins_thinking));
@@ -76,6 +69,17 @@ pub(super) fn run(mut session: Session<'_>) -> Result<(), Failure> {
         (1.., 0) => Err(Failure::Runtime("no message could be answered".to_owned())),
         _ => Ok(()),
     }
+}
+
+/// The filter that ends thoughts after a number of tokens, if the user wants one.
+fn limit(
+    session: &Session<'_>,
+    conversation: &Conversation<'_>,
+    begins_thinking: bool,
+) -> Option<Box<dyn TokenFilter>> {
+    let place = (conversation.format(), &session.loaded.tokenizer);
+    let limit = ThoughtLimit::new(place, begins_thinking, session.flags.think_tokens?, None)?;
+    Some(Box::new(limit))
 }
 
 /// Obeys a command to LEAP itself, except [`ChatCommand::Exit`].

@@ -31,13 +31,20 @@ pub(super) fn tokens(text: &str) -> Result<usize, String> {
     n.ok_or_else(|| "wanted a number of tokens; --think off turns thoughts off".to_owned())
 }
 
-/// The meaning of `wanted` for a model that marks its thoughts so, if it has any.
+/// The meaning of `wanted` for a model that marks its thoughts so, if it has any. It may have at most that many `tokens`
+/// of thoughts.
 ///
 /// # Errors
 /// If the model cannot do that.
-pub(super) fn choose(wanted: Option<Think>, thoughts: Option<Thoughts>) -> Result<Think, Failure> {
+pub(super) fn choose(
+    (wanted, tokens): (Option<Think>, Option<usize>),
+    thoughts: Option<Thoughts>,
+) -> Result<Think, Failure> {
     let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
     match (thoughts, wanted) {
+        (None, _) if tokens.is_some() => {
+            usage("--think-tokens: this model's template knows no thoughts")
+        }
         (None, Some(_)) => usage("--think: this model's template knows no thoughts"),
         (Some(Thoughts::Channels), Some(Think::Off)) => {
             usage("--think off: this model always thinks; hide does not show it")

@@ -316,7 +316,7 @@ impl CallFilter {
         let found = |found: Result<usize, Lack>| found.map(|n| start + n);
         match (eaten(held, end), next.as_deref().map(|next| eaten(held, next))) {
             (_, Some(Ok(n))) if end.is_empty() => (Place::Name, found(Ok(n))),
-            // What follows a call that has no end mark is another call, or text.
+            // Another call or text follows a call that has no end mark.
             (Ok(_), Some(Err(Lack::More))) if end.is_empty() => (Place::Text, Err(Lack::More)),
             (Ok(n), _) => (Place::Text, found(Ok(n))),
             (_, Some(Ok(n))) => (Place::Name, found(Ok(n))),

@@ -75,7 +75,7 @@ impl<'a> Lark<'a> {
         }
     }
 
-    /// What may stand in the header of a message behind the name of its function.
+    /// The header of a message behind the name of its function, in all its forms.
     fn header(&self) -> String {
         let [channel, constrain, message] =
             ["<|channel|>", "<|constrain|>", "<|message|>"].map(|name| self.text(name));

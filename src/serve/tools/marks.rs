@@ -35,9 +35,9 @@ pub(super) struct Marks {
 /// How the arguments of a call are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Arguments {
-    /// As a JSON object.
+    /// They are a JSON object.
     Json,
-    /// As a JSON object in a message to a function, whose header has several forms.
+    /// They are a JSON object in a message to a function, whose header has several forms.
     Message,
     /// One by one.
     Pairs(Pairs),
@@ -62,7 +62,7 @@ pub(super) struct Pairs {
 pub(super) enum Values {
     /// Strings as they are, others as JSON.
     Plain,
-    /// As Python writes them.
+    /// Values are Python's literals.
     Python,
     /// Strings between two of these marks, and names of fields without them.
     Marked(String),

@@ -11,7 +11,7 @@ mod words;
 
 pub(super) use call::ToolCall;
 pub(super) use filter::{CallFilter, CallPiece, joined};
-pub(super) use own::{OwnWords, values};
+pub(super) use own::OwnWords;
 pub(super) use words::Words;
 
 use std::ops::Range;
@@ -246,7 +246,7 @@ impl Tools {
         self.definitions.iter().map(name)
     }
 
-    /// What separates calls of these tools from an answer.
+    /// Separates calls of these tools from an answer.
     pub(super) fn calls(&self, words: &Words) -> Calls {
         let marks = words.marks();
         if marks.arguments == Arguments::Message {

@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::messages::Message;
 use super::call::ToolCall;
 use super::families::{CHANNELS, GRANITE, HERMES, LFM2};
 use super::filter::{CallFilter, joined};
 use super::marks::{Arguments, ID, Marks, Pairs, Values};
 use super::values::python_arguments;
-use crate::tokenizer::{ChatFormat, ChatRole, Thoughts, Tokenizer};
+use crate::tokenizer::{ChatFormat, Thoughts, Tokenizer};
 
-/// What the made-up user and model say.
+/// Words of the made-up user and model.
 const ASKED: &str = "Askq.";
 const SAID: &str = "Saidq.";
 /// The made-up tools, and ids of their calls.
@@ -45,7 +44,7 @@ enum Calls {
     Objects,
     /// With arguments that are text of JSON.
     Texts,
-    /// As part of an answer's text: it only knows definitions.
+    /// In an answer's text: the template only knows definitions.
     Spoken,
 }
 
@@ -99,7 +98,7 @@ impl OwnWords {
     }
 
     /// An answer with calls as the template gets it.
-    fn answer(&self, said: &str, calls: &[ToolCall]) -> Value {
+    pub(in crate::serve) fn answer(&self, said: &str, calls: &[ToolCall]) -> Value {
         let mut answer = json!({"role": "assistant", "content": said});
         match self.calls {
             Calls::Spoken => {
@@ -115,56 +114,6 @@ impl OwnWords {
         }
         answer
     }
-}
-
-/// The messages of a conversation as the template of `chat` gets them, and the beginning of the answer. `words` are
-/// those of the template, if it has any. The first message of the system joins the user's where it has no place.
-pub(in crate::serve) fn values<'m>(
-    messages: &'m [Message],
-    chat: &ChatFormat,
-    words: Option<&OwnWords>,
-) -> (Vec<Value>, Option<&'m str>) {
-    let (mut values, mut begun, mut system): (Vec<Value>, _, _) = (Vec::new(), None, None);
-    let (joins_system, field) = (chat.joins_system(), chat.thought_field());
-    for message in messages {
-        let text = message.text.as_str();
-        let say = |role: &str, text: &str| json!({"role": role, "content": text});
-        let mut value = match message.role {
-            ChatRole::System if joins_system && values.is_empty() => {
-                system = Some(text);
-                continue;
-            }
-            ChatRole::Begun => {
-                begun = Some(text);
-                continue;
-            }
-            ChatRole::System => say("system", text),
-            ChatRole::User | ChatRole::Tools => {
-                let before = system.take().map(|system| format!("{system}\n\n"));
-                say("user", &format!("{}{text}", before.unwrap_or_default()))
-            }
-            ChatRole::Assistant => say("assistant", text),
-            ChatRole::Calls => match words {
-                Some(words) => words.answer(text, &message.calls),
-                None => say("assistant", text),
-            },
-            ChatRole::Tool => result(text, message.calls.first()),
-        };
-        if let Some(field) = field.filter(|_| !message.thought.is_empty()) {
-            value[field] = message.thought.as_str().into();
-        }
-        values.push(value);
-    }
-    (values, begun)
-}
-
-fn result(text: &str, call: Option<&ToolCall>) -> Value {
-    let mut value = json!({"role": "tool", "content": text});
-    if let Some(call) = call {
-        value["tool_call_id"] = call.id.as_str().into();
-        value["name"] = call.name.as_str().into();
-    }
-    value
 }
 
 /// The marks of calls in a template that only knows definitions: those of a family whose token or word for calls there
@@ -220,7 +169,7 @@ fn object_of(id: &str, name: &str, arguments: &str, as_text: bool) -> Value {
 
 /// Writes conversations in a template.
 struct Probe<'a> {
-    /// What the template writes of messages, and of the start of an answer behind them; `None` if it refuses.
+    /// The template's text for messages, with the start of an answer behind them or not; `None` if it refuses.
     write: &'a dyn Fn(&[Value], bool) -> Option<String>,
     /// Where the names of special tokens stand in a text.
     names: &'a dyn Fn(&str) -> Vec<Range<usize>>,
@@ -237,7 +186,7 @@ struct Found {
 }
 
 impl Probe<'_> {
-    /// What the template writes behind the question for an answer of the text `said` with calls of the first `n` tools.
+    /// The template's text behind the question: an answer of the text `said` with calls of the first `n` tools.
     fn answer(&self, said: &str, n: usize, arguments: &Value) -> Option<String> {
         let call = |(name, id): (&&str, &&str)| {
             object_of(id, name, &arguments.to_string(), self.takes_text)

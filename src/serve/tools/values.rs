@@ -272,7 +272,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a backslash and `c` stand for in Python; nothing for a line break.
+/// The character for a backslash and `c` in Python; none for a line break.
 fn escaped(c: char) -> Option<char> {
     Some(match c {
         '\n' => return None,

@@ -32,7 +32,7 @@ pub(in crate::serve) enum Words {
     Hermes,
     Llama3,
     Mistral,
-    /// As the checkpoint's own template does.
+    /// The checkpoint's own template speaks of them.
     Own(Arc<OwnWords>),
 }
 

@@ -37,7 +37,7 @@ impl OwnFormat {
         self.facts().thought_field
     }
 
-    /// What the template writes between thoughts and the answer.
+    /// The template's text between thoughts and the answer.
     pub(in crate::tokenizer) fn after_thoughts(&self) -> &str {
         &self.facts().after_thoughts
     }
@@ -104,7 +104,7 @@ impl OwnFormat {
         Ok(joined(&parts))
     }
 
-    /// What the template writes of a conversation, which may end in an answer that has begun.
+    /// The template's text of a conversation, which may end in an answer that has begun.
     fn talk(
         &self,
         mut messages: Vec<Json>,

@@ -22,7 +22,7 @@ pub(super) struct Learned {
     /// The field of messages in which it looks for them; none if it wants them in parts of the content.
     pub(super) field: Option<&'static str>,
     pub(super) tags: Option<Tags>,
-    /// What stands between them and the answer.
+    /// Text between them and the answer.
     pub(super) after: String,
 }
 

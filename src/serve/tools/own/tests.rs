@@ -14,7 +14,7 @@ const BEFORE: &str = "{% if tools %}<|tools|>{{ tools|tojson }}<|end|>{% endif %
     {% for m in messages %}<|{{ m.role }}|>{{ m.content }}";
 const AFTER: &str = "<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
 
-/// What templates of several families write for calls, and the special tokens in it.
+/// Names of families, the part of their templates that writes calls, and the special tokens in it.
 const FAMILIES: [(&str, &str, &[&str]); 9] = [
     (
         "Hermes",
@@ -150,8 +150,7 @@ impl Own {
         }
     }
 
-    /// What the model would write for calls with these arguments, as the template shows it, behind the start of the
-    /// answer.
+    /// An answer of the text `said` with calls of these arguments, as the template writes it.
     fn answer(&self, said: &str, arguments: &[Value]) -> String {
         let ids = ["c1c1c1c1c", "c2c2c2c2c"].iter();
         let call = |(arguments, id): (&Value, &&str)| ToolCall {
