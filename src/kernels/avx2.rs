@@ -56,7 +56,7 @@ const fn packed<const HINT: i32>(
         tiles_q4,
         tiles_b2,
         run_tiles: runs::tiles::<HINT>,
-        unpacked_once_from: usize::MAX,
+        byte_tiles: runs::byte_tiles,
         place: place_rows,
         part_bytes: PART_BYTES,
         unpack_q4: Some(Unpack {

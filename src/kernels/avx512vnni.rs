@@ -92,7 +92,7 @@ const fn table<const HINT: i32>(
             tiles_q4,
             tiles_b2,
             run_tiles: runs::tiles::<HINT>,
-            unpacked_once_from: 32,
+            byte_tiles: runs::byte_tiles,
             place,
             // An L2 cache of 1 or 2 MiB feeds these loops.
             part_bytes: 16 * PART_BYTES,

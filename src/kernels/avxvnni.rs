@@ -35,7 +35,7 @@ const fn table<const HINT: i32>(
             tiles_q4,
             tiles_b2,
             run_tiles: runs::tiles::<HINT>,
-            unpacked_once_from: 32,
+            byte_tiles: runs::byte_tiles,
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

@@ -117,6 +117,8 @@ mod avx2;
 mod avx512vnni;
 #[cfg(target_arch = "x86_64")]
 mod avxvnni;
+#[cfg(target_arch = "x86_64")]
+mod byte_tiles;
 mod dispatch;
 mod float;
 mod isa;

@@ -94,12 +94,7 @@ macro_rules! run_tiles {
                 let mut groups = x.groups::<M, 4>();
                 for block in panel.chunks_exact(form.panel_block(NR)) {
                     let (head, runs) = block.split_at(form.panel_head(NR));
-                    let head = head.as_chunks::<{ 2 * NR }>().0;
-                    let d = match STEPS {
-                        MXFP4_STEPS => widen_bfloats(&head[0]),
-                        _ => widen_halves(&head[0]),
-                    };
-                    let m = if form.has_min { widen_halves(&head[1]) } else { d };
+                    let (d, m) = Self::head(form, head);
                     for run in runs.chunks_exact(form.panel_run(NR)) {
                         let Some(x) = groups.next() else { return };
                         let (parameters, codes) = run.split_at(form.parameters() * NR);
@@ -132,6 +127,18 @@ macro_rules! run_tiles {
                         store_floats(&mut out[i][j], total);
                     }
                 }
+            }
+
+            /// Scales of a block, and its minima if it has them.
+            #[target_feature(enable = $features)]
+            #[inline]
+            fn head(form: $crate::quant::ggml::Form, head: &[u8]) -> ([Floats; 2], [Floats; 2]) {
+                let head = head.as_chunks::<{ 2 * NR }>().0;
+                let d = match STEPS {
+                    MXFP4_STEPS => widen_bfloats(&head[0]),
+                    _ => widen_halves(&head[0]),
+                };
+                (d, if form.has_min { widen_halves(&head[1]) } else { d })
             }
 
             /// Sums that begin with the products of the code of zero, negative: `-zero * Σ q`. With two scales, the sums
@@ -202,7 +209,8 @@ macro_rules! run_tiles {
                     );
                 }
                 for step in [0, 2] {
-                    let (a, b) = (Self::codes(lines, step), Self::codes(lines, step + 1));
+                    let a = Self::codes(lines, step, Self::IN_PLACE);
+                    let b = Self::codes(lines, step + 1, Self::IN_PLACE);
                     for i in 0..M {
                         let x = [four(&x[step][i]), four(&x[step + 1][i])];
                         for j in 0..2 {
@@ -215,12 +223,12 @@ macro_rules! run_tiles {
                 }
             }
 
-            /// The codes of step `step` of four, or the integers that they stand for.
+            /// The codes of step `step` of four, or the integers that they stand for; high codes of four bits `in_place`.
             #[target_feature(enable = $features)]
             #[inline]
-            fn codes(lines: &[[u8; LINE]; BITS], step: usize) -> [Ints; 2] {
+            fn codes(lines: &[[u8; LINE]; BITS], step: usize, in_place: bool) -> [Ints; 2] {
                 let (both, low) = (load(&lines[step]), set_bytes(15));
-                if Self::IN_PLACE {
+                if in_place {
                     return [and(both, low), and(both, set_bytes(0xf0))];
                 }
                 let mut w = [and(both, low), and(shift_right_4(both), low)];

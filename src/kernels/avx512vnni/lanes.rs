@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+pub(super) use super::vectors::in_order;
+
 /// Rows of a panel.
 pub(in crate::kernels) const NR: usize =
     crate::kernels::packed::layout::Layout::AVX512_VNNI.panel_rows();
@@ -192,4 +194,32 @@ pub(in crate::kernels) fn widen_signed(x: &[u8; LANES]) -> Floats {
 #[inline]
 pub(in crate::kernels) fn widen_unsigned(x: &[u8; LANES]) -> Floats {
     floats_of(_mm512_cvtepu8_epi32(load_lanes(x)))
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn store(out: &mut [u8; LINE], x: Ints) {
+    // SAFETY: `out` is a vector of writable bytes, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn store_ints(out: &mut [i32; LANES], x: Ints) {
+    // SAFETY: `out` is a vector of writable integers, and `storeu` needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn load_floats(x: &[f32; LANES]) -> Floats {
+    // SAFETY: `x` is a vector of readable floats, and `loadu` needs no alignment.
+    unsafe { _mm512_loadu_ps(x.as_ptr()) }
+}
+
+/// Bits of integers as those of floats.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+pub(in crate::kernels) fn floats_at(x: Ints) -> Floats {
+    _mm512_castsi512_ps(x)
 }

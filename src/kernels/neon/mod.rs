@@ -41,7 +41,6 @@ const PACKED: Option<PackedTable> = Some(PackedTable {
     tiles_q4: &TILES_Q4,
     tiles_b2: &b2::TILES,
     run_tiles: runs::tiles,
-    unpacked_once_from: usize::MAX,
     place: place_rows,
     part_bytes: PART_BYTES,
     unpack_b2: None,

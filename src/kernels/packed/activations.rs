@@ -158,6 +158,12 @@ impl<'a> Q8Tiles<'a> {
         self.is_int && self.sums.len() == self.q.len() / BLOCK
     }
 
+    /// Scales of all groups, in any order.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn scales(&self) -> &'a [f32] {
+        self.scales
+    }
+
     /// Number of rows (tokens).
     pub fn m(&self) -> usize {
         self.q.len() / self.k

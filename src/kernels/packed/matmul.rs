@@ -12,6 +12,8 @@ use std::ops::Range;
 
 use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
+#[cfg(target_arch = "x86_64")]
+use super::bytes;
 use super::cut::{CUT_ROWS, TileSet};
 use super::ggml::{RUNS_MAX, RunTile, Unpacked};
 use super::layout::{NR_MAX, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8, Panels};
@@ -120,8 +122,18 @@ pub(in crate::kernels) fn matmul_ggml(
     };
     check(table.packed(), table.packed().tiles_q8, w.panels(), x, out);
     let tiles = (table.packed().run_tiles)(form);
-    let is_in_registers = form.has_min || out.len() < table.packed().unpacked_once_from;
-    if is_in_registers && x.cut().tiles(out.len()).all(|rows| rows.len() <= tiles.len()) {
+    let has_tiles = x.cut().tiles(out.len()).all(|rows| rows.len() <= tiles.len());
+    #[cfg(target_arch = "x86_64")]
+    if has_tiles && out.len() >= bytes::FROM_ROWS {
+        for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {
+            let x = x.slice_rows(i * CUT_ROWS..i * CUT_ROWS + out.len());
+            ROOM.with_borrow_mut(|Room { results, others, .. }| {
+                bytes::matmul((table.packed(), form), tiles, w.panels(), x, out, [results, others]);
+            });
+        }
+        return;
+    }
+    if has_tiles {
         return matmul_run_tiles(tiles, form, w.panels(), x, out);
     }
     for (i, out) in out.chunks_mut(CUT_ROWS).enumerate() {

@@ -83,6 +83,8 @@
 //! [`GROUP_MAX`](layout::GROUP_MAX), 256.
 
 pub(super) mod activations;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod bytes;
 pub(super) mod cut;
 pub(super) mod ggml;
 pub(super) mod layout;

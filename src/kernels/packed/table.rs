@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::bytes::ByteTiles;
 use super::cut::TileSet;
 use super::ggml::RunTile;
 use super::layout::Layout;
@@ -22,9 +24,9 @@ pub(in crate::kernels) struct PackedTable {
     /// Tiles that multiply a panel of blocks of a form of GGUF files, by their rows of activations, from 1. Panels are
     /// unpacked for tiles of more rows.
     pub(in crate::kernels) run_tiles: fn(Form) -> &'static [RunTile],
-    /// Fewest rows for which panels of blocks without offsets are unpacked once for all tiles, because that takes less
-    /// time.
-    pub(in crate::kernels) unpacked_once_from: usize,
+    /// Tiles of the same heights for more rows: codes are unpacked once for all of them.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) byte_tiles: fn(Form) -> ByteTiles,
     /// Copies a tile's results to their places.
     pub(in crate::kernels) place: PlaceFn,
     /// Bytes of a panel that a tile best takes at once, with weights counted as int8: what L1 holds ([`PART_BYTES`]),

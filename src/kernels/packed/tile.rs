@@ -141,6 +141,13 @@ impl<'a> Q8Tile<'a> {
         bytemuck::cast_slice(self.sums)
     }
 
+    /// Values as bytes.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    pub(in crate::kernels) fn q_bytes(&self) -> &'a [u8] {
+        bytemuck::cast_slice(self.q)
+    }
+
     /// Blocks of 4-bit weights in an activation group.
     #[inline(always)]
     pub(in crate::kernels) fn blocks(&self) -> usize {

@@ -508,7 +508,7 @@ mod vnni_by_avx512 {
             tiles_q4: &TILES_Q4,
             tiles_b2: &TILES_B2,
             run_tiles: |_| &[],
-            unpacked_once_from: 0,
+            byte_tiles: |_| unreachable!("panels are unpacked to int8 without tiles for few rows"),
             place: place_rows,
             part_bytes: PART_BYTES,
             unpack_b2: None,

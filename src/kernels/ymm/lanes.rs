@@ -1,5 +1,6 @@
 //! Operations on vectors of 32 bytes, for products that unpack codes in registers.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Rows of a panel.
@@ -190,4 +191,45 @@ pub(in crate::kernels) fn widen_signed(x: &[u8; LANES]) -> Floats {
 #[inline]
 pub(in crate::kernels) fn widen_unsigned(x: &[u8; LANES]) -> Floats {
     floats_of(_mm256_cvtepu8_epi32(load_lanes(x)))
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn store(out: &mut [u8; LINE], x: Ints) {
+    // SAFETY: `out` is a vector of writable bytes, and `storeu` needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn store_ints(out: &mut [i32; LANES], x: Ints) {
+    // SAFETY: `out` is a vector of writable integers, and `storeu` needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), x) }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn load_floats(x: &[f32; LANES]) -> Floats {
+    // SAFETY: `x` is a vector of readable floats, and `loadu` needs no alignment.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+}
+
+/// Bits of integers as those of floats.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn floats_at(x: Ints) -> Floats {
+    _mm256_castsi256_ps(x)
+}
+
+/// Keeps the compiler from delaying the additions to `sums`: it would load all steps of a loop first, and spill what it
+/// has no registers for.
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+pub(in crate::kernels) fn in_order<const M: usize>(sums: &mut [[Ints; 2]; M]) {
+    for sum in sums.as_flattened_mut() {
+        // SAFETY: no instructions. The compiler cannot assume that `sum` stays the same.
+        unsafe {
+            asm!("/* {} */", inout(ymm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
+        }
+    }
 }

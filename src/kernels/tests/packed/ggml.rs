@@ -42,11 +42,77 @@ fn packed_products_of_gguf_blocks_equal_scalar_in_every_tier() {
                     for m in [1, 2, 5, 13] {
                         check_ggml(tier, layout, w, &random.floats(m * k));
                     }
-                    // More tiles than each panel is multiplied by at once, and panels that are unpacked once.
+                    // More tiles than each panel is multiplied by at once.
                     if k == 2 * kind.len() && rows != nr {
                         check_ggml(tier, layout, w, &random.floats(75 * k));
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Enough rows that x86-64 unpacks panels once for all of them: every height of the last tile, in one and several parts of
+/// a panel, the last of which may be shorter.
+#[test]
+fn products_of_gguf_blocks_with_many_rows_equal_scalar_in_every_tier() {
+    let mut random = Random(44);
+    for (tier, layout) in packing() {
+        let nr = layout.panel_rows();
+        for kind in kinds() {
+            for (k, rows) in [(256, nr + 3), (768, nr), (1280, 2 * nr - 1)] {
+                let bytes = random.blocks(kind, rows * k / kind.len());
+                let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
+                for m in 31..=43 {
+                    check_ggml(tier, layout, w, &random.floats(m * k));
+                }
+            }
+        }
+        let bytes = random.blocks(Ggml::Q6K, nr);
+        let w = GgmlMatrix::new(Ggml::Q6K, &bytes, 256).unwrap();
+        check_ggml(tier, layout, w, &random.floats((CUT_ROWS + 33) * 256));
+    }
+}
+
+/// Codes of 0 and all ones with activations of one sign: the largest sums.
+#[test]
+fn extreme_codes_of_gguf_blocks_do_not_saturate() {
+    for (tier, layout) in packing() {
+        for kind in kinds() {
+            for code in [0, 0x77, 0x80, 0xff] {
+                let mut bytes = Random(45).blocks(kind, layout.panel_rows());
+                // Scales of blocks are in the first four or last two bytes.
+                for block in bytes.chunks_exact_mut(kind.bytes()) {
+                    let end = block.len() - 2;
+                    block[4..end].fill(code);
+                }
+                let w = GgmlMatrix::new(kind, &bytes, kind.len()).unwrap();
+                for x in [1.0, -1.0] {
+                    check_ggml(tier, layout, w, &vec![x; 3 * kind.len()]);
+                    check_ggml(tier, layout, w, &vec![x; 33 * kind.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// Scales of weights and activations for which sums with a bias are not exact, or products are 0.
+#[test]
+fn unusual_scales_of_gguf_blocks_do_the_same_in_every_tier() {
+    let mut random = Random(46);
+    for (tier, layout) in packing() {
+        for kind in kinds() {
+            let (k, rows) = (2 * kind.len(), layout.panel_rows() + 1);
+            let bytes: Vec<u8> =
+                (0..rows * kind.row_bytes(k)).map(|_| random.next() as u8).collect();
+            let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
+            check_ggml(tier, layout, w, &random.floats(33 * k));
+            let bytes = random.blocks(kind, rows * 2);
+            let w = GgmlMatrix::new(kind, &bytes, k).unwrap();
+            let mut x = random.floats(33 * k);
+            for size in [1e-36, 0.0, f32::NAN] {
+                x[k..2 * k].iter_mut().for_each(|x| *x *= size);
+                check_ggml(tier, layout, w, &x);
             }
         }
     }
