@@ -122,7 +122,7 @@ macro_rules! byte_tiles {
                 }
             }
 
-            /// Subtracts the products of the code of zero from what sums begin at.
+            /// Subtracts the products of the code of zero from what sums begin at. Forms with an offset have none.
             #[target_feature(enable = $features)]
             #[inline]
             fn begin<const M: usize>(

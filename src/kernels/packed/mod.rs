@@ -43,7 +43,7 @@
 //! ```
 //!
 //! Blocks of GGUF files are unpacked in the same way ([`ggml`]), unless their codes are bytes: those are groups of 32 int8
-//! weights.
+//! weights. Tiles of x86-64 take such codes as they are, with the scales and offsets of their runs (`bytes.rs`).
 //!
 //! So a vector holds the same `kr` columns of several rows, and an instruction that multiplies bytes by activations and
 //! adds neighbours gives each row a lane of its own. If a kernel takes only some `rows` of a panel at once, these form
