@@ -122,7 +122,7 @@ macro_rules! byte_tiles {
                 }
             }
 
-            /// Subtracts the products of the code of zero from what sums begin at. Forms with an offset have none.
+            /// Subtracts the products of the code of zero from the beginnings of sums. Forms with an offset have none.
             #[target_feature(enable = $features)]
             #[inline]
             fn begin<const M: usize>(
@@ -279,7 +279,7 @@ macro_rules! byte_tiles {
             }
         }
 
-        /// What sums begin at: the bits of a float.
+        /// Sums begin at these bits of a float.
         const START: i32 = ZERO.to_bits() as i32;
 
         /// The sum of each row's activations of half a run, times `factor`.

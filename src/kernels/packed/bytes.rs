@@ -1,7 +1,7 @@
 //! Blocks of GGUF files, unpacked to a byte for each code: a part of a panel that many tiles take in turn (x86-64).
 //!
-//! Sums of products begin at [`ZERO`](super::tile::ZERO) less those of the code of zero. So their bits are floats, `ZERO + d` with the exact
-//! sum `d` of the scalar kernel, and one operation subtracts `ZERO` and multiplies:
+//! Sums of products begin at [`ZERO`](super::tile::ZERO) less those of the code of zero. So their bits are floats,
+//! `ZERO + d` with the exact sum `d` of the scalar kernel, and one operation subtracts `ZERO` and multiplies:
 //!
 //! ```text
 //! fma(ZERO + d, scale, -(ZERO * scale)) = d * scale, rounded once
@@ -12,26 +12,18 @@
 //! so large or small are not taken here ([`are_usual`]).
 
 use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-use std::ops::Range;
 use std::ptr;
 
-use super::activations::Q8Tiles;
-use super::ggml::RunTile;
-use super::layout::{NR_MAX, Panels};
-use super::table::PackedTable;
+use super::layout::NR_MAX;
 use super::tile::Q8Tile;
-use crate::kernels::table::call;
 use crate::quant::bcml1::BLOCK;
 use crate::quant::ggml::Form;
 
 /// Most runs that are unpacked at once: two long blocks, which L1 holds beside a tile's activations.
 pub(in crate::kernels) const RUNS_MAX: usize = 16;
 
-/// Fewest rows for which panels are unpacked once for all tiles, because that takes less time.
-pub(super) const FROM_ROWS: usize = 12;
-
 /// Bytes of weights that a tile prefetches with each run.
-const NEXT_BYTES: usize = 64;
+pub(super) const NEXT_BYTES: usize = 64;
 
 /// Some runs of a panel: their codes, and what these are multiplied by.
 #[repr(align(64))]
@@ -52,9 +44,9 @@ pub(in crate::kernels) struct Bytes {
     /// Whether these are the last: other results are added to those of products then.
     pub(in crate::kernels) is_last: bool,
     /// Columns of a row of activations.
-    k: usize,
+    pub(super) k: usize,
     /// Address of weights that the tile prefetches into L2, which need not be valid.
-    next: *const u8,
+    pub(super) next: *const u8,
     /// The code of zero.
     pub(in crate::kernels) zero: u8,
 }
@@ -74,7 +66,7 @@ pub(in crate::kernels) struct ByteTiles {
 }
 
 impl Bytes {
-    const ZERO: Bytes = Bytes {
+    pub(super) const ZERO: Bytes = Bytes {
         codes: [0; RUNS_MAX * NR_MAX * BLOCK],
         scales: [0.0; RUNS_MAX * 2 * NR_MAX],
         less: [0.0; RUNS_MAX * 2 * NR_MAX],
@@ -106,80 +98,9 @@ impl Bytes {
 /// Least size of scales of weights: an f16's, times a whole number.
 pub(in crate::kernels) const W_LEAST: f32 = 1.0 / (1_u128 << 40) as f32;
 
-/// Least size of scales of activations: products with any scale of weights are no zeros.
-const X_LEAST: f32 = 1.0 / (1_u128 << 105) as f32;
-
 /// Whether each scale is 0 or at least `least`, and its product with [`ZERO`](super::tile::ZERO) far from infinite.
 #[inline(always)]
 pub(in crate::kernels) fn are_usual(scales: &[f32], least: f32) -> bool {
     let is_usual = |size: f32| (size == 0.0) | ((size >= least) & (size < 1e30));
     scales.iter().fold(true, |all, scale| all & is_usual(scale.abs()))
-}
-
-/// Multiplies rows that are cut together by panels of a GGUF file's blocks. A panel with unusual scales, and all panels
-/// if activations have such, are multiplied by `tiles`, which unpack codes in registers.
-pub(super) fn matmul(
-    (packed, form): (&PackedTable, Form),
-    tiles: &[RunTile],
-    w: Panels<'_>,
-    x: Q8Tiles<'_>,
-    out: &mut [&mut [f32]],
-    mut sums: [&mut [f32]; 2],
-) {
-    let nr = w.layout.panel_rows();
-    let is_usual = are_usual(x.scales(), X_LEAST);
-    let mut bytes = Bytes::ZERO;
-    for (panel_index, (_, panel)) in w.iter().enumerate() {
-        let columns = panel_index * nr..((panel_index + 1) * nr).min(w.dims.rows);
-        let panel = Panel { form, blocks: panel, columns };
-        if !is_usual || multiply(packed, &panel, x, &mut bytes, &mut sums, out).is_none() {
-            for rows in x.cut().tiles(out.len()) {
-                let (tile, y) = (tiles[rows.len() - 1], &mut sums[0][..rows.len() * nr]);
-                call!(tile(form, panel.blocks, &x.tile(rows.clone()), y));
-                call!(packed.place(y, panel.columns.clone(), &mut out[rows]));
-            }
-        }
-    }
-}
-
-/// A panel's blocks, and the columns of its results.
-struct Panel<'a> {
-    form: Form,
-    blocks: &'a [u8],
-    columns: Range<usize>,
-}
-
-/// Multiplies rows by a panel, part by part; `None` if it has unusual scales.
-fn multiply(
-    packed: &PackedTable,
-    panel: &Panel<'_>,
-    x: Q8Tiles<'_>,
-    bytes: &mut Bytes,
-    sums: &mut [&mut [f32]; 2],
-    out: &mut [&mut [f32]],
-) -> Option<()> {
-    let Panel { form, blocks, columns } = panel;
-    let (nr, runs) = (packed.layout.panel_rows(), x.k() / BLOCK);
-    bytes.k = x.k();
-    let ByteTiles { unpack, tiles } = (packed.byte_tiles)(*form);
-    let part_bytes = RUNS_MAX * BLOCK / form.len() * form.panel_block(nr);
-    for (i, part) in blocks.chunks(part_bytes).enumerate() {
-        let groups = i * RUNS_MAX..((i + 1) * RUNS_MAX).min(runs);
-        call!(unpack(*form, part, bytes));
-        (bytes.is_first, bytes.is_last) = (groups.start == 0, groups.end == runs);
-        if !bytes.is_usual {
-            return None;
-        }
-        bytes.next = part.as_ptr_range().end;
-        for rows in x.cut().tiles(x.m()) {
-            let sums = sums.each_mut().map(|sums| &mut sums[rows.start * nr..rows.end * nr]);
-            let ([y, others], tile) = (sums, tiles[rows.len() - 1]);
-            call!(tile(bytes, &x.part(rows.clone(), groups.clone()), [&mut *y, others]));
-            bytes.next = bytes.next.wrapping_add(groups.len() * NEXT_BYTES);
-            if bytes.is_last {
-                call!(packed.place(y, columns.clone(), &mut out[rows]));
-            }
-        }
-    }
-    Some(())
 }

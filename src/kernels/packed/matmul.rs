@@ -12,8 +12,6 @@ use std::ops::Range;
 
 use super::super::table::{Table, call};
 use super::activations::Q8Tiles;
-#[cfg(target_arch = "x86_64")]
-use super::bytes;
 use super::cut::{CUT_ROWS, TileSet};
 use super::ggml::{RUNS_MAX, RunTile, Unpacked};
 use super::layout::{NR_MAX, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8, Panels};
@@ -22,6 +20,9 @@ use super::tile::{AHEAD_COLUMNS, Ahead, MR_MAX, Q8Tile, TileFn};
 use crate::quant::bcml1::BLOCK;
 use crate::quant::bcml6;
 use crate::quant::ggml::Form;
+
+#[cfg(target_arch = "x86_64")]
+mod bytes;
 
 /// Fewest tiles for which parts are as large as a tier wants.
 const TILES_MANY: usize = 5;
