@@ -79,7 +79,9 @@ impl<'a> Lark<'a> {
     fn header(&self) -> String {
         let [channel, constrain, message] =
             ["<|channel|>", "<|constrain|>", "<|message|>"].map(|name| self.text(name));
-        format!("({channel} \"commentary\")? \" \"? ({constrain} \" \"?)? \"json\"? {message}")
+        format!(
+            "({channel} \"commentary\")? ((\" \"? {constrain} \" \"? | \" \") \"json\")? {message}"
+        )
     }
 
     /// The rule of a tool's arguments.

@@ -131,6 +131,10 @@ pub(super) fn eaten(text: &str, wanted: &str) -> Result<usize, Lack> {
             None => return Ok(at),
             _ if byte.is_ascii_whitespace() => {}
             Some(&next) if next == byte => drop(left.next()),
+            // A cut within a character.
+            Some(_) if text.ends_with('\u{fffd}') && at + 3 >= text.len() => {
+                return Err(Lack::More);
+            }
             Some(_) => return Err(Lack::Other),
         }
     }
@@ -153,6 +157,8 @@ mod tests {
             ("\":\"", "\":\u{1}\"", Err(Lack::Other)),
             ("\":a1", "\":\u{1}\"", Err(Lack::More)),
             ("x", "y", Err(Lack::Other)),
+            ("<\u{fffd}", "<｜end｜>", Err(Lack::More)),
+            ("<\u{fffd}x", "<｜end｜>", Err(Lack::Other)),
         ] {
             assert_eq!(eaten(text, wanted), found, "{text}");
         }
