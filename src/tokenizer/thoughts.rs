@@ -238,7 +238,7 @@ impl ThoughtFilter {
 
     /// Takes the name of a function from a header: it stands before or behind the name of the channel.
     fn find_function(&mut self) {
-        let name = self.channel.split(FUNCTIONS).nth(1).and_then(|name| name.split(' ').next());
+        let name = self.channel.split(FUNCTIONS).nth(1).and_then(|name| name.split([' ', '<']).next());
         let name = name.filter(|name| self.part == Part::Sign && !name.is_empty());
         self.function = name.map(str::to_owned).or(self.function.take());
     }
@@ -344,6 +344,7 @@ mod tests {
     fn a_message_to_a_function_has_its_name_before_or_behind_the_channel() {
         for header in [
             " to=functions.f<|channel|>commentary json",
+            " to=functions.f<|constrain|>json",
             "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary \
              to=functions.f <|constrain|>json",
         ] {
