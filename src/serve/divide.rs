@@ -2,7 +2,7 @@
 
 use super::jobs::{Answered, TokenOdds};
 use super::tools::{CallFilter, CallPiece};
-use crate::engine::Outcome;
+use crate::engine::{Outcome, StopReason};
 use crate::tokenizer::{Part, ThoughtFilter};
 
 /// A part of an answer, or a whole one.
@@ -75,7 +75,9 @@ impl Divider {
         let mut piece = Piece { tokens: std::mem::take(&mut answer.tokens), ..Piece::default() };
         let end = answer.end.as_ref();
         let is_over = end.is_some();
-        let is_cut = end.is_some_and(|end| end.as_ref().map_or(true, Outcome::is_cut));
+        // A stop string within a call cuts it.
+        let is_cut = |end: &Outcome| end.is_cut() || end.reason == StopReason::StopString;
+        let is_cut = end.is_some_and(|end| end.as_ref().map_or(true, is_cut));
         let mut text = String::new();
         let calls = &mut self.calls;
         match &mut self.thoughts {

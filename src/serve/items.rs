@@ -219,7 +219,9 @@ impl Response {
         if self.is_complete() && !self.items.iter().any(has_answer) {
             self.begin_item(Kind::Text, "");
         }
-        self.end_item(if self.is_complete() { "completed" } else { "incomplete" });
+        // A call that is still open was cut short, by a stop string for example.
+        let is_whole = self.is_complete() && self.open != Some(Kind::Call);
+        self.end_item(if is_whole { "completed" } else { "incomplete" });
     }
 
     fn told(&mut self) -> String {

@@ -168,17 +168,26 @@ impl Conversation {
         id: Option<&str>,
     ) -> Result<(), ApiError> {
         let words = self.words.as_ref().ok_or_else(|| fields.bad(name, UNKNOWN_TOOL))?;
+        let id = id.filter(|id| !id.is_empty());
         let at = match id {
             Some(id) => self.open_calls.iter().position(|open| open.id == id),
             None => Some(0),
         };
-        let call = at.and_then(|at| self.open_calls.remove(at));
-        let id = id.or(call.as_ref().map(|call| call.id.as_str())).unwrap_or_default();
+        let call = at.and_then(|at| self.open_calls.remove(at)).unwrap_or_else(|| {
+            // Some templates need the name of a result's tool.
+            let names = ["name", "tool_name"].iter();
+            let name = names.filter_map(|name| fields.get(name)?.as_str()).next();
+            let last = self.messages.iter().rev().find_map(|message| message.calls.last());
+            let name = name.or(last.map(|call| call.name.as_str())).unwrap_or_default();
+            let id = id.unwrap_or_default().to_owned();
+            ToolCall { id, name: name.to_owned(), arguments: "{}".to_owned() }
+        });
+        let id = id.unwrap_or(&call.id);
         if words.needs_ids() && !is_short_id(id) {
             return Err(fields.bad(name, BAD_ID));
         }
         let (role, text) = words.result(content, id);
-        let calls = call.into_iter().filter(|_| role == ChatRole::Tool).collect();
+        let calls = if role == ChatRole::Tool { vec![call] } else { Vec::new() };
         self.put(fields, Message { calls, ..Message::new(role, text) }, "\n")
     }
 

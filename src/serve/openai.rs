@@ -241,10 +241,17 @@ struct OpenAi {
     completion_tokens: usize,
 }
 
+/// Whether a call is not complete behind these pieces.
+fn is_call_open(pieces: &[CallPiece]) -> bool {
+    pieces.last().is_some_and(|piece| *piece != CallPiece::End)
+}
+
 /// How much of an answer was sent.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     n_calls: usize,
+    /// Whether the last call is not complete.
+    is_call_open: bool,
     /// Characters of the tokens that were sent.
     n_chars: usize,
 }
@@ -263,6 +270,7 @@ impl OpenAi {
     fn calls(&mut self, index: usize, pieces: &[CallPiece]) -> Value {
         let calls = joined(pieces);
         self.answers[index].n_calls = calls.len();
+        self.answers[index].is_call_open = is_call_open(pieces);
         let call = |(at, call): (usize, &ToolCall)| {
             json!({"id": call_id(&self.id, index, at), "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments}})
@@ -272,6 +280,7 @@ impl OpenAi {
 
     /// A line of a stream with more of a call.
     fn call_event(&mut self, index: usize, piece: &CallPiece) -> String {
+        self.answers[index].is_call_open = is_call_open(std::slice::from_ref(piece));
         let n_calls = &mut self.answers[index].n_calls;
         let call = match piece {
             CallPiece::Begin(name) => {
@@ -292,7 +301,7 @@ impl OpenAi {
     fn finish_reason(&self, index: usize, outcome: &Outcome) -> &'static str {
         match outcome.reason {
             StopReason::StopId(_) | StopReason::StopString | StopReason::Complete
-                if self.answers[index].n_calls > 0 =>
+                if self.answers[index].n_calls > 0 && !self.answers[index].is_call_open =>
             {
                 "tool_calls"
             }

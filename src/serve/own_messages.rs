@@ -50,8 +50,11 @@ pub(super) fn values<'m>(
 fn result(text: &str, call: Option<&ToolCall>) -> Value {
     let mut value = json!({"role": "tool", "content": text});
     if let Some(call) = call {
-        value["tool_call_id"] = call.id.as_str().into();
-        value["name"] = call.name.as_str().into();
+        for (field, text) in [("tool_call_id", &call.id), ("name", &call.name)] {
+            if !text.is_empty() {
+                value[field] = text.as_str().into();
+            }
+        }
     }
     value
 }

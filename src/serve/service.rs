@@ -221,7 +221,7 @@ impl Service {
         let is_begun = !begun.is_empty();
         let system = first.map(|first| first.text.as_str());
         let mut begins_thinking = !is_begun && chat.opens_thoughts(tokenizer, &ids, system);
-        if begins_thinking && wish.is_formed() {
+        if begins_thinking && (wish.is_formed() || wish.thinking.thinks == Some(false)) {
             begins_thinking = !chat.end_thoughts(tokenizer, &mut ids);
         }
         let tools = wish.tools.as_ref().zip(words.as_ref());
@@ -286,9 +286,24 @@ impl Service {
                     .zip(own)
                     .map(|(tools, own)| (own.variable().to_owned(), tools.definitions().into())),
             );
-            chat.render_values(tokenizer, &messages, &variables, begun, &mut ids)
-                .map_err(problem)?;
-            return Ok(ids);
+            let written =
+                chat.render_values(tokenizer, &messages, &variables, begun, &mut ids).map(drop);
+            let filled =
+                wish.tools.as_ref().zip(own).map(|(tools, own)| {
+                    (own.variable().to_owned(), tools.filled_definitions().into())
+                });
+            // Some templates fail where a definition lacks what clients may leave out.
+            return match (written, filled) {
+                (Ok(()), _) => Ok(ids),
+                (Err(e), None) => Err(problem(e)),
+                (Err(e), Some(filled)) => {
+                    variables.pop();
+                    variables.push(filled);
+                    chat.render_values(tokenizer, &messages, &variables, begun, &mut ids)
+                        .map_err(|_| problem(e))?;
+                    Ok(ids)
+                }
+            };
         }
         let mut turns: Vec<(ChatRole, String)> =
             messages.iter().map(|message| (message.role, message.text.clone())).collect();

@@ -238,7 +238,8 @@ impl ThoughtFilter {
 
     /// Takes the name of a function from a header: it stands before or behind the name of the channel.
     fn find_function(&mut self) {
-        let name = self.channel.split(FUNCTIONS).nth(1).and_then(|name| name.split([' ', '<']).next());
+        let name =
+            self.channel.split(FUNCTIONS).nth(1).and_then(|name| name.split([' ', '<']).next());
         let name = name.filter(|name| self.part == Part::Sign && !name.is_empty());
         self.function = name.map(str::to_owned).or(self.function.take());
     }

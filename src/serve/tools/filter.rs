@@ -226,6 +226,12 @@ impl CallFilter {
             return name(&self.held);
         }
         let start = self.held.len() - self.held.trim_start().len();
+        let names = self.schemas.iter().map(|(name, _)| name.as_str());
+        match known(&self.held[start..], names, &[""]) {
+            Ok((name, n)) => return Ok((name, start + n)),
+            Err(Lack::More) => return Err(Lack::More),
+            Err(Lack::Other) => {}
+        }
         let is_end = |c: char| c.is_whitespace() || self.marks.name_ends().any(|end| end == c);
         match self.held[start..].find(is_end) {
             Some(0) => Err(Lack::Other),
@@ -264,7 +270,7 @@ impl CallFilter {
             Ok(Some((key, value, n))) => {
                 self.held.drain(..n);
                 let open = if n_before == 0 { "{" } else { ", " };
-                put(format!("{open}{}: {}", json!(key), json::spaced(&value)), calls);
+                put(format!("{open}{}: {value}", json!(key)), calls);
                 self.place = Place::Pair(name.to_owned(), n_before + 1);
             }
             Ok(None) | Err(Lack::Other) => {
@@ -275,33 +281,30 @@ impl CallFilter {
         true
     }
 
-    /// The argument at the start of the text, and the bytes up to its end.
+    /// The argument at the start of the text: its name, its value as JSON, and the bytes up to its end.
     fn pair(
         &self,
         pairs: &Pairs,
         tool: &str,
         n_before: usize,
-    ) -> Result<(String, Value, usize), Lack> {
+    ) -> Result<(String, String, usize), Lack> {
         let comma = if n_before == 0 { "" } else { &pairs.comma };
         let mut at = eaten(&self.held, comma)?;
         at += eaten(&self.held[at..], &pairs.open)?;
-        let (key, n) = key(&self.held[at..], &pairs.equals)?;
-        at += n;
-        let (value, n) = match pairs.values {
-            Values::Python | Values::Marked(_) => literal(&self.held[at..], &pairs.values)?,
-            Values::Plain => {
-                let (text, n) = plain_text(&self.held[at..], pairs)?;
-                (plain(text, self.types(tool, &key)), n)
-            }
-        };
-        Ok((key, value, at + n))
-    }
-
-    /// The types that the argument `key` may have.
-    fn types(&self, tool: &str, key: &str) -> Types {
         let schema = self.schemas.iter().find(|(name, _)| name == tool).map(|(_, schema)| schema);
         let root = schema.unwrap_or(&Value::Null);
-        Types::of(&root["properties"][key], root)
+        let keys = root["properties"].as_object().into_iter().flatten();
+        let (key, n) = key(&self.held[at..], keys.map(|(key, _)| key.as_str()), &pairs.equals)?;
+        at += n;
+        let held = &self.held[at..];
+        let (value, n) = match pairs.values {
+            Values::Python | Values::Marked(_) => {
+                let (value, n) = literal(held, &pairs.values)?;
+                (json::spaced(&value), n)
+            }
+            Values::Plain => plain_value(held, pairs, (&root["properties"][&key], root))?,
+        };
+        Ok((key, value, at + n))
     }
 
     /// Whether a call ends, or another one follows.
@@ -335,17 +338,74 @@ fn put(more: String, calls: &mut Vec<CallPiece>) {
     }
 }
 
-/// The key at the start of `text`, and the bytes up to its value. One of `equals` is between them.
-fn key(text: &str, equals: &[Cow<'static, str>; 2]) -> Result<(String, usize), Lack> {
+/// The longest of `names` at the start of `text` with one of `ends` behind it, and the bytes up to what follows.
+fn known<'n>(
+    text: &str,
+    names: impl Iterator<Item = &'n str>,
+    ends: &[&str],
+) -> Result<(String, usize), Lack> {
+    let mut found = Err(Lack::Other);
+    for name in names.filter(|name| !name.is_empty()) {
+        for end in ends {
+            let whole = format!("{name}{end}");
+            let is_longer = found.as_ref().is_ok_and(|(_, n)| *n >= whole.len());
+            if whole.len() > text.len() && whole.starts_with(text) {
+                return Err(Lack::More);
+            }
+            if text.starts_with(&whole) && !is_longer {
+                found = Ok((name.to_owned(), whole.len()));
+            }
+        }
+    }
+    found
+}
+
+/// The key at the start of `text`, and the bytes up to its value. One of `equals` is between them. The schema's own `keys`
+/// may have such a text in them.
+fn key<'k>(
+    text: &str,
+    keys: impl Iterator<Item = &'k str>,
+    equals: &[Cow<'static, str>; 2],
+) -> Result<(String, usize), Lack> {
     /// Longest key.
     const BYTES_MAX: usize = 1 << 10;
     let signs = equals.each_ref().map(|equals| equals.trim());
+    match known(text, keys, &signs) {
+        Err(Lack::Other) => {}
+        found => return found,
+    }
     let found = signs.iter().filter_map(|sign| Some((text.find(sign)?, sign.len())));
     match found.min_by_key(|&(at, len)| (at, std::cmp::Reverse(len))) {
         Some((at, len)) => Ok((text[..at].trim().to_owned(), at + len)),
         None if text.len() > BYTES_MAX => Err(Lack::Other),
         None => Err(Lack::More),
     }
+}
+
+/// The value at the start of `text` as JSON, and the bytes up to what follows its closing mark. If it is no string, it may
+/// have that mark in it.
+fn plain_value(
+    text: &str,
+    pairs: &Pairs,
+    (schema, root): (&Value, &Value),
+) -> Result<(String, usize), Lack> {
+    let close = pairs.close.trim();
+    if !Types::of(schema, root).allow_strings() {
+        let start = text.len() - text.trim_start().len();
+        let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+        match values.next() {
+            Some(Ok(_)) => {
+                let end = start + values.byte_offset();
+                let n = end + eaten(&text[end..], close)?;
+                return Ok((text[start..end].to_owned(), n));
+            }
+            Some(Err(e)) if e.is_eof() => return Err(Lack::More),
+            Some(Err(_)) => {}
+            None => return Err(Lack::More),
+        }
+    }
+    let (value, n) = plain_text(text, pairs)?;
+    Ok((json::spaced(&plain(value, schema, root)), n))
 }
 
 /// The value at the start of `text` up to its closing mark, and the bytes up to what follows. Line breaks of the marks

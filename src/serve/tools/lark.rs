@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::grammar::with_options;
 use super::marks::{Arguments, ID, Marks, Pairs, Values};
-use super::values::Types;
+use super::values::{Choice, Types, choices, python};
 use crate::format::json;
 use crate::tokenizer::Tokenizer;
 
@@ -39,7 +39,8 @@ impl<'a> Lark<'a> {
             let name = if self.marks.quotes_names { quoted(name) } else { name.clone() };
             let head = match self.marks.arguments {
                 Arguments::Message => format!("{} {}", quoted(&name), self.header()),
-                _ => self.text(&format!("{name}{}", self.marks.middle)),
+                // A client's name is text, whatever it spells.
+                _ => format!("{} {}", quoted(&name), self.text(&self.marks.middle)),
             };
             self.put(format!("call{index}: {head} arguments{index} {tail}"));
             self.arguments(index, schema);
@@ -101,7 +102,7 @@ impl<'a> Lark<'a> {
                     properties.keys().map(|key| (key.as_str(), is_required(key))).collect();
                 self.chain(tool, pairs, &keys);
                 for (at, (key, value)) in properties.iter().enumerate() {
-                    self.pair(pairs, &format!("{tool}_{at}"), key, (value, schema));
+                    self.pair(pairs, &format!("{tool}_{at}"), Some(key), (value, schema));
                 }
             }
         }
@@ -111,7 +112,7 @@ impl<'a> Lark<'a> {
     fn any_arguments(&mut self, tool: usize, pairs: &Pairs) {
         let any = json!({});
         let name = format!("{tool}_any");
-        self.pair(pairs, &name, &ID.to_string(), (&any, &any));
+        self.pair(pairs, &name, None, (&any, &any));
         let comma = self.text(&pairs.comma);
         self.put(format!("arguments{tool}: \"\" | pair{name} ({comma} pair{name})*"));
     }
@@ -135,61 +136,79 @@ impl<'a> Lark<'a> {
         self.put(format!("arguments{tool}: first{tool}_0"));
     }
 
-    /// The rule `pair{name}` of one argument, whose schema refers to `root`.
-    fn pair(&mut self, pairs: &Pairs, name: &str, key: &str, (schema, root): (&Value, &Value)) {
-        let types = Types::of(schema, root);
-        let takes_strings = types.allow_strings();
-        let equals = &pairs.equals[usize::from(!takes_strings)];
-        let open = self.text(&format!("{}{key}{equals}", pairs.open));
-        let close = self.text(&pairs.close);
-        let texts = texts(schema);
-        let value = match (&pairs.values, texts) {
-            (Values::Plain, Some(texts)) => {
-                let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
-                format!("({}) {close}", texts.join(" | "))
-            }
-            (Values::Plain, None) if takes_strings => {
-                // The text ends where its mark begins, up to a special token.
-                let close = pairs.close.trim_start();
-                let n = self.tokenizer.controls(close).first().map(|(name, _)| name.start);
-                let sign = close[..n.unwrap_or(close.len())].trim_end();
-                let suffix = match sign {
-                    "" => String::new(),
-                    sign => format!("[suffix={}]", quoted(sign)),
-                };
-                self.put(format!("text{name}{suffix}: {ANY_TEXT}"));
-                format!("text{name} {}", self.text(&close[sign.len()..]))
-            }
-            (Values::Plain, None) => {
-                let mut schema = schema.clone();
-                for defs in ["$defs", "definitions"] {
-                    if let (Some(known), Some(schema)) = (root.get(defs), schema.as_object_mut()) {
-                        schema.insert(defs.to_owned(), known.clone());
-                    }
-                }
-                let schema = json::compact(&with_options(schema));
-                self.put(format!("value{name}: %json {schema}"));
-                format!("value{name} {close}")
-            }
-            (values, Some(texts)) => {
-                let mark = match values {
-                    Values::Marked(mark) => mark,
-                    Values::Python | Values::Plain => "",
-                };
-                let one = |text: &&str| match mark {
-                    "" => quoted(&quoted(text)),
-                    mark => self.text(&format!("{mark}{text}{mark}")),
-                };
-                let texts: Vec<String> = texts.iter().map(one).collect();
-                format!("({}) {close}", texts.join(" | "))
-            }
-            (_, None) => {
-                self.literals(pairs);
-                let is_whole = schema["type"] == "integer";
-                format!("({}) {close}", literal_rules(types, is_whole).join(" | "))
-            }
+    /// The rule `pair{name}` of one argument, which may have any `key` if there is none. Its schema refers to `root`.
+    fn pair(
+        &mut self,
+        pairs: &Pairs,
+        name: &str,
+        key: Option<&str>,
+        (schema, root): (&Value, &Value),
+    ) {
+        let takes_strings = Types::of(schema, root).allow_strings();
+        let equals = self.text(&pairs.equals[usize::from(!takes_strings)]);
+        let key = key.map_or_else(|| WORD.to_owned(), quoted);
+        let value = match &pairs.values {
+            Values::Plain => self.plain_value(pairs, name, (schema, root)),
+            Values::Python | Values::Marked(_) => self.literal_value(pairs, (schema, root)),
         };
-        self.put(format!("pair{name}: {open} {value}"));
+        let [open, close] = [&pairs.open, &pairs.close].map(|mark| self.text(mark));
+        let close = if takes_any_text(pairs, schema, root) { "" } else { &close };
+        self.put(format!("pair{name}: {open} {key} {equals} {value} {close}"));
+    }
+
+    /// The value of a schema where strings stand as they are. Any text has its closing mark with it.
+    fn plain_value(
+        &mut self,
+        pairs: &Pairs,
+        name: &str,
+        (schema, root): (&Value, &Value),
+    ) -> String {
+        if takes_any_text(pairs, schema, root) {
+            // The text ends where its mark begins, up to a special token.
+            let close = pairs.close.trim_start();
+            let n = self.tokenizer.controls(close).first().map(|(name, _)| name.start);
+            let sign = close[..n.unwrap_or(close.len())].trim_end();
+            let suffix = match sign {
+                "" => String::new(),
+                sign => format!("[suffix={}]", quoted(sign)),
+            };
+            self.put(format!("text{name}{suffix}: {ANY_TEXT}"));
+            return format!("text{name} {}", self.text(&close[sign.len()..]));
+        }
+        let mut values = Vec::new();
+        for (at, choice) in choices(schema, root).into_iter().enumerate() {
+            values.push(match choice {
+                Choice::One(Value::String(text)) => quoted(text),
+                Choice::One(value) => quoted(&json::compact(value)),
+                Choice::Any(schema) => {
+                    let schema = json::compact(&with_options(with_definitions(schema, root)));
+                    self.put(format!("value{name}_{at}: %json {schema}"));
+                    format!("value{name}_{at}")
+                }
+            });
+        }
+        format!("({})", values.join(" | "))
+    }
+
+    /// The value of a schema as a literal.
+    fn literal_value(&mut self, pairs: &Pairs, (schema, root): (&Value, &Value)) -> String {
+        self.literals(pairs);
+        let mut values = Vec::new();
+        for choice in choices(schema, root) {
+            match (choice, &pairs.values) {
+                (Choice::One(Value::String(text)), Values::Marked(mark)) => {
+                    let mark = self.text(mark);
+                    values.push(format!("{mark} {} {mark}", quoted(text)));
+                }
+                (Choice::One(value), _) => values.push(quoted(&python(value))),
+                (Choice::Any(schema), _) => {
+                    let is_whole = schema["type"] == "integer";
+                    let rules = literal_rules(Types::of(schema, root), is_whole);
+                    values.extend(rules.into_iter().map(str::to_owned));
+                }
+            }
+        }
+        format!("({})", values.join(" | "))
     }
 
     /// The rules of literals, unless they are there.
@@ -235,13 +254,25 @@ fn literal_rules(types: Types, is_whole: bool) -> Vec<&'static str> {
     types.each().zip(rules).filter(|(is_allowed, _)| *is_allowed).map(|(_, rule)| rule).collect()
 }
 
-/// The values that a schema allows, if all of them are strings.
-fn texts(schema: &Value) -> Option<Vec<&str>> {
-    match (schema["const"].as_str(), schema["enum"].as_array()) {
-        (Some(text), _) => Some(vec![text]),
-        (None, Some(values)) if !values.is_empty() => values.iter().map(Value::as_str).collect(),
-        (None, _) => None,
+/// Whether a value may be any text that stands as it is. So may one that has its closing mark in it.
+fn takes_any_text(pairs: &Pairs, schema: &Value, root: &Value) -> bool {
+    let close = pairs.close.trim();
+    let is_any = |choice: &Choice<'_>| match choice {
+        Choice::One(value) => value.as_str().is_some_and(|text| text.contains(close)),
+        Choice::Any(schema) => Types::of(schema, root).allow_strings(),
+    };
+    pairs.values == Values::Plain && choices(schema, root).iter().any(is_any)
+}
+
+/// A part of the schema `root` with the definitions to which it may refer.
+fn with_definitions(schema: &Value, root: &Value) -> Value {
+    let mut schema = schema.clone();
+    for defs in ["$defs", "definitions"] {
+        if let (Some(known), Some(schema)) = (root.get(defs), schema.as_object_mut()) {
+            schema.insert(defs.to_owned(), known.clone());
+        }
     }
+    schema
 }
 
 /// `text` without special tokens, in which [`ID`] stands for any id.

@@ -257,6 +257,28 @@ impl Tools {
         Calls::InText(CallFilter::new(marks, schemas, self.is_required()))
     }
 
+    /// The definitions with what clients may leave out.
+    pub(super) fn filled_definitions(&self) -> Vec<Value> {
+        let filled = |tool: &Value| {
+            let mut tool = tool.clone();
+            tool["type"] = "function".into();
+            if tool["function"]["description"].is_null() {
+                tool["function"]["description"] = "".into();
+            }
+            let parameters = &mut tool["function"]["parameters"];
+            if parameters.is_null() {
+                *parameters = json!({});
+            }
+            for (name, default) in [("type", json!("object")), ("properties", json!({}))] {
+                if parameters[name].is_null() {
+                    parameters[name] = default;
+                }
+            }
+            tool
+        };
+        self.definitions.iter().map(filled).collect()
+    }
+
     /// The definitions as the client sent them.
     pub(super) fn definitions(&self) -> &[Value] {
         &self.definitions

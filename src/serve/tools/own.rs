@@ -211,7 +211,7 @@ impl Probe<'_> {
 
     fn marks(&self) -> Option<Marks> {
         let arguments = json!({KEYS[0]: 7001, KEYS[1]: 7002});
-        let one = self.answer("", 1, &arguments)?;
+        let one = self.answer("", 1, &arguments).filter(|one| !one.contains(ID))?;
         let call = find(&one, 0, TOOLS[0], &arguments)?;
         let mut open = with_ids(&self.open(&one[..call.name.start], &arguments)?);
         let mut middle = with_ids(&one[call.name.end..call.arguments.start]);
@@ -219,6 +219,10 @@ impl Probe<'_> {
         let two = self.answer("", 2, &arguments);
         let mut next =
             two.as_ref().and_then(|two| self.next(two, &arguments)).map(|next| with_ids(&next));
+        // Several calls may be several turns, which do not follow each other in one answer.
+        next = next.filter(|next| !self.stops.iter().any(|stop| next.contains(stop)));
+        // Several calls may be several turns, which do not follow each other in one answer.
+        next = next.filter(|next| !self.stops.iter().any(|stop| next.contains(stop)));
         let mut written = Arguments::Json;
         if !call.is_json {
             let (pairs, opens) = self.pairs(&one[call.name.end..])?;
@@ -228,8 +232,8 @@ impl Probe<'_> {
             written = Arguments::Pairs(pairs);
         }
         let is_readable = [&open, &middle, &end].into_iter().chain(&next).all(|mark| {
-            let foreign = self.stops.iter().map(String::as_str).chain(TOOLS).chain(KEYS);
-            mark.len() <= MARK_BYTES_MAX && !foreign.into_iter().any(|name| mark.contains(name))
+            let mut foreign = self.stops.iter().map(String::as_str).chain(TOOLS).chain(KEYS);
+            mark.len() <= MARK_BYTES_MAX && !foreign.any(|name| mark.contains(name))
         });
         if !is_readable || (end.trim().is_empty() && !call.is_json) {
             return None;

@@ -9,6 +9,34 @@ const DEPTH_MAX: usize = 64;
 /// Most schemas that are looked at for one value.
 const SCHEMAS_MAX: usize = 256;
 
+/// A value, or values, that a schema allows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Choice<'s> {
+    /// This value.
+    One(&'s Value),
+    /// The values of this schema.
+    Any(&'s Value),
+}
+
+/// The choices that `schema` gives; its references are into `root`.
+pub(super) fn choices<'s>(schema: &'s Value, root: &'s Value) -> Vec<Choice<'s>> {
+    let (mut found, mut open, mut n_left) = (Vec::new(), vec![schema], SCHEMAS_MAX);
+    while let Some(schema) = open.pop() {
+        n_left = n_left.saturating_sub(1);
+        let known = || root.pointer(schema["$ref"].as_str()?.strip_prefix('#')?);
+        let several = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
+        match (known(), several, schema.get("const"), schema["enum"].as_array()) {
+            _ if n_left == 0 => found.push(Choice::Any(schema)),
+            (Some(known), ..) => open.push(known),
+            (_, Some(all), ..) => open.extend(all.iter().rev()),
+            (.., Some(value), _) => found.push(Choice::One(value)),
+            (.., Some(values)) => found.extend(values.iter().map(Choice::One)),
+            _ => found.push(Choice::Any(schema)),
+        }
+    }
+    found
+}
+
 /// JSON types that a schema allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Types(u8);
@@ -34,6 +62,10 @@ impl Types {
         if let Some(all) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
             let one = |types, schema| types | Types::find(schema, root, n_left).0;
             return Types(all.iter().fold(0, one));
+        }
+        if let Some(all) = schema["allOf"].as_array() {
+            let one = |types, schema| types & Types::find(schema, root, n_left).0;
+            return Types(all.iter().fold(Types::ALL.0, one));
         }
         match (&schema["type"], schema.get("const"), schema["enum"].as_array()) {
             (Value::String(name), ..) => Types::named(name),
@@ -81,9 +113,11 @@ impl Types {
     }
 }
 
-/// The value that `text` stands for where strings stand as they are.
-pub(super) fn plain(text: &str, types: Types) -> Value {
-    if types == Types::STRING {
+/// The value of `schema` that `text` stands for where strings stand as they are. References are into `root`.
+pub(super) fn plain(text: &str, schema: &Value, root: &Value) -> Value {
+    let types = Types::of(schema, root);
+    let is_it = |choice: &Choice<'_>| matches!(choice, Choice::One(value) if **value == *text);
+    if types == Types::STRING || choices(schema, root).iter().any(is_it) {
         return text.into();
     }
     let json = serde_json::from_str(text.trim()).ok();
@@ -117,7 +151,8 @@ pub(super) fn python_arguments(json: &str) -> String {
     fields.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn python(value: &Value) -> String {
+/// `value` as a literal of Python.
+pub(super) fn python(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
@@ -336,12 +371,14 @@ mod tests {
             (json!({"anyOf": [{"type": "string"}, {"type": "null"}]}), "null", json!(null)),
             (json!({"type": ["boolean", "string"]}), "True", json!(true)),
             (json!({"enum": ["1", "2"]}), "1", json!("1")),
+            (json!({"type": ["string", "null"], "enum": ["None"]}), "None", json!("None")),
+            (json!({"allOf": [{"type": "integer"}, {"minimum": 3}]}), "4", json!(4)),
             (json!({"type": "array"}), "['a', None]", json!(["a", null])),
             (json!({"type": "object"}), "{\"a\": 1}", json!({"a": 1})),
             (json!({"type": "object"}), "nothing", json!("nothing")),
             (json!({}), "12 apples", json!("12 apples")),
         ] {
-            assert_eq!(plain(text, Types::of(&schema, &root)), wanted, "{schema} {text}");
+            assert_eq!(plain(text, &schema, &root), wanted, "{schema} {text}");
         }
         let endless = json!({"$ref": "#"});
         assert_eq!(Types::of(&endless, &endless), Types::ALL);
