@@ -121,8 +121,8 @@ impl Service {
         }
     }
 
-    /// The chat format of a template with today's date. A template uses the parts of `thinking` that it knows. A template with
-    /// channels always thinks, with the least effort if no thinking is wanted.
+    /// The chat format of a template with today's date. A template uses the parts of `thinking` that it knows. A template
+    /// with channels always thinks, with the least effort if no thinking is wanted.
     fn chat(&self, template: ChatTemplate, thinking: Thinking) -> Result<ChatFormat, ApiError> {
         let today = clock::today().and_then(|(year, month, day)| Date::new(year, month, day));
         let today = today.ok_or_else(|| ApiError::new(500, "the server's clock shows no date"))?;
@@ -156,8 +156,8 @@ impl Service {
         self.plain_chat().ok()?.thoughts()
     }
 
-    /// The model's words for tools, if it has any. The checkpoint's own template goes before those that LEAP knows by the
-    /// names of families, which share their conversations and not always their tools.
+    /// The model's words for tools, if it has any. The checkpoint's own template goes before those that LEAP has names for:
+    /// families that share one of these do not always share their tools.
     pub(super) fn words(&self) -> Option<Words> {
         let learn = || {
             let given = self.model.chat_template;
@@ -271,39 +271,13 @@ impl Service {
         (messages, wish): (&[Message], &Wish),
         words: Option<&Words>,
     ) -> Result<Vec<u32>, ApiError> {
-        let (tokenizer, mut ids) = (&self.model.tokenizer, Vec::new());
         let problem = |e: TokenizerError| ApiError::field("messages", e.to_string());
         if chat.template() == ChatTemplate::Own {
             let own = match words {
                 Some(Words::Own(own)) => Some(&**own),
                 _ => None,
             };
-            let (messages, begun) = values(messages, chat, own);
-            let mut variables = wish.template_variables.clone();
-            variables.extend(
-                wish.tools
-                    .as_ref()
-                    .zip(own)
-                    .map(|(tools, own)| (own.variable().to_owned(), tools.definitions().into())),
-            );
-            let written =
-                chat.render_values(tokenizer, &messages, &variables, begun, &mut ids).map(drop);
-            let filled =
-                wish.tools.as_ref().zip(own).map(|(tools, own)| {
-                    (own.variable().to_owned(), tools.filled_definitions().into())
-                });
-            // Some templates fail where a definition lacks what clients may leave out.
-            return match (written, filled) {
-                (Ok(()), _) => Ok(ids),
-                (Err(e), None) => Err(problem(e)),
-                (Err(e), Some(filled)) => {
-                    variables.pop();
-                    variables.push(filled);
-                    chat.render_values(tokenizer, &messages, &variables, begun, &mut ids)
-                        .map_err(|_| problem(e))?;
-                    Ok(ids)
-                }
-            };
+            return self.own_prompt(chat, (messages, wish), own).map_err(problem);
         }
         let mut turns: Vec<(ChatRole, String)> =
             messages.iter().map(|message| (message.role, message.text.clone())).collect();
@@ -312,8 +286,30 @@ impl Service {
         }
         let turns: Vec<(ChatRole, &str)> =
             turns.iter().map(|(role, text)| (*role, text.as_str())).collect();
-        chat.render(tokenizer, &turns, &mut ids).map_err(problem)?;
+        let mut ids = Vec::new();
+        chat.render(&self.model.tokenizer, &turns, &mut ids).map_err(problem)?;
         Ok(ids)
+    }
+
+    /// The ids of a conversation in the checkpoint's own template, whose words for tools are `own`.
+    fn own_prompt(
+        &self,
+        chat: &ChatFormat,
+        (messages, wish): (&[Message], &Wish),
+        own: Option<&OwnWords>,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        let (messages, begun) = values(messages, chat, own);
+        let write = |definitions: Option<(&OwnWords, Vec<Value>)>| {
+            let mut variables = wish.template_variables.clone();
+            variables.extend(definitions.map(|(own, all)| (own.variable().to_owned(), all.into())));
+            let mut ids = Vec::new();
+            chat.render_values(&self.model.tokenizer, &messages, &variables, begun, &mut ids)?;
+            Ok(ids)
+        };
+        let Some((tools, own)) = wish.tools.as_ref().zip(own) else { return write(None) };
+        // Some templates fail where a definition lacks what clients may leave out.
+        write(Some((own, tools.definitions().to_vec())))
+            .or_else(|e| write(Some((own, tools.filled_definitions()))).map_err(|_| e))
     }
 
     /// How the model thinks: not at all if the answer has to have a form from its start on.

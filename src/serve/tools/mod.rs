@@ -212,6 +212,12 @@ impl Tools {
         check_multiples(schemas.iter().chain(form))?;
         let Course { begins_thinking, tags, stop_ids } = course;
         let marks = words.marks();
+        let is_unreadable = |name: &String| name.contains([' ', '<']);
+        if marks.arguments == Arguments::Message
+            && let Some(name) = self.names().find(is_unreadable)
+        {
+            return Err(format!("the model's messages cannot go to a function called {name:?}"));
+        }
         let lark = Lark::new(&marks, tokenizer);
         let sign = lark.sign();
         let tools: Vec<(String, Value)> = self.names().zip(schemas.iter().cloned()).collect();

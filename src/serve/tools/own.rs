@@ -221,8 +221,6 @@ impl Probe<'_> {
             two.as_ref().and_then(|two| self.next(two, &arguments)).map(|next| with_ids(&next));
         // Several calls may be several turns, which do not follow each other in one answer.
         next = next.filter(|next| !self.stops.iter().any(|stop| next.contains(stop)));
-        // Several calls may be several turns, which do not follow each other in one answer.
-        next = next.filter(|next| !self.stops.iter().any(|stop| next.contains(stop)));
         let mut written = Arguments::Json;
         if !call.is_json {
             let (pairs, opens) = self.pairs(&one[call.name.end..])?;

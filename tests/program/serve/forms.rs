@@ -234,6 +234,15 @@ fn mistral(folder: &Folder) -> String {
     model.to_str().unwrap().to_owned()
 }
 
+/// The events of the streamed answer to the same request.
+fn streamed(served: &Served, body: &Value) -> Vec<Value> {
+    let mut body = body.clone();
+    body["stream"] = json!(true);
+    let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &body.to_string());
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    events.filter_map(|event| serde_json::from_str(event).ok()).collect()
+}
+
 /// The calls that a stream's events add up to.
 fn streamed_calls(events: &[Value]) -> Vec<Value> {
     let mut calls: Vec<Value> = Vec::new();
@@ -285,12 +294,7 @@ fn check_tools(served: &Served, tools: &Value) {
         let calls = choice["message"]["tool_calls"].as_array().unwrap();
         assert!(calls.len() == 1 && choice["message"]["content"].is_null(), "{answer}");
         check_call(&calls[0]);
-        let mut streamed = body.clone();
-        streamed["stream"] = json!(true);
-        let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
-        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        let events: Vec<Value> =
-            events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let events = streamed(served, &body);
         let n_pieces = events
             .iter()
             .filter(|event| event.pointer("/choices/0/delta/tool_calls").is_some())
@@ -393,12 +397,7 @@ fn tools_are_called_as_the_checkpoints_own_template_wants() {
             let arguments = call["function"]["arguments"].as_str().unwrap();
             assert!(is_lamp(&serde_json::from_str(arguments).unwrap()), "{answer}");
         }
-        let mut streamed = body.clone();
-        streamed["stream"] = json!(true);
-        let (_, text) = ask(&served.address, "POST", "/v1/chat/completions", &streamed.to_string());
-        let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        let events: Vec<Value> =
-            events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let events = streamed(&served, &body);
         let again = streamed_calls(&events);
         assert_eq!(again.len(), calls.len());
         for (again, call) in again.iter().zip(calls) {

@@ -206,13 +206,16 @@ impl Own {
     }
 
     fn filter_for(&self, tools: &Tools) -> GrammarFilter {
+        self.filtered(tools).unwrap()
+    }
+
+    fn filtered(&self, tools: &Tools) -> Result<GrammarFilter, String> {
         let n = self.tokenizer.vocab_len();
         let stop_ids = self.chat.stop_ids();
         let grammars = Grammars::new(Arc::clone(&self.tokenizer), n, stop_ids).unwrap();
         let course = Course { begins_thinking: false, tags: None, stop_ids };
         let place = (&self.words, &*self.tokenizer);
-        let filter = tools.filter(place, &grammars, (course, None));
-        filter.unwrap()
+        tools.filter(place, &grammars, (course, None))
     }
 
     /// Texts that random answers should have in them: those around calls and values, and `others`.
@@ -400,6 +403,8 @@ fn odd_names_and_schemas_are_kept() {
     for (name, own) in families() {
         // A header of gpt-oss's ends a function's name at a space.
         if name == "gpt-oss" {
+            let error = own.filtered(&tools).unwrap_err();
+            assert!(error.contains("has space"), "{error}");
             continue;
         }
         let hints = own.hints(&["red", "true", "null", "None", "12", "it's"]);
