@@ -66,6 +66,20 @@ impl Draft {
         Err(Failure::Usage(what.to_owned()))
     }
 
+    /// Gives `scheduler`, which belongs to `engine`, a drafter that needs no other model.
+    #[cfg(feature = "serve")]
+    pub(super) fn begin_alone(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        engine: &Engine,
+    ) -> Result<(), Failure> {
+        if matches!(self, Draft::Ngrams) {
+            let drafter = NgramDrafter::new(scheduler.n_streams(), engine.ctx_len());
+            scheduler.draft(Box::new(drafter), mode_from_environment()?);
+        }
+        Ok(())
+    }
+
     /// Gives `scheduler`, which belongs to `engine`, its drafter.
     pub(super) fn begin(
         &self,

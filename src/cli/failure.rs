@@ -62,6 +62,18 @@ impl Failure {
         }
     }
 
+    /// The message alone, for those who do not see the exit code.
+    #[cfg(feature = "serve")]
+    pub(super) fn message(self) -> String {
+        match self {
+            Failure::Interrupted => "interrupted".to_owned(),
+            Failure::Runtime(message)
+            | Failure::Usage(message)
+            | Failure::Input(message)
+            | Failure::Ring(message) => message,
+        }
+    }
+
     /// A failure at run time, described by the error and its sources.
     pub(super) fn runtime(error: &dyn Error) -> Failure {
         Failure::Runtime(chain(error))

@@ -45,6 +45,8 @@ mod roles;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
+#[cfg(feature = "serve")]
+mod served_models;
 #[cfg(feature = "tools")]
 mod temporary;
 #[cfg(feature = "tools")]

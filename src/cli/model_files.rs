@@ -89,11 +89,17 @@ pub(super) fn converted(path: &Path, _is_quiet: bool) -> Result<PathBuf, Failure
 
 /// The header of the model at `path`; a checkpoint has that of its conversion, which is not made.
 pub(super) fn header(path: &Path) -> Result<Header, Failure> {
+    Ok(look(path)?.0)
+}
+
+/// The header of the model at `path` like [`header`], and its fingerprint if that is known without reading the file.
+pub(super) fn look(path: &Path) -> Result<(Header, Option<u64>), Failure> {
     #[cfg(feature = "tools")]
     if let Some(checkpoint) = CheckpointPath::at(path) {
-        return Ok(convert::planned(&checkpoint, None, None)?.header().clone());
+        return Ok((convert::planned(&checkpoint, None, None)?.header().clone(), None));
     }
-    Ok(open_whole(path)?.header().clone())
+    let model = open_whole(path)?;
+    Ok((model.header().clone(), model.file().known_fingerprint()))
 }
 
 /// The model at `path`, with any range of layers, or the built-in one; without a tokenizer.

@@ -2,6 +2,7 @@
 //! else would show it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use crate::sys::notify;
 /// Interval between checks of the file.
 const LOOKED_EVERY: Duration = Duration::from_secs(2);
 
-/// Warns once if the file at `path` is no longer the one that `model` was read from. The file is read again only if its
-/// length or the time of its last change differs.
-pub(super) fn watch(path: Option<&Path>, model: &Model) {
+/// Warns once if the file at `path` is no longer the one that `model` was read from, as long as the model is in use. The
+/// file is read again only if its length or the time of its last change differs.
+pub(super) fn watch(path: Option<&Path>, model: &Arc<Model>) {
     let Some(path) = path else { return };
     let file = model.file();
     let fingerprint = file.known_fingerprint().unwrap_or_default();
@@ -24,9 +25,13 @@ pub(super) fn watch(path: Option<&Path>, model: &Model) {
         Ok(content) => content,
         Err(e) => return log::debug!("{} is not watched: {e}", path.display()),
     };
+    let model = Arc::downgrade(model);
     let look = move || {
         loop {
             thread::sleep(LOOKED_EVERY);
+            if model.strong_count() == 0 {
+                return;
+            }
             if let Err(why) = content.check_unchanged() {
                 warn(&format!("{why}; its answers until then may be wrong"));
                 notify::status(&why);

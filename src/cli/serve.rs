@@ -21,6 +21,7 @@ use super::options::ChatChoice;
 use super::power::{self, StatedWatts};
 use super::prefixes;
 use super::ring::{self, RebalanceAfter};
+use super::served_models::{self, ServedModels, about, served};
 use super::weights;
 use super::words::Line;
 use super::{Failure, counted, key, note, options, overwritten, warn};
@@ -28,7 +29,6 @@ use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimi
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
-use crate::format::ChatTemplate;
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
 use crate::format::text_without_mark;
@@ -36,7 +36,7 @@ use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::serve::{
-    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, ServedModel, serve,
+    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, serve, serve_several,
 };
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
@@ -46,6 +46,28 @@ use crate::wire::Dtype;
 
 /// Answers that are written at the same time by default.
 const STREAMS: usize = 4;
+/// Options of one model or of a ring.
+const OF_ONE_MODEL: &[&str] = &[
+    "--version",
+    "--embedding-bits",
+    "--tokenizer",
+    "--name",
+    "--chat-template",
+    "--team",
+    "--boards",
+    "--take",
+    "--objective",
+    "--node",
+    "--host",
+    "--port",
+    "--key",
+    "--transport",
+    "--wire",
+    "--control",
+    "--rebalance-after",
+    "--ring-timeout",
+    "--draft-node",
+];
 /// Limit on the bytes of a request's body: a hundred times a long conversation.
 const BODY_MAX: usize = 4 << 20;
 
@@ -61,6 +83,14 @@ pub(super) struct Serve {
     #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]
     model: Option<PathBuf>,
+    /// several models instead of one: a folder, whose models are all served, or paths behind commas, each after
+    /// NAME= if clients call it otherwise than its file. A model is loaded when a request names it
+    #[argh(option)]
+    models: Option<String>,
+    /// memory for the models of --models that are loaded at a time, as in 500M or 8G; those that were unused for
+    /// longest are dropped (seven eighths of what is free at the start)
+    #[argh(option, from_str_fn(options::room))]
+    memory: Option<u64>,
     #[cfg(feature = "tools")]
     /// weights of a converted checkpoint, as for export: 1 for f32, 2 for int8, 3 or 4 for 4 bits, 5 for
     /// a GGUF file's own (default for GGUF files, int8 for others)
@@ -216,6 +246,10 @@ impl Serve {
     pub(super) fn execute(mut self, line: &Line) -> Result<(), Failure> {
         self.check()?;
         let named = self.named(line)?;
+        if let Some(models) = self.models.take() {
+            self.check_models(line, &named)?;
+            return self.execute_several(&models);
+        }
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
@@ -243,34 +277,106 @@ impl Serve {
         let n_streams = self.streams.unwrap_or(STREAMS);
         let scheduler = Scheduler::new(&mut engine, n_streams, Some(&tokenizer));
         let mut scheduler = scheduler.map_err(|e| Failure::runtime(&e))?;
-        scheduler.limit_stalls(match self.stall_ms {
-            None => StallLimit::Doubled,
-            Some(0) => StallLimit::None,
-            Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
-        });
+        scheduler.limit_stalls(self.stalls());
         self.draft.begin(
             &mut scheduler,
             &mut engine,
             &self.beside(&tokenizer, &settings.boards),
         )?;
-        let mut options =
-            self.options(&model, (&tokenizer, chat_template), (listeners, keys), meter.clone())?;
+        let mut options = self.options((listeners, keys), meter.clone())?;
+        let model =
+            served(self.about(&model)?, model.header(), (Arc::clone(&tokenizer), chat_template));
         if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
         }
-        options.visit = Box::new(move |engine| control.iter().for_each(|c| c.visit(engine)));
         if !self.quiet {
-            introduce(&options, n_streams, engine.ctx_len());
+            let streams = counted(n_streams, "stream");
+            let what = format!("{streams} of {} tokens", engine.ctx_len());
+            introduce(&model.about.name, &options, &what);
         }
         notify::ready();
-        let ended = serve(&mut engine, scheduler, options).map_err(ring::step_failure);
+        let visit = move |engine: &mut _| control.iter().for_each(|c| c.visit(engine));
+        let model = (model, Box::new(visit) as Box<_>);
+        let ended = serve(&mut engine, scheduler, model, options).map_err(ring::step_failure);
         meter.iter().for_each(|meter| meter.stop());
         ended
     }
 
+    /// Serves several models.
+    fn execute_several(self, models: &str) -> Result<(), Failure> {
+        signal::install().map_err(|e| Failure::runtime(&e))?;
+        let keys = self.keys()?;
+        let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
+        let budget = self.memory.unwrap_or_else(served_models::default_budget);
+        let engine = self.engine_options(false)?;
+        let (listeners, _files) = self.listeners(&keys)?;
+        let (options, is_quiet) = (self.options((listeners, keys), meter.clone())?, self.quiet);
+        let stalls = self.stalls();
+        let draft = self.draft;
+        let settings = served_models::Settings {
+            options: Options { cache: self.cache.clone(), huge: self.huge, ..engine },
+            kv_memory: self.kv_memory,
+            budget,
+            stalls,
+            drafts: Box::new(move |scheduler, engine| draft.begin_alone(scheduler, engine)),
+            prefixes: self.prefix_cache.map(|folder| (folder, self.prefix_cache_size)),
+            is_quiet,
+        };
+        let models = ServedModels::open(models, settings)?;
+        notify::start();
+        if !is_quiet {
+            let what = match budget {
+                u64::MAX => "loaded when asked for".to_owned(),
+                bytes => format!("loaded when asked for, in {:.1} MB", bytes as f64 / 1e6),
+            };
+            let who = format!("a server of {}", counted(models.n_models(), "model"));
+            introduce(&who, &options, &what);
+        }
+        notify::ready();
+        serve_several(Box::new(models), budget, options);
+        meter.iter().for_each(|meter| meter.stop());
+        Ok(())
+    }
+
+    /// Refuses options that are for one model, or for a ring.
+    fn check_models(&self, line: &Line, named: &Named) -> Result<(), Failure> {
+        let usage = |what: String| Err(Failure::Usage(what));
+        if self.model.is_some() {
+            return usage("--models names the models: give no other one beside it".to_owned());
+        }
+        if let Some(option) = OF_ONE_MODEL.iter().find(|option| line.has(option)) {
+            return usage(format!("{option} is for one model, not for --models"));
+        }
+        if named.boards != Boards::Alone {
+            return usage(format!("{} is for one model, not for --models", named.by));
+        }
+        match (&self.draft, &self.cache) {
+            (Draft::Model(_), _) => usage(
+                "--draft with a model's file is for one model; with --models wanted auto or off"
+                    .to_owned(),
+            ),
+            (_, Cache::At(path)) if !path.is_dir() => usage(format!(
+                "--cache {} is no folder; the packed weights of several models need one",
+                path.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn stalls(&self) -> StallLimit {
+        match self.stall_ms {
+            None => StallLimit::Doubled,
+            Some(0) => StallLimit::None,
+            Some(ms) => StallLimit::Fixed(Duration::from_millis(ms)),
+        }
+    }
+
     /// Refuses options that have no effect.
     fn check(&self) -> Result<(), Failure> {
+        if self.memory.is_some() && self.models.is_none() {
+            return Err(Failure::Usage("--memory is for --models".to_owned()));
+        }
         self.draft.check(self.draft_node.as_ref(), self.key.as_deref())?;
         prefixes::check(self.prefix_cache.as_deref())
     }
@@ -307,22 +413,11 @@ impl Serve {
 
     fn options(
         &self,
-        model: &crate::model::Model,
-        (tokenizer, chat_template): (&Arc<Tokenizer>, ChatTemplate),
         (listeners, keys): (Vec<ListenSocket>, ApiKeys),
         meter: Option<Arc<Meter>>,
     ) -> Result<ServeOptions, Failure> {
-        let header = model.header();
-        let mut stop_ids = header.stop_ids.clone();
-        stop_ids.extend_from_slice(tokenizer.stop_ids());
         let seed = random::seed().map_err(|e| Failure::runtime(&e))?;
         Ok(ServeOptions {
-            model: ServedModel {
-                about: self.about(model)?,
-                chat_template,
-                tokenizer: Arc::clone(tokenizer),
-                stop_ids,
-            },
             // Short enough for a client to repeat it.
             seed: u64::from(u32::from_le_bytes([seed[0], seed[1], seed[2], seed[3]])),
             listeners,
@@ -336,7 +431,6 @@ impl Serve {
             },
             meter,
             access_log: self.access_log(),
-            visit: Box::new(|_| {}),
             lost: Box::new(|| None),
         })
     }
@@ -400,16 +494,10 @@ impl Serve {
     }
 
     fn about(&self, model: &crate::model::Model) -> Result<ModelAbout, Failure> {
-        let header = model.header();
         let stem = self.model.as_deref().and_then(Path::file_stem).and_then(|stem| stem.to_str());
         let fingerprint = model.fingerprint().map_err(|e| Failure::runtime(&e))?;
-        Ok(ModelAbout {
-            name: self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned()),
-            bytes: self.file_bytes(model),
-            digest: format!("{fingerprint:016x}"),
-            family: format!("{:?}", header.architecture).to_lowercase(),
-            quantization: header.weights.to_string(),
-        })
+        let name = self.name.clone().unwrap_or_else(|| stem.unwrap_or("demo").to_owned());
+        Ok(about(name, model.header(), self.file_bytes(model), fingerprint))
     }
 
     /// Bytes of the model's file, or of the built-in model's weights.
@@ -499,11 +587,9 @@ impl Serve {
 }
 
 /// Says where the server answers.
-fn introduce(options: &ServeOptions, n_streams: usize, ctx_len: usize) {
-    let (name, streams) = (&options.model.about.name, counted(n_streams, "stream"));
+fn introduce(who: &str, options: &ServeOptions, what: &str) {
     let places: Vec<String> = options.listeners.iter().map(ListenSocket::address).collect();
-    let places = places.join(", ");
-    note(&format!("leap: {name} answers on {places}: {streams} of {ctx_len} tokens"));
+    note(&format!("leap: {who} answers on {}: {what}", places.join(", ")));
 }
 
 /// The file of a Unix socket; it is removed with the server.

@@ -92,6 +92,23 @@ pub struct Options {
 }
 
 impl Options {
+    /// The sizes of a run of a model with this header, with full contexts of all streams.
+    pub(crate) fn plan(&self, header: &Header) -> Plan {
+        let ctx_len = self.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
+        let n_streams = self.n_streams.unwrap_or(1);
+        // A stream never has more rows than its context.
+        let rows = ctx_len.max(1).saturating_mul(n_streams.max(1));
+        let max_batch = self.batch.unwrap_or(batch_default(header)).min(rows);
+        Plan {
+            ctx_len,
+            max_batch,
+            max_logits: self.max_logits.unwrap_or(n_streams).min(max_batch),
+            n_streams,
+            kv: self.kv.unwrap_or(KvKind::for_weights(header.weights)),
+            kv_pages: None,
+        }
+    }
+
     /// The cores to run on, one for each thread: those asked for, or else the fastest.
     pub fn cpus(&self) -> Vec<usize> {
         let all: Vec<usize> = match &self.cores {

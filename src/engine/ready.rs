@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::about::{EngineInfo, WeightsIn};
 use super::backend::{Backend, Local, Logits};
 use super::error::{EngineError, StepError};
-use super::options::{CTX_LEN_DEFAULT, Options, batch_default};
+use super::options::Options;
 use super::own_stage::OwnStage;
 use super::pages::PageFigures;
 use super::prefix::{self, Kept, Store};
@@ -16,7 +16,7 @@ use super::weights::{Listener, WeightsPlace};
 use crate::format::model::Header;
 use crate::kernels::{Isa, Kernels};
 use crate::model::{
-    Batch, ForwardError, KvKind, Model, PackError, PackReport, Plan, Stage, StageInfo, StartError,
+    Batch, ForwardError, Model, PackError, PackReport, Plan, Stage, StageInfo, StartError,
     Transformer, Wants,
 };
 
@@ -56,20 +56,7 @@ impl Engine {
     /// # Errors
     /// If `options` do not fit the model or the machine.
     pub fn new(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
-        let header = model.header();
-        let ctx_len = options.ctx_len.unwrap_or(header.max_seq_len.min(CTX_LEN_DEFAULT));
-        let n_streams = options.n_streams.unwrap_or(1);
-        // A stream never has more rows than its context.
-        let rows = ctx_len.max(1).saturating_mul(n_streams.max(1));
-        let max_batch = options.batch.unwrap_or(batch_default(header)).min(rows);
-        let mut plan = Plan {
-            ctx_len,
-            max_batch,
-            max_logits: options.max_logits.unwrap_or(n_streams).min(max_batch),
-            n_streams,
-            kv: options.kv.unwrap_or(KvKind::for_weights(header.weights)),
-            kv_pages: None,
-        };
+        let mut plan = options.plan(model.header());
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;
         let pool = options.pool(&model).map_err(EngineError::Threads)?;

@@ -6,6 +6,9 @@ use super::http::{HttpError, Reply};
 use super::jobs::Refusal;
 use crate::engine::JobError;
 
+/// Most names of models in a message.
+const NAMES_MAX: usize = 8;
+
 /// Seconds after which a refused client may ask again.
 const RETRY_S: u32 = 2;
 
@@ -30,6 +33,23 @@ impl ApiError {
     /// An error about the value of a body's field.
     pub(super) fn field(field: impl Into<String>, message: impl Into<String>) -> ApiError {
         ApiError { field: Some(field.into()), ..ApiError::new(400, message) }
+    }
+
+    /// The error for a model that there is not, beside those that there are.
+    pub(super) fn unknown_model(asked: &str, names: &[&str]) -> ApiError {
+        let names: Vec<String> = names.iter().take(NAMES_MAX).map(|n| format!("{n:?}")).collect();
+        let others = match &names[..] {
+            [] => "there is none yet".to_owned(),
+            [name] => format!("this is {name}"),
+            names => format!("there are {}", names.join(", ")),
+        };
+        ApiError::no_model(format!("there is no model {asked:?} here; {others}"))
+    }
+
+    /// An error about the name of a model.
+    pub(super) fn no_model(message: impl Into<String>) -> ApiError {
+        let field = Some("model".to_owned());
+        ApiError { field, code: Some("model_not_found"), ..ApiError::new(404, message) }
     }
 
     /// OpenAI's name of this kind of error.

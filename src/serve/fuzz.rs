@@ -3,9 +3,8 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::Duration;
 
@@ -15,12 +14,13 @@ use super::access::AccessLog;
 use super::fields::Fields;
 use super::grammar::{GrammarFilter, Grammars};
 use super::http::{Budget, HttpLimits, Socket};
-use super::jobs::{Command, JobQueue, TokenOdds};
+use super::jobs::{Command, Commands, JobQueue, TokenOdds};
 use super::keys::ApiKeys;
 use super::lobby::Lobby;
+use super::models::Models;
 use super::plain;
 use super::server::{Place, Server};
-use super::service::{ModelAbout, ServedModel, Service};
+use super::service::{House, ModelAbout, ServedModel, Service};
 use super::tools::{Course, Tools, Words};
 use crate::engine::{Outcome, StopReason, TokenFilter};
 use crate::format::ChatTemplate;
@@ -98,25 +98,15 @@ static VOCAB_SIZE: LazyLock<usize> =
 fn server(chat_template: ChatTemplate) -> Server {
     let (queue, commands) = JobQueue::new(64);
     thread::spawn(move || answer(&commands));
+    let model = ServedModel {
+        about: ModelAbout { name: "demo".to_owned(), ..ModelAbout::default() },
+        tokenizer: Arc::clone(&TOKENIZER),
+        chat_template,
+        stop_ids: TOKENIZER.stop_ids().to_vec(),
+    };
+    let service = Service::new(model, (1024, *VOCAB_SIZE), (queue, &Arc::new(House::new(1))));
     Server {
-        service: Service {
-            model: ServedModel {
-                about: ModelAbout { name: "demo".to_owned(), ..ModelAbout::default() },
-                tokenizer: Arc::clone(&TOKENIZER),
-                chat_template,
-                stop_ids: TOKENIZER.stop_ids().to_vec(),
-            },
-            ctx_len: 1024,
-            vocab_size: *VOCAB_SIZE,
-            grammars: OnceLock::new(),
-            own_words: OnceLock::new(),
-            queue,
-            metrics: Arc::default(),
-            meter: None,
-            started: 0,
-            n_answers: AtomicU64::new(0),
-            seed: 1,
-        },
+        models: Arc::new(Models::one(service, Arc::default())),
         keys: ApiKeys::parse(""),
         limits: HttpLimits {
             body_max: 1 << 20,
@@ -135,8 +125,8 @@ fn server(chat_template: ChatTemplate) -> Server {
 }
 
 /// Plays the engine: answers each job with [`TEXT`].
-fn answer(commands: &Receiver<Command>) {
-    for command in commands {
+fn answer(commands: &Commands) {
+    for command in &commands.receiver {
         let Command::Submit(job, answers, index) = command else { continue };
         if job.n_likeliest.is_some() {
             let likeliest = (0..3).map(|id| (id, -1.0)).collect();

@@ -4,15 +4,22 @@
 //! takes [`Command`]s and writes text into the ticket's [`Answers`]. A reader that is slow, or gone, never stops
 //! the engine: text waits there, and a dropped ticket cancels its jobs.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::engine::{Job, JobError, Outcome};
 
-/// Whether no client waits for what the engine computes. The engine checks this flag between layers.
-pub(super) static IS_ABANDONED: AtomicBool = AtomicBool::new(false);
+/// Number of the queue whose jobs no client waits for; 0 if there is none.
+static ABANDONED: AtomicU64 = AtomicU64::new(0);
+/// Number of the queue whose engine steps; none has this number before the first step.
+static STEPPING: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Whether no client waits for what the engine that steps computes. It checks this between layers.
+pub(super) fn is_abandoned() -> bool {
+    ABANDONED.load(Ordering::Relaxed) == STEPPING.load(Ordering::Relaxed)
+}
 
 /// Commands from connections to the engine's thread.
 pub(super) enum Command {
@@ -25,10 +32,18 @@ pub(super) enum Command {
 /// Queue to which connections submit jobs.
 #[derive(Clone)]
 pub(super) struct JobQueue {
+    /// Number of this queue among those of all models.
+    number: u64,
     commands: Sender<Command>,
     /// Jobs that were submitted and have not ended.
     open: Arc<AtomicUsize>,
     open_max: usize,
+}
+
+/// The engine's end of a queue. It is disconnected when nobody can submit anything more.
+pub(super) struct Commands {
+    pub(super) receiver: Receiver<Command>,
+    number: u64,
 }
 
 /// Why jobs are refused.
@@ -75,10 +90,13 @@ pub(super) struct Ticket {
 }
 
 impl JobQueue {
-    /// A queue for up to `open_max` running and waiting jobs, and the receiver for the engine's thread.
-    pub(super) fn new(open_max: usize) -> (JobQueue, Receiver<Command>) {
+    /// A queue for up to `open_max` running and waiting jobs, and the end for the engine's thread.
+    pub(super) fn new(open_max: usize) -> (JobQueue, Commands) {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (commands, receiver) = channel();
-        (JobQueue { commands, open: Arc::default(), open_max }, receiver)
+        let queue = JobQueue { number, commands, open: Arc::default(), open_max };
+        (queue, Commands { receiver, number })
     }
 
     /// Submits `jobs` to the engine.
@@ -95,6 +113,18 @@ impl JobQueue {
             self.commands.send(command).map_err(|_| Refusal::Ending)?;
         }
         Ok(ticket)
+    }
+}
+
+impl Commands {
+    /// Forgets that the jobs were abandoned: whoever abandons them sends a command after that.
+    pub(super) fn forgive(&self) {
+        let _ = ABANDONED.compare_exchange(self.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Notes that this queue's engine steps, until another one does.
+    pub(super) fn begin_step(&self) {
+        STEPPING.store(self.number, Ordering::Relaxed);
     }
 }
 
@@ -154,7 +184,7 @@ impl Drop for Ticket {
             let before = self.queue.open.fetch_sub(self.n_open, Ordering::Relaxed);
             // If other jobs share the batch, abandoning it would make them wait for it twice.
             if before == self.n_open {
-                IS_ABANDONED.store(true, Ordering::Relaxed);
+                ABANDONED.store(self.queue.number, Ordering::Relaxed);
             }
             // Without an engine there is nothing to cancel.
             let _ = self.queue.commands.send(Command::Cancel(Arc::clone(&self.answers)));
@@ -197,8 +227,8 @@ mod tests {
         ticket.answers.put(0, "c");
         assert_eq!(ticket.news(Duration::from_secs(9))[0].tokens.len(), 1);
         drop(ticket);
-        assert!(matches!(commands.recv(), Ok(Command::Submit(..))));
-        assert!(matches!(commands.recv(), Ok(Command::Cancel(_))));
+        assert!(matches!(commands.receiver.recv(), Ok(Command::Submit(..))));
+        assert!(matches!(commands.receiver.recv(), Ok(Command::Cancel(_))));
     }
 
     #[test]

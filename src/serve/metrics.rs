@@ -10,7 +10,7 @@ use crate::engine::team::TeamLead;
 use crate::engine::{JobFigures, Outcome, PageFigures, StopReason};
 use crate::sys::power::{Meter, PowerReading};
 
-/// Counters of the server since its start.
+/// Counters of a model since it was loaded, or of the server since its start.
 #[derive(Default)]
 pub(super) struct Metrics {
     asked: RequestMetrics,
@@ -156,6 +156,52 @@ fn us(time: Duration) -> u64 {
 }
 
 impl Metrics {
+    /// Adds the figures of `other`.
+    pub(super) fn add(&self, other: &Metrics) {
+        for (own, other) in self.counters().into_iter().zip(other.counters()) {
+            add(own, other.load(Ordering::Relaxed));
+        }
+        for (own, other) in self.gauges().into_iter().zip(other.gauges()) {
+            own.fetch_add(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let lock = PoisonError::into_inner;
+        if let Some(setbacks) = *other.group.setbacks.lock().unwrap_or_else(lock) {
+            self.set_setbacks(&setbacks);
+        }
+        let nodes = other.group.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.group.nodes.lock().unwrap_or_else(PoisonError::into_inner).extend(nodes);
+    }
+
+    /// Notes that the engine has ended, and its memory is free.
+    pub(super) fn rest(&self) {
+        self.gauges().into_iter().for_each(|gauge| gauge.store(0, Ordering::Relaxed));
+    }
+
+    fn counters(&self) -> [&AtomicU64; 14] {
+        let Metrics { asked, drafting, reuse, .. } = self;
+        [
+            &asked.requests,
+            &asked.refused_requests,
+            &asked.answers,
+            &asked.cancelled_answers,
+            &self.prompt_tokens,
+            &self.prompt_us,
+            &self.generated_tokens,
+            &self.decode_us,
+            &self.passes,
+            &drafting.drafted_tokens,
+            &drafting.accepted_tokens,
+            &drafting.drafting_us,
+            &reuse.prefix_tokens,
+            &reuse.read_tokens,
+        ]
+    }
+
+    fn gauges(&self) -> [&AtomicUsize; 5] {
+        let Metrics { running, queued, kv, .. } = self;
+        [running, queued, &kv.kv_pages, &kv.used_kv_pages, &kv.idle_kv_pages]
+    }
+
     pub(super) fn count_request(&self, status: u16) {
         add(&self.asked.requests, 1);
         add(&self.asked.refused_requests, u64::from(status >= 400));

@@ -1,9 +1,10 @@
 //! Serves programs over HTTP, in OpenAI's and Ollama's protocols.
 //!
-//! One thread runs the engine ([`runner`]); each connection has a thread of its own ([`server`]), which reads requests
-//! ([`http`]), makes jobs of them ([`openai`], [`responses`], [`ollama`]) and writes the answers ([`answer`]). Between
-//! them is a queue ([`jobs`]). The text of a job does not depend on the rest of its batch: with any number of other
-//! clients, a client gets the text that `leap run` gives.
+//! One thread runs the engine of each loaded model ([`runner`]); each connection has a thread of its own ([`server`]),
+//! which reads requests ([`http`]), finds their model ([`models`]), makes jobs of them ([`openai`], [`responses`],
+//! [`ollama`]) and writes the answers ([`answer`]). Between them is a queue ([`jobs`]). The text of a job does not depend
+//! on the rest of its batch, nor on other models: with any number of other clients, a client gets the text that `leap run`
+//! gives.
 
 mod access;
 mod answer;
@@ -21,12 +22,14 @@ mod grammar;
 mod http;
 mod items;
 mod jobs;
+mod keep_alive;
 mod keys;
 mod keywords;
 mod lobby;
 mod lost;
 mod messages;
 mod metrics;
+mod models;
 mod neutral;
 mod odds;
 mod ollama;
@@ -35,18 +38,22 @@ mod origin;
 mod own_messages;
 mod page;
 mod plain;
+mod pull;
 mod responses;
 mod runner;
 mod schema;
 mod server;
 mod service;
+mod source;
+mod table;
 mod tools;
+mod turns;
 mod wish;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::engine::{Engine, Scheduler, StepError};
 use crate::sys::power::Meter;
@@ -55,25 +62,28 @@ use http::{Budget, HttpLimits};
 use jobs::JobQueue;
 use lobby::Lobby;
 use lost::{GivenUp, Lost};
+use models::{Models, Several};
 use runner::{Runner, Visit};
 use server::Server;
-use service::Service;
+use service::{House, Service};
+use turns::Turns;
 
 pub(crate) use access::AccessLog;
 pub(crate) use keys::ApiKeys;
 pub(crate) use server::ListenSocket;
 pub(crate) use service::{ModelAbout, ServedModel};
+pub(crate) use source::{
+    DescribedModel, ListedModel, LoadedModel, ModelSource, Progress, SourceError, TellProgress,
+};
 
 /// Memory for the bodies of all requests.
 const BODIES_BYTES: usize = 32 << 20;
 /// Longest silence of a stream: proxies and clients give a connection up after 30 seconds or more.
 const QUIET_TIME: Duration = Duration::from_secs(15);
-/// How long clients may take to read complete answers when the program ends.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Limits of what clients use.
 pub(crate) struct ServeLimits {
-    /// Most answers that wait for a stream.
+    /// Most answers of a model that wait for a stream.
     pub(crate) queue: usize,
     /// Most connections.
     pub(crate) connections: usize,
@@ -85,8 +95,6 @@ pub(crate) struct ServeLimits {
 
 /// Options of a server.
 pub(crate) struct ServeOptions {
-    /// The model that answers.
-    pub(crate) model: ServedModel,
     /// Seed of the first answer whose request names none.
     pub(crate) seed: u64,
     /// Sockets that clients connect to.
@@ -101,45 +109,55 @@ pub(crate) struct ServeOptions {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Log of requests.
     pub(crate) access_log: AccessLog,
-    /// Called between two steps of the engine.
-    pub(crate) visit: Visit,
     /// Tells why no answer is possible while boards are lost.
     pub(crate) lost: Lost,
 }
 
-/// Serves until a signal ends the program; returns when all answers have ended.
+/// Serves one model until a signal ends the program; returns when all answers have ended. `visit` is called between two
+/// steps of the engine.
 ///
 /// # Errors
 /// If the engine cannot go on.
 pub(crate) fn serve(
     engine: &mut Engine,
     scheduler: Scheduler<'_>,
+    (model, visit): (ServedModel, Visit),
     options: ServeOptions,
 ) -> Result<(), StepError> {
     let (queue, commands) =
         JobQueue::new(scheduler.n_streams().saturating_add(options.limits.queue));
-    let service = Service {
-        model: options.model,
-        ctx_len: engine.ctx_len(),
-        vocab_size: engine.header().vocab_size,
-        grammars: OnceLock::new(),
-        own_words: OnceLock::new(),
-        queue,
-        metrics: Arc::default(),
-        meter: options.meter,
-        started: service::now(),
-        n_answers: AtomicU64::new(0),
-        seed: options.seed,
-    };
-    let given_up = Arc::new(GivenUp::default());
+    let sizes = (engine.ctx_len(), engine.header().vocab_size);
+    let service = Service::new(model, sizes, (queue, &Arc::new(House::new(options.seed))));
     let metrics = Arc::clone(&service.metrics);
-    let meter = service.meter.clone();
+    let turns = Arc::new(Turns::new(options.meter.clone()));
+    let given_up = Arc::new(GivenUp::default());
+    let models = Models::one(service, Arc::clone(&turns));
+    let server = listen(models, Arc::clone(&given_up), options);
+    Runner::new(engine, scheduler, (metrics, turns), given_up).run(&commands, visit)?;
+    drop(commands);
+    server.let_clients_read();
+    Ok(())
+}
+
+/// Serves the models of `source`, which take up to `budget` bytes of memory, until a signal ends the program; returns when
+/// all answers have ended.
+pub(crate) fn serve_several(source: Box<dyn ModelSource>, budget: u64, options: ServeOptions) {
+    let several = Several { source, budget, queue: options.limits.queue };
+    let turns = Arc::new(Turns::new(options.meter.clone()));
+    let models = Models::several(several, Arc::new(House::new(options.seed)), turns);
+    let server = listen(models, Arc::default(), options);
+    server.models.look_after();
+    server.let_clients_read();
+}
+
+/// Begins to accept connections.
+fn listen(models: Models, given_up: Arc<GivenUp>, options: ServeOptions) -> Arc<Server> {
     let server = Arc::new(Server {
-        service,
+        models: Arc::new(models),
         keys: options.keys,
         access_log: options.access_log,
         lost: options.lost,
-        given_up: Arc::clone(&given_up),
+        given_up,
         limits: HttpLimits {
             body_max: options.limits.body_max,
             budget: Budget::new(BODIES_BYTES.max(options.limits.body_max)),
@@ -151,17 +169,10 @@ pub(crate) fn serve(
         lobby: Lobby::new(options.limits.connections),
         n_answering: AtomicUsize::new(0),
     });
+    ending::set_drain(options.limits.drain);
     for listener in options.listeners {
         let server = Arc::clone(&server);
         thread::spawn(move || server::accept(&server, &listener));
     }
-    ending::set_drain(options.limits.drain);
-    Runner::new(engine, scheduler, (metrics, meter), given_up).run(&commands, options.visit)?;
-    drop(commands);
-    // Clients still have to read the last answers.
-    let end = Instant::now() + LAST_WORDS;
-    while server.n_answering.load(Ordering::Relaxed) > 0 && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
+    server
 }

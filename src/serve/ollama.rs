@@ -11,10 +11,13 @@ use super::error::ApiError;
 use super::fields::{Fields, strings};
 use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
+use super::keep_alive::KeepAlive;
 use super::messages::Message;
+use super::models::{Models, Shown};
 use super::neutral;
 use super::odds;
-use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now};
+use super::service::{ChatJob, ModelAbout, STOPS_MAX, Service, now, untagged};
+use super::source::ListedModel;
 use super::tools::{CallPiece, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, penalties};
 use crate::engine::{Outcome, StopReason};
@@ -39,33 +42,46 @@ pub(super) fn version() -> Reply {
 }
 
 /// `GET /api/tags`.
-pub(super) fn tags(service: &Service) -> Reply {
-    let about = &service.model.about;
-    let name = format!("{}:latest", about.name);
-    let details = details(about);
-    let modified = rfc3339(service.started);
-    Reply::json(
-        200,
-        &json!({"models": [{"name": name, "model": name, "modified_at": modified,
-        "size": about.bytes, "digest": about.digest, "details": details}]}),
-    )
+pub(super) fn tags(models: &Models) -> Reply {
+    let object = |ListedModel { about, modified, .. }: &ListedModel| {
+        let name = tagged(&about.name);
+        json!({"name": name, "model": name, "modified_at": rfc3339(*modified),
+            "size": about.bytes, "digest": about.digest, "details": details(about)})
+    };
+    let all: Vec<Value> = models.list().iter().map(object).collect();
+    Reply::json(200, &json!({"models": all}))
 }
 
-/// `GET /api/ps`: the model, which stays loaded for as long as the server runs.
-pub(super) fn running(service: &Service) -> Reply {
-    let about = &service.model.about;
-    let name = format!("{}:latest", about.name);
-    Reply::json(
-        200,
-        &json!({"models": [{"name": name, "model": name, "size": about.bytes, "digest": about.digest,
-        "details": details(about), "expires_at": NEVER, "size_vram": 0,
-        "context_length": service.ctx_len}]}),
-    )
+/// A model's name as Ollama writes it, with a tag.
+fn tagged(name: &str) -> String {
+    if name.contains(':') { name.to_owned() } else { format!("{name}:latest") }
 }
 
-/// `POST /api/show`.
-pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
+/// `GET /api/ps`: the loaded models.
+pub(super) fn running(models: &Models) -> Reply {
+    let object = |Shown { service, memory, stays }: &Shown| {
+        let about = &service.model.about;
+        let name = tagged(&about.name);
+        let size = if *memory == 0 { about.bytes } else { *memory };
+        let expires = stays.and_then(|time| now().checked_add(time.as_secs()));
+        let expires = expires.map_or(NEVER.to_owned(), rfc3339);
+        json!({"name": name, "model": name, "size": size, "digest": about.digest,
+            "details": details(about), "expires_at": expires, "size_vram": 0,
+            "context_length": service.ctx_len})
+    };
+    let all: Vec<Value> = models.shown().iter().map(object).collect();
+    Reply::json(200, &json!({"models": all}))
+}
+
+/// `POST /api/show`: a model, which is not loaded for that.
+pub(super) fn show(models: &Models, body: &Value) -> Result<Reply, ApiError> {
     let fields = Fields::of(body, "")?;
+    let name = match fields.string("model")? {
+        Some(name) => Some(name),
+        None => fields.string("name")?,
+    };
+    let modified = models.find(name)?.modified;
+    let service = &*models.words_of(name)?;
     service.check_model(&fields, "model")?;
     service.check_model(&fields, "name")?;
     let family = &service.model.about.family;
@@ -77,7 +93,7 @@ pub(super) fn show(service: &Service, body: &Value) -> Result<Reply, ApiError> {
     Ok(Reply::json(
         200,
         &json!({"details": details(&service.model.about), "capabilities": capabilities(service),
-            "model_info": info, "modified_at": rfc3339(service.started)}),
+            "model_info": info, "modified_at": rfc3339(modified)}),
     ))
 }
 
@@ -180,21 +196,39 @@ impl Form {
     }
 }
 
-/// The reply to a request without a prompt, which asks to load or unload the model. Neither does anything: the model
-/// stays loaded until the server's operator ends the server.
+/// The reply to a request without a prompt, which asks to load the model.
 fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply, ApiError> {
     service.check_model(fields, "model")?;
-    let is_zero = match fields.get("keep_alive") {
-        Some(Value::Number(number)) => number.as_f64() == Some(0.0),
-        Some(Value::String(time)) => {
-            let mut digits = time.chars().filter(char::is_ascii_digit).peekable();
-            digits.peek().is_some() && digits.all(|digit| digit == '0')
-        }
+    let mut object = object((&service.model.about.name, is_chat), "", true);
+    object["done_reason"] = json!("load");
+    Ok(Reply::json(200, &object))
+}
+
+/// The reply to a request without a prompt that asks to unload a model; `None` if `fields` are those of another. The only
+/// model of a server stays loaded all the same.
+pub(super) fn unload(
+    models: &Models,
+    path: &str,
+    fields: &Fields<'_>,
+) -> Result<Option<Reply>, ApiError> {
+    let is_chat = path == "/api/chat";
+    let is_empty = match path {
+        "/api/chat" => fields.array("messages")?.unwrap_or_default().is_empty(),
+        "/api/generate" => fields.string("prompt")?.unwrap_or_default().is_empty(),
         _ => false,
     };
-    let mut object = object((&service.model.about.name, is_chat), "", true);
-    object["done_reason"] = json!(if is_zero { "unload" } else { "load" });
-    Ok(Reply::json(200, &object))
+    if !is_empty || !KeepAlive::read(fields)?.is_some_and(KeepAlive::is_zero) {
+        return Ok(None);
+    }
+    let asked = fields.string("model")?;
+    let name = models.find(asked)?.about.name;
+    if let Some(asked) = asked.filter(|asked| *asked != name && untagged(asked) != name) {
+        return Err(models.unknown(asked));
+    }
+    models.unload(&name);
+    let mut object = object((&name, is_chat), "", true);
+    object["done_reason"] = json!("unload");
+    Ok(Some(Reply::json(200, &object)))
 }
 
 /// An object of a stream, or all of an answer.

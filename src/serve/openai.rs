@@ -11,9 +11,11 @@ use super::error::ApiError;
 use super::fields::{Fields, strings, token_id};
 use super::http::{Connection, Reply, Request};
 use super::jobs::TokenOdds;
+use super::models::Models;
 use super::neutral;
 use super::odds;
-use super::service::{ChatJob, STOPS_MAX, Service, now};
+use super::service::{ChatJob, STOPS_MAX, Service, now, untagged};
+use super::source::ListedModel;
 use super::tools::{CallPiece, ToolCall, Tools, joined};
 use super::wish::{TextForm, Thinking, Wish, first_length, rules, sampling, template_variables};
 use crate::engine::{Job, Outcome, StopReason};
@@ -25,17 +27,23 @@ use crate::tokenizer::Tokenizer;
 const ANSWERS_MAX: i64 = 16;
 
 /// `GET /v1/models`.
-pub(super) fn models(service: &Service) -> Reply {
-    Reply::json(200, &json!({"object": "list", "data": [model_object(service)]}))
+pub(super) fn models(models: &Models) -> Reply {
+    let all: Vec<Value> = models.list().iter().map(model_object).collect();
+    Reply::json(200, &json!({"object": "list", "data": all}))
 }
 
 /// `GET /v1/models/NAME`. Clients encode a `/` in a name, or leave it.
-pub(super) fn model(service: &Service, name: &str) -> Result<Reply, ApiError> {
+pub(super) fn model(models: &Models, name: &str) -> Result<Reply, ApiError> {
     let decoded = percent_decoded(name);
-    match service.is_called(name) || decoded.as_deref().is_some_and(|name| service.is_called(name))
-    {
-        true => Ok(Reply::json(200, &model_object(service))),
-        false => Err(service.unknown_model(decoded.as_deref().unwrap_or(name))),
+    let all = models.list();
+    let names = [Some(name), decoded.as_deref()];
+    let is_meant = |model: &&ListedModel| {
+        let own = model.about.name.as_str();
+        names.iter().flatten().any(|name| *name == own || untagged(name) == own)
+    };
+    match all.iter().find(is_meant) {
+        Some(model) => Ok(Reply::json(200, &model_object(model))),
+        None => Err(models.unknown(decoded.as_deref().unwrap_or(name))),
     }
 }
 
@@ -52,11 +60,9 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn model_object(service: &Service) -> Value {
-    let (id, created, max_model_len) =
-        (&service.model.about.name, service.started, service.ctx_len);
-    json!({"id": id, "object": "model", "created": created, "owned_by": "leap",
-        "max_model_len": max_model_len})
+fn model_object(ListedModel { about, ctx_len, modified, .. }: &ListedModel) -> Value {
+    json!({"id": about.name, "object": "model", "created": modified, "owned_by": "leap",
+        "max_model_len": ctx_len})
 }
 
 /// Settings of a request for its answers, besides the prompts.
@@ -125,7 +131,7 @@ impl Form {
             id: format!(
                 "{}-{:x}-{number}",
                 if is_chat { "chatcmpl" } else { "cmpl" },
-                service.started
+                service.house.started
             ),
             created: now(),
             model: service.model.about.name.clone(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::fields::{Fields, token_id};
 use super::http::Reply;
+use super::models::Models;
 use super::odds;
 use super::service::Service;
 use crate::format::json;
@@ -25,8 +26,8 @@ pub(super) fn health() -> Reply {
 }
 
 /// `GET /metrics`.
-pub(super) fn metrics(service: &Service) -> Reply {
-    Reply::text("text/plain; version=0.0.4", service.metrics.text(service.meter.as_deref()))
+pub(super) fn metrics(models: &Models) -> Reply {
+    Reply::text("text/plain; version=0.0.4", models.metrics())
 }
 
 /// `POST /tokenize`: the ids of `content`, with BOS only if `add_special` is true. Names of special tokens in the text

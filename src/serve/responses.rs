@@ -38,7 +38,7 @@ pub(super) fn respond(
     };
     let messages = conversation(service, &fields)?;
     let ChatJob { job, divider } = service.chat_job(&messages, &wish)?;
-    let name = format!("{:x}{:08x}", service.started, service.next_answer());
+    let name = format!("{:x}{:08x}", service.house.started, service.next_answer());
     let mut response = Response::new(name, echo(service, body), job.prompt.len());
     deliver((service, connection, request), (vec![job], divider), (&mut response, is_streamed))
 }

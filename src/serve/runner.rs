@@ -1,19 +1,18 @@
 //! The thread that runs the engine: takes jobs from the queue, and steps the scheduler.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::ending;
-use super::jobs::{Answers, Command, IS_ABANDONED, TokenOdds};
+use super::jobs::{self, Answers, Command, Commands, TokenOdds};
 use super::lost::GivenUp;
 use super::metrics::{Metrics, Totals};
+use super::turns::Turns;
 use crate::engine::{
     Engine, JobError, JobEvent, JobId, Odds, Outcome, PageFigures, Scheduler, StepError,
 };
 use crate::sys::notify;
-use crate::sys::power::Meter;
 
 /// How often an idle engine checks for signals.
 const IDLE_LOOK: Duration = Duration::from_millis(200);
@@ -23,7 +22,7 @@ const NODES_PERIOD: Duration = Duration::from_millis(500);
 
 /// Checked between layers by an engine without a ring: true if no client wants any of its answers.
 fn is_abandoned() -> bool {
-    IS_ABANDONED.load(Ordering::Relaxed) || is_over()
+    jobs::is_abandoned() || is_over()
 }
 
 /// Checked by an engine with a ring while it waits. A client that left is noticed when its next token is there: work
@@ -54,8 +53,8 @@ pub(super) struct Runner<'e, 't> {
     /// When the nodes' figures were last updated.
     told_nodes: Option<Instant>,
     is_ending: bool,
-    /// Meter of the board's energy; the next field is the state that the meter knows.
-    meter: Option<Arc<Meter>>,
+    turns: Arc<Turns>,
+    /// True if `turns` knows of work.
     is_working: bool,
     given_up: Arc<GivenUp>,
 }
@@ -64,7 +63,7 @@ impl<'e, 't> Runner<'e, 't> {
     pub(super) fn new(
         engine: &'e mut Engine,
         scheduler: Scheduler<'t>,
-        (metrics, meter): (Arc<Metrics>, Option<Arc<Meter>>),
+        (metrics, turns): (Arc<Metrics>, Arc<Turns>),
         given_up: Arc<GivenUp>,
     ) -> Runner<'e, 't> {
         engine.interrupt_by(if engine.ring().is_some() { is_over } else { is_abandoned });
@@ -76,21 +75,35 @@ impl<'e, 't> Runner<'e, 't> {
             ended: Totals::default(),
             told_nodes: None,
             is_ending: false,
-            meter,
+            turns,
             is_working: false,
             given_up,
         }
     }
 
-    /// Runs until a signal asks for the end. Running answers then have some time to end ([`ending`]); new requests are
-    /// refused at once. `visit` is called between two steps.
+    /// Runs until a signal asks for the end, or nobody can send commands. Running answers then have some time to end
+    /// ([`ending`]); new requests are refused at once. `visit` is called between two steps.
     ///
     /// # Errors
     /// If the engine cannot go on.
-    pub(super) fn run(
-        mut self,
-        commands: &Receiver<Command>,
-        mut visit: Visit,
+    pub(super) fn run(mut self, commands: &Commands, mut visit: Visit) -> Result<(), StepError> {
+        let result = self.run_until_the_end(commands, &mut visit);
+        if self.is_working {
+            self.turns.set_working(false);
+        }
+        self.metrics.rest();
+        if let Err(error) = &result {
+            for Running { answers, index, .. } in self.running.drain(..) {
+                answers.end(index, Err(JobError::Step(error.clone())));
+            }
+        }
+        result
+    }
+
+    fn run_until_the_end(
+        &mut self,
+        commands: &Commands,
+        visit: &mut Visit,
     ) -> Result<(), StepError> {
         loop {
             notify::alive();
@@ -106,7 +119,7 @@ impl<'e, 't> Runner<'e, 't> {
             self.obey_all(commands);
             visit(self.engine);
             self.tell_meter();
-            match self.step() {
+            match self.step(commands) {
                 Err(error) if error.is_lost() => self.wait_for_boards(&error)?,
                 result => result?,
             }
@@ -135,21 +148,23 @@ impl<'e, 't> Runner<'e, 't> {
         result
     }
 
-    fn wait_for_work(&mut self, commands: &Receiver<Command>) {
+    fn wait_for_work(&mut self, commands: &Commands) {
         if self.scheduler.is_idle() {
             self.tell_meter();
-            match commands.recv_timeout(notify::period().map_or(IDLE_LOOK, |p| p.min(IDLE_LOOK))) {
+            let patience = notify::period().map_or(IDLE_LOOK, |period| period.min(IDLE_LOOK));
+            match commands.receiver.recv_timeout(patience) {
                 Ok(command) => self.obey(command),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.is_ending = true,
             }
         }
     }
 
-    fn obey_all(&mut self, commands: &Receiver<Command>) {
+    fn obey_all(&mut self, commands: &Commands) {
         // A ticket sets the flag before it sends its command, so the command is taken here or in the next turn.
-        IS_ABANDONED.store(false, Ordering::Relaxed);
+        commands.forgive();
         loop {
-            match commands.try_recv() {
+            match commands.receiver.try_recv() {
                 Ok(command) => self.obey(command),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
             }
@@ -172,7 +187,12 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    fn step(&mut self) -> Result<(), StepError> {
+    fn step(&mut self, commands: &Commands) -> Result<(), StepError> {
+        let turns = Arc::clone(&self.turns);
+        let turn = (!self.scheduler.is_idle()).then(|| turns.take());
+        if turn.is_some() {
+            commands.begin_step();
+        }
         let (running, metrics, ended) = (&mut self.running, &self.metrics, &mut self.ended);
         let mut failure = None;
         self.scheduler.step(self.engine, &mut |id, event| {
@@ -200,6 +220,7 @@ impl<'e, 't> Runner<'e, 't> {
             answers.end(*index, end);
             running.swap_remove(at);
         });
+        drop(turn);
         let n_queued = self.scheduler.n_queued();
         self.metrics.set_jobs(self.running.len().saturating_sub(n_queued), n_queued);
         self.tell_figures();
@@ -211,7 +232,7 @@ impl<'e, 't> Runner<'e, 't> {
         let is_working = !self.scheduler.is_idle();
         if is_working != self.is_working {
             self.is_working = is_working;
-            self.meter.iter().for_each(|meter| meter.set_working(is_working));
+            self.turns.set_working(is_working);
         }
     }
 

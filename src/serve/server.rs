@@ -13,16 +13,21 @@ use serde_json::Value;
 use super::access::{AccessLog, Answered};
 use super::answer::Sent;
 use super::error::ApiError;
+use super::fields::Fields;
 use super::http::{Connection, HttpLimits, Reply, Request, Socket};
+use super::keep_alive::KeepAlive;
 use super::keys::ApiKeys;
 use super::lobby::{Admission, Lobby};
 use super::lost::{GivenUp, Lost};
+use super::models::Models;
 use super::service::Service;
-use super::{ollama, openai, origin, page, plain, responses};
+use super::{ollama, openai, origin, page, plain, pull, responses};
 use crate::sys::{activation, net};
 
 /// Longest time for which a client may leave an answer unread.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// How long clients may take to read complete answers when the program ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long a listener waits after a failed accept, for example when file descriptors run out.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 /// Start of a model's path, which goes on with its name.
@@ -92,7 +97,7 @@ impl ListenSocket {
 
 /// State that connections share.
 pub(super) struct Server {
-    pub(super) service: Service,
+    pub(super) models: Arc<Models>,
     pub(super) keys: ApiKeys,
     pub(super) limits: HttpLimits,
     pub(super) access_log: AccessLog,
@@ -184,9 +189,17 @@ impl Drop for Place {
 }
 
 impl Server {
+    /// Waits until clients have read the last answers.
+    pub(super) fn let_clients_read(&self) {
+        let end = Instant::now() + LAST_WORDS;
+        while self.n_answering.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Tells a client that its connection ends, and why.
     fn refuse(&self, connection: &mut Connection, error: &ApiError, client: &str) {
-        self.service.metrics.count_request(error.status);
+        self.models.count_request(error.status);
         let (start, before) = (Instant::now(), connection.sent_bytes());
         connection.refuse(&error.reply(false));
         let (time, sent_bytes) = (start.elapsed(), connection.sent_bytes() - before);
@@ -212,17 +225,17 @@ impl Server {
         let reply = match sent {
             Ok(Sent::Reply(reply)) => reply,
             Ok(Sent::Streamed) => {
-                self.service.metrics.count_request(200);
+                self.models.count_request(200);
                 return (Some(200), request.outlives_stream());
             }
             Ok(Sent::Failed(status)) => {
-                self.service.metrics.count_request(status);
+                self.models.count_request(status);
                 return (Some(status), false);
             }
             Ok(Sent::Gone) => return (None, false),
             Err(error) => error.reply(is_ollama),
         };
-        self.service.metrics.count_request(reply.status);
+        self.models.count_request(reply.status);
         let is_sent = connection.send(&reply, request).is_ok();
         (is_sent.then_some(reply.status), is_sent && request.is_kept_alive)
     }
@@ -249,7 +262,7 @@ impl Server {
     }
 
     fn route(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
-        let service = &self.service;
+        let models = &*self.models;
         let path = request.path.as_str();
         // The answer to HEAD is the head of the answer to GET.
         let method = if request.method == "HEAD" { "GET" } else { &request.method };
@@ -260,15 +273,19 @@ impl Server {
                 self.check_boards()?;
                 plain::health()
             }
-            ("GET", "/metrics") => plain::metrics(service),
-            ("GET", "/v1/models") => openai::models(service),
+            ("GET", "/metrics") => plain::metrics(models),
+            ("GET", "/v1/models") => openai::models(models),
             ("GET", "/api/version") => ollama::version(),
-            ("GET", "/api/tags") => ollama::tags(service),
-            ("GET", "/api/ps") => ollama::running(service),
+            ("GET", "/api/tags") => ollama::tags(models),
+            ("GET", "/api/ps") => ollama::running(models),
             ("GET", _) if path.starts_with(A_MODEL) => {
-                openai::model(service, &path[A_MODEL.len()..])?
+                openai::model(models, &path[A_MODEL.len()..])?
             }
             ("POST", _) => return self.post(connection, request),
+            ("DELETE", "/api/delete") => {
+                let deleted = pull::delete(models, &plain::parse(&request.body)?)?;
+                deleted.ok_or_else(|| unknown(request))?
+            }
             _ => return Err(unknown(request)),
         };
         Ok(Sent::Reply(reply))
@@ -284,24 +301,60 @@ impl Server {
 
     fn post(&self, connection: &mut Connection, request: &Request) -> Result<Sent, ApiError> {
         type Endpoint = fn(&Service, &mut Connection, (&Request, &Value)) -> Result<Sent, ApiError>;
-        let endpoint: Endpoint = match request.path.as_str() {
+        let (models, path) = (&self.models, request.path.as_str());
+        let endpoint: Endpoint = match path {
             "/v1/chat/completions" => openai::chat,
             "/v1/completions" => openai::complete,
             "/v1/responses" => responses::respond,
             "/api/chat" => ollama::chat,
             "/api/generate" => ollama::generate,
-            "/api/show" => |service, _, (_, body)| ollama::show(service, body).map(Sent::Reply),
-            "/tokenize" => |service, _, (_, body)| plain::tokenize(service, body).map(Sent::Reply),
-            "/detokenize" => {
-                |service, _, (_, body)| plain::detokenize(service, body).map(Sent::Reply)
-            }
-            _ => return Err(unknown(request)),
+            _ => return self.post_without_answer(connection, request),
         };
         let body = plain::parse(&request.body)?;
-        if !matches!(request.path.as_str(), "/api/show" | "/tokenize" | "/detokenize") {
-            self.check_boards()?;
+        self.check_boards()?;
+        let fields = Fields::of(&body, "")?;
+        if let Some(reply) = ollama::unload(models, path, &fields)? {
+            return Ok(Sent::Reply(reply));
         }
-        endpoint(&self.service, connection, (request, &body))
+        let keep = if path.starts_with("/api/") { KeepAlive::read(&fields)? } else { None };
+        let wanted = (model_of(models, &fields)?, keep);
+        match models.lease(wanted, &mut || connection.look_after())? {
+            Some(service) => endpoint(&service, connection, (request, &body)),
+            None => Ok(Sent::Gone),
+        }
+    }
+
+    /// Answers a request that needs no weights.
+    fn post_without_answer(
+        &self,
+        connection: &mut Connection,
+        request: &Request,
+    ) -> Result<Sent, ApiError> {
+        let (models, path) = (&*self.models, request.path.as_str());
+        match (path, models.source()) {
+            ("/api/show" | "/tokenize" | "/detokenize", _) => {}
+            ("/api/pull", Some(source)) => {
+                let body = plain::parse(&request.body)?;
+                return pull::pull(source, connection, (request, &body));
+            }
+            _ => return Err(unknown(request)),
+        }
+        let body = plain::parse(&request.body)?;
+        let words = |body: &Value| models.words_of(model_of(models, &Fields::of(body, "")?)?);
+        let reply = match path {
+            "/api/show" => ollama::show(models, &body),
+            "/tokenize" => plain::tokenize(&*words(&body)?, &body),
+            _ => plain::detokenize(&*words(&body)?, &body),
+        };
+        reply.map(Sent::Reply)
+    }
+}
+
+/// The model that a request names. A server with one model has it whatever its name: its endpoint judges that.
+fn model_of<'v>(models: &Models, fields: &Fields<'v>) -> Result<Option<&'v str>, ApiError> {
+    match models.source() {
+        Some(_) => fields.string("model"),
+        None => Ok(None),
     }
 }
 

@@ -1,4 +1,4 @@
-//! State that all requests share, and how a request becomes jobs.
+//! A model that answers, and how a request becomes jobs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,6 @@ use super::wish::{Thinking, Wish};
 use crate::engine::{Job, ThoughtLimit, TokenFilter};
 use crate::format::{ChatTemplate, Date};
 use crate::sys::clock;
-use crate::sys::power::Meter;
 use crate::tokenizer::{
     ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer, TokenizerError,
 };
@@ -51,13 +50,22 @@ pub(super) struct Service {
     pub(super) own_words: OnceLock<Option<Arc<OwnWords>>>,
     pub(super) queue: JobQueue,
     pub(super) metrics: Arc<Metrics>,
-    /// Meter of the board's energy.
-    pub(super) meter: Option<Arc<Meter>>,
+    pub(super) house: Arc<House>,
+}
+
+/// State that all models of a server share.
+pub(super) struct House {
     /// Seconds since 1970 at which the server started.
     pub(super) started: u64,
     /// Answers so far. A request that names no seed gets `seed` plus this number.
     pub(super) n_answers: AtomicU64,
     pub(super) seed: u64,
+}
+
+impl House {
+    pub(super) fn new(seed: u64) -> House {
+        House { started: now(), n_answers: AtomicU64::new(0), seed }
+    }
 }
 
 /// The model's description for clients.
@@ -86,11 +94,34 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
+/// `name` without the tag that Ollama's clients add.
+pub(super) fn untagged(name: &str) -> &str {
+    name.strip_suffix(":latest").unwrap_or(name)
+}
+
 impl Service {
+    /// A model whose answers are asked for by `queue`.
+    pub(super) fn new(
+        model: ServedModel,
+        (ctx_len, vocab_size): (usize, usize),
+        (queue, house): (JobQueue, &Arc<House>),
+    ) -> Service {
+        Service {
+            model,
+            ctx_len,
+            vocab_size,
+            grammars: OnceLock::new(),
+            own_words: OnceLock::new(),
+            queue,
+            metrics: Arc::default(),
+            house: Arc::clone(house),
+        }
+    }
+
     /// Whether `name` is the model's. Ollama's clients may add `:latest`.
     pub(super) fn is_called(&self, name: &str) -> bool {
         let own = self.model.about.name.as_str();
-        name == own || name.strip_suffix(":latest") == Some(own)
+        name == own || untagged(name) == own
     }
 
     /// Refuses a request for another model.
@@ -102,22 +133,19 @@ impl Service {
     }
 
     pub(super) fn unknown_model(&self, asked: &str) -> ApiError {
-        let message =
-            format!("there is no model {asked:?} here; this is {:?}", self.model.about.name);
-        let field = Some("model".to_owned());
-        ApiError { field, code: Some("model_not_found"), ..ApiError::new(404, message) }
+        ApiError::unknown_model(asked, &[&self.model.about.name])
     }
 
     /// The number of the next answer.
     pub(super) fn next_answer(&self) -> u64 {
-        self.n_answers.fetch_add(1, Ordering::Relaxed)
+        self.house.n_answers.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The seed that a request names. Without one, or with -1, each answer gets a new seed.
     pub(super) fn seed(&self, fields: &Fields<'_>) -> Result<u64, ApiError> {
         match fields.whole("seed", i64::MIN..=i64::MAX)? {
             Some(seed) if seed != -1 => Ok(seed as u64),
-            _ => Ok(self.seed.wrapping_add(self.next_answer())),
+            _ => Ok(self.house.seed.wrapping_add(self.next_answer())),
         }
     }
 

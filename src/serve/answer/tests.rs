@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use super::super::http::{Budget, HttpLimits, Socket};
-use super::super::jobs::{Answers, Command, JobQueue};
+use super::super::jobs::{Answers, Command, Commands, JobQueue};
 use super::*;
 
 /// Longest wait of a test.
@@ -43,7 +43,7 @@ impl Protocol for Plain {
     }
 }
 
-fn connection(socket: Socket, quiet_time: Duration) -> Connection {
+pub(in crate::serve) fn connection(socket: Socket, quiet_time: Duration) -> Connection {
     let limits = HttpLimits {
         body_max: 1 << 10,
         budget: Budget::new(1 << 10),
@@ -63,10 +63,10 @@ fn tcp() -> (TcpStream, Socket) {
 }
 
 /// Submits a job. The test plays the engine: it writes the answer into [`Answers`].
-fn job() -> (Ticket, Arc<Answers>, Receiver<Command>) {
+fn job() -> (Ticket, Arc<Answers>, Commands) {
     let (queue, commands) = JobQueue::new(1);
     let ticket = queue.submit(vec![Job::new(vec![1])]).ok().unwrap();
-    let Ok(Command::Submit(_, answers, 0)) = commands.recv() else { panic!("no job") };
+    let Ok(Command::Submit(_, answers, 0)) = commands.receiver.recv() else { panic!("no job") };
     (ticket, answers, commands)
 }
 

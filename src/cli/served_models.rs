@@ -1,0 +1,460 @@
+//! The models of `leap serve --models`: where they are, what they take, and how they are loaded.
+
+use std::collections::HashMap;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::checkpoint::CheckpointPath;
+#[cfg(feature = "tools")]
+use super::convert;
+use super::model_files::{self, Loaded};
+use super::weights::{self, Words};
+use super::{Failure, note, options, overwritten, prefixes, warn};
+use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::format::ChatTemplate;
+use crate::format::model::Header;
+use crate::model::{Plan, Share};
+use crate::serve::{
+    DescribedModel, ListedModel, LoadedModel, ModelAbout, ModelSource, Progress, ServedModel,
+    SourceError, TellProgress,
+};
+use crate::sys::memory;
+use crate::tokenizer::Tokenizer;
+
+/// The part of free memory that is left to other programs by default.
+const SPARE_PART: u64 = 8;
+
+/// Begins to draft for a scheduler.
+pub(super) type BeginDrafts =
+    Box<dyn Fn(&mut Scheduler<'_>, &Engine) -> Result<(), Failure> + Send + Sync>;
+
+/// Settings of all models.
+pub(super) struct Settings {
+    /// The engines' options, except for the memory of keys and values.
+    pub(super) options: Options,
+    /// Bytes for keys and values of each model, if the user has said so.
+    pub(super) kv_memory: Option<u64>,
+    /// Bytes for all loaded models.
+    pub(super) budget: u64,
+    pub(super) stalls: StallLimit,
+    pub(super) drafts: BeginDrafts,
+    /// Folder for keys and values of prompts, and the most bytes in it.
+    pub(super) prefixes: Option<(PathBuf, Option<u64>)>,
+    pub(super) is_quiet: bool,
+}
+
+/// A part of the value of `--models`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Model {
+        name: String,
+        path: PathBuf,
+    },
+    /// Every model directly in this folder, under its file's name.
+    Folder(PathBuf),
+}
+
+/// The models of a server.
+pub(super) struct ServedModels {
+    entries: Vec<Entry>,
+    settings: Settings,
+    /// Results of earlier looks at files.
+    seen: Mutex<HashMap<PathBuf, Seen>>,
+}
+
+/// The result of a look at a file or folder.
+#[derive(Clone)]
+struct Seen {
+    stamp: Stamp,
+    header: Result<Arc<Header>, String>,
+    /// The model's fingerprint, or another number that changes with the file.
+    digest: u64,
+}
+
+/// A file's length and the time of its last change, which change with its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stamp {
+    bytes: u64,
+    modified: SystemTime,
+}
+
+impl Stamp {
+    /// The stamp of a file; that of a checkpoint's folder is of its configuration.
+    fn of(path: &Path) -> Result<Stamp, Failure> {
+        let config = path.join("config.json");
+        let read = if config.is_file() { &config } else { path };
+        let file = fs::metadata(read).map_err(|e| Failure::unreadable(path, &e))?;
+        let modified = file.modified().unwrap_or(UNIX_EPOCH);
+        Ok(Stamp { bytes: file.len(), modified })
+    }
+}
+
+/// Memory for loaded models, if the user names none: most of what is free.
+pub(super) fn default_budget() -> u64 {
+    memory::available_bytes().map_or(u64::MAX, |free| free - free / SPARE_PART)
+}
+
+/// A model with this header and tokenizer, as it is served.
+pub(super) fn served(
+    about: ModelAbout,
+    header: &Header,
+    (tokenizer, chat_template): (Arc<Tokenizer>, ChatTemplate),
+) -> ServedModel {
+    let mut stop_ids = header.stop_ids.clone();
+    stop_ids.extend_from_slice(tokenizer.stop_ids());
+    ServedModel { about, tokenizer, chat_template, stop_ids }
+}
+
+/// The description of a model, for clients.
+pub(super) fn about(name: String, header: &Header, bytes: u64, digest: u64) -> ModelAbout {
+    ModelAbout {
+        name,
+        bytes,
+        digest: format!("{digest:016x}"),
+        family: format!("{:?}", header.architecture).to_lowercase(),
+        quantization: header.weights.to_string(),
+    }
+}
+
+impl ServedModels {
+    /// The models that `value` names: paths and folders behind commas, with a name before `=` if it is another one than
+    /// the file's. Says which of them cannot be used.
+    ///
+    /// # Errors
+    /// If none can be used.
+    pub(super) fn open(value: &str, settings: Settings) -> Result<ServedModels, Failure> {
+        let entries = value.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
+        let models = ServedModels { entries, settings, seen: Mutex::default() };
+        let mut n_usable = 0;
+        for (name, path) in models.candidates() {
+            match models.look(&path).and_then(|seen| models.listed(&name, &path, &seen)) {
+                Ok(_) => n_usable += 1,
+                Err(why) => warn(&format!("{} is not served: {why}", path.display())),
+            }
+        }
+        match n_usable {
+            0 => {
+                Err(Failure::Input(format!("--models {value}: there is no model that can be used")))
+            }
+            _ => Ok(models),
+        }
+    }
+
+    /// Number of models that can be used now.
+    pub(super) fn n_models(&self) -> usize {
+        self.list().len()
+    }
+
+    /// The names and paths of all that may be models. If several have the same name, the first one has it.
+    fn candidates(&self) -> Vec<(String, PathBuf)> {
+        let mut all: Vec<(String, PathBuf)> = Vec::new();
+        for entry in &self.entries {
+            match entry {
+                Entry::Model { name, path } => all.push((name.clone(), path.clone())),
+                Entry::Folder(folder) => all.extend(models_in(folder)),
+            }
+        }
+        let mut names = std::collections::HashSet::new();
+        all.retain(|(name, _)| names.insert(name.clone()));
+        all
+    }
+
+    fn path_of(&self, name: &str) -> Result<PathBuf, SourceError> {
+        let found = self.candidates().into_iter().find(|(own, _)| own == name);
+        found.map(|(_, path)| path).ok_or(SourceError::Absent)
+    }
+
+    /// Looks at the model at `path`, if it has changed since it was last looked at.
+    fn look(&self, path: &Path) -> Result<Seen, String> {
+        let stamp = Stamp::of(path).map_err(Failure::message)?;
+        let lock = || self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = lock().get(path).filter(|seen| seen.stamp == stamp) {
+            return Ok(seen.clone());
+        }
+        let mut hasher = DefaultHasher::new();
+        (path, stamp).hash(&mut hasher);
+        let looked = model_files::look(path);
+        let fingerprint = looked.as_ref().ok().and_then(|(_, fingerprint)| *fingerprint);
+        let header = looked.map(|(header, _)| Arc::new(header)).map_err(Failure::message);
+        let digest = fingerprint.unwrap_or_else(|| hasher.finish());
+        let seen = Seen { stamp, header, digest };
+        lock().insert(path.to_owned(), seen.clone());
+        Ok(seen)
+    }
+
+    fn listed(&self, name: &str, path: &Path, seen: &Seen) -> Result<ListedModel, String> {
+        let header = seen.header.as_ref().map_err(Clone::clone)?;
+        let (options, memory) = self.sizes(header).map_err(Failure::message)?;
+        let bytes = if path.is_file() { seen.stamp.bytes } else { weight_bytes(header) };
+        let modified = seen.stamp.modified.duration_since(UNIX_EPOCH);
+        Ok(ListedModel {
+            about: about(name.to_owned(), header, bytes, seen.digest),
+            ctx_len: options.plan(header).ctx_len,
+            modified: modified.map_or(0, |time| time.as_secs()),
+            memory,
+        })
+    }
+
+    /// The engine's options for a model with this header, and the memory that it takes. Keys and values get a context
+    /// for each stream, but at most half of what the budget leaves, and room for one context at least.
+    fn sizes(&self, header: &Header) -> Result<(Options, u64), Failure> {
+        let Settings { options, kv_memory, budget, .. } = &self.settings;
+        let ctx_len = options.ctx_len.map(|ctx_len| ctx_len.min(header.max_seq_len));
+        let options = Options { ctx_len, ..options.clone() };
+        let (plan, weights) = (options.plan(header), weight_bytes(header));
+        let context = plan.context_bytes(header, &Share::whole(header)) as u64;
+        let kv_memory = kv_memory.unwrap_or_else(|| {
+            let most = context.saturating_mul(plan.n_streams as u64);
+            most.min(budget.saturating_sub(weights) / 2).max(context)
+        });
+        let plan = Plan { kv_pages: Some(plan.pages_in(kv_memory, header)), ..plan };
+        let buffers = plan.bytes(header, &Share::whole(header));
+        let buffers = buffers.map_err(|e| options::plan_failure(&e))?;
+        let options = Options { kv_memory: KvMemory::Bytes(kv_memory), ..options };
+        Ok((options, weights.saturating_add(buffers as u64)))
+    }
+
+    fn load_from(&self, name: &str, path: &Path) -> Result<LoadedModel, Failure> {
+        let start = Instant::now();
+        let Settings { prefixes, is_quiet, .. } = &self.settings;
+        let seen = self.look(path).map_err(Failure::Input)?;
+        let listed = self.listed(name, path, &seen).map_err(Failure::Input)?;
+        let file = model_file(path, *is_quiet)?;
+        let Loaded { model, tokenizer, chat_template, .. } = model_files::load(Some(&file), None)?;
+        overwritten::watch(Some(&file), &model);
+        let (options, memory) = self.sizes(model.header())?;
+        let (cache, huge) = (options.cache.clone(), options.huge);
+        let mut engine =
+            Engine::new(Arc::clone(&model), &options).map_err(options::engine_failure)?;
+        let place = WeightsPlace { model: Some(file), cache, huge };
+        let words = if *is_quiet { Words::None } else { Words::Progress };
+        weights::prepare(&mut engine, &place, words)?;
+        if let Some((folder, size)) = prefixes {
+            prefixes::keep(&mut engine, Some(folder), *size);
+        }
+        if !is_quiet {
+            let (mb, seconds) = (memory as f64 / 1e6, start.elapsed().as_secs_f64());
+            note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
+        }
+        let model = served(listed.about, model.header(), (tokenizer, chat_template));
+        Ok(LoadedModel { engine, model })
+    }
+
+    fn describe_at(&self, name: &str, path: &Path) -> Result<DescribedModel, Failure> {
+        let seen = self.look(path).map_err(Failure::Input)?;
+        let ListedModel { about, ctx_len, .. } =
+            self.listed(name, path, &seen).map_err(Failure::Input)?;
+        let (header, tokenizer) = header_and_tokenizer(path)?;
+        let vocab_size = header.vocab_size;
+        let words = (Arc::new(tokenizer), header.chat_template);
+        Ok(DescribedModel { model: served(about, &header, words), ctx_len, vocab_size })
+    }
+}
+
+impl ModelSource for ServedModels {
+    fn list(&self) -> Vec<ListedModel> {
+        let listed = |(name, path): &(String, PathBuf)| {
+            self.look(path).and_then(|seen| self.listed(name, path, &seen)).ok()
+        };
+        self.candidates().iter().filter_map(listed).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<ListedModel, SourceError> {
+        let path = self.path_of(name)?;
+        let listed = self.look(&path).and_then(|seen| self.listed(name, &path, &seen));
+        listed.map_err(|why| SourceError::Failed(format!("{name} cannot be used: {why}")))
+    }
+
+    fn describe(&self, name: &str) -> Result<DescribedModel, SourceError> {
+        self.describe_at(name, &self.path_of(name)?).map_err(|why| failed(name, why))
+    }
+
+    fn load(&self, name: &str) -> Result<LoadedModel, SourceError> {
+        let loaded = self.load_from(name, &self.path_of(name)?);
+        loaded.map_err(|why| {
+            let error = failed(name, why);
+            if let SourceError::Failed(why) = &error {
+                warn(why);
+            }
+            error
+        })
+    }
+
+    fn schedule<'t>(
+        &self,
+        engine: &mut Engine,
+        tokenizer: &'t Tokenizer,
+    ) -> Result<Scheduler<'t>, SourceError> {
+        let n_streams = engine.plan().n_streams;
+        let scheduler = Scheduler::new(engine, n_streams, Some(tokenizer));
+        let mut scheduler = scheduler.map_err(|e| SourceError::Failed(e.to_string()))?;
+        scheduler.limit_stalls(self.settings.stalls);
+        let begun = (self.settings.drafts)(&mut scheduler, engine);
+        begun.map_err(|why| SourceError::Failed(why.message()))?;
+        Ok(scheduler)
+    }
+
+    fn pull(&self, name: &str, tell: TellProgress<'_>) -> Result<(), SourceError> {
+        match self.path_of(name) {
+            // Its files are here already.
+            Ok(_) => {
+                let _ = tell(Progress::Step("pulling manifest"));
+                Ok(())
+            }
+            Err(_) => pull(name, tell),
+        }
+    }
+
+    fn delete(&self, name: &str) -> Result<(), SourceError> {
+        delete(name, &self.path_of(name)?)
+    }
+}
+
+fn failed(name: &str, why: Failure) -> SourceError {
+    SourceError::Failed(format!("{name} cannot be loaded: {}", why.message()))
+}
+
+fn weight_bytes(header: &Header) -> u64 {
+    header.tensors().map(|tensor| tensor.bytes).sum()
+}
+
+/// A part of the value of `--models`.
+fn entry(text: &str) -> Result<Entry, Failure> {
+    let (alias, place) = match text.split_once('=') {
+        Some((alias, place)) if !Path::new(text).exists() => (Some(alias), place),
+        _ => (None, text),
+    };
+    if place.is_empty() || alias.is_some_and(str::is_empty) {
+        return Err(Failure::Usage(format!(
+            "--models: {text:?} names no model; wanted DIR, PATH or NAME=PATH, and more behind commas"
+        )));
+    }
+    let path = path_of(place)?;
+    let is_checkpoint = matches!(CheckpointPath::at(&path), Some(CheckpointPath::Folder(_)));
+    if !path.is_dir() || is_checkpoint {
+        let name = alias.map_or_else(|| name_of(&path), str::to_owned);
+        return Ok(Entry::Model { name, path });
+    }
+    match alias {
+        None => Ok(Entry::Folder(path)),
+        Some(_) => Err(Failure::Usage(format!(
+            "--models: {text:?} gives one name to a folder of models; name a file in it"
+        ))),
+    }
+}
+
+/// The name of the model at `path`: its file's name without the ending, or its folder's name.
+fn name_of(path: &Path) -> String {
+    let name = match path.is_dir() {
+        true => path.canonicalize().ok().and_then(|path| path.file_name().map(ToOwned::to_owned)),
+        false => path.file_stem().map(ToOwned::to_owned),
+    };
+    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The names and paths of all that may be models in `folder`, sorted by path.
+fn models_in(folder: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| may_be_model(path));
+    paths.sort();
+    paths.into_iter().map(|path| (name_of(&path), path)).collect()
+}
+
+/// Whether `path` is a checkpoint, or has the name of a model's file.
+fn may_be_model(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with('.') {
+        return false;
+    }
+    if path.is_dir() {
+        return CheckpointPath::at(path).is_some();
+    }
+    let ending = path.extension().unwrap_or_default();
+    // Vision parts and calibration data are no models, nor are the later files of a model in several.
+    let is_beside = || name.contains("mmproj") || name.contains("imatrix");
+    let is_first = || CheckpointPath::at(path).is_none_or(|checkpoint| checkpoint.path() == path);
+    (ending == "bin" && !name.ends_with("tokenizer.bin"))
+        || (ending == "gguf" && !is_beside() && is_first())
+}
+
+/// The model file that stands for `path`: a checkpoint is converted once.
+fn model_file(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
+    #[cfg(feature = "tools")]
+    if CheckpointPath::at(path).is_some() {
+        let wanted = convert::Wanted {
+            version: None,
+            ends: None,
+            has_boards: false,
+            needs_tokenizer: true,
+            is_quiet,
+        };
+        let found = convert::model_file(Some(path.to_owned()), wanted)?;
+        return Ok(found.unwrap_or_else(|| path.to_owned()));
+    }
+    model_files::converted(path, is_quiet)
+}
+
+/// Header and tokenizer of the model at `path`; of a checkpoint those of its conversion, which is not made.
+fn header_and_tokenizer(path: &Path) -> Result<(Header, Tokenizer), Failure> {
+    #[cfg(feature = "tools")]
+    if let Some(checkpoint) = CheckpointPath::at(path) {
+        let mut plan = convert::planned(&checkpoint, None, None)?;
+        let none = || Failure::Input(format!("{} has no tokenizer", path.display()));
+        let bytes = convert::tokenizer(&mut plan, checkpoint.path(), true)?.ok_or_else(none)?;
+        let tokenizer = Tokenizer::from_bytes(&bytes, Some(plan.header().vocab_size));
+        return Ok((plan.header().clone(), tokenizer.map_err(|e| Failure::input(&e))?));
+    }
+    let model = model_files::open_whole(path)?;
+    let tokenizer = model_files::tokenizer(path, model.header(), None)?;
+    Ok((model.header().clone(), tokenizer))
+}
+
+/// The file or folder that a name in `--models` stands for.
+fn path_of(name: &str) -> Result<PathBuf, Failure> {
+    Ok(PathBuf::from(name))
+}
+
+/// Downloads the model `name`.
+fn pull(name: &str, _tell: TellProgress<'_>) -> Result<(), SourceError> {
+    let problem =
+        format!("there is no model {name:?} here, and this program was built without downloads");
+    Err(SourceError::Unknown(problem))
+}
+
+/// Removes the model `name` at `path`, if this program has downloaded it.
+fn delete(name: &str, path: &Path) -> Result<(), SourceError> {
+    let path = path.display();
+    Err(SourceError::Refused(format!(
+        "{name} was not pulled by this program: remove {path} yourself"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_stand_before_a_path() {
+        let model =
+            |name: &str, path: &str| Entry::Model { name: name.to_owned(), path: path.into() };
+        assert_eq!(entry("a/b.gguf").ok(), Some(model("b", "a/b.gguf")));
+        assert_eq!(entry("gpt-4o-mini=a/b.gguf").ok(), Some(model("gpt-4o-mini", "a/b.gguf")));
+        assert_eq!(entry("src").ok(), Some(Entry::Folder("src".into())));
+        for wrong in ["", "=a.bin", "a=", "x=src"] {
+            assert!(matches!(entry(wrong), Err(Failure::Usage(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn tokenizers_and_parts_are_no_models() {
+        let may = |name: &str| may_be_model(Path::new(name));
+        assert!(may("smol.bin") && may("smol.gguf"));
+        for name in ["tokenizer.bin", "smol.tokenizer.bin", "mmproj-a.gguf", ".a.gguf", "a.txt"] {
+            assert!(!may(name), "{name}");
+        }
+    }
+}
