@@ -84,6 +84,8 @@ const CLIENTS: Group = Group {
         ("--no-auth", "listen beyond this machine without keys"),
         ("--allow-origin", "web page whose scripts may ask, or *"),
         ("--name", "what clients call the model (its file's name)"),
+        ("--models", "several models: a folder, or paths behind commas"),
+        ("--memory", "memory for those of them that are loaded at a time"),
         ("--log-prompts", "log what clients ask, too"),
         ("--quiet", "print neither the address nor a line for each request"),
     ],

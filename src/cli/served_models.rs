@@ -16,7 +16,7 @@ use super::{Failure, note, options, overwritten, prefixes, warn};
 use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::ChatTemplate;
 use crate::format::model::Header;
-use crate::model::{Plan, Share};
+use crate::model::{KV_PAGE, Plan, PlanError, Share};
 use crate::serve::{
     DescribedModel, ListedModel, LoadedModel, ModelAbout, ModelSource, Progress, ServedModel,
     SourceError, TellProgress,
@@ -210,7 +210,12 @@ impl ServedModels {
             let most = context.saturating_mul(plan.n_streams as u64);
             most.min(budget.saturating_sub(weights) / 2).max(context)
         });
-        let plan = Plan { kv_pages: Some(plan.pages_in(kv_memory, header)), ..plan };
+        let (n_pages, ctx_len) = (plan.pages_in(kv_memory, header), plan.ctx_len);
+        if n_pages < plan.kv_plan(header).ctx_pages {
+            let short = PlanError::KvPages { tokens: n_pages * KV_PAGE, ctx_len };
+            return Err(options::plan_failure(&short));
+        }
+        let plan = Plan { kv_pages: Some(n_pages), ..plan };
         let buffers = plan.bytes(header, &Share::whole(header));
         let buffers = buffers.map_err(|e| options::plan_failure(&e))?;
         let options = Options { kv_memory: KvMemory::Bytes(kv_memory), ..options };

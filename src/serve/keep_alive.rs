@@ -70,6 +70,9 @@ fn seconds(text: &str) -> Option<f64> {
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         digits.parse::<f64>().ok().filter(|_| is_number)
     };
+    if rest.is_empty() {
+        return None;
+    }
     if let Some(seconds) = number(rest) {
         return Some(sign * seconds);
     }
@@ -81,7 +84,7 @@ fn seconds(text: &str) -> Option<f64> {
         sum += number(value)? * factor;
         rest = &behind[unit.len()..];
     }
-    (!text.is_empty()).then_some(sign * sum)
+    Some(sign * sum)
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ impl Models {
         }
         let Some(source) = self.source() else { return Err(Refusal::Ending.into()) };
         let DescribedModel { model, ctx_len, vocab_size } = source.describe(&name)?;
-        // Nobody takes jobs from this queue.
+        // The queue takes no jobs: no engine would answer them.
         let (queue, _) = JobQueue::new(0);
         Ok(Arc::new(Service::new(model, (ctx_len, vocab_size), (queue, &self.house))))
     }

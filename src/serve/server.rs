@@ -284,9 +284,9 @@ impl Server {
             ("POST", _) => return self.post(connection, request),
             ("DELETE", "/api/delete") => {
                 let deleted = pull::delete(models, &plain::parse(&request.body)?)?;
-                deleted.ok_or_else(|| unknown(request))?
+                deleted.ok_or_else(|| self.unknown(request))?
             }
-            _ => return Err(unknown(request)),
+            _ => return Err(self.unknown(request)),
         };
         Ok(Sent::Reply(reply))
     }
@@ -324,6 +324,10 @@ impl Server {
         }
     }
 
+    fn unknown(&self, request: &Request) -> ApiError {
+        unknown(request, self.models.source().is_some())
+    }
+
     /// Answers a request that needs no weights.
     fn post_without_answer(
         &self,
@@ -337,7 +341,7 @@ impl Server {
                 let body = plain::parse(&request.body)?;
                 return pull::pull(source, connection, (request, &body));
             }
-            _ => return Err(unknown(request)),
+            _ => return Err(self.unknown(request)),
         }
         let body = plain::parse(&request.body)?;
         let words = |body: &Value| models.words_of(model_of(models, &Fields::of(body, "")?)?);
@@ -363,8 +367,8 @@ fn is_open(request: &Request) -> bool {
     matches!(&*request.path, "/" | "/health") || request.method == "OPTIONS"
 }
 
-/// The error for an unknown path, or for a known one with another method.
-fn unknown(request: &Request) -> ApiError {
+/// The error for an unknown path, or for a known one with another method. With `is_several`, models come and go.
+fn unknown(request: &Request, is_several: bool) -> ApiError {
     const GET: [&str; 7] =
         ["/", "/health", "/metrics", "/v1/models", "/api/version", "/api/tags", "/api/ps"];
     const POST: [&str; 8] = [
@@ -383,6 +387,8 @@ fn unknown(request: &Request) -> ApiError {
             ("GET", "Allow: GET, HEAD, OPTIONS\r\n")
         }
         path if POST.contains(&path) => ("POST", "Allow: POST, OPTIONS\r\n"),
+        "/api/pull" if is_several => ("POST", "Allow: POST, OPTIONS\r\n"),
+        "/api/delete" if is_several => ("DELETE", "Allow: DELETE, OPTIONS\r\n"),
         path => return ApiError::new(404, format!("there is no {path} here")),
     };
     let problem = format!("{path} is asked with {wanted}, not {method}");

@@ -5,6 +5,7 @@ mod conversations;
 mod doors;
 mod fields;
 mod forms;
+mod models;
 mod prefixes;
 mod responses;
 mod ring;
