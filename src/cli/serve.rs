@@ -242,7 +242,6 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "nothing is converted"))]
     pub(super) fn execute(mut self, line: &Line) -> Result<(), Failure> {
         self.check()?;
         let named = self.named(line)?;

@@ -9,6 +9,7 @@
 mod access;
 mod answer;
 mod divide;
+mod early;
 mod ending;
 mod error;
 mod fields;

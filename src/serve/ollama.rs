@@ -196,6 +196,11 @@ impl Form {
     }
 }
 
+/// A piece without text of an answer that has not begun: lines of JSON have no comments.
+pub(super) fn waiting(model: &str, is_chat: bool) -> String {
+    line(&object((model, is_chat), "", false))
+}
+
 /// The reply to a request without a prompt, which asks to load the model.
 fn loaded(service: &Service, fields: &Fields<'_>, is_chat: bool) -> Result<Reply, ApiError> {
     service.check_model(fields, "model")?;

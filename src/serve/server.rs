@@ -12,9 +12,10 @@ use serde_json::Value;
 
 use super::access::{AccessLog, Answered};
 use super::answer::Sent;
+use super::early::{self, Early};
 use super::error::ApiError;
 use super::fields::Fields;
-use super::http::{Connection, HttpLimits, Reply, Request, Socket};
+use super::http::{Connection, HttpLimits, Reply, Request, Socket, Streaming};
 use super::keep_alive::KeepAlive;
 use super::keys::ApiKeys;
 use super::lobby::{Admission, Lobby};
@@ -233,11 +234,33 @@ impl Server {
                 return (Some(status), false);
             }
             Ok(Sent::Gone) => return (None, false),
+            Err(error) if connection.has_begun_stream() => {
+                let told = early::failed(request, &error);
+                return (self.end_stream((connection, request), (error.status, told)), false);
+            }
             Err(error) => error.reply(is_ollama),
         };
+        if connection.has_begun_stream() {
+            let told = (reply.status, reply.body.into_owned() + "\n");
+            return (self.end_stream((connection, request), told), false);
+        }
         self.models.count_request(reply.status);
         let is_sent = connection.send(&reply, request).is_ok();
         (is_sent.then_some(reply.status), is_sent && request.is_kept_alive)
+    }
+
+    /// Ends a stream that began before its answer, which is `told`. Returns the status, `None` if the client went away.
+    fn end_stream(
+        &self,
+        (connection, request): (&mut Connection, &Request),
+        (status, told): (u16, String),
+    ) -> Option<u16> {
+        self.models.count_request(status);
+        let end = |mut streaming: Streaming<'_>| {
+            streaming.send(&told)?;
+            streaming.finish()
+        };
+        connection.stream(request, "").and_then(end).ok().map(|()| status)
     }
 
     /// Refuses web pages that are neither the server's own nor allowed, and clients without a key. Any page
@@ -318,7 +341,8 @@ impl Server {
         }
         let keep = if path.starts_with("/api/") { KeepAlive::read(&fields)? } else { None };
         let wanted = (model_of(models, &fields)?, keep);
-        match models.lease(wanted, &mut || connection.look_after())? {
+        let early = Early::new(request, &fields);
+        match models.lease(wanted, &mut || early.look_after(connection))? {
             Some(service) => endpoint(&service, connection, (request, &body)),
             None => Ok(Sent::Gone),
         }

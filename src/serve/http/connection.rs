@@ -51,6 +51,8 @@ pub(in crate::serve) struct Connection {
     allowed: String,
     /// Whether the answer has begun with [`VERSION`] already.
     has_begun: bool,
+    /// When a stream that began before its answer last said something; `None` if there is no such stream.
+    early: Option<Instant>,
     /// Bytes written for all answers.
     sent_bytes: u64,
 }
@@ -65,6 +67,7 @@ impl Connection {
             read: Vec::new(),
             allowed: String::new(),
             has_begun: false,
+            early: None,
             sent_bytes: 0,
         }
     }
@@ -76,6 +79,7 @@ impl Connection {
     pub(in crate::serve) fn request(&mut self) -> Result<Option<Request>, HttpError> {
         self.reserved = self.limits.budget.reserve_none();
         self.allowed.clear();
+        self.early = None;
         let first_end = self.first_end.take();
         if self.read.is_empty() {
             let idle_end = first_end.unwrap_or_else(|| Instant::now() + self.limits.idle_time);
@@ -242,6 +246,33 @@ impl Connection {
         Ok(())
     }
 
+    /// Checks on a client that waits for the beginning of a stream since some time. After a silence the stream begins with
+    /// `word`, so that no proxy takes the connection for dead; [`Connection::stream`] goes on with it.
+    ///
+    /// # Errors
+    /// If the client went away, or does not read.
+    pub(in crate::serve) fn look_after_stream(
+        &mut self,
+        request: &Request,
+        (content_type, since): (&str, Instant),
+        word: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        if self.early.unwrap_or(since).elapsed() >= self.limits.quiet_time {
+            self.stream(request, content_type)?.send(&word())?;
+            self.early = Some(Instant::now());
+        }
+        match self.early {
+            Some(_) if self.socket.is_hung_up() => Err(io::ErrorKind::BrokenPipe.into()),
+            Some(_) => Ok(()),
+            None => self.look_after(),
+        }
+    }
+
+    /// Whether a stream has begun before its answer.
+    pub(in crate::serve) fn has_begun_stream(&self) -> bool {
+        self.early.is_some()
+    }
+
     /// Answers `request`.
     ///
     /// # Errors
@@ -276,7 +307,7 @@ impl Connection {
         head + &format!("{fields}Content-Length: {}\r\n\r\n", body.len())
     }
 
-    /// Begins an answer to `request` whose pieces follow.
+    /// Begins an answer to `request` whose pieces follow, or goes on with one that has begun early.
     ///
     /// # Errors
     /// As for [`Connection::send`].
@@ -286,10 +317,12 @@ impl Connection {
         content_type: &str,
     ) -> io::Result<Streaming<'_>> {
         let has_chunks = request.has_chunks;
-        let mut head = self.status_line(200, content_type, request.outlives_stream());
-        head += "Cache-Control: no-cache\r\n";
-        head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
-        self.write(&head)?;
+        if self.early.take().is_none() {
+            let mut head = self.status_line(200, content_type, request.outlives_stream());
+            head += "Cache-Control: no-cache\r\n";
+            head += if has_chunks { "Transfer-Encoding: chunked\r\n\r\n" } else { "\r\n" };
+            self.write(&head)?;
+        }
         let Connection { socket, sent_bytes, limits, .. } = self;
         let (quiet_time, last_sent) = (limits.quiet_time, Instant::now());
         Ok(Streaming { socket, sent_bytes, has_chunks, quiet_time, last_sent, is_probed: false })
@@ -315,6 +348,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
     use std::thread;
@@ -338,5 +372,35 @@ mod tests {
         let request = receiver.recv_timeout(Duration::from_secs(120));
         assert_eq!(request.expect("it waits for a whole day"), Ok(None));
         drop(client);
+    }
+
+    #[test]
+    fn a_stream_that_begins_early_has_one_head() {
+        let (mut client, socket) = UnixStream::pair().unwrap();
+        let (none, day) = (Duration::ZERO, Duration::from_secs(86_400));
+        let limits = HttpLimits {
+            body_max: 1 << 10,
+            budget: Budget::new(1 << 10),
+            request_time: day,
+            idle_time: day,
+            quiet_time: none,
+            origins: Vec::new(),
+        };
+        let mut connection = Connection::new(Arc::new(Socket::Unix(socket)), limits);
+        let (request, kind) = (Request::default(), "text/event-stream");
+        for _ in 0..2 {
+            let wait =
+                connection.look_after_stream(&request, (kind, Instant::now()), || "w;".into());
+            assert!(wait.is_ok() && connection.has_begun_stream());
+        }
+        let mut streaming = connection.stream(&request, kind).unwrap();
+        streaming.send("text").unwrap();
+        streaming.finish().unwrap();
+        assert!(!connection.has_begun_stream());
+        drop(connection);
+        let mut told = String::new();
+        client.read_to_string(&mut told).unwrap();
+        assert_eq!(told.matches("HTTP/1.1 200 OK").count(), 1, "{told}");
+        assert!(told.ends_with("\r\n\r\nw;w;text"), "{told}");
     }
 }

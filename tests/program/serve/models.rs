@@ -303,7 +303,7 @@ fn clients_that_choose_at_random_get_the_texts_of_run_while_models_come_and_go()
     assert_eq!(n_right.into_inner() as u64, N_CLIENTS * n_each);
     let loads = names.map(|model| counter(&served, "leap_model_loads_total", model));
     let drops = names.map(|model| counter(&served, "leap_model_drops_total", model));
-    
+
     let n_loads = loads.iter().sum::<u64>();
     assert!(loads.iter().all(|n| *n > 0) && n_loads > 3, "{loads:?}");
     let n_loaded = loaded(&served).len() as u64;
