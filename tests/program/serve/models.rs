@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -364,6 +365,44 @@ fn a_model_that_is_being_loaded_stops_no_other_models_answers() {
     }
     assert_eq!(counter(&served, "leap_model_loads_total", "slow"), 1);
     wait_for_loaded(&served, &["demo", "draft", "slow"]);
+}
+
+/// The bytes of an answer up to the first `part`.
+fn read_until(stream: &mut TcpStream, part: &str) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (mut bytes, mut byte) = (Vec::new(), [0]);
+    while !bytes.ends_with(part.as_bytes()) {
+        stream.read_exact(&mut byte).unwrap_or_else(|e| panic!("never {part:?}: {e}"));
+        bytes.push(byte[0]);
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_stream_says_something_while_its_model_is_loaded_for_long() {
+    let (folder, lock) = with_slow_model();
+    let served = serve(text(folder.path()), &folder, &[]);
+    let mut body = question("slow", 1);
+    body["stream"] = json!(true);
+    let mut of_openai = served.begin("/v1/completions", &body);
+    let mut wrong = body.clone();
+    wrong["min_p"] = json!(0.1);
+    let mut of_wrong = served.begin("/v1/completions", &wrong);
+    let mut of_ollama = served.begin("/api/generate", &json!({"model": "slow"}));
+    let head = read_until(&mut of_openai, ": waiting\n\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    read_until(&mut of_wrong, ": waiting\n\n");
+    let line = read_until(&mut of_ollama, "}\n");
+    assert!(line.contains("\"done\":false") && line.contains("\"response\":\"\""), "{line}");
+    drop(lock);
+    let mut rest = [(); 3].map(|()| String::new());
+    for (mut stream, rest) in [of_openai, of_wrong, of_ollama].into_iter().zip(&mut rest) {
+        stream.read_to_string(rest).unwrap();
+        assert!(!rest.contains("HTTP/1.1"), "{rest}");
+    }
+    assert!(rest[0].contains("data: [DONE]"), "{}", rest[0]);
+    assert!(rest[1].contains("data: {\"error\":") && rest[1].contains("min_p"), "{}", rest[1]);
+    assert!(rest[2].contains("\"done_reason\":\"load\""), "{}", rest[2]);
 }
 
 #[test]
