@@ -20,7 +20,7 @@ use super::source::{DescribedModel, ListedModel, LoadedModel, ModelSource, Sourc
 use super::table::{Claim, Phase, Slot, Table, Wanted};
 use super::turns::Turns;
 use crate::engine::{JobError, StepError};
-use crate::sys::notify;
+use crate::sys::{heap, notify};
 
 /// Interval between checks of a waiting client.
 const LOOK: Duration = Duration::from_millis(100);
@@ -233,6 +233,7 @@ impl Models {
     fn run_model(&self, id: u64, name: &str) {
         let Some(several) = &self.several else { return };
         let loaded = several.source.load(name).and_then(|loaded| self.answer(id, several, loaded));
+        heap::trim();
         match loaded {
             Ok(()) => self.change(|table| table.remove(id)),
             Err(error) => self.change(|table| table.set_failed(id, error.into())),
