@@ -48,6 +48,7 @@
 //! - [`engine`]: generation: jobs and their scheduler, stop conditions, figures.
 //! - [`export`]: converts checkpoints of other programs to LEAP's files (feature `tools`; `pickle` for those of
 //!   PyTorch).
+//! - `store`: models by name: those that other programs keep on this machine, and downloads (feature `pull`).
 //! - `wire`: the bytes that nodes of a ring exchange. `transport`: links between two nodes that never lose,
 //!   repeat or reorder data, over carriers that do.
 //! - `group`: membership of nodes: epochs, missing nodes and their reasons, deadlines.
@@ -86,6 +87,8 @@ pub mod sampler;
 mod serve;
 #[cfg(test)]
 mod simulation;
+#[cfg(feature = "tools")]
+mod store;
 mod sys;
 mod team;
 pub mod tokenizer;

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
+use crate::format::Shard;
 use crate::model::LoadError;
 
 /// Where a checkpoint is.
@@ -124,31 +125,6 @@ pub(super) fn gguf_at(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A file of a model in several files, by its name: `STEM-00002-of-00003.gguf`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shard<'a> {
-    stem: &'a str,
-    index: usize,
-    /// Number of files, as the name spells it.
-    count: &'a str,
-}
-
-impl<'a> Shard<'a> {
-    fn of(path: &'a Path) -> Option<Shard<'a>> {
-        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
-        let (rest, count) = name.rsplit_once("-of-")?;
-        let (stem, index) = rest.rsplit_once('-')?;
-        let is_number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-        let index = Some(index).filter(|index| is_number(index) && is_number(count))?;
-        Some(Shard { stem, index: index.parse().ok()?, count })
-    }
-
-    /// Path of the model's first file, beside `path`.
-    fn first(self, path: &Path) -> PathBuf {
-        path.with_file_name(format!("{}-00001-of-{}.gguf", self.stem, self.count))
-    }
-}
-
 /// The GGUF files of a folder.
 struct GgufFolder {
     /// Whole models, and the first files of models in several.
@@ -251,17 +227,6 @@ mod tests {
         }
         let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo.bin");
         assert_eq!(CheckpointPath::at(&demo), None);
-    }
-
-    #[test]
-    fn files_of_a_split_model_are_known_by_name() {
-        let shard = |name| Shard::of(Path::new(name)).map(|shard| (shard.stem, shard.index));
-        assert_eq!(shard("a/m-Q4_0-00002-of-00003.gguf"), Some(("m-Q4_0", 2)));
-        for other in
-            ["m.gguf", "m-00002-of-00003.bin", "m-2-of-3.gguf", "-of-.gguf", "00001-of-00003.gguf"]
-        {
-            assert_eq!(shard(other), None, "{other}");
-        }
     }
 
     #[test]

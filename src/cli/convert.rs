@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
 
 use super::checkpoint::CheckpointPath;
-use super::{Failure, note, options, packing, progress, temporary};
+use super::{Failure, names, note, options, packing, progress, temporary};
 use crate::engine::WeightsPlace;
 use crate::export::tokenizer::{self as import, ImportedTokenizer};
 use crate::export::{ExportError, ExportOptions, ExportPlan, ExportProgress, Vocabulary};
+use crate::format::Shard;
 use crate::format::model::Ends;
 use crate::format::tokenizer::fingerprint;
 use crate::kernels::Isa;
@@ -139,11 +140,12 @@ pub(super) struct Wanted {
     pub(super) is_quiet: bool,
 }
 
-/// The model file for `model`: `model` itself, or the converted file if it is a checkpoint.
+/// The model file for `model`, a path or name: the file itself, or the converted file if it is a checkpoint.
 pub(super) fn model_file(
     model: Option<PathBuf>,
     Wanted { version, ends, has_boards, needs_tokenizer, is_quiet }: Wanted,
 ) -> Result<Option<PathBuf>, Failure> {
+    let model = model.map(|model| names::path_or_fetched(&model, is_quiet)).transpose()?;
     match (model.as_deref().and_then(CheckpointPath::at), version, ends) {
         (Some(checkpoint), version, ends) => {
             let version = version.or_else(|| version_by_default(&checkpoint));
@@ -185,6 +187,31 @@ fn kept(checkpoint: &CheckpointPath, wanted: Conversion) -> Result<PathBuf, Fail
         made.map_err(|failure| with_advice(failure, "make room", checkpoint))?;
     }
     Ok(kept.model)
+}
+
+/// Removes the kept model files of `checkpoint`, and returns their bytes.
+pub(super) fn forget(checkpoint: &CheckpointPath) -> u64 {
+    let Some(folder) = folders::cache() else { return 0 };
+    let Ok(prefix) = prefix(checkpoint) else { return 0 };
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_own = entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix));
+        let length = entry.metadata().map_or(0, |file| file.len());
+        if is_own && fs::remove_file(entry.path()).is_ok() {
+            bytes += length;
+        }
+    }
+    bytes
+}
+
+/// Start of the names of all files that are made of `checkpoint`.
+fn prefix(checkpoint: &CheckpointPath) -> std::io::Result<String> {
+    let place = checkpoint.path().canonicalize()?;
+    let place = fingerprint(place.as_os_str().as_encoded_bytes());
+    let mut name = checkpoint.name();
+    let end = (0..=NAME_BYTES).rev().find(|&end| name.is_char_boundary(end));
+    name.truncate(end.unwrap_or(0));
+    Ok(format!("{name}-{place:016x}-"))
 }
 
 /// Converts `checkpoint` to a folder that is removed when this process ends; `why` says why the file cannot be kept.
@@ -245,12 +272,7 @@ impl Kept {
         let unreadable = |e: std::io::Error| {
             Failure::Input(format!("cannot read {}: {e}", checkpoint.path().display()))
         };
-        let place = checkpoint.path().canonicalize().map_err(unreadable)?;
-        let place = fingerprint(place.as_os_str().as_encoded_bytes());
-        let mut name = checkpoint.name();
-        let end = (0..=NAME_BYTES).rev().find(|&end| name.is_char_boundary(end));
-        name.truncate(end.unwrap_or(0));
-        let prefix = format!("{name}-{place:016x}-");
+        let prefix = prefix(checkpoint).map_err(unreadable)?;
         let state = format!("{:016x}.", state(checkpoint).map_err(unreadable)?);
         let bits = if ends == Some(Ends::SixBits) { "-6" } else { "" };
         let isa = isa.map_or(String::new(), |isa| format!(".{}", isa.name()));
@@ -328,8 +350,7 @@ fn state(checkpoint: &CheckpointPath) -> std::io::Result<u64> {
     let mut files = Vec::new();
     match checkpoint {
         CheckpointPath::Gguf(file) => {
-            files.push(file.clone());
-            files.extend(split(file));
+            files.extend(Shard::all(file));
         }
         CheckpointPath::Folder(folder) => {
             for folder in [folder.clone(), folder.join("original")] {
@@ -355,20 +376,6 @@ fn state(checkpoint: &CheckpointPath) -> std::io::Result<u64> {
 fn is_read(path: &Path) -> bool {
     const ENDS: [&str; 7] = ["json", "jinja", "safetensors", "bin", "pt", "pth", "model"];
     path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDS.contains(&end))
-}
-
-/// The other files of a GGUF model in several files: `NAME-00002-of-00003.gguf`, …
-fn split(first: &Path) -> Vec<PathBuf> {
-    let parts = || {
-        let name = first.file_name()?.to_str()?;
-        let (start, _) = name.split_once("-00001-of-")?;
-        let folder = first.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let entries = fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?;
-        let is_part = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(start));
-        let entries = entries.flatten().filter(|entry| is_part(&entry.file_name()));
-        Some(entries.map(|entry| entry.path()).collect())
-    };
-    parts().unwrap_or_default()
 }
 
 /// The failure of a conversion that could not be written, with advice and the command that writes elsewhere.

@@ -11,7 +11,7 @@ use argh::{ArgsInfo, FromArgs};
 
 use self::calibrate::Text;
 use super::checkpoint::{self, CheckpointPath};
-use super::{Failure, convert, model_files, note, options, packing};
+use super::{Failure, convert, model_files, names, note, options, packing};
 use crate::export::{ExportOptions, ExportPlan};
 use crate::format::model::{Ends, Weights};
 use crate::kernels::Isa;
@@ -26,10 +26,10 @@ pub(super) struct Export {
     /// model file to write
     #[argh(positional)]
     out: PathBuf,
-    /// folder of the checkpoint, Meta's or Hugging Face's
+    /// folder of the checkpoint, Meta's or Hugging Face's, or its name, as in hf:ORG/REPO
     #[argh(option, arg_name = "dir")]
     meta_llama: Option<PathBuf>,
-    /// GGUF file of a model, or the first of its files
+    /// GGUF file of a model, the first of its files, or its name, as in hf:ORG/REPO:Q8_0
     #[argh(option, arg_name = "file")]
     gguf: Option<PathBuf>,
     /// version of the file: 1 for f32, 2 for int8 (default), 3 for 4-bit weights of 5 bits each, 4 for
@@ -124,8 +124,10 @@ impl Export {
     /// The one checkpoint that the options name.
     fn checkpoint(&self) -> Result<CheckpointPath, Failure> {
         match (&self.meta_llama, &self.gguf) {
-            (Some(dir), None) => Ok(CheckpointPath::Folder(dir.clone())),
-            (None, Some(file)) => Ok(CheckpointPath::Gguf(checkpoint::gguf_at(file)?)),
+            (Some(dir), None) => Ok(CheckpointPath::Folder(names::path(dir)?)),
+            (None, Some(file)) => {
+                Ok(CheckpointPath::Gguf(checkpoint::gguf_at(&names::path(file)?)?))
+            }
             _ => {
                 let problem = "name one checkpoint: --meta-llama DIR or --gguf FILE";
                 Err(Failure::Usage(problem.to_owned()))

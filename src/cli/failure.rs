@@ -79,6 +79,18 @@ impl Failure {
         Failure::Runtime(chain(error))
     }
 
+    /// The message alone.
+    #[cfg(feature = "tools")]
+    pub(super) fn into_message(self) -> String {
+        match self {
+            Failure::Interrupted => "interrupted".to_owned(),
+            Failure::Runtime(what)
+            | Failure::Usage(what)
+            | Failure::Input(what)
+            | Failure::Ring(what) => what,
+        }
+    }
+
     /// Prints the message to stderr and returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         let stopped = signal::interrupted_by().and_then(|signal| u8::try_from(signal).ok());

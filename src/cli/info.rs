@@ -40,7 +40,12 @@ pub(super) struct Info {
 }
 
 impl Info {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    #[cfg_attr(not(feature = "tools"), expect(unused_mut, reason = "files have no other names"))]
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
+        #[cfg(feature = "tools")]
+        {
+            self.file = super::names::path(&self.file)?;
+        }
         let path = self.file.display();
         if let Some(checkpoint) = CheckpointPath::at(&self.file) {
             return self.checkpoint(&checkpoint);

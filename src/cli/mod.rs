@@ -27,6 +27,10 @@ mod logger;
 #[cfg(feature = "manual")]
 mod manual;
 mod model_files;
+#[cfg(feature = "tools")]
+mod models;
+#[cfg(feature = "tools")]
+mod names;
 mod older;
 mod options;
 mod output;
@@ -39,6 +43,8 @@ mod plan;
 mod power;
 mod prefixes;
 mod progress;
+#[cfg(feature = "pull")]
+mod pull;
 mod reads;
 mod ring;
 mod roles;
@@ -81,6 +87,12 @@ enum AnyCommand {
     Serve(serve::Serve),
     #[cfg(feature = "tools")]
     Export(export::Export),
+    #[cfg(feature = "pull")]
+    Pull(pull::Pull),
+    #[cfg(feature = "tools")]
+    Models(models::Models),
+    #[cfg(feature = "tools")]
+    Remove(models::Remove),
     Info(info::Info),
     Bench(bench::Bench),
     Pack(pack::Pack),
@@ -104,6 +116,12 @@ impl AnyCommand {
             AnyCommand::Run(run) => run.execute(line),
             #[cfg(feature = "serve")]
             AnyCommand::Serve(serve) => serve.execute(line),
+            #[cfg(feature = "pull")]
+            AnyCommand::Pull(pull) => pull.execute(),
+            #[cfg(feature = "tools")]
+            AnyCommand::Models(models) => models.execute(),
+            #[cfg(feature = "tools")]
+            AnyCommand::Remove(remove) => remove.execute(),
             AnyCommand::Info(info) => info.execute(),
             AnyCommand::Bench(bench) => bench.execute(),
             AnyCommand::Pack(pack) => pack.execute(),

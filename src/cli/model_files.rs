@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::checkpoint::CheckpointPath;
 use super::checkpoint::load_failure;
 #[cfg(feature = "tools")]
-use super::convert;
+use super::{convert, names};
 use super::options::ChatChoice;
 use super::{Failure, warn};
 use crate::format::model::Header;
@@ -77,8 +77,9 @@ pub(super) fn converted(path: &Path, is_quiet: bool) -> Result<PathBuf, Failure>
         needs_tokenizer: false,
         is_quiet,
     };
-    let found = convert::model_file(Some(path.to_owned()), wanted)?;
-    Ok(found.unwrap_or_else(|| path.to_owned()))
+    let path = names::path(path)?;
+    let found = convert::model_file(Some(path.clone()), wanted)?;
+    Ok(found.unwrap_or(path))
 }
 
 /// The model file that stands for `path`; programs without `tools` convert no checkpoint.
@@ -94,6 +95,8 @@ pub(super) fn header(path: &Path) -> Result<Header, Failure> {
 
 /// The header of the model at `path` like [`header`], and its fingerprint if that is known without reading the file.
 pub(super) fn look(path: &Path) -> Result<(Header, Option<u64>), Failure> {
+    #[cfg(feature = "tools")]
+    let path = &*names::path(path)?;
     #[cfg(feature = "tools")]
     if let Some(checkpoint) = CheckpointPath::at(path) {
         return Ok((convert::planned(&checkpoint, None, None)?.header().clone(), None));

@@ -24,6 +24,8 @@ use super::ring::{self, RebalanceAfter};
 use super::served_models::{self, ServedModels, about, served};
 use super::weights;
 use super::words::Line;
+#[cfg(feature = "tools")]
+use super::names;
 use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::boards::Boards;
@@ -396,8 +398,7 @@ impl Serve {
     #[cfg(feature = "tools")]
     fn convert(&mut self, has_boards: bool) -> Result<(), Failure> {
         if self.name.is_none() {
-            let stem = self.model.as_deref().and_then(Path::file_stem);
-            self.name = stem.and_then(|stem| stem.to_str()).map(str::to_owned);
+            self.name = self.model.as_deref().map(names::shown).transpose()?.flatten();
         }
         let wanted = convert::Wanted {
             version: self.version,

@@ -10,7 +10,7 @@ use argh::{ArgsInfo, FromArgs};
 use serde_json::Value;
 
 use super::options::ChatChoice;
-use super::{Failure, note, options};
+use super::{Failure, names, note, options};
 use crate::export::tokenizer as import;
 use crate::format::json;
 use crate::format::tokenizer::{TokenizerFile, TokenizerKind};
@@ -58,7 +58,7 @@ pub(super) struct Tokenizer {
 }
 
 impl Tokenizer {
-    pub(super) fn execute(self) -> Result<(), Failure> {
+    pub(super) fn execute(mut self) -> Result<(), Failure> {
         let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
         let n_modes =
             [self.encode, self.decode, self.chat].into_iter().filter(|&mode| mode).count();
@@ -69,6 +69,7 @@ impl Tokenizer {
         if self.text && !self.chat {
             return usage("--text belongs to --chat");
         }
+        self.input = names::path(&self.input)?;
         let file = read(&self.input)?;
         if applies { self.apply(file) } else { self.convert(file) }
     }

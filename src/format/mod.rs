@@ -12,12 +12,14 @@ mod date;
 mod error;
 pub(crate) mod json;
 mod printable;
+mod shard;
 mod stand_in;
 
 pub use chat::{ChatTemplate, ChatTexts, EFFORT, OwnText, SystemTexts, filled};
 pub use date::Date;
 pub use error::FormatError;
 pub use printable::{excerpt, printable};
+pub(crate) use shard::Shard;
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) use stand_in::without_mark;
 pub(crate) use stand_in::{foreign_kind, is_utf16, stand_in, text_without_mark};
