@@ -8,6 +8,7 @@
 
 pub(crate) mod distant;
 pub(crate) mod folder;
+pub(crate) mod gguf;
 pub(crate) mod jobs;
 pub(crate) mod models;
 pub(crate) mod ran;

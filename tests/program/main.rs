@@ -8,6 +8,8 @@ mod common;
 #[path = "../common/http.rs"]
 mod http;
 mod process;
+#[cfg(all(feature = "pull", not(target_env = "musl")))]
+mod pull;
 #[cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
 mod serve;
 #[cfg(all(feature = "tools", feature = "demo", not(target_env = "musl")))]

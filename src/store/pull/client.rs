@@ -123,7 +123,7 @@ impl Client {
             let answer = self.get(url, fields)?.wanted(&[200])?;
             let mut bytes = Vec::new();
             let read = answer.into_reader().take(bytes_max + 1).read_to_end(&mut bytes);
-            read.map_err(|e| Trouble::Connection(e.to_string()))?;
+            read.map_err(|e| Trouble::of_read(&e))?;
             match bytes.len() as u64 <= bytes_max {
                 true => Ok(bytes),
                 false => {
@@ -169,6 +169,18 @@ impl Answer {
 }
 
 impl Trouble {
+    /// The failure to read from a connection.
+    pub(super) fn of_read(error: &std::io::Error) -> Trouble {
+        Trouble::Connection(match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Trouble::ENDED.to_owned(),
+            std::io::ErrorKind::TimedOut => format!("silent for {} s", SILENCE.as_secs()),
+            _ => error.to_string(),
+        })
+    }
+
+    /// A connection that ended before its answer did.
+    pub(super) const ENDED: &str = "the connection ended early";
+
     /// Whether another attempt may succeed.
     pub(super) fn may_pass(&self) -> bool {
         match self {
@@ -243,7 +255,7 @@ fn failed(error: &Error, host: &str) -> Trouble {
         Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
             return StoreError::Runtime(untrusted(&e.to_string(), host)).into();
         }
-        Error::Io(e) => e.to_string(),
+        Error::Io(e) => return Trouble::of_read(e),
         other => other.to_string(),
     };
     Trouble::Connection(why)

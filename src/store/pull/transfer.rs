@@ -268,10 +268,10 @@ impl Transfer {
             self.shared.check()?;
             let n = usize::try_from(piece.end - piece.at).unwrap_or(usize::MAX).min(READ_BYTES);
             let n_read = match body.read(&mut buffer[..n]) {
-                Ok(0) => break Err(Trouble::Connection("the connection ended early".to_owned())),
+                Ok(0) => break Err(Trouble::Connection(Trouble::ENDED.to_owned())),
                 Ok(n_read) => n_read,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) => break Err(Trouble::Connection(e.to_string())),
+                Err(e) => break Err(Trouble::of_read(&e)),
             };
             self.pieces.write(piece, &buffer[..n_read]).map_err(unwritable)?;
             self.shared.done.fetch_add(n_read as u64, Ordering::Relaxed);

@@ -1,0 +1,384 @@
+//! Models by name, and their downloads from a stand-in for the hub and the registry.
+
+mod stand_in;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::gguf::whole_gguf;
+use crate::common::running::Running;
+use crate::common::terminal::Terminal;
+use stand_in::{COMMIT, Fault, Kind, StandIn, sha256};
+
+const PROMPT: [&str; 6] = ["-p", "One day", "-n", "8", "--temp", "0"];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+
+/// Runs `leap` with `args`, which must succeed, and returns what it wrote to stdout and stderr.
+#[track_caller]
+fn good(hub: &StandIn, args: &[&str]) -> (String, String) {
+    let output = hub.leap(args).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {err}");
+    (out, err)
+}
+
+/// Runs `leap pull name`, which must fail, and returns the exit code and the last line.
+fn refused(hub: &StandIn, name: &str) -> (i32, String) {
+    let output: Output = hub.leap(&["pull", name]).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = err.lines().last().unwrap_or_default().to_owned();
+    (output.status.code().unwrap_or_else(|| panic!("{name}: ended by a signal: {err}")), last)
+}
+
+fn repo(hub: &StandIn) -> PathBuf {
+    hub.home.join(".cache/huggingface/hub/models--org--tiny")
+}
+
+/// Names in the folder of blobs.
+fn blobs(hub: &StandIn) -> Vec<String> {
+    let entries = fs::read_dir(repo(hub).join("blobs")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Bytes that look like nothing, of a file that is no model.
+fn noise(n: usize) -> Vec<u8> {
+    let step = |x: &u32| Some(x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+    std::iter::successors(Some(1), step).map(|x| (x >> 24) as u8).take(n).collect()
+}
+
+#[test]
+fn model_is_fetched_once_found_by_name_and_removed() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny-Q4_0.gguf", &noise(100));
+    hub.put("org/tiny", "sub/tiny-Q8_0.gguf", &whole_gguf());
+    hub.put("org/tiny", "README.md", b"hello");
+    let (_, err) = good(&hub, &["pull", "hf:org/tiny"]);
+    assert!(err.contains("org/tiny: Q8_0, which suits this machine best of Q8_0, Q4_0"), "{err}");
+
+    let blob = sha256(&whole_gguf());
+    let link = repo(&hub).join("snapshots").join(COMMIT).join("sub/tiny-Q8_0.gguf");
+    let target = format!("../../../blobs/{blob}");
+    assert_eq!(fs::read_link(&link).unwrap(), Path::new(&target));
+    assert_eq!(fs::read_to_string(repo(&hub).join("refs/main")).unwrap(), COMMIT);
+    assert_eq!(blobs(&hub), [blob]);
+
+    // Nothing is asked for again: the second time not even the list, as the name is found.
+    let n = hub.count(Kind::Content);
+    good(&hub, &["pull", "hf:org/tiny:Q8_0"]);
+    assert_eq!(hub.count(Kind::Content), n);
+    hub.fail_always(Kind::List, Some(Fault::Status(500, "")));
+    let path = hub.home.write("other.gguf", whole_gguf());
+    let by_path = good(&hub, &[&["run", path.to_str().unwrap()], &PROMPT[..]].concat());
+    let by_name = good(&hub, &[&["run", "hf:org/tiny"], &PROMPT[..]].concat());
+    assert_eq!(by_name.0, by_path.0);
+
+    let (list, _) = good(&hub, &["models", "--json"]);
+    let row: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((&row["name"], &row["pulled"]), (&"hf:org/tiny:Q8_0".into(), &true.into()), "{row}");
+    assert!(row["tokens_per_s"].as_f64().unwrap() > 1.0, "{row}");
+    let kept = || fs::read_dir(hub.home.join(".cache/leap")).unwrap().count();
+    let before = kept();
+    good(&hub, &["rm", "hf:org/tiny:Q8_0"]);
+    assert!(!repo(&hub).exists());
+    assert!(kept() < before, "the converted copy is removed, too");
+    let (code, why) = refused(&hub, "hf:org/tiny:Q8_0");
+    assert_eq!((code, why.contains("status 500")), (1, true), "{why}");
+}
+
+#[test]
+fn checkpoint_is_fetched_with_all_it_is_read_with() {
+    let hub = StandIn::start();
+    let folder = golden("llama3-tiny");
+    for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        hub.put("org/tiny", &name, &fs::read(entry.path()).unwrap());
+    }
+    hub.put("org/tiny", "onnx/model.onnx", b"of no use");
+    good(&hub, &["pull", "hf:org/tiny"]);
+    let by_path = good(&hub, &[&["run", folder.to_str().unwrap()], &PROMPT[..]].concat());
+    let by_name = good(&hub, &[&["run", "hf:org/tiny@main"], &PROMPT[..]].concat());
+    assert_eq!(by_name.0, by_path.0);
+    assert!(!repo(&hub).join("snapshots").join(COMMIT).join("onnx").exists());
+    // A folder that lacks some weights is fetched again, not used.
+    let snapshot = repo(&hub).join("snapshots").join(COMMIT);
+    fs::remove_file(snapshot.join("model-00002-of-00004.safetensors")).unwrap();
+    let output = hub.leap(&["run", "hf:org/tiny"]).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("hf:org/tiny is not on this machine; `leap pull hf:org/tiny`"), "{err}");
+}
+
+#[test]
+fn model_of_ollama_is_fetched_into_its_store() {
+    let hub = StandIn::start();
+    hub.put_ollama("/v2/library/tiny/manifests/1b", &whole_gguf());
+    let name = format!("ollama:localhost:{}/library/tiny:1b", hub.port);
+    good(&hub, &["pull", &name]);
+    let store = hub.home.join(".ollama/models");
+    let blob = store.join("blobs").join(format!("sha256-{}", sha256(&whole_gguf())));
+    assert_eq!(fs::read(&blob).unwrap(), whole_gguf());
+    let manifest = store.join(format!("manifests/localhost:{}/library/tiny/1b", hub.port));
+    assert!(fs::read_to_string(&manifest).unwrap().contains("vnd.ollama.image.model"));
+    let by_path = good(&hub, &[&["run", blob.to_str().unwrap()], &PROMPT[..]].concat());
+    let by_name = good(&hub, &[&["run", &name], &PROMPT[..]].concat());
+    assert_eq!(by_name.0, by_path.0);
+    let (list, _) = good(&hub, &["models"]);
+    assert!(list.contains(&name), "{list}");
+    good(&hub, &["rm", &name]);
+    assert!(!manifest.exists() && !blob.exists());
+    let (code, why) = refused(&hub, &name.replace("tiny", "none"));
+    assert_eq!((code, why.contains("there is no model ollama:")), (3, true), "{why}");
+}
+
+/// A model that another program keeps is used, and never removed.
+#[test]
+fn models_of_other_programs_are_used_and_left_alone() {
+    let hub = StandIn::start();
+    let snapshot = repo(&hub).join("snapshots").join(COMMIT);
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::create_dir_all(repo(&hub).join("blobs")).unwrap();
+    fs::create_dir_all(repo(&hub).join("refs")).unwrap();
+    fs::write(repo(&hub).join("refs/main"), COMMIT).unwrap();
+    fs::write(repo(&hub).join("blobs/abc"), whole_gguf()).unwrap();
+    symlink("../../blobs/abc", snapshot.join("tiny-Q4_K_M.gguf")).unwrap();
+    good(&hub, &[&["run", "hf:org/tiny"], &PROMPT[..]].concat());
+    let output = hub.leap(&["rm", "hf:org/tiny"]).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("was not brought by `leap pull`"), "{err}");
+    assert!(snapshot.join("tiny-Q4_K_M.gguf").is_file());
+    assert_eq!(hub.count(Kind::List), 0);
+}
+
+#[test]
+fn download_that_is_cut_at_every_percent_sends_nothing_twice() {
+    let hub = StandIn::start();
+    let bytes = noise(2_000_000);
+    hub.put("org/tiny", "tiny.gguf", &bytes);
+    for _ in 0..99 {
+        hub.fail(Kind::Content, Fault::Cut(bytes.len() / 100));
+    }
+    good(&hub, &["pull", "hf:org/tiny", "-q"]);
+    assert_eq!(hub.sent_bytes(), bytes.len());
+    assert_eq!(hub.count(Kind::Content), 100);
+    assert_eq!(fs::read(repo(&hub).join("blobs").join(sha256(&bytes))).unwrap(), bytes);
+}
+
+#[test]
+fn killed_download_goes_on_where_it_was() {
+    let hub = StandIn::start();
+    let bytes = noise(70_000_000);
+    hub.put("org/tiny", "tiny.gguf", &bytes);
+    hub.fail_always(Kind::Content, Some(Fault::Slow(3)));
+    let child = hub.leap(&["pull", "hf:org/tiny", "-q"]).stdin(Stdio::null()).spawn().unwrap();
+    let running = Running(child);
+    let end = Instant::now() + Duration::from_secs(120);
+    while hub.sent_bytes() < 30_000_000 {
+        assert!(Instant::now() < end, "30 MB were never sent");
+        thread::sleep(Duration::from_millis(5));
+    }
+    drop(running);
+    assert!(blobs(&hub).iter().all(|name| name.contains("leap-part")), "{:?}", blobs(&hub));
+    // The links of a name come last: until then there is none.
+    assert!(!repo(&hub).join("snapshots").exists());
+    hub.fail_always(Kind::Content, None);
+    good(&hub, &["pull", "hf:org/tiny", "-q"]);
+    assert_eq!(blobs(&hub), [sha256(&bytes)]);
+    // Three connections lose a record of up to 1 MiB each, and what was on its way.
+    let twice = hub.sent_bytes() - bytes.len();
+    assert!(twice < 20_000_000, "{twice} bytes were sent twice");
+}
+
+#[test]
+fn wrong_bytes_never_get_a_name() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny.gguf", &whole_gguf());
+    hub.fail(Kind::Content, Fault::Wrong);
+    let (code, why) = refused(&hub, "hf:org/tiny");
+    assert_eq!((code, why.contains("another SHA-256")), (1, true), "{why}");
+    assert_eq!(blobs(&hub), [""; 0]);
+    assert!(!repo(&hub).join("snapshots").exists());
+    // Power that failed cost bytes of the first part: it is fetched again.
+    hub.fail(Kind::Content, Fault::Cut(200_000));
+    hub.fail_always(Kind::Resolve, Some(Fault::Status(404, "")));
+    hub.fail(Kind::Resolve, Fault::Redirect(content(&hub)));
+    refused(&hub, "hf:org/tiny");
+    hub.fail_always(Kind::Resolve, None);
+    let part = repo(&hub).join("blobs").join(format!("{}.leap-part", sha256(&whole_gguf())));
+    let mut bytes = fs::read(&part).unwrap();
+    assert_eq!(bytes[..200_000], whole_gguf()[..200_000]);
+    bytes[1000] ^= 1;
+    fs::write(&part, bytes).unwrap();
+    good(&hub, &["pull", "hf:org/tiny", "-q"]);
+    assert_eq!(blobs(&hub), [sha256(&whole_gguf())]);
+}
+
+fn content(hub: &StandIn) -> String {
+    format!("https://127.0.0.1:{}/cdn/{}", hub.port, sha256(&whole_gguf()))
+}
+
+#[test]
+fn failures_are_told_in_one_line() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny.gguf", &whole_gguf());
+    let name = "hf:org/tiny";
+    let big = "http://127.0.0.1:1/x".to_owned();
+    let turn = format!("https://localhost:{}/org/tiny/resolve/{COMMIT}/tiny.gguf", hub.port);
+    for (kind, fault, code, part) in [
+        (Kind::List, Fault::Status(401, ""), 3, "no repository org/tiny on localhost"),
+        (Kind::List, Fault::Status(403, "x-error-code: GatedRepo\r\n"), 3, "accept its licence at"),
+        (Kind::List, Fault::Status(429, "retry-after: 3600\r\n"), 1, "try again later in 3600 s"),
+        (Kind::List, Fault::Endless, 1, "sends a list of over 16777216 bytes"),
+        (Kind::Resolve, Fault::Status(403, ""), 3, "is gated: accept its licence"),
+        (Kind::Resolve, Fault::Status(404, "x-error-code: EntryNotFound\r\n"), 1, "EntryNotFound"),
+        (Kind::Resolve, Fault::Redirect(big), 1, "redirects to \"http://127.0.0.1:1/x\""),
+        (Kind::Resolve, Fault::Redirect(turn), 1, "redirects too often"),
+        (Kind::Content, Fault::Cut(0), 1, "ended early"),
+    ] {
+        hub.fail_always(kind, Some(fault.clone()));
+        let (is, why) = refused(&hub, name);
+        assert_eq!((is, why.contains(part)), (code, true), "{fault:?}: {why}");
+        hub.fail_always(kind, None);
+    }
+    for (name, code, part) in [
+        ("hf:org/none", 3, "there is no repository org/none on localhost"),
+        ("hf:org/tiny@v9", 3, "org/tiny has no revision \"v9\""),
+        ("hf:org/tiny:Q5_0", 3, "no GGUF file is called Q5_0; there are tiny"),
+        ("hf:org", 3, "there is no repository org"),
+        ("hf:../x", 2, "wanted hf:ORG/REPO"),
+        ("model.gguf", 2, "is no name of a model"),
+    ] {
+        let (is, why) = refused(&hub, name);
+        assert_eq!((is, why.contains(part)), (code, true), "{name}: {why}");
+    }
+    let mut alone = hub.leap(&["pull", name]);
+    let output = alone.env("HF_ENDPOINT", "https://localhost:1").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), err.contains("localhost:1: ")), (Some(1), true), "{err}");
+    let mut strange = hub.leap(&["pull", name]);
+    let output = strange.env("SSL_CERT_FILE", "/dev/null").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("no certificate that this machine trusts"), "{err}");
+    good(&hub, &["pull", name]);
+}
+
+#[test]
+fn failures_that_pass_are_waited_for() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny.gguf", &whole_gguf());
+    hub.fail(Kind::List, Fault::Status(429, "retry-after: 1\r\n"));
+    hub.fail(Kind::List, Fault::Status(503, ""));
+    hub.fail(Kind::Resolve, Fault::Status(500, ""));
+    hub.fail(Kind::Content, Fault::Status(502, ""));
+    good(&hub, &["pull", "hf:org/tiny"]);
+    assert_eq!(blobs(&hub), [sha256(&whole_gguf())]);
+}
+
+#[test]
+fn servers_without_parts_send_the_whole_file() {
+    let hub = StandIn::start();
+    let bytes = noise(70_000_000);
+    hub.put("org/tiny", "tiny.gguf", &bytes);
+    hub.fail_always(Kind::Content, Some(Fault::Whole));
+    good(&hub, &["pull", "hf:org/tiny", "-q"]);
+    assert_eq!(blobs(&hub), [sha256(&bytes)]);
+    // Parts that were not asked for are refused.
+    hub.put("org/tiny", "other-Q4_0.gguf", &noise(40_000_000));
+    hub.fail_always(Kind::Content, Some(Fault::OtherPart));
+    let (code, why) = refused(&hub, "hf:org/tiny:Q4_0");
+    assert_eq!((code, why.contains("of a file where")), (1, true), "{why}");
+}
+
+#[test]
+fn token_goes_to_the_hub_alone() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny.gguf", &whole_gguf());
+    hub.want_token("hf_secret");
+    let (code, why) = refused(&hub, "hf:org/tiny");
+    assert_eq!((code, why.contains("and set HF_TOKEN")), (3, true), "{why}");
+    // The file that `hf auth login` writes.
+    fs::create_dir_all(hub.home.join(".cache/huggingface")).unwrap();
+    hub.home.write(".cache/huggingface/token", "hf_secret\n");
+    good(&hub, &["pull", "hf:org/tiny"]);
+}
+
+#[test]
+fn hostile_names_and_links_are_refused() {
+    let hub = StandIn::start();
+    for path in ["../../../../escaped.gguf", "/tmp/escaped.gguf", "a/../../escaped.gguf"] {
+        hub.put("org/tiny", path, &whole_gguf());
+    }
+    let (code, why) = refused(&hub, "hf:org/tiny");
+    assert_eq!((code, why.contains("holds neither a GGUF file nor")), (3, true), "{why}");
+
+    let snapshot = repo(&hub).join("snapshots").join(COMMIT);
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::create_dir_all(repo(&hub).join("refs")).unwrap();
+    fs::write(repo(&hub).join("refs/main"), COMMIT).unwrap();
+    symlink(golden("gguf/model.gguf"), snapshot.join("tiny-Q8_0.gguf")).unwrap();
+    let (code, why) = refused(&hub, "hf:org/tiny:Q8_0");
+    assert_ne!(code, 0, "{why}");
+    let output = hub.leap(&["run", "hf:org/tiny:Q8_0"]).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{err}");
+    assert!(err.contains("a link that leads out of its folder"), "{err}");
+    fs::write(repo(&hub).join("refs/main"), "../../../../etc").unwrap();
+    let output = hub.leap(&["info", "hf:org/tiny:Q8_0"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("holds no commit"), "{output:?}");
+}
+
+#[test]
+fn hostile_manifests_are_refused() {
+    let hub = StandIn::start();
+    let name = format!("ollama:localhost:{}/library/tiny", hub.port);
+    let path = "/v2/library/tiny/manifests/latest";
+    let layer = |digest: &str| {
+        let kind = "application/vnd.ollama.image.model";
+        format!(r#"{{"layers": [{{"mediaType": "{kind}", "digest": "{digest}", "size": 1}}]}}"#)
+    };
+    for (manifest, part) in [
+        (layer("sha256:../../../../escaped"), "a layer without a SHA-256"),
+        (layer(""), "a layer without a SHA-256"),
+        (r#"{"layers": []}"#.to_owned(), "has no GGUF file"),
+        ("[]".to_owned(), "is no manifest"),
+        ("\0".to_owned(), "not valid JSON"),
+    ] {
+        hub.put_manifest(path, &manifest);
+        let (code, why) = refused(&hub, &name);
+        assert_eq!((code, why.contains(part)), (3, true), "{manifest}: {why}");
+    }
+    hub.fail_always(Kind::Manifest, Some(Fault::Endless));
+    let (code, why) = refused(&hub, &name);
+    assert_eq!((code, why.contains("over 4194304 bytes")), (1, true), "{why}");
+
+    // A manifest of 1 GB on the disk.
+    let folder = hub.home.join(".ollama/models/manifests/registry.ollama.ai/library/tiny");
+    fs::create_dir_all(&folder).unwrap();
+    fs::File::create(folder.join("latest")).unwrap().set_len(1 << 30).unwrap();
+    let output = hub.leap(&["run", "ollama:tiny"]).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), err.contains("is longer than")), (Some(3), true), "{err}");
+}
+
+/// Two commands to an answer, or one for a person at a terminal.
+#[test]
+fn person_at_a_terminal_gets_a_missing_model_fetched() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny-Q8_0.gguf", &whole_gguf());
+    let mut command = hub.leap(&[&["run", "hf:org/tiny"], &PROMPT[..]].concat());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "nobody is there: {output:?}");
+    assert_eq!(hub.count(Kind::List), 0);
+    let mut terminal = Terminal::start(&hub.leap(&[&["run", "hf:org/tiny"], &PROMPT[..]].concat()));
+    terminal.wait_for("org/tiny: Q8_0; 0.00 GB");
+    terminal.wait_for("One day");
+}
