@@ -65,7 +65,7 @@ fn grouped(command: Command, info: &CommandInfoWithArgs, groups: &[Group]) -> St
     brief_entry(
         &mut text,
         "MODEL",
-        "model file, GGUF file or checkpoint's folder (the demo model)",
+        "model file, GGUF file, checkpoint's folder, or a name as in hf:ORG/REPO (the demo model)",
     );
     for Group { title, options } in groups {
         text.push_str(&format!("{title}:\n"));

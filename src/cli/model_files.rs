@@ -6,10 +6,10 @@ use std::sync::Arc;
 #[cfg(feature = "tools")]
 use super::checkpoint::CheckpointPath;
 use super::checkpoint::load_failure;
-#[cfg(feature = "tools")]
-use super::{convert, names};
 use super::options::ChatChoice;
 use super::{Failure, warn};
+#[cfg(feature = "tools")]
+use super::{convert, names};
 use crate::format::model::Header;
 use crate::format::tokenizer::fingerprint;
 use crate::format::{ChatTemplate, FormatError, foreign_kind, stand_in};

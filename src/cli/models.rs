@@ -25,7 +25,9 @@ impl Models {
         let models = store::all();
         let rows: Vec<Row> = models.iter().map(|model| Row::of(model, &room)).collect();
         if rows.is_empty() && !self.json {
-            note("leap: no models; `leap pull hf:ORG/REPO` or `leap pull ollama:MODEL` fetches one");
+            note(
+                "leap: no models; `leap pull hf:ORG/REPO` or `leap pull ollama:MODEL` fetches one",
+            );
         }
         print(&match self.json {
             true => rows.iter().map(Row::json).collect::<String>(),

@@ -18,14 +18,14 @@ use super::draft_node::{self, DraftNode};
 use super::model_files::Loaded;
 use super::options::ChatChoice;
 
+#[cfg(feature = "tools")]
+use super::names;
 use super::power::{self, StatedWatts};
 use super::prefixes;
 use super::ring::{self, RebalanceAfter};
 use super::served_models::{self, ServedModels, about, served};
 use super::weights;
 use super::words::Line;
-#[cfg(feature = "tools")]
-use super::names;
 use super::{Failure, counted, key, note, options, overwritten, warn};
 use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::fleet::boards::Boards;
@@ -80,7 +80,8 @@ pub(super) struct Serve {
     #[cfg_attr(
         feature = "tools",
         doc = "model file, or a GGUF file or a checkpoint's folder, which is converted once and kept \
-               in the cache folder; the built-in demo model if absent"
+               in the cache folder, or a name: hf:ORG/REPO[:QUANT][@REVISION] or ollama:MODEL[:TAG]; the \
+               built-in demo model if absent"
     )]
     #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]

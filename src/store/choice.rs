@@ -150,7 +150,7 @@ pub(crate) fn best<'m>(
     let fits = || sorted.iter().copied().filter(|model| room.holds(model.bytes()));
     let is_quick =
         |model: &&GgufModel| room.tokens_per_s(model.bytes()) >= MachineRoom::TOKENS_PER_S;
-    let quantised = fits().filter(|model| !model.is_unquantised()).filter(is_quick).last();
+    let quantised = fits().filter(|model| !model.is_unquantised()).rfind(is_quick);
     quantised.or_else(|| fits().next()).ok_or_else(|| {
         let smallest = sorted.iter().map(|model| model.bytes()).min().unwrap_or(0);
         let (smallest, memory) = (smallest as f64 / 1e9, room.memory_bytes as f64 / 1e9);
@@ -204,7 +204,8 @@ mod tests {
             ("mmproj-m-f16.gguf", 9),
             ("README.md", 1),
         ]));
-        let all: Vec<_> = found.iter().map(|m| (&*m.quant, m.bytes() >> 20, m.is_whole())).collect();
+        let all: Vec<_> =
+            found.iter().map(|m| (&*m.quant, m.bytes() >> 20, m.is_whole())).collect();
         assert_eq!(all, [("Q8_0", 7, true), ("Q4_1", 2, false), ("Q4_0", 2, true)]);
         assert_eq!(found[0].files[0].path, "Q8_0/m-Q8_0-00001-of-00002.gguf");
         for name in ["q8_0", "Q8_0/m-Q8_0", "m-Q8_0.gguf"] {

@@ -225,9 +225,27 @@ mod tests {
     #[test]
     fn names_that_could_leave_their_folder_are_refused() {
         for text in [
-            "hf:", "hf:/", "hf:../x", "hf:a/..", "hf:a/b/c", "hf:a/b:", "hf:a/b@", "hf:a/b@../x", "hf:a/b:../m",
-            "hf:a/b:/etc", "hf:a--b/c", "hf:a/b\0", "hf:a/b c", "hf:-a/b", "ollama:", "ollama:../x",
-            "ollama:a/b/c/d", "ollama:x:..", "ollama:x:", "ollama:h:p/n/m", "ollama:a\n",
+            "hf:",
+            "hf:/",
+            "hf:../x",
+            "hf:a/..",
+            "hf:a/b/c",
+            "hf:a/b:",
+            "hf:a/b@",
+            "hf:a/b@../x",
+            "hf:a/b:../m",
+            "hf:a/b:/etc",
+            "hf:a--b/c",
+            "hf:a/b\0",
+            "hf:a/b c",
+            "hf:-a/b",
+            "ollama:",
+            "ollama:../x",
+            "ollama:a/b/c/d",
+            "ollama:x:..",
+            "ollama:x:",
+            "ollama:h:p/n/m",
+            "ollama:a\n",
         ] {
             let problem = parsed(text).unwrap_err();
             assert!(problem.contains("; wanted "), "{text}: {problem}");

@@ -40,7 +40,8 @@ fn remove_of_hub(repo: &RepoFolder, path: &Path) -> Result<u64, StoreError> {
         true => files_below(path).iter().map(|file| path.join(&file.path)).collect(),
         false => Shard::all(path),
     };
-    let blobs: BTreeSet<PathBuf> = links.iter().filter_map(|link| link.canonicalize().ok()).collect();
+    let blobs: BTreeSet<PathBuf> =
+        links.iter().filter_map(|link| link.canonicalize().ok()).collect();
     for link in &links {
         gone(fs::remove_file(link), link)?;
     }
@@ -97,9 +98,7 @@ fn remove_of_ollama(store: &OllamaStore, name: &str) -> Result<u64, StoreError> 
 /// The result of a removal; a file that was missing before is no failure.
 fn gone(result: io::Result<()>, path: &Path) -> Result<(), StoreError> {
     match result {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => {
-            Err(StoreError::io("remove", path, &e))
-        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path, &e)),
         _ => Ok(()),
     }
 }

@@ -38,7 +38,8 @@ pub(in crate::cli) struct Run {
     #[cfg_attr(
         feature = "tools",
         doc = "model file, or a GGUF file or a checkpoint's folder, which is converted once and kept \
-               in the cache folder; the built-in demo model if absent"
+               in the cache folder, or a name: hf:ORG/REPO[:QUANT][@REVISION] or ollama:MODEL[:TAG]; the \
+               built-in demo model if absent"
     )]
     #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]

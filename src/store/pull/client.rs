@@ -21,6 +21,9 @@ const REDIRECTS_MAX: usize = 5;
 /// Longest explanation of a failure that is read.
 const EXPLANATION_BYTES: u64 = 16 << 10;
 
+/// The failure to find a host.
+const NO_ADDRESS: &str = "it has no address: is there a network?";
+
 /// Sends requests to one hub or registry, and to where it redirects to.
 pub(super) struct Client {
     agent: Agent,
@@ -236,10 +239,7 @@ fn roots() -> RootCerts {
 /// The failure of a request to `host`.
 fn failed(error: &Error, host: &str) -> Trouble {
     let why = match error {
-        Error::HostNotFound => {
-            let why = format!("{host} has no address: is there a network?");
-            return StoreError::Runtime(why).into();
-        }
+        Error::HostNotFound => NO_ADDRESS.to_owned(),
         Error::InvalidProxyUrl | Error::ConnectProxyFailed(_) => {
             let why = format!("the proxy that HTTPS_PROXY or ALL_PROXY names: {error}");
             return StoreError::Runtime(why).into();
@@ -255,6 +255,7 @@ fn failed(error: &Error, host: &str) -> Trouble {
         Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
             return StoreError::Runtime(untrusted(&e.to_string(), host)).into();
         }
+        Error::Io(e) if e.to_string().contains("lookup address") => format!("{NO_ADDRESS} ({e})"),
         Error::Io(e) => return Trouble::of_read(e),
         other => other.to_string(),
     };
@@ -262,7 +263,9 @@ fn failed(error: &Error, host: &str) -> Trouble {
 }
 
 fn untrusted(why: &str, host: &str) -> String {
-    format!("{host} has no certificate that this machine trusts ({why}); SSL_CERT_FILE names others")
+    format!(
+        "{host} has no certificate that this machine trusts ({why}); SSL_CERT_FILE names others"
+    )
 }
 
 /// `HOST[:PORT]` of `url`.
@@ -280,7 +283,8 @@ fn redirected(url: &str, place: &str) -> Option<String> {
     if place.starts_with('/') {
         return Some(format!("{scheme}://{}{place}", host(url)));
     }
-    let is_kept = place.starts_with("https://") || (scheme == "http" && place.starts_with("http://"));
+    let is_kept =
+        place.starts_with("https://") || (scheme == "http" && place.starts_with("http://"));
     is_kept.then(|| place.to_owned())
 }
 

@@ -12,11 +12,11 @@ use super::client::{Client, Trouble, escaped};
 use super::transfer::{WantedFile, fetch, lock};
 use super::{Shared, add_line, check_room, make_folder, write_file};
 use crate::format::json;
+use crate::store::StoreError;
 use crate::store::choice::{self, GgufModel, MachineRoom, RepoFile};
 use crate::store::hub::{HubCache, RepoFolder, is_commit};
 use crate::store::name::HubName;
 use crate::store::paths::{folder_of, is_inner, small_file};
-use crate::store::StoreError;
 
 /// Longest list of a repository's files, and most values in it.
 const LIST_BYTES: u64 = 16 << 20;
@@ -94,7 +94,9 @@ fn endpoint() -> Result<String, StoreError> {
     let endpoint = given.unwrap_or_else(|| "https://huggingface.co".to_owned());
     match endpoint.starts_with("https://") || endpoint.starts_with("http://") {
         true => Ok(endpoint),
-        false => Err(StoreError::Input(format!("HF_ENDPOINT is {endpoint:?}, wanted https://HOST"))),
+        false => {
+            Err(StoreError::Input(format!("HF_ENDPOINT is {endpoint:?}, wanted https://HOST")))
+        }
     }
 }
 
@@ -124,7 +126,8 @@ fn list(client: &Client, name: &HubName, shared: &Shared) -> Result<Listing, Sto
     let body = client.body((&url, &[("accept", "application/json")]), LIST_BYTES, shared);
     let body = body.map_err(|trouble| no_repository(trouble, client, name))?;
     let wrong = |why: String| StoreError::Runtime(format!("{}: {why}", client.host()));
-    let listing = json::parse(&body, LIST_VALUES).map_err(|why| wrong(format!("its list {why}")))?;
+    let listing =
+        json::parse(&body, LIST_VALUES).map_err(|why| wrong(format!("its list {why}")))?;
     let commit = listing["sha"].as_str().filter(|commit| is_commit(commit));
     let commit = commit.ok_or_else(|| wrong("its list names no commit".to_owned()))?.to_owned();
     let files = listing["siblings"].as_array().map_or(&[][..], |files| files);

@@ -76,10 +76,7 @@ impl Shared {
         self.total.store(total, Ordering::Relaxed);
     }
 
-    fn tell(
-        &self,
-        tell: &mut dyn FnMut(PullEvent<'_>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn tell(&self, tell: &mut dyn FnMut(PullEvent<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
         let (digest, notes) = {
             let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
             (words.0.clone(), std::mem::take(&mut words.1))

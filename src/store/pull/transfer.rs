@@ -91,7 +91,8 @@ fn fetch_once(
     shared: &Arc<Shared>,
 ) -> Result<(), Fault> {
     let part = wanted.part();
-    let pieces = Pieces::open(&part, wanted.bytes).map_err(|e| StoreError::io("write", &part, &e))?;
+    let pieces =
+        Pieces::open(&part, wanted.bytes).map_err(|e| StoreError::io("write", &part, &e))?;
     let resumed = pieces.resumed_bytes();
     if let Some(folder) = part.parent() {
         check_room(folder, wanted.bytes - resumed)?;
@@ -216,7 +217,8 @@ impl Transfer {
             let range = answer.field("content-range").unwrap_or_default();
             if range != wanted {
                 let host = self.client.host();
-                let why = format!("{host} sends {range:?} of a file where {wanted:?} was asked for");
+                let why =
+                    format!("{host} sends {range:?} of a file where {wanted:?} was asked for");
                 return Err(StoreError::Runtime(why).into());
             }
             return self.receive(answer.into_reader(), piece);

@@ -20,7 +20,6 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-
 /// Runs `leap` with `args`, which must succeed, and returns what it wrote to stdout and stderr.
 #[track_caller]
 fn good(hub: &StandIn, args: &[&str]) -> (String, String) {

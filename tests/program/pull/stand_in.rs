@@ -105,7 +105,9 @@ impl StandIn {
         for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "OLLAMA_MODELS", "XDG_CACHE_HOME"] {
             command.env_remove(name);
         }
-        for name in ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy"] {
+        for name in
+            ["ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy"]
+        {
             command.env_remove(name);
         }
         command.args(args).env("HOME", self.home.path());
@@ -271,12 +273,7 @@ fn endless(stream: &mut Stream) -> Option<()> {
     }
 }
 
-fn list(
-    state: &Mutex<State>,
-    path: &str,
-    fault: Option<Fault>,
-    stream: &mut Stream,
-) -> Option<()> {
+fn list(state: &Mutex<State>, path: &str, fault: Option<Fault>, stream: &mut Stream) -> Option<()> {
     if matches!(fault, Some(Fault::Endless)) {
         return endless(stream);
     }
