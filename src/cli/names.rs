@@ -1,12 +1,22 @@
 //! Models by name: `hf:ORG/REPO[:QUANT][@REVISION]` and `ollama:NAME[:TAG]` stand for files on this machine.
 
+#[cfg(feature = "pull")]
+use std::io::{self, IsTerminal};
+#[cfg(feature = "pull")]
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::bench::machine;
-use super::{Failure, options};
+#[cfg(feature = "pull")]
+use super::progress::ProgressLine;
+use super::{Failure, note, options};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
+#[cfg(feature = "pull")]
+use crate::store::PullEvent;
 use crate::store::{self, FoundModel, MachineRoom, ModelName, StoreError};
+#[cfg(feature = "pull")]
+use crate::sys::signal;
 use crate::sys::{cpu, memory};
 
 /// Bytes read to measure bandwidth: more than caches hold.
@@ -39,8 +49,8 @@ pub(super) fn path_or_fetched(model: &Path, is_quiet: bool) -> Result<PathBuf, F
         return Ok(found.path);
     }
     #[cfg(feature = "pull")]
-    if super::pull::is_watched() {
-        return Ok(super::pull::fetch(&name, is_quiet)?.path);
+    if is_watched() {
+        return Ok(fetch(&name, is_quiet)?.path);
     }
     let _ = is_quiet;
     Err(missing(&name))
@@ -51,6 +61,41 @@ pub(super) fn find(name: &ModelName) -> Result<Option<FoundModel>, Failure> {
     // A machine that cannot be measured takes the largest model.
     let any = MachineRoom { memory_bytes: u64::MAX, bytes_per_s: f64::MAX };
     store::find(name, &|| room().unwrap_or(any)).map_err(failure)
+}
+
+/// Whether a person watches at a terminal.
+#[cfg(feature = "pull")]
+fn is_watched() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Fetches the model of this name; shows progress unless `is_quiet`.
+#[cfg(feature = "pull")]
+pub(super) fn fetch(name: &ModelName, is_quiet: bool) -> Result<FoundModel, Failure> {
+    let mut line = ProgressLine::new("fetching", is_quiet);
+    let mut tell = |event: PullEvent<'_>| {
+        match event {
+            PullEvent::Note(text) if !is_quiet => note(&format!("leap: {text}")),
+            PullEvent::Note(_) => {}
+            PullEvent::Bytes { done, total, .. } if total > 0 => line.update(done, total),
+            PullEvent::Bytes { .. } => {}
+        }
+        match signal::interrupted() {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    };
+    let pulled = store::pull(name, room()?, &mut tell);
+    drop(line);
+    pulled.map_err(|error| match error {
+        StoreError::Interrupted => {
+            let again = format!("`leap pull {name}` goes on");
+            Failure::Runtime(format!("interrupted; what has arrived is kept, and {again}"))
+        }
+        other => failure(other),
+    })?;
+    let lost = || Failure::Runtime(format!("{name} was fetched, and removed meanwhile"));
+    find(name)?.ok_or_else(lost)
 }
 
 fn missing(name: &ModelName) -> Failure {

@@ -6,9 +6,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::choice::{self, GgufModel, MachineRoom, RepoFile};
+use super::error::StoreError;
+use super::found::FoundModel;
 use super::name::HubName;
+use super::name::ModelName;
 use super::paths::{check_inside, files_below, folder_of, home, names_in, small_file};
-use super::{FoundModel, ModelName, StoreError};
 use crate::format::json;
 
 /// Longest file that lists a model's files, and most values in it.

@@ -7,6 +7,7 @@
 
 mod choice;
 mod error;
+mod found;
 mod hub;
 mod name;
 mod ollama;
@@ -15,10 +16,9 @@ mod paths;
 mod pull;
 mod remove;
 
-use std::path::PathBuf;
-
 pub(crate) use choice::MachineRoom;
 pub(crate) use error::StoreError;
+pub(crate) use found::FoundModel;
 pub(crate) use name::ModelName;
 #[cfg(feature = "pull")]
 pub(crate) use pull::{PullEvent, pull};
@@ -26,19 +26,6 @@ pub(crate) use remove::remove;
 
 use hub::HubCache;
 use ollama::OllamaStore;
-
-/// A model that is on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundModel {
-    /// The name by which it is found.
-    pub(crate) name: ModelName,
-    /// Its GGUF file, the first one of several, or its folder.
-    pub(crate) path: PathBuf,
-    /// Length of its files.
-    pub(crate) bytes: u64,
-    /// Whether `leap pull` brought it.
-    pub(crate) is_pulled: bool,
-}
 
 /// The model that `name` names, if it is on this machine. If a repository has several and `name` names none of them, the
 /// one that suits `room` best is taken.

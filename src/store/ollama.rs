@@ -6,9 +6,11 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use super::error::StoreError;
+use super::found::FoundModel;
+use super::name::ModelName;
 use super::name::OllamaName;
 use super::paths::{check_inside, folder_of, home, names_in, small_file};
-use super::{FoundModel, ModelName, StoreError};
 use crate::format::json;
 
 /// Longest manifest, and most values in it.

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::StoreError;
 use super::choice::RepoFile;
+use super::error::StoreError;
 
 /// Folders within folders that a repository may have.
 const DEPTH_MAX: usize = 6;

@@ -5,10 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::error::StoreError;
+use super::found::FoundModel;
 use super::hub::{HubCache, RepoFolder};
+use super::name::ModelName;
 use super::ollama::OllamaStore;
 use super::paths::{files_below, names_in};
-use super::{FoundModel, ModelName, StoreError};
 use crate::format::Shard;
 
 /// Removes the files of `model` that `leap pull` brought, and returns their bytes. Files that another model shares stay.

@@ -8,8 +8,8 @@ use ureq::http::Response;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Error};
 
-use super::Shared;
-use crate::store::StoreError;
+use super::shared::Shared;
+use crate::store::error::StoreError;
 
 /// Attempts without a new byte after which a download ends.
 pub(super) const ATTEMPTS: u32 = 5;

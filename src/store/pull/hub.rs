@@ -9,11 +9,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::client::{Client, Trouble, escaped};
+use super::disk::{add_line, check_room, make_folder, write_file};
+use super::shared::Shared;
 use super::transfer::{WantedFile, fetch, lock};
-use super::{Shared, add_line, check_room, make_folder, write_file};
 use crate::format::json;
-use crate::store::StoreError;
 use crate::store::choice::{self, GgufModel, MachineRoom, RepoFile};
+use crate::store::error::StoreError;
 use crate::store::hub::{HubCache, RepoFolder, is_commit};
 use crate::store::name::HubName;
 use crate::store::paths::{folder_of, is_inner, small_file};

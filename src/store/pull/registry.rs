@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::client::{Client, Trouble};
+use super::disk::{add_line, check_room, make_folder, write_file};
+use super::shared::Shared;
 use super::transfer::{WantedFile, fetch, lock};
-use super::{Shared, add_line, check_room, make_folder, write_file};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 use crate::store::name::OllamaName;
 use crate::store::ollama::{Layer, MANIFEST_BYTES, Manifest, OllamaStore};
 

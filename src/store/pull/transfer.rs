@@ -10,9 +10,10 @@ use std::thread;
 use sha2::{Digest, Sha256};
 
 use super::client::{ATTEMPTS, Answer, Client, Trouble};
+use super::disk::check_room;
 use super::pieces::{Piece, Pieces, longer};
-use super::{Shared, check_room};
-use crate::store::StoreError;
+use super::shared::{Shared, TELL_PERIOD};
+use crate::store::error::StoreError;
 
 /// Most connections.
 const CONNECTIONS: usize = 4;
@@ -303,6 +304,6 @@ pub(super) fn lock(path: &Path, shared: &Shared) -> Result<Option<fs::File>, Sto
                 is_told = true;
             }
         }
-        shared.wait(super::TELL_PERIOD)?;
+        shared.wait(TELL_PERIOD)?;
     }
 }

@@ -1,0 +1,41 @@
+//! Folders and small files of a download.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::store::error::StoreError;
+use crate::sys::file;
+
+/// Makes `folder` and those above it.
+pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(folder).map_err(|e| StoreError::io("make", folder, &e))
+}
+
+/// Refuses a download of `bytes` to `folder` if the disk has less room.
+pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), StoreError> {
+    let free = file::free_bytes(folder).map_err(|e| StoreError::io("read", folder, &e))?;
+    if bytes <= free {
+        return Ok(());
+    }
+    let (folder, mb, free) = (folder.display(), bytes as f64 / 1e6, free as f64 / 1e6);
+    Err(StoreError::Runtime(format!(
+        "no room: {mb:.0} MB are to come, and {folder} has {free:.0} MB free"
+    )))
+}
+
+/// Writes a small file whole or not at all.
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    let written = file::AtomicFile::create(path).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.commit()
+    });
+    written.map_err(|e| StoreError::io("write", path, &e))
+}
+
+/// Adds a line to the list at `path`.
+pub(super) fn add_line(path: &Path, line: &str) -> Result<(), StoreError> {
+    let open = OpenOptions::new().append(true).create(true).open(path);
+    let written = open.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    written.map_err(|e| StoreError::io("write", path, &e))
+}
