@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use super::bench::machine;
 #[cfg(feature = "pull")]
+use super::note;
+#[cfg(feature = "pull")]
 use super::progress::ProgressLine;
-use super::{Failure, note, options};
+use super::{Failure, options};
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 #[cfg(feature = "pull")]
@@ -122,6 +124,7 @@ pub(super) fn failure(error: StoreError) -> Failure {
     match error {
         StoreError::Input(what) => Failure::Input(what),
         StoreError::Runtime(what) => Failure::Runtime(what),
+        #[cfg(feature = "pull")]
         StoreError::Interrupted => Failure::Runtime("interrupted".to_owned()),
     }
 }

@@ -13,6 +13,7 @@ pub(crate) enum StoreError {
     /// The network, a disk or another program is in the way.
     Runtime(String),
     /// The caller asked for the end.
+    #[cfg(feature = "pull")]
     Interrupted,
 }
 
@@ -32,6 +33,7 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Input(what) | StoreError::Runtime(what) => f.write_str(what),
+            #[cfg(feature = "pull")]
             StoreError::Interrupted => f.write_str("interrupted"),
         }
     }

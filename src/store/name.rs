@@ -50,6 +50,7 @@ impl ModelName {
     }
 
     /// A short name for clients of a server: the repository's last part, or Ollama's name without its registry.
+    #[cfg(any(feature = "serve", test))]
     pub(crate) fn short(&self) -> String {
         match self {
             ModelName::Hub(name) => {

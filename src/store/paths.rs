@@ -14,6 +14,7 @@ const DEPTH_MAX: usize = 6;
 const FILES_MAX: usize = 20_000;
 
 /// Whether `path` is a plain relative path: nothing in it leads out of the folder that it is joined to.
+#[cfg(any(feature = "pull", test))]
 pub(super) fn is_inner(path: &str) -> bool {
     let is_part = |part: &str| {
         let is_plain = |c: char| !c.is_control() && c != '\\';
