@@ -63,7 +63,7 @@ impl Failure {
     }
 
     /// The message alone, for those who do not see the exit code.
-    #[cfg(feature = "serve")]
+    #[cfg(any(feature = "serve", feature = "tools"))]
     pub(super) fn message(self) -> String {
         match self {
             Failure::Interrupted => "interrupted".to_owned(),
@@ -77,18 +77,6 @@ impl Failure {
     /// A failure at run time, described by the error and its sources.
     pub(super) fn runtime(error: &dyn Error) -> Failure {
         Failure::Runtime(chain(error))
-    }
-
-    /// The message alone.
-    #[cfg(feature = "tools")]
-    pub(super) fn into_message(self) -> String {
-        match self {
-            Failure::Interrupted => "interrupted".to_owned(),
-            Failure::Runtime(what)
-            | Failure::Usage(what)
-            | Failure::Input(what)
-            | Failure::Ring(what) => what,
-        }
     }
 
     /// Prints the message to stderr and returns the exit code.

@@ -53,6 +53,8 @@ mod run;
 mod serve;
 #[cfg(feature = "serve")]
 mod served_models;
+#[cfg(all(feature = "serve", feature = "tools"))]
+mod served_names;
 #[cfg(feature = "tools")]
 mod temporary;
 #[cfg(feature = "tools")]

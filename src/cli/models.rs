@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use argh::{ArgsInfo, FromArgs};
 
-use super::checkpoint::CheckpointPath;
 use super::reads::TokenReads;
-use super::{Failure, convert, model_files, names, note, print};
+use super::{Failure, model_files, names, note, print};
 use crate::format::json::JsonObject;
 use crate::store::{self, FoundModel, MachineRoom};
 
@@ -54,9 +53,7 @@ impl Remove {
         let Some(model) = names::find(&name)? else {
             return Err(Failure::Input(format!("{name} is not on this machine")));
         };
-        let copies = CheckpointPath::at(&model.path).map_or(0, |at| convert::forget(&at));
-        let bytes = store::remove(&model).map_err(names::failure)?;
-        let mb = (bytes + copies) as f64 / 1e6;
+        let mb = names::remove(&model).map_err(names::failure)? as f64 / 1e6;
         note(&format!("leap: removed {}, {mb:.1} MB", model.name));
         Ok(())
     }
@@ -75,7 +72,7 @@ struct Row {
 impl Row {
     fn of(model: &FoundModel, room: &MachineRoom) -> Row {
         let header = model_files::header(&model.path);
-        let here = header.map_err(|failure| failure.into_message()).and_then(|header| {
+        let here = header.map_err(|failure| failure.message()).and_then(|header| {
             match room.holds(model.bytes) {
                 true => Ok(room.tokens_per_s(TokenReads::of(&header).total())),
                 false => Err("does not fit into the free memory".to_owned()),

@@ -86,8 +86,9 @@ pub(super) struct Serve {
     #[cfg_attr(not(feature = "tools"), doc = "model file; the built-in demo model if absent")]
     #[argh(positional)]
     model: Option<PathBuf>,
-    /// several models instead of one: a folder, whose models are all served, or paths behind commas, each after
-    /// NAME= if clients call it otherwise than its file. A model is loaded when a request names it
+    /// several models instead of one: auto (all that `leap models` lists), a folder, whose models are all served, or
+    /// paths and names behind commas, each after ALIAS= if clients call it otherwise. A model is loaded when a request
+    /// names it
     #[argh(option)]
     models: Option<String>,
     /// memory for the models of --models that are loaded at a time, as in 500M or 8G; those that were unused for

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "tools")]
+use std::sync::MutexGuard;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +13,10 @@ use super::checkpoint::CheckpointPath;
 #[cfg(feature = "tools")]
 use super::convert;
 use super::model_files::{self, Loaded};
+#[cfg(feature = "tools")]
+use super::names;
+#[cfg(feature = "tools")]
+use super::served_names;
 use super::weights::{self, Words};
 use super::{Failure, note, options, overwritten, prefixes, warn};
 use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
@@ -55,11 +61,17 @@ enum Entry {
     },
     /// Every model directly in this folder, under its file's name.
     Folder(PathBuf),
+    /// Every model on this machine that has a name.
+    #[cfg(feature = "tools")]
+    Auto,
 }
 
 /// The models of a server.
 pub(super) struct ServedModels {
     entries: Vec<Entry>,
+    /// Names and paths of the models that clients pulled.
+    #[cfg(feature = "tools")]
+    pulled: Mutex<Vec<(String, PathBuf)>>,
     settings: Settings,
     /// Results of earlier looks at files.
     seen: Mutex<HashMap<PathBuf, Seen>>,
@@ -120,14 +132,21 @@ pub(super) fn about(name: String, header: &Header, bytes: u64, digest: u64) -> M
 }
 
 impl ServedModels {
-    /// The models that `value` names: paths and folders behind commas, with a name before `=` if it is another one than
-    /// the file's. Says which of them cannot be used.
+    /// The models that `value` names: paths, names and folders behind commas, with a name before `=` if clients use
+    /// another one. Says which of them cannot be used.
     ///
     /// # Errors
-    /// If none can be used.
+    /// If none can be used; of `auto` there may be none yet.
     pub(super) fn open(value: &str, settings: Settings) -> Result<ServedModels, Failure> {
+        let entry = |text| entry(text, settings.is_quiet);
         let entries = value.split(',').map(entry).collect::<Result<Vec<_>, _>>()?;
-        let models = ServedModels { entries, settings, seen: Mutex::default() };
+        let models = ServedModels {
+            entries,
+            #[cfg(feature = "tools")]
+            pulled: Mutex::default(),
+            settings,
+            seen: Mutex::default(),
+        };
         let mut n_usable = 0;
         for (name, path) in models.candidates() {
             match models.look(&path).and_then(|seen| models.listed(&name, &path, &seen)) {
@@ -136,11 +155,19 @@ impl ServedModels {
             }
         }
         match n_usable {
-            0 => {
+            0 if !models.may_grow() => {
                 Err(Failure::Input(format!("--models {value}: there is no model that can be used")))
             }
             _ => Ok(models),
         }
+    }
+
+    /// Whether models may come later.
+    fn may_grow(&self) -> bool {
+        #[cfg(feature = "tools")]
+        return self.entries.contains(&Entry::Auto);
+        #[cfg(not(feature = "tools"))]
+        false
     }
 
     /// Number of models that can be used now.
@@ -155,11 +182,20 @@ impl ServedModels {
             match entry {
                 Entry::Model { name, path } => all.push((name.clone(), path.clone())),
                 Entry::Folder(folder) => all.extend(models_in(folder)),
+                #[cfg(feature = "tools")]
+                Entry::Auto => all.extend(served_names::on_disk()),
             }
         }
+        #[cfg(feature = "tools")]
+        all.extend(self.pulled().iter().cloned());
         let mut names = std::collections::HashSet::new();
         all.retain(|(name, _)| names.insert(name.clone()));
         all
+    }
+
+    #[cfg(feature = "tools")]
+    fn pulled(&self) -> MutexGuard<'_, Vec<(String, PathBuf)>> {
+        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path_of(&self, name: &str) -> Result<PathBuf, SourceError> {
@@ -309,12 +345,30 @@ impl ModelSource for ServedModels {
                 let _ = tell(Progress::Step("pulling manifest"));
                 Ok(())
             }
-            Err(_) => pull(name, tell),
+            #[cfg(feature = "tools")]
+            Err(_) => {
+                let path = served_names::pull(name, tell)?;
+                self.pulled().push((name.to_owned(), path));
+                Ok(())
+            }
+            #[cfg(not(feature = "tools"))]
+            Err(_) => Err(SourceError::Unknown(format!("there is no model {name:?} here"))),
         }
     }
 
     fn delete(&self, name: &str) -> Result<(), SourceError> {
-        delete(name, &self.path_of(name)?)
+        let path = self.path_of(name)?;
+        #[cfg(feature = "tools")]
+        {
+            served_names::delete(name, &path)?;
+            self.pulled().retain(|(_, pulled)| *pulled != path);
+            Ok(())
+        }
+        #[cfg(not(feature = "tools"))]
+        Err(SourceError::Refused(format!(
+            "{name} was not pulled: remove {} yourself",
+            path.display()
+        )))
     }
 }
 
@@ -327,20 +381,27 @@ fn weight_bytes(header: &Header) -> u64 {
 }
 
 /// A part of the value of `--models`.
-fn entry(text: &str) -> Result<Entry, Failure> {
+fn entry(text: &str, is_quiet: bool) -> Result<Entry, Failure> {
+    #[cfg(feature = "tools")]
+    if text == "auto" {
+        return Ok(Entry::Auto);
+    }
     let (alias, place) = match text.split_once('=') {
         Some((alias, place)) if !Path::new(text).exists() => (Some(alias), place),
         _ => (None, text),
     };
     if place.is_empty() || alias.is_some_and(str::is_empty) {
         return Err(Failure::Usage(format!(
-            "--models: {text:?} names no model; wanted DIR, PATH or NAME=PATH, and more behind commas"
+            "--models: {text:?} names no model; wanted auto, DIR, PATH, a name or ALIAS=PATH, and more behind commas"
         )));
     }
-    let path = path_of(place)?;
+    let path = path_of(place, is_quiet)?;
     let is_checkpoint = matches!(CheckpointPath::at(&path), Some(CheckpointPath::Folder(_)));
     if !path.is_dir() || is_checkpoint {
-        let name = alias.map_or_else(|| name_of(&path), str::to_owned);
+        let name = match alias {
+            Some(alias) => alias.to_owned(),
+            None => short_name(place)?.unwrap_or_else(|| name_of(&path)),
+        };
         return Ok(Entry::Model { name, path });
     }
     match alias {
@@ -418,24 +479,28 @@ fn header_and_tokenizer(path: &Path) -> Result<(Header, Tokenizer), Failure> {
     Ok((model.header().clone(), tokenizer))
 }
 
-/// The file or folder that a name in `--models` stands for.
-fn path_of(name: &str) -> Result<PathBuf, Failure> {
-    Ok(PathBuf::from(name))
+/// The file or folder that a path or name in `--models` stands for.
+#[cfg(feature = "tools")]
+fn path_of(place: &str, is_quiet: bool) -> Result<PathBuf, Failure> {
+    names::path_or_fetched(Path::new(place), is_quiet)
 }
 
-/// Downloads the model `name`.
-fn pull(name: &str, _tell: TellProgress<'_>) -> Result<(), SourceError> {
-    let problem =
-        format!("there is no model {name:?} here, and this program was built without downloads");
-    Err(SourceError::Unknown(problem))
+/// The file or folder that a path in `--models` stands for.
+#[cfg(not(feature = "tools"))]
+fn path_of(place: &str, _is_quiet: bool) -> Result<PathBuf, Failure> {
+    Ok(PathBuf::from(place))
 }
 
-/// Removes the model `name` at `path`, if this program has downloaded it.
-fn delete(name: &str, path: &Path) -> Result<(), SourceError> {
-    let path = path.display();
-    Err(SourceError::Refused(format!(
-        "{name} was not pulled by this program: remove {path} yourself"
-    )))
+/// The short form of a name in `--models`; `None` of a path.
+#[cfg(feature = "tools")]
+fn short_name(place: &str) -> Result<Option<String>, Failure> {
+    Ok(names::parsed(Path::new(place))?.map(|name| name.short()))
+}
+
+/// Without checkpoints there are no names.
+#[cfg(not(feature = "tools"))]
+fn short_name(_place: &str) -> Result<Option<String>, Failure> {
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -446,11 +511,14 @@ mod tests {
     fn a_name_may_stand_before_a_path() {
         let model =
             |name: &str, path: &str| Entry::Model { name: name.to_owned(), path: path.into() };
-        assert_eq!(entry("a/b.gguf").ok(), Some(model("b", "a/b.gguf")));
-        assert_eq!(entry("gpt-4o-mini=a/b.gguf").ok(), Some(model("gpt-4o-mini", "a/b.gguf")));
-        assert_eq!(entry("src").ok(), Some(Entry::Folder("src".into())));
+        assert_eq!(entry("a/b.gguf", true).ok(), Some(model("b", "a/b.gguf")));
+        assert_eq!(
+            entry("gpt-4o-mini=a/b.gguf", true).ok(),
+            Some(model("gpt-4o-mini", "a/b.gguf"))
+        );
+        assert_eq!(entry("src", true).ok(), Some(Entry::Folder("src".into())));
         for wrong in ["", "=a.bin", "a=", "x=src"] {
-            assert!(matches!(entry(wrong), Err(Failure::Usage(_))), "{wrong:?}");
+            assert!(matches!(entry(wrong, true), Err(Failure::Usage(_))), "{wrong:?}");
         }
     }
 

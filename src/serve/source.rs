@@ -51,7 +51,7 @@ pub(crate) enum Progress {
     /// A step of the work, in Ollama's words: `verifying sha256 digest`.
     Step(&'static str),
     /// Bytes of a file, of which `completed` are there.
-    #[allow(dead_code, reason = "only downloads that are built in have bytes")]
+    #[cfg_attr(not(feature = "pull"), allow(dead_code, reason = "nothing is downloaded"))]
     Bytes { digest: String, total: u64, completed: u64 },
 }
 

@@ -8,7 +8,7 @@ mod common;
 #[path = "../common/http.rs"]
 mod http;
 mod process;
-#[cfg(all(feature = "pull", not(target_env = "musl")))]
+#[cfg(all(feature = "pull", feature = "forms", feature = "demo", not(target_env = "musl")))]
 mod pull;
 #[cfg(all(feature = "forms", feature = "tools", feature = "demo"))]
 mod serve;

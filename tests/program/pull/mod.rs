@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common::gguf::whole_gguf;
 use crate::common::running::Running;
 use crate::common::terminal::Terminal;
+use crate::http::{Served, ask};
+use serde_json::{Value, json};
 use stand_in::{COMMIT, Fault, Kind, StandIn, sha256};
 
 const PROMPT: [&str; 6] = ["-p", "One day", "-n", "8", "--temp", "0"];
@@ -380,4 +382,59 @@ fn person_at_a_terminal_gets_a_missing_model_fetched() {
     let mut terminal = Terminal::start(&hub.leap(&[&["run", "hf:org/tiny"], &PROMPT[..]].concat()));
     terminal.wait_for("org/tiny: Q8_0; 0.00 GB");
     terminal.wait_for("One day");
+}
+
+/// A server's clients fetch models, use and remove them, as Ollama's do.
+#[test]
+fn clients_of_a_server_fetch_and_remove_models() {
+    let hub = StandIn::start();
+    hub.put("org/tiny", "tiny-Q8_0.gguf", &whole_gguf());
+    hub.put_ollama("/v2/library/other/manifests/1b", &whole_gguf());
+    let mut command = hub.leap(&["serve", "--models", "auto", "--listen", "127.0.0.1:0"]);
+    command.args(["--ctx", "128", "--threads", "1"]).stdin(Stdio::null());
+    let served = Served::by(command);
+    let names = || {
+        let (_, body) = ask(&served.address, "GET", "/v1/models", "");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let all = body["data"].as_array().unwrap().iter();
+        all.map(|model| model["id"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+    };
+    assert_eq!(names(), [""; 0]);
+
+    let pull = json!({"model": "hf.co/org/tiny:Q8_0"}).to_string();
+    let (head, lines) = ask(&served.address, "POST", "/api/pull", &pull);
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let statuses: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["status"].take())
+        .collect();
+    assert_eq!(
+        (&statuses[0], statuses.last().unwrap()),
+        (&"pulling manifest".into(), &"success".into())
+    );
+    assert_eq!(names(), ["tiny:Q8_0", "hf.co/org/tiny:Q8_0"]);
+    let prompt = |model: &str| {
+        json!({"model": model, "prompt": "One day", "raw": true, "stream": false,
+            "options": {"temperature": 0, "num_predict": 8}})
+    };
+    let by_client = served.post("/api/generate", &prompt("hf.co/org/tiny:Q8_0"));
+    let by_name = good(&hub, &[&["run", "hf:org/tiny"], &PROMPT[..]].concat()).0;
+    assert_eq!(
+        format!("One day{}", by_client["response"].as_str().unwrap()),
+        by_name.trim_end_matches('\n')
+    );
+
+    let name = format!("localhost:{}/library/other:1b", hub.port);
+    let pulled = served.post("/api/pull", &json!({"name": name, "stream": false}));
+    assert_eq!(pulled["status"], "success");
+    served.post("/api/generate", &prompt(&name));
+    for (wanted, status) in [(&*name, "200"), (&name, "404"), ("none", "404")] {
+        let body = json!({"model": wanted}).to_string();
+        let (head, text) = ask(&served.address, "DELETE", "/api/delete", &body);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{wanted}: {head} {text}");
+    }
+    assert_eq!(names(), ["tiny:Q8_0", "hf.co/org/tiny:Q8_0"]);
+    let body = json!({"model": format!("localhost:{}/library/none", hub.port)}).to_string();
+    let (head, text) = ask(&served.address, "POST", "/api/pull", &body);
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head} {text}");
 }

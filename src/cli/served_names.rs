@@ -1,0 +1,85 @@
+//! Models by name for `leap serve --models`: those on this machine, downloads and removals.
+
+#[cfg(feature = "pull")]
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use super::{Failure, names};
+use crate::serve::{Progress, SourceError, TellProgress};
+#[cfg(feature = "pull")]
+use crate::store::PullEvent;
+use crate::store::{self, ModelName, StoreError};
+
+/// The names and paths of all models that names stand for on this machine.
+pub(super) fn on_disk() -> Vec<(String, PathBuf)> {
+    store::all().into_iter().map(|model| (model.name.short(), model.path)).collect()
+}
+
+/// The name that a client of Ollama's means: one of LEAP's, `hf.co/ORG/REPO[:QUANT]`, or a name of Ollama's registry.
+fn meant(name: &str) -> Result<ModelName, SourceError> {
+    let hub = ["hf.co/", "huggingface.co/"].iter().find_map(|host| name.strip_prefix(host));
+    let parsed = ModelName::parse(name).unwrap_or_else(|| {
+        let full = hub.map_or_else(|| format!("ollama:{name}"), |rest| format!("hf:{rest}"));
+        ModelName::parse(&full).unwrap_or(Err(full))
+    });
+    parsed.map_err(SourceError::Refused)
+}
+
+/// Fetches the model of this name, unless it is here, and returns its path.
+pub(super) fn pull(name: &str, tell: TellProgress<'_>) -> Result<PathBuf, SourceError> {
+    let meant = meant(name)?;
+    let found = || names::find(&meant).map_err(failed);
+    if let Some(found) = found()? {
+        return Ok(found.path);
+    }
+    fetch(&meant, tell)?;
+    let lost = || SourceError::Failed(format!("{name} was fetched, and removed meanwhile"));
+    found()?.map(|found| found.path).ok_or_else(lost)
+}
+
+#[cfg(feature = "pull")]
+fn fetch(name: &ModelName, tell: TellProgress<'_>) -> Result<(), SourceError> {
+    let mut is_told = false;
+    let mut forward = |event: PullEvent<'_>| match event {
+        PullEvent::Bytes { digest, done, total } if total > 0 => {
+            let (digest, completed) = (digest.to_owned(), done);
+            tell(Progress::Bytes { digest, total, completed })
+        }
+        PullEvent::Note(_) if !is_told => {
+            is_told = true;
+            tell(Progress::Step("pulling manifest"))
+        }
+        PullEvent::Note(_) | PullEvent::Bytes { .. } => ControlFlow::Continue(()),
+    };
+    let room = names::room().map_err(failed)?;
+    store::pull(name, room, &mut forward).map_err(|error| match error {
+        StoreError::Input(why) => SourceError::Unknown(why),
+        other => SourceError::Failed(other.to_string()),
+    })?;
+    let _ = tell(Progress::Step("verifying sha256 digest"));
+    Ok(())
+}
+
+#[cfg(not(feature = "pull"))]
+fn fetch(name: &ModelName, _tell: TellProgress<'_>) -> Result<(), SourceError> {
+    let why =
+        format!("{name} is not on this machine, and this program was built without downloads");
+    Err(SourceError::Unknown(why))
+}
+
+/// Removes the model at `path`, which clients call `name`, if `leap pull` or a client brought it.
+pub(super) fn delete(name: &str, path: &Path) -> Result<(), SourceError> {
+    let Some(model) = store::all().into_iter().find(|model| model.path == path) else {
+        let path = path.display();
+        return Err(SourceError::Refused(format!("{name} was not pulled: remove {path} yourself")));
+    };
+    names::remove(&model).map_err(|error| match error {
+        StoreError::Input(why) => SourceError::Refused(why),
+        other => SourceError::Failed(other.to_string()),
+    })?;
+    Ok(())
+}
+
+fn failed(why: Failure) -> SourceError {
+    SourceError::Failed(why.message())
+}
