@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use argh::{ArgsInfo, FromArgs};
 
+use super::checkpoint::CheckpointPath;
 use super::reads::TokenReads;
-use super::{Failure, model_files, names, note, print};
+use super::{Failure, convert, model_files, names, note, print};
 use crate::format::json::JsonObject;
-use crate::store::{self, FoundModel, MachineRoom};
+use crate::store::{self, FoundModel, MachineRoom, StoreError};
 
 /// Lists the models in the folders of Hugging Face's programs and of Ollama, and how fast they would be here.
 #[derive(ArgsInfo, FromArgs)]
@@ -53,10 +54,18 @@ impl Remove {
         let Some(model) = names::find(&name)? else {
             return Err(Failure::Input(format!("{name} is not on this machine")));
         };
-        let mb = names::remove(&model).map_err(names::failure)? as f64 / 1e6;
+        let mb = remove(&model).map_err(names::failure)? as f64 / 1e6;
         note(&format!("leap: removed {}, {mb:.1} MB", model.name));
         Ok(())
     }
+}
+
+/// Removes a model that `leap pull` brought, and LEAP's copies of it. Returns their bytes.
+pub(super) fn remove(model: &FoundModel) -> Result<u64, StoreError> {
+    let checkpoint = CheckpointPath::at(&model.path);
+    // The copies are found by the path of the checkpoint, which must be there.
+    let copies = checkpoint.filter(|_| model.is_pulled).map_or(0, |at| convert::forget(&at));
+    Ok(store::remove(model)?.saturating_add(copies))
 }
 
 /// A line of the list.

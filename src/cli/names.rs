@@ -7,8 +7,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::bench::machine;
-use super::checkpoint::CheckpointPath;
-use super::convert;
 #[cfg(feature = "pull")]
 use super::note;
 #[cfg(feature = "pull")]
@@ -119,14 +117,6 @@ pub(super) fn room() -> Result<MachineRoom, Failure> {
         memory_bytes: memory::available_bytes().unwrap_or(u64::MAX),
         bytes_per_s: machine::read_bandwidth(&kernels, &pool, PROBE_BYTES)?,
     })
-}
-
-/// Removes a model that `leap pull` brought, and LEAP's copies of it. Returns their bytes.
-pub(super) fn remove(model: &FoundModel) -> Result<u64, StoreError> {
-    let checkpoint = CheckpointPath::at(&model.path);
-    // The copies are found by the path of the checkpoint, which must be there.
-    let copies = checkpoint.filter(|_| model.is_pulled).map_or(0, |at| convert::forget(&at));
-    Ok(store::remove(model)?.saturating_add(copies))
 }
 
 /// The failure of a search, a download or a removal.

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use super::{Failure, names};
+use super::{Failure, models, names};
 use crate::serve::{Progress, SourceError, TellProgress};
 #[cfg(feature = "pull")]
 use crate::store::PullEvent;
@@ -73,7 +73,7 @@ pub(super) fn delete(name: &str, path: &Path) -> Result<(), SourceError> {
         let path = path.display();
         return Err(SourceError::Refused(format!("{name} was not pulled: remove {path} yourself")));
     };
-    names::remove(&model).map_err(|error| match error {
+    models::remove(&model).map_err(|error| match error {
         StoreError::Input(why) => SourceError::Refused(why),
         other => SourceError::Failed(other.to_string()),
     })?;
