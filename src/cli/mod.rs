@@ -49,6 +49,7 @@ mod reads;
 mod ring;
 mod roles;
 mod run;
+mod self_check;
 #[cfg(feature = "serve")]
 mod serve;
 #[cfg(feature = "serve")]
@@ -100,6 +101,7 @@ enum AnyCommand {
     Pack(pack::Pack),
     Plan(plan::Plan),
     Doctor(doctor::Doctor),
+    SelfCheck(self_check::SelfCheck),
     Ring(ring::Ring),
     #[cfg(feature = "tools")]
     Tokenizer(tokenizer::Tokenizer),
@@ -129,6 +131,7 @@ impl AnyCommand {
             AnyCommand::Pack(pack) => pack.execute(),
             AnyCommand::Plan(plan) => plan.execute(),
             AnyCommand::Doctor(doctor) => doctor.execute(),
+            AnyCommand::SelfCheck(self_check) => self_check.execute(),
             AnyCommand::Ring(ring) => ring.execute(),
             #[cfg(feature = "manual")]
             AnyCommand::Completions(completions) => completions.execute(&commands()),

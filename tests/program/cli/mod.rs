@@ -10,6 +10,7 @@ mod links;
 mod plan;
 mod power;
 mod reads;
+mod self_check;
 mod stand_ins;
 mod text;
 mod usage;

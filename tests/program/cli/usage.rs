@@ -352,6 +352,7 @@ fn an_empty_name_is_told_by_its_option() {
         ("tokenizer", &["--output"]),
         ("ring", &["--control"]),
         ("doctor", &["--listen", "--api-key-file", "--cache"]),
+        ("self-check", &["--server"]),
     ] {
         for option in options {
             let wanted = format!("{option} \"\": the value is empty");
