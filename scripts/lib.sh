@@ -268,18 +268,32 @@ musl() {
 
 # musl_program ARCH [ARG...]: builds the program as boards get it. A panic ends it, and it has no symbols:
 # tables that unwind the stack, and the code that reads them, would be a tenth of it and of no use. Of the
-# standard library it has the smaller ways to sort and the like, 0.1 MB less.
+# standard library it has the smaller ways to sort and the like, 0.1 MB less. It names no folder of this
+# machine, so that the same compiler and source give the same bytes anywhere.
 musl_program() {
-	local target=$1-unknown-linux-musl flags
+	local target=$1-unknown-linux-musl flags paths
 	flags=$(rustflags_of "$target")
+	paths=(--config "target.$target.rustflags=[$(remapped_paths)]")
 	shift
 	export "$flags=-C force-unwind-tables=no"
 	if has_target "$target"; then
-		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --profile dist --bin leap "$@"
+		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --profile dist --bin leap "${paths[@]}" "$@"
 	else
-		build_std "$target" zigbuild --locked --profile dist --bin leap -Z build-std-features=optimize_for_size "$@"
+		build_std "$target" zigbuild --locked --profile dist --bin leap -Z build-std-features=optimize_for_size \
+			"${paths[@]}" "$@"
 	fi
 	unset "$flags"
+}
+
+# The compiler's flags, as TOML, that replace the folders of sources in panics' messages. The folder of a registry
+# has a name that depends on how cargo reaches it, so the crates are fetched first.
+remapped_paths() {
+	local registry
+	cargo fetch --quiet --locked >&2
+	printf "'--remap-path-prefix=%s=/leap'," "$PWD" "$(realpath "$TARGET_DIR")"
+	for registry in "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/src/*/; do
+		printf "'--remap-path-prefix=%s=/crates'," "${registry%/}"
+	done
 }
 
 # rustflags_of TRIPLE: the variable with more flags of this target's compiler.
