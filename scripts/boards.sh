@@ -4,6 +4,19 @@
 
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
 OUT=${LEAP_OUT:-out}
+# Programs of packages have everything, and the demo model, so that they print text at once.
+PACKAGE_FEATURES=board,demo
+# Files of packages carry the last commit's date, so that the same source gives the same bytes.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+
+# machine_of ARCH: what Debian and containers call ARCH, as targets call it.
+machine_of() {
+	case $1 in
+	arm64) echo aarch64 ;;
+	amd64) echo x86_64 ;;
+	*) die "$1 is neither arm64 nor amd64" ;;
+	esac
+}
 
 # read_board BOARD: sets TRIPLE, FEATURES, CPU and INIT from cross/BOARD/board.conf.
 read_board() {
@@ -83,3 +96,31 @@ stage_kmod() {
 	install -D -m 644 kmod/dist/leap-load.conf "$1/usr/lib/modules-load.d/leap.conf"
 	install -D -m 644 kmod/dist/leap.conf "$1/lib/modprobe.d/leap.conf"
 }
+
+# write_tarball PROGRAM NATIVE ARCH FEATURES FOLDER: FOLDER/leap-VERSION-ARCH.tar.gz, which install.sh unpacks. NATIVE is
+# the same program for this machine. The same files give the same bytes.
+write_tarball() {
+	local name=leap-$VERSION-$3 work
+	work=$(mktemp -d)
+	install -D -m 755 "$1" "$work/$name/leap"
+	install -m 644 -t "$work/$name" LICENSE-MIT LICENSE-APACHE README.md
+	scripts/third-party.py "$3-unknown-linux-musl" "$4" >"$work/$name/third-party.txt"
+	"$2" help --man >"$work/$name/leap.1"
+	"$2" completions bash >"$work/$name/leap.bash"
+	"$2" completions zsh >"$work/$name/_leap"
+	"$2" completions fish >"$work/$name/leap.fish"
+	chmod -R u=rwX,go=rX "$work/$name"
+	tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar -c "$name" |
+		gzip -9n >"$5/$name.tar.gz"
+	rm -rf "$work"
+}
+
+# write_installer FOLDER [ADDRESS [KEY]]: FOLDER/install.sh, which knows its release's address, version and key.
+write_installer() {
+	sed "s,^RELEASES=$,RELEASES=${2:-},; s,^VERSION=$,VERSION=$VERSION,; s,^PUBLIC_KEY=$,PUBLIC_KEY=${3:-}," \
+		scripts/install.sh >"$1/install.sh"
+	chmod 755 "$1/install.sh"
+}
+
+# write_sums FOLDER: its files' checksums.
+write_sums() { (cd "$1" && find . -type f ! -name 'SHA256SUMS*' -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum >SHA256SUMS); }

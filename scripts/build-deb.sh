@@ -11,21 +11,18 @@ DEBIAN=images/debian
 DEB_FEATURES=board,demo,pull
 # Files carry the last commit's date, so that the same source gives the same package.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+# dpkg-deb reads it.
 export SOURCE_DATE_EPOCH
 
 build_leap() {
 	local arch=$1 machine root=$WORK/leap-$1
-	case $arch in
-	arm64) machine=aarch64 ;;
-	amd64) machine=x86_64 ;;
-	*) die "$arch is neither arm64 nor amd64" ;;
-	esac
+	machine=$(machine_of "$arch")
 	# A packaged program runs on many boards, so it is tuned for none.
-	build_program "$machine-unknown-linux-musl" "$DEB_FEATURES" ''
+	build_program "$machine-unknown-linux-musl" "$PACKAGE_FEATURES" ''
 	stage "$root"
 	install -D -m 755 "$PROGRAM" "$root/usr/bin/leap"
 	stage_systemd "$root"
-	stage_licences "$root" "$machine-unknown-linux-musl" "$DEB_FEATURES"
+	stage_licences "$root" "$machine-unknown-linux-musl" "$PACKAGE_FEATURES"
 	install -D -m 644 "$DEBIAN/leap.lintian-overrides" "$root/usr/share/lintian/overrides/leap"
 	documents "$root"
 	pack leap "$arch" "$root"
@@ -86,7 +83,7 @@ chmod 755 "$WORK"
 umask 022
 mkdir -p "$OUT/deb"
 # The packages' program for this machine: a board's may not run here.
-build_program "$(uname -m)-unknown-linux-musl" "$DEB_FEATURES" ''
+build_program "$(uname -m)-unknown-linux-musl" "$PACKAGE_FEATURES" ''
 NATIVE=$PROGRAM
 for arch; do
 	build_leap "$arch"
