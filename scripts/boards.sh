@@ -101,7 +101,7 @@ stage_kmod() {
 # the same program for this machine. The same files give the same bytes.
 write_tarball() {
 	local name=leap-$VERSION-$3 work
-	work=$(mktemp -d)
+	work=$(mktemp -d -p "$5")
 	install -D -m 755 "$1" "$work/$name/leap"
 	install -m 644 -t "$work/$name" LICENSE-MIT LICENSE-APACHE README.md
 	scripts/third-party.py "$3-unknown-linux-musl" "$4" >"$work/$name/third-party.txt"
