@@ -53,7 +53,6 @@ image() {
 
 # The public key of MINISIGN_KEY.
 public_key() {
-	need_tools minisign:minisign
 	minisign -R -s "$MINISIGN_KEY" -p "$RELEASE/leap.pub" >&2 || die "$MINISIGN_KEY is no secret key of minisign"
 	tail -n 1 "$RELEASE/leap.pub"
 }
@@ -75,6 +74,7 @@ begin_steps
 [ $# -eq 0 ] || die "usage: ${0##*/}"
 [ -z "$(git status --porcelain 2>/dev/null)" ] || say "warning: there are changes that are not committed"
 need_tools cc:gcc file:file python3:python3 dpkg-deb:dpkg lintian:lintian
+[ -z "${MINISIGN_KEY:-}" ] || need_tools minisign:minisign
 need_cargo
 check_versions
 umask 022
