@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of this machine: check.sh, rings of processes. --all: everything, so also models and tokenizers that other people
+# The tests of this machine: check.sh, the installer, rings of processes. --all: everything, so also models and tokenizers that other people
 # published (test-real.sh), the tests for aarch64 under QEMU, the static binaries, and emulated boards: a ring of two from
 # power-on, the kernel module. Usage: test.sh [--all]
 # shellcheck source=scripts/lib.sh
@@ -106,6 +106,8 @@ need_cargo
 [ -z "$all" ] || step "toolchain for aarch64" need_musl aarch64
 
 scripts/check.sh
+# With the program that the tests have built.
+step "installer" scripts/test-install.sh "$TARGET_DIR/debug/leap"
 if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
