@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The tests of this machine: check.sh, the installer, rings of processes. --all: everything, so also models and tokenizers that other people
-# published (test-real.sh), the tests for aarch64 under QEMU, the static binaries, and emulated boards: a ring of two from
-# power-on, the kernel module. Usage: test.sh [--all]
+# The tests of this machine: check.sh, the installer, rings of processes. --all: everything, so also models and
+# tokenizers that other people published (test-real.sh), the tests for aarch64 under QEMU, the static binaries, and
+# emulated boards: a ring of two from power-on, the kernel module. Usage: test.sh [--all]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/kernels.sh
@@ -111,7 +111,6 @@ step "installer" scripts/test-install.sh "$TARGET_DIR/debug/leap"
 if [ -z "$all" ]; then
 	step "rings of processes" rings
 else
-	# With the program that the tests have built.
 	scripts/test-real.sh "$TARGET_DIR/debug/leap"
 	step "packed crate" packed_crate
 	step "fuzz targets" fuzz_targets
