@@ -163,7 +163,7 @@ def check_features():
     wanted = set(known) - {"default", "board", "demo"}
     places = {f"cross/{name}/board.conf": r"^FEATURES=(.*)$" for name in os.listdir(os.path.join(TREE, "cross")) if
               os.path.exists(os.path.join(TREE, "cross", name, "board.conf"))}
-    places |= {"scripts/build-deb.sh": r"^DEB_FEATURES=(.*)$", "scripts/test.sh": r"^BOARD_FEATURES=(.*)$",
+    places |= {"scripts/boards.sh": r"^PACKAGE_FEATURES=(.*)$", "scripts/test.sh": r"^BOARD_FEATURES=(.*)$",
                f"{os.path.relpath(LAYER, TREE)}/recipes-leap/leap/leap_{VERSION}.bb": r"--features ([\w,-]+)"}
     for path, pattern in places.items():
         found = re.findall(pattern, open(os.path.join(TREE, path)).read(), re.M)
