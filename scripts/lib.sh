@@ -273,7 +273,7 @@ musl() {
 musl_program() {
 	local target=$1-unknown-linux-musl flags paths
 	flags=$(rustflags_of "$target")
-	paths=(--config "target.$target.rustflags=[$(remapped_paths)]")
+	paths=(--config "target.$target.rustflags=[$(remapped_paths "$target")]")
 	shift
 	export "$flags=-C force-unwind-tables=no"
 	if has_target "$target"; then
@@ -285,13 +285,13 @@ musl_program() {
 	unset "$flags"
 }
 
-# The compiler's flags, as TOML, that replace the folders of sources in panics' messages. The folder of a registry
-# has a name that depends on how cargo reaches it, so the crates are fetched first.
+# remapped_paths TRIPLE: the compiler's flags, as TOML, that replace the folders of sources in panics' messages. The name
+# of a registry's folder depends on how cargo reaches it: it must be there before.
 remapped_paths() {
-	local registry
-	cargo fetch --quiet --locked >&2
-	printf "'--remap-path-prefix=%s=/leap'," "$PWD" "$(realpath "$TARGET_DIR")"
-	for registry in "${CARGO_HOME:-${HOME:-}/.cargo}"/registry/src/*/; do
+	local home=${CARGO_HOME:-${HOME:-}/.cargo} registry
+	compgen -G "$home/registry/src/*/" >/dev/null || cargo fetch --quiet --locked --target "$1" >&2
+	printf "'--remap-path-prefix=%s=/leap'," "$PWD" "$(realpath -m "$TARGET_DIR")"
+	for registry in "$home"/registry/src/*/; do
 		printf "'--remap-path-prefix=%s=/crates'," "${registry%/}"
 	done
 }
