@@ -5,7 +5,7 @@
 VERSION=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n1)
 OUT=${LEAP_OUT:-out}
 # Programs of packages have everything, and the demo model, so that they print text at once.
-PACKAGE_FEATURES=board,demo
+PACKAGE_FEATURES=board,demo,pull
 # Files of packages carry the last commit's date, so that the same source gives the same bytes.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 

@@ -8,7 +8,6 @@
 MAINTAINER="${DEBFULLNAME:-The LEAP developers} <${DEBEMAIL:-leap@leap.invalid}>"
 DEBIAN=images/debian
 # Everything, and the demo model, so that it prints text at once.
-DEB_FEATURES=board,demo,pull
 # Files carry the last commit's date, so that the same source gives the same package.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 # dpkg-deb reads it.
