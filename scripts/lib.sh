@@ -202,13 +202,22 @@ is_recent() {
 	[ "$(printf '%s\n' "$RUST_MIN" "$version" | sort -V | head -n1)" = "$RUST_MIN" ]
 }
 
-# has_target TRIPLE: whether the active toolchain holds this target's library, and a linker for it.
+# cc_of TRIPLE: a C compiler for this target, which the cipher code of downloads needs (feature `pull`, and tests).
+cc_of() {
+	local variable=CC_${1//-/_} cc=clang
+	[[ $1 != x86_64-*-musl ]] || cc=musl-gcc
+	command -v "${!variable:-$cc}"
+}
+
+# has_target TRIPLE: whether the active toolchain holds this target's library, and there are a linker and a C compiler
+# for it.
 has_target() {
 	local library sysroot host
 	library=$(rustc --print target-libdir --target "$1" 2>/dev/null) || return 1
 	sysroot=$(rustc --print sysroot)
 	host=$(rustc -vV | sed -n 's/^host: //p')
-	compgen -G "$library/libstd-*.rlib" >/dev/null && [ -x "$sysroot/lib/rustlib/$host/bin/rust-lld" ]
+	compgen -G "$library/libstd-*.rlib" >/dev/null && [ -x "$sysroot/lib/rustlib/$host/bin/rust-lld" ] &&
+		cc_of "$1" >/dev/null
 }
 
 need_debian_rust() {
@@ -255,12 +264,20 @@ need_musl() {
 	fi
 }
 
+# by_rustup TRIPLE SUBCOMMAND [ARG...]: cargo for a static target that the active toolchain holds.
+by_rustup() {
+	local target=$1 subcommand=$2 cc
+	cc=$(cc_of "$target")
+	shift 2
+	"${MUSL_ENV[@]}" "CC_${target//-/_}=$cc" cargo "$subcommand" --target "$target" "$@"
+}
+
 # musl ARCH build|test [ARG...]: cargo for the static target of ARCH.
 musl() {
 	local target=$1-unknown-linux-musl subcommand=$2
 	shift 2
 	if has_target "$target"; then
-		"${MUSL_ENV[@]}" cargo "$subcommand" --target "$target" "$@"
+		by_rustup "$target" "$subcommand" "$@"
 	else
 		build_std "$target" "${subcommand/#build/zigbuild}" "$@"
 	fi
@@ -277,7 +294,7 @@ musl_program() {
 	shift
 	export "$flags=-C force-unwind-tables=no"
 	if has_target "$target"; then
-		"${MUSL_ENV[@]}" cargo build --target "$target" --locked --profile dist --bin leap "${paths[@]}" "$@"
+		by_rustup "$target" build --locked --profile dist --bin leap "${paths[@]}" "$@"
 	else
 		build_std "$target" zigbuild --locked --profile dist --bin leap -Z build-std-features=optimize_for_size \
 			"${paths[@]}" "$@"
@@ -337,7 +354,7 @@ clippy_musl() {
 	local target=$1-unknown-linux-musl
 	shift
 	if has_clippy && has_target "$target"; then
-		"${MUSL_ENV[@]}" cargo clippy --target "$target" --profile test "$@"
+		by_rustup "$target" clippy --profile test "$@"
 	else
 		need_debian_rust
 		need_zig

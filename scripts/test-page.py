@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Uses the chat page as people do: test-page.py URL URL-WITH-KEY KEY PICTURES
+"""Uses the chat page as people do: test-page.py URL URL-WITH-KEY KEY URL-OF-SEVERAL PICTURES
 
 Drives Chromium by the DevTools protocol through a pipe. Nothing that the page does may break its policy or reach the console as an
 error.
@@ -404,6 +404,23 @@ class Checks:
             browser.press("Escape")
             self.check("Escape closes the menu", browser.js("document.activeElement.id") == "menu")
 
+    def several(self):
+        browser = self.browser
+        browser.open(self.url, self.size)
+        browser.await_js("document.querySelector('#model').textContent === 'one of 2 models'")
+        browser.click("#settings-open")
+        names = browser.js("[...document.querySelectorAll('#models option')].map((e) => e.value)")
+        self.check("a conversation may choose among several models", names == ["", "demo", "second"], names)
+        browser.js("document.querySelector('#models select').value = 'second'")
+        browser.picture(f"{self.pictures}/{self.size}-models.png")
+        browser.click("#settings button", "Save")
+        browser.await_js("document.querySelector('#model').textContent === 'second'")
+        self.send(FOX)
+        browser.await_js("document.querySelectorAll('#log .body').length === 2")
+        self.await_end()
+        posted = json.loads(browser.posted[-1])
+        self.check("the chosen model is asked", posted["model"] == "second" and self.bodies()[1] != "", posted)
+
     def lists(self):
         browser = self.browser
         title = "document.querySelector('#title').textContent"
@@ -560,12 +577,13 @@ class Checks:
 
 
 def main():
-    url, url_with_key, key, pictures = sys.argv[1:]
+    url, url_with_key, key, url_of_several, pictures = sys.argv[1:]
     browser = Browser()
     try:
         for size in SIZES:
             Checks(browser, url, size, pictures).all()
         Checks(browser, url_with_key, "desk", pictures).key(url_with_key, key)
+        Checks(browser, url_of_several, "desk", pictures).several()
     finally:
         browser.close()
 

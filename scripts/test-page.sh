@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The chat page as a browser shows it: Debian's Chromium, on a desk and on a phone, asks a server of the demo model. By hand, as
+# The chat page as a browser shows it: Debian's Chromium, on a desk and on a phone, asks servers of the demo model. By hand, as
 # the browser takes 300 MB. Usage: test-page.sh [PROGRAM]
 # shellcheck source=scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 servers=()
 trap 'code=$?; kill "${servers[@]}" 2>/dev/null; rm -rf "$work"; end_steps $code' EXIT
 
-# serve PORT [OPTION...]: a server of the demo model.
+# serve PORT [OPTION...]: a server of the demo model, unless the options name others.
 serve() {
 	local port=$1
 	shift
@@ -32,7 +32,8 @@ serve() {
 (umask 077 && head -c 24 /dev/urandom | base64 >"$work/keys")
 serve "$PORT"
 serve "$((PORT + 1))" --api-key-file "$work/keys"
+serve "$((PORT + 2))" --models models/demo.bin,second=models/demo.bin
 mkdir -p "$TARGET_DIR/page"
 step "page" python3 scripts/test-page.py "http://127.0.0.1:$PORT/" "http://127.0.0.1:$((PORT + 1))/" "$(cat "$work/keys")" \
-	"$TARGET_DIR/page"
+	"http://127.0.0.1:$((PORT + 2))/" "$TARGET_DIR/page"
 say "$TARGET_DIR/page: what it looked like"

@@ -19,16 +19,26 @@ function showDialog(id, values = {}) {
   });
 }
 
+/** Offers the models of a server that has several. */
+function offerModels() {
+  const option = (name) => make('option', { value: name }, name || 'the server’s choice');
+  document.querySelector('#models select').replaceChildren(...['', ...models.map(({ id }) => id)].map(option));
+  byId('models').hidden = models.length < 2;
+}
+
 async function changeSettings() {
   const chat = current;
+  offerModels();
   const fields = await showDialog('settings', chat.settings ?? settings);
   if (!fields) return;
   chat.settings = {};
   if (fields.system.trim()) chat.settings.system = fields.system.trim();
+  if (fields.model) chat.settings.model = fields.model;
   for (const name of NUMBERS) {
     if (fields[name] !== '') chat.settings[name] = Number(fields[name]);
   }
   if (chats.has(chat.id)) keepChat(chat);
+  showModel().catch(() => {});
   if (!fields.isDefault) return;
   settings = chat.settings;
   keep('leap.settings', settings);

@@ -7,9 +7,15 @@ const speeds = {};
 
 const speed = (perSecond) => `${perSecond.toFixed(perSecond < 100 ? 1 : 0)} tokens/s`;
 
+/** The server's models as they were last shown. */
+let models = [];
+
+/** Shows the model of the conversation: the one that was chosen, else the server's choice. */
 async function showModel() {
-  const { data: [model] } = await (await ask('v1/models')).json();
-  byId('model').textContent = model.id;
+  models = (await (await ask('v1/models')).json()).data;
+  const chosen = (current.settings ?? settings).model;
+  const model = models.find(({ id }) => id === chosen) ?? models[0] ?? { id: 'no model yet', max_model_len: 0 };
+  byId('model').textContent = models.length > 1 && model.id !== chosen ? `one of ${models.length} models` : model.id;
   return model;
 }
 

@@ -39,7 +39,7 @@ function chatOf(found, id, openNote = 'Cut short, as the page was closed. Regene
   if (Number.isInteger(found.from) && found.from > 0 && found.from < messages.length) chat.from = found.from;
   if (found.settings && typeof found.settings === 'object') {
     chat.settings = Object.fromEntries(NUMBERS.filter((name) => Number.isFinite(found.settings[name])).map((name) => [name, found.settings[name]]));
-    if (text(found.settings.system)) chat.settings.system = found.settings.system;
+    for (const name of ['system', 'model']) if (text(found.settings[name])) chat.settings[name] = found.settings[name];
   }
   return chat;
 }
