@@ -8,7 +8,8 @@ use super::checkpoint::CheckpointPath;
 use super::reads::TokenReads;
 use super::{Failure, convert, model_files, names, note, print};
 use crate::format::json::JsonObject;
-use crate::store::{self, FoundModel, MachineRoom, StoreError};
+use crate::format::printable;
+use crate::store::{self, FoundModel, MachineRoom, ModelName, StoreError};
 
 /// Lists the models in the folders of Hugging Face's programs and of Ollama, and how fast they would be here.
 #[derive(ArgsInfo, FromArgs)]
@@ -51,8 +52,15 @@ impl Remove {
             let name = self.name.display();
             return Err(Failure::Usage(format!("{name} is no name of a model; see `leap models`")));
         };
-        let Some(model) = names::find(&name)? else {
-            return Err(Failure::Input(format!("{name} is not on this machine")));
+        let Some(model) = meant(&name)? else {
+            return match store::remove_parts(&name).map_err(names::failure)? {
+                0 => Err(Failure::Input(format!("{name} is not on this machine"))),
+                bytes => {
+                    let mb = bytes as f64 / 1e6;
+                    note(&format!("leap: removed what had arrived of {name}, {mb:.1} MB"));
+                    Ok(())
+                }
+            };
         };
         let mb = remove(&model).map_err(names::failure)? as f64 / 1e6;
         note(&format!("leap: removed {}, {mb:.1} MB", model.name));
@@ -66,6 +74,24 @@ pub(super) fn remove(model: &FoundModel) -> Result<u64, StoreError> {
     // The copies are found by the path of the checkpoint, which must be there.
     let copies = checkpoint.filter(|_| model.is_pulled).map_or(0, |at| convert::forget(&at));
     Ok(store::remove(model)?.saturating_add(copies))
+}
+
+/// The model that `name` names alone.
+fn meant(name: &ModelName) -> Result<Option<FoundModel>, Failure> {
+    let ModelName::Hub(hub) = name else { return names::find(name) };
+    if hub.quant.is_some() {
+        return names::find(name);
+    }
+    let is_of = |model: &FoundModel| {
+        let ModelName::Hub(other) = &model.name else { return false };
+        other.repo == hub.repo && other.revision() == hub.revision()
+    };
+    let mut all: Vec<FoundModel> = store::all().into_iter().filter(is_of).collect();
+    if all.len() > 1 {
+        let names: Vec<String> = all.iter().map(|model| model.name.to_string()).collect();
+        return Err(Failure::Input(format!("{name} may be {}: name one", names.join(" or "))));
+    }
+    Ok(all.pop())
 }
 
 /// A line of the list.
@@ -103,7 +129,7 @@ impl Row {
             Err(why) => object.string("problem", why),
         };
         let object = object.string("path", &self.path).boolean("pulled", Some(self.is_pulled));
-        object.finish() + "\n"
+        object.finish()
     }
 }
 
@@ -117,5 +143,6 @@ fn table(rows: &[Row]) -> String {
         };
         format!("{name:width$}  {gb:>7.2} GB  {here}\n{:width$}  {path}\n", "")
     };
-    rows.iter().map(line).collect()
+    let text: Vec<String> = rows.iter().map(line).collect();
+    text.concat().lines().map(|line| printable(line) + "\n").collect()
 }

@@ -96,7 +96,7 @@ pub(super) fn fetch(name: &ModelName, is_quiet: bool) -> Result<FoundModel, Fail
         }
         other => failure(other),
     })?;
-    let lost = || Failure::Runtime(format!("{name} was fetched, and removed meanwhile"));
+    let lost = || Failure::Input(format!("{name} was fetched, but its files are no whole model"));
     find(name)?.ok_or_else(lost)
 }
 

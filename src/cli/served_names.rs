@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use super::{Failure, models, names};
-use crate::serve::{Progress, SourceError, TellProgress};
+#[cfg(feature = "pull")]
+use crate::serve::Progress;
+use crate::serve::{SourceError, TellProgress};
 #[cfg(feature = "pull")]
 use crate::store::PullEvent;
 use crate::store::{self, ModelName, StoreError};
@@ -33,7 +35,8 @@ pub(super) fn pull(name: &str, tell: TellProgress<'_>) -> Result<PathBuf, Source
         return Ok(found.path);
     }
     fetch(&meant, tell)?;
-    let lost = || SourceError::Failed(format!("{name} was fetched, and removed meanwhile"));
+    let lost =
+        || SourceError::Failed(format!("{name} was fetched, but its files are no whole model"));
     found()?.map(|found| found.path).ok_or_else(lost)
 }
 

@@ -69,6 +69,11 @@ impl Tokenizer {
         if self.text && !self.chat {
             return usage("--text belongs to --chat");
         }
+        if !applies && self.output.is_none() && names::parsed(&self.input)?.is_some() {
+            return usage(
+                "a model's name has no place beside it for a tokenizer: give one with -o",
+            );
+        }
         self.input = names::path(&self.input)?;
         let file = read(&self.input)?;
         if applies { self.apply(file) } else { self.convert(file) }

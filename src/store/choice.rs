@@ -1,5 +1,6 @@
 //! The GGUF models of a repository, and the choice among them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::format::Shard;
@@ -17,7 +18,7 @@ pub(crate) struct RepoFile {
 pub(crate) struct GgufModel {
     /// Quantisation by the file's name, as in `Q4_K_M`; the name itself if it has none.
     pub(crate) quant: String,
-    /// Path of the first file without `.gguf`.
+    /// Path without `.gguf`, and without the number of the file if there are several.
     stem: String,
     /// Number of files, by the first one's name.
     n_files: usize,
@@ -63,29 +64,71 @@ impl GgufModel {
         self.files.len() == self.n_files
     }
 
+    /// Path of the file, or of several without their numbers: no other model has it.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}.gguf", self.stem)
+    }
+
     /// Whether `quant` names this model: its quantisation, its file's name or path.
     fn is_called(&self, quant: &str) -> bool {
-        let quant = quant.strip_suffix(".gguf").unwrap_or(quant);
         let name = self.stem.rsplit('/').next().unwrap_or_default();
-        [&self.quant, name, &self.stem].iter().any(|own| own.eq_ignore_ascii_case(quant))
+        match quant.strip_suffix(".gguf") {
+            Some(file) => [name, &self.stem].iter().any(|own| own.eq_ignore_ascii_case(file)),
+            None => {
+                let all = [&self.quant, name, &self.stem];
+                all.iter().any(|own| own.eq_ignore_ascii_case(quant))
+            }
+        }
+    }
+
+    /// The quantisation without Unsloth's mark.
+    fn kind(&self) -> &str {
+        self.quant.strip_prefix("UD-").unwrap_or(&self.quant)
     }
 
     /// Whether weights are stored as they were trained: LEAP quantises them to 8 bits.
     fn is_unquantised(&self) -> bool {
-        ["F32", "F16", "BF16"].contains(&self.quant.as_str())
+        UNQUANTISED.contains(&self.kind())
+    }
+
+    /// Whether LEAP reads this quantisation, as far as the name tells.
+    fn is_readable(&self) -> bool {
+        !["IQ1", "IQ2", "IQ3", "TQ", "Q1_", "Q4_0_"].iter().any(|no| self.kind().starts_with(no))
+    }
+
+    /// Whether LEAP keeps the weights as they are.
+    fn is_kept(&self) -> bool {
+        !self.is_unquantised() && !self.kind().starts_with("Q2_K")
+    }
+
+    /// Bytes of the weights as LEAP keeps them: Q2_K and floats become 8 bits.
+    fn kept_bytes(&self) -> u64 {
+        let bytes = self.bytes();
+        match self.kind() {
+            "F32" | "FP32" => bytes / 64 * 17,
+            "F16" | "FP16" | "BF16" => bytes / 32 * 17,
+            kind if kind.starts_with("Q2_K") => bytes.saturating_mul(3),
+            _ => bytes,
+        }
     }
 }
 
-/// The GGUF models among `files`. Vision parts and calibration data are none.
+/// Names of weights that were not quantised.
+const UNQUANTISED: [&str; 5] = ["F16", "F32", "BF16", "FP16", "FP32"];
+
+/// The GGUF models among `files`. Vision parts, adapters and calibration data are none.
 pub(crate) fn models(files: &[RepoFile]) -> Vec<GgufModel> {
     let mut found: Vec<GgufModel> = Vec::new();
+    // A model in one file and one in several may have the same name.
+    let mut places: BTreeMap<(String, usize), usize> = BTreeMap::new();
     let mut files: Vec<&RepoFile> = files.iter().collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
+    files.dedup_by(|a, b| a.path == b.path);
     for file in files {
         let path = Path::new(&file.path);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let Some(stem) = file.path.strip_suffix(".gguf") else { continue };
-        if ["mmproj", "imatrix"].iter().any(|other| name.contains(other)) {
+        if is_beside(name) {
             continue;
         }
         let shard = Shard::of(path);
@@ -93,15 +136,27 @@ pub(crate) fn models(files: &[RepoFile]) -> Vec<GgufModel> {
             Some(shard) => format!("{}{}", &stem[..stem.len() + 5 - name.len()], shard.stem),
             None => stem.to_owned(),
         };
-        if let Some(model) = found.iter_mut().find(|model| model.stem == first) {
-            model.files.push(file.clone());
+        let n_files = shard.and_then(|shard| shard.count.parse().ok()).unwrap_or(1);
+        let place = (first.clone(), shard.map_or(0, |_| n_files));
+        if let Some(at) = places.get(&place) {
+            found[*at].files.push(file.clone());
             continue;
         }
-        let n_files = shard.and_then(|shard| shard.count.parse().ok()).unwrap_or(1);
+        places.insert(place, found.len());
         let quant = quant_of(first.rsplit('/').next().unwrap_or_default());
         found.push(GgufModel { quant, stem: first, n_files, files: vec![file.clone()] });
     }
     found
+}
+
+/// Whether a file of this name goes with a model: a vision part, an adapter, or calibration data.
+fn is_beside(name: &str) -> bool {
+    let stem = name.to_ascii_lowercase();
+    let stem = stem.trim_end_matches(".gguf");
+    stem.contains("mmproj")
+        || stem.starts_with("lora")
+        || stem.starts_with("imatrix")
+        || stem.ends_with("imatrix")
 }
 
 /// The quantisation in a file's name: its last part that starts like one, and those behind it. `UD-` of Unsloth's files
@@ -111,51 +166,77 @@ fn quant_of(stem: &str) -> String {
     let upper = stem.to_ascii_uppercase();
     let parts = upper.split(['-', '.']);
     let is_quant = |part: &&str| {
-        ["F16", "F32", "BF16"].contains(part) || STARTS.iter().any(|start| part.starts_with(start))
+        UNQUANTISED.contains(part) || STARTS.iter().any(|start| part.starts_with(start))
     };
     match parts.rev().find(is_quant) {
-        Some(part) if upper.contains(&format!("UD-{part}")) => format!("UD-{part}"),
+        Some(part) if is_dynamic(&upper, part) => format!("UD-{part}"),
         Some(part) => part.to_owned(),
         None => stem.to_owned(),
     }
 }
 
-/// The model among `models` that `quant` names.
+/// Whether a name in capitals has Unsloth's mark before the quantisation `part`.
+fn is_dynamic(upper: &str, part: &str) -> bool {
+    let marked = format!("UD-{part}");
+    upper.starts_with(&marked)
+        || ["-", ".", "_"].iter().any(|c| upper.contains(&format!("{c}{marked}")))
+}
+
+/// The model among `models` that `quant` names, if there is one. The same model in one file goes before one in several.
 ///
 /// # Errors
-/// If none or several have this name: names that are there.
-pub(crate) fn named<'m>(models: &'m [GgufModel], quant: &str) -> Result<&'m GgufModel, String> {
-    let called: Vec<&GgufModel> = models.iter().filter(|model| model.is_called(quant)).collect();
+/// If several have this name: the names of their files.
+pub(crate) fn named<'m>(
+    models: &'m [GgufModel],
+    quant: &str,
+) -> Result<Option<&'m GgufModel>, String> {
+    if let Some(model) = models.iter().find(|model| model.file_name() == quant) {
+        return Ok(Some(model));
+    }
+    let mut called: Vec<&GgufModel> =
+        models.iter().filter(|model| model.is_called(quant)).collect();
+    called.sort_by_key(|model| model.n_files);
+    called.dedup_by(|a, b| a.stem == b.stem);
     match called[..] {
-        [model] => Ok(model),
-        [] => Err(format!("no GGUF file is called {quant}; there are {}", quants(models))),
+        [model] => Ok(Some(model)),
+        [] => Ok(None),
         [..] => {
-            let stems: Vec<&str> = called.iter().map(|model| &*model.stem).collect();
-            Err(format!("{} files are {quant}: name one of {}", called.len(), stems.join(", ")))
+            let files: Vec<String> = called.iter().map(|model| model.file_name()).collect();
+            Err(format!("{} files are {quant}: name one of {}", called.len(), files.join(", ")))
         }
     }
 }
 
-/// The model that suits the machine best: the largest that fits into the memory and gives 5 tokens a second; if none is
-/// that fast, the smallest that fits. Weights as they were trained come last, since LEAP quantises them.
+/// The model that suits the machine best: the largest up to Q8_0 that fits into the memory and gives 5 tokens a second; if
+/// none is that fast, the smallest that fits. Weights that LEAP quantises again, Q2_K and floats, come last.
 ///
 /// # Errors
-/// If none fits: how much the smallest takes.
+/// If none fits, how much the smallest takes; or that LEAP reads none.
 pub(crate) fn best<'m>(
     models: &'m [GgufModel],
     room: &MachineRoom,
 ) -> Result<&'m GgufModel, String> {
-    let mut sorted: Vec<&GgufModel> = models.iter().collect();
-    sorted.sort_by_key(|model| (model.is_unquantised(), model.bytes()));
-    let fits = || sorted.iter().copied().filter(|model| room.holds(model.bytes()));
+    let most = models.iter().find(|model| model.quant == "Q8_0").map_or(u64::MAX, GgufModel::bytes);
+    let is_wanted = |model: &&GgufModel| {
+        model.is_readable() && model.is_whole() && (model.is_unquantised() || model.bytes() <= most)
+    };
+    let mut sorted: Vec<&GgufModel> = models.iter().filter(is_wanted).collect();
+    if sorted.is_empty() {
+        return Err(format!(
+            "LEAP reads none of {}, or some of their files are missing",
+            quants(models)
+        ));
+    }
+    sorted.sort_by_key(|model| model.kept_bytes());
+    let fits = || sorted.iter().copied().filter(|model| room.holds(model.kept_bytes()));
     let is_quick =
-        |model: &&GgufModel| room.tokens_per_s(model.bytes()) >= MachineRoom::TOKENS_PER_S;
-    let quantised = fits().filter(|model| !model.is_unquantised()).rfind(is_quick);
-    quantised.or_else(|| fits().next()).ok_or_else(|| {
-        let smallest = sorted.iter().map(|model| model.bytes()).min().unwrap_or(0);
+        |model: &&GgufModel| room.tokens_per_s(model.kept_bytes()) >= MachineRoom::TOKENS_PER_S;
+    let kept = fits().filter(|model| model.is_kept()).rfind(is_quick);
+    kept.or_else(|| fits().next()).ok_or_else(|| {
+        let smallest = sorted.iter().map(|model| model.kept_bytes()).min().unwrap_or(0);
         let (smallest, memory) = (smallest as f64 / 1e9, room.memory_bytes as f64 / 1e9);
         format!(
-            "the smallest of {} has {smallest:.1} GB, and {memory:.1} GB of memory are free",
+            "the smallest of {} takes {smallest:.1} GB, and {memory:.1} GB of memory are free",
             quants(models)
         )
     })
@@ -188,6 +269,9 @@ mod tests {
             ("Llama-3.2-1B.IQ4_XS", "IQ4_XS"),
             ("m-BF16", "BF16"),
             ("gpt-oss-20b-mxfp4", "MXFP4"),
+            ("m-fp16", "FP16"),
+            ("Thundercloud-Q4_K_M", "Q4_K_M"),
+            ("UD-Q8_K_XL", "UD-Q8_K_XL"),
             ("model", "model"),
         ] {
             assert_eq!(quant_of(stem), quant);
@@ -209,10 +293,30 @@ mod tests {
         assert_eq!(all, [("Q8_0", 7, true), ("Q4_1", 2, false), ("Q4_0", 2, true)]);
         assert_eq!(found[0].files[0].path, "Q8_0/m-Q8_0-00001-of-00002.gguf");
         for name in ["q8_0", "Q8_0/m-Q8_0", "m-Q8_0.gguf"] {
-            assert_eq!(named(&found, name).unwrap().quant, "Q8_0");
+            assert_eq!(named(&found, name).unwrap().unwrap().quant, "Q8_0");
         }
-        let problem = named(&found, "Q5_0").unwrap_err();
-        assert_eq!(problem, "no GGUF file is called Q5_0; there are Q8_0, Q4_1, Q4_0");
+        assert_eq!(named(&found, "Q5_0"), Ok(None));
+    }
+
+    #[test]
+    fn files_of_one_quantisation_are_told_apart() {
+        let found = models(&files(&[
+            ("m-Q8_0.gguf", 1),
+            ("old/m-Q8_0.gguf", 1),
+            ("n-Q4_0.gguf", 1),
+            ("n-Q4_0-00001-of-00002.gguf", 1),
+            ("n-Q4_0-00002-of-00002.gguf", 1),
+            ("n-Q4_0.gguf", 1),
+            ("Model-imatrix-Q5_0.gguf", 1),
+            ("imatrix_x.gguf", 1),
+            ("lora-x.gguf", 1),
+        ]));
+        assert_eq!(named(&found, "m-Q8_0.gguf").unwrap().unwrap().files[0].path, "m-Q8_0.gguf");
+        let problem = named(&found, "Q8_0").unwrap_err();
+        assert_eq!(problem, "2 files are Q8_0: name one of m-Q8_0.gguf, old/m-Q8_0.gguf");
+        assert_eq!(named(&found, "Q4_0").unwrap().unwrap().files.len(), 1);
+        assert!(named(&found, "Q5_0").unwrap().is_some());
+        assert_eq!(found.len(), 5);
     }
 
     #[test]
@@ -230,8 +334,22 @@ mod tests {
         assert_eq!(choice(16_000, 40.0).unwrap(), "Q8_0");
         assert_eq!(choice(16_000, 16.0).unwrap(), "Q4_K_M");
         assert_eq!(choice(3000, 40.0).unwrap(), "Q4_K_M");
-        assert_eq!(choice(16_000, 1.0).unwrap(), "Q2_K");
-        assert!(choice(1100, 40.0).unwrap_err().contains("1.0 GB"));
+        assert_eq!(choice(16_000, 1.0).unwrap(), "Q4_K_M");
+        assert!(choice(1100, 40.0).unwrap_err().contains("2.1 GB"));
+        let odd = models(&files(&[
+            ("m-IQ2_XXS.gguf", 500),
+            ("m-Q2_K.gguf", 1000),
+            ("m-Q8_0.gguf", 4000),
+            ("m-UD-Q8_K_XL.gguf", 5000),
+            ("m-fp16.gguf", 8000),
+        ]));
+        let choice = |mb: u64| {
+            let room = MachineRoom { memory_bytes: mb << 20, bytes_per_s: 4e11 };
+            best(&odd, &room).map(|model| model.quant.clone())
+        };
+        assert_eq!(choice(64_000).unwrap(), "Q8_0");
+        assert_eq!(choice(3600).unwrap(), "Q2_K");
+        assert!(choice(2000).is_err(), "Q2_K takes 3 GB as int8");
         let only = models(&files(&[("m-F16.gguf", 100)]));
         let room = MachineRoom { memory_bytes: 1 << 30, bytes_per_s: 4e10 };
         assert_eq!(best(&only, &room).unwrap().quant, "F16");

@@ -10,7 +10,7 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::HubName;
 use super::name::ModelName;
-use super::paths::{check_inside, files_below, folder_of, home, names_in, small_file};
+use super::paths::{check_inside, files_below, folder_of, home, lines_of, names_in, small_file};
 use crate::format::json;
 
 /// Longest file that lists a model's files, and most values in it.
@@ -57,11 +57,12 @@ impl HubCache {
         let Some(snapshot) = repo.snapshot(name.revision())? else { return Ok(None) };
         let files = files_below(&snapshot);
         let models = whole_models(&files);
+        let problem = |why: String| StoreError::Input(format!("{name}: {why}"));
         let model = match (&name.quant, &models[..]) {
-            (Some(quant), _) => choice::named(&models, quant).ok(),
+            (Some(quant), _) => choice::named(&models, quant).map_err(problem)?,
             (None, []) => None,
             (None, [only]) => Some(only),
-            (None, _) => Some(choice::best(&models, &room()).map_err(StoreError::Input)?),
+            (None, _) => Some(choice::best(&models, &room()).map_err(problem)?),
         };
         if let Some(model) = model {
             return repo.gguf(&snapshot, (name, model)).map(Some);
@@ -94,10 +95,14 @@ impl HubCache {
                 revision: repo.revision_of(&commit),
             };
             let files = files_below(&snapshot);
-            for model in whole_models(&files) {
-                all.extend(repo.gguf(&snapshot, (&name(Some(&model.quant)), &model)));
+            let models = whole_models(&files);
+            for model in &models {
+                all.extend(
+                    repo.gguf(&snapshot, (&name(Some(&quant_among(model, &models))), model)),
+                );
             }
-            if is_whole_checkpoint(&snapshot, &files) == Ok(true) {
+            // A name without a quantisation means the GGUF files where there are some.
+            if models.is_empty() && is_whole_checkpoint(&snapshot, &files) == Ok(true) {
                 all.extend(repo.checkpoint(&snapshot, (&name(None), &files)));
             }
         }
@@ -106,6 +111,11 @@ impl HubCache {
 }
 
 impl RepoFolder {
+    /// Refuses a link that leads out of the cache. The repository's folder, or that of its blobs, may be on another disk.
+    fn check_inside(&self, path: &Path) -> Result<(), StoreError> {
+        check_inside(path, &[&self.root, &self.path, &self.path.join("blobs")])
+    }
+
     /// The folder with the files of `revision`, if it is there.
     fn snapshot(&self, revision: &str) -> Result<Option<PathBuf>, StoreError> {
         let commit = match is_commit(revision) {
@@ -148,9 +158,10 @@ impl RepoFolder {
     ) -> Result<FoundModel, StoreError> {
         let path = |file: &RepoFile| snapshot.join(&file.path);
         for file in &model.files {
-            check_inside(&path(file), &self.root)?;
+            self.check_inside(&path(file))?;
         }
-        let name = HubName { quant: Some(model.quant.clone()), ..name.clone() };
+        let quant = name.quant.clone().unwrap_or_else(|| model.quant.clone());
+        let name = HubName { quant: Some(quant), ..name.clone() };
         let files: Vec<&RepoFile> = model.files.iter().collect();
         Ok(self.found(name, path(&model.files[0]), (snapshot, &files)))
     }
@@ -161,7 +172,7 @@ impl RepoFolder {
         (name, files): (&HubName, &[RepoFile]),
     ) -> Result<FoundModel, StoreError> {
         for file in files {
-            check_inside(&snapshot.join(&file.path), &self.root)?;
+            self.check_inside(&snapshot.join(&file.path))?;
         }
         let files: Vec<&RepoFile> = files.iter().collect();
         Ok(self.found(name.clone(), snapshot.to_owned(), (snapshot, &files)))
@@ -193,15 +204,22 @@ impl RepoFolder {
     }
 
     pub(super) fn pulled_blobs(&self) -> BTreeSet<String> {
-        let bytes = small_file(&self.pulled_list(), INDEX_BYTES).ok().flatten();
-        let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+        lines_of(&self.pulled_list())
     }
 }
 
 /// Whether `revision` is a commit's full name.
 pub(super) fn is_commit(revision: &str) -> bool {
-    revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    revision.len() == 40 && revision.bytes().all(is_digit)
+}
+
+/// The quantisation of `model`, or its file if others of `models` have the same.
+fn quant_among(model: &GgufModel, models: &[GgufModel]) -> String {
+    match models.iter().filter(|other| other.quant == model.quant).count() {
+        1 => model.quant.clone(),
+        _ => model.file_name(),
+    }
 }
 
 fn whole_models(files: &[RepoFile]) -> Vec<GgufModel> {

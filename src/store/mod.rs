@@ -22,7 +22,7 @@ pub(crate) use found::FoundModel;
 pub(crate) use name::ModelName;
 #[cfg(feature = "pull")]
 pub(crate) use pull::{PullEvent, pull};
-pub(crate) use remove::remove;
+pub(crate) use remove::{remove, remove_parts};
 
 use hub::HubCache;
 use ollama::OllamaStore;

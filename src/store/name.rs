@@ -90,7 +90,7 @@ impl HubName {
         if repo.contains("--") {
             return Err(format!("repository {repo:?} holds --"));
         }
-        quant.map(|quant| check("quantisation", quant, ".-_", true)).transpose()?;
+        quant.map(check_file).transpose()?;
         revision.map(|revision| check("revision", revision, ".-_", true)).transpose()?;
         let (quant, revision) = (quant.map(str::to_owned), revision.map(str::to_owned));
         Ok(HubName { repo: repo.to_owned(), quant, revision })
@@ -169,6 +169,18 @@ fn split_end(text: &str, separator: char) -> (&str, Option<&str>) {
     match text.rsplit_once(separator) {
         Some((start, end)) => (start, Some(end)),
         None => (text, None),
+    }
+}
+
+/// Refuses the name of a file that is none. It may have spaces and letters of any language.
+fn check_file(text: &str) -> Result<(), String> {
+    let is_part = |part: &str| {
+        let is_plain = |c: char| !c.is_control() && c != '\\';
+        !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain)
+    };
+    match text.split('/').all(is_part) {
+        true => Ok(()),
+        false => Err(format!("quantisation or file {text:?} is none")),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The folder in which Ollama keeps its models: `manifests/HOST/NAMESPACE/MODEL/TAG` names files in `blobs` by their
 //! SHA-256.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
-use super::paths::{check_inside, folder_of, home, names_in, small_file};
+use super::paths::{FILE_MAX, check_inside, folder_of, home, lines_of, names_in, small_file};
 use crate::format::json;
 
 /// Longest manifest, and most values in it.
@@ -59,6 +60,11 @@ impl OllamaStore {
         Some(OllamaStore { root })
     }
 
+    /// Folders in which files may lie.
+    fn places(&self) -> [&Path; 1] {
+        [&self.root]
+    }
+
     /// Path of the manifest of `name`.
     pub(super) fn manifest_path(&self, name: &OllamaName) -> PathBuf {
         let OllamaName { host, namespace, model, tag } = name;
@@ -74,7 +80,7 @@ impl OllamaStore {
     pub(super) fn manifest(&self, name: &OllamaName) -> Result<Option<Manifest>, StoreError> {
         let path = self.manifest_path(name);
         let Some(bytes) = small_file(&path, MANIFEST_BYTES)? else { return Ok(None) };
-        check_inside(&path, &self.root)?;
+        check_inside(&path, &self.places())?;
         Manifest::parse(&bytes).map(Some).map_err(|why| StoreError::refused(&path, &why))
     }
 
@@ -83,7 +89,7 @@ impl OllamaStore {
         let model = manifest.model().map_err(|why| StoreError::Input(format!("{name}: {why}")))?;
         let path = self.blob_path(&model.sha256);
         let Ok(file) = fs::metadata(&path) else { return Ok(None) };
-        check_inside(&path, &self.root)?;
+        check_inside(&path, &self.places())?;
         if file.len() != model.bytes {
             let why = format!("has {} bytes, its manifest says {}", file.len(), model.bytes);
             return Err(StoreError::refused(&path, &why));
@@ -123,15 +129,13 @@ impl OllamaStore {
         parsed.collect()
     }
 
-    /// The file that lists the models which `leap pull` brought.
+    /// The file that lists the models which `leap pull` brought, and the files that it fetched for them.
     pub(super) fn pulled_list(&self) -> PathBuf {
         self.root.join(".leap-pulled")
     }
 
-    pub(super) fn pulled(&self) -> Vec<String> {
-        let bytes = small_file(&self.pulled_list(), MANIFEST_BYTES).ok().flatten();
-        let text = String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
+    pub(super) fn pulled(&self) -> BTreeSet<String> {
+        lines_of(&self.pulled_list())
     }
 }
 
@@ -167,7 +171,8 @@ impl Layer {
             digest.len() == 64 && digest.bytes().all(is_digit)
         };
         let sha256 = digest.filter(is_sha256).ok_or("names a layer without a SHA-256")?;
-        let bytes = layer["size"].as_u64().ok_or("names a layer without a size")?;
+        let bytes = layer["size"].as_u64().filter(|bytes| *bytes <= FILE_MAX);
+        let bytes = bytes.ok_or("names a layer without a right size")?;
         let kind = layer["mediaType"].as_str().unwrap_or_default().to_owned();
         Ok(Layer { kind, sha256: sha256.to_owned(), bytes })
     }

@@ -1,5 +1,6 @@
 //! Paths that other programs name, kept within their folders.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,20 +14,27 @@ const DEPTH_MAX: usize = 6;
 /// Files of a repository that are looked at.
 const FILES_MAX: usize = 20_000;
 
+/// Longest name of a file, in bytes: what is put behind it has to fit, too.
+#[cfg(any(feature = "pull", test))]
+const NAME_MAX: usize = 255;
+
 /// Whether `path` is a plain relative path: nothing in it leads out of the folder that it is joined to.
 #[cfg(any(feature = "pull", test))]
 pub(super) fn is_inner(path: &str) -> bool {
     let is_part = |part: &str| {
         let is_plain = |c: char| !c.is_control() && c != '\\';
-        !part.is_empty() && part != "." && part != ".." && part.chars().all(is_plain)
+        let is_step = part.is_empty() || part == "." || part == "..";
+        !is_step && part.len() <= NAME_MAX && part.chars().all(is_plain)
     };
-    path.len() <= 1024 && path.split('/').all(is_part)
+    path.len() <= 1024 && path.matches('/').count() <= DEPTH_MAX && path.split('/').all(is_part)
 }
 
-/// Refuses `path` if links lead from it out of `folder`.
-pub(super) fn check_inside(path: &Path, folder: &Path) -> Result<(), StoreError> {
-    let real = |path: &Path| path.canonicalize().map_err(|e| StoreError::io("read", path, &e));
-    match real(path)?.starts_with(real(folder)?) {
+/// Refuses `path` if links lead from it out of all `folders`. These may be links themselves: a user may have put one of
+/// them on another disk.
+pub(super) fn check_inside(path: &Path, folders: &[&Path]) -> Result<(), StoreError> {
+    let real = path.canonicalize().map_err(|e| StoreError::io("read", path, &e))?;
+    let is_in = |folder: &&Path| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder));
+    match folders.iter().any(is_in) {
         true => Ok(()),
         false => Err(StoreError::refused(path, "is a link that leads out of its folder")),
     }
@@ -67,6 +75,18 @@ fn collect(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<RepoFile>)
             found.push(RepoFile { path, bytes: file.1 });
         }
     }
+}
+
+/// Longest file of a model: 64 TiB.
+pub(super) const FILE_MAX: u64 = 1 << 46;
+
+/// Longest list of what was pulled.
+const LIST_BYTES: u64 = 16 << 20;
+
+/// The lines of the list at `path`; none if it cannot be read.
+pub(super) fn lines_of(path: &Path) -> BTreeSet<String> {
+    let bytes = small_file(path, LIST_BYTES).ok().flatten().unwrap_or_default();
+    String::from_utf8(bytes).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// The names in `folder`, sorted.

@@ -15,6 +15,8 @@ use crate::store::error::StoreError;
 pub(super) const ATTEMPTS: u32 = 5;
 /// Longest wait that a server may ask for.
 const WAIT_MAX: Duration = Duration::from_secs(120);
+/// Longest time that a list may take to arrive.
+const LIST_TIME: Duration = Duration::from_secs(120);
 /// Longest silence of a server.
 const SILENCE: Duration = Duration::from_secs(30);
 const REDIRECTS_MAX: usize = 5;
@@ -91,6 +93,15 @@ impl Client {
 
     /// The answer to `GET url` with `fields`, after redirects.
     pub(super) fn get(&self, url: &str, fields: &[(&str, &str)]) -> Result<Answer, Trouble> {
+        self.get_within((url, fields), None)
+    }
+
+    /// The answer to `GET url` with `fields`, after redirects; each of them, with its body, within `time`.
+    fn get_within(
+        &self,
+        (url, fields): (&str, &[(&str, &str)]),
+        time: Option<Duration>,
+    ) -> Result<Answer, Trouble> {
         let mut url = url.to_owned();
         for _ in 0..=REDIRECTS_MAX {
             let mut request = self.agent.get(&url);
@@ -101,6 +112,7 @@ impl Client {
             if let Some(token) = self.token.as_ref().filter(|_| is_own) {
                 request = request.header("authorization", format!("Bearer {token}"));
             }
+            let request = request.config().timeout_global(time).build();
             let response = request.call().map_err(|e| failed(&e, host(&url)))?;
             let answer = Answer { status: response.status().as_u16(), response };
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
@@ -108,6 +120,8 @@ impl Client {
             }
             let place = answer.field("location").unwrap_or_default();
             url = redirected(&url, place).ok_or_else(|| {
+                // What follows a question mark may be a signature.
+                let place = place.split('?').next().unwrap_or_default();
                 let why = format!("{} redirects to {place:?}", host(&url));
                 StoreError::Runtime(why)
             })?;
@@ -123,7 +137,7 @@ impl Client {
         shared: &Shared,
     ) -> Result<Vec<u8>, Trouble> {
         let attempt = || -> Result<Vec<u8>, Trouble> {
-            let answer = self.get(url, fields)?.wanted(&[200])?;
+            let answer = self.get_within((url, fields), Some(LIST_TIME))?.wanted(&[200])?;
             let mut bytes = Vec::new();
             let read = answer.into_reader().take(bytes_max + 1).read_to_end(&mut bytes);
             read.map_err(|e| Trouble::of_read(&e))?;
@@ -139,7 +153,8 @@ impl Client {
         loop {
             match attempt() {
                 Err(trouble) if trouble.may_pass() && n_failed + 1 < ATTEMPTS => {
-                    shared.wait(trouble.pause(n_failed))?;
+                    let pause = trouble.pause(n_failed);
+                    shared.wait_for(trouble.explain(host(url)), pause)?;
                     n_failed += 1;
                 }
                 result => return result,
@@ -177,6 +192,9 @@ impl Trouble {
         Trouble::Connection(match error.kind() {
             std::io::ErrorKind::UnexpectedEof => Trouble::ENDED.to_owned(),
             std::io::ErrorKind::TimedOut => format!("silent for {} s", SILENCE.as_secs()),
+            _ if error.to_string().starts_with("timeout") => {
+                format!("silent for {} s", SILENCE.as_secs())
+            }
             _ => error.to_string(),
         })
     }
@@ -271,7 +289,9 @@ fn untrusted(why: &str, host: &str) -> String {
 /// `HOST[:PORT]` of `url`.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split(['/', '?', '#']).next().unwrap_or_default()
+    let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // A name and password may stand before it.
+    place.rsplit('@').next().unwrap_or_default()
 }
 
 /// The address that `place`, a redirect of `url`, means. `None` if it means none, or gives up encryption.
@@ -281,7 +301,9 @@ fn redirected(url: &str, place: &str) -> Option<String> {
         return Some(format!("{scheme}:{place}"));
     }
     if place.starts_with('/') {
-        return Some(format!("{scheme}://{}{place}", host(url)));
+        let end = url.len() - url.split_once("://")?.1.len();
+        let authority = url[end..].split(['/', '?', '#']).next()?;
+        return Some(format!("{scheme}://{authority}{place}"));
     }
     let is_kept =
         place.starts_with("https://") || (scheme == "http" && place.starts_with("http://"));

@@ -2,10 +2,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::store::error::StoreError;
+use crate::store::paths::lines_of;
 use crate::sys::file;
+
+/// A link is not followed: it would lead out of the folder.
+pub(super) const O_NOFOLLOW: i32 = libc::O_NOFOLLOW;
 
 /// Makes `folder` and those above it.
 pub(super) fn make_folder(folder: &Path) -> Result<(), StoreError> {
@@ -33,9 +38,13 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     written.map_err(|e| StoreError::io("write", path, &e))
 }
 
-/// Adds a line to the list at `path`.
+/// Adds a line to the list at `path`, unless it has the line.
 pub(super) fn add_line(path: &Path, line: &str) -> Result<(), StoreError> {
-    let open = OpenOptions::new().append(true).create(true).open(path);
+    if lines_of(path).contains(line) {
+        return Ok(());
+    }
+    let mut open = OpenOptions::new();
+    let open = open.append(true).create(true).custom_flags(O_NOFOLLOW).open(path);
     let written = open.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     written.map_err(|e| StoreError::io("write", path, &e))
 }

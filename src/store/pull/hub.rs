@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::client::{Client, Trouble, escaped};
 use super::disk::{add_line, check_room, make_folder, write_file};
 use super::shared::Shared;
-use super::transfer::{WantedFile, fetch, lock};
+use super::transfer::{FileHash, WantedFile, fetch, lock};
 use crate::format::json;
 use crate::store::choice::{self, GgufModel, MachineRoom, RepoFile};
 use crate::store::error::StoreError;
 use crate::store::hub::{HubCache, RepoFolder, is_commit};
 use crate::store::name::HubName;
-use crate::store::paths::{folder_of, is_inner, small_file};
+use crate::store::paths::{FILE_MAX, check_inside, folder_of, is_inner, small_file};
 
 /// Longest list of a repository's files, and most values in it.
 const LIST_BYTES: u64 = 16 << 20;
@@ -50,7 +50,6 @@ struct ListedFile {
     file: RepoFile,
     /// Name of the content: SHA-256 of large files, else git's hash.
     etag: String,
-    sha256: Option<String>,
 }
 
 /// Fetches the model of `name` into the cache.
@@ -59,32 +58,61 @@ pub(super) fn pull(
     room: &MachineRoom,
     shared: &Arc<Shared>,
 ) -> Result<(), StoreError> {
-    if env::var_os("HF_HUB_OFFLINE").is_some_and(|value| value != "0" && !value.is_empty()) {
-        let why = format!("{name} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it");
-        return Err(StoreError::Runtime(why));
-    }
     let cache = HubCache::of_user();
     let cache = cache.ok_or_else(|| StoreError::Runtime("HOME is not set".to_owned()))?;
+    if is_offline() {
+        let why = format!("{name} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it");
+        let found = cache.find(name, &|| *room)?;
+        return found.map(|_| ()).ok_or(StoreError::Runtime(why));
+    }
     let client = Arc::new(Client::new(&endpoint()?, token()?));
     let listing = list(&client, name, shared)?;
     let files = wanted_files(name, &listing, room, shared)?;
     let repo = cache.repo(&name.repo);
-    let blobs = repo.path.join("blobs");
-    make_folder(&blobs)?;
-    let missing = |file: &&&ListedFile| !blobs.join(&file.etag).is_file();
-    check_room(&blobs, files.iter().filter(missing).map(|file| file.file.bytes).sum())?;
-    for file in &files {
-        fetch_blob(&client, (name, &listing.commit), (&repo, file), shared)
-            .map_err(|error| gated(error, &client, name))?;
-    }
     let snapshot = repo.snapshot_of(&listing.commit);
+    // A cache without links has the files themselves.
+    let is_missing = |file: &&ListedFile| {
+        let there = fs::metadata(snapshot.join(&file.file.path));
+        !there.is_ok_and(|there| there.is_file() && there.len() == file.file.bytes)
+    };
+    let files: Vec<&ListedFile> = files.into_iter().filter(is_missing).collect();
+    fetch_all(&client, (name, &listing.commit), (&repo, &files), shared)
+        .map_err(|error| gated(error, &client, name))?;
     for file in files {
         link(&repo, &snapshot, file)?;
     }
-    if !is_commit(name.revision()) {
-        let path = repo.path.join("refs").join(name.revision());
-        path.parent().map_or(Ok(()), make_folder)?;
+    let path = repo.path.join("refs").join(name.revision());
+    let is_noted = fs::read(&path).is_ok_and(|there| there == listing.commit.as_bytes());
+    if !is_commit(name.revision()) && !is_noted {
+        make_inner_folder(&repo, path.parent().unwrap_or(&repo.path))?;
         write_file(&path, listing.commit.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Whether the user forbids downloads, as `huggingface_hub` reads it.
+fn is_offline() -> bool {
+    let value = env::var("HF_HUB_OFFLINE").unwrap_or_default().to_ascii_uppercase();
+    ["1", "ON", "YES", "TRUE"].contains(&value.as_str())
+}
+
+/// Fetches the bytes of all `files` that are not there.
+fn fetch_all(
+    client: &Arc<Client>,
+    (name, commit): (&HubName, &str),
+    (repo, files): (&RepoFolder, &[&ListedFile]),
+    shared: &Arc<Shared>,
+) -> Result<(), StoreError> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    let blobs = repo.path.join("blobs");
+    make_folder(&blobs)?;
+    let wanted = |file: &&ListedFile| wanted(client, (name, commit), (repo, file));
+    let missing = files.iter().map(|file| wanted(file).missing_bytes());
+    check_room(&blobs, missing.fold(0, u64::saturating_add))?;
+    for file in files {
+        fetch_blob(client, wanted(file), (repo, file), shared)?;
     }
     Ok(())
 }
@@ -127,8 +155,8 @@ fn list(client: &Client, name: &HubName, shared: &Shared) -> Result<Listing, Sto
     let body = client.body((&url, &[("accept", "application/json")]), LIST_BYTES, shared);
     let body = body.map_err(|trouble| no_repository(trouble, client, name))?;
     let wrong = |why: String| StoreError::Runtime(format!("{}: {why}", client.host()));
-    let listing =
-        json::parse(&body, LIST_VALUES).map_err(|why| wrong(format!("its list {why}")))?;
+    let listing = json::parse(&body, LIST_VALUES)
+        .map_err(|why| wrong(format!("its list is wrong: {why}")))?;
     let commit = listing["sha"].as_str().filter(|commit| is_commit(commit));
     let commit = commit.ok_or_else(|| wrong("its list names no commit".to_owned()))?.to_owned();
     let files = listing["siblings"].as_array().map_or(&[][..], |files| files);
@@ -141,13 +169,14 @@ impl ListedFile {
     fn read(entry: &Value) -> Option<ListedFile> {
         let path = entry["rfilename"].as_str().filter(|path| is_inner(path))?.to_owned();
         let is_hash = |hash: &&str| {
-            matches!(hash.len(), 40 | 64) && hash.bytes().all(|b| b.is_ascii_hexdigit())
+            let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+            matches!(hash.len(), 40 | 64) && hash.bytes().all(is_digit)
         };
         let sha256 = entry["lfs"]["sha256"].as_str().filter(|hash| hash.len() == 64);
         let etag = sha256.or(entry["blobId"].as_str()).filter(is_hash)?.to_owned();
         let bytes = entry["lfs"]["size"].as_u64().or(entry["size"].as_u64())?;
         let file = RepoFile { path, bytes };
-        Some(ListedFile { file, etag, sha256: sha256.map(str::to_owned) })
+        (bytes <= FILE_MAX).then_some(ListedFile { file, etag })
     }
 }
 
@@ -162,7 +191,13 @@ fn wanted_files<'l>(
     let models = choice::models(&files);
     let problem = |why: String| StoreError::Input(format!("{name}: {why}"));
     let model = match (&name.quant, &models[..]) {
-        (Some(quant), _) => choice::named(&models, quant).map_err(problem)?,
+        (Some(quant), _) => {
+            let none =
+                || format!("no GGUF file is called {quant}; there are {}", choice::quants(&models));
+            choice::named(&models, quant)
+                .and_then(|model| model.ok_or_else(none))
+                .map_err(problem)?
+        }
         (None, []) => return checkpoint_files(name, listing, shared),
         (None, _) => choice::best(&models, room).map_err(problem)?,
     };
@@ -195,11 +230,19 @@ fn checkpoint_files<'l>(
     let of = |is_wanted: &dyn Fn(&str) -> bool| -> Vec<&'l ListedFile> {
         listing.files.iter().filter(|file| is_wanted(&file.file.path)).collect()
     };
+    // One file, or several that an index names.
     let weights = |start: &str, end: &str| {
-        of(&|path| {
-            let is_index = path == format!("{start}{end}.index.json");
-            is_index || (path.starts_with(start) && path.ends_with(end) && !path.contains('/'))
-        })
+        let (whole, index) = (format!("{start}{end}"), format!("{start}{end}.index.json"));
+        let has = |name: &str| listing.files.iter().any(|file| file.file.path == name);
+        let is_shard = |path: &str| {
+            let number = path.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+            number.is_some_and(|number| number.starts_with('-') && number.contains("-of-"))
+        };
+        match (has(&index), has(&whole)) {
+            (true, _) => of(&|path| path == index || is_shard(path)),
+            (false, true) => of(&|path| path == whole),
+            (false, false) => Vec::new(),
+        }
     };
     let mut files = weights("model", ".safetensors");
     if files.is_empty() {
@@ -207,36 +250,44 @@ fn checkpoint_files<'l>(
     }
     let configs = of(&|path| CONFIGS.contains(&path));
     if files.is_empty() || !configs.iter().any(|file| file.file.path == "config.json") {
-        let why = "holds neither a GGUF file nor a checkpoint with config.json";
+        let why = "holds neither a GGUF file nor a checkpoint: config.json with model.safetensors, or with its index";
         return Err(StoreError::Input(format!("{name} {why}")));
     }
     files.extend(configs);
-    let gb = files.iter().map(|file| file.file.bytes).sum::<u64>() as f64 / 1e9;
+    let bytes = files.iter().map(|file| file.file.bytes).fold(0, u64::saturating_add);
+    let gb = bytes as f64 / 1e9;
     let repo = &name.repo;
     shared.note(format!("{repo}: a checkpoint of {gb:.2} GB; its weights become int8 here"));
     Ok(files)
 }
 
+/// A file's bytes, where they come from and where they go.
+fn wanted(
+    client: &Client,
+    (name, commit): (&HubName, &str),
+    (repo, file): (&RepoFolder, &ListedFile),
+) -> WantedFile {
+    let ListedFile { file: RepoFile { path, bytes }, etag } = file;
+    let (hash, digest) = match etag.len() {
+        64 => (FileHash::Sha256(etag.clone()), format!("sha256:{etag}")),
+        _ => (FileHash::Git(etag.clone()), path.clone()),
+    };
+    WantedFile {
+        url: format!("{}/{}/resolve/{commit}/{}", client.origin(), name.repo, escaped(path)),
+        bytes: *bytes,
+        hash,
+        digest,
+        path: repo.path.join("blobs").join(etag),
+    }
+}
+
 /// Fetches a file's bytes, if they are not there.
 fn fetch_blob(
     client: &Arc<Client>,
-    (name, commit): (&HubName, &str),
+    wanted: WantedFile,
     (repo, file): (&RepoFolder, &ListedFile),
     shared: &Arc<Shared>,
 ) -> Result<(), StoreError> {
-    let ListedFile { file: RepoFile { path, bytes }, etag, sha256 } = file;
-    let url = format!("{}/{}/resolve/{commit}/{}", client.origin(), name.repo, escaped(path));
-    let digest = match sha256 {
-        Some(sha256) => format!("sha256:{sha256}"),
-        None => path.clone(),
-    };
-    let wanted = WantedFile {
-        url,
-        bytes: *bytes,
-        sha256: sha256.clone(),
-        digest,
-        path: repo.path.join("blobs").join(etag),
-    };
     if wanted.is_there() {
         return Ok(());
     }
@@ -244,23 +295,26 @@ fn fetch_blob(
     let folder = repo.path.file_name().unwrap_or_default();
     let locks = repo.root.join(".locks").join(folder);
     make_folder(&locks)?;
-    let _lock = lock(&locks.join(format!("{etag}.lock")), shared)?;
+    let _lock = lock(&locks.join(format!("{}.lock", file.etag)), shared)?;
     if wanted.is_there() {
         return Ok(());
     }
-    fetch(client, wanted, shared)?;
-    add_line(&repo.pulled_list(), etag)
+    // Before the file has its name: `leap rm` must know it whatever happens.
+    add_line(&repo.pulled_list(), &file.etag)?;
+    fetch(client, wanted, shared)
+}
+
+/// Makes `folder` in the repository's folder, unless a link leads out of it.
+fn make_inner_folder(repo: &RepoFolder, folder: &Path) -> Result<(), StoreError> {
+    let there = folder.ancestors().find(|folder| folder.exists() || folder.is_symlink());
+    check_inside(there.unwrap_or(folder), &[&repo.path])?;
+    make_folder(folder)
 }
 
 /// Puts a file's name into the snapshot, as a link to its bytes.
 fn link(repo: &RepoFolder, snapshot: &Path, file: &ListedFile) -> Result<(), StoreError> {
     let path = snapshot.join(&file.file.path);
-    let folder = path.parent().unwrap_or(snapshot);
-    make_folder(folder)?;
-    let real = |path: &Path| path.canonicalize().map_err(|e| StoreError::io("read", path, &e));
-    if !real(folder)?.starts_with(real(&repo.path)?) {
-        return Err(StoreError::refused(folder, "is a link that leads out of its folder"));
-    }
+    make_inner_folder(repo, path.parent().unwrap_or(snapshot))?;
     let ups = "../".repeat(2 + file.file.path.matches('/').count());
     let target = format!("{ups}blobs/{}", file.etag);
     if fs::read_link(&path).is_ok_and(|old| old == Path::new(&target)) {
@@ -296,9 +350,7 @@ fn no_repository(trouble: Trouble, client: &Client, name: &HubName) -> StoreErro
 
 /// The failure to fetch a file: that of a repository whose licence was not accepted has its own words.
 fn gated(error: StoreError, client: &Client, name: &HubName) -> StoreError {
-    let text = error.to_string();
-    let is_refused = ["status 401", "status 403"].iter().any(|status| text.contains(status));
-    match is_refused {
+    match error.to_string().contains("GatedRepo") {
         true => no_access(client, name),
         false => error,
     }

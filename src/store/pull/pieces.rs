@@ -2,9 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use super::disk::O_NOFOLLOW;
 
 /// Bytes of a piece, but for the last one.
 const PIECE_BYTES: u64 = 32 << 20;
@@ -37,7 +39,9 @@ impl Pieces {
     /// Opens or begins the file at `part`, of `total` bytes.
     pub(super) fn open(part: &Path, total: u64) -> io::Result<Pieces> {
         let open = |path: &Path| {
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+            let mut open = OpenOptions::new();
+            open.read(true).write(true).create(true).truncate(false);
+            open.custom_flags(O_NOFOLLOW).open(path)
         };
         let (file, record) = (open(part)?, open(&record_of(part))?);
         let n = usize::try_from(total.div_ceil(PIECE_BYTES)).unwrap_or(usize::MAX);
@@ -59,6 +63,13 @@ impl Pieces {
         }
         pieces.file.set_len(total)?;
         Ok(pieces)
+    }
+
+    /// Bytes of the file at `part` that have arrived, if it has been begun.
+    pub(super) fn arrived(part: &Path, total: u64) -> u64 {
+        let is_there = part.is_file() && record_of(part).is_file();
+        let pieces = is_there.then(|| Pieces::open(part, total).ok()).flatten();
+        pieces.map_or(0, |pieces| pieces.resumed_bytes())
     }
 
     /// The bytes of each piece that the record names.

@@ -1,11 +1,12 @@
 //! Ollama's registry: a model's manifest and its files, and their download into Ollama's folder.
 
+use std::fs;
 use std::sync::Arc;
 
 use super::client::{Client, Trouble};
 use super::disk::{add_line, check_room, make_folder, write_file};
 use super::shared::Shared;
-use super::transfer::{WantedFile, fetch, lock};
+use super::transfer::{FileHash, WantedFile, fetch, lock};
 use crate::store::error::StoreError;
 use crate::store::name::OllamaName;
 use crate::store::ollama::{Layer, MANIFEST_BYTES, Manifest, OllamaStore};
@@ -32,26 +33,32 @@ pub(super) fn pull(name: &OllamaName, shared: &Arc<Shared>) -> Result<(), StoreE
     let wanted = |layer: &Layer| WantedFile {
         url: format!("{base}/blobs/sha256:{}", layer.sha256),
         bytes: layer.bytes,
-        sha256: Some(layer.sha256.clone()),
+        hash: FileHash::Sha256(layer.sha256.clone()),
         digest: format!("sha256:{}", layer.sha256),
         path: store.blob_path(&layer.sha256),
     };
     let files: Vec<WantedFile> = manifest.layers.iter().map(wanted).collect();
-    let missing = files.iter().filter(|file| !file.is_there());
-    check_room(&blobs, missing.map(|file| file.bytes).fold(0, u64::saturating_add))?;
+    let missing = files.iter().map(WantedFile::missing_bytes);
+    check_room(&blobs, missing.fold(0, u64::saturating_add))?;
+    let path = store.manifest_path(name);
+    let is_noted = fs::read(&path).is_ok_and(|there| there == body);
+    if is_noted && files.iter().all(WantedFile::is_there) {
+        return Ok(());
+    }
     let _lock = lock(&store.root.join(".leap-lock"), shared)?;
-    for file in files {
+    for (file, layer) in files.into_iter().zip(&manifest.layers) {
         if !file.is_there() {
+            // Before the file has its name: `leap rm` must know it whatever happens.
+            add_line(&store.pulled_list(), &layer.sha256)?;
             fetch(&client, file, shared)?;
         }
     }
-    let path = store.manifest_path(name);
-    path.parent().map_or(Ok(()), make_folder)?;
-    write_file(&path, &body)?;
-    match store.pulled().contains(&name.to_string()) {
-        true => Ok(()),
-        false => add_line(&store.pulled_list(), &name.to_string()),
+    if is_noted {
+        return Ok(());
     }
+    add_line(&store.pulled_list(), &name.to_string())?;
+    path.parent().map_or(Ok(()), make_folder)?;
+    write_file(&path, &body)
 }
 
 /// The failure to read a manifest, in words.

@@ -11,6 +11,9 @@ use crate::store::error::StoreError;
 /// Interval between two calls that tell of progress.
 pub(super) const TELL_PERIOD: Duration = Duration::from_millis(100);
 
+/// Shortest wait that is told.
+const TOLD_FROM: Duration = Duration::from_secs(2);
+
 /// News of a download.
 #[derive(Debug)]
 pub(crate) enum PullEvent<'a> {
@@ -48,6 +51,14 @@ impl Shared {
             thread::sleep(TELL_PERIOD);
         }
         self.check()
+    }
+
+    /// Waits like [`wait`](Self::wait), and tells the reason if that takes long.
+    pub(super) fn wait_for(&self, why: StoreError, time: Duration) -> Result<(), StoreError> {
+        if time >= TOLD_FROM {
+            self.note(format!("{why}; waits {} s", time.as_secs()));
+        }
+        self.wait(time)
     }
 
     pub(super) fn note(&self, note: String) {

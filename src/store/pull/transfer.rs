@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::client::{ATTEMPTS, Answer, Client, Trouble};
-use super::disk::check_room;
+use super::disk::{O_NOFOLLOW, check_room};
 use super::pieces::{Piece, Pieces, longer};
 use super::shared::{Shared, TELL_PERIOD};
 use crate::store::error::StoreError;
@@ -19,15 +21,23 @@ use crate::store::error::StoreError;
 const CONNECTIONS: usize = 4;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
+/// Bytes of an answer that ended early, from which on another attempt is worth it.
+const PROGRESS_BYTES: u64 = 4096;
 /// Bytes after which the record of what arrived is brought up to date.
 const NOTE_BYTES: u64 = 1 << 20;
+
+/// The hash of a file's bytes, in hexadecimal digits.
+pub(super) enum FileHash {
+    Sha256(String),
+    /// Git's SHA-1 of a blob, by which the hub names small files.
+    Git(String),
+}
 
 /// A file that is to be fetched.
 pub(super) struct WantedFile {
     pub(super) url: String,
     pub(super) bytes: u64,
-    /// SHA-256 in hexadecimal digits; the hub knows none of small files.
-    pub(super) sha256: Option<String>,
+    pub(super) hash: FileHash,
     /// Name of the content, as in `sha256:…`.
     pub(super) digest: String,
     /// Where it goes.
@@ -38,6 +48,14 @@ impl WantedFile {
     /// Whether it is there.
     pub(super) fn is_there(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|file| file.is_file() && file.len() == self.bytes)
+    }
+
+    /// Bytes that are still to come.
+    pub(super) fn missing_bytes(&self) -> u64 {
+        match self.is_there() {
+            true => 0,
+            false => self.bytes - Pieces::arrived(&self.part(), self.bytes).min(self.bytes),
+        }
     }
 
     fn part(&self) -> PathBuf {
@@ -65,7 +83,7 @@ pub(super) fn fetch(
     result.map_err(|fault| match fault {
         Fault::Other(error) => error,
         Fault::Hash { .. } => StoreError::Runtime(format!(
-            "{}: the bytes that {} sent have another SHA-256 than it names; nothing was kept",
+            "{}: the bytes that {} sent have another hash than it names; nothing was kept",
             wanted.digest,
             client.host()
         )),
@@ -130,8 +148,21 @@ enum HashTrouble {
 }
 
 fn has_hash(pieces: &Pieces, wanted: &WantedFile, shared: &Shared) -> Result<bool, HashTrouble> {
-    let Some(sha256) = &wanted.sha256 else { return Ok(true) };
-    let mut hash = Sha256::new();
+    match &wanted.hash {
+        FileHash::Sha256(digits) => has_digest(pieces, (wanted, Sha256::new(), digits), shared),
+        FileHash::Git(digits) => {
+            let head = format!("blob {}\0", wanted.bytes);
+            let hash = Sha1::new_with_prefix(head);
+            has_digest(pieces, (wanted, hash, digits), shared)
+        }
+    }
+}
+
+fn has_digest<H: Digest>(
+    pieces: &Pieces,
+    (wanted, mut hash, wanted_digits): (&WantedFile, H, &str),
+    shared: &Shared,
+) -> Result<bool, HashTrouble> {
     let mut buffer = vec![0; READ_BYTES];
     let mut at = 0;
     while at < wanted.bytes {
@@ -142,7 +173,7 @@ fn has_hash(pieces: &Pieces, wanted: &WantedFile, shared: &Shared) -> Result<boo
         at += n as u64;
     }
     let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(digits.eq_ignore_ascii_case(sha256))
+    Ok(digits.eq_ignore_ascii_case(wanted_digits))
 }
 
 /// State that the connections of a download share.
@@ -190,8 +221,12 @@ impl Transfer {
             while piece.at < piece.end && !self.is_over.load(Ordering::Relaxed) {
                 self.shared.check()?;
                 let before = piece.at;
-                let Err(trouble) = self.fetch_some(&mut piece) else { continue };
-                if piece.at > before {
+                let trouble = match self.fetch_some(&mut piece) {
+                    Err(trouble) => trouble,
+                    Ok(()) if piece.at == piece.end => break,
+                    Ok(()) => Trouble::Connection(Trouble::ENDED.to_owned()),
+                };
+                if piece.at - before >= PROGRESS_BYTES {
                     n_failed = 0;
                     continue;
                 }
@@ -199,7 +234,8 @@ impl Transfer {
                 if !trouble.may_pass() || n_failed >= ATTEMPTS {
                     return Err(trouble.explain(self.client.host()));
                 }
-                self.shared.wait(trouble.pause(n_failed - 1))?;
+                let pause = trouble.pause(n_failed - 1);
+                self.shared.wait_for(trouble.explain(self.client.host()), pause)?;
             }
         }
         Ok(())
@@ -290,7 +326,9 @@ impl Transfer {
 
 /// Holds the lock at `path` for as long as the result lives: other processes fetch the same file no second time.
 pub(super) fn lock(path: &Path, shared: &Shared) -> Result<Option<fs::File>, StoreError> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let mut open = fs::OpenOptions::new();
+    let open = open.write(true).create(true).truncate(false).custom_flags(O_NOFOLLOW).mode(0o664);
+    let file = open.open(path);
     let file = file.map_err(|e| StoreError::io("write", path, &e))?;
     let mut is_told = false;
     loop {
@@ -300,7 +338,7 @@ pub(super) fn lock(path: &Path, shared: &Shared) -> Result<Option<fs::File>, Sto
             Err(fs::TryLockError::Error(_)) => return Ok(None),
             Err(fs::TryLockError::WouldBlock) if is_told => {}
             Err(fs::TryLockError::WouldBlock) => {
-                shared.note("waiting for another program, which fetches the same file".to_owned());
+                shared.note("waiting for another program, which fetches too".to_owned());
                 is_told = true;
             }
         }

@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
+use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use crate::common::folder::Folder;
@@ -179,6 +180,12 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The hash by which git and the hub name small files.
+pub(super) fn git_hash(bytes: &[u8]) -> String {
+    let hash = Sha1::new_with_prefix(format!("blob {}\0", bytes.len())).chain_update(bytes);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn certificate(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/program/pull/tls").join(name)
 }
@@ -242,7 +249,7 @@ fn answer(state: &Mutex<State>, port: u16, stream: &mut Stream) -> Option<()> {
                 None => plain(stream, 404, "", b"{}"),
             }
         }
-        Kind::Resolve => resolve(state, port, &path, stream),
+        Kind::Resolve => resolve(state, port, (&path, fault), stream),
         Kind::Content => content(state, (&path, field("range")), fault, stream),
     }
 }
@@ -286,10 +293,10 @@ fn list(state: &Mutex<State>, path: &str, fault: Option<Fault>, stream: &mut Str
         return plain(stream, 404, "x-error-code: RevisionNotFound\r\n", b"{}");
     }
     let entry = |(path, bytes): &(String, Vec<u8>)| {
-        let sha256 = sha256(bytes);
-        let mut entry = json!({"rfilename": path, "size": bytes.len(), "blobId": sha256[..40]});
+        let mut entry = json!({"rfilename": path, "size": bytes.len(), "blobId": git_hash(bytes)});
         if is_large(path) {
-            entry["lfs"] = json!({"sha256": sha256, "size": bytes.len(), "pointerSize": 130});
+            entry["lfs"] =
+                json!({"sha256": sha256(bytes), "size": bytes.len(), "pointerSize": 130});
         }
         entry
     };
@@ -302,7 +309,12 @@ fn is_large(path: &str) -> bool {
     path.ends_with(".gguf") || path.ends_with(".safetensors")
 }
 
-fn resolve(state: &Mutex<State>, port: u16, path: &str, stream: &mut Stream) -> Option<()> {
+fn resolve(
+    state: &Mutex<State>,
+    port: u16,
+    (path, fault): (&str, Option<Fault>),
+    stream: &mut Stream,
+) -> Option<()> {
     let sha256 = match path.split_once("/blobs/sha256:") {
         Some((_, sha256)) => sha256.to_owned(),
         None => {
@@ -312,6 +324,9 @@ fn resolve(state: &Mutex<State>, port: u16, path: &str, stream: &mut Stream) -> 
             let found = state.repos.get(repo)?.iter().find(|(path, _)| *path == file).cloned();
             drop(state);
             match found {
+                Some((path, _)) if !is_large(&path) && matches!(fault, Some(Fault::Wrong)) => {
+                    return plain(stream, 200, "", b"<html>log in first</html>");
+                }
                 Some((path, bytes)) if !is_large(&path) => return plain(stream, 200, "", &bytes),
                 Some((_, bytes)) => sha256(&bytes),
                 None => return plain(stream, 404, "x-error-code: EntryNotFound\r\n", b""),
