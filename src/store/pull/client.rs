@@ -120,7 +120,7 @@ impl Client {
             }
             let place = answer.field("location").unwrap_or_default();
             url = redirected(&url, place).ok_or_else(|| {
-                // What follows a question mark may be a signature.
+                // A signature may follow a question mark.
                 let place = place.split('?').next().unwrap_or_default();
                 let why = format!("{} redirects to {place:?}", host(&url));
                 StoreError::Runtime(why)

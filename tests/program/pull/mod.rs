@@ -326,7 +326,7 @@ fn removal_spares_what_others_brought_or_share() {
     good(&hub, &["rm", &name]);
     assert!(blob.is_file());
 
-    // What has arrived of a download is removed, too.
+    // A part of a download is removed, too.
     hub.put("org/tiny", "tiny-Q5_0.gguf", &noise(100_000));
     hub.fail_always(Kind::Content, Some(Fault::Cut(50_000)));
     hub.fail(Kind::Content, Fault::Cut(50_000));

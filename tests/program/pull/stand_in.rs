@@ -229,15 +229,13 @@ fn answer(state: &Mutex<State>, port: u16, stream: &mut Stream) -> Option<()> {
     }
     let token = state.lock().unwrap().token.clone();
     let given = field("authorization");
-    match kind {
-        // A token must not reach another host.
-        Kind::Content if given.is_some() => return plain(stream, 400, "", b""),
-        Kind::List | Kind::Resolve if token.is_some() => {
-            if given != token.map(|token| format!("Bearer {token}")) {
-                return plain(stream, 401, "x-error-code: GatedRepo\r\n", b"");
-            }
-        }
-        _ => {}
+    // A token must not reach another host.
+    if kind == Kind::Content && given.is_some() {
+        return plain(stream, 400, "", b"");
+    }
+    let is_hub = matches!(kind, Kind::List | Kind::Resolve);
+    if is_hub && token.is_some() && given != token.map(|token| format!("Bearer {token}")) {
+        return plain(stream, 401, "x-error-code: GatedRepo\r\n", b"");
     }
     match kind {
         Kind::List => list(state, &path, fault, stream),
