@@ -4,7 +4,8 @@
 Reads every recipe with what it requires, applies its assignments as each release would that the layer names, and
 makes sure that variables resolve, that sources lie where the release unpacks them, that files it fetches exist
 here, that the recipe from source fetches every file that the sources include, that licences have the stated checksums and
-that versions are Cargo.toml's. Programs of boards, packages and the layer have all features of Cargo.toml but `demo`.
+that versions are Cargo.toml's. Packages have all features of Cargo.toml; programs of boards and the layer all but `demo`
+and `pull`.
 Where oelint-adv is installed (pip install oelint-adv), that reads the recipes too.
 """
 import hashlib, os, re, shutil, subprocess, sys
@@ -154,7 +155,7 @@ def features():
 
 
 def check_features():
-    """No program that is shipped lacks a feature: what one user's LEAP can do, another's can."""
+    """No program that is shipped lacks a feature: what one user's LEAP can do, another's can. Boards alone lack downloads."""
     known = features()
 
     def reach(names):
@@ -170,7 +171,8 @@ def check_features():
         if not found:
             tell(os.path.join(TREE, path), "names no features")
         for names in found:
-            if missing := wanted - reach(names.split(",")):
+            spared = set() if path == "scripts/boards.sh" else {"pull"}
+            if missing := wanted - spared - reach(names.split(",")):
                 tell(os.path.join(TREE, path), f"its program lacks {', '.join(sorted(missing))}")
 
 
