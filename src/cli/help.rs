@@ -62,11 +62,7 @@ fn grouped(command: Command, info: &CommandInfoWithArgs, groups: &[Group]) -> St
     let name = command.shown();
     let mut text =
         format!("Usage: leap {name} [MODEL] [OPTION...]\n\n{}\n\n", about(command, info));
-    brief_entry(
-        &mut text,
-        "MODEL",
-        "model file, GGUF file, checkpoint's folder, or a name as in hf:ORG/REPO (the demo model)",
-    );
+    brief_entry(&mut text, "MODEL", "file or folder of a model, or hf:ORG/REPO (the demo model)");
     for Group { title, options } in groups {
         text.push_str(&format!("{title}:\n"));
         for (long, brief) in *options {

@@ -12,6 +12,7 @@ use super::note;
 #[cfg(feature = "pull")]
 use super::progress::ProgressLine;
 use super::{Failure, options};
+use crate::format::Suggested;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
 #[cfg(feature = "pull")]
@@ -30,6 +31,11 @@ pub(super) fn parsed(model: &Path) -> Result<Option<ModelName>, Failure> {
     name.transpose().map_err(Failure::Usage)
 }
 
+/// Whether `model` is a name, right or wrong.
+pub(super) fn is_name(model: &Path) -> bool {
+    model.to_str().and_then(ModelName::parse).is_some()
+}
+
 /// The short name by which clients of a server call `model`: a path's file without its ending.
 #[cfg(feature = "serve")]
 pub(super) fn shown(model: &Path) -> Result<Option<String>, Failure> {
@@ -42,6 +48,15 @@ pub(super) fn path(model: &Path) -> Result<PathBuf, Failure> {
     let Some(name) = parsed(model)? else { return Ok(model.to_owned()) };
     let found = find(&name)?.ok_or_else(|| missing(&name))?;
     Ok(found.path)
+}
+
+/// Settings of answers that come with the model that `model` names, or whose file it is.
+pub(super) fn suggested(model: &Path) -> Result<Suggested, Failure> {
+    let found = match parsed(model)? {
+        Some(name) => find(&name)?,
+        None => store::all().into_iter().find(|found| found.path == model),
+    };
+    Ok(found.map_or_else(Suggested::default, |found| found.suggested))
 }
 
 /// The file or folder that `model` stands for, like [`path`]. A person at a terminal gets a missing model fetched.

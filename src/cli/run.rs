@@ -24,6 +24,8 @@ use super::model_files::Loaded;
 use super::power;
 use super::words::Line;
 use super::{Failure, options, overwritten, ring, warn};
+#[cfg(feature = "tools")]
+use super::{names, note};
 use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
@@ -45,7 +47,10 @@ impl Run {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         signal::count_one().map_err(|e| Failure::runtime(&e))?;
         #[cfg(feature = "tools")]
-        self.convert(role, named.has_others())?;
+        {
+            self.suggest(line)?;
+            self.convert(role, named.has_others())?;
+        }
         let mut settings = self.settings(named, role)?;
         if role == Role::Worker {
             return worker::work(&self, &settings);
@@ -75,6 +80,29 @@ impl Run {
             (false, Some(_)) => streams::run(session),
             (false, None) => complete::run(session),
         }
+    }
+
+    /// Takes the settings that come with a model that is given by its name, where the user gives none.
+    #[cfg(feature = "tools")]
+    fn suggest(&mut self, line: &Line) -> Result<(), Failure> {
+        let Some(model) = self.model.clone().filter(|model| names::is_name(model)) else {
+            return Ok(());
+        };
+        self.model = Some(names::path_or_fetched(&model, self.quiet)?);
+        let mut suggested = names::suggested(&model)?;
+        let is_given = |long: &str| line.has(long);
+        suggested.temperature = suggested.temperature.filter(|_| !is_given("--temp"));
+        suggested.top_p = suggested.top_p.filter(|_| !is_given("--top-p"));
+        suggested.top_k = suggested.top_k.filter(|_| !is_given("--top-k"));
+        let words = suggested.words();
+        if !self.quiet && !words.is_empty() {
+            note(&format!("leap: the model's settings: {words}"));
+        }
+        self.temp = suggested.temperature.unwrap_or(self.temp);
+        self.top_p = suggested.top_p.unwrap_or(self.top_p);
+        self.top_k = suggested.top_k.unwrap_or(self.top_k);
+        self.stop.extend(suggested.stop_strings);
+        Ok(())
     }
 
     /// Converts a checkpoint that is given instead of a model file, and uses the result.

@@ -33,7 +33,7 @@ use crate::fleet::gather::gather;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
 #[cfg(feature = "tools")]
 use crate::format::model::Ends;
-use crate::format::text_without_mark;
+use crate::format::{Suggested, text_without_mark};
 use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
@@ -256,6 +256,7 @@ impl Serve {
         signal::install().map_err(|e| Failure::runtime(&e))?;
         let keys = self.keys()?;
         let meter = power::meter(self.power_cmd.as_deref(), self.watts)?;
+        let suggested = self.suggested()?;
         #[cfg(feature = "tools")]
         self.convert(named.has_others())?;
         let place =
@@ -287,8 +288,8 @@ impl Serve {
             &self.beside(&tokenizer, &settings.boards),
         )?;
         let mut options = self.options((listeners, keys), meter.clone())?;
-        let model =
-            served(self.about(&model)?, model.header(), (Arc::clone(&tokenizer), chat_template));
+        let words = (Arc::clone(&tokenizer), chat_template);
+        let model = served(self.about(&model)?, model.header(), words, suggested);
         if let Some(fleet) = &settings.fleet {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
@@ -396,12 +397,26 @@ impl Serve {
         })
     }
 
-    /// Converts a checkpoint that is given instead of a model file. The model keeps the checkpoint's name.
+    /// Settings that come with a model that is given by its name, which is replaced by the path.
+    #[cfg(feature = "tools")]
+    fn suggested(&mut self) -> Result<Suggested, Failure> {
+        let Some(model) = &mut self.model else { return Ok(Suggested::default()) };
+        if self.name.is_none() {
+            self.name = names::shown(model)?;
+        }
+        let path = names::path_or_fetched(model, self.quiet)?;
+        names::suggested(&std::mem::replace(model, path))
+    }
+
+    /// Without checkpoints no model comes with settings.
+    #[cfg(not(feature = "tools"))]
+    fn suggested(&mut self) -> Result<Suggested, Failure> {
+        Ok(Suggested::default())
+    }
+
+    /// Converts a checkpoint that is given instead of a model file.
     #[cfg(feature = "tools")]
     fn convert(&mut self, has_boards: bool) -> Result<(), Failure> {
-        if self.name.is_none() {
-            self.name = self.model.as_deref().map(names::shown).transpose()?.flatten();
-        }
         let wanted = convert::Wanted {
             version: self.version,
             ends: self.embedding_bits,

@@ -20,8 +20,8 @@ use super::served_names;
 use super::weights::{self, Words};
 use super::{Failure, note, options, overwritten, prefixes, warn};
 use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
-use crate::format::ChatTemplate;
 use crate::format::model::Header;
+use crate::format::{ChatTemplate, Suggested};
 use crate::model::{KV_PAGE, Plan, PlanError, Share};
 use crate::serve::{
     DescribedModel, ListedModel, LoadedModel, ModelAbout, ModelSource, Progress, ServedModel,
@@ -114,10 +114,11 @@ pub(super) fn served(
     about: ModelAbout,
     header: &Header,
     (tokenizer, chat_template): (Arc<Tokenizer>, ChatTemplate),
+    suggested: Suggested,
 ) -> ServedModel {
     let mut stop_ids = header.stop_ids.clone();
     stop_ids.extend_from_slice(tokenizer.stop_ids());
-    ServedModel { about, tokenizer, chat_template, stop_ids }
+    ServedModel { about, tokenizer, chat_template, stop_ids, suggested }
 }
 
 /// The description of a model, for clients.
@@ -280,7 +281,8 @@ impl ServedModels {
             let (mb, seconds) = (memory as f64 / 1e6, start.elapsed().as_secs_f64());
             note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
         }
-        let model = served(listed.about, model.header(), (tokenizer, chat_template));
+        let words = (tokenizer, chat_template);
+        let model = served(listed.about, model.header(), words, suggested(path)?);
         Ok(LoadedModel { engine, model })
     }
 
@@ -291,7 +293,11 @@ impl ServedModels {
         let (header, tokenizer) = header_and_tokenizer(path)?;
         let vocab_size = header.vocab_size;
         let words = (Arc::new(tokenizer), header.chat_template);
-        Ok(DescribedModel { model: served(about, &header, words), ctx_len, vocab_size })
+        Ok(DescribedModel {
+            model: served(about, &header, words, suggested(path)?),
+            ctx_len,
+            vocab_size,
+        })
     }
 }
 
@@ -477,6 +483,18 @@ fn header_and_tokenizer(path: &Path) -> Result<(Header, Tokenizer), Failure> {
     let model = model_files::open_whole(path)?;
     let tokenizer = model_files::tokenizer(path, model.header(), None)?;
     Ok((model.header().clone(), tokenizer))
+}
+
+/// Settings of answers that come with the model at `path`, a path or name.
+#[cfg(feature = "tools")]
+pub(super) fn suggested(path: &Path) -> Result<Suggested, Failure> {
+    names::suggested(path)
+}
+
+/// Without checkpoints no model comes with settings.
+#[cfg(not(feature = "tools"))]
+pub(super) fn suggested(_path: &Path) -> Result<Suggested, Failure> {
+    Ok(Suggested::default())
 }
 
 /// The file or folder that a path or name in `--models` stands for.

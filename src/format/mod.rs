@@ -14,6 +14,8 @@ pub(crate) mod json;
 mod printable;
 mod shard;
 mod stand_in;
+#[cfg(any(feature = "tools", feature = "serve"))]
+mod suggested;
 
 pub use chat::{ChatTemplate, ChatTexts, EFFORT, OwnText, SystemTexts, filled};
 pub use date::Date;
@@ -23,3 +25,5 @@ pub(crate) use shard::Shard;
 #[cfg(any(feature = "tools", feature = "serve"))]
 pub(crate) use stand_in::without_mark;
 pub(crate) use stand_in::{foreign_kind, is_utf16, stand_in, text_without_mark};
+#[cfg(any(feature = "tools", feature = "serve"))]
+pub(crate) use suggested::Suggested;

@@ -23,8 +23,8 @@ use super::server::{Place, Server};
 use super::service::{House, ModelAbout, ServedModel, Service};
 use super::tools::{Course, Tools, Words};
 use crate::engine::{Outcome, StopReason, TokenFilter};
-use crate::format::ChatTemplate;
 use crate::format::tokenizer::{TokenKind, TokenizerFile};
+use crate::format::{ChatTemplate, Suggested};
 use crate::tokenizer::{Tags, Tokenizer};
 
 /// One template for each format of tools and thoughts, and one without either.
@@ -103,6 +103,7 @@ fn server(chat_template: ChatTemplate) -> Server {
         tokenizer: Arc::clone(&TOKENIZER),
         chat_template,
         stop_ids: TOKENIZER.stop_ids().to_vec(),
+        suggested: Suggested::default(),
     };
     let service = Service::new(model, (1024, *VOCAB_SIZE), (queue, &Arc::new(House::new(1))));
     Server {

@@ -28,7 +28,7 @@ use crate::tokenizer::{ChatRole, Tokenizer};
 /// Ollama's defaults where a request says nothing.
 const TEMPERATURE: f32 = 0.8;
 const TOP_P: f32 = 0.9;
-const TOP_K: i64 = 40;
+const TOP_K: usize = 40;
 
 /// The version of Ollama whose protocol is spoken here. Clients check it for features, and refuse old ones.
 const VERSION: &str = "0.12.6";
@@ -154,10 +154,16 @@ impl Form {
         let options = options.cutting_fractions();
         neutral::check_ollama(&options)?;
         let stop_strings = strings(&options, "stop", STOPS_MAX)?;
+        let usual = &service.model.suggested;
         let sampling = Sampling {
-            temperature: options.number("temperature", 0.0..=100.0)?.unwrap_or(TEMPERATURE),
-            top_p: options.number("top_p", 0.0..=1.0)?.unwrap_or(TOP_P),
-            top_k: options.whole("top_k", -1..=i64::MAX)?.unwrap_or(TOP_K).max(0) as usize,
+            temperature: options
+                .number("temperature", 0.0..=100.0)?
+                .unwrap_or(usual.temperature.unwrap_or(TEMPERATURE)),
+            top_p: options.number("top_p", 0.0..=1.0)?.unwrap_or(usual.top_p.unwrap_or(TOP_P)),
+            top_k: match options.whole("top_k", -1..=i64::MAX)? {
+                Some(k) => k.max(0) as usize,
+                None => usual.top_k.unwrap_or(TOP_K),
+            },
             seed: service.seed(&options)?,
         };
         // Zero and negative numbers mean no limit.

@@ -18,7 +18,7 @@ use super::schema;
 use super::tools::{Course, OwnWords, Words};
 use super::wish::{Thinking, Wish};
 use crate::engine::{Job, ThoughtLimit, TokenFilter};
-use crate::format::{ChatTemplate, Date};
+use crate::format::{ChatTemplate, Date, Suggested};
 use crate::sys::clock;
 use crate::tokenizer::{
     ChatFormat, ChatOptions, ChatRole, ThoughtFilter, Thoughts, Tokenizer, TokenizerError,
@@ -37,6 +37,8 @@ pub(crate) struct ServedModel {
     pub(crate) chat_template: ChatTemplate,
     /// Ids that end a text.
     pub(crate) stop_ids: Vec<u32>,
+    /// Settings of answers, where a request says nothing.
+    pub(crate) suggested: Suggested,
 }
 
 /// The served model, and the queue for its answers.
@@ -448,7 +450,10 @@ impl Service {
             n_likeliest: wish.n_likeliest,
             n_predict: wish.n_predict,
             stop_ids: self.model.stop_ids.clone(),
-            stop_strings: wish.stop_strings.clone(),
+            stop_strings: match wish.stop_strings.is_empty() {
+                true => self.model.suggested.stop_strings.clone(),
+                false => wish.stop_strings.clone(),
+            },
             ..Job::new(ids)
         }
     }

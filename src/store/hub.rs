@@ -11,7 +11,7 @@ use super::found::FoundModel;
 use super::name::HubName;
 use super::name::ModelName;
 use super::paths::{check_inside, files_below, folder_of, home, lines_of, names_in, small_file};
-use crate::format::json;
+use crate::format::{Suggested, json};
 
 /// Longest file that lists a model's files, and most values in it.
 const INDEX_BYTES: u64 = 64 << 20;
@@ -195,6 +195,7 @@ impl RepoFolder {
             path,
             bytes: files.iter().map(|file| file.bytes).fold(0, u64::saturating_add),
             is_pulled: files.iter().any(is_own),
+            suggested: Suggested::default(),
         }
     }
 

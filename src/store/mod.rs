@@ -11,6 +11,7 @@ mod found;
 mod hub;
 mod name;
 mod ollama;
+mod parameters;
 mod paths;
 #[cfg(feature = "pull")]
 mod pull;

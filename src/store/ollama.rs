@@ -11,8 +11,9 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
+use super::parameters::{PARAMETERS, PARAMETERS_BYTES, suggested};
 use super::paths::{FILE_MAX, check_inside, folder_of, home, lines_of, names_in, small_file};
-use crate::format::json;
+use crate::format::{Suggested, json};
 
 /// Longest manifest, and most values in it.
 pub(super) const MANIFEST_BYTES: u64 = 4 << 20;
@@ -99,7 +100,19 @@ impl OllamaStore {
             path,
             bytes: model.bytes,
             is_pulled: self.pulled().contains(&name.to_string()),
+            suggested: self.suggested(&manifest)?,
         }))
+    }
+
+    fn suggested(&self, manifest: &Manifest) -> Result<Suggested, StoreError> {
+        let mut layers = manifest.layers.iter().filter(|layer| layer.kind == PARAMETERS);
+        let Some(layer) = layers.next() else { return Ok(Suggested::default()) };
+        let path = self.blob_path(&layer.sha256);
+        let Some(bytes) = small_file(&path, PARAMETERS_BYTES)? else {
+            return Ok(Suggested::default());
+        };
+        check_inside(&path, &self.places())?;
+        Ok(suggested(&bytes))
     }
 
     /// All models that can be named. Damaged ones are skipped.

@@ -1,8 +1,8 @@
 //! Tests of the decisions: who is loaded, who is dropped, and who waits.
 
 use super::*;
-use crate::format::ChatTemplate;
 use crate::format::tokenizer::TokenizerFile;
+use crate::format::{ChatTemplate, Suggested};
 use crate::serve::jobs::JobQueue;
 use crate::serve::service::{House, ModelAbout, ServedModel};
 use crate::tokenizer::Tokenizer;
@@ -19,6 +19,7 @@ fn service() -> Arc<Service> {
         tokenizer: Arc::new(Tokenizer::new(file).unwrap()),
         chat_template: ChatTemplate::Llama3,
         stop_ids: Vec::new(),
+        suggested: Suggested::default(),
     };
     let (queue, _) = JobQueue::new(1);
     Arc::new(Service::new(model, (8, 8), (queue, &Arc::new(House::new(0)))))

@@ -132,6 +132,9 @@ fn model_of_ollama_is_fetched_into_its_store() {
     let by_path = good(&hub, &[&["run", blob.to_str().unwrap()], &PROMPT[..]].concat());
     let by_name = good(&hub, &[&["run", &name], &PROMPT[..]].concat());
     assert_eq!(by_name.0, by_path.0);
+    // Its parameters are those of the stand-in.
+    let (_, err) = good(&hub, &[&["run", &name], &PROMPT[..]].concat());
+    assert!(err.contains("the model's settings: stop \"<never>\""), "{err}");
     let (list, _) = good(&hub, &["models"]);
     assert!(list.contains(&name), "{list}");
     good(&hub, &["rm", &name]);

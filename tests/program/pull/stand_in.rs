@@ -138,7 +138,7 @@ impl StandIn {
             "config": layer("application/vnd.docker.container.image.v1+json", b"{}"),
             "layers": [
                 layer("application/vnd.ollama.image.model", gguf),
-                layer("application/vnd.ollama.image.params", br#"{"stop":["x"]}"#),
+                layer("application/vnd.ollama.image.params", br#"{"stop":["<never>"]}"#),
             ],
         });
         state.manifests.insert(path.to_owned(), manifest.to_string().into_bytes());

@@ -1,0 +1,28 @@
+//! Settings of answers that the publisher of a model suggests.
+
+/// Settings of answers that the publisher of a model suggests, for users who say nothing else.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Suggested {
+    /// From 0 on; 0 always takes the most likely token.
+    pub(crate) temperature: Option<f32>,
+    /// From 0 to 1.
+    pub(crate) top_p: Option<f32>,
+    /// 0 keeps all tokens.
+    pub(crate) top_k: Option<usize>,
+    /// Texts that end an answer.
+    pub(crate) stop_strings: Vec<String>,
+}
+
+impl Suggested {
+    /// The settings in words; empty if there are none.
+    #[cfg(feature = "tools")]
+    pub(crate) fn words(&self) -> String {
+        let Suggested { temperature, top_p, top_k, stop_strings } = self;
+        let mut all = Vec::new();
+        all.extend(temperature.map(|value| format!("temperature {value}")));
+        all.extend(top_p.map(|value| format!("top-p {value}")));
+        all.extend(top_k.map(|value| format!("top-k {value}")));
+        all.extend(stop_strings.iter().map(|text| format!("stop {text:?}")));
+        all.join(", ")
+    }
+}

@@ -1,0 +1,59 @@
+//! Ollama's file of a model's parameters.
+
+use serde_json::Value;
+
+use crate::format::{Suggested, json};
+
+/// Media type of the layer with the parameters.
+pub(super) const PARAMETERS: &str = "application/vnd.ollama.image.params";
+/// Longest file of parameters, and most values in it.
+pub(super) const PARAMETERS_BYTES: u64 = 64 << 10;
+const VALUES: usize = 4096;
+/// Most stop strings, and the longest one in bytes.
+const STOPS_MAX: usize = 16;
+const STOP_BYTES: usize = 256;
+
+/// The settings in `bytes`; parameters that LEAP does not know, and values that are out of range, are left out.
+pub(super) fn suggested(bytes: &[u8]) -> Suggested {
+    let parameters = json::parse(bytes, VALUES).unwrap_or_default();
+    let number = |name: &str, most: f64| {
+        let value = parameters[name].as_f64().filter(|value| (0.0..=most).contains(value));
+        value.map(|value| value as f32)
+    };
+    let stops = match &parameters["stop"] {
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+        one => one.as_str().into_iter().collect::<Vec<&str>>(),
+    };
+    let is_right = |text: &&str| !text.is_empty() && text.len() <= STOP_BYTES;
+    Suggested {
+        temperature: number("temperature", 100.0),
+        top_p: number("top_p", 1.0),
+        top_k: parameters["top_k"].as_u64().and_then(|k| usize::try_from(k).ok()),
+        stop_strings: stops
+            .into_iter()
+            .filter(is_right)
+            .take(STOPS_MAX)
+            .map(str::to_owned)
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_ollama_are_read() {
+        let read = |text: &str| suggested(text.as_bytes());
+        let found = read(
+            r#"{"stop": ["<|im_end|>", ""], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "num_ctx": 1}"#,
+        );
+        assert_eq!(found.words(), r#"temperature 0.6, top-p 0.95, top-k 20, stop "<|im_end|>""#);
+        assert_eq!(read(r#"{"stop": "x"}"#).stop_strings, ["x"]);
+        for odd in
+            ["", "[]", "{\"temperature\": -1, \"top_p\": 2, \"top_k\": -1, \"stop\": 1}", "\0"]
+        {
+            assert_eq!(read(odd), Suggested::default(), "{odd}");
+        }
+    }
+}
