@@ -21,7 +21,7 @@ use super::weights::{self, Words};
 use super::{Failure, note, options, overwritten, prefixes, warn};
 use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::model::Header;
-use crate::format::{ChatTemplate, Suggested};
+use crate::format::{ChatTemplate, Shard, Suggested, printable};
 use crate::model::{KV_PAGE, Plan, PlanError, Share};
 use crate::serve::{
     DescribedModel, ListedModel, LoadedModel, ModelAbout, ModelSource, Progress, ServedModel,
@@ -94,13 +94,24 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file; that of a checkpoint's folder is of its configuration.
+    /// The stamp of a model's file, or of its files.
     fn of(path: &Path) -> Result<Stamp, Failure> {
-        let config = path.join("config.json");
-        let read = if config.is_file() { &config } else { path };
-        let file = fs::metadata(read).map_err(|e| Failure::unreadable(path, &e))?;
-        let modified = file.modified().unwrap_or(UNIX_EPOCH);
-        Ok(Stamp { bytes: file.len(), modified })
+        let unreadable = |e: std::io::Error| Failure::unreadable(path, &e);
+        let files: Vec<PathBuf> = match path.is_dir() {
+            true => fs::read_dir(path).map_err(unreadable)?.flatten().map(|e| e.path()).collect(),
+            false => Shard::all(path),
+        };
+        let mut stamp = Stamp { bytes: 0, modified: UNIX_EPOCH };
+        for file in files.iter().filter(|file| file.is_file()) {
+            let file = fs::metadata(file).map_err(unreadable)?;
+            stamp.bytes = stamp.bytes.saturating_add(file.len());
+            stamp.modified = stamp.modified.max(file.modified().unwrap_or(UNIX_EPOCH));
+        }
+        if stamp.modified == UNIX_EPOCH {
+            // The reason is told: there is no file, or it cannot be looked at.
+            fs::metadata(path).map_err(unreadable)?;
+        }
+        Ok(stamp)
     }
 }
 
@@ -149,6 +160,7 @@ impl ServedModels {
             seen: Mutex::default(),
         };
         let mut n_usable = 0;
+        models.warn_of_equal_names();
         for (name, path) in models.candidates() {
             match models.look(&path).and_then(|seen| models.listed(&name, &path, &seen)) {
                 Ok(_) => n_usable += 1,
@@ -160,6 +172,18 @@ impl ServedModels {
                 Err(Failure::Input(format!("--models {value}: there is no model that can be used")))
             }
             _ => Ok(models),
+        }
+    }
+
+    /// Warns of names that the user gave to several models.
+    fn warn_of_equal_names(&self) {
+        let mut names = std::collections::HashSet::new();
+        for entry in &self.entries {
+            if let Entry::Model { name, path } = entry
+                && !names.insert(name)
+            {
+                warn(&format!("{} is not served: another model is called {name}", path.display()));
+            }
         }
     }
 
@@ -176,22 +200,53 @@ impl ServedModels {
         self.list().len()
     }
 
-    /// The names and paths of all that may be models. If several have the same name, the first one has it.
+    /// The names and paths of all that may be models. Names that the user gave go before those of files; else, if several
+    /// have the same name, the first one has it.
     fn candidates(&self) -> Vec<(String, PathBuf)> {
         let mut all: Vec<(String, PathBuf)> = Vec::new();
-        for entry in &self.entries {
+        let is_model = |entry: &&Entry| matches!(entry, Entry::Model { .. });
+        let named = self.entries.iter().filter(is_model);
+        for entry in named.chain(self.entries.iter().filter(|entry| !is_model(entry))) {
             match entry {
                 Entry::Model { name, path } => all.push((name.clone(), path.clone())),
                 Entry::Folder(folder) => all.extend(models_in(folder)),
                 #[cfg(feature = "tools")]
-                Entry::Auto => all.extend(served_names::on_disk()),
+                Entry::Auto => {
+                    let found = served_names::on_disk(&self.pulled());
+                    all.extend(found);
+                }
             }
         }
         #[cfg(feature = "tools")]
-        all.extend(self.pulled().iter().cloned());
+        all.extend(self.pulled().iter().filter(|_| !self.may_grow()).cloned());
         let mut names = std::collections::HashSet::new();
         all.retain(|(name, _)| names.insert(name.clone()));
         all
+    }
+
+    /// Name and path of the model that a client calls `name`.
+    fn resolved(&self, name: &str) -> Result<(String, PathBuf), SourceError> {
+        let all = self.candidates();
+        if let Some(found) = all.iter().find(|(own, _)| own == name) {
+            return Ok(found.clone());
+        }
+        // A full name means a model that is listed under a shorter one.
+        #[cfg(feature = "tools")]
+        if let Some(path) = served_names::path_of(name)
+            && let Some(found) = all.iter().find(|(_, own)| *own == path)
+        {
+            return Ok(found.clone());
+        }
+        let unreadable = |entry: &Entry| match entry {
+            Entry::Folder(folder) => fs::read_dir(folder).err().map(|e| (folder.clone(), e)),
+            _ => None,
+        };
+        match self.entries.iter().find_map(unreadable) {
+            Some((folder, e)) => {
+                Err(SourceError::Failed(format!("cannot read {}: {e}", folder.display())))
+            }
+            None => Err(SourceError::Absent),
+        }
     }
 
     #[cfg(feature = "tools")]
@@ -200,8 +255,7 @@ impl ServedModels {
     }
 
     fn path_of(&self, name: &str) -> Result<PathBuf, SourceError> {
-        let found = self.candidates().into_iter().find(|(own, _)| own == name);
-        found.map(|(_, path)| path).ok_or(SourceError::Absent)
+        Ok(self.resolved(name)?.1)
     }
 
     /// Looks at the model at `path`, if it has changed since it was last looked at.
@@ -218,7 +272,10 @@ impl ServedModels {
         let header = looked.map(|(header, _)| Arc::new(header)).map_err(Failure::message);
         let digest = fingerprint.unwrap_or_else(|| hasher.finish());
         let seen = Seen { stamp, header, digest };
-        lock().insert(path.to_owned(), seen.clone());
+        // A failure may pass without a change of the file: rights, or memory.
+        if seen.header.is_ok() {
+            lock().insert(path.to_owned(), seen.clone());
+        }
         Ok(seen)
     }
 
@@ -279,6 +336,7 @@ impl ServedModels {
         }
         if !is_quiet {
             let (mb, seconds) = (memory as f64 / 1e6, start.elapsed().as_secs_f64());
+            let name = printable(name);
             note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
         }
         let words = (tokenizer, chat_template);
@@ -310,8 +368,8 @@ impl ModelSource for ServedModels {
     }
 
     fn find(&self, name: &str) -> Result<ListedModel, SourceError> {
-        let path = self.path_of(name)?;
-        let listed = self.look(&path).and_then(|seen| self.listed(name, &path, &seen));
+        let (name, path) = self.resolved(name)?;
+        let listed = self.look(&path).and_then(|seen| self.listed(&name, &path, &seen));
         listed.map_err(|why| SourceError::Failed(format!("{name} cannot be used: {why}")))
     }
 
@@ -354,6 +412,12 @@ impl ModelSource for ServedModels {
             #[cfg(feature = "tools")]
             Err(_) => {
                 let path = served_names::pull(name, tell)?;
+                if let Err(why) = self.look(&path).and_then(|seen| seen.header) {
+                    // Of no use, and no request could remove it.
+                    let _ = served_names::delete(name, &path);
+                    let why = format!("{name} was fetched, but cannot be used: {why}");
+                    return Err(SourceError::Failed(why));
+                }
                 self.pulled().push((name.to_owned(), path));
                 Ok(())
             }

@@ -10,11 +10,26 @@ use crate::serve::Progress;
 use crate::serve::{SourceError, TellProgress};
 #[cfg(feature = "pull")]
 use crate::store::PullEvent;
-use crate::store::{self, ModelName, StoreError};
+use crate::store::{self, FoundModel, ModelName, StoreError};
 
-/// The names and paths of all models that names stand for on this machine.
-pub(super) fn on_disk() -> Vec<(String, PathBuf)> {
-    store::all().into_iter().map(|model| (model.name.short(), model.path)).collect()
+/// The names and paths of all models that names stand for on this machine. Those that clients `pulled` keep the names by
+/// which they did so; if others have the same short name, they are called by the full one.
+pub(super) fn on_disk(pulled: &[(String, PathBuf)]) -> Vec<(String, PathBuf)> {
+    let all = store::all();
+    let shorts: Vec<String> = all.iter().map(|model| model.name.short()).collect();
+    let name = |(model, short): (&FoundModel, &String)| {
+        let asked = pulled.iter().find(|(_, path)| *path == model.path).map(|(name, _)| name);
+        let is_only = shorts.iter().filter(|other| *other == short).count() == 1;
+        let own = || if is_only { short.clone() } else { model.name.to_string() };
+        (asked.cloned().unwrap_or_else(own), model.path.clone())
+    };
+    all.iter().zip(&shorts).map(name).collect()
+}
+
+/// The path of the model that `name` means, if it is on this machine.
+pub(super) fn path_of(name: &str) -> Option<PathBuf> {
+    let found = names::find(&meant(name).ok()?).ok()?;
+    found.map(|found| found.path)
 }
 
 /// The name that a client of Ollama's means: one of LEAP's, `hf.co/ORG/REPO[:QUANT]`, or a name of Ollama's registry.

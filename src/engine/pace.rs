@@ -19,6 +19,8 @@ pub enum StallLimit {
 
 /// Prompt rows of the first batch beside decoding streams.
 const ROWS_FIRST: f32 = 16.0;
+/// Prompt rows of a batch while other engines wait for the same cores: larger ones are hardly quicker.
+const ROWS_SHARED: usize = 64;
 /// Safety margin between target and limit, in mean deviations of a step's time. With 3, 99 % of steps stay
 /// below the limit.
 const DISTANCES: f32 = 3.0;
@@ -46,6 +48,8 @@ pub(super) struct Pace {
     distance: f32,
     /// Batches with prompts since the last one without.
     n_batches: u32,
+    /// Whether other engines wait for the same cores.
+    is_shared: bool,
 }
 
 /// The time between two tokens of a stream.
@@ -68,13 +72,21 @@ impl Pace {
             with_prompts: 0.0,
             distance: 0.0,
             n_batches: 0,
+            is_shared: false,
         }
+    }
+
+    /// Notes whether other engines wait for the same cores.
+    #[cfg(feature = "serve")]
+    pub(super) fn share(&mut self, is_shared: bool) {
+        self.is_shared = is_shared;
     }
 
     /// Prompt rows that the next batch may have while `n_decoding` streams decode. 0 if a step without
     /// prompts has to be measured first.
     pub(super) fn prompt_rows(&self, n_decoding: usize) -> usize {
         match (n_decoding, self.limit) {
+            (0, limit) if self.is_shared && limit != StallLimit::None => ROWS_SHARED,
             (0, _) | (_, StallLimit::None) => usize::MAX,
             _ if self.steps[n_decoding] == 0.0 || self.n_batches >= BATCHES_MAX => 0,
             _ => self.rows as usize,

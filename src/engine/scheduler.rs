@@ -119,6 +119,12 @@ impl<'t> Scheduler<'t> {
         })
     }
 
+    /// Has prompts come in smaller batches while other engines wait for the same cores. Texts stay the same.
+    #[cfg(feature = "serve")]
+    pub(crate) fn share(&mut self, is_shared: bool) {
+        self.pace.share(is_shared);
+    }
+
     /// Limits the time that a decoding stream waits while prompts are computed.
     pub fn limit_stalls(&mut self, limit: StallLimit) {
         self.pace = Pace::new(limit, self.lanes.len());

@@ -25,7 +25,7 @@ impl<'a> Shard<'a> {
     }
 
     /// Paths of all files of the model whose file, or one of them, is `path`.
-    #[cfg(feature = "tools")]
+    #[cfg(any(feature = "tools", feature = "serve"))]
     pub(crate) fn all(path: &Path) -> Vec<PathBuf> {
         let Some(Shard { stem, count, .. }) = Shard::of(path) else { return vec![path.to_owned()] };
         let n: usize = count.parse().unwrap_or(0);

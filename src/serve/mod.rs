@@ -145,7 +145,8 @@ pub(crate) fn serve(
 pub(crate) fn serve_several(source: Box<dyn ModelSource>, budget: u64, options: ServeOptions) {
     let several = Several { source, budget, queue: options.limits.queue };
     let turns = Arc::new(Turns::new(options.meter.clone()));
-    let models = Models::several(several, Arc::new(House::new(options.seed)), turns);
+    let house = House { has_several: true, ..House::new(options.seed) };
+    let models = Models::several(several, Arc::new(house), turns);
     let server = listen(models, Arc::default(), options);
     server.models.look_after();
     server.let_clients_read();

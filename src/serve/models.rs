@@ -26,6 +26,8 @@ use crate::sys::{heap, notify};
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a request waits until there is memory for its model.
 const ROOM_TIME: Duration = Duration::from_secs(120);
+/// Interval between looks whether the loaded models' files are there.
+const SOURCE_LOOK: Duration = Duration::from_secs(5);
 /// How long the end of the server waits for a model that is being loaded.
 const LOAD_END: Duration = Duration::from_secs(2);
 
@@ -148,17 +150,23 @@ impl Models {
             let only = self.list().into_iter().next();
             return only.ok_or_else(|| ApiError::new(500, "there is no model"));
         };
-        let latest = || self.table().latest().map(|slot| slot.name.clone());
-        let Some(name) = name.map(str::to_owned).or_else(latest) else {
-            let first = source.list().into_iter().next();
+        let Some(name) = name else {
+            let latest = self.table().latest().map(|slot| slot.name.clone());
+            // Its file may be gone.
+            let latest = latest.and_then(|name| source.find(&name).ok());
+            let first = latest.or_else(|| source.list().into_iter().next());
             return first.ok_or_else(|| ApiError::new(404, "there is no model here yet"));
         };
-        let found = match source.find(&name) {
-            Err(SourceError::Absent) if untagged(&name) != name => source.find(untagged(&name)),
+        let other = match untagged(name) {
+            bare if bare == name => format!("{name}:latest"),
+            bare => bare.to_owned(),
+        };
+        let found = match source.find(name) {
+            Err(SourceError::Absent) => source.find(&other),
             found => found,
         };
         found.map_err(|error| match error {
-            SourceError::Absent => self.unknown(&name),
+            SourceError::Absent => self.unknown(name),
             error => error.into(),
         })
     }
@@ -192,7 +200,7 @@ impl Models {
         look_after: &mut dyn FnMut() -> io::Result<()>,
     ) -> Result<Option<Lease<'m>>, ApiError> {
         let ListedModel { about, memory, .. } = self.find(name)?;
-        let model = Wanted { name: about.name, memory };
+        let model = Wanted { name: about.name, digest: about.digest, memory };
         if let Some(several) = self.several.as_ref().filter(|several| memory > several.budget) {
             let [memory, budget] = [memory, several.budget].map(|bytes| bytes as f64 / 1e6);
             let problem = format!(
@@ -265,8 +273,13 @@ impl Models {
     /// Drops models whose time is over, until a signal ends the server and all models have ended.
     pub(super) fn look_after(&self) {
         let mut end = None;
+        let mut looked = Instant::now();
         loop {
             notify::alive();
+            if looked.elapsed() > SOURCE_LOOK {
+                looked = Instant::now();
+                self.drop_absent();
+            }
             let mut table = self.table();
             if ending::is_asked_for() {
                 let end = *end.get_or_insert_with(|| {
@@ -282,6 +295,19 @@ impl Models {
             }
             let patience = notify::period().map_or(LOOK, |period| period.min(LOOK));
             drop(self.has_changed.wait_timeout(table, patience));
+        }
+    }
+
+    /// Drops idle models whose files are gone: no request can name them any more.
+    fn drop_absent(&self) {
+        let Some(source) = self.source() else { return };
+        let idle = |slot: &&Slot| slot.is_idle();
+        let idle: Vec<(u64, String)> =
+            self.table().slots().iter().filter(idle).map(|s| (s.id, s.name.clone())).collect();
+        for (id, name) in idle {
+            if source.find(&name).is_err_and(|error| error == SourceError::Absent) {
+                self.change(|table| table.drop_model(id));
+            }
         }
     }
 

@@ -35,6 +35,8 @@ const VERSION: &str = "0.12.6";
 
 /// Expiry time of a model that is never unloaded: clients show such a time as forever.
 const NEVER: &str = "2318-03-07T00:00:00Z";
+/// The same in seconds since 1970. Clients cannot read much later times.
+const NEVER_S: u64 = 10_987_401_600;
 
 /// `GET /api/version`.
 pub(super) fn version() -> Reply {
@@ -64,6 +66,7 @@ pub(super) fn running(models: &Models) -> Reply {
         let name = tagged(&about.name);
         let size = if *memory == 0 { about.bytes } else { *memory };
         let expires = stays.and_then(|time| now().checked_add(time.as_secs()));
+        let expires = expires.filter(|time| *time < NEVER_S);
         let expires = expires.map_or(NEVER.to_owned(), rfc3339);
         json!({"name": name, "model": name, "size": size, "digest": about.digest,
             "details": details(about), "expires_at": expires, "size_vram": 0,
@@ -233,7 +236,8 @@ pub(super) fn unload(
     }
     let asked = fields.string("model")?;
     let name = models.find(asked)?.about.name;
-    if let Some(asked) = asked.filter(|asked| *asked != name && untagged(asked) != name) {
+    let is_other = |asked: &&str| *asked != name && untagged(asked) != name;
+    if let Some(asked) = asked.filter(is_other).filter(|_| models.source().is_none()) {
         return Err(models.unknown(asked));
     }
     models.unload(&name);
@@ -471,6 +475,7 @@ mod tests {
     #[test]
     fn times_are_those_of_the_calendar() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(NEVER_S), NEVER);
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_709_251_199), "2024-02-29T23:59:59Z");
         assert_eq!(rfc3339(4_102_444_799), "2099-12-31T23:59:59Z");

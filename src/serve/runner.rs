@@ -54,8 +54,8 @@ pub(super) struct Runner<'e, 't> {
     told_nodes: Option<Instant>,
     is_ending: bool,
     turns: Arc<Turns>,
-    /// True if `turns` knows of work.
-    is_working: bool,
+    /// By which name `turns` knows of work, if it does.
+    working: Option<u64>,
     given_up: Arc<GivenUp>,
 }
 
@@ -76,7 +76,7 @@ impl<'e, 't> Runner<'e, 't> {
             told_nodes: None,
             is_ending: false,
             turns,
-            is_working: false,
+            working: None,
             given_up,
         }
     }
@@ -88,9 +88,7 @@ impl<'e, 't> Runner<'e, 't> {
     /// If the engine cannot go on.
     pub(super) fn run(mut self, commands: &Commands, mut visit: Visit) -> Result<(), StepError> {
         let result = self.run_until_the_end(commands, &mut visit);
-        if self.is_working {
-            self.turns.set_working(false);
-        }
+        self.working.iter().for_each(|id| self.turns.end(*id));
         self.metrics.rest();
         if let Err(error) = &result {
             for Running { answers, index, .. } in self.running.drain(..) {
@@ -189,7 +187,8 @@ impl<'e, 't> Runner<'e, 't> {
 
     fn step(&mut self, commands: &Commands) -> Result<(), StepError> {
         let turns = Arc::clone(&self.turns);
-        let turn = (!self.scheduler.is_idle()).then(|| turns.take());
+        let turn = self.working.map(|id| turns.take(id));
+        self.scheduler.share(turns.are_shared());
         if turn.is_some() {
             commands.begin_step();
         }
@@ -229,10 +228,13 @@ impl<'e, 't> Runner<'e, 't> {
 
     /// Tells the meter when work begins and ends.
     fn tell_meter(&mut self) {
-        let is_working = !self.scheduler.is_idle();
-        if is_working != self.is_working {
-            self.is_working = is_working;
-            self.turns.set_working(is_working);
+        match (self.scheduler.is_idle(), self.working) {
+            (false, None) => self.working = Some(self.turns.begin()),
+            (true, Some(id)) => {
+                self.working = None;
+                self.turns.end(id);
+            }
+            _ => {}
         }
     }
 

@@ -62,11 +62,13 @@ pub(super) struct House {
     /// Answers so far. A request that names no seed gets `seed` plus this number.
     pub(super) n_answers: AtomicU64,
     pub(super) seed: u64,
+    /// Whether there are several models: then a request's model was found by its name before.
+    pub(super) has_several: bool,
 }
 
 impl House {
     pub(super) fn new(seed: u64) -> House {
-        House { started: now(), n_answers: AtomicU64::new(0), seed }
+        House { started: now(), n_answers: AtomicU64::new(0), seed, has_several: false }
     }
 }
 
@@ -129,7 +131,9 @@ impl Service {
     /// Refuses a request for another model.
     pub(super) fn check_model(&self, fields: &Fields<'_>, name: &str) -> Result<(), ApiError> {
         match fields.string(name)? {
-            Some(asked) if !self.is_called(asked) => Err(self.unknown_model(asked)),
+            Some(asked) if !self.house.has_several && !self.is_called(asked) => {
+                Err(self.unknown_model(asked))
+            }
             _ => Ok(()),
         }
     }

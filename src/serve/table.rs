@@ -14,10 +14,12 @@ use super::service::Service;
 /// answers that they have, and get no more.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A model's name, and the memory that it takes.
+/// A model's name, the state of its file, and the memory that it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) name: String,
+    /// Changes with the file.
+    pub(super) digest: String,
     pub(super) memory: u64,
 }
 
@@ -38,6 +40,8 @@ pub(super) struct Table {
 pub(super) struct Slot {
     pub(super) id: u64,
     pub(super) name: String,
+    /// State of the file that it is loaded from.
+    digest: String,
     /// Bytes that the model takes, or will take when it is loaded.
     pub(super) memory: u64,
     pub(super) phase: Phase,
@@ -137,6 +141,14 @@ impl Table {
         let doomed = if is_first { Vec::new() } else { self.in_the_way(now) };
         let is_own =
             |slot: &&mut Slot| slot.name == model.name && !matches!(slot.phase, Phase::Failed(_));
+        let is_old = |slot: &&Slot| {
+            slot.name == model.name && slot.is_ready() && slot.digest != model.digest
+        };
+        if let Some(old) = self.slots.iter().find(is_old).map(|slot| slot.id) {
+            // The file is another one now. Running answers go on with the one that they began with.
+            self.drop_model(old);
+            return Claim::Wait;
+        }
         if let Some(slot) = self.slots.iter_mut().find(is_own) {
             return match slot.phase {
                 Phase::Loading => Claim::Seat(slot.seat(now)),
@@ -144,7 +156,11 @@ impl Table {
                 _ => Claim::Wait,
             };
         }
-        match is_first && self.make_room(model.memory) {
+        let may_load = match is_first {
+            true => self.make_room(model.memory),
+            false => self.fits_beside_first(model.memory),
+        };
+        match may_load {
             true => Claim::Load(self.begin(model, now)),
             false => Claim::Wait,
         }
@@ -157,6 +173,7 @@ impl Table {
         self.slots.push(Slot {
             id,
             name: model.name.clone(),
+            digest: model.digest.clone(),
             memory: model.memory,
             phase: Phase::Loading,
             keep: KeepAlive::default(),
@@ -170,8 +187,8 @@ impl Table {
 
     /// Adds a model that is loaded already, and stays.
     pub(super) fn add_fixed(&mut self, service: Arc<Service>) {
-        let name = service.model.about.name.clone();
-        let id = self.begin(&Wanted { name, memory: 0 }, Instant::now());
+        let (name, digest) = (service.model.about.name.clone(), service.model.about.digest.clone());
+        let id = self.begin(&Wanted { name, digest, memory: 0 }, Instant::now());
         if let Some(slot) = self.slot_mut(id) {
             (slot.keep, slot.n_users) = (KeepAlive::Forever, 0);
             slot.metrics = Some(Arc::clone(&service.metrics));
@@ -198,6 +215,13 @@ impl Table {
             self.drop_model(id);
         }
         false
+    }
+
+    /// Whether there is room for `memory` more bytes now, and also once the first model of the line is loaded.
+    fn fits_beside_first(&self, memory: u64) -> bool {
+        let used = self.slots.iter().map(|slot| slot.memory).fold(memory, u64::saturating_add);
+        let first = self.line.front().map_or(0, |first| first.model.memory);
+        used <= self.budget && first.saturating_add(memory) <= self.budget
     }
 
     /// Ids of loaded models with `bytes` bytes in all, those first that were asked longest ago; `None` if they have less.
@@ -337,10 +361,16 @@ impl Table {
         ] {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
             for (model, n) in self.counts.iter().map(all) {
-                let _ = writeln!(text, "{name}{{model={model:?}}} {n}");
+                let model = label(&model);
+                let _ = writeln!(text, "{name}{{model=\"{model}\"}} {n}");
             }
         }
     }
+}
+
+/// `value` as the value of a metric's label.
+fn label(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::serve::service::{House, ModelAbout, ServedModel};
 use crate::tokenizer::Tokenizer;
 
 fn wanted(name: &str) -> Wanted {
-    Wanted { name: name.to_owned(), memory: 10 }
+    Wanted { name: name.to_owned(), digest: String::new(), memory: 10 }
 }
 
 fn service() -> Arc<Service> {

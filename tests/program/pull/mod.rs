@@ -480,7 +480,7 @@ fn clients_of_a_server_fetch_and_remove_models() {
         (&statuses[0], statuses.last().unwrap()),
         (&"pulling manifest".into(), &"success".into())
     );
-    assert_eq!(names(), ["tiny:Q8_0", "hf.co/org/tiny:Q8_0"]);
+    assert_eq!(names(), ["hf.co/org/tiny:Q8_0"]);
     let prompt = |model: &str| {
         json!({"model": model, "prompt": "One day", "raw": true, "stream": false,
             "options": {"temperature": 0, "num_predict": 8}})
@@ -501,8 +501,21 @@ fn clients_of_a_server_fetch_and_remove_models() {
         let (head, text) = ask(&served.address, "DELETE", "/api/delete", &body);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{wanted}: {head} {text}");
     }
-    assert_eq!(names(), ["tiny:Q8_0", "hf.co/org/tiny:Q8_0"]);
+    assert_eq!(names(), ["hf.co/org/tiny:Q8_0"]);
     let body = json!({"model": format!("localhost:{}/library/none", hub.port)}).to_string();
     let (head, text) = ask(&served.address, "POST", "/api/pull", &body);
     assert!(head.starts_with("HTTP/1.1 404 "), "{head} {text}");
+    hub.put("org/noise", "noise-Q8_0.gguf", &noise(1000));
+    let body = json!({"model": "hf.co/org/noise:Q8_0"}).to_string();
+    let (_, text) = ask(&served.address, "POST", "/api/pull", &body);
+    assert!(text.contains("was fetched, but cannot be used"), "{text}");
+    // Another server knows the model by its full name, too.
+    drop(served);
+    let mut command = hub.leap(&["serve", "--models", "auto", "--listen", "127.0.0.1:0"]);
+    command.args(["--ctx", "128", "--threads", "1"]).stdin(Stdio::null());
+    let served = Served::by(command);
+    let again = served.post("/api/generate", &prompt("hf.co/org/tiny:Q8_0"));
+    assert_eq!(again["response"], by_client["response"]);
+    let (_, body) = ask(&served.address, "GET", "/v1/models", "");
+    assert!(body.contains("\"tiny:Q8_0\"") && !body.contains("noise"), "{body}");
 }

@@ -482,3 +482,49 @@ fn options_of_one_model_are_refused_beside_several() {
     let ran = run(&["--models", "none.bin"]);
     assert!(ran.code == Some(3) && ran.err.contains("none.bin is not served"), "{ran:?}");
 }
+
+/// Files that are copied in, replaced or removed count from the next request on.
+#[test]
+fn files_may_change_while_the_server_runs() {
+    let folder = three();
+    let models = folder.join("models");
+    fs::create_dir(&models).unwrap();
+    let put = |from: &str, to: &str| {
+        let part = folder.join("part");
+        fs::copy(folder.join(from), &part).unwrap();
+        fs::rename(part, models.join(to)).unwrap();
+    };
+    put("tokenizer.bin", "tokenizer.bin");
+    put("demo.bin", "one.bin");
+    let served = serve(text(&models), &folder, &[]);
+    let answer = |model: &str| ask_for(&served, model)["choices"][0]["text"].clone();
+    let first = answer("one");
+    put("draft.bin", "one.bin");
+    let second = answer("one:latest");
+    assert_ne!(first, second, "the new file answers");
+    put("demo.bin", "two.bin");
+    assert_eq!(answer("two"), first);
+
+    // A checkpoint's folder that is still being copied.
+    let checkpoint = package("tests/golden/llama3-tiny");
+    let copy = models.join("three");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(checkpoint.join("config.json"), copy.join("config.json")).unwrap();
+    let body = question("three", 1).to_string();
+    let (head, _) = ask(&served.address, "POST", "/v1/completions", &body);
+    assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
+    for entry in fs::read_dir(&checkpoint).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    answer("three");
+
+    for name in ["one.bin", "two.bin"] {
+        fs::remove_file(models.join(name)).unwrap();
+    }
+    wait_for_loaded(&served, &["three"]);
+    let (head, _) =
+        ask(&served.address, "POST", "/v1/completions", &question("one", 1).to_string());
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    // Without a name, a model that is there answers.
+    served.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 2}));
+}
