@@ -111,8 +111,9 @@ fn command<'c>(
     }
     let names = commands.iter().map(|info| info.name);
     let hint = match nearest(word, names.chain(["master", "worker", "help"])) {
-        Some(name) => format!("did you mean {name}?"),
-        None => "`leap run` runs a model".to_owned(),
+        // A path is none of a command's misspellings.
+        Some(name) if !word.contains('/') => format!("did you mean {name}?"),
+        _ => "`leap run` runs a model".to_owned(),
     };
     Err(Failure::Usage(format!("{word:?} is no command; {hint} (leap --help lists all)")))
 }

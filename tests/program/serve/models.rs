@@ -173,8 +173,9 @@ fn a_model_is_shown_and_its_words_are_used_without_loading_it() {
     assert!(loaded(&served).is_empty());
     let pulled = served.post("/api/pull", &json!({"model": "demo", "stream": false}));
     assert_eq!(pulled, json!({"status": "success"}));
-    for (method, path) in [("POST", "/api/pull"), ("POST", "/api/show"), ("DELETE", "/api/delete")]
-    {
+    let (head, _) = ask(&served.address, "POST", "/api/pull", r#"{"model": "../none"}"#);
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    for (method, path) in [("POST", "/api/show"), ("DELETE", "/api/delete")] {
         let (head, body) = ask(&served.address, method, path, r#"{"model": "none"}"#);
         assert!(head.starts_with("HTTP/1.1 404 ") && body.contains("none"), "{path}: {head}{body}");
     }
