@@ -35,7 +35,7 @@ const VERSION: &str = "0.12.6";
 
 /// Expiry time of a model that is never unloaded: clients show such a time as forever.
 const NEVER: &str = "2318-03-07T00:00:00Z";
-/// The same in seconds since 1970. Clients cannot read much later times.
+/// [`NEVER`] in seconds since 1970. Clients cannot read much later times.
 const NEVER_S: u64 = 10_987_401_600;
 
 /// `GET /api/version`.
