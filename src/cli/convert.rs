@@ -4,7 +4,6 @@
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, UNIX_EPOCH};
@@ -20,8 +19,7 @@ use crate::format::tokenizer::fingerprint;
 use crate::kernels::Isa;
 use crate::model::Model;
 use crate::quant::GROUP_DEFAULT;
-use crate::sys::file::AtomicFile;
-use crate::sys::{folders, signal};
+use crate::sys::{file, folders, signal};
 
 /// Version of the conversion; it changes when the same checkpoint becomes another model file.
 const VERSION: u32 = 7;
@@ -105,11 +103,8 @@ pub(super) fn write_model(plan: &ExportPlan, out: &Path, is_quiet: bool) -> Resu
 
 /// Writes a small file whole or not at all.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let result = AtomicFile::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.commit()
-    });
-    result.map_err(|e| Failure::Runtime(format!("cannot write {}: {e}", path.display())))
+    file::write_whole(path, bytes)
+        .map_err(|e| Failure::Runtime(format!("cannot write {}: {e}", path.display())))
 }
 
 /// The conversion that `leap run` makes of a checkpoint.

@@ -31,11 +31,6 @@ pub(super) fn parsed(model: &Path) -> Result<Option<ModelName>, Failure> {
     name.transpose().map_err(Failure::Usage)
 }
 
-/// Whether `model` is a name, right or wrong.
-pub(super) fn is_name(model: &Path) -> bool {
-    model.to_str().and_then(ModelName::parse).is_some()
-}
-
 /// The short name by which clients of a server call `model`: a path's file without its ending.
 #[cfg(feature = "serve")]
 pub(super) fn shown(model: &Path) -> Result<Option<String>, Failure> {
@@ -50,27 +45,30 @@ pub(super) fn path(model: &Path) -> Result<PathBuf, Failure> {
     Ok(found.path)
 }
 
-/// Settings of answers that come with the model that `model` names, or whose file it is.
-pub(super) fn suggested(model: &Path) -> Result<Suggested, Failure> {
-    let found = match parsed(model)? {
-        Some(name) => find(&name)?,
-        None => store::all().into_iter().find(|found| found.path == model),
-    };
-    Ok(found.map_or_else(Suggested::default, |found| found.suggested))
+/// Settings of answers that come with the model whose file or folder is `path`, if a name stands for it.
+#[cfg(feature = "serve")]
+pub(super) fn suggested(path: &Path) -> Suggested {
+    let found = store::all().into_iter().find(|found| found.path == path);
+    found.map_or_else(Suggested::default, |found| found.suggested)
 }
 
 /// The file or folder that `model` stands for, like [`path`]. A person at a terminal gets a missing model fetched.
 pub(super) fn path_or_fetched(model: &Path, is_quiet: bool) -> Result<PathBuf, Failure> {
-    let Some(name) = parsed(model)? else { return Ok(model.to_owned()) };
-    if let Some(found) = find(&name)? {
-        return Ok(found.path);
+    let named = parsed(model)?.map(|name| found_or_fetched(&name, is_quiet)).transpose()?;
+    Ok(named.map_or_else(|| model.to_owned(), |found| found.path))
+}
+
+/// The model of this name. A person at a terminal gets a missing model fetched.
+pub(super) fn found_or_fetched(name: &ModelName, is_quiet: bool) -> Result<FoundModel, Failure> {
+    if let Some(found) = find(name)? {
+        return Ok(found);
     }
     #[cfg(feature = "pull")]
     if is_watched() {
-        return Ok(fetch(&name, is_quiet)?.path);
+        return fetch(name, is_quiet);
     }
     let _ = is_quiet;
-    Err(missing(&name))
+    Err(missing(name))
 }
 
 /// The model of this name, if it is on this machine.

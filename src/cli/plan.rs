@@ -4,7 +4,6 @@ pub(super) mod report;
 pub(super) mod team;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use argh::{ArgsInfo, FromArgs};
@@ -18,7 +17,7 @@ use crate::format::text_without_mark;
 use crate::model::{KvKind, Plan as Sizes, Shape};
 use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
-use crate::sys::file::AtomicFile;
+use crate::sys::file::write_whole;
 
 /// Finds out which boards should run which layers of a model, from what was measured of them.
 #[derive(ArgsInfo, FromArgs)]
@@ -201,14 +200,8 @@ fn failure(why: NoSplit) -> Failure {
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    let write = || {
-        let mut file = AtomicFile::create(path)?;
-        file.write_all(text.as_bytes())?;
-        file.commit()
-    };
-    write().map_err(|e: std::io::Error| {
-        Failure::Runtime(format!("cannot write {}: {e}", path.display()))
-    })?;
+    let failed = |e| Failure::Runtime(format!("cannot write {}: {e}", path.display()));
+    write_whole(path, text.as_bytes()).map_err(failed)?;
     note(&format!("leap: wrote {}", path.display()));
     Ok(())
 }

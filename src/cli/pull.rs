@@ -9,8 +9,7 @@ use crate::sys::signal;
 
 /// Fetches a model from Hugging Face's hub or Ollama's registry, to the folder where their own programs keep it.
 ///
-/// Of a hub's repository without QUANT, the model that suits this machine best is fetched. A download that was cut short
-/// goes on where it ended.
+/// Without QUANT, the GGUF file that suits this machine best is fetched. A download that was cut short is continued.
 #[derive(ArgsInfo, FromArgs)]
 #[argh(subcommand, name = "pull")]
 pub(super) struct Pull {

@@ -30,6 +30,8 @@ use crate::engine::{Engine, Options, Scheduler};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::interrupt::is_interrupted;
+#[cfg(feature = "tools")]
+use crate::store::FoundModel;
 use crate::sys::{memory, notify, signal};
 pub(super) use flags::Run;
 
@@ -85,11 +87,10 @@ impl Run {
     /// Takes the settings that come with a model that is given by its name, where the user gives none.
     #[cfg(feature = "tools")]
     fn suggest(&mut self, line: &Line) -> Result<(), Failure> {
-        let Some(model) = self.model.clone().filter(|model| names::is_name(model)) else {
-            return Ok(());
-        };
-        self.model = Some(names::path_or_fetched(&model, self.quiet)?);
-        let mut suggested = names::suggested(&model)?;
+        let name = self.model.as_deref().map(names::parsed).transpose()?.flatten();
+        let Some(name) = name else { return Ok(()) };
+        let FoundModel { path, mut suggested, .. } = names::found_or_fetched(&name, self.quiet)?;
+        self.model = Some(path);
         let is_given = |long: &str| line.has(long);
         suggested.temperature = suggested.temperature.filter(|_| !is_given("--temp"));
         suggested.top_p = suggested.top_p.filter(|_| !is_given("--top-p"));

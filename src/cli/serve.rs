@@ -404,8 +404,10 @@ impl Serve {
         if self.name.is_none() {
             self.name = names::shown(model)?;
         }
-        let path = names::path_or_fetched(model, self.quiet)?;
-        names::suggested(&std::mem::replace(model, path))
+        let Some(name) = names::parsed(model)? else { return Ok(Suggested::default()) };
+        let found = names::found_or_fetched(&name, self.quiet)?;
+        *model = found.path;
+        Ok(found.suggested)
     }
 
     /// Without checkpoints no model comes with settings.

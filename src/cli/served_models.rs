@@ -340,7 +340,7 @@ impl ServedModels {
             note(&format!("leap: {name} is loaded in {seconds:.1} s and takes {mb:.1} MB"));
         }
         let words = (tokenizer, chat_template);
-        let model = served(listed.about, model.header(), words, suggested(path)?);
+        let model = served(listed.about, model.header(), words, suggested(path));
         Ok(LoadedModel { engine, model })
     }
 
@@ -352,7 +352,7 @@ impl ServedModels {
         let vocab_size = header.vocab_size;
         let words = (Arc::new(tokenizer), header.chat_template);
         Ok(DescribedModel {
-            model: served(about, &header, words, suggested(path)?),
+            model: served(about, &header, words, suggested(path)),
             ctx_len,
             vocab_size,
         })
@@ -413,7 +413,7 @@ impl ModelSource for ServedModels {
             Err(_) => {
                 let path = served_names::pull(name, tell)?;
                 if let Err(why) = self.look(&path).and_then(|seen| seen.header) {
-                    // Of no use, and no request could remove it.
+                    // No request can use it, and none could remove it.
                     let _ = served_names::delete(name, &path);
                     let why = format!("{name} was fetched, but cannot be used: {why}");
                     return Err(SourceError::Failed(why));
@@ -549,16 +549,16 @@ fn header_and_tokenizer(path: &Path) -> Result<(Header, Tokenizer), Failure> {
     Ok((model.header().clone(), tokenizer))
 }
 
-/// Settings of answers that come with the model at `path`, a path or name.
+/// Settings of answers that come with the model at `path`.
 #[cfg(feature = "tools")]
-pub(super) fn suggested(path: &Path) -> Result<Suggested, Failure> {
+fn suggested(path: &Path) -> Suggested {
     names::suggested(path)
 }
 
 /// Without checkpoints no model comes with settings.
 #[cfg(not(feature = "tools"))]
-pub(super) fn suggested(_path: &Path) -> Result<Suggested, Failure> {
-    Ok(Suggested::default())
+fn suggested(_path: &Path) -> Suggested {
+    Suggested::default()
 }
 
 /// The file or folder that a path or name in `--models` stands for.

@@ -40,7 +40,7 @@ pub(super) struct JobQueue {
     open_max: usize,
 }
 
-/// The engine's end of a queue. It is disconnected when nobody can submit anything more.
+/// The engine's end of a queue. It is disconnected when all senders are dropped.
 pub(super) struct Commands {
     pub(super) receiver: Receiver<Command>,
     number: u64,
@@ -117,7 +117,7 @@ impl JobQueue {
 }
 
 impl Commands {
-    /// Forgets that the jobs were abandoned: whoever abandons them sends a command after that.
+    /// Clears the flag that jobs were abandoned. A sender sets the flag before it sends its command, so none is missed.
     pub(super) fn forgive(&self) {
         let _ = ABANDONED.compare_exchange(self.number, 0, Ordering::Relaxed, Ordering::Relaxed);
     }

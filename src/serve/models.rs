@@ -328,7 +328,7 @@ impl Models {
     }
 }
 
-/// Fails all jobs that come, until nobody can submit any.
+/// Fails all jobs that come, until all senders are dropped.
 fn fail_all(commands: &Commands, error: &StepError) {
     for command in &commands.receiver {
         if let Command::Submit(_, answers, index) = command {

@@ -81,7 +81,7 @@ impl<'e, 't> Runner<'e, 't> {
         }
     }
 
-    /// Runs until a signal asks for the end, or nobody can send commands. Running answers then have some time to end
+    /// Runs until a signal asks for the end, or all senders of commands are dropped. Running answers then have some time to end
     /// ([`ending`]); new requests are refused at once. `visit` is called between two steps.
     ///
     /// # Errors

@@ -10,7 +10,9 @@ use super::error::StoreError;
 use super::found::FoundModel;
 use super::name::HubName;
 use super::name::ModelName;
-use super::paths::{check_inside, files_below, folder_of, home, lines_of, names_in, small_file};
+use super::paths::{
+    check_inside, files_below, folder_of, home, is_hash, lines_of, names_in, small_file,
+};
 use crate::format::{Suggested, json};
 
 /// Longest file that lists a model's files, and most values in it.
@@ -211,8 +213,7 @@ impl RepoFolder {
 
 /// Whether `revision` is a commit's full name.
 pub(super) fn is_commit(revision: &str) -> bool {
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    revision.len() == 40 && revision.bytes().all(is_digit)
+    is_hash(revision, 40)
 }
 
 /// The quantisation of `model`, or its file if others of `models` have the same.

@@ -180,7 +180,7 @@ fn check_file(text: &str) -> Result<(), String> {
     };
     match text.split('/').all(is_part) {
         true => Ok(()),
-        false => Err(format!("quantisation or file {text:?} is none")),
+        false => Err(format!("quantisation or file {text:?} is not valid")),
     }
 }
 
@@ -197,7 +197,7 @@ fn check(what: &str, text: &str, others: &str, is_path: bool) -> Result<(), Stri
     };
     match is_right {
         true => Ok(()),
-        false => Err(format!("{what} {text:?} is none")),
+        false => Err(format!("{what} {text:?} is not valid")),
     }
 }
 

@@ -12,7 +12,9 @@ use super::found::FoundModel;
 use super::name::ModelName;
 use super::name::OllamaName;
 use super::parameters::{PARAMETERS, PARAMETERS_BYTES, suggested};
-use super::paths::{FILE_MAX, check_inside, folder_of, home, lines_of, names_in, small_file};
+use super::paths::{
+    FILE_MAX, check_inside, folder_of, home, is_hash, lines_of, names_in, small_file,
+};
 use crate::format::{Suggested, json};
 
 /// Longest manifest, and most values in it.
@@ -179,11 +181,8 @@ impl Manifest {
 impl Layer {
     fn read(layer: &Value) -> Result<Layer, String> {
         let digest = layer["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:"));
-        let is_sha256 = |digest: &&str| {
-            let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-            digest.len() == 64 && digest.bytes().all(is_digit)
-        };
-        let sha256 = digest.filter(is_sha256).ok_or("names a layer without a SHA-256")?;
+        let sha256 =
+            digest.filter(|digest| is_hash(digest, 64)).ok_or("names a layer without a SHA-256")?;
         let bytes = layer["size"].as_u64().filter(|bytes| *bytes <= FILE_MAX);
         let bytes = bytes.ok_or("names a layer without a right size")?;
         let kind = layer["mediaType"].as_str().unwrap_or_default().to_owned();

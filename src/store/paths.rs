@@ -29,6 +29,12 @@ pub(super) fn is_inner(path: &str) -> bool {
     path.len() <= 1024 && path.matches('/').count() <= DEPTH_MAX && path.split('/').all(is_part)
 }
 
+/// Whether `text` is `n` hexadecimal digits as hashes are written: small letters.
+pub(super) fn is_hash(text: &str, n: usize) -> bool {
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    text.len() == n && text.bytes().all(is_digit)
+}
+
 /// Refuses `path` if links lead from it out of all `folders`. These may be links themselves: a user may have put one of
 /// them on another disk.
 pub(super) fn check_inside(path: &Path, folders: &[&Path]) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::StoreError;
@@ -12,7 +12,7 @@ use super::name::ModelName;
 use super::ollama::{MANIFEST_BYTES, OllamaStore};
 use super::paths::{files_below, names_in, small_file};
 use crate::format::Shard;
-use crate::sys::file::AtomicFile;
+use crate::sys::file;
 
 /// Ends of the names of files that have arrived in part.
 const PARTS: [&str; 2] = [".leap-part", ".leap-part.pieces"];
@@ -141,11 +141,7 @@ fn write_list(path: &Path, lines: &BTreeSet<String>) -> Result<(), StoreError> {
     if path.is_symlink() {
         return Err(StoreError::refused(path, "is a link"));
     }
-    let written = AtomicFile::create(path).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.commit()
-    });
-    written.map_err(|e| StoreError::io("write", path, &e))
+    file::write_whole(path, text.as_bytes()).map_err(|e| StoreError::io("write", path, &e))
 }
 
 /// Removes the file at `path`, and returns its bytes on the disk.

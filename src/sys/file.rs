@@ -44,6 +44,17 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
+/// Writes a small file whole or not at all.
+///
+/// # Errors
+///
+/// Those of [`AtomicFile`].
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(bytes)?;
+    file.commit()
+}
+
 impl AtomicFile {
     /// Starts a file that will become `path`, in the same folder.
     ///

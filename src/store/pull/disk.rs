@@ -31,11 +31,7 @@ pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), StoreError> {
 
 /// Writes a small file whole or not at all.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let written = file::AtomicFile::create(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.commit()
-    });
-    written.map_err(|e| StoreError::io("write", path, &e))
+    file::write_whole(path, bytes).map_err(|e| StoreError::io("write", path, &e))
 }
 
 /// Adds a line to the list at `path`, unless it has the line.

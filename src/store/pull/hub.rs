@@ -17,7 +17,7 @@ use crate::store::choice::{self, GgufModel, MachineRoom, RepoFile};
 use crate::store::error::StoreError;
 use crate::store::hub::{HubCache, RepoFolder, is_commit};
 use crate::store::name::HubName;
-use crate::store::paths::{FILE_MAX, check_inside, folder_of, is_inner, small_file};
+use crate::store::paths::{FILE_MAX, check_inside, folder_of, is_hash, is_inner, small_file};
 
 /// Longest list of a repository's files, and most values in it.
 const LIST_BYTES: u64 = 16 << 20;
@@ -168,12 +168,9 @@ impl ListedFile {
     /// Reads a file's entry; none if LEAP could not keep such a file.
     fn read(entry: &Value) -> Option<ListedFile> {
         let path = entry["rfilename"].as_str().filter(|path| is_inner(path))?.to_owned();
-        let is_hash = |hash: &&str| {
-            let is_digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-            matches!(hash.len(), 40 | 64) && hash.bytes().all(is_digit)
-        };
+        let is_known = |hash: &&str| is_hash(hash, 40) || is_hash(hash, 64);
         let sha256 = entry["lfs"]["sha256"].as_str().filter(|hash| hash.len() == 64);
-        let etag = sha256.or(entry["blobId"].as_str()).filter(is_hash)?.to_owned();
+        let etag = sha256.or(entry["blobId"].as_str()).filter(is_known)?.to_owned();
         let bytes = entry["lfs"]["size"].as_u64().or(entry["size"].as_u64())?;
         let file = RepoFile { path, bytes };
         (bytes <= FILE_MAX).then_some(ListedFile { file, etag })
@@ -357,7 +354,7 @@ fn gated(error: StoreError, client: &Client, name: &HubName) -> StoreError {
 }
 
 fn no_access(client: &Client, name: &HubName) -> StoreError {
-    let (origin, repo) = (client.origin(), &name.repo);
+    let (host, repo) = (client.host(), &name.repo);
     let token = if client.has_token() { "with this token's account" } else { "and set HF_TOKEN" };
-    StoreError::Input(format!("{repo} is gated: accept its licence at {origin}/{repo}, {token}"))
+    StoreError::Input(format!("{repo} is gated: accept its licence at {host}/{repo}, {token}"))
 }

@@ -44,7 +44,7 @@ pub(crate) fn pull(
             ModelName::Hub(name) => hub::pull(name, &room, &own),
             ModelName::Ollama(name) => registry::pull(name, &own),
         };
-        // If the caller has left, nobody wants the result.
+        // Sending fails if the caller has left, which is no failure.
         let _ = sender.send(pulled);
     };
     let thread = thread::Builder::new().name("pull".to_owned());
