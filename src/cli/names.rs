@@ -12,6 +12,7 @@ use super::note;
 #[cfg(feature = "pull")]
 use super::progress::ProgressLine;
 use super::{Failure, options};
+#[cfg(feature = "serve")]
 use crate::format::Suggested;
 use crate::kernels::Kernels;
 use crate::pool::Pool;
