@@ -1,7 +1,8 @@
 //! Cuts text into the pieces that byte-level merging stays inside.
 //!
 //! Gives the matches of each splitter's pattern, whose alternatives are tried in order at each
-//! place. Llama 3 (Qwen 2 has `\p{N}` for `\p{N}{1,3}`):
+//! place. Llama 3 (Qwen 2 has `\p{N}` for `\p{N}{1,3}`; Qwen 3.5 too, and `[\p{L}\p{M}]+` for the word's
+//! `\p{L}+`, and no `\p{M}` among the symbols after the optional space):
 //!
 //! ```text
 //! (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
@@ -15,7 +16,7 @@
 //! ```
 //!
 //! o200k, with `U` for `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`, `L` for `[\p{Ll}\p{Lm}\p{Lo}\p{M}]` and `C`
-//! for the contractions of Llama 3:
+//! for the contractions of Llama 3 (Tekken has no `C?`, and `\p{N}` for `\p{N}{1,3}`):
 //!
 //! ```text
 //! [^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}|
@@ -62,6 +63,11 @@ impl Class {
         matches!(self, Class::Upper | Class::Lower | Class::Letter)
     }
 
+    /// `[\p{L}\p{M}]`
+    fn is_letter_or_mark(self) -> bool {
+        self.is_letter() || self == Class::Mark
+    }
+
     /// `[^\s\p{L}\p{N}]`
     fn is_symbol(self) -> bool {
         matches!(self, Class::Other | Class::Mark)
@@ -106,10 +112,12 @@ type PieceLen = fn(char, &str) -> usize;
 /// The pieces of `text`, in order and without gaps.
 pub(super) fn pieces(splitter: Splitter, text: &str) -> impl Iterator<Item = &str> {
     let piece_len: PieceLen = match splitter {
-        Splitter::Llama3 => |first, text| llama3_len(first, text, 3),
-        Splitter::Qwen2 => |first, text| llama3_len(first, text, 1),
+        Splitter::Llama3 => |first, text| llama3_len(first, text, 3, Class::is_letter),
+        Splitter::Qwen2 => |first, text| llama3_len(first, text, 1, Class::is_letter),
+        Splitter::Qwen35 => |first, text| llama3_len(first, text, 1, Class::is_letter_or_mark),
         Splitter::Gpt2Digits => gpt2_len,
-        Splitter::O200k => o200k_len,
+        Splitter::O200k => |first, text| o200k_len(first, text, 3, true),
+        Splitter::Tekken => |first, text| o200k_len(first, text, 1, false),
         Splitter::GgufDefault => gguf_default_len,
     };
     let mut rest = text;
@@ -121,18 +129,22 @@ pub(super) fn pieces(splitter: Splitter, text: &str) -> impl Iterator<Item = &st
     })
 }
 
-fn llama3_len(first: char, text: &str, n_digits: usize) -> usize {
+/// `is_letter` says which characters words are made of; no symbol is one of them.
+fn llama3_len(first: char, text: &str, n_digits: usize, is_letter: fn(Class) -> bool) -> usize {
     if let Some(len) = contraction_len(text, true) {
         return len;
     }
     let after_first = &text[first.len_utf8()..];
     match class(first) {
-        first if first.is_letter() => run_len(text, Class::is_letter),
-        lead if lead.may_lead() && starts_with(after_first, Class::is_letter) => {
-            first.len_utf8() + run_len(after_first, Class::is_letter)
+        first if is_letter(first) => run_len(text, is_letter),
+        lead if lead.may_lead() && starts_with(after_first, is_letter) => {
+            first.len_utf8() + run_len(after_first, is_letter)
         }
         Class::Number => digits_len(text, n_digits),
-        _ => symbols_len(text, &['\r', '\n']).unwrap_or_else(|| space_len(text)),
+        _ => {
+            let is_symbol = |c: Class| c.is_symbol() && !is_letter(c);
+            symbols_len(text, is_symbol, &['\r', '\n']).unwrap_or_else(|| space_len(text))
+        }
     }
 }
 
@@ -158,7 +170,7 @@ fn gpt2_len(first: char, text: &str) -> usize {
     }
 }
 
-fn o200k_len(first: char, text: &str) -> usize {
+fn o200k_len(first: char, text: &str, n_digits: usize, has_contractions: bool) -> usize {
     let lead = if class(first).may_lead() { first.len_utf8() } else { 0 };
     // With a lead if possible, then without: a mark may be either.
     let small = |from: usize| small_word_len(&text[from..]).map(|len| from + len);
@@ -171,11 +183,13 @@ fn o200k_len(first: char, text: &str) -> usize {
             .map(|(_, to)| to)
     });
     if let Some(len) = word {
-        return len + contraction_len(&text[len..], true).unwrap_or(0);
+        let contraction = || contraction_len(&text[len..], true).unwrap_or(0);
+        return len + if has_contractions { contraction() } else { 0 };
     }
     match class(first) {
-        Class::Number => digits_len(text, 3),
-        _ => symbols_len(text, &['\r', '\n', '/']).unwrap_or_else(|| space_len(text)),
+        Class::Number => digits_len(text, n_digits),
+        _ => symbols_len(text, Class::is_symbol, &['\r', '\n', '/'])
+            .unwrap_or_else(|| space_len(text)),
     }
 }
 
@@ -287,10 +301,10 @@ fn contraction_len(text: &str, folds: bool) -> Option<usize> {
     }
 }
 
-/// ` ?[^\s\p{L}\p{N}]+` and what follows of `tail`.
-fn symbols_len(text: &str, tail: &[char]) -> Option<usize> {
+/// An optional space, symbols, and what follows of `tail`.
+fn symbols_len(text: &str, is_symbol: impl Fn(Class) -> bool, tail: &[char]) -> Option<usize> {
     let after_space = text.strip_prefix(' ').unwrap_or(text);
-    let symbols = run_len(after_space, Class::is_symbol);
+    let symbols = run_len(after_space, is_symbol);
     if symbols == 0 {
         return None;
     }
@@ -329,6 +343,21 @@ mod tests {
     #[test]
     fn qwen2_takes_numbers_digit_by_digit() {
         check_with(Splitter::Qwen2, &["1", "2", "½", " ", "3", "'LL", " a", "-b", " ?!\n\n", "x"]);
+    }
+
+    #[test]
+    fn qwen35_takes_marks_for_letters() {
+        let check = |wanted: &[&str]| check_with(Splitter::Qwen35, wanted);
+        check(&["e\u{301}a", " नमस्ते", "1", "2", "'LL", " \u{301}\u{301}", "3"]);
+        check(&["!\u{301}", "!!", " ?\r\n", "\u{301}a", "\n", "\u{301}", " \n", " "]);
+        check_with(Splitter::Qwen2, &["e", "\u{301}a", " \u{301}\u{301}", "3"]);
+    }
+
+    #[test]
+    fn tekken_is_o200k_without_contractions_and_with_single_digits() {
+        let check = |wanted: &[&str]| check_with(Splitter::Tekken, wanted);
+        check(&["Camel", "Case", " don", "'t", " IT", "'S", "1", "2", " ://\n/", "a"]);
+        check(&["e\u{301}a", "AB", " ", " x", "  "]);
     }
 
     #[test]

@@ -12,7 +12,9 @@ use super::settings::Settings;
 use super::token::{Token, VOCAB_MAX};
 use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
-use crate::format::tokenizer::{Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece};
+use crate::format::tokenizer::{
+    SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
+};
 use crate::sys::map::Map;
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -34,7 +36,7 @@ const fn named(names: &'static [&'static str], splitter: Splitter) -> Named {
     Named { names, splitter, whole_pieces: false, nfc: false, writes_bos: false }
 }
 
-const SPLITTERS: [Named; 8] = [
+const SPLITTERS: [Named; 10] = [
     Named {
         whole_pieces: true,
         writes_bos: true,
@@ -59,6 +61,7 @@ const SPLITTERS: [Named; 8] = [
     named(&["dbrx", "chatglm-bpe"], Splitter::Llama3),
     // The files do not say NFC; these models' own tokenizers have it.
     Named { nfc: true, ..named(&["qwen2", "deepseek-r1-qwen", "f2llmv2"], Splitter::Qwen2) },
+    Named { nfc: true, ..named(&["qwen35"], Splitter::Qwen35) },
     named(&["stablelm2", "hunyuan", "solar-open", "kormo", "megrez", "grok-2"], Splitter::Qwen2),
     // Granite 3 uses the second name.
     named(
@@ -75,6 +78,7 @@ const SPLITTERS: [Named; 8] = [
         Splitter::Gpt2Digits,
     ),
     named(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], Splitter::O200k),
+    Named { whole_pieces: true, writes_bos: true, ..named(&["tekken"], Splitter::Tekken) },
     named(&[DEFAULT], Splitter::GgufDefault),
 ];
 /// The splitter of files that name none: Llama 3's of before May 2024.
@@ -105,9 +109,12 @@ pub(super) fn read(path: &Path) -> Result<(Draft, Settings), ImportError> {
 pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
     let gguf = Gguf::parse(bytes)?;
     let (draft, mut settings) = (draft(&gguf)?, settings(&gguf)?);
-    // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list this token, too.
-    let end = draft.find(END_OF_TEXT).filter(|&id| draft.is_control(id));
-    settings.stop_ids.extend(end);
+    // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list the first of these, too,
+    // and those of Gemma 4 the others.
+    for name in [END_OF_TEXT, "<turn|>", "<|tool_response>"] {
+        let end = draft.find(name).filter(|&id| draft.is_control(id));
+        settings.stop_ids.extend(end);
+    }
     Ok((draft, settings))
 }
 
@@ -115,8 +122,10 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     match gguf.text("tokenizer.ggml.model")? {
         Some("llama") => sentencepiece_draft(gguf),
         Some("gpt2") => byte_level_draft(gguf),
+        Some("gemma4") => gemma4_draft(gguf),
         Some(other) => {
-            Err(format!("tokenizer model {} is not supported, llama and gpt2 are", excerpt(other)))
+            let known = "llama, gpt2 and gemma4 are";
+            Err(format!("tokenizer model {} is not supported, {known}", excerpt(other)))
         }
         None => Err("tokenizer.ggml.model is missing".to_owned()),
     }
@@ -230,6 +239,52 @@ fn sentencepiece_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     Ok(draft)
 }
 
+/// Gemma 4: pieces that merge in the order of a list, as in the family's `tokenizer.json`.
+fn gemma4_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
+    let merges = merges(gguf)?;
+    let mut entries = entries(gguf)?;
+    mark_bytes(&mut entries);
+    mark_unmerged(&mut entries, &merges);
+    mark_markers(gguf, &mut entries);
+    let token = |Entry { text, score, kind }| match kind {
+        TokenKind::Unused => Token::unused(),
+        _ => sentencepiece::token(&text, score, kind),
+    };
+    let tokens = entries.into_iter().map(token).collect();
+    let flags = TokenizerFlags {
+        byte_fallback: true,
+        split_at_user_defined: true,
+        dummy_prefix: gguf.flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(false),
+        ..TokenizerFlags::default()
+    };
+    let mut draft = Draft::new(TokenizerKind::SentencePiece, flags, tokens);
+    hf_json::take_merges(&mut draft, &merges)?;
+    draft.stop_ids.extend(draft.find("<eos>"));
+    draft.bos = draft.find("<bos>");
+    Ok(draft)
+}
+
+/// Marks what no merge makes: markers, and the tokens that the family's `tokenizer.json` adds. Runs of line breaks,
+/// tabs and spaces are such tokens, though merges make them. Converters call most of them ordinary text.
+fn mark_unmerged(entries: &mut [Entry<'_>], merges: &[(&str, &str)]) {
+    let made: HashSet<String> =
+        merges.iter().map(|(left, right)| [*left, *right].concat()).collect();
+    for entry in entries {
+        let Ok(text) = str::from_utf8(&entry.text) else { continue };
+        if !matches!(entry.kind, TokenKind::Normal | TokenKind::UserDefined) {
+            continue;
+        }
+        let is_run = |unit: &str| !text.is_empty() && text.replace(unit, "").is_empty();
+        let is_spaces = is_run(SPACE_MARK) && text != SPACE_MARK;
+        if is_spaces || is_run("\n") || is_run("\t") {
+            entry.kind = TokenKind::UserDefined;
+        } else if text.chars().nth(1).is_some() && !made.contains(text) {
+            let is_marker = text.starts_with("<|") || text.ends_with("|>");
+            entry.kind = if is_marker { TokenKind::Control } else { TokenKind::UserDefined };
+        }
+    }
+}
+
 /// Marks raw bytes. A byte without a piece such as `<0x0A>` may be a piece itself, which llama.cpp looks for next.
 fn mark_raw_bytes(entries: &mut [Entry<'_>]) {
     let mut has_piece = [false; 256];
@@ -306,8 +361,21 @@ fn mark_bytes(entries: &mut [Entry<'_>]) {
     }
 }
 
+/// The list of merges, without repetitions.
+fn merges<'a>(gguf: &Gguf<'a>) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
+    // An entry that is no pair never applies, like a pair of unknown tokens.
+    let pair = |merge: GgufValue<'a>| merge.text().and_then(split_at_space);
+    let mut pairs: Vec<(&str, &str)> =
+        list.values().map(|merge| pair(merge).unwrap_or_default()).collect();
+    // llama.cpp takes the first of two equal merges.
+    let mut seen = HashSet::new();
+    pairs.retain(|pair| seen.insert(*pair));
+    Ok(pairs)
+}
+
 /// Tokens in the byte-level alphabet, and a list of merges.
-fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
+fn byte_level_draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
     let named_so = gguf.text("tokenizer.ggml.pre")?.filter(|name| !name.is_empty());
     let name = named_so.unwrap_or(DEFAULT);
     let Some(named) = SPLITTERS.iter().find(|known| known.names.contains(&name)) else {
@@ -326,15 +394,7 @@ fn byte_level_draft<'a>(gguf: &Gguf<'a>) -> Result<Draft, String> {
         }
     };
     let tokens: Vec<Token> = entries(gguf)?.into_iter().map(token).collect();
-    let list = gguf.list(MERGES)?.ok_or_else(|| format!("{MERGES} is missing"))?;
-    let values: Vec<GgufValue<'_>> = list.values().collect();
-    // An entry that is no pair never applies, like a pair of unknown tokens.
-    let pair = |merge: &'_ GgufValue<'a>| merge.text().and_then(split_at_space);
-    let mut pairs: Vec<(&str, &str)> =
-        values.iter().map(|merge| pair(merge).unwrap_or_default()).collect();
-    // llama.cpp takes the first of two equal merges.
-    let mut seen = HashSet::new();
-    pairs.retain(|pair| seen.insert(*pair));
+    let pairs = merges(gguf)?;
     let Named { splitter, whole_pieces, nfc, writes_bos, .. } = *named;
     let flags = TokenizerFlags { whole_pieces, nfc, ..TokenizerFlags::default() };
     let mut draft = Draft::new(TokenizerKind::ByteLevel, flags, tokens);

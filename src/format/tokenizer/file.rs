@@ -32,10 +32,14 @@ pub enum Splitter {
     Llama3,
     /// Llama 3's pattern, but numbers digit by digit: Qwen 2 to 3.
     Qwen2,
+    /// Qwen 2's pattern with marks as letters: Qwen 3.5.
+    Qwen35,
     /// Digits one by one, and GPT-2's pieces for the text in between: SmolLM2, StarCoder, Granite 3.
     Gpt2Digits,
     /// Words also end between small letters and capitals: GPT-4o, gpt-oss, Phi-4-mini.
     O200k,
+    /// o200k without contractions, and numbers digit by digit: Mistral's Tekken.
+    Tekken,
     /// Runs of punctuation, then GPT-2's pieces, then digits in groups of three: llama.cpp's default for
     /// files that name no splitter.
     GgufDefault,
@@ -43,11 +47,13 @@ pub enum Splitter {
 
 impl Splitter {
     /// Every splitter.
-    pub const ALL: [Splitter; 5] = [
+    pub const ALL: [Splitter; 7] = [
         Splitter::Llama3,
         Splitter::Qwen2,
+        Splitter::Qwen35,
         Splitter::Gpt2Digits,
         Splitter::O200k,
+        Splitter::Tekken,
         Splitter::GgufDefault,
     ];
 
@@ -56,8 +62,10 @@ impl Splitter {
         match self {
             Splitter::Llama3 => "llama3",
             Splitter::Qwen2 => "qwen2",
+            Splitter::Qwen35 => "qwen35",
             Splitter::Gpt2Digits => "gpt2-digits",
             Splitter::O200k => "o200k",
+            Splitter::Tekken => "tekken",
             Splitter::GgufDefault => "gguf-default",
         }
     }

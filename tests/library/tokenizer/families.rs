@@ -1,6 +1,7 @@
 //! The tokenizers of the families after Llama, against `tokenizers` and `sentencepiece`.
 
 use leap::export::tokenizer::import;
+use leap::format::tokenizer::TokenKind;
 use leap::format::{ChatTemplate, Date};
 use leap::tokenizer::Tokenizer;
 use leap::tokenizer::{ChatFormat, ChatOptions, ChatRole};
@@ -50,6 +51,53 @@ fn sentencepiece_families_have_the_reference_ids() {
     for folder in ["gemma3-tiny", "phi3-tiny"] {
         check(folder, &tokenizer(folder));
         check(folder, &tokenizer(&format!("{folder}/tokenizer.json")));
+    }
+}
+
+#[test]
+fn folders_with_a_gguf_file_have_the_reference_ids_in_both() {
+    for folder in [
+        "qwen35-tiny",
+        "lfm2-tiny",
+        "granite4-tiny",
+        "ministral3-tiny",
+        "gemma4-tiny",
+        "gemma4moe-tiny",
+    ] {
+        check(folder, &tokenizer(folder));
+        check_gguf(folder);
+    }
+}
+
+/// Checks the GGUF file in `folder` but for texts with tokens that the file calls control tokens and the folder does
+/// not: text never becomes them.
+fn check_gguf(folder: &str) {
+    let [own, gguf] =
+        [folder.to_owned(), format!("{folder}/{folder}-bf16.gguf")].map(|path| tokenizer(&path));
+    let is_control =
+        |tokenizer: &Tokenizer, id: &u32| tokenizer.token_kind(*id) == Some(TokenKind::Control);
+    let hidden = |id: &u32| is_control(&gguf, id) && !is_control(&own, id);
+    let mut n_checked = 0;
+    for case in cases(folder) {
+        let (text, plain) = (text_of(&case, "text"), ids_of(&case, "plain"));
+        if !plain.iter().any(hidden) {
+            assert_eq!(encode(&gguf, text), plain, "{folder}: {text:?}");
+            n_checked += 1;
+        }
+        let special = if case["special"].is_null() { &plain } else { &ids_of(&case, "special") };
+        assert_eq!(&encode_with_special(&gguf, text), special, "{folder}: {text:?}");
+    }
+    assert!(n_checked > 90, "{folder}: {n_checked}");
+}
+
+#[test]
+fn gemma_4s_gguf_file_has_the_ends_and_markers_of_the_folder() {
+    let [folder, gguf] =
+        ["gemma4-tiny", "gemma4-tiny/gemma4-tiny-bf16.gguf"].map(|path| tokenizer(path));
+    assert_eq!((gguf.bos(), gguf.stop_ids()), (Some(2), [1, 6, 14].as_slice()));
+    for id in 0..gguf.vocab_len() as u32 {
+        assert_eq!(gguf.token_kind(id), folder.token_kind(id), "{id}");
+        assert_eq!(gguf.token_bytes(id), folder.token_bytes(id), "{id}");
     }
 }
 
