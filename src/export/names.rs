@@ -147,6 +147,7 @@ impl Naming {
                 Place::Whole(self.bias_of_ffn(id))
             }
             (Architecture::Phi3, ..) => self.fused(id, header),
+            (Architecture::Granite4, ..) => self.of_granite4(id, header),
             _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
                 self.experts(id, header.n_ffns())
             }
@@ -193,6 +194,18 @@ impl Naming {
             _ => return Place::Whole(self.name(id)),
         };
         Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows, all)
+    }
+
+    /// Granite 4 has gates and ups in one tensor.
+    fn of_granite4(self, id: TensorId, header: &Header) -> Place {
+        let in_layer = |name: &str| format!("{}.{}.shared_mlp.{name}", self.layers(), id.layer);
+        let (input, ffn) = (|| in_layer("input_linear.weight"), header.ffn_dim);
+        match id.kind {
+            TensorKind::W1 => Place::Rows(input(), 0..ffn, 2 * ffn),
+            TensorKind::W3 => Place::Rows(input(), ffn..2 * ffn, 2 * ffn),
+            TensorKind::W2 => Place::Whole(in_layer("output_linear.weight")),
+            _ => Place::Whole(self.name(id)),
+        }
     }
 
     /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file has them side by

@@ -74,10 +74,11 @@
 //! 112     u32      number of rope_divisors
 //! 116     u32      longest text, in tokens, that uses these; 0 if all texts use them
 //! 120     u32      ffn width of dense layers; 0 = there are none
-//! 124     4        zeros
+//! 124     u32      further parts of the block: bit 1 temperature
 //! 128     f32 × n  rope_divisors; then, unless all texts use them, the same number for longer texts
-//! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers; then zeros up to a
-//!                  multiple of 128
+//! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers
+//! …       8        if there is a temperature: f32 slope, u32 context
+//! …                zeros up to a multiple of 128
 //! ```
 //!
 //! In a mixture ffn_dim is the width of one expert, and w1, w2 and w3 hold all experts one after the other.
@@ -130,7 +131,7 @@ mod weights;
 pub use crate::quant::Ggml;
 pub use features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
-    LongRope,
+    LongRope, Temperature,
 };
 pub use fingerprint::fingerprint;
 pub use ggml_types::GgmlTypes;

@@ -13,8 +13,9 @@ use super::matrix::Matrix;
 use super::project::Projector;
 use super::team::gcd;
 use super::units::Units;
-use crate::format::model::{HEAD_DIM_MAX, LayerSpec};
+use crate::format::model::{HEAD_DIM_MAX, LayerSpec, Temperature};
 use crate::kernels::{ATTEND_QUERIES, Attended, Kernels};
+use crate::numerics::ln;
 use crate::pool::{Chunks, ColumnChunks, Pool, TILE_ROWS};
 
 /// Maximum number of rows in a piece of work, which share keys and values.
@@ -60,19 +61,21 @@ pub(super) struct HeadSpec<'a> {
 }
 
 impl HeadSpec<'_> {
-    /// Adds biases to a row of queries, keys and values, and normalises and rotates queries and keys.
-    fn shape(&self, kernels: &Kernels, qkv: &mut [f32], angles: Angles<'_>) {
+    /// Adds biases to a row of queries, keys and values, and normalises and rotates queries and keys. Queries are
+    /// multiplied by `growth`.
+    fn shape(&self, kernels: &Kernels, qkv: &mut [f32], (angles, growth): (Angles<'_>, f32)) {
         let (q, kv) = qkv.split_at_mut(self.n_heads * self.head_dim);
-        self.shape_queries(kernels, (q, 0), angles);
+        self.shape_queries(kernels, (q, 0), (angles, growth));
         self.shape_keys(kernels, kv, angles);
     }
 
-    /// Adds bias, normalises and rotates a row of queries. `q` begins at `column` of the row.
+    /// Adds bias, normalises and rotates a row of queries, and multiplies them by `growth`. `q` begins at `column` of
+    /// the row.
     fn shape_queries(
         &self,
         kernels: &Kernels,
         (q, column): (&mut [f32], usize),
-        angles: Angles<'_>,
+        (angles, growth): (Angles<'_>, f32),
     ) {
         if let Some([bias, ..]) = self.biases {
             kernels.add(q, &bias[column..][..q.len()]);
@@ -81,6 +84,9 @@ impl HeadSpec<'_> {
             self.normalise(kernels, q, weight);
         }
         self.rotate(kernels, q, angles);
+        if growth != 1.0 {
+            q.iter_mut().for_each(|q| *q *= growth);
+        }
     }
 
     /// Adds biases to a row of keys and values, normalises and rotates the keys.
@@ -141,9 +147,10 @@ impl Attention<'_> {
         let Buffers { cos, sin, kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
-        if heads.is_rotated || heads.biases.is_some() || heads.norms.is_some() {
+        let is_shaped = heads.is_rotated || heads.biases.is_some() || heads.norms.is_some();
+        if is_shaped || self.spec.temperature.is_some() {
             pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
-                heads.shape(kernels, qkv, self.angles(row, (cos, sin)));
+                heads.shape(kernels, qkv, (self.angles(row, (cos, sin)), self.growth(row)));
             });
         }
         self.store(layer, qkv, kv);
@@ -191,8 +198,8 @@ impl Attention<'_> {
         let prepared = units.write(room, |chunks| {
             projector.pool.run_chunks((q, (out, chunks)), &|piece, (mut q, (mut out, unit))| {
                 for (row, q) in q.iter_mut().enumerate() {
-                    let angles = self.angles(row, (cos, sin));
-                    self.heads.shape_queries(kernels, (q, piece * step), angles);
+                    let turn = (self.angles(row, (cos, sin)), self.growth(row));
+                    self.heads.shape_queries(kernels, (q, piece * step), turn);
                 }
                 let (q, columns) = (|row: usize| &*q[row], piece * step..(piece + 1) * step);
                 self.attend(layer, (0..self.m, columns), &q, kv, &mut out);
@@ -206,6 +213,15 @@ impl Attention<'_> {
         let half = self.heads.rotary_dim / 2;
         let angles = row * half..(row + 1) * half;
         (&cos[angles.clone()], &sin[angles])
+    }
+
+    /// Factor of a row's queries.
+    fn growth(&self, row: usize) -> f32 {
+        let Some(Temperature { slope, original_ctx }) = self.spec.temperature else { return 1.0 };
+        let row = self.first + row;
+        let pos = batch::part(self.spans, row..row + 1).next().map_or(0, |span| span.pos);
+        let contexts = (pos / original_ctx) as f64;
+        (1.0 + f64::from(slope) * ln(1.0 + contexts)) as f32
     }
 
     /// Stores the keys and values of all rows.

@@ -4,3 +4,5 @@
 mod common;
 mod golden;
 mod ring;
+#[cfg(feature = "pickle")]
+mod turns;

@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Checkpoints of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 11] = [
+    pub(crate) const FAMILIES: [&str; 13] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -59,9 +59,21 @@ mod reference {
         "gptoss-mxfp4-tiny",
         "llama-bias-tiny",
         "qwen3moe-dense-tiny",
+        "granite4-tiny",
+        "ministral3-tiny",
     ];
 
-    /// Exports a checkpoint of `tests/golden`: the folder, or the GGUF file in it. The mapping outlives the file.
+    /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
+    pub(crate) const GGUF_FILES: [&str; 2] =
+        ["granite4-tiny/granite4-tiny-bf16.gguf", "ministral3-tiny/ministral3-tiny-bf16.gguf"];
+
+    /// The folder of a checkpoint of `tests/golden`: a folder there, or a file in one.
+    pub(crate) fn folder_of(checkpoint: &str) -> PathBuf {
+        let path = package("tests/golden").join(checkpoint);
+        if path.is_dir() { path } else { path.parent().unwrap().to_owned() }
+    }
+
+    /// Exports a checkpoint of `tests/golden`: the folder, or a GGUF file. The mapping outlives the file.
     pub(crate) fn export(checkpoint: &str, weights: Weights) -> Arc<Model> {
         let folder = Folder::new();
         Arc::new(Model::open(&export_to(&folder, checkpoint, weights)).unwrap())
@@ -72,7 +84,7 @@ mod reference {
         let path = folder.join("model.bin");
         let options = ExportOptions { weights, ctx: None, verify: true };
         let source = package("tests/golden").join(checkpoint);
-        let gguf = source.join("model.gguf");
+        let gguf = if source.is_dir() { source.join("model.gguf") } else { source.clone() };
         let plan = match gguf.exists() {
             true => ExportPlan::open_gguf(&gguf, &options),
             false => ExportPlan::open(&source, &options),
@@ -97,7 +109,7 @@ mod reference {
 
     /// The reference outputs of a checkpoint.
     pub(crate) fn cases(checkpoint: &str) -> Vec<Case> {
-        let path = package("tests/golden").join(checkpoint).join("golden.json");
+        let path = folder_of(checkpoint).join("golden.json");
         let golden: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         golden["cases"].as_array().unwrap().iter().map(case).collect()
     }
@@ -113,7 +125,8 @@ mod reference {
         }
     }
 
-    fn ids(value: &Value) -> Vec<u32> {
+    /// The ids in a list.
+    pub(crate) fn ids(value: &Value) -> Vec<u32> {
         value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
     }
 }

@@ -40,9 +40,20 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 11] = [
-    &LLAMA, &INTERNLM, &MISTRAL, &QWEN2, &QWEN3, &QWEN3_MOE, &SMOLLM3, &GRANITE, &GEMMA3, &PHI3,
+static FAMILIES: [&Family; 13] = [
+    &LLAMA,
+    &INTERNLM,
+    &MISTRAL,
+    &QWEN2,
+    &QWEN3,
+    &QWEN3_MOE,
+    &SMOLLM3,
+    &GRANITE,
+    &GEMMA3,
+    &PHI3,
     &GPT_OSS,
+    &GRANITE4,
+    &MINISTRAL3,
 ];
 
 static LLAMA: Family = LIKE_LLAMA;
@@ -162,6 +173,30 @@ static GPT_OSS: Family = Family {
     configure: gpt_oss,
     ..LIKE_LLAMA
 };
+
+/// Granite 4 without Mamba layers. Its GGUF files are those of Granite.
+static GRANITE4: Family = Family {
+    architecture: Architecture::Granite4,
+    model_type: "granitemoehybrid",
+    classes: &["GraniteMoeHybridForCausalLM"],
+    gguf: "granitehybrid",
+    configure: granite4,
+    ..LIKE_LLAMA
+};
+
+static MINISTRAL3: Family = Family {
+    architecture: Architecture::Mistral,
+    model_type: "ministral3",
+    wrapper: "mistral3",
+    classes: &["Ministral3ForCausalLM"],
+    gguf: "mistral3",
+    allows: &["llama_4_scaling_beta", "attention.temperature_scale", YARN_LOG_MULTIPLIER],
+    configure: ministral3,
+    ..LIKE_LLAMA
+};
+
+/// Setting of GGUF files that takes back YaRN's factor of cosines and sines.
+pub(super) const YARN_LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 
 impl Family {
     /// The family whose config.json has this `model_type`.

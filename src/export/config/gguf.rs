@@ -40,7 +40,7 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
     let mut extras = Extras::default();
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
-    rope::read(&fields, checkpoint, &mut header, &mut extras.notes)?;
+    rope::read((&fields, family), checkpoint, &mut header, &mut extras.notes)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(checkpoint, &mut header, &mut extras);
     read_dense_layers(checkpoint, &fields, &mut header)?;
@@ -143,6 +143,7 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         "final_logit_softcapping",
         "expert_shared_count",
         "leading_dense_block_count",
+        "attention.temperature_scale",
     ];
     for (name, neutral) in
         ones.map(|name| (name, 1.0)).into_iter().chain(zeros.map(|name| (name, 0.0)))

@@ -32,6 +32,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     let family = family(&fields)?;
     let fields = fields.with_defaults(family.defaults);
     refuse_variants(&fields, family)?;
+    refuse_quantised(&outer, family)?;
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
     let (dims, ffn_dim) = (settings.dims()?, fields.required_size("intermediate_size")?);
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
@@ -83,6 +84,11 @@ fn refuse_variants(fields: &JsonFields<'_>, family: &Family) -> Result<(), Expor
             return Err(fields.unsupported(format!("{name}: a mixture of experts")));
         }
     }
+    refuse_quantised(fields, family)
+}
+
+/// Refuses weights in a quantised form that LEAP does not read.
+fn refuse_quantised(fields: &JsonFields<'_>, family: &Family) -> Result<(), ExportError> {
     let Some(quantization) = fields.object("quantization_config")? else { return Ok(()) };
     match quantization.text("quant_method")? {
         Some(method) if family.allows(method) => Ok(()),

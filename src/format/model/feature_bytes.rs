@@ -2,7 +2,7 @@
 
 use super::features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
-    LongRope,
+    LongRope, Temperature,
 };
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
 use crate::format::FormatError;
@@ -15,6 +15,11 @@ const EXPERTS_MAX: usize = 4096;
 
 /// Number of known flags.
 const FLAGS: u32 = 8;
+
+/// Bit of the block's further parts that stands for a temperature.
+const HAS_TEMPERATURE: u32 = 1 << 1;
+/// Length of a temperature in bytes.
+const TEMPERATURE_LEN: usize = 8;
 
 /// Length of a set of layers in bytes.
 const SET_LEN: usize = LAYER_SET_MAX / 8;
@@ -43,7 +48,8 @@ impl Features {
     /// Length of the block in bytes.
     fn block_len(&self) -> usize {
         let dense = if self.dense.is_some() { SET_LEN } else { 0 };
-        let len = FIXED_LEN + 4 * self.all_divisors().count() + dense;
+        let temperature = if self.temperature.is_some() { TEMPERATURE_LEN } else { 0 };
+        let len = FIXED_LEN + 4 * self.all_divisors().count() + dense + temperature;
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
 
@@ -77,9 +83,14 @@ impl Features {
         let long_from = self.long_rope.as_ref().map_or(0, |long| long.original_ctx);
         out.extend((long_from as u32).to_le_bytes());
         out.extend((self.dense.map_or(0, |dense| dense.ffn_dim) as u32).to_le_bytes());
-        out.resize(FIXED_LEN, 0);
+        let parts = if self.temperature.is_some() { HAS_TEMPERATURE } else { 0 };
+        out.extend(parts.to_le_bytes());
         out.extend(self.all_divisors().flat_map(f32::to_le_bytes));
         out.extend(self.dense.iter().flat_map(|d| d.layers.0).flat_map(u64::to_le_bytes));
+        if let Some(Temperature { slope, original_ctx }) = self.temperature {
+            out.extend(slope.to_le_bytes());
+            out.extend((original_ctx as u32).to_le_bytes());
+        }
         out.resize(self.block_len(), 0);
         out
     }
@@ -105,7 +116,7 @@ impl Features {
         let n_divisors = r.u32("number of rope_divisors")? as usize;
         let original_ctx = r.u32("context of rope_divisors")? as usize;
         let dense_ffn_dim = r.u32("width of dense layers")? as usize;
-        r.take("zeros", FIXED_LEN - r.pos())?;
+        let parts = r.u32("further parts")?;
         let rope_divisors = parse_divisors(&mut r, n_divisors)?;
         let long_rope = match original_ctx {
             0 => None,
@@ -114,6 +125,13 @@ impl Features {
         let dense = match dense_ffn_dim {
             0 => None,
             ffn_dim => Some(DenseLayers { layers: parse_set(&mut r, "dense layers")?, ffn_dim }),
+        };
+        let temperature = match parts & HAS_TEMPERATURE {
+            0 => None,
+            _ => Some(Temperature {
+                slope: r.f32("slope of the temperature")?,
+                original_ctx: r.u32("context of the temperature")? as usize,
+            }),
         };
         let features = Features {
             qkv_bias: is(0),
@@ -133,6 +151,7 @@ impl Features {
             rope_magnitude,
             rope_divisors,
             long_rope,
+            temperature,
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
         };
@@ -210,7 +229,8 @@ impl Header {
 
     /// Checks that the features fit together and fit the rest of the header.
     pub(super) fn check_features(&self) -> Result<(), FormatError> {
-        let Features { full_layers, unrotated_layers, rotary_dim, .. } = &self.features;
+        let Features { full_layers, unrotated_layers, rotary_dim, temperature, .. } =
+            &self.features;
         let unsupported = |what: String| Err(FormatError::Unsupported(what));
         let is_factor = |factor: f32| factor.is_finite() && factor > 0.0;
         let limit = match self.features.activation {
@@ -223,6 +243,7 @@ impl Header {
             ("attention_scale", self.features.attention_scale.unwrap_or(1.0)),
             ("residual_scale", self.features.residual_scale),
             ("rope_magnitude", self.features.rope_magnitude),
+            ("slope of the temperature", temperature.map_or(1.0, |of| of.slope)),
         ] {
             if !is_factor(value) {
                 return unsupported(format!("{name} {value}"));
@@ -240,6 +261,10 @@ impl Header {
         if let Some(dim) = rotary_dim.filter(|dim| dim % 2 == 1 || *dim > self.head_dim) {
             let wanted = format!("an even number up to head_dim {}", self.head_dim);
             return Err(FormatError::field("rotary_dim", dim as u32, wanted));
+        }
+        if temperature.is_some_and(|of| of.original_ctx == 0) {
+            let wanted = "above 0".to_owned();
+            return Err(FormatError::field("context of the temperature", 0, wanted));
         }
         self.check_divisors()?;
         self.check_experts()?;

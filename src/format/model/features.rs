@@ -81,6 +81,15 @@ pub struct LongRope {
     pub divisors: Vec<f32>,
 }
 
+/// Growth of queries with their position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// Queries at `pos` are multiplied by `1 + slope · ln(1 + floor(pos / original_ctx))`.
+    pub slope: f32,
+    /// Context length in training.
+    pub original_ctx: usize,
+}
+
 /// Features of a model family's layers that Llama's lack. The default is Llama.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Features {
@@ -119,6 +128,8 @@ pub struct Features {
     pub rope_divisors: Vec<f32>,
     /// Divisors for long texts, if they are different.
     pub long_rope: Option<LongRope>,
+    /// Growth of queries with their position, if there is one.
+    pub temperature: Option<Temperature>,
     /// Experts, if the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
     /// Dense layers of a model of mixtures, if it has any.
@@ -145,6 +156,7 @@ impl Default for Features {
             rope_magnitude: 1.0,
             rope_divisors: Vec::new(),
             long_rope: None,
+            temperature: None,
             experts: None,
             dense: None,
         }

@@ -50,10 +50,12 @@ pub enum Architecture {
     Qwen3Moe = 8,
     /// gpt-oss: mixtures of experts with biases, and attention sinks.
     GptOss = 9,
+    /// Granite 4: Granite with gate and up in one tensor.
+    Granite4 = 12,
 }
 
 impl Architecture {
-    pub(super) const ALL: [Architecture; 10] = [
+    pub(super) const ALL: [Architecture; 11] = [
         Architecture::Llama,
         Architecture::Mistral,
         Architecture::Qwen2,
@@ -64,6 +66,7 @@ impl Architecture {
         Architecture::Phi3,
         Architecture::Qwen3Moe,
         Architecture::GptOss,
+        Architecture::Granite4,
     ];
 }
 

@@ -1,6 +1,6 @@
 //! Parameters of each layer of a model.
 
-use super::features::Activation;
+use super::features::{Activation, Temperature};
 use super::header::{Header, RopeScaling};
 
 /// Parameters of a layer besides its tensors. Norms and biases follow from the tensors that exist.
@@ -10,6 +10,8 @@ pub struct LayerSpec {
     pub window: Option<usize>,
     /// Rotation of queries and keys; `None` if they are not rotated.
     pub rope: Option<Rope>,
+    /// Growth of queries with their position, if there is one.
+    pub temperature: Option<Temperature>,
     /// Factor of attention's scores.
     pub attention_scale: f32,
     /// Function applied to the gate.
@@ -51,6 +53,7 @@ impl Header {
         LayerSpec {
             window,
             rope: Some(rope).filter(|_| !features.unrotated_layers.contains(layer)),
+            temperature: features.temperature,
             attention_scale: features.attention_scale.unwrap_or(scale),
             activation: features.activation,
             residual_scale: features.residual_scale,

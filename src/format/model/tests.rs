@@ -107,6 +107,7 @@ pub(super) fn featured(weights: Weights) -> Header {
         rope_magnitude: 1.25,
         rope_divisors: vec![1.5; 12],
         long_rope: Some(LongRope { original_ctx: 16, divisors: vec![2.5; 12] }),
+        temperature: Some(Temperature { slope: 0.5, original_ctx: 32 }),
         experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
         dense: None,
     };
@@ -252,10 +253,15 @@ fn hostile_features_are_refused_by_name() {
         (112, 11, "unknown fields"),
         (116, 0, "unknown fields"),
         (120, 1, "dense layers"),
+        (124, 0, "unknown fields"),
         (124, 1, "unknown fields"),
+        (124, 1 << 31 | 2, "unknown fields"),
         (128, 0, "rope_divisor"),
         (176, nan, "rope_divisor"),
-        (224, 1, "unknown fields"),
+        (224, nan, "slope of the temperature"),
+        (224, 0, "slope of the temperature"),
+        (228, 0, "context of the temperature"),
+        (232, 1, "unknown fields"),
     ] {
         let file = with_block(&header, |block| {
             block[at..at + 4].copy_from_slice(&value.to_le_bytes());

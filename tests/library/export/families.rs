@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use leap::export::{ExportOptions, ExportPlan};
-use leap::format::model::{HEADER_LEN, LongRope, RopeScaling, TensorKind};
+use leap::format::model::{HEADER_LEN, LongRope, RopeScaling, Temperature, TensorKind};
 use serde_json::{Value, json};
 
 use crate::common::folder::Folder;
@@ -135,12 +135,43 @@ fn impossible_settings_of_families_are_named() {
             json!({ "rope_scaling": { "rope_type": "yarn", "factor": 2, "beta_fast": 0.5 } }),
             "beta_fast 0.5",
         ),
+        ("granite4", json!({ "layer_types": null }), "Mamba layers"),
+        ("granite4", json!({ "layer_types": ["attention", "mamba", "mamba", "mamba"] }), "Mamba"),
+        ("granite4", json!({ "layer_types": ["attention"] }), "layer_types lists 1 layers"),
+        ("granite4", json!({ "num_local_experts": 8 }), "num_local_experts"),
+        ("granite4", json!({ "shared_intermediate_size": null }), "shared_intermediate_size"),
+        ("granite4", json!({ "shared_intermediate_size": 128 }), "input_linear"),
+        ("granite4", json!({ "position_embedding_type": "alibi" }), "alibi"),
+        ("ministral3", json!({ "text_config": null }), "text_config is missing"),
+        ("ministral3", json!({ "quantization_config": { "quant_method": "fp8" } }), "fp8"),
         ("gptoss-mxfp4", json!({ "intermediate_size": 96 }), "gate_up_proj_blocks"),
         ("gptoss-mxfp4", json!({ "quantization_config": { "quant_method": "fp8" } }), "fp8"),
     ] {
         let error =
             opened(name, &changes, None).err().unwrap_or_else(|| panic!("{name} {changes}"));
         assert!(error.contains(word), "{name} {changes}: {error}");
+    }
+}
+
+#[test]
+fn ministrals_queries_grow_where_the_configuration_says_so() {
+    let grows = |field: &str, value: Value| {
+        let mut text = config("ministral3")["text_config"].clone();
+        text["rope_parameters"][field] = value;
+        let plan = opened("ministral3", &json!({ "text_config": text }), None)?;
+        Ok::<_, String>(plan.header().features.temperature)
+    };
+    let usual = Temperature { slope: 0.1, original_ctx: 64 };
+    assert_eq!(grows("rope_theta", json!(1e6)), Ok(Some(usual)));
+    assert_eq!(grows("llama_4_scaling_beta", json!(null)), Ok(None));
+    assert_eq!(grows("llama_4_scaling_beta", json!(0)), Ok(None));
+    for (field, value, word) in [
+        ("llama_4_scaling_beta", json!(-1), "slope of the temperature"),
+        ("llama_4_scaling_beta", json!("x"), "llama_4_scaling_beta"),
+        ("original_max_position_embeddings", json!(null), "original_max_position_embeddings"),
+    ] {
+        let error = grows(field, value).unwrap_err();
+        assert!(error.contains(word), "{field}: {error}");
     }
 }
 
@@ -164,6 +195,8 @@ fn windows_count_where_the_configuration_says_so() {
     };
     let wanted = [true, true, true, false, true, true, true, false];
     assert_eq!(rope("smollm3", json!({ "no_rope_layers": null })), wanted);
+    let unrotated = rope("granite4", json!({ "position_embedding_type": "nope" }));
+    assert_eq!(unrotated, [false; 4]);
 }
 
 /// A multimodal Gemma 3 has the language model's configuration inside its own, and other tensors beside it.

@@ -92,8 +92,7 @@ fn check_gguf(folder: &str) {
 
 #[test]
 fn gemma_4s_gguf_file_has_the_ends_and_markers_of_the_folder() {
-    let [folder, gguf] =
-        ["gemma4-tiny", "gemma4-tiny/gemma4-tiny-bf16.gguf"].map(|path| tokenizer(path));
+    let [folder, gguf] = ["gemma4-tiny", "gemma4-tiny/gemma4-tiny-bf16.gguf"].map(tokenizer);
     assert_eq!((gguf.bos(), gguf.stop_ids()), (Some(2), [1, 6, 14].as_slice()));
     for id in 0..gguf.vocab_len() as u32 {
         assert_eq!(gguf.token_kind(id), folder.token_kind(id), "{id}");

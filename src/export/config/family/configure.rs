@@ -4,7 +4,9 @@ use super::Header;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{Activation, Experts, LAYER_SET_MAX, LayerSet, RopeScaling};
+use crate::format::model::{
+    Activation, Experts, LAYER_SET_MAX, LayerSet, RopeScaling, Temperature,
+};
 
 pub(super) fn llama(
     settings: &Settings<'_>,
@@ -178,6 +180,50 @@ pub(super) fn granite(
         !settings.is_gguf() || settings.fields.number(names[1])?.is_some_and(|x| x != 0.0);
     features.attention_scale = is_said.then_some(attention);
     extras.logits_divisor = logits;
+    Ok(())
+}
+
+/// Granite, if all layers have attention.
+pub(super) fn granite4(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    let fields = settings.fields;
+    let types = settings.layer_labels("layer_types", header.n_layers)?;
+    // Without this list, no layer has attention.
+    if types.is_none_or(|types| types.iter().any(|label| label != "attention")) {
+        return Err(settings.unsupported("Mamba layers"));
+    }
+    header.ffn_dim = fields.required_size("shared_intermediate_size")?;
+    match fields.text("position_embedding_type")? {
+        Some("rope") => {}
+        None | Some("nope") => {
+            header.features.unrotated_layers = set(settings, 0..header.n_layers)?;
+        }
+        Some(other) => {
+            let what = format!("position_embedding_type {}", crate::format::excerpt(other));
+            return Err(settings.unsupported(&what));
+        }
+    }
+    granite(settings, header, extras)
+}
+
+/// Mistral whose queries grow with their position. A config.json says so with RoPE's parameters.
+pub(super) fn ministral3(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    mistral(settings, header, extras)?;
+    let slope = settings.fields.number("attention.temperature_scale")?;
+    if let Some(slope) = slope.filter(|slope| settings.is_gguf() && *slope != 0.0) {
+        let original_ctx = match header.rope_scaling {
+            Some(RopeScaling::Yarn { original_ctx, .. }) => original_ctx as usize,
+            _ => return Err(settings.unsupported("attention.temperature_scale without YaRN")),
+        };
+        header.features.temperature = Some(Temperature { slope: slope as f32, original_ctx });
+    }
     Ok(())
 }
 

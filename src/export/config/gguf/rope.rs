@@ -5,6 +5,7 @@
 
 use super::rope_freqs;
 use crate::export::checkpoint::Checkpoint;
+use crate::export::config::family::{Family, YARN_LOG_MULTIPLIER};
 use crate::export::config::gguf_fields::GgufFields;
 use crate::export::config::model::{take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
@@ -19,7 +20,7 @@ const ORIGINAL_CTX: &str = "rope.scaling.original_context_length";
 
 /// Takes over base, scaling and magnitude.
 pub(super) fn read(
-    fields: &GgufFields<'_>,
+    (fields, family): (&GgufFields<'_>, &Family),
     checkpoint: &Checkpoint,
     header: &mut Header,
     notes: &mut Vec<String>,
@@ -35,7 +36,7 @@ pub(super) fn read(
         None | Some("none") => old_factor.and_then(linear),
         Some("linear") => factor.or(old_factor).and_then(linear),
         Some("yarn") => {
-            let (formula, own) = yarn(fields, factor.unwrap_or(1.0), header, notes)?;
+            let (formula, own) = yarn((fields, family), factor.unwrap_or(1.0), header, notes)?;
             magnitude *= own;
             formula
         }
@@ -95,22 +96,23 @@ fn original_ctx(
 
 /// YaRN as ggml computes it, with its magnitude. Its blend begins and ends at whole pairs. A factor of 1 changes nothing.
 fn yarn(
-    fields: &GgufFields<'_>,
+    (fields, family): (&GgufFields<'_>, &Family),
     factor: f64,
     header: &Header,
     notes: &mut Vec<String>,
 ) -> Result<(Option<RopeScaling>, f64), ExportError> {
-    for (name, neutral) in [("yarn_ext_factor", 1.0), ("yarn_log_multiplier", 0.0)] {
-        let name = format!("rope.scaling.{name}");
+    let has_own_magnitude = family.allows(YARN_LOG_MULTIPLIER)
+        && fields.number(YARN_LOG_MULTIPLIER)?.is_some_and(|value| value == 1.0);
+    let neutral = if has_own_magnitude { 1.0 } else { 0.0 };
+    for (name, neutral) in [("rope.scaling.yarn_ext_factor", 1.0), (YARN_LOG_MULTIPLIER, neutral)] {
         // For llama.cpp a number below 0 means none.
-        if let Some(value) =
-            fields.number(&name)?.filter(|value| *value != neutral && *value >= 0.0)
+        if let Some(value) = fields.number(name)?.filter(|value| *value != neutral && *value >= 0.0)
         {
-            return Err(fields.unsupported(format!("{} {value}", fields.key(&name))));
+            return Err(fields.unsupported(format!("{} {value}", fields.key(name))));
         }
     }
-    let magnitude = fields.number("rope.scaling.yarn_attn_factor")?;
-    let magnitude = magnitude.unwrap_or(yarn_magnitude(factor));
+    let usual = if has_own_magnitude { 1.0 } else { yarn_magnitude(factor) };
+    let magnitude = fields.number("rope.scaling.yarn_attn_factor")?.unwrap_or(usual);
     if factor == 1.0 {
         return Ok((None, magnitude));
     }

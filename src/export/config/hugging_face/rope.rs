@@ -6,7 +6,7 @@ use crate::export::config::model::{Extras, take_long_rope, yarn_magnitude};
 use crate::export::config::settings::Fields;
 use crate::export::error::ExportError;
 use crate::format::excerpt;
-use crate::format::model::{Header, RopeScaling};
+use crate::format::model::{Header, RopeScaling, Temperature};
 
 const ORIGINAL_CTX: &str = "original_max_position_embeddings";
 
@@ -40,9 +40,21 @@ pub(super) fn read(
             Some("longrope" | "su") => Some(long_rope((fields, &rope), header)?),
             _ => scaling(&rope, header, extras)?,
         };
+        header.features.temperature = temperature(&rope, family)?;
     }
     header.rope_theta = theta.unwrap_or(family.rope_theta);
     Ok(())
+}
+
+/// The growth of queries with their position.
+fn temperature(rope: &JsonFields<'_>, family: &Family) -> Result<Option<Temperature>, ExportError> {
+    const NAME: &str = "llama_4_scaling_beta";
+    let Some(slope) = rope.number(NAME)?.filter(|slope| *slope != 0.0) else { return Ok(None) };
+    if !family.allows(NAME) {
+        return Err(rope.unsupported(format!("{NAME} {slope}")));
+    }
+    let original_ctx = rope.required_size(ORIGINAL_CTX)?;
+    Ok(Some(Temperature { slope: slope as f32, original_ctx }))
 }
 
 /// Takes over how many values of a head are rotated.
@@ -263,6 +275,7 @@ mod tests {
             json!({ "rope_scaling": { "type": 3 } }),
             json!({ "rope_scaling": "linear" }),
             json!({ "rope_parameters": { "partial_rotary_factor": 0.5 } }),
+            json!({ "rope_scaling": { "rope_type": "default", "llama_4_scaling_beta": 0.1 } }),
             json!({ "rope_theta": "big" }),
         ] {
             assert!(rope_of(rope.clone()).is_err(), "{rope}");
