@@ -118,21 +118,9 @@ impl Features {
         let dense_ffn_dim = r.u32("width of dense layers")? as usize;
         let parts = r.u32("further parts")?;
         let rope_divisors = parse_divisors(&mut r, n_divisors)?;
-        let long_rope = match original_ctx {
-            0 => None,
-            _ => Some(LongRope { original_ctx, divisors: parse_divisors(&mut r, n_divisors)? }),
-        };
-        let dense = match dense_ffn_dim {
-            0 => None,
-            ffn_dim => Some(DenseLayers { layers: parse_set(&mut r, "dense layers")?, ffn_dim }),
-        };
-        let temperature = match parts & HAS_TEMPERATURE {
-            0 => None,
-            _ => Some(Temperature {
-                slope: r.f32("slope of the temperature")?,
-                original_ctx: r.u32("context of the temperature")? as usize,
-            }),
-        };
+        let long_rope = parse_long_rope(&mut r, original_ctx, n_divisors)?;
+        let dense = parse_dense(&mut r, dense_ffn_dim)?;
+        let temperature = parse_temperature(&mut r, parts)?;
         let features = Features {
             qkv_bias: is(0),
             output_bias: is(1),
@@ -179,6 +167,32 @@ fn parse_activation(r: &mut Cursor<'_>) -> Result<Activation, FormatError> {
 fn parse_divisors(r: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>, FormatError> {
     let bytes = r.take("rope_divisors", n.saturating_mul(4))?;
     Ok(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+}
+
+fn parse_long_rope(
+    r: &mut Cursor<'_>,
+    original_ctx: usize,
+    n_divisors: usize,
+) -> Result<Option<LongRope>, FormatError> {
+    if original_ctx == 0 {
+        return Ok(None);
+    }
+    Ok(Some(LongRope { original_ctx, divisors: parse_divisors(r, n_divisors)? }))
+}
+
+fn parse_dense(r: &mut Cursor<'_>, ffn_dim: usize) -> Result<Option<DenseLayers>, FormatError> {
+    if ffn_dim == 0 {
+        return Ok(None);
+    }
+    Ok(Some(DenseLayers { layers: parse_set(r, "dense layers")?, ffn_dim }))
+}
+
+fn parse_temperature(r: &mut Cursor<'_>, parts: u32) -> Result<Option<Temperature>, FormatError> {
+    if parts & HAS_TEMPERATURE == 0 {
+        return Ok(None);
+    }
+    let slope = r.f32("slope of the temperature")?;
+    Ok(Some(Temperature { slope, original_ctx: r.u32("context of the temperature")? as usize }))
 }
 
 fn parse_set(r: &mut Cursor<'_>, name: &'static str) -> Result<LayerSet, FormatError> {

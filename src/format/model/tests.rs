@@ -252,7 +252,7 @@ fn hostile_features_are_refused_by_name() {
         (112, u32::MAX, "rope_divisors"),
         (112, 11, "unknown fields"),
         (116, 0, "unknown fields"),
-        (120, 1, "dense layers"),
+        (120, 1, "truncated"),
         (124, 0, "unknown fields"),
         (124, 1, "unknown fields"),
         (124, 1 << 31 | 2, "unknown fields"),
