@@ -368,7 +368,7 @@ fn split_models_are_read_from_their_first_file() {
 
 #[test]
 fn what_leap_does_not_compute_is_named() {
-    for architecture in ["qwen2moe", "gemma2", "olmoe", "llama4", "mistral3", "clip"] {
+    for architecture in ["qwen2moe", "gemma2", "olmoe", "llama4", "olmo2", "clip"] {
         let mut gguf = small();
         gguf.set("general.architecture", Text(architecture));
         refused(&gguf, &["unsupported", architecture]);
