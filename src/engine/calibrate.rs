@@ -171,7 +171,10 @@ impl<'a> Run<'a> {
             rest = others;
             let (n_rows, is_long) = (window.len(), self.is_long);
             batch.clear();
-            batch.push(Span { stream: 0, pos: 0, n_rows, wants: Wants::None, is_long }, window);
+            batch.push(
+                Span { stream: 0, pos: 0, n_rows, wants: Wants::None, is_long, ..Span::EMPTY },
+                window,
+            );
             match layer {
                 0 => self.transformer.embed(&batch)?,
                 _ => self.transformer.put_rows(0, Precision::F32, rows),

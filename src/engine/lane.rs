@@ -5,11 +5,12 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::choice::Chooser;
 use super::drafts::{DRAFTS_MAX, LaneDrafts};
+use super::forks;
 use super::job::JobId;
 use super::prefix::Kept;
 use super::ready::Engine;
 use super::stream::Stream;
-use crate::model::{Batch, KV_PAGE, Span, Wants};
+use crate::model::{Batch, KV_PAGE, REWIND_ROWS, Span, Wants};
 
 /// A stream of a scheduler, with its job.
 pub(super) struct Lane<'t> {
@@ -25,6 +26,10 @@ pub(super) struct Lane<'t> {
     pub(super) is_parked: bool,
     /// Positions that the stream has memory for.
     pub(super) room: usize,
+    /// Positions of the prompt behind which the state of recurrent layers is kept, ascending.
+    forks: Vec<usize>,
+    /// Whether the model has recurrent layers.
+    has_state: bool,
     /// Ids of the prompt of the current or last job.
     prompt_len: usize,
     /// How much of this prompt was handed to the prefix files.
@@ -84,8 +89,13 @@ pub(super) struct UnderWay {
 
 impl<'t> Lane<'t> {
     /// A lane for `stream`, with room for contexts of `ctx_len` ids and batches of `max_batch`.
-    pub(super) fn new(stream: Stream, ctx_len: usize, max_batch: usize) -> Lane<'t> {
+    pub(super) fn new(
+        stream: Stream,
+        (ctx_len, max_batch): (usize, usize),
+        has_state: bool,
+    ) -> Lane<'t> {
         let ids = Vec::with_capacity(ctx_len + 1);
+        let n_forks = if has_state { forks::most(ctx_len) } else { 0 };
         Lane {
             stream,
             ids,
@@ -94,6 +104,8 @@ impl<'t> Lane<'t> {
             flight: LaneFlight { since: 0, n_under_way: 0, n_wasted: 0 },
             is_parked: false,
             room: 0,
+            forks: Vec::with_capacity(n_forks),
+            has_state,
             prompt_len: 0,
             kept: Kept::default(),
             is_over: false,
@@ -130,8 +142,17 @@ impl<'t> Lane<'t> {
         Some(((now - then).as_secs_f32(), prompt_rows - before))
     }
 
-    /// Begins a job with `prompt`; `used` is the number of jobs begun.
-    pub(super) fn begin(&mut self, prompt: &[u32], work: RunningJob<'t>, used: u64) {
+    /// Begins a job with `prompt`; `used` is the number of jobs begun. `stop_ids` end the prompt's turns.
+    pub(super) fn begin(
+        &mut self,
+        prompt: &[u32],
+        stop_ids: &[u32],
+        work: RunningJob<'t>,
+        used: u64,
+    ) {
+        if self.has_state {
+            forks::find(prompt, stop_ids, &mut self.forks);
+        }
         self.ids.clear();
         self.ids.extend_from_slice(prompt);
         (self.prompt_len, self.kept) = (prompt.len(), Kept::default());
@@ -210,6 +231,8 @@ impl<'t> Lane<'t> {
         let n_left = self.work.as_ref().map_or(0, |work| work.answer.n_left());
         let len_max = self.room.min(ctx_len).min(self.stream.len_max());
         let of_batch = room.rows.min(room.logits).saturating_sub(room.n_decoding + 1);
+        // Only so many rows can be taken back from a state.
+        let of_batch = if self.has_state { of_batch.min(REWIND_ROWS - 1) } else { of_batch };
         of_batch.min(len_max.saturating_sub(self.ids.len())).min(n_left.saturating_sub(1))
     }
 
@@ -243,24 +266,39 @@ impl<'t> Lane<'t> {
         if !self.is_decoding() {
             room.prompt_rows -= n_rows;
         }
-        let span = self.stream.span(n_rows, wants);
         let n_ids = self.ids.len();
         self.ids.extend_from_slice(&self.drafts.ids[..self.drafts.n_sent]);
-        let ids = &self.ids[span.pos..][..n_rows];
-        batch.push(span, ids);
-        self.stream.ids.extend_from_slice(ids);
+        let since = self.stream.pos();
+        let end = since + n_rows;
+        while self.stream.pos() < end {
+            let pos = self.stream.pos();
+            let fork = self.forks.iter().copied().find(|fork| (pos + 1..=end).contains(fork));
+            let n_rows = fork.unwrap_or(end) - pos;
+            let is_last = pos + n_rows == end;
+            let wants = if is_last || wants == Wants::All { wants } else { Wants::None };
+            let mut span = self.stream.span(n_rows, wants);
+            if fork.is_some() {
+                self.stream.keep_state(&mut span);
+            }
+            let ids = &self.ids[pos..][..n_rows];
+            batch.push(span, ids);
+            self.stream.ids.extend_from_slice(ids);
+            room.logits -= span.n_wanted();
+        }
         self.ids.truncate(n_ids);
-        self.flight.since = span.pos;
+        self.flight.since = since;
         self.flight.n_under_way += usize::from(wants != Wants::None);
         room.rows -= n_rows;
-        room.logits -= span.n_wanted();
         true
     }
 
     /// Most ids that may be drafted after those in flight, in batches of up to `rows` rows. If all rows of a
     /// batch are rejected, layers with a window must still hold the positions that are needed then.
     pub(super) fn n_ahead_max(&self, rows: usize, ctx_len: usize) -> usize {
-        let is_under_way = self.is_answering() && self.flight.n_under_way > self.flight.n_wasted;
+        // The state before rejected ids would be lost.
+        let is_under_way = self.is_answering()
+            && self.flight.n_under_way > self.flight.n_wasted
+            && !self.has_state;
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
         let pos_max =
             self.room.min(ctx_len).min(self.stream.len_max()).min(self.flight.since + rows);

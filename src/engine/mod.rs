@@ -12,6 +12,7 @@ mod draft_model;
 pub(crate) mod draft_node;
 mod drafts;
 mod error;
+mod forks;
 mod job;
 mod lane;
 pub(crate) mod made_up;

@@ -9,8 +9,10 @@
 //! For layers with a window a node has a second page, its window page, while there is room. A stream holds
 //! the window pages inside its window. A text can be continued where all of these exist.
 
+mod checkpoints;
 mod load;
 
+use self::checkpoints::Checkpoints;
 use crate::model::{KV_PAGE, KvPlan, PagePair, WindowPlan};
 
 pub(super) use load::WindowNeeded;
@@ -33,6 +35,7 @@ pub(super) struct Pages {
     roots: [u32; 2],
     free: Vec<u32>,
     free_windows: Vec<u32>,
+    checkpoints: Checkpoints,
     n_used: usize,
     n_used_windows: usize,
     /// Logical clock that orders pages by when they became idle.
@@ -148,6 +151,7 @@ impl Pages {
             roots: [NONE; 2],
             free: descending(plan.n_pages),
             free_windows: descending(n_windows),
+            checkpoints: Checkpoints::new(plan.checkpoints),
             n_used: 0,
             n_used_windows: 0,
             now: 0,
@@ -160,6 +164,7 @@ impl Pages {
         let n_pages = self.nodes.len();
         let n_windows = self.window.map_or(0, |window| window.n_pages);
         self.nodes.fill(UNUSED);
+        self.checkpoints.forget();
         self.roots = [NONE; 2];
         (self.n_used, self.n_used_windows) = (0, 0);
         for (free, n) in [(&mut self.free, n_pages), (&mut self.free_windows, n_windows)] {
@@ -250,6 +255,7 @@ impl Pages {
     /// Replaces a stream's own page at `index` with `node`, an equal one of the tree.
     fn replace(&mut self, held: &mut Held, index: usize, node: u32) {
         let own = std::mem::replace(&mut held.nodes[index], node);
+        self.checkpoints.change_node(own, node);
         self.hold(node);
         if self.window.is_some() && index >= held.window_from {
             if self.nodes[node as usize].window == NONE {
@@ -277,6 +283,7 @@ impl Pages {
                 return child;
             }
             if common == len && users == 0 {
+                self.checkpoints.change_node(child, node);
                 self.drop_page(child);
             }
             child = next;
@@ -304,7 +311,13 @@ impl Pages {
         self.share(held, ids);
         let tail = &ids[(held.n_shared * KV_PAGE).min(ids.len())..];
         let linked = match held.nodes.get(held.n_shared) {
-            Some(&own) if !tail.is_empty() => self.link(held.parent(), own, tail) == own,
+            Some(&own) if !tail.is_empty() => {
+                let node = self.link(held.parent(), own, tail);
+                if node != own {
+                    self.checkpoints.change_node(own, node);
+                }
+                node == own
+            }
             _ => false,
         };
         let n_kept = held.n_shared + usize::from(linked);
@@ -322,9 +335,16 @@ impl Pages {
     }
 
     /// Gives an empty stream the longest stored beginning of `ids`, without the last of them. Returns the
-    /// number of its ids, and a page to copy, if any.
-    pub(super) fn adopt(&mut self, held: &mut Held, ids: &[u32]) -> (usize, Option<PageCopy>) {
+    /// number of its ids, a page to copy, if any, and in a model with recurrent layers a checkpoint to continue from.
+    pub(super) fn adopt(
+        &mut self,
+        held: &mut Held,
+        ids: &[u32],
+    ) -> (usize, Option<PageCopy>, Option<u32>) {
         let ids = &ids[..ids.len().saturating_sub(1)];
+        if !self.checkpoints.is_empty() {
+            return self.adopt_with_state(held, ids);
+        }
         self.descend(held, ids);
         let mut len = held.room();
         let tail = self.best_child(held.parent(), &ids[len..]);
@@ -353,11 +373,11 @@ impl Pages {
         match copy {
             Ok(copy) => {
                 self.hits += pos as u64;
-                (pos, copy)
+                (pos, copy, None)
             }
             Err(NoPage) => {
                 self.release(held, &ids[..len]);
-                (0, None)
+                (0, None, None)
             }
         }
     }
@@ -520,6 +540,7 @@ impl Pages {
     fn drop_page(&mut self, node: u32) {
         self.drop_children(node);
         self.unlink(node);
+        self.checkpoints.leave(node);
         let window = std::mem::replace(&mut self.nodes[node as usize].window, NONE);
         self.free_windows.extend((window != NONE).then_some(window));
         self.free.push(node);

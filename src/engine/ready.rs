@@ -126,6 +126,10 @@ impl Engine {
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
+        if self.header().has_state() {
+            // Pages are of no use without the states behind them, which files do not keep.
+            return Ok(());
+        }
         self.stage.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
         Ok(())
     }

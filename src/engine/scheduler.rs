@@ -90,11 +90,12 @@ impl<'t> Scheduler<'t> {
     ) -> Result<Scheduler<'t>, EngineError> {
         let ctx_len = engine.ctx_len();
         let max_batch = engine.max_batch();
-        let mut lanes = vec![Lane::new(engine.stream()?, ctx_len, max_batch)];
+        let has_state = engine.header().has_state();
+        let mut lanes = vec![Lane::new(engine.stream()?, (ctx_len, max_batch), has_state)];
         while lanes.len() < n
             && let Ok(stream) = engine.stream()
         {
-            lanes.push(Lane::new(stream, ctx_len, max_batch));
+            lanes.push(Lane::new(stream, (ctx_len, max_batch), has_state));
         }
         lanes.sort_by_key(|lane| lane.stream.index());
         let vocab_size = engine.header().vocab_size;
@@ -341,7 +342,7 @@ impl<'t> Scheduler<'t> {
                 answer: Answer::new(self.tokenizer, job, prompt.len() - n_kept),
             };
             self.counts.begun += 1;
-            lane.begin(&prompt, work, self.counts.begun);
+            lane.begin(&prompt, &engine.header().stop_ids, work, self.counts.begun);
             let index = lane.stream.index();
             let index = self.lanes.partition_point(|lane| lane.stream.index() < index);
             if let Some(drafter) = &mut self.drafting.drafter {

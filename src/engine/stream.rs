@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::pages::{Held, PageCopy, PageFigures, Pages};
 use crate::format::model::Header;
-use crate::model::{KV_PAGE, KvPlan, PageChange, PagePair, Span, Wants};
+use crate::model::{KV_PAGE, KvPlan, PageChange, PagePair, Span, StateUse, Wants};
 
 /// A sequence of tokens with its KV cache. Belongs to the engine that made it. Dropping it frees its slot.
 #[derive(Debug)]
@@ -22,7 +22,14 @@ pub struct Stream {
     n_losses: u64,
     /// Number of ids from which on, exclusively, a text is a long one.
     long_from: usize,
+    /// The checkpoint that the state behind these ids comes from, until later ids have been computed.
+    continued: Option<(usize, u32)>,
+    /// Checkpoints that the state behind these ids goes to.
+    kept: heapless::Vec<(usize, u32), KEPT_MAX>,
 }
+
+/// Most checkpoints that one batch adds to a stream.
+const KEPT_MAX: usize = 8;
 
 impl Stream {
     /// An empty stream in a free slot of `places`, for the model of `header`, with capacity for `ctx_len`
@@ -37,7 +44,17 @@ impl Stream {
         let long_from = header.features.long_rope.as_ref().map(|long| long.original_ctx);
         let long_from = long_from.unwrap_or(usize::MAX);
         let places = Arc::clone(places);
-        Some(Stream { index, places, ids, reached: 0, held, n_losses, long_from })
+        Some(Stream {
+            index,
+            places,
+            ids,
+            reached: 0,
+            held,
+            n_losses,
+            long_from,
+            continued: None,
+            kept: heapless::Vec::new(),
+        })
     }
 
     /// Ids of the stream's tokens.
@@ -47,17 +64,49 @@ impl Stream {
 
     /// Empties the stream.
     pub fn clear(&mut self) {
-        let mut state = self.places.lock();
+        let places = Arc::clone(&self.places);
+        let mut state = places.lock();
         let n_losses = std::mem::replace(&mut self.n_losses, state.n_losses);
         let is_lost = n_losses != state.n_losses;
         match is_lost {
-            false => state.pages.release(&mut self.held, &self.ids),
+            false => {
+                self.settle_checkpoints(&mut state.pages, true);
+                state.pages.release(&mut self.held, &self.ids);
+            }
             true => self.held.forget(),
         }
         drop(state);
+        (self.continued, self.kept) = (None, heapless::Vec::new());
         self.ids.clear();
         self.reached = 0;
         self.held.is_long = false;
+    }
+
+    /// Notes that the stream's ids have been computed: its new checkpoints can be found, and the one that it continued
+    /// is needed no longer, unless the stream still has no later ids. Checkpoints behind ids that it no longer has are
+    /// freed.
+    fn settle_checkpoints(&mut self, pages: &mut Pages, is_over: bool) {
+        for (pos, index) in std::mem::take(&mut self.kept) {
+            match pos <= self.ids.len() {
+                true => pages.end_checkpoint(&self.held, index, pos),
+                false => pages.drop_checkpoint(index),
+            }
+        }
+        let is_used = |(pos, _): &mut (usize, u32)| is_over || self.ids.len() > *pos;
+        if let Some((_, index)) = self.continued.take_if(is_used) {
+            pages.drop_checkpoint(index);
+        }
+    }
+
+    /// Has the state behind the last of `span`, which this stream has just begun, kept in a checkpoint.
+    pub(super) fn keep_state(&mut self, span: &mut Span) {
+        if self.kept.is_full() {
+            return;
+        }
+        span.state.to = self.places.lock().pages.take_checkpoint();
+        if let Some(index) = span.state.to {
+            let _ = self.kept.push((span.pos + span.n_rows, index));
+        }
     }
 
     /// Whether the stored KV of its ids was lost.
@@ -115,7 +164,8 @@ impl Stream {
     pub(super) fn span(&mut self, n_rows: usize, wants: Wants) -> Span {
         self.reached = self.reached.max(self.pos() + n_rows);
         let (stream, pos, is_long) = (self.index(), self.pos(), self.held.is_long);
-        Span { stream, pos, n_rows, wants, is_long }
+        let from = self.continued.filter(|(at, _)| *at == pos).map(|(_, index)| index);
+        Span { stream, pos, n_rows, wants, is_long, state: StateUse { from, to: None } }
     }
 
     /// Positions that the stream's pages have room for.
@@ -125,8 +175,10 @@ impl Stream {
 
     /// Takes pages for positions up to `end`, or as many as there are. Reports changed pages to `tell`.
     pub(super) fn extend(&mut self, end: usize, tell: &mut dyn FnMut(&PageChange)) {
-        let mut state = self.places.lock();
+        let places = Arc::clone(&self.places);
+        let mut state = places.lock();
         if self.n_losses == state.n_losses {
+            self.settle_checkpoints(&mut state.pages, false);
             let first = state.pages.extend(&mut self.held, &self.ids, end);
             let pairs = state.pages.pairs(&self.held, first);
             pairs.for_each(|(index, to)| tell(&self.change(index, to, None)));
@@ -140,7 +192,8 @@ impl Stream {
         self.held.is_long = self.is_long(ids.len());
         let places = Arc::clone(&self.places);
         let pages = &mut places.lock().pages;
-        let (n, copy) = pages.adopt(&mut self.held, ids);
+        let (n, copy, checkpoint) = pages.adopt(&mut self.held, ids);
+        self.continued = checkpoint.map(|index| (n, index));
         self.ids.extend_from_slice(&ids[..n]);
         for (index, to) in pages.pairs(&self.held, 0) {
             let from =
@@ -174,9 +227,10 @@ impl Stream {
         self.held.is_long
     }
 
-    /// Whether a page has become full since the last [`Stream::extend`].
+    /// Whether a page has become full since the last [`Stream::extend`], or there are checkpoints to settle.
     pub(super) fn has_new_page(&self) -> bool {
-        self.held.room() > 0 && self.held.shared_len() + KV_PAGE <= self.ids.len()
+        let has_checkpoint = self.continued.is_some() || !self.kept.is_empty();
+        has_checkpoint || self.held.room() > 0 && self.held.shared_len() + KV_PAGE <= self.ids.len()
     }
 }
 

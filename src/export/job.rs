@@ -77,16 +77,23 @@ impl HalvedHeads {
 
 /// Change of values before they are stored.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Change {
-    /// Added first.
-    pub(super) plus: f32,
-    /// Divisor, after the addition.
-    pub(super) divisor: f32,
+pub(super) enum Change {
+    /// `(x + plus) / divisor`.
+    Linear { plus: f32, divisor: f32 },
+    /// `-exp(x)`: the decay of a state from its logarithm.
+    NegativeExp,
 }
 
 impl Change {
     /// Values stay as they are.
-    pub(super) const NONE: Change = Change { plus: 0.0, divisor: 1.0 };
+    pub(super) const NONE: Change = Change::Linear { plus: 0.0, divisor: 1.0 };
+
+    fn apply(self, x: f32) -> f32 {
+        match self {
+            Change::Linear { plus, divisor } => (x + plus) / divisor,
+            Change::NegativeExp => -f64::from(x).exp() as f32,
+        }
+    }
 }
 
 /// Some rows of a job.
@@ -136,7 +143,7 @@ impl Block<'_> {
         self.job.source.widen_row(self.job.source_row(row), out);
         let TensorJob { change, halved_heads, tensor, .. } = self.job;
         if *change != Change::NONE {
-            out.iter_mut().for_each(|x| *x = (*x + change.plus) / change.divisor);
+            out.iter_mut().for_each(|x| *x = change.apply(*x));
         }
         if let Some(halved) = halved_heads.filter(|_| tensor.id.kind.is_vector()) {
             let source = out.to_vec();

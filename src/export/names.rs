@@ -46,6 +46,16 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::B1 => ["mlp.experts.gate_up_proj_bias", "", "ffn_gate_exps.bias"],
         TensorKind::B2 => ["mlp.experts.down_proj_bias", "", "ffn_down_exps.bias"],
         TensorKind::B3 => ["mlp.experts.gate_up_proj_bias", "", "ffn_up_exps.bias"],
+        TensorKind::OutputGate => ["self_attn.q_proj", "", "attn_q"],
+        TensorKind::MixIn => ["linear_attn.in_proj_qkv", "", "attn_qkv"],
+        TensorKind::MixGate => ["linear_attn.in_proj_z", "", "attn_gate"],
+        TensorKind::MixOut => ["linear_attn.out_proj", "", "ssm_out"],
+        // Two tensors, see `place`.
+        TensorKind::MixControls => ["", "", ""],
+        TensorKind::MixConv => ["linear_attn.conv1d", "", "ssm_conv1d"],
+        TensorKind::MixDecay => ["linear_attn.A_log", "", "ssm_a"],
+        TensorKind::MixStepBias => ["linear_attn.dt_bias", "", "ssm_dt.bias"],
+        TensorKind::MixNorm => ["linear_attn.norm", "", "ssm_norm"],
     }
 }
 
@@ -54,6 +64,7 @@ fn suffix(kind: TensorKind) -> &'static str {
     match kind {
         TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",
         TensorKind::RouterBias => ".bias",
+        TensorKind::MixDecay | TensorKind::MixStepBias => "",
         TensorKind::Sinks | TensorKind::B1 | TensorKind::B2 | TensorKind::B3 => "",
         _ => ".weight",
     }
@@ -69,6 +80,10 @@ pub(super) enum Place {
     Stacked(Vec<String>),
     /// In these rows of a tensor that has this many rows.
     Rows(String, Range<usize>, usize),
+    /// In the rows of this part of each head of a tensor. There are this many heads, and this many parts in each.
+    HeadParts(String, usize, (usize, usize)),
+    /// In a tensor of rows of taps, one for each channel.
+    Taps(String),
     /// In a tensor with a transposed matrix, or a vector, for each expert. The rows are given by the first one and the
     /// step.
     Transposed(String, (usize, usize)),
@@ -81,9 +96,11 @@ impl Place {
     /// The names of the tensors that have values.
     pub(super) fn names(&self) -> &[String] {
         match self {
-            Place::Whole(name) | Place::Rows(name, ..) | Place::Transposed(name, _) => {
-                std::slice::from_ref(name)
-            }
+            Place::Whole(name)
+            | Place::Rows(name, ..)
+            | Place::HeadParts(name, ..)
+            | Place::Taps(name)
+            | Place::Transposed(name, _) => std::slice::from_ref(name),
             Place::Stacked(names) => names,
             Place::Blocks(names, _) => names,
             Place::Zeros(_) => &[],
@@ -148,8 +165,57 @@ impl Naming {
             }
             (Architecture::Phi3, ..) => self.fused(id, header),
             (Architecture::Granite4, ..) => self.of_granite4(id, header),
+            (Architecture::Lfm2, ..) => self.of_lfm2(id),
+            (Architecture::Qwen35, ..) => self.of_qwen35(id, header),
             _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
                 self.experts(id, header.n_ffns())
+            }
+            _ => Place::Whole(self.name(id)),
+        }
+    }
+
+    /// LFM2 has names of its own.
+    fn of_lfm2(self, id: TensorId) -> Place {
+        let name = match (id.kind, self.is_hugging_face()) {
+            (TensorKind::FinalNorm, true) => "model.embedding_norm.weight",
+            (TensorKind::FinalNorm, false) => "token_embd_norm.weight",
+            (TensorKind::AttentionNorm, true) => "operator_norm.weight",
+            (TensorKind::FfnNorm, true) => "ffn_norm.weight",
+            (TensorKind::Wo, true) => "self_attn.out_proj.weight",
+            (TensorKind::QNorm, true) => "self_attn.q_layernorm.weight",
+            (TensorKind::KNorm, true) => "self_attn.k_layernorm.weight",
+            (TensorKind::W1, true) => "feed_forward.w1.weight",
+            (TensorKind::W2, true) => "feed_forward.w2.weight",
+            (TensorKind::W3, true) => "feed_forward.w3.weight",
+            (TensorKind::MixIn, true) => "conv.in_proj.weight",
+            (TensorKind::MixIn, false) => "shortconv.in_proj.weight",
+            (TensorKind::MixOut, true) => "conv.out_proj.weight",
+            (TensorKind::MixOut, false) => "shortconv.out_proj.weight",
+            (TensorKind::MixConv, true) => "conv.conv.weight",
+            (TensorKind::MixConv, false) => "shortconv.conv.weight",
+            _ => return Place::Whole(self.name(id)),
+        };
+        let name = match id.kind.is_per_layer() {
+            true => format!("{}.{}.{name}", self.layers(), id.layer),
+            false => name.to_owned(),
+        };
+        if id.kind == TensorKind::MixConv { Place::Taps(name) } else { Place::Whole(name) }
+    }
+
+    /// Qwen3.5 has queries and their gates head by head in one tensor.
+    fn of_qwen35(self, id: TensorId, header: &Header) -> Place {
+        let in_layer = |name: &str| format!("{}.{}.{name}", self.layers(), id.layer);
+        let controls = match self.is_hugging_face() {
+            true => ["linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"],
+            false => ["ssm_beta.weight", "ssm_alpha.weight"],
+        };
+        match id.kind {
+            TensorKind::Wq => Place::HeadParts(self.name(id), header.n_heads, (0, 2)),
+            TensorKind::OutputGate => Place::HeadParts(self.name(id), header.n_heads, (1, 2)),
+            TensorKind::MixControls => Place::Stacked(controls.map(in_layer).to_vec()),
+            TensorKind::MixConv => Place::Taps(self.name(id)),
+            TensorKind::FfnNorm if !self.is_hugging_face() => {
+                Place::Whole(in_layer("post_attention_norm.weight"))
             }
             _ => Place::Whole(self.name(id)),
         }
@@ -223,6 +289,16 @@ impl Naming {
             ),
         };
         is_halved && kind.order() == RowOrder::RopePairs
+    }
+
+    /// Whether tensor `name` is part of the block behind Qwen3.5's last layer that guesses the token after the next.
+    pub(super) fn is_of_next_token_block(self, name: &str, header: &Header) -> bool {
+        let layer = || name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok();
+        header.architecture == Architecture::Qwen35
+            && match self.is_hugging_face() {
+                true => name.starts_with("mtp."),
+                false => layer().is_some_and(|layer: usize| layer >= header.n_layers),
+            }
     }
 
     fn is_hugging_face(self) -> bool {

@@ -316,6 +316,8 @@ impl ExportPlan {
                 SourceTensor::stacked(names.iter().map(tensor).collect::<Result<_, _>>()?)
             }
             Place::Rows(name, rows, all) => tensor(name)?.rows(*all, (rows.start, 1), rows.len()),
+            Place::HeadParts(name, n, part) => tensor(name)?.head_parts(*n, *part),
+            Place::Taps(name) => tensor(name)?.transposed(1, (0, 1)),
             Place::Transposed(name, step) => tensor(name)?.transposed(self.header.n_ffns(), *step),
             Place::Blocks([blocks, scales], step) => {
                 let rows = self.header.shape(id.kind).0;
@@ -327,15 +329,16 @@ impl ExportPlan {
 
     /// The change that the configuration makes to tensors of `kind`.
     fn change(&self, kind: TensorKind) -> Change {
-        let Extras { norm_plus, logits_divisor, .. } = self.extras;
+        let Extras { norm_plus, logits_divisor, has_log_decay, .. } = self.extras;
         match kind {
-            TensorKind::FinalNorm => Change { plus: norm_plus, divisor: logits_divisor },
+            TensorKind::FinalNorm => Change::Linear { plus: norm_plus, divisor: logits_divisor },
+            TensorKind::MixDecay if has_log_decay => Change::NegativeExp,
             TensorKind::AttentionNorm
             | TensorKind::FfnNorm
             | TensorKind::QNorm
             | TensorKind::KNorm
             | TensorKind::AttentionPostNorm
-            | TensorKind::FfnPostNorm => Change { plus: norm_plus, ..Change::NONE },
+            | TensorKind::FfnPostNorm => Change::Linear { plus: norm_plus, divisor: 1.0 },
             _ => Change::NONE,
         }
     }
@@ -373,6 +376,7 @@ impl ExportPlan {
         let is_of_gguf = matches!(self.naming, Naming::Gguf);
         is_computable(name)
             || (is_of_gguf && is_of_seeing_part(name))
+            || self.naming.is_of_next_token_block(name, &self.header)
             || (is_classifier && self.header.shared_classifier)
     }
 

@@ -61,7 +61,7 @@
 //! 0       u32      flags: bit 0 biases of queries, keys and values; 1 bias of attention's output;
 //!                  2 norms of queries and keys; 3 norms after attention and feed-forward layer; 4 sinks;
 //!                  5 weights of experts add up to 1; 6 biases of router and experts; 7 biases of gate, up and
-//!                  down in a model without experts
+//!                  down in a model without experts; 8 gate of attention's output
 //! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU
 //! 8       f32      limit of clamped SiLU
 //! 12      f32 × 4  embedding_scale, attention_scale (0 = 1 / sqrt(head_dim)), residual_scale,
@@ -74,10 +74,13 @@
 //! 112     u32      number of rope_divisors
 //! 116     u32      longest text, in tokens, that uses these; 0 if all texts use them
 //! 120     u32      ffn width of dense layers; 0 = there are none
-//! 124     u32      further parts of the block: bit 1 temperature
+//! 124     u32      further parts of the block: bit 0 recurrent layers, bit 1 temperature
 //! 128     f32 × n  rope_divisors; then, unless all texts use them, the same number for longer texts
 //! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers
 //! …       8        if there is a temperature: f32 slope, u32 context
+//! …       96       if there are recurrent layers: u64 × 4 their bits; u32 form: 1 short convolution, 2 gated delta rule;
+//!                  u32 taps; for the delta rule u32 × 5 key heads, value heads, key dim, value dim, and 1 if value head
+//!                  h has key head h % key_heads; then zeros
 //! …                zeros up to a multiple of 128
 //! ```
 //!
@@ -123,6 +126,7 @@ mod kinds;
 mod layer;
 mod part;
 mod reads;
+mod recurrent;
 mod rows;
 mod slice;
 mod tensors;
@@ -143,6 +147,7 @@ pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use part::{Extent, Part};
 pub use reads::{WeightPart, WeightRead};
+pub use recurrent::{DeltaRule, Mixer, RecurrentLayers, STATE_COLUMNS, TAPS_MAX};
 pub use slice::Slice;
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Ends, Weights};

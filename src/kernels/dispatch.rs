@@ -11,6 +11,7 @@ use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, ActivationRow, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{Layout, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8};
+use super::recurrence::{DELTA_COLUMNS, DeltaStep};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
@@ -461,6 +462,71 @@ impl Kernels {
     pub fn add(&self, x: &mut [f32], y: &[f32]) {
         assert_eq!(x.len(), y.len());
         call!(self.table.add(x, y))
+    }
+
+    /// One position of a depthwise convolution: `out[c] = Σ inputs[j][c] * taps[j][c]`, the oldest input first. With
+    /// `is_activated`, the result then goes through SiLU.
+    ///
+    /// # Panics
+    ///
+    /// When there is no input, or a length differs from that of `out`.
+    pub fn convolve(&self, inputs: &[&[f32]], taps: &[f32], is_activated: bool, out: &mut [f32]) {
+        assert!(!inputs.is_empty());
+        assert!(inputs.iter().all(|input| input.len() == out.len()));
+        assert_eq!(taps.len(), inputs.len() * out.len());
+        call!(self.table.convolve(inputs, taps, is_activated, out))
+    }
+
+    /// `out *= sigmoid(gate)`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn gate(&self, gate: &[f32], out: &mut [f32]) {
+        assert_eq!(gate.len(), out.len());
+        call!(self.table.gate(gate, out))
+    }
+
+    /// Turns a token's projections, `[2, heads]`, into the strength of each head's update, `sigmoid(x)`, and the factor
+    /// of its old state, `exp(decay * softplus(x + bias))`; `decay` is negative.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths do not fit.
+    pub fn delta_controls(&self, controls: &mut [f32], decay: &[f32], bias: &[f32]) {
+        assert_eq!(controls.len(), 2 * decay.len());
+        assert_eq!(decay.len(), bias.len());
+        call!(self.table.delta_controls(controls, decay, bias))
+    }
+
+    /// The gated delta rule (arXiv:2412.06464) for some columns of a head's state, token by token:
+    ///
+    /// ```text
+    /// S = decay * S;  d = strength * (value - Sᵀ · key);  S = S + key · dᵀ;  out = Sᵀ · query
+    /// ```
+    ///
+    /// `state` is `[rows, columns]`, `out` `[steps, columns]`. The old state is `from`, if it is given, and is else in
+    /// `state`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no step, columns are not [`DELTA_COLUMNS`](super::DELTA_COLUMNS) or half of them, or a length does
+    /// not fit.
+    pub fn delta_rule(
+        &self,
+        steps: &[DeltaStep<'_>],
+        from: Option<&[f32]>,
+        state: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let (rows, columns) = (steps[0].key.len(), steps[0].value.len());
+        assert!(columns == DELTA_COLUMNS || columns == DELTA_COLUMNS / 2);
+        assert!(steps.iter().all(|step| step.key.len() == rows && step.query.len() == rows));
+        assert!(steps.iter().all(|step| step.value.len() == columns));
+        assert_eq!(state.len(), rows * columns);
+        assert!(from.is_none_or(|from| from.len() == state.len()));
+        assert_eq!(out.len(), steps.len() * columns);
+        call!(self.table.delta_rule(steps, from, state, out))
     }
 
     /// Attention of queries that share one key/value head: `softmax(q · Kᵀ * scale) · V`.

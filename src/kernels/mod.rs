@@ -132,6 +132,7 @@ mod neondot;
 mod neoni8mm;
 mod packed;
 pub mod peak;
+mod recurrence;
 #[cfg(target_arch = "x86_64")]
 mod run_tiles;
 mod scalar;
@@ -159,4 +160,5 @@ pub use packed::layout::{
     GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PANEL_ROWS, PackedB2, PackedB6,
     PackedBytesError, PackedGgml, PackedQ4, PackedQ8, PackedSteps,
 };
+pub use recurrence::{DELTA_COLUMNS, DeltaStep};
 pub use softmax::softmax_terms;

@@ -8,6 +8,7 @@ use super::packed::ggml::Unpacked;
 use super::packed::layout::Layout;
 use super::packed::table::PackedTable;
 use super::packed::tile::Q8Tile;
+use super::recurrence::DeltaStep;
 use crate::quant::Q8Row;
 use crate::quant::bcml1::Block;
 use crate::quant::ggml::Form;
@@ -53,6 +54,11 @@ pub(super) struct Table {
     pub(super) rope: unsafe fn(&mut [f32], usize, &[f32], &[f32]),
     pub(super) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(super) add: unsafe fn(&mut [f32], &[f32]),
+    /// A convolution of one position; see [`super::recurrence`].
+    pub(super) convolve: unsafe fn(&[&[f32]], &[f32], bool, &mut [f32]),
+    pub(super) gate: unsafe fn(&[f32], &mut [f32]),
+    pub(super) delta_controls: unsafe fn(&mut [f32], &[f32], &[f32]),
+    pub(super) delta_rule: unsafe fn(&[DeltaStep<'_>], Option<&[f32]>, &mut [f32], &mut [f32]),
     pub(super) score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(super) soften: unsafe fn(&mut [f32; BLOCK], &mut Softmax) -> f32,
     pub(super) weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),

@@ -94,6 +94,31 @@ macro_rules! float_kernels {
             $crate::kernels::float::weigh::<{ $fma }>(weights, values, correction, out);
         }
 
+        $(#[$attr])?
+        pub(super) fn convolve(inputs: &[&[f32]], taps: &[f32], is_activated: bool, out: &mut [f32]) {
+            $crate::kernels::recurrence::convolve::<{ $fma }>(inputs, taps, is_activated, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn gate(gate: &[f32], out: &mut [f32]) {
+            $crate::kernels::recurrence::gate::<{ $fma }>(gate, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn delta_controls(controls: &mut [f32], decay: &[f32], bias: &[f32]) {
+            $crate::kernels::recurrence::delta_controls::<{ $fma }>(controls, decay, bias);
+        }
+
+        $(#[$attr])?
+        pub(super) fn delta_rule(
+            steps: &[$crate::kernels::recurrence::DeltaStep<'_>],
+            from: Option<&[f32]>,
+            state: &mut [f32],
+            out: &mut [f32],
+        ) {
+            $crate::kernels::recurrence::delta_rule::<{ $fma }>(steps, from, state, out);
+        }
+
         /// The tier's functions.
         pub(super) static TABLE: $crate::kernels::table::Table = $crate::kernels::table::Table {
             dot_q8_q8_f32_1x4,
@@ -107,6 +132,10 @@ macro_rules! float_kernels {
             rope,
             swiglu,
             add,
+            convolve,
+            gate,
+            delta_controls,
+            delta_rule,
             score,
             soften,
             weigh,

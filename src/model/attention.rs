@@ -46,6 +46,8 @@ pub(super) struct HeadSpec<'a> {
     /// Index in the model of this node's first query head and first KV head.
     pub(super) first: (usize, usize),
     pub(super) head_dim: usize,
+    /// Whether each head's output has a gate, behind the values of a row.
+    pub(super) is_gated: bool,
     /// Whether queries and keys are rotated.
     pub(super) is_rotated: bool,
     /// How many values of a head are rotated, from the first on.
@@ -66,7 +68,7 @@ impl HeadSpec<'_> {
     fn shape(&self, kernels: &Kernels, qkv: &mut [f32], (angles, growth): (Angles<'_>, f32)) {
         let (q, kv) = qkv.split_at_mut(self.n_heads * self.head_dim);
         self.shape_queries(kernels, (q, 0), (angles, growth));
-        self.shape_keys(kernels, kv, angles);
+        self.shape_keys(kernels, &mut kv[..2 * self.n_kv_heads * self.head_dim], angles);
     }
 
     /// Adds bias, normalises and rotates a row of queries, and multiplies them by `growth`. `q` begins at `column` of
@@ -135,6 +137,12 @@ impl Attention<'_> {
         self.kv.n_kv_heads * self.kv.head_dim
     }
 
+    /// Width of a row of queries, keys, values and gates.
+    fn width(&self) -> usize {
+        let gates = if self.heads.is_gated { self.q_dim() } else { 0 };
+        self.q_dim() + 2 * self.kv_dim() + gates
+    }
+
     /// Rotates the queries and keys in `buffers.qkv` if the layer has RoPE, and stores keys and values.
     /// Writes attention's result to `buffers.inputs.f32`, or to `buffers.part` on a team's node;
     /// `[m, q_dim]`.
@@ -143,7 +151,7 @@ impl Attention<'_> {
         if q_dim == 0 {
             return;
         }
-        let width = q_dim + 2 * kv_dim;
+        let width = self.width();
         let Buffers { cos, sin, kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
@@ -163,7 +171,14 @@ impl Attention<'_> {
         let (qkv, kv) = (&*qkv, &*kv);
         pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
             let q = |row: usize| &qkv[row * width..][columns.clone()];
-            self.attend(layer, (block, columns.clone()), &q, kv, out);
+            self.attend(layer, (block.clone(), columns.clone()), &q, kv, out);
+            if self.heads.is_gated {
+                let gates = q_dim + 2 * kv_dim..width;
+                for (row, out) in block.zip(out) {
+                    let gates = &qkv[row * width..][gates.clone()];
+                    kernels.gate(&gates[columns.clone()], out);
+                }
+            }
         });
     }
 
@@ -179,7 +194,7 @@ impl Attention<'_> {
         inputs: &'i mut Inputs<'_>,
     ) -> Option<Prepared<'i>> {
         let (q_dim, kernels) = (self.q_dim(), self.kernels);
-        let width = q_dim + 2 * self.kv_dim();
+        let width = self.width();
         let step = self.heads_step() * self.kv.head_dim;
         let units = Units::new(projector, (wo, q_dim), self.m, step)?;
         if self.m > self.rows_step(step) {
@@ -226,12 +241,12 @@ impl Attention<'_> {
 
     /// Stores the keys and values of all rows.
     fn store(&self, layer: usize, qkv: &[f32], kv: &mut KvValues<'_>) {
-        let (q_dim, kv_dim) = (self.q_dim(), self.kv_dim());
+        let (q_dim, kv_dim, width) = (self.q_dim(), self.kv_dim(), self.width());
         let lane = |span: &Span| KvLane { stream: span.stream, layer };
         let spans = batch::part(self.spans, self.first..self.first + self.m);
         let places = spans.flat_map(|s| s.positions().map(move |pos| (lane(&s), pos)));
-        for (place, qkv) in places.zip(qkv.chunks_exact(q_dim + 2 * kv_dim)) {
-            let (k, v) = qkv[q_dim..].split_at(kv_dim);
+        for (place, qkv) in places.zip(qkv.chunks_exact(width)) {
+            let (k, v) = qkv[q_dim..][..2 * kv_dim].split_at(kv_dim);
             kv.store(self.kv, place, (k, v), self.kernels);
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use super::plan::Plan;
+use super::state::StateUse;
 
 /// Which rows of a span want logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,21 @@ pub struct Span {
     /// Whether the text is a long one, which has other RoPE divisors
     /// ([`Features::long_rope`](crate::format::model::Features::long_rope)).
     pub is_long: bool,
+    /// Checkpoints of the stream's state, in models with recurrent layers.
+    pub state: StateUse,
 }
 
 impl Span {
+    /// A span of no rows.
+    pub const EMPTY: Span = Span {
+        stream: 0,
+        pos: 0,
+        n_rows: 0,
+        wants: Wants::None,
+        is_long: false,
+        state: StateUse { from: None, to: None },
+    };
+
     /// Number of rows that want logits.
     pub fn n_wanted(&self) -> usize {
         self.wanted().len()
@@ -130,6 +143,13 @@ pub enum ForwardError {
     },
     /// More rows, wanted logits or streams than planned.
     Plan,
+    /// The state that a stream should continue is not there.
+    State {
+        /// Index of the stream.
+        stream: usize,
+        /// Number of tokens before the state.
+        pos: usize,
+    },
     /// The user ended the work.
     Interrupted,
     /// Parts of other nodes of the team did not arrive.
@@ -146,6 +166,9 @@ impl fmt::Display for ForwardError {
                 write!(f, "the context of {ctx_len} tokens is full")
             }
             ForwardError::Plan => write!(f, "the batch is larger than planned"),
+            ForwardError::State { stream, pos } => {
+                write!(f, "stream {stream} has no state behind {pos} tokens")
+            }
             ForwardError::Interrupted => write!(f, "interrupted"),
             ForwardError::Gather(error) => error.fmt(f),
         }
@@ -222,10 +245,10 @@ mod tests {
     use super::*;
 
     const SPANS: [Span; 4] = [
-        Span { stream: 3, pos: 5, n_rows: 2, wants: Wants::Last, is_long: false },
-        Span { stream: 70_000, pos: 0, n_rows: 4, wants: Wants::None, is_long: false },
-        Span { stream: 0, pos: 9, n_rows: 0, wants: Wants::Last, is_long: false },
-        Span { stream: 3, pos: 7, n_rows: 3, wants: Wants::All, is_long: false },
+        Span { stream: 3, pos: 5, n_rows: 2, wants: Wants::Last, ..Span::EMPTY },
+        Span { stream: 70_000, pos: 0, n_rows: 4, wants: Wants::None, ..Span::EMPTY },
+        Span { stream: 0, pos: 9, n_rows: 0, wants: Wants::Last, ..Span::EMPTY },
+        Span { stream: 3, pos: 7, n_rows: 3, wants: Wants::All, ..Span::EMPTY },
     ];
 
     #[test]

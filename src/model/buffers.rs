@@ -6,10 +6,12 @@ use super::Share;
 use super::inputs::Inputs;
 use super::kv_kind::KvKind;
 use super::plan::{Plan, PlanError};
+use super::recurrent::MixRows;
 use super::routes::Routes;
+use super::state::{StateLens, StateShape, StateValues};
 use super::team::{Columns, Team};
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::Header;
+use crate::format::model::{Header, Mixer};
 use crate::kernels::KvLine;
 
 /// Keys and values in pages, `[page, layer, K or V, kv_head, page_len, head_dim]`, or int8 blocks in place of
@@ -24,7 +26,7 @@ pub(super) enum KvValues<'a> {
 pub(super) struct Buffers<'a> {
     /// Residual stream, `[batch, dim]`.
     pub(super) x: &'a mut [f32],
-    /// Queries, keys and values of each row side by side, `[batch, q_dim + 2 * kv_dim]`.
+    /// Queries, keys, values and gates of each row side by side, `[batch, q_dim + 2 * kv_dim + gate_dim]`.
     pub(super) qkv: &'a mut [f32],
     /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`, with room for at least one row of each
     /// active expert.
@@ -44,6 +46,8 @@ pub(super) struct Buffers<'a> {
     /// Gathered inputs of output and down projections, or gathered rows in f16 to add to `x`; empty if there
     /// is no team.
     pub(super) acts: &'a mut [f32],
+    pub(super) mix: MixRows<'a>,
+    pub(super) state: StateValues<'a>,
     pub(super) kv: KvValues<'a>,
 }
 
@@ -70,6 +74,36 @@ impl Plan {
             _ => Err(PlanError::TooLarge),
         }
     }
+}
+
+fn carve_mix<'a>(
+    state: Option<StateShape>,
+    dim: usize,
+    rows: usize,
+    carver: &mut Carver<'a>,
+) -> Result<MixRows<'a>, Exhausted> {
+    let width = |width: fn(&Mixer, usize) -> usize| {
+        state.map_or(0, |state| rows.saturating_mul(width(&state.mixer, dim)))
+    };
+    Ok(MixRows {
+        projected: carver.take("mixed", width(|m, dim| m.in_rows(dim) + m.gate_rows()))?,
+        controls: carver.take("controls", width(|m, _| m.n_controls()))?,
+        convolved: carver.take("convolved", width(Mixer::channels))?,
+        outputs: carver.take("recurrence", width(|m, dim| m.out_cols(dim)))?,
+    })
+}
+
+fn carve_state<'a>(
+    state: Option<StateShape>,
+    carver: &mut Carver<'a>,
+) -> Result<StateValues<'a>, Exhausted> {
+    let none = StateLens { matrices: 0, histories: 0, journal: 0 };
+    let lens = state.map_or(none, |state| state.lens());
+    Ok(StateValues {
+        matrices: carver.take("states", lens.matrices)?,
+        histories: carver.take("histories", lens.histories)?,
+        journal: carver.take("journal of states", lens.journal)?,
+    })
 }
 
 /// Number of values in [`Buffers::part`] and [`Buffers::acts`].
@@ -107,10 +141,11 @@ impl<'a> Buffers<'a> {
         let rows_or_experts = plan.max_batch.max(n_active);
         let logits = if share.has_ends { plan.max_logits } else { 0 };
         let kv_units = plan.kv_units(own, share.layers.clone());
+        let state = StateShape::new(header, share.layers.clone(), plan);
         let [part, acts] = team.map_or([0; 2], |team| team_values(header, team, plan, logits));
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
-            qkv: carver.take("qkv", rows(own.q_dim() + 2 * own.kv_dim()))?,
+            qkv: carver.take("qkv", rows(own.q_dim() + 2 * own.kv_dim() + own.gate_dim()))?,
             gate_up: carver
                 .take("gate_up", rows_or_experts.saturating_mul(2 * own.ffn_dim_max()))?,
             delta: carver.take("delta", rows(header.dim))?,
@@ -121,6 +156,8 @@ impl<'a> Buffers<'a> {
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
+            mix: carve_mix(state, header.dim, plan.max_batch, carver)?,
+            state: carve_state(state, carver)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),
@@ -136,8 +173,10 @@ impl<'a> Buffers<'a> {
             let width = all.len() / n;
             &mut all[first * width..]
         }
-        let Buffers { x, qkv, gate_up, delta, inputs, routes, cos, sin, logits, part, acts, kv } =
-            self;
+        let Buffers {
+            x, qkv, gate_up, delta, inputs, routes, cos, sin, logits, part, acts, ..
+        } = self;
+        let Buffers { mix, state, kv, .. } = self;
         Buffers {
             x: rest(x, first, max_batch),
             qkv,
@@ -157,6 +196,17 @@ impl<'a> Buffers<'a> {
             logits,
             part,
             acts: rest(acts, first, max_batch),
+            mix: MixRows {
+                projected: mix.projected,
+                controls: mix.controls,
+                convolved: mix.convolved,
+                outputs: mix.outputs,
+            },
+            state: StateValues {
+                matrices: state.matrices,
+                histories: state.histories,
+                journal: state.journal,
+            },
             kv: match kv {
                 KvValues::F16(kv) => KvValues::F16(kv),
                 KvValues::F32(kv) => KvValues::F32(kv),

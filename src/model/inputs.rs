@@ -63,7 +63,8 @@ impl<'a> Inputs<'a> {
         carver: &mut Carver<'a>,
     ) -> Result<Inputs<'a>, Exhausted> {
         let rows = |width: usize| rows.saturating_mul(width);
-        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim_max());
+        let mixed = header.features.recurrent.map_or(0, |of| of.mixer.out_cols(header.dim));
+        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim_max()).max(mixed);
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
             Some(group) if matches!(header.weights, Weights::Q8 { .. }) => {

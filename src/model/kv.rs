@@ -36,6 +36,8 @@ struct KvLayer {
     is_windowed: bool,
     /// Unit at which the part begins in a page.
     start: usize,
+    /// Whether the layer has keys and values: recurrent layers have none.
+    is_stored: bool,
 }
 
 /// Pages of the layers with a window or of the others, with the streams' tables.
@@ -64,7 +66,7 @@ impl KvShape {
     /// Layout of the KV cache of `layers`, with the sizes of `plan`. If there are enough pages, each stream's
     /// table begins with pages of its own.
     pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> KvShape {
-        let KvPlan { ctx_pages, n_pages, window } = plan.kv_plan(header);
+        let KvPlan { ctx_pages, n_pages, window, .. } = plan.kv_plan(header);
         let [page, window_page] = plan.page_units(header, layers.clone());
         let (ring_pages, n_window_pages) =
             window.map_or((0, 0), |window| (window.ring_pages, window.n_pages));
@@ -74,8 +76,9 @@ impl KvShape {
             let is_windowed = window.is_some() && header.layer(layer).window.is_some();
             let end = &mut ends[usize::from(is_windowed)];
             let start = *end;
-            *end += part.of_layer();
-            KvLayer { is_windowed, start }
+            let is_stored = header.mixer(layer).is_none();
+            *end += if is_stored { part.of_layer() } else { 0 };
+            KvLayer { is_windowed, start, is_stored }
         };
         KvShape {
             n_kv_heads: header.n_kv_heads,
@@ -144,7 +147,8 @@ impl KvShape {
 
     /// Range of a layer's part of a page, in units; `None` if it does not exist.
     pub(super) fn part_range(&self, layer: usize, page: usize) -> Option<Range<usize>> {
-        let is_there = layer < self.layers.len() && page < self.group(layer).n_pages;
+        let is_stored = self.layers.get(layer).is_some_and(|layer| layer.is_stored);
+        let is_there = is_stored && page < self.group(layer).n_pages;
         is_there.then(|| {
             let group = self.group(layer);
             let start = group.start + page * group.page + self.layers[layer].start;

@@ -17,6 +17,7 @@ use super::mixture::{ExpertTensors, Mixture, RowWork};
 use super::packed::PackedWeights;
 use super::project::{FEW_ROWS, Projector};
 use super::rope::{self, Frequencies};
+use super::state::States;
 use super::team::{Columns, Team};
 use super::watch::{Watch, Watcher};
 use super::{Matrix, Model};
@@ -31,6 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
     pub(super) positions: Positions<'a>,
+    /// The streams' states; `None` if the model has no recurrent layers.
+    pub(super) states: Option<&'a States>,
     pub(super) interrupt: Interrupt,
     /// Observer of the matrices' inputs, for calibration.
     pub(super) watch: Option<&'a Watch>,
@@ -76,7 +79,7 @@ impl Pass<'_> {
         Projector { kernels, pool, interrupt }
     }
 
-    fn watcher(&self, layer: usize) -> Watcher<'_> {
+    pub(super) fn watcher(&self, layer: usize) -> Watcher<'_> {
         Watcher { watch: self.watch, layer }
     }
 
@@ -119,7 +122,10 @@ impl Pass<'_> {
         let mut rope = None;
         for layer in self.model.share().layers.clone() {
             self.turn(layer, &mut rope, buffers);
-            self.attention(layer, buffers);
+            match self.states.filter(|_| self.spec(layer).mixer.is_some()) {
+                Some(states) => self.recur(layer, states, buffers),
+                None => self.attention(layer, buffers),
+            }
             self.feed_forward(layer, buffers);
             if self.interrupt.ask() {
                 return Err(ForwardError::Interrupted);
@@ -150,7 +156,7 @@ impl Pass<'_> {
         }
     }
 
-    fn spec(&self, layer: usize) -> LayerSpec {
+    pub(super) fn spec(&self, layer: usize) -> LayerSpec {
         self.model.header().layer(layer)
     }
 
@@ -158,8 +164,9 @@ impl Pass<'_> {
         let dims = MatrixDims { rows: self.m, k: self.model.header().q_dim() };
         let (projector, wo) = (self.projector(), self.rows(TensorKind::Wo, layer));
         let at_once = self.adds_at_once(self.attention_ends(layer), layer);
+        let is_gated = self.model.header().features.output_gate;
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
-        if at_once && self.watch.is_none() {
+        if at_once && self.watch.is_none() && !is_gated {
             let Buffers { qkv, cos, sin, kv, inputs, .. } = buffers;
             let of = (&mut **qkv, (&**cos, &**sin));
             if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
@@ -190,8 +197,9 @@ impl Pass<'_> {
     fn prepare_attention(&self, layer: usize, buffers: &mut Buffers<'_>) -> (Attention<'_>, usize) {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let (m, dim, projector) = (self.m, header.dim, self.projector());
-        let wqkv = [TensorKind::Wq, TensorKind::Wk, TensorKind::Wv];
-        let wqkv = wqkv.map(|kind| self.rows(kind, layer));
+        let kinds = [TensorKind::Wq, TensorKind::Wk, TensorKind::Wv, TensorKind::OutputGate];
+        let kinds = kinds.into_iter().filter(|kind| header.has(*kind));
+        let wqkv: heapless::Vec<_, 4> = kinds.map(|kind| self.rows(kind, layer)).collect();
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
@@ -231,6 +239,7 @@ impl Pass<'_> {
             group: header.n_heads / header.n_kv_heads,
             first: (heads.start, kv_heads.start),
             head_dim: header.head_dim,
+            is_gated: header.features.output_gate,
             is_rotated: spec.rope.is_some(),
             rotary_dim: header.rotary_dim(),
             norm_eps: spec.norm_eps,
@@ -241,7 +250,7 @@ impl Pass<'_> {
     }
 
     /// The vector of `kind` in `layer`, if the model has it.
-    fn vector(&self, kind: TensorKind, layer: usize) -> Option<&[f32]> {
+    pub(super) fn vector(&self, kind: TensorKind, layer: usize) -> Option<&[f32]> {
         self.model.header().has(kind).then(|| self.model.vector(kind, layer))
     }
 
@@ -421,7 +430,7 @@ impl Pass<'_> {
     }
 
     /// Adds `delta` to `x`, after bias, post-norm and scale.
-    fn add_delta(
+    pub(super) fn add_delta(
         &self,
         [bias, norm]: [Option<&[f32]>; 2],
         spec: LayerSpec,
@@ -452,7 +461,7 @@ impl Pass<'_> {
     }
 
     /// A function that writes the RMSNorm of one row.
-    fn norm(
+    pub(super) fn norm(
         &self,
         (kind, layer): (TensorKind, usize),
         eps: f32,

@@ -28,6 +28,11 @@ pub struct Plan {
     pub kv_pages: Option<usize>,
 }
 
+/// Checkpoints of states for each stream, and the fewest and most in all. Frames of a ring have a byte for their number.
+const CHECKPOINTS_PER_STREAM: usize = 2;
+const CHECKPOINTS_MIN: usize = 4;
+const CHECKPOINTS_MAX: usize = 254;
+
 /// Positions in a page of the KV cache: whole softmax blocks, so that a block's keys lie together.
 pub const KV_PAGE: usize = 64;
 
@@ -41,6 +46,8 @@ pub struct KvPlan {
     pub n_pages: usize,
     /// Pages for layers with a window, if the window is shorter than the context.
     pub window: Option<WindowPlan>,
+    /// Number of checkpoints of states; 0 in models without recurrent layers.
+    pub checkpoints: usize,
 }
 
 /// Pages for layers with a window.
@@ -153,6 +160,12 @@ impl Plan {
         }
     }
 
+    /// Number of checkpoints of states; 0 in models without recurrent layers.
+    pub fn checkpoints(&self, header: &Header) -> usize {
+        let n = CHECKPOINTS_PER_STREAM.saturating_mul(self.n_streams);
+        if header.has_state() { n.clamp(CHECKPOINTS_MIN, CHECKPOINTS_MAX) } else { 0 }
+    }
+
     /// Pages of a model's KV cache. They depend on the whole model, so all nodes of a ring have the same
     /// number.
     pub fn kv_plan(&self, header: &Header) -> KvPlan {
@@ -166,7 +179,7 @@ impl Plan {
             let n_pages = n_pages.saturating_mul(ring_pages).div_ceil(ctx_pages).max(ring_pages);
             (ring_pages < ctx_pages).then_some(WindowPlan { window, ring_pages, n_pages })
         });
-        KvPlan { ctx_pages, n_pages, window }
+        KvPlan { ctx_pages, n_pages, window, checkpoints: self.checkpoints(header) }
     }
 
     /// Shape of a layer's part of a page. The page has the context's length if that is shorter.
@@ -179,7 +192,9 @@ impl Plan {
     pub(super) fn page_units(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
         let windows = self.kv_plan(header).window;
         let is_windowed = |layer: usize| windows.is_some() && header.layer(layer).window.is_some();
-        let n_layers = layers.len();
+        let attends = |layer: &usize| header.mixer(*layer).is_none();
+        let layers = layers.filter(attends);
+        let n_layers = layers.clone().count();
         let n_windowed = layers.filter(|layer| is_windowed(*layer)).count();
         let of_layer = self.kv_part(header).of_layer();
         [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))

@@ -18,6 +18,7 @@ use super::precision::Precision;
 use super::rope::Frequencies;
 use super::stage::{KvPlace, Stage, StageInfo};
 use super::start_error::StartError;
+use super::state::States;
 use super::team::Team;
 use super::watch::Watch;
 use super::{CheckError, Model, Share};
@@ -35,6 +36,7 @@ pub struct Transformer {
     plan: Plan,
     kv: KvShape,
     frequencies: Frequencies,
+    states: Option<States>,
     arena: Arena,
     packed: Option<PackedWeights>,
     is_interrupted: Option<fn() -> bool>,
@@ -56,7 +58,7 @@ impl Transformer {
         if let Some(wanted) = model.packed_for().filter(|isa| *isa != kernels.isa()) {
             return Err(StartError::Packed { wanted, found: kernels.isa() });
         }
-        let (arena, kv) = allocate(&model, &plan, None)?;
+        let Memory { arena, kv, states } = allocate(&model, &plan, None)?;
         let frequencies = Frequencies::new(model.header());
         let packed = PackedWeights::of_model(&model);
         Ok(Transformer {
@@ -66,6 +68,7 @@ impl Transformer {
             plan,
             kv,
             frequencies,
+            states,
             arena,
             packed,
             is_interrupted: None,
@@ -221,9 +224,9 @@ impl Transformer {
     }
 
     /// Whether a stream with pages of its own can continue from `pos`: all positions in the window of `pos`
-    /// must still be stored, after `reached` positions were.
+    /// must still be stored, after `reached` positions were. A stream with a state cannot.
     pub fn can_rewind(&self, reached: usize, pos: usize) -> bool {
-        self.kv.holds_before(reached, pos)
+        self.states.is_none() && self.kv.holds_before(reached, pos)
     }
 
     /// Computes `batch` and returns the logits of the rows that want them, `[wanted, vocab_size]`, in the
@@ -254,7 +257,8 @@ impl Transformer {
         plan: Plan,
     ) -> Result<(), StartError> {
         let model = Arc::new(model.with_share(share).map_err(StartError::Share)?);
-        (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;
+        Memory { arena: self.arena, kv: self.kv, states: self.states } =
+            allocate(&model, &plan, self.team.as_ref())?;
         self.packed = PackedWeights::of_model(&model);
         (self.model, self.plan) = (model, plan);
         Ok(())
@@ -275,6 +279,18 @@ impl Transformer {
         pass.classify(m, buffers, None)
     }
 
+    /// Finds the states that `spans` continue, and makes those that are not there yet.
+    fn begin_states(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        let Some(states) = &mut self.states else { return Ok(()) };
+        states.begin(spans)?;
+        if !states.replays().is_empty() {
+            let (pass, mut buffers) = self.begin(&[]);
+            pass.states.iter().for_each(|states| pass.replay(states, &mut buffers));
+            self.states.iter_mut().for_each(States::replayed);
+        }
+        Ok(())
+    }
+
     fn begin<'s, 'a: 's>(&'a mut self, spans: &'s [Span]) -> (Pass<'s>, Buffers<'a>) {
         if let Some(packed) = &mut self.packed {
             packed.finish_move();
@@ -290,6 +306,7 @@ impl Transformer {
             kernels: &self.kernels,
             pool: &self.pool,
             positions: Positions { kv: &self.kv, frequencies: &self.frequencies },
+            states: self.states.as_ref(),
             interrupt: Interrupt::new(self.is_interrupted),
             watch: self.watch.as_deref(),
             spans,
@@ -321,7 +338,8 @@ impl Stage for Transformer {
     }
 
     fn set_plan(&mut self, plan: Plan) -> Result<(), StartError> {
-        (self.arena, self.kv) = allocate(&self.model, &plan, self.team.as_ref())?;
+        Memory { arena: self.arena, kv: self.kv, states: self.states } =
+            allocate(&self.model, &plan, self.team.as_ref())?;
         self.plan = plan;
         Ok(())
     }
@@ -329,7 +347,8 @@ impl Stage for Transformer {
     /// Changes the share. Packed weights stay in use if the new share has them, too.
     fn set_share(&mut self, share: Share, plan: Plan) -> Result<(), StartError> {
         let model = Arc::new(self.model.with_share(share).map_err(StartError::Share)?);
-        (self.arena, self.kv) = allocate(&model, &plan, self.team.as_ref())?;
+        Memory { arena: self.arena, kv: self.kv, states: self.states } =
+            allocate(&model, &plan, self.team.as_ref())?;
         if model.packed_for().is_some() {
             self.packed = PackedWeights::of_model(&model);
         }
@@ -357,8 +376,11 @@ impl Stage for Transformer {
     fn run_layers(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         assert!(self.team.is_none());
         batch::check_spans(spans, &self.plan)?;
+        self.begin_states(spans)?;
         let (pass, mut buffers) = self.begin(spans);
-        pass.layers(&mut buffers)
+        pass.layers(&mut buffers)?;
+        self.states.iter_mut().for_each(|states| states.end(spans));
+        Ok(())
     }
 
     fn put_rows(&mut self, first: usize, precision: Precision, bytes: &[u8]) {
@@ -393,6 +415,10 @@ impl Stage for Transformer {
     }
 
     fn kv_part_bytes(&self) -> usize {
+        if self.states.is_some() {
+            // Keys and values are of no use without the states, which stay here.
+            return 0;
+        }
         self.kv.part_units() * self.plan.kv.unit_bytes()
     }
 
@@ -423,14 +449,22 @@ impl Stage for Transformer {
     }
 }
 
-fn allocate(
-    model: &Model,
-    plan: &Plan,
-    team: Option<&Team>,
-) -> Result<(Arena, KvShape), StartError> {
+/// Memory of a run, and its layout.
+struct Memory {
+    arena: Arena,
+    kv: KvShape,
+    states: Option<States>,
+}
+
+fn allocate(model: &Model, plan: &Plan, team: Option<&Team>) -> Result<Memory, StartError> {
+    let (header, layers) = (model.header(), model.share().layers.clone());
+    if header.has_state() && team.is_some() {
+        return Err(StartError::StateInTeam);
+    }
     let bytes = plan.team_bytes(model.header(), model.share(), team).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
-    Ok((arena, kv_shape(model, plan, team)))
+    let states = States::new(header, layers, plan);
+    Ok(Memory { arena, kv: kv_shape(model, plan, team), states })
 }
 
 fn kv_shape(model: &Model, plan: &Plan, team: Option<&Team>) -> KvShape {

@@ -364,8 +364,14 @@ mod tests {
         };
         let mut course = Course::new(&sizes, 2);
         let mut run = |pos: u32, rows: u16, us: u64| {
-            let span =
-                FrameSpan { stream: 0, wants: FrameWants::None, pos, n_rows: rows, is_long: false };
+            let span = FrameSpan {
+                stream: 0,
+                wants: FrameWants::None,
+                pos,
+                n_rows: rows,
+                is_long: false,
+                state: [None; 2],
+            };
             course.submit((&[span], &vec![7; rows.into()]), (&[], &[]), None);
             assert!(course.begin_next(1000));
             course.answered(1000 + us, 0).unwrap();

@@ -27,8 +27,14 @@ const SIZES: Sizes = Sizes {
     wire: Dtype::F32,
     dim: 4,
 };
-const SPANS: [FrameSpan; 1] =
-    [FrameSpan { stream: 1, wants: FrameWants::Last, pos: 0, n_rows: 3, is_long: false }];
+const SPANS: [FrameSpan; 1] = [FrameSpan {
+    stream: 1,
+    wants: FrameWants::Last,
+    pos: 0,
+    n_rows: 3,
+    is_long: false,
+    state: [None; 2],
+}];
 /// Most bytes that a machine of this ring keeps, with any neighbours: an OPEN may ask for batches with as
 /// many spans as a frame holds.
 const HEAP_MAX: usize = 4 * FRAME_MAX;

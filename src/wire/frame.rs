@@ -37,7 +37,8 @@
 //! from 12 on: see `boards`.
 //!
 //! span:   u16 stream, u8 wanted logits (0 none, 1 of the last row, 2 of all), u8 whether the text is
-//!         a long one (0, 1), u32 position, u16 rows, u16 zero
+//!         a long one (0, 1), u32 position, u16 rows, u8 × 2 checkpoint of a state that the span continues, and
+//!         one to keep the state in that follows it (number + 1, 0 none)
 //! figure: u24 microseconds of computing, u8 temperature, u32 hundredths of a joule spent so far: see `figures`
 //! page:   u16 stream, u16 zero, u32 index of the page, u32 × 2 KV page and that of layers with a window,
 //!         u32 × 2 KV pages to copy there first (all bits: none, or unknown)

@@ -19,6 +19,9 @@ pub struct FrameSpan {
     pub n_rows: u16,
     /// Whether the text is a long one.
     pub is_long: bool,
+    /// Checkpoint of a state that the span continues, and checkpoint to keep the state in that follows its last row; both
+    /// below 255.
+    pub state: [Option<u8>; 2],
 }
 
 /// Rows of a span whose logits are wanted.
@@ -56,6 +59,8 @@ pub(super) fn emit_span(span: &FrameSpan, out: &mut [u8; SPAN_LEN]) {
     out[3] = span.is_long.into();
     put(out, 4, &span.pos.to_le_bytes());
     put(out, 8, &span.n_rows.to_le_bytes());
+    let [from, to] = span.state.map(|checkpoint| checkpoint.map_or(0, |index| index + 1));
+    (out[10], out[11]) = (from, to);
 }
 
 /// Reads a span. A span with impossible fields is an error.
@@ -77,5 +82,6 @@ pub(super) fn parse_span(bytes: &[u8; SPAN_LEN]) -> Result<FrameSpan, WireError>
         is_long,
         pos: u32_at(bytes, 4),
         n_rows: u16_at(bytes, 8),
+        state: [bytes[10], bytes[11]].map(|checkpoint| checkpoint.checked_sub(1)),
     })
 }

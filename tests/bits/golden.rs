@@ -199,6 +199,16 @@ mod reference {
     }
 
     #[test]
+    fn lfm2_in_f32_is_as_the_reference() {
+        check_all("lfm2-tiny");
+    }
+
+    #[test]
+    fn qwen35_in_f32_is_as_the_reference() {
+        check_all("qwen35-tiny");
+    }
+
+    #[test]
     fn gguf_in_f32_is_as_the_reference() {
         check_all("gguf");
     }
@@ -382,7 +392,7 @@ fn step(transformer: &mut Transformer, tracks: &mut [Track], counts: &[usize]) {
             let pos = track.pos(vocab_size) + turn;
             let token = track.ids[pos];
             let span =
-                Span { stream: track.stream, pos, n_rows: 1, wants: Wants::Last, is_long: false };
+                Span { stream: track.stream, pos, n_rows: 1, wants: Wants::Last, ..Span::EMPTY };
             batch.push(span, &[token]);
         }
     }

@@ -224,7 +224,7 @@ fn batches(vocab_size: usize) -> Vec<Batch> {
             let (pos, n_rows) = (positions.start, positions.len());
             let wants = if n_rows == 21 { Wants::None } else { Wants::All };
             let tokens: Vec<u32> = positions.map(|pos| token(stream, pos)).collect();
-            batch.push(Span { stream, pos, n_rows, wants, is_long: false }, &tokens);
+            batch.push(Span { stream, pos, n_rows, wants, ..Span::EMPTY }, &tokens);
         }
         batch
     };

@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Checkpoints of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 13] = [
+    pub(crate) const FAMILIES: [&str; 15] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -61,11 +61,17 @@ mod reference {
         "qwen3moe-dense-tiny",
         "granite4-tiny",
         "ministral3-tiny",
+        "lfm2-tiny",
+        "qwen35-tiny",
     ];
 
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
-    pub(crate) const GGUF_FILES: [&str; 2] =
-        ["granite4-tiny/granite4-tiny-bf16.gguf", "ministral3-tiny/ministral3-tiny-bf16.gguf"];
+    pub(crate) const GGUF_FILES: [&str; 4] = [
+        "granite4-tiny/granite4-tiny-bf16.gguf",
+        "ministral3-tiny/ministral3-tiny-bf16.gguf",
+        "lfm2-tiny/lfm2-tiny-bf16.gguf",
+        "qwen35-tiny/qwen35-tiny-bf16.gguf",
+    ];
 
     /// The folder of a checkpoint of `tests/golden`: a folder there, or a file in one.
     pub(crate) fn folder_of(checkpoint: &str) -> PathBuf {

@@ -142,7 +142,8 @@ fn batches_and_gathers_allocate_nothing() {
         let limit = Some(Duration::from_secs(120));
         lead.open(&opening(), &|| false, &mut |_| {}, limit).unwrap();
         let wants = FrameWants::Last;
-        let spans = [FrameSpan { stream: 0, wants, pos: 0, n_rows: 16, is_long: false }];
+        let spans =
+            [FrameSpan { stream: 0, wants, pos: 0, n_rows: 16, is_long: false, state: [None; 2] }];
         let mut bytes = vec![0; 16 * N_NODES * PART_BYTES];
         let mut passes = || {
             let before = allocations();

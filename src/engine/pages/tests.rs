@@ -43,7 +43,7 @@ impl Board {
     fn tell(&mut self, index: usize, ids: &[u32]) -> usize {
         let TestStream { held, ids: own } = &mut self.streams[index];
         self.pages.release(held, own);
-        let (n, copy) = self.pages.adopt(held, ids);
+        let (n, copy, _) = self.pages.adopt(held, ids);
         *own = ids[..n].to_vec();
         if let Some(PageCopy { from, to }) = copy {
             let windows = from.window.zip(to.window);
@@ -116,7 +116,7 @@ impl Board {
 
 fn plan(n_pages: usize, window: Option<(usize, usize)>) -> KvPlan {
     let window = window.map(|(window, n_pages)| WindowPlan { window, ring_pages: 4, n_pages });
-    KvPlan { ctx_pages: 8, n_pages, window }
+    KvPlan { ctx_pages: 8, n_pages, window, checkpoints: 0 }
 }
 
 #[test]

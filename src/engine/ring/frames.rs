@@ -1,7 +1,9 @@
 //! Conversions between the model's types (`usize`, its own floats) and those of frames.
 
 use crate::engine::prefix::{PageToRead, PromptPage, Text};
-use crate::model::{Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, Wants};
+use crate::model::{
+    Batch, KV_PAGE, KvKind, PageChange, PagePair, Plan, Precision, Span, StateUse, Wants,
+};
 use crate::ring::PagesToRead;
 use crate::wire::datagram::FRAME_MAX;
 use crate::wire::frame::{
@@ -19,12 +21,21 @@ fn to_frame(span: &Span) -> Option<FrameSpan> {
         pos: span.pos.try_into().ok()?,
         n_rows: span.n_rows.try_into().ok()?,
         is_long: span.is_long,
+        state: [checkpoint(span.state.from)?, checkpoint(span.state.to)?],
         wants: match span.wants {
             Wants::None => FrameWants::None,
             Wants::Last => FrameWants::Last,
             Wants::All => FrameWants::All,
         },
     })
+}
+
+/// Converts the number of a checkpoint for a frame; `None` if it does not fit.
+fn checkpoint(index: Option<u32>) -> Option<Option<u8>> {
+    match index {
+        None => Some(None),
+        Some(index) => u8::try_from(index).ok().filter(|index| *index < u8::MAX).map(Some),
+    }
 }
 
 /// Converts `spans` for a frame; `None` if a number does not fit.
@@ -50,6 +61,7 @@ pub(in crate::engine) fn from_frame(span: &FrameSpan) -> Span {
         pos: span.pos as usize,
         n_rows: span.n_rows.into(),
         is_long: span.is_long,
+        state: StateUse { from: span.state[0].map(u32::from), to: span.state[1].map(u32::from) },
         wants: match span.wants {
             FrameWants::None => Wants::None,
             FrameWants::Last => Wants::Last,
@@ -195,6 +207,7 @@ mod tests {
             n_rows: 65_535,
             wants: Wants::Last,
             is_long: false,
+            state: StateUse { from: Some(3), to: Some(253) },
         };
         for wants in [Wants::None, Wants::Last, Wants::All] {
             let span = Span { wants, ..span };
@@ -203,5 +216,7 @@ mod tests {
         assert_eq!(to_frame(&Span { stream: 65_536, ..span }), None);
         assert_eq!(to_frame(&Span { n_rows: 65_536, ..span }), None);
         assert_eq!(to_frame(&Span { pos: 1 << 32, ..span }), None);
+        let state = StateUse { from: None, to: Some(255) };
+        assert_eq!(to_frame(&Span { state, ..span }), None);
     }
 }

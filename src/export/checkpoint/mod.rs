@@ -131,7 +131,7 @@ impl Checkpoint {
     /// Keeps only the language model of a vision-language model, under the names of a language model alone. Returns how
     /// many tensors are left out.
     pub(super) fn keep_text_part(&mut self) -> Result<usize, ExportError> {
-        const SEEING: [&str; 2] = ["vision_tower.", "multi_modal_projector."];
+        const SEEING: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
         let mut kept = TensorTable::new();
         let mut left_out = 0;
         for (name, stored) in std::mem::take(&mut self.tensors) {

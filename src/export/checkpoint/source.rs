@@ -365,6 +365,31 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape: vec![n, cols], grid: [n, cols], ..self })
     }
 
+    /// Takes part `index` of the rows of each of `n` heads, which have `of` equal parts each.
+    ///
+    /// # Errors
+    /// If the tensor does not have such heads, or is in pieces.
+    pub(in crate::export) fn head_parts(
+        mut self,
+        n: usize,
+        (index, of): (usize, usize),
+    ) -> Result<SourceTensor<'a>, ExportError> {
+        let [rows, cols] = self.grid;
+        if rows == 0 || !rows.is_multiple_of(n * of) {
+            return Err(self.error(format!("has {rows} rows, wanted {of} parts in {n} heads")));
+        }
+        let dtype = self.values.dtype;
+        let [piece] = self.values.pieces[..] else { return Err(self.in_pieces()) };
+        let height = rows / (n * of);
+        let start = |head: usize| {
+            let first = (head * of + index) * height;
+            TensorPiece { start: piece.start + dtype.bytes(first * piece.strides[0]), ..piece }
+        };
+        self.values.pieces = (0..n).map(start).collect();
+        let grid = [n * height, cols];
+        Ok(SourceTensor { shape: grid.to_vec(), grid, ..self })
+    }
+
     /// Transposes `n` matrices that are stored one behind the other, and takes every `step`th row from `first` on. `n`
     /// rows count as `n` vectors: every `step`th value of them forms one vector.
     ///

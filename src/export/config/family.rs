@@ -11,8 +11,10 @@
 //! A family without a row is refused by its name.
 
 mod configure;
+mod recurrent;
 
 use self::configure::*;
+use self::recurrent::*;
 use super::model::Extras;
 use super::settings::Settings;
 use crate::export::error::ExportError;
@@ -40,7 +42,7 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 13] = [
+static FAMILIES: [&Family; 15] = [
     &LLAMA,
     &INTERNLM,
     &MISTRAL,
@@ -54,6 +56,8 @@ static FAMILIES: [&Family; 13] = [
     &GPT_OSS,
     &GRANITE4,
     &MINISTRAL3,
+    &LFM2,
+    &QWEN35,
 ];
 
 static LLAMA: Family = LIKE_LLAMA;
@@ -197,6 +201,29 @@ static MINISTRAL3: Family = Family {
 
 /// Setting of GGUF files that takes back YaRN's factor of cosines and sines.
 pub(super) const YARN_LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
+
+static LFM2: Family = Family {
+    architecture: Architecture::Lfm2,
+    model_type: "lfm2",
+    classes: &["Lfm2ForCausalLM"],
+    gguf: "lfm2",
+    allows: &["attention.head_count_kv"],
+    rope_theta: 1e6,
+    configure: lfm2,
+    ..LIKE_LLAMA
+};
+
+static QWEN35: Family = Family {
+    architecture: Architecture::Qwen35,
+    model_type: "qwen3_5_text",
+    wrapper: "qwen3_5",
+    classes: &["Qwen3_5ForCausalLM"],
+    gguf: "qwen35",
+    allows: &["partial_rotary_factor", "rope.dimension_count"],
+    defaults: &[("head_dim", 256)],
+    rope_theta: 1e7,
+    configure: qwen35,
+};
 
 impl Family {
     /// The family whose config.json has this `model_type`.

@@ -173,7 +173,7 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
         "expert_feed_forward_length",
         FFN,
     ] {
-        let is_needed = name != FFN || !family.allows("expert_count");
+        let is_needed = (name != FFN || !family.allows("expert_count")) && !family.allows(name);
         if is_needed && fields.is_mixed(name) {
             return refuse(format!("{}: layers that differ", fields.key(name)));
         }

@@ -54,7 +54,18 @@ impl<'a> GgufFields<'a> {
 }
 
 impl Fields for GgufFields<'_> {
+    /// In a list, 0 stands for a layer to which the size does not apply.
     fn size(&self, name: &str) -> Result<Option<usize>, ExportError> {
+        if let Some(list) = self.gguf.get(&self.key(name)).and_then(GgufValue::list) {
+            let mut sizes = list.values().filter(|value| value.unsigned() != Some(0));
+            let first = sizes.next();
+            if sizes.all(|size| Some(size) == first) {
+                let size = first.and_then(|first| first.unsigned());
+                return Ok(size
+                    .and_then(|size| usize::try_from(size).ok())
+                    .filter(|size| *size <= i32::MAX as usize));
+            }
+        }
         self.of_file(self.gguf.size(&self.key(name)))
     }
 

@@ -34,14 +34,20 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     refuse_variants(&fields, family)?;
     refuse_quantised(&outer, family)?;
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
-    let (dims, ffn_dim) = (settings.dims()?, fields.required_size("intermediate_size")?);
+    // LFM2 has other names for some settings.
+    let ffn_dim = match fields.size("block_ff_dim")? {
+        Some(ffn_dim) => ffn_dim,
+        None => fields.required_size("intermediate_size")?,
+    };
+    let dims = settings.dims()?;
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
-    header.norm_eps = fields.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
+    let norm_eps = fields.number("rms_norm_eps")?.or(fields.number("norm_eps")?);
+    header.norm_eps = norm_eps.unwrap_or(1e-6) as f32;
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(&fields, &mut header, &mut extras)?;
-    let is_tied = fields.flag("tie_word_embeddings")?;
+    let is_tied = fields.flag("tie_word_embeddings")?.or(fields.flag("tie_embedding")?);
     read_ids(&fields, &mut header)?;
     read_ids(&outer, &mut header)?;
     let generation = dir.join("generation_config.json");

@@ -28,6 +28,8 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) norm_plus: f32,
     /// Divisor of the logits; the final norm's weights are divided by it instead.
     pub(in crate::export) logits_divisor: f32,
+    /// Whether decays of recurrent layers are stored as logarithms of their negative values.
+    pub(in crate::export) has_log_decay: bool,
     /// Whether the checkpoint is that of a vision-language model.
     pub(in crate::export) is_wrapped: bool,
     /// Whether the family may have biases. If a model has some, missing ones are 0.
@@ -40,6 +42,7 @@ impl Default for Extras {
             notes: Vec::new(),
             norm_plus: 0.0,
             logits_divisor: 1.0,
+            has_log_decay: false,
             is_wrapped: false,
             has_optional_biases: false,
         }

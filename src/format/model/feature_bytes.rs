@@ -5,6 +5,7 @@ use super::features::{
     LongRope, Temperature,
 };
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
+use super::recurrent::{RECURRENT_LEN, RecurrentLayers};
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
 
@@ -14,7 +15,10 @@ const FIXED_LEN: usize = 128;
 const EXPERTS_MAX: usize = 4096;
 
 /// Number of known flags.
-const FLAGS: u32 = 8;
+const FLAGS: u32 = 9;
+
+/// Bit of the block's further parts that stands for recurrent layers.
+const HAS_RECURRENT: u32 = 1;
 
 /// Bit of the block's further parts that stands for a temperature.
 const HAS_TEMPERATURE: u32 = 1 << 1;
@@ -41,6 +45,7 @@ impl Features {
             experts.is_normalised,
             experts.has_biases,
             self.ffn_bias,
+            self.output_gate,
         ];
         flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag))
     }
@@ -49,7 +54,9 @@ impl Features {
     fn block_len(&self) -> usize {
         let dense = if self.dense.is_some() { SET_LEN } else { 0 };
         let temperature = if self.temperature.is_some() { TEMPERATURE_LEN } else { 0 };
-        let len = FIXED_LEN + 4 * self.all_divisors().count() + dense + temperature;
+        let recurrent = if self.recurrent.is_some() { RECURRENT_LEN } else { 0 };
+        let parts = dense + temperature + recurrent;
+        let len = FIXED_LEN + 4 * self.all_divisors().count() + parts;
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
 
@@ -83,7 +90,12 @@ impl Features {
         let long_from = self.long_rope.as_ref().map_or(0, |long| long.original_ctx);
         out.extend((long_from as u32).to_le_bytes());
         out.extend((self.dense.map_or(0, |dense| dense.ffn_dim) as u32).to_le_bytes());
-        let parts = if self.temperature.is_some() { HAS_TEMPERATURE } else { 0 };
+        let parts = [
+            (HAS_RECURRENT, self.recurrent.is_some()),
+            (HAS_TEMPERATURE, self.temperature.is_some()),
+        ];
+        let parts =
+            parts.iter().filter(|(_, is_there)| *is_there).fold(0, |all, (bit, _)| all | bit);
         out.extend(parts.to_le_bytes());
         out.extend(self.all_divisors().flat_map(f32::to_le_bytes));
         out.extend(self.dense.iter().flat_map(|d| d.layers.0).flat_map(u64::to_le_bytes));
@@ -91,6 +103,7 @@ impl Features {
             out.extend(slope.to_le_bytes());
             out.extend((original_ctx as u32).to_le_bytes());
         }
+        out.extend(self.recurrent.iter().flat_map(RecurrentLayers::emit));
         out.resize(self.block_len(), 0);
         out
     }
@@ -121,6 +134,7 @@ impl Features {
         let long_rope = parse_long_rope(&mut r, original_ctx, n_divisors)?;
         let dense = parse_dense(&mut r, dense_ffn_dim)?;
         let temperature = parse_temperature(&mut r, parts)?;
+        let recurrent = parse_recurrent(&mut r, parts)?;
         let features = Features {
             qkv_bias: is(0),
             output_bias: is(1),
@@ -128,6 +142,7 @@ impl Features {
             post_norms: is(3),
             sinks: is(4),
             ffn_bias: is(7),
+            output_gate: is(8),
             activation,
             embedding_scale,
             attention_scale,
@@ -142,6 +157,7 @@ impl Features {
             temperature,
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
+            recurrent,
         };
         // Emitting again shows that the rest is zero, and that the block has its only valid form.
         match features.emit() == block {
@@ -185,6 +201,14 @@ fn parse_dense(r: &mut Cursor<'_>, ffn_dim: usize) -> Result<Option<DenseLayers>
         return Ok(None);
     }
     Ok(Some(DenseLayers { layers: parse_set(r, "dense layers")?, ffn_dim }))
+}
+
+fn parse_recurrent(r: &mut Cursor<'_>, parts: u32) -> Result<Option<RecurrentLayers>, FormatError> {
+    if parts & HAS_RECURRENT == 0 {
+        return Ok(None);
+    }
+    let layers = parse_set(r, "recurrent layers")?;
+    RecurrentLayers::parse(r, layers).map(Some)
 }
 
 fn parse_temperature(r: &mut Cursor<'_>, parts: u32) -> Result<Option<Temperature>, FormatError> {
@@ -282,7 +306,8 @@ impl Header {
         }
         self.check_divisors()?;
         self.check_experts()?;
-        self.check_dense()
+        self.check_dense()?;
+        self.check_recurrent()
     }
 
     /// Checks that the dense layers are some of the model's, but not all, and that the others are mixtures.

@@ -1,5 +1,7 @@
 //! Features of model families' layers that Llama's lack.
 
+use super::recurrent::RecurrentLayers;
+
 /// Maximum number of layers of a model for which a [`LayerSet`] can tell each apart.
 pub const LAYER_SET_MAX: usize = 256;
 
@@ -105,6 +107,8 @@ pub struct Features {
     pub post_norms: bool,
     /// Whether each head's softmax has one more score, whose weight belongs to no position.
     pub sinks: bool,
+    /// Whether attention's output is multiplied by the sigmoid of a gate, before its projection.
+    pub output_gate: bool,
     /// Function applied to the gate.
     pub activation: Activation,
     /// Factor of the embeddings.
@@ -134,6 +138,8 @@ pub struct Features {
     pub experts: Option<Experts>,
     /// Dense layers of a model of mixtures, if it has any.
     pub dense: Option<DenseLayers>,
+    /// Recurrent layers, if the model has any.
+    pub recurrent: Option<RecurrentLayers>,
 }
 
 impl Default for Features {
@@ -145,6 +151,7 @@ impl Default for Features {
             qk_norm: false,
             post_norms: false,
             sinks: false,
+            output_gate: false,
             activation: Activation::Silu,
             embedding_scale: 1.0,
             attention_scale: None,
@@ -159,6 +166,7 @@ impl Default for Features {
             temperature: None,
             experts: None,
             dense: None,
+            recurrent: None,
         }
     }
 }

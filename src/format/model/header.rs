@@ -50,12 +50,16 @@ pub enum Architecture {
     Qwen3Moe = 8,
     /// gpt-oss: mixtures of experts with biases, and attention sinks.
     GptOss = 9,
+    /// LFM2 and LFM2.5: most layers are short convolutions.
+    Lfm2 = 10,
+    /// Qwen3.5: most layers have the gated delta rule.
+    Qwen35 = 11,
     /// Granite 4: Granite with gate and up in one tensor.
     Granite4 = 12,
 }
 
 impl Architecture {
-    pub(super) const ALL: [Architecture; 11] = [
+    pub(super) const ALL: [Architecture; 13] = [
         Architecture::Llama,
         Architecture::Mistral,
         Architecture::Qwen2,
@@ -66,6 +70,8 @@ impl Architecture {
         Architecture::Phi3,
         Architecture::Qwen3Moe,
         Architecture::GptOss,
+        Architecture::Lfm2,
+        Architecture::Qwen35,
         Architecture::Granite4,
     ];
 }
@@ -221,6 +227,11 @@ impl Header {
     /// Width of all key (or value) heads together.
     pub fn kv_dim(&self) -> usize {
         self.n_kv_heads * self.head_dim
+    }
+
+    /// Width of the gate of attention's output; 0 if there is none.
+    pub fn gate_dim(&self) -> usize {
+        if self.features.output_gate { self.q_dim() } else { 0 }
     }
 
     /// Number of values of a head that are rotated.

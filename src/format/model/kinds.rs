@@ -4,6 +4,7 @@
 //! [`TensorKind`] and its row at the end, and the exporter's row of names.
 
 use super::header::Header;
+use super::recurrent::Mixer;
 
 /// Purpose of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,6 +67,24 @@ pub enum TensorKind {
     DenseW2,
     /// Up projection of a dense layer.
     DenseW3,
+    /// Projection to the gate of attention's output.
+    OutputGate,
+    /// Projection to the inputs of a recurrent layer's convolution.
+    MixIn,
+    /// Projection to the gate of a recurrent layer's output.
+    MixGate,
+    /// Output projection of a recurrent layer.
+    MixOut,
+    /// Projection to the values that steer each update of a recurrent layer's state.
+    MixControls,
+    /// Taps of a recurrent layer's convolution, the oldest input's first.
+    MixConv,
+    /// Logarithm of the decay of each head's state, negative.
+    MixDecay,
+    /// Bias of each head's step.
+    MixStepBias,
+    /// Norm of each head's output in a recurrent layer.
+    MixNorm,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -106,7 +125,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 29] = [
+static TABLE: [TensorSpec; 38] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -152,7 +171,34 @@ static TABLE: [TensorSpec; 29] = [
         .present_if(|h| h.features.dense.is_some()),
     in_each_layer(DenseW3, "dense_w3", Matrix, |h| (h.dense_ffn_dim(), h.dim))
         .present_if(|h| h.features.dense.is_some()),
+    in_each_layer(OutputGate, "output_gate", Matrix, |h| (h.q_dim(), h.dim))
+        .present_if(|h| h.features.output_gate),
+    in_each_layer(MixIn, "mix_in", Matrix, |h| (mixed(h, |m| m.in_rows(h.dim)), h.dim))
+        .present_if(Header::has_state),
+    in_each_layer(MixGate, "mix_gate", Matrix, |h| (mixed(h, |m| m.gate_rows()), h.dim))
+        .present_if(|h| mixed(h, |m| m.gate_rows()) > 0),
+    in_each_layer(MixOut, "mix_out", Matrix, |h| (h.dim, mixed(h, |m| m.out_cols(h.dim))))
+        .present_if(Header::has_state),
+    in_each_layer(MixControls, "mix_controls", TensorRole::Router, |h| {
+        (mixed(h, |m| m.n_controls()), h.dim)
+    })
+    .present_if(|h| mixed(h, |m| m.n_controls()) > 0),
+    in_each_layer(MixConv, "mix_conv", TensorRole::Router, |h| {
+        (mixed(h, |m| m.taps()), mixed(h, |m| m.channels(h.dim)))
+    })
+    .present_if(Header::has_state),
+    in_each_layer(MixDecay, "mix_decay", Vector, |h| (1, mixed(h, |m| m.state_heads())))
+        .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
+    in_each_layer(MixStepBias, "mix_step_bias", Vector, |h| (1, mixed(h, |m| m.state_heads())))
+        .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
+    in_each_layer(MixNorm, "mix_norm", Vector, |h| (1, mixed(h, |m| m.state_dims()[1])))
+        .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
 ];
+
+/// A size of the model's recurrent layers; 0 if it has none.
+fn mixed(header: &Header, size: impl Fn(&Mixer) -> usize) -> usize {
+    header.features.recurrent.map_or(0, |recurrent| size(&recurrent.mixer))
+}
 
 fn has_expert_biases(header: &Header) -> bool {
     header.features.experts.is_some_and(|experts| experts.has_biases)
@@ -232,6 +278,19 @@ impl TensorKind {
         self.is_per_expert() || matches!(self, Router | RouterBias)
     }
 
+    /// Whether recurrent layers lack this kind.
+    fn is_of_attention(self) -> bool {
+        matches!(self, Wq | Wk | Wv | Wo | Bq | Bk | Bv | Bo | QNorm | KNorm | Sinks | OutputGate)
+    }
+
+    /// Whether only recurrent layers have this kind.
+    fn is_of_recurrence(self) -> bool {
+        matches!(
+            self,
+            MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias | MixNorm
+        )
+    }
+
     /// Whether the tensor is a vector, which is always f32.
     pub fn is_vector(self) -> bool {
         self.role() == Vector
@@ -254,6 +313,8 @@ impl Header {
         match kind {
             DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer),
             kind if kind.is_of_mixture() => !self.is_dense(layer),
+            kind if kind.is_of_attention() => self.mixer(layer).is_none(),
+            kind if kind.is_of_recurrence() => self.mixer(layer).is_some(),
             _ => true,
         }
     }
@@ -284,10 +345,8 @@ impl Header {
     /// Number of columns of every matrix; groups lie along the columns.
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
         let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
-        let matrices = TABLE.iter().filter(is_matrix);
-        // The width of dense layers is no limit if there are none.
-        let is_dense = |spec: &TensorSpec| matches!(spec.kind, DenseW1 | DenseW2 | DenseW3);
-        let matrices = matrices.filter(move |spec| !is_dense(spec) || (spec.is_present)(self));
+        let is_there = |spec: &&TensorSpec| (spec.is_present)(self);
+        let matrices = TABLE.iter().filter(is_matrix).filter(is_there);
         matrices.map(|spec| (spec.shape)(self).1)
     }
 }

@@ -2,10 +2,13 @@
 
 use super::features::{Activation, Temperature};
 use super::header::{Header, RopeScaling};
+use super::recurrent::Mixer;
 
 /// Parameters of a layer besides its tensors. Norms and biases follow from the tensors that exist.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerSpec {
+    /// Form of a recurrent layer; `None` if the layer has attention.
+    pub mixer: Option<Mixer>,
     /// Positions that a token attends to, including its own; `None` for all.
     pub window: Option<usize>,
     /// Rotation of queries and keys; `None` if they are not rotated.
@@ -51,6 +54,7 @@ impl Header {
         };
         let scale = 1.0 / (self.head_dim as f32).sqrt();
         LayerSpec {
+            mixer: self.mixer(layer),
             window,
             rope: Some(rope).filter(|_| !features.unrotated_layers.contains(layer)),
             temperature: features.temperature,

@@ -12,6 +12,8 @@ pub enum WeightPart {
     Embedding,
     /// Projections of attention, their biases and sinks.
     Attention,
+    /// Projections and convolutions of recurrent layers.
+    Recurrence,
     /// Feed-forward layers with their biases; in a mixture of experts, its dense layers.
     FeedForward,
     /// Routers of a mixture of experts, with their biases.
@@ -37,9 +39,10 @@ pub struct WeightRead {
 
 impl WeightPart {
     /// All parts, in the order of a token's way.
-    pub const ALL: [WeightPart; 7] = [
+    pub const ALL: [WeightPart; 8] = [
         WeightPart::Embedding,
         WeightPart::Attention,
+        WeightPart::Recurrence,
         WeightPart::FeedForward,
         WeightPart::Router,
         WeightPart::Experts,
@@ -52,6 +55,7 @@ impl WeightPart {
         match self {
             WeightPart::Embedding => "embedding",
             WeightPart::Attention => "attention",
+            WeightPart::Recurrence => "recurrence",
             WeightPart::FeedForward => "feed-forward",
             WeightPart::Router => "router",
             WeightPart::Experts => "experts in use",
@@ -141,12 +145,15 @@ impl Header {
         match kind {
             Embedding => WeightPart::Embedding,
             Classifier => WeightPart::Classifier,
-            Wq | Wk | Wv | Wo | Bq | Bk | Bv | Bo | Sinks => WeightPart::Attention,
+            Wq | Wk | Wv | Wo | Bq | Bk | Bv | Bo | Sinks | OutputGate => WeightPart::Attention,
+            MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias => {
+                WeightPart::Recurrence
+            }
             W1 | W2 | W3 | B1 | B2 | B3 if self.features.experts.is_some() => WeightPart::Experts,
             W1 | W2 | W3 | B1 | B2 | B3 | DenseW1 | DenseW2 | DenseW3 => WeightPart::FeedForward,
             Router | RouterBias => WeightPart::Router,
             AttentionNorm | FfnNorm | FinalNorm | QNorm | KNorm | AttentionPostNorm
-            | FfnPostNorm => WeightPart::Norms,
+            | FfnPostNorm | MixNorm => WeightPart::Norms,
         }
     }
 }

@@ -87,6 +87,59 @@ fn emit_then_parse_is_the_identity() {
     }
 }
 
+const RULE: DeltaRule =
+    DeltaRule { taps: 4, key_heads: 2, value_heads: 4, key_dim: 32, value_dim: 32, is_tiled: true };
+
+/// A header whose first layer is recurrent.
+fn recurrent(mixer: Mixer, weights: Weights) -> Header {
+    let layers = LayerSet::new(0..1).unwrap();
+    let recurrent = Some(RecurrentLayers { layers, mixer });
+    let features = Features { recurrent, output_gate: true, ..Features::default() };
+    typed(Header { features, architecture: Architecture::Qwen35, ..small(weights) })
+}
+
+#[test]
+fn recurrent_layers_come_back_from_their_block_and_have_tensors_of_their_own() {
+    for mixer in [Mixer::ShortConv { taps: 3 }, Mixer::DeltaRule(RULE)] {
+        for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, Weights::Ggml] {
+            let header = recurrent(mixer, weights);
+            let bytes = file(&header);
+            assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+            let has = |kind, layer| header.tensors().any(|t| t.id == TensorId { kind, layer });
+            assert!(has(TensorKind::MixIn, 0) && !has(TensorKind::MixIn, 1));
+            assert!(has(TensorKind::Wq, 1) && !has(TensorKind::Wq, 0));
+            assert!(has(TensorKind::OutputGate, 1) && !has(TensorKind::OutputGate, 0));
+            assert!(has(TensorKind::FfnNorm, 0) && has(TensorKind::FfnNorm, 1));
+        }
+    }
+}
+
+#[test]
+fn impossible_recurrent_layers_are_refused_by_name() {
+    let rules = [
+        (DeltaRule { taps: 1, ..RULE }, "taps"),
+        (DeltaRule { taps: 9, ..RULE }, "taps"),
+        (DeltaRule { key_heads: 0, ..RULE }, "key heads"),
+        (DeltaRule { key_heads: 3, ..RULE }, "key heads"),
+        (DeltaRule { value_heads: 0, ..RULE }, "value heads"),
+        (DeltaRule { value_heads: 1 << 30, ..RULE }, "value heads"),
+        (DeltaRule { key_dim: 24, ..RULE }, "a state of 24 by 32"),
+        (DeltaRule { value_dim: 0, ..RULE }, "a state of 32 by 0"),
+        (DeltaRule { value_dim: 1 << 20, ..RULE }, "a state of"),
+    ];
+    for (rule, what) in rules {
+        let error = recurrent(Mixer::DeltaRule(rule), F32).check().unwrap_err().to_string();
+        assert!(error.contains(what), "{rule:?}: {error}");
+    }
+    let mut header = recurrent(Mixer::ShortConv { taps: 3 }, F32);
+    let mixer = Mixer::ShortConv { taps: 3 };
+    for layers in [LayerSet::default(), LayerSet::new(2..3).unwrap()] {
+        header.features.recurrent = Some(RecurrentLayers { layers, mixer });
+        let error = header.check().unwrap_err().to_string();
+        assert!(error.contains("recurrent layers"), "{error}");
+    }
+}
+
 /// A header with every feature at once, which no family has.
 pub(super) fn featured(weights: Weights) -> Header {
     let features = Features {
@@ -96,6 +149,7 @@ pub(super) fn featured(weights: Weights) -> Header {
         qk_norm: true,
         post_norms: true,
         sinks: true,
+        output_gate: false,
         activation: Activation::ClampedSilu { limit: 7.0 },
         embedding_scale: 6.0,
         attention_scale: Some(0.25),
@@ -110,6 +164,7 @@ pub(super) fn featured(weights: Weights) -> Header {
         temperature: Some(Temperature { slope: 0.5, original_ctx: 32 }),
         experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
         dense: None,
+        recurrent: None,
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
     typed(Header { features, architecture, rope_scaling, ..small(weights) })
@@ -232,7 +287,7 @@ fn hostile_features_are_refused_by_name() {
     let header = featured(Weights::Q8 { group: 32 });
     let nan = f32::NAN.to_bits();
     for (at, value, word) in [
-        (0, 1 << 8, "feature flags"),
+        (0, 1 << 9, "feature flags"),
         (4, 3, "activation 3"),
         (8, nan, "activation limit"),
         (12, 0, "embedding_scale"),
@@ -254,7 +309,7 @@ fn hostile_features_are_refused_by_name() {
         (116, 0, "unknown fields"),
         (120, 1, "truncated"),
         (124, 0, "unknown fields"),
-        (124, 1, "unknown fields"),
+        (124, 3, "truncated"),
         (124, 1 << 31 | 2, "unknown fields"),
         (128, 0, "rope_divisor"),
         (176, nan, "rope_divisor"),
@@ -291,7 +346,7 @@ fn a_block_that_says_nothing_and_features_without_one_are_refused() {
     let llama = small(Q4);
     assert!(change(&llama, 96, 3).contains("nowhere"));
     assert!(change(&llama, 120, 3).contains("nowhere"));
-    assert!(change(&llama, 120, 10).contains("architecture id 10"));
+    assert!(change(&llama, 120, 99).contains("architecture id 99"));
     assert!(change(&llama, 68, 3).contains("version 3"));
     let qwen = Header { architecture: Architecture::Qwen3, ..small(Q4) };
     assert!(change(&qwen, 120, 0).contains("says nothing"));

@@ -25,7 +25,7 @@ fn logits(transformer: &mut Transformer) -> Vec<f32> {
     let batch = |pos: usize, n_rows: usize| {
         let tokens: Vec<u32> = (pos..pos + n_rows).map(|pos| (pos * 37 % 300) as u32).collect();
         let mut batch = Batch::default();
-        batch.push(Span { stream: 0, pos, n_rows, wants: Wants::All, is_long: false }, &tokens);
+        batch.push(Span { stream: 0, pos, n_rows, wants: Wants::All, ..Span::EMPTY }, &tokens);
         batch
     };
     let mut logits = transformer.forward(&batch(0, 29)).unwrap().to_vec();
@@ -136,7 +136,7 @@ fn activations(transformer: &mut Transformer) -> Vec<u8> {
     let dim = transformer.model().header().dim;
     let x: Vec<u8> = (0..5 * dim).flat_map(|i| (i as f32 * 0.37).sin().to_le_bytes()).collect();
     transformer.put_rows(0, Precision::F32, &x);
-    let spans = [Span { stream: 0, pos: 0, n_rows: 5, wants: Wants::None, is_long: false }];
+    let spans = [Span { stream: 0, pos: 0, n_rows: 5, wants: Wants::None, ..Span::EMPTY }];
     transformer.run_layers(&spans).unwrap();
     let mut rows = vec![0; x.len()];
     for (row, out) in rows.chunks_exact_mut(4 * dim).enumerate() {

@@ -80,7 +80,7 @@ fn batch(places: &[(usize, std::ops::Range<usize>)]) -> Batch {
             let n_rows = (positions.end - pos).min(3);
             let token = |pos| ((pos * 31 + stream * 7) % 300) as u32;
             let tokens: Vec<u32> = (pos..pos + n_rows).map(token).collect();
-            batch.push(Span { stream, pos, n_rows, wants: *wants, is_long: false }, &tokens);
+            batch.push(Span { stream, pos, n_rows, wants: *wants, ..Span::EMPTY }, &tokens);
         }
     }
     batch
@@ -135,7 +135,7 @@ fn a_share_is_some_of_the_models_layers() {
 #[test]
 fn rows_outside_the_plan_are_refused_in_every_stage() {
     let mut nodes = nodes(open, &[1], false);
-    let span = Span { stream: 0, pos: 0, n_rows: 1, wants: Wants::Last, is_long: false };
+    let span = Span { stream: 0, pos: 0, n_rows: 1, wants: Wants::Last, ..Span::EMPTY };
     let embed = |node: &mut Transformer, span: Span, token: u32| {
         let mut batch = Batch::default();
         batch.push(span, &vec![token; span.n_rows]);

@@ -56,6 +56,7 @@ pub(super) fn reference(shape: &Shape) -> Vec<Vec<u32>> {
                 pos: pos as u32,
                 n_rows: 1,
                 is_long: false,
+                state: [None; 2],
             }]);
             let last = node.x[0];
             if pos + 1 >= prompt.len() {
@@ -572,7 +573,7 @@ impl MasterNode {
         let wants = if lane.is_waiting { FrameWants::Last } else { FrameWants::None };
         let pages = self.change_pages(stream, pos..end);
         let (stream, pos, n_rows) = (stream as u16, pos as u32, tokens.len() as u16);
-        let span = FrameSpan { stream, wants, pos, n_rows, is_long: false };
+        let span = FrameSpan { stream, wants, pos, n_rows, is_long: false, state: [None; 2] };
         self.master.submit((&[span], &tokens), (&self.keeps, &pages));
         self.keeps.clear();
         true

@@ -336,6 +336,7 @@ fn lead(actor: &Actor, shape: &Shape, mut lead: Lead, mut dice: Dice) -> Answer 
                 pos: pos as u32,
                 n_rows,
                 is_long: false,
+                state: [None; 2],
             };
             layers.embed(batch);
             let (work, ids) = match dice.below(2) {

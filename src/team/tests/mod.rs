@@ -230,7 +230,7 @@ fn serve(mut member: Member, own: usize, cases: &[Case], is_over: &AtomicBool) -
 /// The spans of a batch of `n` ids.
 fn spans(n: usize) -> [FrameSpan; 1] {
     let (n_rows, wants) = (n as u16, FrameWants::Last);
-    [FrameSpan { stream: 1, wants, pos: 0, n_rows, is_long: false }]
+    [FrameSpan { stream: 1, wants, pos: 0, n_rows, is_long: false, state: [None; 2] }]
 }
 
 fn open(lead: &mut Lead, n_nodes: usize) {

@@ -38,8 +38,22 @@ fn line() -> NodeLine {
 }
 
 const SPANS: [FrameSpan; 2] = [
-    FrameSpan { stream: 1, wants: FrameWants::None, pos: 70_000, n_rows: 2, is_long: true },
-    FrameSpan { stream: 2, wants: FrameWants::Last, pos: 0, n_rows: 1, is_long: false },
+    FrameSpan {
+        stream: 1,
+        wants: FrameWants::None,
+        pos: 70_000,
+        n_rows: 2,
+        is_long: true,
+        state: [None; 2],
+    },
+    FrameSpan {
+        stream: 2,
+        wants: FrameWants::Last,
+        pos: 0,
+        n_rows: 1,
+        is_long: false,
+        state: [None; 2],
+    },
 ];
 
 const ACTIVATIONS: Activations = Activations {

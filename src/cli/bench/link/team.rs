@@ -98,8 +98,14 @@ pub(super) fn turn(
 fn pass(lead: &mut Lead, rows: &mut Rows, n: usize, samples: &mut Vec<f64>) -> Result<(), Failure> {
     // Each id of the batch is the length of a part.
     let (n_gathers, part_bytes) = (1 + n as u16, rows.bytes.len() as u32 / 2);
-    let span =
-        FrameSpan { stream: 0, wants: FrameWants::None, pos: 0, n_rows: n_gathers, is_long: false };
+    let span = FrameSpan {
+        stream: 0,
+        wants: FrameWants::None,
+        pos: 0,
+        n_rows: n_gathers,
+        is_long: false,
+        state: [None; 2],
+    };
     let ids = vec![part_bytes; n_gathers.into()];
     lead.start(Work::Ids, &[span], &ids).map_err(|e| Failure::runtime(&e))?;
     let mut before: Option<Instant> = None;

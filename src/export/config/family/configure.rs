@@ -359,7 +359,7 @@ fn windows(
     Ok(())
 }
 
-fn set(
+pub(super) fn set(
     settings: &Settings<'_>,
     layers: impl Iterator<Item = usize>,
 ) -> Result<LayerSet, ExportError> {

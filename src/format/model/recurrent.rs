@@ -1,0 +1,238 @@
+//! Layers that carry a state from token to token, in place of attention.
+
+use super::features::LayerSet;
+use super::header::Header;
+use crate::format::FormatError;
+use crate::format::cursor::Cursor;
+
+/// Bytes of [`RecurrentLayers`] in a file.
+pub(super) const RECURRENT_LEN: usize = 96;
+
+/// Most taps of a layer's convolution.
+pub const TAPS_MAX: usize = 8;
+
+/// Largest head dimension of keys and values in a state.
+const STATE_DIM_MAX: usize = 512;
+
+/// Most rows of the projections of a recurrent layer.
+const ROWS_MAX: usize = 1 << 20;
+
+/// Columns of a state that are computed together: value dimensions are multiples of it.
+pub const STATE_COLUMNS: usize = 16;
+
+/// The recurrent layers of a model, which all have the same form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecurrentLayers {
+    /// The recurrent layers; the others have attention.
+    pub layers: LayerSet,
+    /// Form of the layers.
+    pub mixer: Mixer,
+}
+
+/// Form of a recurrent layer. Each begins with a depthwise causal convolution along the tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixer {
+    /// LFM2's gated short convolution: `out · (c ⊙ conv(b ⊙ x))`. The state is the last inputs of the convolution.
+    ShortConv {
+        /// Taps of the convolution.
+        taps: usize,
+    },
+    /// The gated delta rule of Qwen3.5 (arXiv:2412.06464). The state is a matrix `[key_dim, value_dim]` for each value
+    /// head, and the last inputs of the convolution.
+    DeltaRule(DeltaRule),
+}
+
+/// Sizes of a layer of the gated delta rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaRule {
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// Number of key heads, and of query heads.
+    pub key_heads: usize,
+    /// Number of value heads, a multiple of `key_heads`.
+    pub value_heads: usize,
+    /// Width of a key and of a query.
+    pub key_dim: usize,
+    /// Width of a value, a multiple of [`STATE_COLUMNS`].
+    pub value_dim: usize,
+    /// Whether value head `h` has key head `h % key_heads`, the order of GGUF files; otherwise it has key head
+    /// `h / (value_heads / key_heads)`.
+    pub is_tiled: bool,
+}
+
+impl DeltaRule {
+    /// Key head of value head `head`.
+    pub fn key_head(&self, head: usize) -> usize {
+        match self.is_tiled {
+            true => head % self.key_heads,
+            false => head / (self.value_heads / self.key_heads),
+        }
+    }
+
+    /// Width of all keys together.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Width of all values together.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+}
+
+impl Mixer {
+    /// Taps of the convolution.
+    pub fn taps(&self) -> usize {
+        match self {
+            Mixer::ShortConv { taps } | Mixer::DeltaRule(DeltaRule { taps, .. }) => *taps,
+        }
+    }
+
+    /// Channels of the convolution, in a model of width `dim`.
+    pub fn channels(&self, dim: usize) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => dim,
+            Mixer::DeltaRule(rule) => 2 * rule.keys() + rule.values(),
+        }
+    }
+
+    /// Rows of the projection to the convolution's inputs; for a short convolution to b, c and x.
+    pub fn in_rows(&self, dim: usize) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => 3 * dim,
+            Mixer::DeltaRule(_) => self.channels(dim),
+        }
+    }
+
+    /// Rows of the projection to the output's gate; 0 if there is none.
+    pub fn gate_rows(&self) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => 0,
+            Mixer::DeltaRule(rule) => rule.values(),
+        }
+    }
+
+    /// Values that steer each token's update of the state: for the delta rule a strength and a decay for each value
+    /// head.
+    pub fn n_controls(&self) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => 0,
+            Mixer::DeltaRule(rule) => 2 * rule.value_heads,
+        }
+    }
+
+    /// Columns of the output projection, in a model of width `dim`.
+    pub fn out_cols(&self, dim: usize) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => dim,
+            Mixer::DeltaRule(rule) => rule.values(),
+        }
+    }
+
+    /// Number of heads with a matrix as state.
+    pub fn state_heads(&self) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => 0,
+            Mixer::DeltaRule(rule) => rule.value_heads,
+        }
+    }
+
+    /// Rows and columns of a head's matrix.
+    pub fn state_dims(&self) -> [usize; 2] {
+        match self {
+            Mixer::ShortConv { .. } => [0, STATE_COLUMNS],
+            Mixer::DeltaRule(rule) => [rule.key_dim, rule.value_dim],
+        }
+    }
+}
+
+impl RecurrentLayers {
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let (id, sizes) = match self.mixer {
+            Mixer::ShortConv { taps } => (1u32, [taps, 0, 0, 0, 0, 0]),
+            Mixer::DeltaRule(DeltaRule {
+                taps,
+                key_heads,
+                value_heads,
+                key_dim,
+                value_dim,
+                is_tiled,
+            }) => (2, [taps, key_heads, value_heads, key_dim, value_dim, usize::from(is_tiled)]),
+        };
+        let mut out: Vec<u8> = self.layers.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+        out.extend(id.to_le_bytes());
+        out.extend(sizes.iter().flat_map(|size| (*size as u32).to_le_bytes()));
+        out.resize(RECURRENT_LEN, 0);
+        out
+    }
+
+    /// Reads what [`RecurrentLayers::emit`] writes; unknown bytes behind it show when the block is emitted again.
+    pub(super) fn parse(
+        r: &mut Cursor<'_>,
+        layers: LayerSet,
+    ) -> Result<RecurrentLayers, FormatError> {
+        let mut next = |what| Ok(r.u32(what)? as usize);
+        let id = next("form of recurrent layers")?;
+        let taps = next("taps")?;
+        let rule = DeltaRule {
+            taps,
+            key_heads: next("key heads")?,
+            value_heads: next("value heads")?,
+            key_dim: next("key dim")?,
+            value_dim: next("value dim")?,
+            is_tiled: next("order of value heads")? == 1,
+        };
+        r.take("zeros", RECURRENT_LEN - 32 - 7 * 4)?;
+        let mixer = match id {
+            1 => Mixer::ShortConv { taps },
+            2 => Mixer::DeltaRule(rule),
+            id => return Err(FormatError::Unsupported(format!("form {id} of recurrent layers"))),
+        };
+        Ok(RecurrentLayers { layers, mixer })
+    }
+}
+
+impl Header {
+    /// Form of `layer` if it is recurrent; `None` if it has attention.
+    pub fn mixer(&self, layer: usize) -> Option<Mixer> {
+        let recurrent = self.features.recurrent?;
+        recurrent.layers.contains(layer).then_some(recurrent.mixer)
+    }
+
+    /// Whether some layers are recurrent: a stream has a state beside its keys and values.
+    pub fn has_state(&self) -> bool {
+        self.features.recurrent.is_some()
+    }
+
+    /// Checks that recurrent layers are some of the model's, and that their sizes fit together.
+    pub(super) fn check_recurrent(&self) -> Result<(), FormatError> {
+        let Some(RecurrentLayers { layers, mixer }) = self.features.recurrent else {
+            return Ok(());
+        };
+        if layers.is_empty() || layers.end() > self.n_layers {
+            let wanted = format!("some of {} layers", self.n_layers);
+            return Err(FormatError::field("recurrent layers", layers.end() as u32, wanted));
+        }
+        if !(2..=TAPS_MAX).contains(&mixer.taps()) {
+            let wanted = format!("2 to {TAPS_MAX}");
+            return Err(FormatError::field("taps", mixer.taps() as u32, wanted));
+        }
+        let Mixer::DeltaRule(rule) = mixer else { return Ok(()) };
+        let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = rule;
+        let is_dim =
+            |dim: usize| dim.is_multiple_of(STATE_COLUMNS) && (1..=STATE_DIM_MAX).contains(&dim);
+        if !is_dim(key_dim) || !is_dim(value_dim) {
+            let what = format!(
+                "a state of {key_dim} by {value_dim}, wanted multiples of \
+                                {STATE_COLUMNS} up to {STATE_DIM_MAX}"
+            );
+            return Err(FormatError::Unsupported(what));
+        }
+        let is_fit = key_heads > 0 && value_heads > 0 && value_heads.is_multiple_of(key_heads);
+        if !is_fit || value_heads > ROWS_MAX / STATE_DIM_MAX {
+            let what = format!("{value_heads} value heads with {key_heads} key heads");
+            return Err(FormatError::Unsupported(what));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,342 @@
+//! Kernels of recurrent layers, written once like those of [`float`](super::float).
+//!
+//! A state is a matrix for each head, `[rows, columns]`: its rows belong to the dimensions of keys, its columns to those
+//! of values. Columns do not depend on each other, so that any number of threads may share them. Sums run over the rows
+//! in order, with one fused multiply-add each. A text's bits therefore do not depend on how it is cut into batches.
+
+use super::float::{dots, exp_within, fma};
+
+/// Columns of a state that a call of [`Kernels::delta_rule`](super::Kernels::delta_rule) takes: these, or half of them.
+pub const DELTA_COLUMNS: usize = 32;
+
+/// One token's update of a state by the gated delta rule.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaStep<'a> {
+    /// Normalised key, one value for each row of the state.
+    pub key: &'a [f32],
+    /// Normalised and scaled query, like the key.
+    pub query: &'a [f32],
+    /// Value, one for each column.
+    pub value: &'a [f32],
+    /// Factor of the old state, 0 to 1.
+    pub decay: f32,
+    /// Strength of the update, 0 to 1.
+    pub strength: f32,
+}
+
+/// See [`super::Kernels::convolve`].
+#[inline(always)]
+pub(super) fn convolve<const FMA: bool>(
+    inputs: &[&[f32]],
+    taps: &[f32],
+    is_activated: bool,
+    out: &mut [f32],
+) {
+    let Some((first, later)) = inputs.split_first() else { return };
+    for ((out, x), tap) in out.iter_mut().zip(*first).zip(taps) {
+        *out = x * tap;
+    }
+    for (x, taps) in later.iter().zip(taps.chunks_exact(out.len()).skip(1)) {
+        for ((out, x), tap) in out.iter_mut().zip(*x).zip(taps) {
+            *out = fma::<FMA>(*x, *tap, *out);
+        }
+    }
+    if is_activated {
+        for x in out {
+            *x /= 1.0 + exp_within::<FMA>(-*x);
+        }
+    }
+}
+
+/// See [`super::Kernels::gate`].
+#[inline(always)]
+pub(super) fn gate<const FMA: bool>(gate: &[f32], out: &mut [f32]) {
+    for (out, gate) in out.iter_mut().zip(gate) {
+        *out /= 1.0 + exp_within::<FMA>(-gate);
+    }
+}
+
+/// See [`super::Kernels::delta_controls`].
+#[inline(always)]
+pub(super) fn delta_controls<const FMA: bool>(controls: &mut [f32], decay: &[f32], bias: &[f32]) {
+    let (strengths, steps) = controls.split_at_mut(decay.len());
+    for x in strengths {
+        *x = 1.0 / (1.0 + exp_within::<FMA>(-*x));
+    }
+    for ((x, decay), bias) in steps.iter_mut().zip(decay).zip(bias) {
+        *x = exp_within::<FMA>(decay * softplus::<FMA>(*x + bias));
+    }
+}
+
+/// `ln(1 + exp(x))`; `x` itself from 20 on, where the difference is below its rounding.
+#[inline(always)]
+pub(super) fn softplus<const FMA: bool>(x: f32) -> f32 {
+    // ln(1 + z) = 2 artanh(w) for w = z / (2 + z), and |w| is at most 1/3.
+    let z = exp_within::<FMA>(-x.abs());
+    let w = z / (2.0 + z);
+    let square = w * w;
+    let mut sum = 1.0 / 19.0;
+    for odd in [17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+        sum = fma::<FMA>(sum, square, 1.0 / odd);
+    }
+    let positive = if x > 0.0 { x } else { 0.0 };
+    // Unlike `max`, this lets a NaN pass.
+    if x > 20.0 { x } else { fma::<FMA>(2.0 * w, sum, positive) }
+}
+
+/// See [`super::Kernels::delta_rule`].
+#[inline(always)]
+pub(super) fn delta_rule<const FMA: bool>(
+    steps: &[DeltaStep<'_>],
+    from: Option<&[f32]>,
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let columns = steps.first().map_or(0, |step| step.value.len());
+    match columns {
+        DELTA_COLUMNS => delta_columns::<FMA, DELTA_COLUMNS>(steps, from, state, out),
+        _ => delta_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, from, state, out),
+    }
+}
+
+#[inline(always)]
+fn delta_columns<const FMA: bool, const N: usize>(
+    steps: &[DeltaStep<'_>],
+    from: Option<&[f32]>,
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let state = state.as_chunks_mut::<N>().0;
+    let from = from.map(|from| from.as_chunks::<N>().0);
+    let Some(first) = steps.first() else { return };
+    let mut sums = sums::<FMA, N>(from.unwrap_or(state), first);
+    for (index, (step, out)) in steps.iter().zip(out.as_chunks_mut::<N>().0).enumerate() {
+        let [differences, result] = read::<FMA, N>(step, &sums);
+        *out = result;
+        let next = steps.get(index + 1);
+        let update = Update { step, differences: &differences, next };
+        sums = match from.filter(|_| index == 0) {
+            Some(from) => update.apply::<FMA>(from.iter().zip(state.iter_mut()).map(copied)),
+            None => update.apply::<FMA>(state.iter_mut().map(|row| (*row, row))),
+        };
+    }
+}
+
+#[inline(always)]
+fn copied<'a, const N: usize>((old, new): (&[f32; N], &'a mut [f32; N])) -> Row<'a, N> {
+    (*old, new)
+}
+
+/// A row of a state: its old values, and the place of the new ones.
+type Row<'a, const N: usize> = ([f32; N], &'a mut [f32; N]);
+
+/// Products of a state with a key, and with a query.
+type Sums<const N: usize> = [[f32; N]; 2];
+
+/// `Sᵀ · key` and `Sᵀ · query`.
+#[inline(always)]
+fn sums<const FMA: bool, const N: usize>(state: &[[f32; N]], step: &DeltaStep<'_>) -> Sums<N> {
+    let [mut by_key, mut by_query] = [[0.0; N]; 2];
+    for ((row, key), query) in state.iter().zip(step.key).zip(step.query) {
+        for j in 0..N {
+            by_key[j] = fma::<FMA>(row[j], *key, by_key[j]);
+            by_query[j] = fma::<FMA>(row[j], *query, by_query[j]);
+        }
+    }
+    [by_key, by_query]
+}
+
+/// What the token adds to the state, in the direction of its key; and its output, from the new state.
+#[inline(always)]
+fn read<const FMA: bool, const N: usize>(step: &DeltaStep<'_>, sums: &Sums<N>) -> [[f32; N]; 2] {
+    let [by_key, by_query] = sums;
+    let [overlap, ..] = dots::<FMA, 1>(step.key, [step.query]);
+    let [mut differences, mut result] = [[0.0; N]; 2];
+    for j in 0..N {
+        differences[j] = step.strength * fma::<FMA>(-step.decay, by_key[j], step.value[j]);
+        result[j] = fma::<FMA>(overlap, differences[j], step.decay * by_query[j]);
+    }
+    [differences, result]
+}
+
+/// The update of a state by a token.
+struct Update<'a, const N: usize> {
+    step: &'a DeltaStep<'a>,
+    differences: &'a [f32; N],
+    next: Option<&'a DeltaStep<'a>>,
+}
+
+impl<const N: usize> Update<'_, N> {
+    /// Updates all rows, and returns the next token's sums, if there is one: rows are read once for both.
+    #[inline(always)]
+    fn apply<'r, const FMA: bool>(&self, rows: impl Iterator<Item = Row<'r, N>>) -> Sums<N> {
+        let Update { step, differences, next } = self;
+        let decay = step.decay;
+        let [mut by_key, mut by_query] = [[0.0; N]; 2];
+        let Some(next) = next else {
+            for ((old, new), key) in rows.zip(step.key) {
+                for j in 0..N {
+                    new[j] = fma::<FMA>(*key, differences[j], decay * old[j]);
+                }
+            }
+            return [by_key, by_query];
+        };
+        let keys = step.key.iter().zip(next.key.iter().zip(next.query));
+        for ((old, new), (key, (next_key, next_query))) in rows.zip(keys) {
+            for j in 0..N {
+                let value = fma::<FMA>(*key, differences[j], decay * old[j]);
+                new[j] = value;
+                by_key[j] = fma::<FMA>(value, *next_key, by_key[j]);
+                by_query[j] = fma::<FMA>(value, *next_query, by_query[j]);
+            }
+        }
+        [by_key, by_query]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::{Isa, Kernels};
+
+    /// Numbers that look random, in -1 to 1.
+    fn numbers(seed: u32, n: usize) -> Vec<f32> {
+        let mut x = seed.wrapping_mul(2_654_435_761) | 1;
+        let next = |_| {
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            (x as f32 / u32::MAX as f32) * 2.0 - 1.0
+        };
+        (0..n).map(next).collect()
+    }
+
+    fn bits(x: &[f32]) -> Vec<u32> {
+        x.iter().map(|x| x.to_bits()).collect()
+    }
+
+    fn tiers() -> impl Iterator<Item = Kernels> {
+        Isa::ALL.iter().filter_map(|isa| Kernels::for_isa(*isa))
+    }
+
+    const ROWS: usize = 48;
+    const TOKENS: usize = 23;
+
+    /// Keys, queries and values of a text.
+    struct Text {
+        keys: Vec<f32>,
+        queries: Vec<f32>,
+        values: Vec<f32>,
+        columns: usize,
+    }
+
+    impl Text {
+        fn new(columns: usize) -> Text {
+            let keys = numbers(1, TOKENS * ROWS);
+            let keys = keys.iter().map(|x| x / (ROWS as f32).sqrt()).collect();
+            let (queries, values) = (numbers(2, TOKENS * ROWS), numbers(3, TOKENS * columns));
+            Text { keys, queries, values, columns }
+        }
+
+        fn steps(&self) -> Vec<DeltaStep<'_>> {
+            let step = |t: usize| DeltaStep {
+                key: &self.keys[t * ROWS..][..ROWS],
+                query: &self.queries[t * ROWS..][..ROWS],
+                value: &self.values[t * self.columns..][..self.columns],
+                decay: 1.0 - t as f32 / 40.0,
+                strength: 0.2 + t as f32 / 30.0,
+            };
+            (0..TOKENS).map(step).collect()
+        }
+    }
+
+    #[test]
+    fn delta_rule_is_the_papers() {
+        let text = Text::new(16);
+        let start = numbers(4, ROWS * 16);
+        let mut state: Vec<f64> = start.iter().map(|x| f64::from(*x)).collect();
+        let (mut found, mut out) = (start.clone(), vec![0.0; TOKENS * 16]);
+        let scalar = Kernels::for_isa(Isa::Scalar).unwrap();
+        scalar.delta_rule(&text.steps(), None, &mut found, &mut out);
+        for (t, step) in text.steps().iter().enumerate() {
+            state.iter_mut().for_each(|s| *s *= f64::from(step.decay));
+            for j in 0..16 {
+                let dot = |x: &[f32], state: &[f64]| -> f64 {
+                    (0..ROWS).map(|i| f64::from(x[i]) * state[i * 16 + j]).sum()
+                };
+                let missing = f64::from(step.value[j]) - dot(step.key, &state);
+                let added = f64::from(step.strength) * missing;
+                (0..ROWS).for_each(|i| state[i * 16 + j] += f64::from(step.key[i]) * added);
+                let wanted = dot(step.query, &state);
+                assert!((f64::from(out[t * 16 + j]) - wanted).abs() < 1e-5, "token {t}");
+            }
+        }
+        assert!(found.iter().zip(&state).all(|(a, b)| (f64::from(*a) - b).abs() < 1e-5));
+    }
+
+    #[test]
+    fn texts_have_the_same_bits_on_every_tier_and_in_any_pieces() {
+        for columns in [16, 32] {
+            let text = Text::new(columns);
+            let steps = text.steps();
+            let start = numbers(4, ROWS * columns);
+            let mut wanted = None;
+            for kernels in tiers() {
+                for cut in [1, 2, 7, TOKENS] {
+                    let (mut states, mut out) = (vec![start.clone()], Vec::new());
+                    for (piece, steps) in steps.chunks(cut).enumerate() {
+                        let mut some = vec![0.0; steps.len() * columns];
+                        // Every other piece continues in place.
+                        let from = states.last().unwrap().clone();
+                        let mut state =
+                            if piece % 2 == 1 { from.clone() } else { numbers(9, from.len()) };
+                        let from = Some(&from[..]).filter(|_| piece % 2 == 0);
+                        kernels.delta_rule(steps, from, &mut state, &mut some);
+                        states.push(state);
+                        out.extend(some);
+                    }
+                    let found = (bits(&out), bits(states.last().unwrap()));
+                    assert_eq!(&found, wanted.get_or_insert(found.clone()), "{kernels:?} by {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn convolutions_and_gates_have_the_same_bits_on_every_tier() {
+        let n = 83;
+        let inputs: Vec<Vec<f32>> = (0..4).map(|tap| numbers(5 + tap, n)).collect();
+        let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+        let taps = numbers(10, 4 * n);
+        let mut wanted = None;
+        for kernels in tiers() {
+            let [mut plain, mut active] = [vec![0.0; n], vec![0.0; n]];
+            kernels.convolve(&inputs, &taps, false, &mut plain);
+            kernels.convolve(&inputs, &taps, true, &mut active);
+            let mut controls: Vec<f32> = numbers(11, 2 * n).iter().map(|x| x * 30.0).collect();
+            let decay: Vec<f32> = numbers(12, n).iter().map(|x| -4.0 * x.abs()).collect();
+            kernels.delta_controls(&mut controls, &decay, &numbers(13, n));
+            let mut gated = plain.clone();
+            kernels.gate(&active, &mut gated);
+            let found = [&plain, &active, &controls, &gated].map(|x| bits(x));
+            assert_eq!(&found, wanted.get_or_insert(found.clone()), "{kernels:?}");
+            for c in 0..n {
+                let sum: f32 = (0..4).map(|tap| inputs[tap][c] * taps[tap * n + c]).sum();
+                assert!((plain[c] - sum).abs() < 1e-6);
+                let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
+                assert!((active[c] - sum * sigmoid(sum)).abs() < 1e-6);
+                assert!((gated[c] - sum * sigmoid(active[c])).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn softplus_is_close_everywhere() {
+        for x in (-2_000..3_000).map(|x| x as f32 / 50.0) {
+            let wanted = f64::from(x).exp().ln_1p();
+            let found = f64::from(softplus::<false>(x));
+            assert!((found - wanted).abs() <= 3e-7 * wanted + 1e-30, "{x}: {found}, not {wanted}");
+        }
+        assert!(softplus::<false>(f32::NAN).is_nan());
+    }
+}

@@ -1,0 +1,475 @@
+//! Recurrent layers of a batch: each row updates its stream's state, in the order of positions.
+//!
+//! Rows are independent up to the convolution, and again behind the recurrence. In between, a state's columns are: one
+//! thread takes a unit of columns through all rows of the batch.
+
+use super::Matrix;
+use super::batch::Span;
+use super::buffers::Buffers;
+use super::inputs::Inputs;
+use super::pass::Pass;
+use super::project::{Fill, Projector};
+use super::state::{Replay, Run, StateShape, StateValues, States};
+use crate::format::model::{DeltaRule, Mixer, TAPS_MAX, TensorKind};
+use crate::kernels::{DeltaStep, Kernels, MatrixDims};
+use crate::pool::{Chunks, Pool};
+
+/// Added to the sum of squares of a key or query before it is normalised.
+const NORM_EPS: f32 = 1e-6;
+
+/// Largest width of a key, query or value.
+const HEAD_MAX: usize = 512;
+
+/// Tokens that go to a kernel at a time.
+const STEPS: usize = 32;
+
+/// Buffers of the rows between a recurrent layer's projections.
+pub(super) struct MixRows<'a> {
+    /// Projections to the convolution's inputs, and to the output's gate, `[batch, in_rows + gate_rows]`.
+    pub(super) projected: &'a mut [f32],
+    /// Projections to controls, then controls, `[batch, n_controls]`.
+    pub(super) controls: &'a mut [f32],
+    /// Outputs of the convolution, `[batch, channels]`.
+    pub(super) convolved: &'a mut [f32],
+    /// Outputs of the recurrence, `[unit, batch, columns]`.
+    pub(super) outputs: &'a mut [f32],
+}
+
+/// The recurrent layer of one batch, or of a replay.
+struct Recurrence<'a> {
+    kernels: &'a Kernels,
+    shape: StateShape,
+    /// Taps of the convolution, `[taps, channels]`.
+    taps: &'a [f32],
+    /// Rows of the batch, or of the journal.
+    rows: Rows<'a>,
+    runs: &'a [Run],
+    spans: &'a [Span],
+    n_rows: usize,
+}
+
+/// Inputs of the convolution, and controls, row by row.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    inputs: &'a [f32],
+    /// Values of a row of `inputs`, and the first of its channels.
+    width: usize,
+    at: usize,
+    controls: &'a [f32],
+    /// The same of `controls`.
+    controls_width: usize,
+    controls_at: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn inputs(&self, row: usize, channels: usize) -> &'a [f32] {
+        &self.inputs[row * self.width + self.at..][..channels]
+    }
+
+    fn controls(&self, row: usize, n: usize) -> &'a [f32] {
+        &self.controls[row * self.controls_width + self.controls_at..][..n]
+    }
+}
+
+impl Pass<'_> {
+    /// Makes the states that the batch continues from and that are not there yet.
+    pub(super) fn replay(&self, states: &States, buffers: &mut Buffers<'_>) {
+        if states.replays().is_empty() {
+            return;
+        }
+        for layer in self.model.share().layers.clone() {
+            if self.model.header().mixer(layer).is_some() {
+                states
+                    .replays()
+                    .iter()
+                    .for_each(|replay| self.replay_in(layer, *replay, states, buffers));
+            }
+        }
+    }
+
+    fn replay_in(&self, layer: usize, replay: Replay, states: &States, buffers: &mut Buffers<'_>) {
+        let Replay { stream, from, to, n_rows } = replay;
+        let (shape, index) = (states.shape, states.index(layer - self.model.share().layers.start));
+        let Buffers { mix, state, .. } = buffers;
+        let StateValues { matrices, histories, journal } = state;
+        let at = index * shape.journals_of_layer() + stream * shape.journal_len();
+        let (width, n) = (shape.journal_width(), shape.mixer.n_controls());
+        let inputs = &journal[at..][..shape.journal_len()];
+        let rows = Rows {
+            inputs,
+            width,
+            at: 0,
+            controls: inputs,
+            controls_width: width,
+            controls_at: width - n,
+        };
+        let run = Run { stream, spans: 0..1, rows: 0..n_rows, from, to, is_journaled: false };
+        let span = Span { n_rows, ..Span::EMPTY };
+        let recurrence = Recurrence {
+            kernels: self.kernels,
+            shape,
+            taps: self.model.vector(TensorKind::MixConv, layer),
+            rows,
+            runs: &[run],
+            spans: &[span],
+            n_rows,
+        };
+        let values = (index, &mut **matrices, &mut **histories);
+        recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
+    }
+
+    /// Computes a recurrent layer, and adds its output to `x`.
+    pub(super) fn recur(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
+        let (header, shape) = (self.model.header(), states.shape);
+        let mixer = shape.mixer;
+        let index = states.index(layer - self.model.share().layers.start);
+        self.project_mix(layer, mixer, buffers);
+        let (dim, width) = (header.dim, mixer.in_rows(header.dim) + mixer.gate_rows());
+        let Buffers { mix, state, inputs, .. } = buffers;
+        let at = match mixer {
+            Mixer::ShortConv { .. } => {
+                let rows = Chunks::new(&mut mix.projected[..self.m * width], width);
+                self.pool.run_chunks(rows, &|_, row| {
+                    let (gates, x) = row.split_at_mut(2 * dim);
+                    x.iter_mut().zip(gates).for_each(|(x, gate)| *x *= *gate);
+                });
+                2 * dim
+            }
+            Mixer::DeltaRule(_) => 0,
+        };
+        let rows = Rows {
+            inputs: mix.projected,
+            width,
+            at,
+            controls: mix.controls,
+            controls_width: mixer.n_controls(),
+            controls_at: 0,
+        };
+        let recurrence = Recurrence {
+            kernels: self.kernels,
+            shape,
+            taps: self.model.vector(TensorKind::MixConv, layer),
+            rows,
+            runs: states.runs(),
+            spans: self.spans,
+            n_rows: self.m,
+        };
+        let StateValues { matrices, histories, journal } = state;
+        let values = (index, &mut **matrices, &mut **histories);
+        recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
+        recurrence.write_journal(index, journal);
+
+        let norm =
+            header.has(TensorKind::MixNorm).then(|| self.model.vector(TensorKind::MixNorm, layer));
+        let ends = MixEnds {
+            kernels: self.kernels,
+            shape,
+            norm,
+            norm_eps: header.norm_eps,
+            dim,
+            m: self.m,
+        };
+        let mix = &*mix;
+        let fill = |row: usize, out: &mut [f32]| ends.write(mix, row, out);
+        let (projector, out) = (self.projector(), self.rows(TensorKind::MixOut, layer));
+        let dims = MatrixDims { rows: self.m, k: mixer.out_cols(dim) };
+        let fill = self.watcher(layer).tell(
+            (TensorKind::MixOut, 0),
+            (inputs.f32, dims),
+            self.pool,
+            Some(&fill),
+        );
+        let inputs = projector.prepare(inputs, dims, &out, fill);
+        projector.project(inputs, &[out], buffers.delta);
+        let ends = [None, self.vector(TensorKind::AttentionPostNorm, layer)];
+        self.add_delta(ends, self.spec(layer), buffers);
+    }
+
+    /// Projects the rows to the inputs of the convolution, to the output's gate and to controls.
+    fn project_mix(&self, layer: usize, mixer: Mixer, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let projector = self.projector();
+        let norm = self.norm((TensorKind::AttentionNorm, layer), header.norm_eps);
+        let dims = MatrixDims { rows: self.m, k: header.dim };
+        let Buffers { x, inputs, mix, .. } = buffers;
+        let x = &**x;
+        let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
+        let mut matrices: heapless::Vec<Matrix<'_>, 2> = heapless::Vec::new();
+        for kind in [TensorKind::MixIn, TensorKind::MixGate] {
+            if header.has(kind) {
+                let _ = matrices.push(self.rows(kind, layer));
+            }
+        }
+        let id = (TensorKind::MixIn, 0);
+        let told = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
+        let prepared = projector.prepare(inputs, dims, &matrices[0], told);
+        projector.project(prepared, &matrices, mix.projected);
+        if let Mixer::DeltaRule(_) = mixer {
+            self.project_controls(layer, (projector, &fill), (inputs, mix.controls));
+        }
+    }
+
+    fn project_controls(
+        &self,
+        layer: usize,
+        (projector, fill): (Projector<'_>, Fill<'_>),
+        (inputs, controls): (&mut Inputs<'_>, &mut [f32]),
+    ) {
+        let dims = MatrixDims { rows: self.m, k: self.model.header().dim };
+        let vector = |kind| self.model.vector(kind, layer);
+        let matrix = Matrix::F32 { w: vector(TensorKind::MixControls), k: dims.k };
+        let prepared = projector.prepare(inputs, dims, &matrix, Some(fill));
+        projector.project(prepared, &[matrix], controls);
+        let (decay, bias) = (vector(TensorKind::MixDecay), vector(TensorKind::MixStepBias));
+        let n = 2 * decay.len();
+        for row in controls[..self.m * n].chunks_exact_mut(n) {
+            self.kernels.delta_controls(row, decay, bias);
+        }
+    }
+}
+
+impl Recurrence<'_> {
+    /// Convolves the rows, and takes each run's state from its slot `from` to its slot `to`.
+    fn run(
+        &self,
+        pool: &Pool,
+        (index, matrices, histories): (usize, &mut [f32], &mut [f32]),
+        (convolved, outputs): (&mut [f32], &mut [f32]),
+    ) {
+        let of_layer = self.shape.histories_of_layer();
+        let histories = &mut histories[index * of_layer..][..of_layer];
+        self.convolve(pool, histories, convolved);
+        self.write_histories(histories);
+        let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
+        let of_layer = self.shape.matrices_of_layer();
+        let matrices = &mut matrices[index * of_layer..][..of_layer];
+        self.update(pool, rule, (matrices, convolved, outputs));
+    }
+
+    fn convolve(&self, pool: &Pool, histories: &[f32], convolved: &mut [f32]) {
+        let channels = self.shape.channels;
+        let rows = Chunks::new(&mut convolved[..self.n_rows * channels], channels);
+        pool.run_chunks(rows, &|row, out| {
+            let Some(run) = self.runs.iter().find(|run| run.rows.contains(&row)) else { return };
+            let n = self.shape.mixer.taps();
+            let input = |tap: usize| self.input(run, histories, (row + tap + 1).wrapping_sub(n));
+            let inputs: heapless::Vec<&[f32], TAPS_MAX> = (0..n).map(input).collect();
+            let Mixer::DeltaRule(rule) = self.shape.mixer else {
+                return self.kernels.convolve(&inputs, self.taps, false, out);
+            };
+            self.kernels.convolve(&inputs, self.taps, true, out);
+            let (queries, keys) = out[..2 * rule.keys()].split_at_mut(rule.keys());
+            let root = (rule.key_dim as f32).sqrt();
+            normalise(self.kernels, queries, rule.key_dim, 1.0 / (root * root));
+            normalise(self.kernels, keys, rule.key_dim, 1.0 / root);
+        });
+    }
+
+    /// The inputs of the convolution in `row`, which is a row of `run` or, wrapping below 0, one before it.
+    fn input<'s>(&'s self, run: &Run, histories: &'s [f32], row: usize) -> &'s [f32] {
+        let channels = self.shape.channels;
+        let after_first = row.wrapping_sub(run.rows.start) as isize;
+        if after_first >= 0 {
+            return self.rows.inputs(row, channels);
+        }
+        let kept = self.shape.mixer.taps() as isize - 1;
+        // The slot behind the others has the zeros before a text.
+        let slot = run.from.unwrap_or(self.shape.n_slots());
+        let at = slot * self.shape.history_len() + (kept + after_first) as usize * channels;
+        &histories[at..][..channels]
+    }
+
+    /// Writes the histories behind each run, and those of its checkpoints.
+    fn write_histories(&self, histories: &mut [f32]) {
+        let (channels, len) = (self.shape.channels, self.shape.history_len());
+        let kept = self.shape.mixer.taps() - 1;
+        for run in self.runs {
+            let parts = run.parts(self.spans, &self.shape);
+            let parts = parts.filter_map(|(end, slot)| slot.map(|slot| (end, slot)));
+            // A run's own history comes last: it may lie where the old one does.
+            for (end, slot) in parts.chain([(run.rows.end, run.to)]) {
+                for index in 0..kept {
+                    let row = (end + index).wrapping_sub(kept);
+                    let to = slot * len + index * channels;
+                    let before = run.rows.start.wrapping_sub(row) as isize;
+                    if before <= 0 {
+                        histories[to..to + channels]
+                            .copy_from_slice(self.rows.inputs(row, channels));
+                        continue;
+                    }
+                    let slot = run.from.unwrap_or(self.shape.n_slots());
+                    let from = slot * len + (kept - before as usize) * channels;
+                    histories.copy_within(from..from + channels, to);
+                }
+            }
+        }
+    }
+
+    /// Updates the matrices, and writes the outputs of the recurrence.
+    fn update(
+        &self,
+        pool: &Pool,
+        rule: DeltaRule,
+        (matrices, convolved, outputs): (&mut [f32], &[f32], &mut [f32]),
+    ) {
+        let columns = self.shape.columns();
+        let of_rows = (self.n_rows * columns).max(1);
+        let units = Chunks::new(matrices, self.shape.slots_of_unit());
+        if self.n_rows == 0 {
+            // Only copies are asked for.
+            return pool.run_chunks(units, &|_, slots| self.copy_unit(slots));
+        }
+        let outputs = Chunks::new(&mut outputs[..self.shape.units() * of_rows], of_rows);
+        pool.run_chunks((units, outputs), &|unit, (slots, out)| {
+            let (head, part) =
+                (unit / self.shape.units_of_head(), unit % self.shape.units_of_head());
+            let at = UnitAt {
+                key: rule.key_head(head) * rule.key_dim,
+                value: 2 * rule.keys() + head * rule.value_dim + part * columns,
+                head,
+            };
+            self.copy_unit(slots);
+            self.runs
+                .iter()
+                .for_each(|run| self.update_unit((rule, at), run, slots, convolved, out));
+        });
+    }
+
+    /// Copies a unit of each run that must not read the old state while it writes the new one: a text's beginning.
+    fn copy_unit(&self, slots: &mut [f32]) {
+        let len = self.shape.unit_len();
+        for run in self.runs {
+            match run.from {
+                None => slots[run.to * len..][..len].fill(0.0),
+                Some(from) if run.rows.is_empty() => {
+                    slots.copy_within(from * len..(from + 1) * len, run.to * len);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn update_unit(
+        &self,
+        (rule, at): (DeltaRule, UnitAt),
+        run: &Run,
+        slots: &mut [f32],
+        convolved: &[f32],
+        out: &mut [f32],
+    ) {
+        let (len, columns, channels) =
+            (self.shape.unit_len(), self.shape.columns(), self.shape.channels);
+        let step = |row: usize| {
+            let convolved = &convolved[row * channels..][..channels];
+            let controls = self.rows.controls(row, 2 * rule.value_heads);
+            DeltaStep {
+                query: &convolved[at.key..][..rule.key_dim],
+                key: &convolved[rule.keys() + at.key..][..rule.key_dim],
+                value: &convolved[at.value..][..columns],
+                strength: controls[at.head],
+                decay: controls[rule.value_heads + at.head],
+            }
+        };
+        let mut first = run.rows.start;
+        for (end, checkpoint) in run.parts(self.spans, &self.shape) {
+            while first < end {
+                let n = (end - first).min(STEPS);
+                let steps: heapless::Vec<DeltaStep<'_>, STEPS> =
+                    (first..first + n).map(step).collect();
+                let out = &mut out[first * columns..][..n * columns];
+                let from = run.from.filter(|from| first == run.rows.start && *from != run.to);
+                let (from, state) = slots_of(slots, len, from, run.to);
+                self.kernels.delta_rule(&steps, from, state, out);
+                first += n;
+            }
+            if let Some(checkpoint) = checkpoint {
+                slots.copy_within(run.to * len..(run.to + 1) * len, checkpoint * len);
+            }
+        }
+    }
+
+    /// Writes the rows of the runs that may be taken back to the journal.
+    fn write_journal(&self, index: usize, journal: &mut [f32]) {
+        let (channels, n) = (self.shape.channels, self.shape.mixer.n_controls());
+        for run in self.runs.iter().filter(|run| run.is_journaled) {
+            let at = index * self.shape.journals_of_layer() + run.stream * self.shape.journal_len();
+            let kept = journal[at..].chunks_exact_mut(self.shape.journal_width());
+            for (row, kept) in run.rows.clone().zip(kept) {
+                let (inputs, controls) = kept.split_at_mut(channels);
+                inputs.copy_from_slice(self.rows.inputs(row, channels));
+                controls.copy_from_slice(self.rows.controls(row, n));
+            }
+        }
+    }
+}
+
+/// Where a unit's key and value lie in a row of the convolution's output, and its head.
+#[derive(Clone, Copy)]
+struct UnitAt {
+    key: usize,
+    value: usize,
+    head: usize,
+}
+
+/// A unit of slot `from`, and that of slot `to`.
+fn slots_of(
+    slots: &mut [f32],
+    len: usize,
+    from: Option<usize>,
+    to: usize,
+) -> (Option<&[f32]>, &mut [f32]) {
+    let Some(from) = from else { return (None, &mut slots[to * len..][..len]) };
+    let (low, high) = slots.split_at_mut(from.max(to) * len);
+    match from < to {
+        true => (Some(&low[from * len..][..len]), &mut high[..len]),
+        false => (Some(&high[..len]), &mut low[to * len..][..len]),
+    }
+}
+
+/// Gives each of the heads in `x` the length `scale * sqrt(dim)`.
+fn normalise(kernels: &Kernels, x: &mut [f32], dim: usize, scale: f32) {
+    let [mut weight, mut normed] = [[0.0; HEAD_MAX]; 2];
+    let (weight, normed) = (&mut weight[..dim], &mut normed[..dim]);
+    weight.fill(scale);
+    for head in x.chunks_exact_mut(dim) {
+        kernels.rms_norm(head, weight, NORM_EPS / dim as f32, normed);
+        head.copy_from_slice(normed);
+    }
+}
+
+/// The end of a recurrent layer: from the recurrence to the inputs of the output projection.
+struct MixEnds<'a> {
+    kernels: &'a Kernels,
+    shape: StateShape,
+    norm: Option<&'a [f32]>,
+    norm_eps: f32,
+    dim: usize,
+    m: usize,
+}
+
+impl MixEnds<'_> {
+    /// Writes row `row` of the output projection's inputs.
+    fn write(&self, mix: &MixRows<'_>, row: usize, out: &mut [f32]) {
+        let (mixer, channels) = (self.shape.mixer, self.shape.channels);
+        let width = mixer.in_rows(self.dim) + mixer.gate_rows();
+        let projected = &mix.projected[row * width..][..width];
+        let Mixer::DeltaRule(rule) = mixer else {
+            let convolved = &mix.convolved[row * channels..][..channels];
+            let gates = &projected[self.dim..][..self.dim];
+            let both = convolved.iter().zip(gates);
+            return out.iter_mut().zip(both).for_each(|(out, (x, gate))| *out = x * gate);
+        };
+        let columns = self.shape.columns();
+        let [mut values, mut normed] = [[0.0; HEAD_MAX]; 2];
+        let (values, normed) = (&mut values[..rule.value_dim], &mut normed[..rule.value_dim]);
+        let gates = projected[channels..].chunks_exact(rule.value_dim);
+        for (head, (out, gate)) in out.chunks_exact_mut(rule.value_dim).zip(gates).enumerate() {
+            for (part, values) in values.chunks_exact_mut(columns).enumerate() {
+                let unit = head * self.shape.units_of_head() + part;
+                values.copy_from_slice(&mix.outputs[(unit * self.m + row) * columns..][..columns]);
+            }
+            self.kernels.rms_norm(values, self.norm.unwrap_or_default(), self.norm_eps, normed);
+            self.kernels.swiglu(gate, normed, out);
+        }
+    }
+}

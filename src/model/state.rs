@@ -1,0 +1,343 @@
+//! States of recurrent layers: their layout, and which state each stream has.
+//!
+//! A state cannot be cut back like keys and values. So each stream has two slots: a batch reads one and writes the
+//! other, and the old state is there until the next batch. If the batch was interrupted, the next one begins there
+//! again. If drafts at its end were rejected, the accepted ones are computed again from the journal, which has the
+//! batch's inputs of the recurrence; that needs no product with weights. Further slots are checkpoints, from which any
+//! stream can continue.
+//!
+//! A state is a history, the last inputs of the convolution, and for each head a matrix, in units of some columns. All
+//! slots of a unit lie together: one thread computes the unit for a whole batch.
+
+use std::ops::Range;
+
+use super::batch::{ForwardError, Span, Wants};
+use super::plan::Plan;
+use crate::format::model::{Header, Mixer};
+use crate::kernels::DELTA_COLUMNS;
+
+/// Most rows at the end of a batch that can be taken back one by one: a token and drafts after it.
+pub const REWIND_ROWS: usize = 16;
+
+/// Use of the checkpoints of states by a span. Both are numbers of checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateUse {
+    /// The checkpoint that the span continues; `None` if it continues the stream's own state, or begins a text.
+    pub from: Option<u32>,
+    /// The checkpoint to keep the state in that follows the span's last row.
+    pub to: Option<u32>,
+}
+
+/// Layout of the states of a share's recurrent layers.
+#[derive(Clone, Copy)]
+pub(super) struct StateShape {
+    /// Form of the recurrent layers.
+    pub(super) mixer: Mixer,
+    /// Channels of the convolution.
+    pub(super) channels: usize,
+    /// Number of recurrent layers in the share.
+    n_layers: usize,
+    n_streams: usize,
+    n_checkpoints: usize,
+}
+
+/// Numbers of f32 values in the buffers of [`StateValues`].
+pub(super) struct StateLens {
+    pub(super) matrices: usize,
+    pub(super) histories: usize,
+    pub(super) journal: usize,
+}
+
+impl StateShape {
+    /// Layout for `layers` of a model; `None` if the model has no recurrent layers.
+    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<StateShape> {
+        let mixer = header.features.recurrent?.mixer;
+        Some(StateShape {
+            mixer,
+            channels: mixer.channels(header.dim),
+            n_layers: layers.filter(|layer| header.mixer(*layer).is_some()).count(),
+            n_streams: plan.n_streams,
+            n_checkpoints: plan.checkpoints(header),
+        })
+    }
+
+    /// Number of slots: two for each stream, then the checkpoints.
+    pub(super) fn n_slots(&self) -> usize {
+        2 * self.n_streams + self.n_checkpoints
+    }
+
+    /// Slot of a checkpoint.
+    fn checkpoint(&self, index: u32) -> usize {
+        2 * self.n_streams + index as usize
+    }
+
+    /// Columns of a unit.
+    pub(super) fn columns(&self) -> usize {
+        let [_, columns] = self.mixer.state_dims();
+        if columns.is_multiple_of(DELTA_COLUMNS) { DELTA_COLUMNS } else { DELTA_COLUMNS / 2 }
+    }
+
+    /// Units of a head.
+    pub(super) fn units_of_head(&self) -> usize {
+        self.mixer.state_dims()[1] / self.columns()
+    }
+
+    /// Units of a layer.
+    pub(super) fn units(&self) -> usize {
+        self.mixer.state_heads() * self.units_of_head()
+    }
+
+    /// Values of a unit.
+    pub(super) fn unit_len(&self) -> usize {
+        self.mixer.state_dims()[0] * self.columns()
+    }
+
+    /// Values of all slots of one unit.
+    pub(super) fn slots_of_unit(&self) -> usize {
+        self.unit_len().saturating_mul(self.n_slots())
+    }
+
+    /// Values of all matrices of one layer.
+    pub(super) fn matrices_of_layer(&self) -> usize {
+        self.slots_of_unit().saturating_mul(self.units())
+    }
+
+    /// Values of one history.
+    pub(super) fn history_len(&self) -> usize {
+        (self.mixer.taps() - 1) * self.channels
+    }
+
+    /// Values of all histories of one layer. One more than there are slots: the last has zeros, the history of a
+    /// text's beginning.
+    pub(super) fn histories_of_layer(&self) -> usize {
+        self.history_len().saturating_mul(self.n_slots() + 1)
+    }
+
+    /// Values of a row of the journal: inputs of the convolution, and controls.
+    pub(super) fn journal_width(&self) -> usize {
+        self.channels + self.mixer.n_controls()
+    }
+
+    /// Values of one stream's journal in one layer.
+    pub(super) fn journal_len(&self) -> usize {
+        REWIND_ROWS * self.journal_width()
+    }
+
+    /// Values of all streams' journals in one layer.
+    pub(super) fn journals_of_layer(&self) -> usize {
+        self.journal_len().saturating_mul(self.n_streams)
+    }
+
+    pub(super) fn lens(&self) -> StateLens {
+        let all = |of_layer: usize| of_layer.saturating_mul(self.n_layers);
+        StateLens {
+            matrices: all(self.matrices_of_layer()),
+            histories: all(self.histories_of_layer()),
+            journal: all(self.journals_of_layer()),
+        }
+    }
+}
+
+/// The states of the share's recurrent layers.
+pub(super) struct StateValues<'a> {
+    /// `[layer, unit, slot, row, column]`.
+    pub(super) matrices: &'a mut [f32],
+    /// `[layer, slot, taps - 1, channel]`, the oldest input first.
+    pub(super) histories: &'a mut [f32],
+    /// `[layer, stream, REWIND_ROWS, channels + controls]`.
+    pub(super) journal: &'a mut [f32],
+}
+
+/// Rows of a batch that continue one state, in one or more spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) stream: usize,
+    /// Spans of the batch.
+    pub(super) spans: Range<usize>,
+    /// Rows of the batch.
+    pub(super) rows: Range<usize>,
+    /// Slot of the state before the first row; `None` at the beginning of a text.
+    pub(super) from: Option<usize>,
+    /// Slot of the state behind the last row.
+    pub(super) to: usize,
+    /// Whether rows go to the journal.
+    pub(super) is_journaled: bool,
+}
+
+/// A state that is made before a batch: a copy of another, continued by rows of the stream's journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Replay {
+    pub(super) stream: usize,
+    /// Slot of the state to copy; `None` at the beginning of a text. It may be `to` itself.
+    pub(super) from: Option<usize>,
+    pub(super) to: usize,
+    /// Number of rows, from the journal's first on.
+    pub(super) n_rows: usize,
+}
+
+/// The streams' states: which positions they follow, and the work of the current batch.
+pub(super) struct States {
+    pub(super) shape: StateShape,
+    /// Index of each layer of the share among its recurrent layers.
+    layers: Vec<Option<usize>>,
+    streams: Vec<StreamState>,
+    /// Work of the current batch.
+    runs: Vec<Run>,
+    replays: Vec<Replay>,
+}
+
+/// The two slots of a stream.
+#[derive(Clone, Copy, Default)]
+struct StreamState {
+    /// Number of tokens before each slot's state; `None` if it has none.
+    ends: [Option<usize>; 2],
+    /// Which of the slots the journal's rows follow, and their number.
+    journal: Option<(usize, usize)>,
+}
+
+impl States {
+    /// No states, for `layers` of a model; `None` if the model has no recurrent layers.
+    pub(super) fn new(header: &Header, layers: Range<usize>, plan: &Plan) -> Option<States> {
+        let shape = StateShape::new(header, layers.clone(), plan)?;
+        let mut n = 0;
+        let index = |layer| {
+            header.mixer(layer).map(|_| {
+                n += 1;
+                n - 1
+            })
+        };
+        Some(States {
+            shape,
+            layers: layers.map(index).collect(),
+            streams: vec![StreamState::default(); plan.n_streams],
+            runs: Vec::with_capacity(plan.max_batch),
+            replays: Vec::with_capacity(plan.n_streams),
+        })
+    }
+
+    /// Index among the share's recurrent layers of its `layer`.
+    pub(super) fn index(&self, layer: usize) -> usize {
+        self.layers[layer].expect("only a recurrent layer has a state")
+    }
+
+    /// Work of the current batch.
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// Rows to compute again before the current batch.
+    pub(super) fn replays(&self) -> &[Replay] {
+        &self.replays
+    }
+
+    /// Finds the state that each of `spans` continues.
+    ///
+    /// # Errors
+    /// If there is no such state or checkpoint. Nothing is changed then.
+    pub(super) fn begin(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
+        self.runs.clear();
+        self.replays.clear();
+        let mut row = 0;
+        for (index, span) in spans.iter().enumerate() {
+            let rows = row..row + span.n_rows;
+            row = rows.end;
+            if span.n_rows > 0 {
+                self.add(index, span, rows)?;
+            }
+        }
+        for run in &self.runs {
+            let own = 2 * run.stream;
+            let state = &mut self.streams[run.stream];
+            state.ends[run.to - own] = None;
+            state.journal = None;
+        }
+        Ok(())
+    }
+
+    /// Adds a span to the runs.
+    fn add(&mut self, index: usize, span: &Span, rows: Range<usize>) -> Result<(), ForwardError> {
+        let Span { stream, pos, state: StateUse { from, to }, .. } = *span;
+        let missing = ForwardError::State { stream, pos };
+        let is_checkpoint = |index: u32| (index as usize) < self.shape.n_checkpoints;
+        if !from.into_iter().chain(to).all(is_checkpoint) {
+            return Err(missing);
+        }
+        if let Some(run) = self.runs.iter_mut().find(|run| run.stream == stream) {
+            // A later part of the same text. Its rows follow at once.
+            let follows = run.rows.end == rows.start && from.is_none();
+            if !follows {
+                return Err(missing);
+            }
+            (run.spans.end, run.rows.end, run.is_journaled) = (index + 1, rows.end, false);
+            return Ok(());
+        }
+        let own = 2 * stream;
+        let found = match from {
+            Some(from) => Some((Some(self.shape.checkpoint(from)), 0)),
+            None if pos == 0 => Some((None, 0)),
+            None => self.find(stream, pos).map(|slot| (Some(own + slot), 1 - slot)),
+        };
+        let Some((mut from, to)) = found else { return Err(missing) };
+        let is_journaled = span.wants == Wants::All && (2..=REWIND_ROWS).contains(&span.n_rows);
+        let other = own + 1 - to;
+        if is_journaled && from != Some(other) {
+            // The stream needs a state of its own to come back to.
+            self.replays.push(Replay { stream, from, to: other, n_rows: 0 });
+            from = Some(other);
+        }
+        let spans = index..index + 1;
+        self.runs.push(Run { stream, spans, rows, from, to: own + to, is_journaled });
+        Ok(())
+    }
+
+    /// Which of a stream's slots has the state at `pos`, or will have it after a replay.
+    fn find(&mut self, stream: usize, pos: usize) -> Option<usize> {
+        let StreamState { ends, journal } = self.streams[stream];
+        if let Some(slot) = ends.iter().position(|end| *end == Some(pos)) {
+            return Some(slot);
+        }
+        let (slot, n_rows) = journal?;
+        let n_rows = pos.checked_sub(ends[slot]?).filter(|n| *n <= n_rows)?;
+        let to = 2 * stream + slot;
+        self.replays.push(Replay { stream, from: Some(to), to, n_rows });
+        Some(slot)
+    }
+
+    /// Notes that the current batch's replays were computed.
+    pub(super) fn replayed(&mut self) {
+        for Replay { stream, from, to, n_rows } in self.replays.drain(..) {
+            let end = &mut self.streams[stream].ends[to - 2 * stream];
+            *end = end.filter(|_| from == Some(to)).map(|end| end + n_rows);
+        }
+    }
+
+    /// Notes that the current batch, which has `spans`, was computed.
+    pub(super) fn end(&mut self, spans: &[Span]) {
+        for run in self.runs.drain(..) {
+            let last = &spans[run.spans.end - 1];
+            let own = 2 * run.stream;
+            let state = &mut self.streams[run.stream];
+            state.ends[run.to - own] = Some(last.pos + last.n_rows);
+            let other = 1 - (run.to - own);
+            // A copy of a checkpoint was made for this batch.
+            let first = &spans[run.spans.start];
+            state.ends[other] = (run.from == Some(own + other)).then_some(first.pos);
+            state.journal = run.is_journaled.then_some((other, run.rows.len()));
+        }
+    }
+}
+
+impl Run {
+    /// Row of the batch that follows each of the run's spans, with the checkpoint that keeps the state there.
+    pub(super) fn parts<'s>(
+        &self,
+        spans: &'s [Span],
+        shape: &StateShape,
+    ) -> impl Iterator<Item = (usize, Option<usize>)> + use<'s> {
+        let (mut end, shape) = (self.rows.start, *shape);
+        spans[self.spans.clone()].iter().map(move |span| {
+            end += span.n_rows;
+            (end, span.state.to.map(|to| shape.checkpoint(to)))
+        })
+    }
+}
