@@ -369,10 +369,10 @@ impl<'t> Scheduler<'t> {
         let has_prompts = self.lanes.iter().any(|lane| lane.is_ready() && !lane.is_decoding());
         let (rows, logits) = (engine.max_batch(), engine.max_logits());
         let mut room = BatchRoom { rows, logits, n_decoding, prompt_rows };
-        let mut draft_seconds = 0.0;
+        let (mut draft_seconds, mut n_lanes) = (0.0, 0);
         for index in (self.turn..n).chain(0..self.turn) {
             n_decoding -= usize::from(self.lanes[index].is_decoding());
-            room.n_decoding = n_decoding.min(share - self.scratch.batch.spans().len() - 1);
+            room.n_decoding = n_decoding.min(share - n_lanes - 1);
             // Prompt rows are worth more than drafts, so nothing is drafted beside prompts.
             let n_nodes = engine.n_nodes() as f32 / n_active as f32;
             let before = (draft_seconds, n_nodes);
@@ -380,13 +380,14 @@ impl<'t> Scheduler<'t> {
             let lane = &mut self.lanes[index];
             if lane.submit(&mut room, &mut self.scratch.batch) {
                 self.turn = (index + 1) % n;
-                if self.scratch.batch.spans().len() == share {
+                n_lanes += 1;
+                if n_lanes == share {
                     break;
                 }
             }
         }
         self.counts.prompt_rows += prompt_rows - room.prompt_rows;
-        !self.scratch.batch.spans().is_empty()
+        n_lanes > 0
     }
 
     /// Drafts the next tokens of a lane, for a batch with `room` whose drafts took `before` seconds so far.

@@ -25,7 +25,7 @@ fn recipe(n_streams: usize, batch: usize) -> Recipe {
 }
 
 /// A drafter that knows how texts go on, and sometimes drafts wrong ids.
-struct Knowing {
+pub(crate) struct Knowing {
     /// Whole texts by their first ids, which no two texts share.
     texts: BTreeMap<Vec<u32>, Vec<u32>>,
     state: u64,
@@ -65,7 +65,7 @@ impl Drafter for Knowing {
 }
 
 /// A drafter that knows the results of `jobs`.
-fn knowing(jobs: &[Job], heard: &[Heard]) -> Box<Knowing> {
+pub(crate) fn knowing(jobs: &[Job], heard: &[Heard]) -> Box<Knowing> {
     let texts = jobs.iter().zip(heard);
     let texts = texts.map(|(job, heard)| {
         let mut ids = job.prompt.clone();
@@ -76,7 +76,7 @@ fn knowing(jobs: &[Job], heard: &[Heard]) -> Box<Knowing> {
 }
 
 /// Results of `jobs` on all streams of `engine`.
-fn drafted(
+pub(crate) fn drafted(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,
     jobs: &[Job],
@@ -91,7 +91,7 @@ fn drafted(
 }
 
 /// Drafts that were tried, and drafts that were right.
-fn counts(heard: &[Heard]) -> (usize, usize) {
+pub(crate) fn counts(heard: &[Heard]) -> (usize, usize) {
     let figures = heard.iter().map(|heard| heard.figures.unwrap());
     figures.fold((0, 0), |(tried, right), f| (tried + f.drafted, right + f.accepted()))
 }

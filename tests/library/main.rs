@@ -14,6 +14,8 @@ mod kv_quality;
 #[cfg(feature = "tools")]
 mod long_text;
 mod prefixes;
+#[cfg(feature = "pickle")]
+mod recurrent;
 mod scheduler;
 #[cfg(feature = "tools")]
 mod tokenizer;

@@ -46,7 +46,7 @@ fn jobs_side_by_side_say_what_they_say_alone() {
 }
 
 /// A pseudo-random number below `n` (Xorshift).
-fn below(n: usize, state: &mut u64) -> usize {
+pub(crate) fn below(n: usize, state: &mut u64) -> usize {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
@@ -172,7 +172,7 @@ fn is_interrupted() -> bool {
 
 /// Runs jobs; one of `every` steps is interrupted in the middle of a batch. If `said` has the answers, they are
 /// drafted.
-fn interrupted(
+pub(crate) fn interrupted(
     engine: &mut Engine,
     tokenizer: Option<&Tokenizer>,
     (jobs, said): (&[Job], &[Vec<u32>]),

@@ -1,0 +1,230 @@
+//! Models with recurrent layers: texts are the same however prompts are cut, drafted, interrupted and shared.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::common::folder::Folder;
+use crate::common::jobs::{Heard, answers};
+use crate::common::models::{bits, cases, export, export_to, package};
+use crate::common::rings::Recipe;
+use crate::drafts::{counts, drafted, knowing};
+use crate::scheduler::{below, interrupted};
+use leap::engine::{DraftMode, Drafter, Engine, Job, KvMemory, NgramDrafter, Options, Wants};
+use leap::format::model::Weights;
+use leap::internals::model::Model;
+use leap::sampler::Sampling;
+
+/// Checkpoints with each form of recurrent layers.
+const CHECKPOINTS: [&str; 2] = ["lfm2-tiny", "qwen35-tiny"];
+
+fn options(n_streams: usize, batch: usize) -> Options {
+    Options {
+        n_streams: Some(n_streams),
+        batch: Some(batch),
+        max_logits: Some(batch),
+        ctx_len: Some(512),
+        threads: Some(2),
+        ..Options::default()
+    }
+}
+
+fn engine(model: &Arc<Model>, n_streams: usize, batch: usize) -> Engine {
+    Engine::new(Arc::clone(model), &options(n_streams, batch)).unwrap()
+}
+
+/// The longest prompt of a checkpoint's reference outputs.
+fn long_prompt(checkpoint: &str) -> Vec<u32> {
+    cases(checkpoint).into_iter().map(|case| case.prompt).max_by_key(Vec::len).unwrap()
+}
+
+fn int8(checkpoint: &str) -> Arc<Model> {
+    export(checkpoint, Weights::Q8 { group: 64 })
+}
+
+#[test]
+fn a_prompt_may_be_cut_anywhere() {
+    for checkpoint in CHECKPOINTS {
+        let (model, prompt) = (int8(checkpoint), long_prompt(checkpoint));
+        let logits = |cuts: &mut dyn FnMut() -> usize| -> Vec<u32> {
+            let mut engine = engine(&model, 1, 300);
+            let mut stream = engine.stream().unwrap();
+            let (mut rest, mut found) = (&prompt[..], Vec::new());
+            while !rest.is_empty() {
+                let (piece, later) = rest.split_at(cuts().clamp(1, rest.len()));
+                let rows = engine.push_batch(&mut stream, piece, Wants::All).unwrap();
+                found.extend(bits(rows));
+                rest = later;
+            }
+            found
+        };
+        let wanted = logits(&mut || 300);
+        for size in [1, 17, 63, 64, 65, 200] {
+            assert!(logits(&mut || size) == wanted, "{checkpoint} by {size}");
+        }
+        let mut state = 7;
+        for _ in 0..if crate::common::quick() { 1 } else { 10 } {
+            assert!(logits(&mut || below(70, &mut state)) == wanted, "{checkpoint} at random");
+        }
+    }
+}
+
+/// A turn of a conversation of the reference.
+struct Turn {
+    /// Index of the turn that this one follows.
+    from: Option<usize>,
+    ids: Vec<u32>,
+    answer: Vec<u32>,
+}
+
+fn turns(checkpoint: &str) -> Vec<Turn> {
+    let path = package("tests/golden").join(checkpoint).join("golden-turns.json");
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let ids = |value: &Value| -> Vec<u32> {
+        value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    };
+    let turn = |turn: &Value| Turn {
+        from: usize::try_from(turn["from"].as_i64().unwrap()).ok(),
+        ids: ids(&turn["prompt_ids"]),
+        answer: ids(&turn["greedy_ids"]),
+    };
+    golden["turns"].as_array().unwrap().iter().map(turn).collect()
+}
+
+/// Each turn computes no more than what is new since the end of the last prompt, although another turn came in between.
+#[test]
+fn conversations_that_go_back_are_as_the_reference_and_not_computed_again() {
+    for checkpoint in CHECKPOINTS {
+        let mut engine = engine(&export(checkpoint, Weights::F32), 1, 64);
+        let turns = turns(checkpoint);
+        let mut texts: Vec<Vec<u32>> = Vec::new();
+        for (index, turn) in turns.iter().enumerate() {
+            let before = turn.from.map_or(&[][..], |from| &texts[from]);
+            let prompt = [before, &turn.ids].concat();
+            let job = Job { n_predict: turn.answer.len(), ..Job::new(prompt.clone()) };
+            let (answer, computed) = answers(&mut engine, &[job]).remove(0);
+            assert_eq!(answer, turn.answer, "{checkpoint}, turn {index}");
+            let last_answer = turn.from.map_or(0, |from| turns[from].answer.len());
+            let most = turn.ids.len() + last_answer + 1;
+            assert!(computed <= most, "{checkpoint}, turn {index}: {computed}, not {most}");
+            texts.push([&prompt[..], &answer].concat());
+        }
+    }
+}
+
+/// Jobs whose prompts begin alike.
+fn jobs(model: &Model, n: usize, seed: u64) -> Vec<Job> {
+    let (vocab, mut state) = (model.header().vocab_size, seed);
+    let stop = model.header().stop_ids.first().copied().unwrap_or(0);
+    let job = |_| {
+        let (first, n) = (below(3, &mut state), below(180, &mut state));
+        let mut ids: Vec<u32> = (0..n).map(|i| ((i * 37 + first) % vocab) as u32).collect();
+        // Turns end at some places.
+        (30..n).step_by(50).for_each(|at| ids[at] = stop);
+        ids.extend((0..1 + below(40, &mut state)).map(|i| (i * 11 % vocab) as u32));
+        let temperature = [0.0, 0.8][below(2, &mut state)];
+        let sampling = Sampling { temperature, seed: 5, ..Sampling::GREEDY };
+        let stop_ids = vec![];
+        Job { n_predict: 1 + below(30, &mut state), sampling, stop_ids, ..Job::new(ids) }
+    };
+    (0..n).map(job).collect()
+}
+
+/// The answers to `jobs`, each by an engine that has computed nothing else.
+fn fresh(model: &Arc<Model>, jobs: &[Job]) -> Vec<Vec<u32>> {
+    let alone =
+        |job: &Job| answers(&mut engine(model, 1, 64), std::slice::from_ref(job)).remove(0).0;
+    jobs.iter().map(alone).collect()
+}
+
+#[test]
+fn texts_that_begin_alike_share_states() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        for seed in 1..if crate::common::quick() { 2 } else { 3 } {
+            let jobs = jobs(&model, 24, seed);
+            let wanted = fresh(&model, &jobs);
+            let n_ids: usize = jobs.iter().map(|job| job.prompt.len()).sum();
+            for (n_streams, batch, kv_tokens) in [(5, 24, 512), (32, 64, 2048), (2, 7, 1024)] {
+                let kv_memory = KvMemory::Tokens(kv_tokens);
+                let options = Options { kv_memory, ..options(n_streams, batch) };
+                let mut engine = Engine::new(Arc::clone(&model), &options).unwrap();
+                let found = answers(&mut engine, &jobs);
+                let what = format!("{checkpoint}, {seed}: {n_streams} streams, {kv_tokens} tokens");
+                for (index, ((found, _), wanted)) in found.iter().zip(&wanted).enumerate() {
+                    assert_eq!(found, wanted, "{what}, job {index}");
+                }
+                let computed: usize = found.iter().map(|(_, computed)| computed).sum();
+                assert!(computed < n_ids, "{what}: {computed} of {n_ids}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drafts_change_nothing() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        let mut jobs = jobs(&model, 12, 3);
+        jobs.iter_mut().for_each(|job| job.n_predict = 40);
+        // The drafter knows texts by their beginnings.
+        jobs.iter_mut().enumerate().for_each(|(index, job)| job.prompt.push(index as u32));
+        let said = fresh(&model, &jobs);
+        let heard: Vec<Heard> =
+            said.iter().map(|ids| Heard { ids: ids.clone(), ..Heard::default() }).collect();
+        for (n_streams, batch, n) in [(1, 64, 15), (3, 16, 4), (2, 32, 1), (5, 64, 9)] {
+            let drafter = knowing(&jobs, &heard) as Box<dyn Drafter>;
+            let drafter = (drafter, DraftMode::Fixed(n));
+            let found = drafted(&mut engine(&model, n_streams, batch), None, &jobs, drafter);
+            let (tried, right) = counts(&found);
+            assert!(right > 40 && tried > right, "{right} of {tried}");
+            for (found, wanted) in found.iter().zip(&said) {
+                assert_eq!(&found.ids, wanted, "{checkpoint}, {n_streams} streams, {n} drafts");
+            }
+        }
+        let drafter = Box::new(NgramDrafter::new(2, 512)) as Box<dyn Drafter>;
+        let drafter = (drafter, DraftMode::Auto);
+        let found = drafted(&mut engine(&model, 2, 64), None, &jobs, drafter);
+        assert!(found.iter().zip(&said).all(|(found, wanted)| &found.ids == wanted));
+    }
+}
+
+#[test]
+fn interrupted_batches_are_run_again() {
+    for checkpoint in CHECKPOINTS {
+        let model = int8(checkpoint);
+        let jobs = jobs(&model, 16, 11);
+        let wanted = fresh(&model, &jobs);
+        for said in [&[][..], &wanted] {
+            let mut engine = engine(&model, 3, 16);
+            assert_eq!(interrupted(&mut engine, None, (&jobs, said), 3), wanted, "{checkpoint}");
+        }
+    }
+}
+
+#[test]
+fn rings_say_the_same_also_after_their_layers_have_moved() {
+    for checkpoint in CHECKPOINTS {
+        let folder = Folder::new();
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Arc::new(Model::open(&path).unwrap());
+        let jobs: Vec<Job> = jobs(&model, 10, 5);
+        let jobs: Vec<Job> = jobs.into_iter().filter(|job| job.prompt.len() < 220).collect();
+        let recipe = |cuts: &[usize]| Recipe {
+            model: path.clone(),
+            n_streams: 3,
+            max_logits: 16,
+            ..Recipe::demo(cuts)
+        };
+        let wanted = answers(&mut recipe(&[]).alone(), &jobs);
+        let said = |found: &[(Vec<u32>, usize)]| -> Vec<Vec<u32>> {
+            found.iter().map(|(ids, _)| ids.clone()).collect()
+        };
+        let recipe = recipe(&[3]);
+        let (mut engine, _workers) = recipe.ring();
+        assert_eq!(said(&answers(&mut engine, &jobs)), said(&wanted), "{checkpoint}");
+        let n_layers = model.header().n_layers;
+        engine.resplit(&[0..5, 5..n_layers], &recipe.place(0)).unwrap();
+        assert_eq!(said(&answers(&mut engine, &jobs)), said(&wanted), "{checkpoint}, moved");
+    }
+}
