@@ -8,8 +8,8 @@ use super::file::{ModelFile, packed_for};
 use super::view::Model;
 use crate::format::FormatError;
 use crate::format::model::{
-    Activation, Architecture, Encoding, Experts, Features, Header, LayerSet, Tensor, TensorId,
-    TensorKind, Weights,
+    Activation, Architecture, DeltaRule, Encoding, Experts, Features, Header, LayerSet, Mixer,
+    RecurrentLayers, Tensor, TensorId, TensorKind, Weights,
 };
 use crate::kernels::Layout;
 use crate::quant::{
@@ -37,8 +37,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// TinyLlama 1.1B, Llama 2 7B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B.
-    pub const ALL: [Shape; 9] = [
+    /// TinyLlama 1.1B, Llama 2 7B, Llama 3.2 1B and 3B, Llama 3 8B; Qwen3 0.6B, 4B and 30B-A3B, Gemma 3 1B; Qwen3.5
+    /// 0.8B, 2B and 4B, LFM2 1.2B.
+    pub const ALL: [Shape; 13] = [
         Shape {
             name: "tinyllama",
             dim: 2048,
@@ -147,6 +148,54 @@ impl Shape {
             shared_classifier: false,
             architecture: Architecture::Qwen3Moe,
         },
+        Shape {
+            name: "qwen3.5-0.8b",
+            dim: 1024,
+            ffn_dim: 3584,
+            n_layers: 24,
+            n_heads: 8,
+            n_kv_heads: 2,
+            vocab_size: 248_320,
+            head_dim: 256,
+            shared_classifier: true,
+            architecture: Architecture::Qwen35,
+        },
+        Shape {
+            name: "qwen3.5-2b",
+            dim: 2048,
+            ffn_dim: 6144,
+            n_layers: 24,
+            n_heads: 8,
+            n_kv_heads: 2,
+            vocab_size: 248_320,
+            head_dim: 256,
+            shared_classifier: true,
+            architecture: Architecture::Qwen35,
+        },
+        Shape {
+            name: "qwen3.5-4b",
+            dim: 2560,
+            ffn_dim: 9216,
+            n_layers: 32,
+            n_heads: 16,
+            n_kv_heads: 4,
+            vocab_size: 248_320,
+            head_dim: 256,
+            shared_classifier: true,
+            architecture: Architecture::Qwen35,
+        },
+        Shape {
+            name: "lfm2-1.2b",
+            dim: 2048,
+            ffn_dim: 8192,
+            n_layers: 16,
+            n_heads: 32,
+            n_kv_heads: 8,
+            vocab_size: 65_536,
+            head_dim: 64,
+            shared_classifier: true,
+            architecture: Architecture::Lfm2,
+        },
     ];
 
     /// The first of these shapes with a minimal vocabulary, and as many layers as have about `bytes` bytes of
@@ -210,8 +259,36 @@ impl Shape {
                 local_theta: Some(10_000.0),
                 ..of_qwen3
             },
+            Architecture::Qwen35 => Features {
+                output_gate: true,
+                rotary_dim: Some(self.head_dim / 4),
+                recurrent: self.recurrent(|layer| layer % 4 != 3),
+                ..of_qwen3
+            },
+            Architecture::Lfm2 => Features {
+                recurrent: self.recurrent(|layer| ![2, 5, 8, 10, 12, 14].contains(&layer)),
+                ..of_qwen3
+            },
             _ => Features::default(),
         }
+    }
+
+    /// The recurrent layers of Qwen3.5 or LFM2.
+    fn recurrent(&self, is_recurrent: impl Fn(usize) -> bool) -> Option<RecurrentLayers> {
+        let layers = LayerSet::new((0..self.n_layers).filter(|layer| is_recurrent(*layer)))?;
+        let rule = DeltaRule {
+            taps: 4,
+            key_heads: 16,
+            value_heads: if self.dim > 2048 { 32 } else { 16 },
+            key_dim: 128,
+            value_dim: 128,
+            is_tiled: false,
+        };
+        let mixer = match self.architecture {
+            Architecture::Lfm2 => Mixer::ShortConv { taps: 3 },
+            _ => Mixer::DeltaRule(rule),
+        };
+        (!layers.is_empty()).then_some(RecurrentLayers { layers, mixer })
     }
 }
 
@@ -291,7 +368,9 @@ fn fill(encoding: Encoding, tensor: &Tensor, start: usize, out: &mut [u8]) {
     let Tensor { id, rows, cols, .. } = *tensor;
     let scale = 1.0 / (cols as f32).sqrt();
     if id.kind.is_vector() {
-        return bytemuck::cast_slice_mut(out).fill(1.0_f32);
+        // States have to fade.
+        let value = if id.kind == TensorKind::MixDecay { -1.0_f32 } else { 1.0 };
+        return bytemuck::cast_slice_mut(out).fill(value);
     }
     let (values, scales) = match encoding {
         Encoding::Q8 { .. } => out.split_at_mut(rows * cols),
