@@ -10,13 +10,33 @@ const STEP: usize = 1024;
 /// Fewest ids between two forks: fewer are quickly computed again.
 const NEAR: usize = 16;
 
+/// The forks of a prompt: numbers of ids before them, ascending.
+#[derive(Debug)]
+pub(super) struct Forks(Vec<usize>);
+
+impl Forks {
+    /// No forks, with capacity for those in a context of `ctx_len` ids.
+    pub(super) fn with_capacity(ctx_len: usize) -> Forks {
+        Forks(Vec::with_capacity(most(ctx_len)))
+    }
+
+    /// Takes the forks of `prompt`, whose turns end with `stop_ids`.
+    pub(super) fn find(&mut self, prompt: &[u32], stop_ids: &[u32]) {
+        find(prompt, stop_ids, &mut self.0);
+    }
+
+    /// The first fork behind `pos` and up to `end`.
+    pub(super) fn next(&self, pos: usize, end: usize) -> Option<usize> {
+        self.0.iter().copied().find(|fork| (pos + 1..=end).contains(fork))
+    }
+}
+
 /// Most forks in a context of `ctx_len` ids.
-pub(super) fn most(ctx_len: usize) -> usize {
+fn most(ctx_len: usize) -> usize {
     ctx_len / STEP + 4
 }
 
-/// Writes the forks of `prompt` to `forks`, ascending: numbers of ids before them.
-pub(super) fn find(prompt: &[u32], stop_ids: &[u32], forks: &mut Vec<usize>) {
+fn find(prompt: &[u32], stop_ids: &[u32], forks: &mut Vec<usize>) {
     forks.clear();
     // At least one id behind a fork is computed anew, for its logits.
     let Some(last) = prompt.len().checked_sub(1) else { return };

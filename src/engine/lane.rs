@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::answer::Answer;
 use super::choice::Chooser;
 use super::drafts::{DRAFTS_MAX, LaneDrafts};
-use super::forks;
+use super::forks::Forks;
 use super::job::JobId;
 use super::prefix::Kept;
 use super::ready::Engine;
@@ -26,20 +26,23 @@ pub(super) struct Lane<'t> {
     pub(super) is_parked: bool,
     /// Positions that the stream has memory for.
     pub(super) room: usize,
-    /// Positions of the prompt behind which the state of recurrent layers is kept, ascending.
-    forks: Vec<usize>,
-    /// Whether the model has recurrent layers.
-    has_state: bool,
-    /// Ids of the prompt of the current or last job.
-    prompt_len: usize,
-    /// How much of this prompt was handed to the prefix files.
-    kept: Kept,
+    prompt: LanePrompt,
     /// Whether the job has ended and its pages are to be freed.
     pub(super) is_over: bool,
     /// When the lane got its last job: the number of jobs begun by then.
     pub(super) used: u64,
     /// Time of the last token, and prompt rows submitted by then; `None` before a job's first token.
     pub(super) last_token: Option<(Instant, usize)>,
+}
+
+/// The prompt of a lane's current or last job.
+struct LanePrompt {
+    /// Number of ids.
+    len: usize,
+    /// How much of it was handed to the prefix files.
+    kept: Kept,
+    /// Where the state of recurrent layers is kept; `None` if the model has none.
+    forks: Option<Forks>,
 }
 
 /// Batches of the lane that are in flight.
@@ -95,7 +98,7 @@ impl<'t> Lane<'t> {
         has_state: bool,
     ) -> Lane<'t> {
         let ids = Vec::with_capacity(ctx_len + 1);
-        let n_forks = if has_state { forks::most(ctx_len) } else { 0 };
+        let forks = has_state.then(|| Forks::with_capacity(ctx_len));
         Lane {
             stream,
             ids,
@@ -104,10 +107,7 @@ impl<'t> Lane<'t> {
             flight: LaneFlight { since: 0, n_under_way: 0, n_wasted: 0 },
             is_parked: false,
             room: 0,
-            forks: Vec::with_capacity(n_forks),
-            has_state,
-            prompt_len: 0,
-            kept: Kept::default(),
+            prompt: LanePrompt { len: 0, kept: Kept::default(), forks },
             is_over: false,
             used: 0,
             last_token: None,
@@ -150,12 +150,12 @@ impl<'t> Lane<'t> {
         work: RunningJob<'t>,
         used: u64,
     ) {
-        if self.has_state {
-            forks::find(prompt, stop_ids, &mut self.forks);
+        if let Some(forks) = &mut self.prompt.forks {
+            forks.find(prompt, stop_ids);
         }
         self.ids.clear();
         self.ids.extend_from_slice(prompt);
-        (self.prompt_len, self.kept) = (prompt.len(), Kept::default());
+        (self.prompt.len, self.prompt.kept) = (prompt.len(), Kept::default());
         self.work = Some(work);
         self.used = used;
         self.last_token = None;
@@ -182,7 +182,7 @@ impl<'t> Lane<'t> {
     pub(super) fn forget_kv(&mut self) {
         self.take_back();
         // New nodes may lack the prefix files that others have written.
-        self.kept = Kept::default();
+        self.prompt.kept = Kept::default();
         match self.work {
             Some(_) => self.park(),
             None => self.stream.clear(),
@@ -205,7 +205,18 @@ impl<'t> Lane<'t> {
     pub(super) fn reserve(&mut self, engine: &mut Engine, end: usize) {
         self.flight.since = self.stream.pos();
         self.room = engine.reserve(&mut self.stream, end);
-        engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
+        self.keep(engine);
+    }
+
+    /// Has the computed pages of the prompt kept in files.
+    fn keep(&mut self, engine: &mut Engine) {
+        let LanePrompt { len, kept, .. } = &mut self.prompt;
+        engine.keep(&self.stream, kept, &self.ids[..*len]);
+    }
+
+    /// Whether the model has recurrent layers.
+    fn has_state(&self) -> bool {
+        self.prompt.forks.is_some()
     }
 
     /// Frees the stream's pages if its job has ended.
@@ -213,7 +224,7 @@ impl<'t> Lane<'t> {
         if std::mem::take(&mut self.is_over) {
             let pos = self.stream.pos();
             engine.reserve(&mut self.stream, pos);
-            engine.keep(&self.stream, &mut self.kept, &self.ids[..self.prompt_len]);
+            self.keep(engine);
             self.stream.clear();
         }
     }
@@ -232,7 +243,7 @@ impl<'t> Lane<'t> {
         let len_max = self.room.min(ctx_len).min(self.stream.len_max());
         let of_batch = room.rows.min(room.logits).saturating_sub(room.n_decoding + 1);
         // Only so many rows can be taken back from a state.
-        let of_batch = if self.has_state { of_batch.min(REWIND_ROWS - 1) } else { of_batch };
+        let of_batch = if self.has_state() { of_batch.min(REWIND_ROWS - 1) } else { of_batch };
         of_batch.min(len_max.saturating_sub(self.ids.len())).min(n_left.saturating_sub(1))
     }
 
@@ -272,7 +283,7 @@ impl<'t> Lane<'t> {
         let end = since + n_rows;
         while self.stream.pos() < end {
             let pos = self.stream.pos();
-            let fork = self.forks.iter().copied().find(|fork| (pos + 1..=end).contains(fork));
+            let fork = self.prompt.forks.as_ref().and_then(|forks| forks.next(pos, end));
             let n_rows = fork.unwrap_or(end) - pos;
             let is_last = pos + n_rows == end;
             let wants = if is_last || wants == Wants::All { wants } else { Wants::None };
@@ -298,7 +309,7 @@ impl<'t> Lane<'t> {
         // The state before rejected ids would be lost.
         let is_under_way = self.is_answering()
             && self.flight.n_under_way > self.flight.n_wasted
-            && !self.has_state;
+            && !self.has_state();
         let Some(work) = self.work.as_ref().filter(|_| is_under_way) else { return 0 };
         let pos_max =
             self.room.min(ctx_len).min(self.stream.len_max()).min(self.flight.since + rows);

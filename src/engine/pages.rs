@@ -11,6 +11,7 @@
 
 mod checkpoints;
 mod load;
+mod state;
 
 use self::checkpoints::Checkpoints;
 use crate::model::{KV_PAGE, KvPlan, PagePair, WindowPlan};

@@ -124,6 +124,7 @@ mod ggml_types;
 mod header;
 mod kinds;
 mod layer;
+mod layer_set;
 mod part;
 mod reads;
 mod recurrent;
@@ -134,8 +135,7 @@ mod weights;
 
 pub use crate::quant::Ggml;
 pub use features::{
-    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
-    LongRope, Temperature,
+    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LongRope, Temperature,
 };
 pub use fingerprint::fingerprint;
 pub use ggml_types::GgmlTypes;
@@ -145,6 +145,7 @@ pub use header::{
 };
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
+pub use layer_set::{LAYER_SET_MAX, LayerSet};
 pub use part::{Extent, Part};
 pub use reads::{WeightPart, WeightRead};
 pub use recurrent::{DeltaRule, Mixer, RecurrentLayers, STATE_COLUMNS, TAPS_MAX};

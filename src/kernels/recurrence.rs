@@ -146,7 +146,7 @@ fn sums<const FMA: bool, const N: usize>(state: &[[f32; N]], step: &DeltaStep<'_
     [by_key, by_query]
 }
 
-/// What the token adds to the state, in the direction of its key; and its output, from the new state.
+/// The token's addition to the state, in the direction of its key; and its output, from the new state.
 #[inline(always)]
 fn read<const FMA: bool, const N: usize>(step: &DeltaStep<'_>, sums: &Sums<N>) -> [[f32; N]; 2] {
     let [by_key, by_query] = sums;

@@ -38,6 +38,12 @@ pub(super) struct SummedRow<'a> {
     pub(super) sums: &'a [i32],
 }
 
+/// A convolution: its inputs, its taps, whether it is activated, and the result.
+type Convolve = unsafe fn(&[&[f32]], &[f32], bool, &mut [f32]);
+
+/// An update of a state: the tokens, the old state if it lies apart, the new one, and the outputs.
+type Update = unsafe fn(&[DeltaStep<'_>], Option<&[f32]>, &mut [f32], &mut [f32]);
+
 /// The functions of one tier. Callers have checked lengths: a function may assume what its method in
 /// [`Kernels`](super::Kernels) asserts, but must stay within memory even if that is wrong.
 pub(super) struct Table {
@@ -55,10 +61,10 @@ pub(super) struct Table {
     pub(super) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(super) add: unsafe fn(&mut [f32], &[f32]),
     /// A convolution of one position; see [`super::recurrence`].
-    pub(super) convolve: unsafe fn(&[&[f32]], &[f32], bool, &mut [f32]),
+    pub(super) convolve: Convolve,
     pub(super) gate: unsafe fn(&[f32], &mut [f32]),
     pub(super) delta_controls: unsafe fn(&mut [f32], &[f32], &[f32]),
-    pub(super) delta_rule: unsafe fn(&[DeltaStep<'_>], Option<&[f32]>, &mut [f32], &mut [f32]),
+    pub(super) delta_rule: Update,
     pub(super) score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(super) soften: unsafe fn(&mut [f32; BLOCK], &mut Softmax) -> f32,
     pub(super) weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),

@@ -152,7 +152,7 @@ impl Attention<'_> {
             return;
         }
         let width = self.width();
-        let Buffers { cos, sin, kv, .. } = buffers;
+        let Buffers { angles: [cos, sin], kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
         let is_shaped = heads.is_rotated || heads.biases.is_some() || heads.norms.is_some();

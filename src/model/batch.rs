@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::Range;
 
 use super::plan::Plan;
-use super::state::StateUse;
 
 /// Which rows of a span want logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +14,15 @@ pub enum Wants {
     Last,
     /// All rows.
     All,
+}
+
+/// Use of the checkpoints of states by a span. Both are numbers of checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateUse {
+    /// The checkpoint that the span continues; `None` if it continues the stream's own state, or begins a text.
+    pub from: Option<u32>,
+    /// The checkpoint to keep the state in that follows the span's last row.
+    pub to: Option<u32>,
 }
 
 /// Rows of a batch that are consecutive positions of one stream.

@@ -6,12 +6,12 @@ use super::Share;
 use super::inputs::Inputs;
 use super::kv_kind::KvKind;
 use super::plan::{Plan, PlanError};
-use super::recurrent::MixRows;
+use super::recurrent_buffers::RecurrentBuffers;
 use super::routes::Routes;
-use super::state::{StateLens, StateShape, StateValues};
+use super::state::StateShape;
 use super::team::{Columns, Team};
 use crate::arena::{Carver, Exhausted};
-use crate::format::model::{Header, Mixer};
+use crate::format::model::Header;
 use crate::kernels::KvLine;
 
 /// Keys and values in pages, `[page, layer, K or V, kv_head, page_len, head_dim]`, or int8 blocks in place of
@@ -35,10 +35,8 @@ pub(super) struct Buffers<'a> {
     pub(super) delta: &'a mut [f32],
     pub(super) inputs: Inputs<'a>,
     pub(super) routes: Routes<'a>,
-    /// RoPE cosines, `[batch, rotary_dim / 2]`.
-    pub(super) cos: &'a mut [f32],
-    /// RoPE sines, `[batch, rotary_dim / 2]`.
-    pub(super) sin: &'a mut [f32],
+    /// RoPE cosines and sines, `[batch, rotary_dim / 2]` each.
+    pub(super) angles: [&'a mut [f32]; 2],
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
     /// This node's columns of the rows to gather; empty if there is no team.
@@ -46,8 +44,7 @@ pub(super) struct Buffers<'a> {
     /// Gathered inputs of output and down projections, or gathered rows in f16 to add to `x`; empty if there
     /// is no team.
     pub(super) acts: &'a mut [f32],
-    pub(super) mix: MixRows<'a>,
-    pub(super) state: StateValues<'a>,
+    pub(super) recurrent: RecurrentBuffers<'a>,
     pub(super) kv: KvValues<'a>,
 }
 
@@ -74,36 +71,6 @@ impl Plan {
             _ => Err(PlanError::TooLarge),
         }
     }
-}
-
-fn carve_mix<'a>(
-    state: Option<StateShape>,
-    dim: usize,
-    rows: usize,
-    carver: &mut Carver<'a>,
-) -> Result<MixRows<'a>, Exhausted> {
-    let width = |width: fn(&Mixer, usize) -> usize| {
-        state.map_or(0, |state| rows.saturating_mul(width(&state.mixer, dim)))
-    };
-    Ok(MixRows {
-        projected: carver.take("mixed", width(|m, dim| m.in_rows(dim) + m.gate_rows()))?,
-        controls: carver.take("controls", width(|m, _| m.n_controls()))?,
-        convolved: carver.take("convolved", width(Mixer::channels))?,
-        outputs: carver.take("recurrence", width(|m, dim| m.out_cols(dim)))?,
-    })
-}
-
-fn carve_state<'a>(
-    state: Option<StateShape>,
-    carver: &mut Carver<'a>,
-) -> Result<StateValues<'a>, Exhausted> {
-    let none = StateLens { matrices: 0, histories: 0, journal: 0 };
-    let lens = state.map_or(none, |state| state.lens());
-    Ok(StateValues {
-        matrices: carver.take("states", lens.matrices)?,
-        histories: carver.take("histories", lens.histories)?,
-        journal: carver.take("journal of states", lens.journal)?,
-    })
 }
 
 /// Number of values in [`Buffers::part`] and [`Buffers::acts`].
@@ -151,13 +118,14 @@ impl<'a> Buffers<'a> {
             delta: carver.take("delta", rows(header.dim))?,
             inputs: Inputs::carve(header, rows_or_experts, carver)?,
             routes: Routes::carve(header, plan.max_batch, carver)?,
-            cos: carver.take("cos", rows(header.rotary_dim() / 2))?,
-            sin: carver.take("sin", rows(header.rotary_dim() / 2))?,
+            angles: [
+                carver.take("cos", rows(header.rotary_dim() / 2))?,
+                carver.take("sin", rows(header.rotary_dim() / 2))?,
+            ],
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
-            mix: carve_mix(state, header.dim, plan.max_batch, carver)?,
-            state: carve_state(state, carver)?,
+            recurrent: RecurrentBuffers::carve(state, (header.dim, plan.max_batch), carver)?,
             kv: match plan.kv {
                 KvKind::F16 => KvValues::F16(carver.take("KV cache", kv_units)?),
                 KvKind::F32 => KvValues::F32(carver.take("KV cache", kv_units)?),
@@ -173,10 +141,10 @@ impl<'a> Buffers<'a> {
             let width = all.len() / n;
             &mut all[first * width..]
         }
-        let Buffers {
-            x, qkv, gate_up, delta, inputs, routes, cos, sin, logits, part, acts, ..
-        } = self;
-        let Buffers { mix, state, kv, .. } = self;
+        let Buffers { x, qkv, gate_up, delta, inputs, routes, angles, logits, part, acts, .. } =
+            self;
+        let Buffers { recurrent, kv, .. } = self;
+        let [cos, sin] = angles;
         Buffers {
             x: rest(x, first, max_batch),
             qkv,
@@ -191,22 +159,11 @@ impl<'a> Buffers<'a> {
                 ends: rest(routes.ends, usize::from(first > 0), 2),
                 outputs: routes.outputs,
             },
-            cos: rest(cos, first, max_batch),
-            sin: rest(sin, first, max_batch),
+            angles: [rest(cos, first, max_batch), rest(sin, first, max_batch)],
             logits,
             part,
             acts: rest(acts, first, max_batch),
-            mix: MixRows {
-                projected: mix.projected,
-                controls: mix.controls,
-                convolved: mix.convolved,
-                outputs: mix.outputs,
-            },
-            state: StateValues {
-                matrices: state.matrices,
-                histories: state.histories,
-                journal: state.journal,
-            },
+            recurrent: recurrent.whole(),
             kv: match kv {
                 KvValues::F16(kv) => KvValues::F16(kv),
                 KvValues::F32(kv) => KvValues::F32(kv),

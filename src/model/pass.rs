@@ -32,8 +32,6 @@ pub(super) struct Pass<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) pool: &'a Pool,
     pub(super) positions: Positions<'a>,
-    /// The streams' states; `None` if the model has no recurrent layers.
-    pub(super) states: Option<&'a States>,
     pub(super) interrupt: Interrupt,
     /// Observer of the matrices' inputs, for calibration.
     pub(super) watch: Option<&'a Watch>,
@@ -48,11 +46,13 @@ pub(super) struct Pass<'a> {
     pub(super) team: Option<&'a Team>,
 }
 
-/// Data on positions that attention needs.
+/// Data on positions that attention and recurrence need.
 #[derive(Clone, Copy)]
 pub(super) struct Positions<'a> {
     pub(super) kv: &'a KvShape,
     pub(super) frequencies: &'a Frequencies,
+    /// The streams' states; `None` if the model has no recurrent layers.
+    pub(super) states: Option<&'a States>,
 }
 
 /// A feed-forward layer that is no mixture of experts.
@@ -122,7 +122,7 @@ impl Pass<'_> {
         let mut rope = None;
         for layer in self.model.share().layers.clone() {
             self.turn(layer, &mut rope, buffers);
-            match self.states.filter(|_| self.spec(layer).mixer.is_some()) {
+            match self.positions.states.filter(|_| self.spec(layer).mixer.is_some()) {
                 Some(states) => self.recur(layer, states, buffers),
                 None => self.attention(layer, buffers),
             }
@@ -146,7 +146,8 @@ impl Pass<'_> {
 
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
         let half = self.model.header().rotary_dim() / 2;
-        let tables = buffers.cos.chunks_exact_mut(half).zip(buffers.sin.chunks_exact_mut(half));
+        let [cos, sin] = &mut buffers.angles;
+        let tables = cos.chunks_exact_mut(half).zip(sin.chunks_exact_mut(half));
         let rows = self.spans.iter().flat_map(|span| {
             let frequencies = self.positions.frequencies.of(rope, span.is_long);
             span.positions().map(move |pos| (frequencies, pos))
@@ -167,7 +168,7 @@ impl Pass<'_> {
         let is_gated = self.model.header().features.output_gate;
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
         if at_once && self.watch.is_none() && !is_gated {
-            let Buffers { qkv, cos, sin, kv, inputs, .. } = buffers;
+            let Buffers { qkv, angles: [cos, sin], kv, inputs, .. } = buffers;
             let of = (&mut **qkv, (&**cos, &**sin));
             if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
                 projector.add_projected(inputs, &wo, buffers.x);

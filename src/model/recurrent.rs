@@ -9,7 +9,8 @@ use super::buffers::Buffers;
 use super::inputs::Inputs;
 use super::pass::Pass;
 use super::project::{Fill, Projector};
-use super::state::{Replay, Run, StateShape, StateValues, States};
+use super::recurrent_buffers::{MixRows, RecurrentBuffers};
+use super::state::{Replay, Run, StateShape, States};
 use crate::format::model::{DeltaRule, Mixer, TAPS_MAX, TensorKind};
 use crate::kernels::{DeltaStep, Kernels, MatrixDims};
 use crate::pool::{Chunks, Pool};
@@ -22,18 +23,6 @@ const HEAD_MAX: usize = 512;
 
 /// Tokens that go to a kernel at a time.
 const STEPS: usize = 32;
-
-/// Buffers of the rows between a recurrent layer's projections.
-pub(super) struct MixRows<'a> {
-    /// Projections to the convolution's inputs, and to the output's gate, `[batch, in_rows + gate_rows]`.
-    pub(super) projected: &'a mut [f32],
-    /// Projections to controls, then controls, `[batch, n_controls]`.
-    pub(super) controls: &'a mut [f32],
-    /// Outputs of the convolution, `[batch, channels]`.
-    pub(super) convolved: &'a mut [f32],
-    /// Outputs of the recurrence, `[unit, batch, columns]`.
-    pub(super) outputs: &'a mut [f32],
-}
 
 /// The recurrent layer of one batch, or of a replay.
 struct Recurrence<'a> {
@@ -56,7 +45,7 @@ struct Rows<'a> {
     width: usize,
     at: usize,
     controls: &'a [f32],
-    /// The same of `controls`.
+    /// Values of a row of `controls`, and the first of the controls in it.
     controls_width: usize,
     controls_at: usize,
 }
@@ -90,8 +79,7 @@ impl Pass<'_> {
     fn replay_in(&self, layer: usize, replay: Replay, states: &States, buffers: &mut Buffers<'_>) {
         let Replay { stream, from, to, n_rows } = replay;
         let (shape, index) = (states.shape, states.index(layer - self.model.share().layers.start));
-        let Buffers { mix, state, .. } = buffers;
-        let StateValues { matrices, histories, journal } = state;
+        let RecurrentBuffers { rows: mix, matrices, histories, journal } = &mut buffers.recurrent;
         let at = index * shape.journals_of_layer() + stream * shape.journal_len();
         let (width, n) = (shape.journal_width(), shape.mixer.n_controls());
         let inputs = &journal[at..][..shape.journal_len()];
@@ -120,13 +108,12 @@ impl Pass<'_> {
 
     /// Computes a recurrent layer, and adds its output to `x`.
     pub(super) fn recur(&self, layer: usize, states: &States, buffers: &mut Buffers<'_>) {
-        let (header, shape) = (self.model.header(), states.shape);
-        let mixer = shape.mixer;
+        let shape = states.shape;
         let index = states.index(layer - self.model.share().layers.start);
-        self.project_mix(layer, mixer, buffers);
-        let (dim, width) = (header.dim, mixer.in_rows(header.dim) + mixer.gate_rows());
-        let Buffers { mix, state, inputs, .. } = buffers;
-        let at = match mixer {
+        self.project_mix(layer, shape.mixer, buffers);
+        let RecurrentBuffers { rows: mix, matrices, histories, journal } = &mut buffers.recurrent;
+        let (width, dim) = (mix_width(shape, self.model.header().dim), self.model.header().dim);
+        let at = match shape.mixer {
             Mixer::ShortConv { .. } => {
                 let rows = Chunks::new(&mut mix.projected[..self.m * width], width);
                 self.pool.run_chunks(rows, &|_, row| {
@@ -142,7 +129,7 @@ impl Pass<'_> {
             width,
             at,
             controls: mix.controls,
-            controls_width: mixer.n_controls(),
+            controls_width: shape.mixer.n_controls(),
             controls_at: 0,
         };
         let recurrence = Recurrence {
@@ -154,33 +141,32 @@ impl Pass<'_> {
             spans: self.spans,
             n_rows: self.m,
         };
-        let StateValues { matrices, histories, journal } = state;
         let values = (index, &mut **matrices, &mut **histories);
         recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
         recurrence.write_journal(index, journal);
+        self.project_mixed(layer, shape, buffers);
+    }
 
-        let norm =
-            header.has(TensorKind::MixNorm).then(|| self.model.vector(TensorKind::MixNorm, layer));
+    /// Projects the outputs of the recurrence, and adds them to `x`.
+    fn project_mixed(&self, layer: usize, shape: StateShape, buffers: &mut Buffers<'_>) {
+        let header = self.model.header();
+        let norm = header.has(TensorKind::MixNorm).then_some(TensorKind::MixNorm);
         let ends = MixEnds {
             kernels: self.kernels,
             shape,
-            norm,
+            norm: norm.map(|kind| self.model.vector(kind, layer)),
             norm_eps: header.norm_eps,
-            dim,
+            dim: header.dim,
             m: self.m,
         };
-        let mix = &*mix;
-        let fill = |row: usize, out: &mut [f32]| ends.write(mix, row, out);
+        let Buffers { recurrent, inputs, delta, .. } = buffers;
+        let fill = |row: usize, out: &mut [f32]| ends.write(&recurrent.rows, row, out);
         let (projector, out) = (self.projector(), self.rows(TensorKind::MixOut, layer));
-        let dims = MatrixDims { rows: self.m, k: mixer.out_cols(dim) };
-        let fill = self.watcher(layer).tell(
-            (TensorKind::MixOut, 0),
-            (inputs.f32, dims),
-            self.pool,
-            Some(&fill),
-        );
+        let dims = MatrixDims { rows: self.m, k: shape.mixer.out_cols(header.dim) };
+        let id = (TensorKind::MixOut, 0);
+        let fill = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &out, fill);
-        projector.project(inputs, &[out], buffers.delta);
+        projector.project(inputs, &[out], delta);
         let ends = [None, self.vector(TensorKind::AttentionPostNorm, layer)];
         self.add_delta(ends, self.spec(layer), buffers);
     }
@@ -191,7 +177,7 @@ impl Pass<'_> {
         let projector = self.projector();
         let norm = self.norm((TensorKind::AttentionNorm, layer), header.norm_eps);
         let dims = MatrixDims { rows: self.m, k: header.dim };
-        let Buffers { x, inputs, mix, .. } = buffers;
+        let Buffers { x, inputs, recurrent: RecurrentBuffers { rows: mix, .. }, .. } = buffers;
         let x = &**x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
         let mut matrices: heapless::Vec<Matrix<'_>, 2> = heapless::Vec::new();
@@ -437,6 +423,11 @@ fn normalise(kernels: &Kernels, x: &mut [f32], dim: usize, scale: f32) {
     }
 }
 
+/// Width of a row of projections, in a model of width `dim`.
+fn mix_width(shape: StateShape, dim: usize) -> usize {
+    shape.mixer.in_rows(dim) + shape.mixer.gate_rows()
+}
+
 /// The end of a recurrent layer: from the recurrence to the inputs of the output projection.
 struct MixEnds<'a> {
     kernels: &'a Kernels,
@@ -451,7 +442,7 @@ impl MixEnds<'_> {
     /// Writes row `row` of the output projection's inputs.
     fn write(&self, mix: &MixRows<'_>, row: usize, out: &mut [f32]) {
         let (mixer, channels) = (self.shape.mixer, self.shape.channels);
-        let width = mixer.in_rows(self.dim) + mixer.gate_rows();
+        let width = mix_width(self.shape, self.dim);
         let projected = &mix.projected[row * width..][..width];
         let Mixer::DeltaRule(rule) = mixer else {
             let convolved = &mix.convolved[row * channels..][..channels];

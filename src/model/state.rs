@@ -11,22 +11,13 @@
 
 use std::ops::Range;
 
-use super::batch::{ForwardError, Span, Wants};
+use super::batch::{ForwardError, Span, StateUse, Wants};
 use super::plan::Plan;
 use crate::format::model::{Header, Mixer};
 use crate::kernels::DELTA_COLUMNS;
 
 /// Most rows at the end of a batch that can be taken back one by one: a token and drafts after it.
 pub const REWIND_ROWS: usize = 16;
-
-/// Use of the checkpoints of states by a span. Both are numbers of checkpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateUse {
-    /// The checkpoint that the span continues; `None` if it continues the stream's own state, or begins a text.
-    pub from: Option<u32>,
-    /// The checkpoint to keep the state in that follows the span's last row.
-    pub to: Option<u32>,
-}
 
 /// Layout of the states of a share's recurrent layers.
 #[derive(Clone, Copy)]
@@ -36,16 +27,9 @@ pub(super) struct StateShape {
     /// Channels of the convolution.
     pub(super) channels: usize,
     /// Number of recurrent layers in the share.
-    n_layers: usize,
+    pub(super) n_layers: usize,
     n_streams: usize,
     n_checkpoints: usize,
-}
-
-/// Numbers of f32 values in the buffers of [`StateValues`].
-pub(super) struct StateLens {
-    pub(super) matrices: usize,
-    pub(super) histories: usize,
-    pub(super) journal: usize,
 }
 
 impl StateShape {
@@ -127,25 +111,6 @@ impl StateShape {
     pub(super) fn journals_of_layer(&self) -> usize {
         self.journal_len().saturating_mul(self.n_streams)
     }
-
-    pub(super) fn lens(&self) -> StateLens {
-        let all = |of_layer: usize| of_layer.saturating_mul(self.n_layers);
-        StateLens {
-            matrices: all(self.matrices_of_layer()),
-            histories: all(self.histories_of_layer()),
-            journal: all(self.journals_of_layer()),
-        }
-    }
-}
-
-/// The states of the share's recurrent layers.
-pub(super) struct StateValues<'a> {
-    /// `[layer, unit, slot, row, column]`.
-    pub(super) matrices: &'a mut [f32],
-    /// `[layer, slot, taps - 1, channel]`, the oldest input first.
-    pub(super) histories: &'a mut [f32],
-    /// `[layer, stream, REWIND_ROWS, channels + controls]`.
-    pub(super) journal: &'a mut [f32],
 }
 
 /// Rows of a batch that continue one state, in one or more spans.

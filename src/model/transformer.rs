@@ -285,7 +285,7 @@ impl Transformer {
         states.begin(spans)?;
         if !states.replays().is_empty() {
             let (pass, mut buffers) = self.begin(&[]);
-            pass.states.iter().for_each(|states| pass.replay(states, &mut buffers));
+            pass.positions.states.iter().for_each(|states| pass.replay(states, &mut buffers));
             self.states.iter_mut().for_each(States::replayed);
         }
         Ok(())
@@ -305,8 +305,11 @@ impl Transformer {
             packed: self.packed.as_ref(),
             kernels: &self.kernels,
             pool: &self.pool,
-            positions: Positions { kv: &self.kv, frequencies: &self.frequencies },
-            states: self.states.as_ref(),
+            positions: Positions {
+                kv: &self.kv,
+                frequencies: &self.frequencies,
+                states: self.states.as_ref(),
+            },
             interrupt: Interrupt::new(self.is_interrupted),
             watch: self.watch.as_deref(),
             spans,

@@ -1,10 +1,10 @@
 //! Parses, emits and checks the block of features after a header.
 
 use super::features::{
-    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LAYER_SET_MAX, LayerSet,
-    LongRope, Temperature,
+    Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LongRope, Temperature,
 };
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
+use super::layer_set::{LAYER_SET_MAX, LayerSet};
 use super::recurrent::{RECURRENT_LEN, RecurrentLayers};
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
@@ -307,7 +307,10 @@ impl Header {
         self.check_divisors()?;
         self.check_experts()?;
         self.check_dense()?;
-        self.check_recurrent()
+        match &self.features.recurrent {
+            Some(recurrent) => recurrent.check(self.n_layers),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the dense layers are some of the model's, but not all, and that the others are mixtures.

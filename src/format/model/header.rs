@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use super::features::Features;
 #[cfg(feature = "tools")]
-use super::features::{DenseLayers, LayerSet};
+use super::features::DenseLayers;
+use super::features::Features;
 use super::ggml_types::GgmlTypes;
+#[cfg(feature = "tools")]
+use super::layer_set::LayerSet;
 use super::slice::Slice;
 use super::weights::Weights;
 use crate::format::ChatTemplate;

@@ -38,6 +38,17 @@ pub struct Rope {
 }
 
 impl Header {
+    /// Form of `layer` if it is recurrent; `None` if it has attention.
+    pub fn mixer(&self, layer: usize) -> Option<Mixer> {
+        let recurrent = self.features.recurrent?;
+        recurrent.layers.contains(layer).then_some(recurrent.mixer)
+    }
+
+    /// Whether some layers are recurrent: a stream then has a state beside its keys and values.
+    pub fn has_state(&self) -> bool {
+        self.features.recurrent.is_some()
+    }
+
     /// Parameters of `layer`. All layers of Llama and Mistral are alike; those of other families differ by
     /// [`Features`](super::Features).
     pub fn layer(&self, layer: usize) -> LayerSpec {

@@ -1,7 +1,6 @@
 //! Layers that carry a state from token to token, in place of attention.
 
-use super::features::LayerSet;
-use super::header::Header;
+use super::layer_set::LayerSet;
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
 
@@ -190,27 +189,12 @@ impl RecurrentLayers {
         };
         Ok(RecurrentLayers { layers, mixer })
     }
-}
 
-impl Header {
-    /// Form of `layer` if it is recurrent; `None` if it has attention.
-    pub fn mixer(&self, layer: usize) -> Option<Mixer> {
-        let recurrent = self.features.recurrent?;
-        recurrent.layers.contains(layer).then_some(recurrent.mixer)
-    }
-
-    /// Whether some layers are recurrent: a stream has a state beside its keys and values.
-    pub fn has_state(&self) -> bool {
-        self.features.recurrent.is_some()
-    }
-
-    /// Checks that recurrent layers are some of the model's, and that their sizes fit together.
-    pub(super) fn check_recurrent(&self) -> Result<(), FormatError> {
-        let Some(RecurrentLayers { layers, mixer }) = self.features.recurrent else {
-            return Ok(());
-        };
-        if layers.is_empty() || layers.end() > self.n_layers {
-            let wanted = format!("some of {} layers", self.n_layers);
+    /// Checks that the layers are some of a model's `n_layers`, and that their sizes fit together.
+    pub(super) fn check(&self, n_layers: usize) -> Result<(), FormatError> {
+        let RecurrentLayers { layers, mixer } = *self;
+        if layers.is_empty() || layers.end() > n_layers {
+            let wanted = format!("some of {n_layers} layers");
             return Err(FormatError::field("recurrent layers", layers.end() as u32, wanted));
         }
         if !(2..=TAPS_MAX).contains(&mixer.taps()) {

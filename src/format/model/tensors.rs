@@ -3,9 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::features::LAYER_SET_MAX;
 use super::header::{Header, PACKED_ALIGN, Packed};
 use super::kinds::{TensorKind, TensorRole};
+use super::layer_set::LAYER_SET_MAX;
 use super::weights::{Encoding, Ends, Weights};
 use crate::format::FormatError;
 use crate::format::cursor::u32_at;
