@@ -38,7 +38,7 @@ NAMES = {
 }
 # Tensors whose rows stand in pairs in LEAP's files, and in two halves of each head in most GGUF files.
 PAIRED = ("wq", "wk", "q_norm", "k_norm")
-PAIRED_FAMILIES = ("llama", "smollm3", "granite")
+PAIRED_FAMILIES = ("llama", "smollm3", "granite", "mistral3")
 
 
 class Gguf:

@@ -102,6 +102,31 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((n + 1023) as u64) << 52)
 }
 
+/// `1 / k!`.
+const INVERSE_FACTORIALS: [f64; 15] = {
+    let mut all = [1.0; 15];
+    let mut k = 1;
+    while k < all.len() {
+        all[k] = all[k - 1] / k as f64;
+        k += 1;
+    }
+    all
+};
+
+/// Hyperbolic tangent, within 1e-15. Faster than [`exp`], for many values.
+///
+/// It is `(1 - e) / (1 + e)` with `e = exp(-2 * x)`, for an `x` that is not negative.
+pub(crate) fn tanh(x: f64) -> f64 {
+    // Beyond this the result is 1. A NaN passes.
+    let y = if x.abs() > 20.0 { -40.0 } else { -2.0 * x.abs() };
+    let n = (y * LOG2_E - 0.5) as i64;
+    let r = y - n as f64 * LN_2_PARTS[0] - n as f64 * LN_2_PARTS[1];
+    let sum = INVERSE_FACTORIALS.iter().rev().fold(0.0, |sum, term| sum * r + term);
+    let e = sum * f64::from_bits(((n + 1023) as u64) << 52);
+    let size = (1.0 - e) / (1.0 + e);
+    if x < 0.0 { -size } else { size }
+}
+
 /// `base^exponent` for a positive `base`.
 pub(crate) fn pow(base: f64, exponent: f64) -> f64 {
     exp(exponent * ln(base))
@@ -114,6 +139,16 @@ fn horner(coefficients: &[f64], x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tanh_is_near_that_of_the_standard_library_and_odd() {
+        let steps = (0..4000).map(|i| f64::from(i) / 150.0);
+        for x in steps.chain([1e-300, 1e-17, 1e-9, 1e300, f64::INFINITY]) {
+            assert!((tanh(x) - x.tanh()).abs() < 1e-15, "{x}");
+            assert_eq!(tanh(-x), -tanh(x));
+        }
+        assert!(tanh(f64::NAN).is_nan());
+    }
 
     /// Products of positions and frequencies, like in RoPE, and numbers around multiples of pi / 4.
     fn arguments() -> impl Iterator<Item = f64> {

@@ -314,6 +314,12 @@ fn features(header: &Header) -> String {
         (header.layers().any(|layer| layer.rope.is_none()), "layers without rotation"),
         (features.full_layers != LayerSet::default(), "layers without window"),
         (features.rotary_dim.is_some(), "rotation of a part"),
+        (features.temperature.is_some(), "queries that grow"),
+        (features.more.full_heads.is_some(), "other heads without window"),
+        (features.more.n_shared_kv > 0, "shared keys and values"),
+        (features.more.layer_input_dim > 0, "inputs of layers"),
+        (features.more.parallel_ffn.is_some(), "dense layers beside mixtures"),
+        (features.more.logit_cap.is_some(), "capped logits"),
     ];
     named(&names)
 }

@@ -23,6 +23,8 @@ use crate::model::{
 pub enum CalibrateError {
     /// The model cannot be run.
     Engine(EngineError),
+    /// The model's layers cannot be computed one at a time.
+    Whole(&'static str),
     /// The text does not fit the model.
     Forward(ForwardError),
     /// The calibration file cannot be written.
@@ -36,6 +38,12 @@ impl fmt::Display for CalibrateError {
         match self {
             CalibrateError::Engine(e) => e.fmt(f),
             CalibrateError::Forward(e) => e.fmt(f),
+            CalibrateError::Whole(why) => {
+                write!(
+                    f,
+                    "calibration computes one layer at a time, which this model forbids: {why}"
+                )
+            }
             CalibrateError::Write(_) => write!(f, "cannot keep what the calibration found out"),
             CalibrateError::Interrupted => write!(f, "interrupted"),
         }
@@ -47,7 +55,9 @@ impl std::error::Error for CalibrateError {
         match self {
             CalibrateError::Engine(e) => e.source(),
             CalibrateError::Write(e) => Some(e),
-            CalibrateError::Forward(_) | CalibrateError::Interrupted => None,
+            CalibrateError::Whole(_) | CalibrateError::Forward(_) | CalibrateError::Interrupted => {
+                None
+            }
         }
     }
 }
@@ -90,6 +100,9 @@ pub fn calibrate(
     mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<usize, CalibrateError> {
     let n_layers = model.header().n_layers;
+    if let Some(why) = model.header().why_whole() {
+        return Err(CalibrateError::Whole(why));
+    }
     let mut run = Run::new(model, windows, options)?;
     let (mut done, total) = (0, (n_layers * (windows.len() + 1)) as u64);
     let mut step = || {
@@ -149,7 +162,8 @@ impl<'a> Run<'a> {
     /// gate and up, and of down. Each expert has its own last two.
     fn n_matrices(&self, layer: usize) -> usize {
         let header = self.transformer.model().header();
-        2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() }
+        let beside = usize::from(header.features.more.parallel_ffn.is_some());
+        2 + 2 * if header.is_dense(layer) { 1 } else { header.n_ffns() + beside }
     }
 
     /// Takes all windows through `layer`.

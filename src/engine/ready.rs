@@ -121,12 +121,12 @@ impl Engine {
     /// Keeps keys and values of long prompts in files in `folder`, and reads them from there. All models
     /// together get up to `limit` bytes. A separate thread writes the files. A file that cannot be used is
     /// reported and ignored. On a ring every node has to call this, each for its own layers; the master calls
-    /// it after joining. Has no effect on a team.
+    /// it after joining. Has no effect on a team, or if the keys and values of layers differ in size.
     ///
     /// # Errors
     /// If the folder cannot be made or listed, or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.header().has_state() {
+        if self.header().has_state() || self.stage.transformer.kv_part_bytes() == 0 {
             // Pages are of no use without the states behind them, which files do not keep.
             return Ok(());
         }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::format::model::{Architecture, Header, RowOrder, TensorId, TensorKind};
+use crate::format::model::{Architecture, Experts, Header, RowOrder, TensorId, TensorKind};
 
 /// How a checkpoint names its tensors.
 #[derive(Clone, Copy)]
@@ -28,16 +28,24 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::FfnNorm => ["post_attention_layernorm", "ffn_norm", "ffn_norm"],
         TensorKind::FinalNorm => ["model.norm", "norm", "output_norm"],
         TensorKind::Embedding => ["model.embed_tokens", "tok_embeddings", "token_embd"],
-        TensorKind::Wq | TensorKind::Bq => ["self_attn.q_proj", "attention.wq", "attn_q"],
-        TensorKind::Wk | TensorKind::Bk => ["self_attn.k_proj", "attention.wk", "attn_k"],
-        TensorKind::Wv | TensorKind::Bv => ["self_attn.v_proj", "attention.wv", "attn_v"],
-        TensorKind::Wo | TensorKind::Bo => ["self_attn.o_proj", "attention.wo", "attn_output"],
+        TensorKind::Wq | TensorKind::Bq | TensorKind::FullWq => {
+            ["self_attn.q_proj", "attention.wq", "attn_q"]
+        }
+        TensorKind::Wk | TensorKind::Bk | TensorKind::FullWk => {
+            ["self_attn.k_proj", "attention.wk", "attn_k"]
+        }
+        TensorKind::Wv | TensorKind::Bv | TensorKind::FullWv => {
+            ["self_attn.v_proj", "attention.wv", "attn_v"]
+        }
+        TensorKind::Wo | TensorKind::Bo | TensorKind::FullWo => {
+            ["self_attn.o_proj", "attention.wo", "attn_output"]
+        }
         TensorKind::W1 | TensorKind::DenseW1 => ["mlp.gate_proj", "feed_forward.w1", "ffn_gate"],
         TensorKind::W2 | TensorKind::DenseW2 => ["mlp.down_proj", "feed_forward.w2", "ffn_down"],
         TensorKind::W3 | TensorKind::DenseW3 => ["mlp.up_proj", "feed_forward.w3", "ffn_up"],
         TensorKind::Classifier => ["lm_head", "output", "output"],
-        TensorKind::QNorm => ["self_attn.q_norm", "", "attn_q_norm"],
-        TensorKind::KNorm => ["self_attn.k_norm", "", "attn_k_norm"],
+        TensorKind::QNorm | TensorKind::FullQNorm => ["self_attn.q_norm", "", "attn_q_norm"],
+        TensorKind::KNorm | TensorKind::FullKNorm => ["self_attn.k_norm", "", "attn_k_norm"],
         TensorKind::AttentionPostNorm => ["post_attention_layernorm", "", "post_attention_norm"],
         TensorKind::FfnPostNorm => ["post_feedforward_layernorm", "", "post_ffw_norm"],
         TensorKind::Sinks => ["self_attn.sinks", "", "attn_sinks.weight"],
@@ -56,6 +64,20 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::MixDecay => ["linear_attn.A_log", "", "ssm_a"],
         TensorKind::MixStepBias => ["linear_attn.dt_bias", "", "ssm_dt.bias"],
         TensorKind::MixNorm => ["linear_attn.norm", "", "ssm_norm"],
+        TensorKind::LayerScale => ["layer_scalar", "", "layer_output_scale.weight"],
+        TensorKind::InputTable => ["model.embed_tokens_per_layer", "", "per_layer_token_embd"],
+        TensorKind::InputProjection => {
+            ["model.per_layer_model_projection", "", "per_layer_model_proj"]
+        }
+        TensorKind::InputNorm => ["model.per_layer_projection_norm", "", "per_layer_proj_norm"],
+        TensorKind::InputGate => ["per_layer_input_gate", "", "inp_gate"],
+        TensorKind::InputOut => ["per_layer_projection", "", "proj"],
+        TensorKind::InputPostNorm => ["post_per_layer_input_norm", "", "post_norm"],
+        TensorKind::MixtureNorm => ["pre_feedforward_layernorm_2", "", "pre_ffw_norm_2"],
+        TensorKind::MixturePostNorm => ["post_feedforward_layernorm_2", "", "post_ffw_norm_2"],
+        TensorKind::DensePostNorm => ["post_feedforward_layernorm_1", "", "post_ffw_norm_1"],
+        TensorKind::RouterNorm => ["router.scale", "", "ffn_gate_inp.scale"],
+        TensorKind::ExpertScale => ["router.per_expert_scale", "", "ffn_down_exps.scale"],
     }
 }
 
@@ -65,6 +87,7 @@ fn suffix(kind: TensorKind) -> &'static str {
         TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",
         TensorKind::RouterBias => ".bias",
         TensorKind::MixDecay | TensorKind::MixStepBias => "",
+        TensorKind::LayerScale | TensorKind::RouterNorm | TensorKind::ExpertScale => "",
         TensorKind::Sinks | TensorKind::B1 | TensorKind::B2 | TensorKind::B3 => "",
         _ => ".weight",
     }
@@ -138,7 +161,7 @@ impl Naming {
         let in_layer = |name: &str| format!("{}.{layer}.{name}", self.layers());
         let is_matrix = !kind.is_vector();
         match (header.architecture, kind, self.is_hugging_face()) {
-            (Architecture::Gemma3, TensorKind::FfnNorm, true) => {
+            (Architecture::Gemma3 | Architecture::Gemma4, TensorKind::FfnNorm, true) => {
                 Place::Whole(in_layer("pre_feedforward_layernorm.weight"))
             }
             (Architecture::GptOss, TensorKind::FfnNorm, false) => {
@@ -167,6 +190,7 @@ impl Naming {
             (Architecture::Granite4, ..) => self.of_granite4(id, header),
             (Architecture::Lfm2, ..) => self.of_lfm2(id),
             (Architecture::Qwen35, ..) => self.of_qwen35(id, header),
+            (Architecture::Gemma4, ..) => self.of_gemma4(id, header),
             _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
                 self.experts(id, header.n_ffns())
             }
@@ -272,6 +296,39 @@ impl Naming {
             TensorKind::W2 => Place::Whole(in_layer("output_linear.weight")),
             _ => Place::Whole(self.name(id)),
         }
+    }
+
+    /// Gemma 4's mixtures have gates and ups of all experts in one tensor.
+    fn of_gemma4(self, id: TensorId, header: &Header) -> Place {
+        let in_layer = |name: &str| format!("{}.{}.{name}", self.layers(), id.layer);
+        let of = |[hugging_face, gguf]: [&str; 2]| {
+            in_layer(if self.is_hugging_face() { hugging_face } else { gguf })
+        };
+        let Some(Experts { n, .. }) = header.features.experts else {
+            return Place::Whole(self.name(id));
+        };
+        let gate_up = || of(["experts.gate_up_proj", "ffn_gate_up_exps.weight"]);
+        match id.kind {
+            TensorKind::W1 => Place::HeadParts(gate_up(), n, (0, 2)),
+            TensorKind::W3 => Place::HeadParts(gate_up(), n, (1, 2)),
+            TensorKind::W2 => Place::Whole(of(["experts.down_proj", "ffn_down_exps.weight"])),
+            TensorKind::Router => Place::Whole(of(["router.proj.weight", "ffn_gate_inp.weight"])),
+            _ => Place::Whole(self.name(id)),
+        }
+    }
+
+    /// Whether tensor `name` is that of keys and values in a layer that uses those of another.
+    pub(super) fn is_of_shared_kv(self, name: &str, header: &Header) -> bool {
+        let Some(rest) = name.strip_prefix(self.layers()).and_then(|rest| rest.strip_prefix('.'))
+        else {
+            return false;
+        };
+        let Some((layer, name)) = rest.split_once('.') else { return false };
+        let layer = layer.parse().unwrap_or(usize::MAX);
+        let kinds = [TensorKind::Wk, TensorKind::Wv, TensorKind::KNorm];
+        layer < header.n_layers
+            && !header.has_own_kv(layer)
+            && kinds.into_iter().any(|kind| self.name_in_layer(kind) == name)
     }
 
     /// Whether each head's RoPE pairs stand as two halves in tensors of `kind`, where a model file has them side by

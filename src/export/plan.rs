@@ -222,7 +222,7 @@ impl ExportPlan {
         let has_ends = layers.start == 0;
         let share = FileShare { layers, has_ends, fingerprint: 0, slice: None };
         self.share = Some(share).filter(|share| share.layers.len() < n_layers);
-        Ok(())
+        check(&Header { share: self.share.clone(), ..self.header.clone() }, &self.config_path)
     }
 
     /// Writes the model file `out`, which appears under its name only when it is complete, and returns its length.
@@ -251,7 +251,16 @@ impl ExportPlan {
             let (header, kind) = (&self.header, tensor.id.kind);
             let source = self.source(tensor.id)?;
             check_shape(&source, &tensor)?;
-            let halved = HalvedHeads { width: header.head_dim, rotary: header.rotary_dim() };
+            let halved = match kind {
+                TensorKind::FullWq
+                | TensorKind::FullWk
+                | TensorKind::FullQNorm
+                | TensorKind::FullKNorm => {
+                    let width = header.full_head_dim();
+                    HalvedHeads { width, rotary: width }
+                }
+                _ => HalvedHeads { width: header.head_dim, rotary: header.rotary_dim() },
+            };
             let halved_heads = self.naming.has_halved_heads(kind, header).then_some(halved);
             let panel_rows = header.packing_of(kind).map_or(1, |packed| packed.panel_rows);
             let change = self.change(kind);
@@ -267,6 +276,13 @@ impl ExportPlan {
         match self.naming.place(id, &self.header) {
             Place::Transposed(name, step) if !self.checkpoint.has(&name) => {
                 Place::Blocks(["blocks", "scales"].map(|part| format!("{name}_{part}")), step)
+            }
+            Place::Whole(name)
+                if id.kind == TensorKind::FullWv
+                    && self.extras.has_keys_as_values
+                    && !self.checkpoint.has(&name) =>
+            {
+                Place::Whole(self.naming.name(TensorId { kind: TensorKind::FullWk, ..id }))
             }
             place => place,
         }
@@ -333,6 +349,9 @@ impl ExportPlan {
         match kind {
             TensorKind::FinalNorm => Change::Linear { plus: norm_plus, divisor: logits_divisor },
             TensorKind::MixDecay if has_log_decay => Change::NegativeExp,
+            TensorKind::RouterNorm => {
+                Change::Linear { plus: 0.0, divisor: (self.header.dim as f32).sqrt() }
+            }
             TensorKind::AttentionNorm
             | TensorKind::FfnNorm
             | TensorKind::QNorm
@@ -351,8 +370,11 @@ impl ExportPlan {
         }
         let mut ignored = Vec::new();
         let [short, long] = ROPE_FACTORS;
-        let unused =
-            |name: &&str| !used.contains(*name) && ![ROPE_FREQS, short, long].contains(name);
+        let unused = |name: &&str| {
+            !used.contains(*name)
+                && ![ROPE_FREQS, short, long].contains(name)
+                && !self.naming.is_of_shared_kv(name, &self.header)
+        };
         for name in self.checkpoint.names().filter(unused) {
             if !self.is_ignored(name) {
                 let path = self.checkpoint.path_of(name).unwrap_or(self.checkpoint.dir());

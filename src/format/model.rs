@@ -54,7 +54,7 @@
 //!
 //! The block of features describes a model whose layers compute more than Llama's. Programs that know only
 //! version 1 of the extension refuse version 2. Dense layers are layers without experts in a model that has
-//! mixtures of experts in its other layers.
+//! mixtures of experts in its other layers; in a model without mixtures, layers of another ffn width.
 //!
 //! ```text
 //! offset  type     field, from the start of the block
@@ -74,13 +74,17 @@
 //! 112     u32      number of rope_divisors
 //! 116     u32      longest text, in tokens, that uses these; 0 if all texts use them
 //! 120     u32      ffn width of dense layers; 0 = there are none
-//! 124     u32      further parts of the block: bit 0 recurrent layers, bit 1 temperature
+//! 124     u32      further parts of the block: bit 0 recurrent layers, bit 1 temperature, bit 2 features of few families
 //! 128     f32 × n  rope_divisors; then, unless all texts use them, the same number for longer texts
 //! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers
 //! …       8        if there is a temperature: f32 slope, u32 context
 //! …       96       if there are recurrent layers: u64 × 4 their bits; u32 form: 1 short convolution, 2 gated delta rule;
 //!                  u32 taps; for the delta rule u32 × 5 key heads, value heads, key dim, value dim, and 1 if value head
 //!                  h has key head h % key_heads; then zeros
+//! …       32       if there are features of few families: u32 flags (bit 0 norms of values, 1 scales of layers);
+//!                  u32 × 2 head_dim and n_kv_heads of full layers, 0 = those of the others; u32 ffn width beside the
+//!                  mixture, 0 = none; u32 layers at the end without keys and values; u32 width of each layer's input,
+//!                  0 = none; f32 cap of logits, 0 = none; then zeros
 //! …                zeros up to a multiple of 128
 //! ```
 //!
@@ -125,6 +129,8 @@ mod header;
 mod kinds;
 mod layer;
 mod layer_set;
+mod more_features;
+mod more_layers;
 mod part;
 mod reads;
 mod recurrent;
@@ -146,6 +152,7 @@ pub use header::{
 pub use kinds::{RowOrder, TensorKind, TensorRole};
 pub use layer::{LayerSpec, Rope};
 pub use layer_set::{LAYER_SET_MAX, LayerSet};
+pub use more_features::{FullHeads, MoreFeatures};
 pub use part::{Extent, Part};
 pub use reads::{WeightPart, WeightRead};
 pub use recurrent::{DeltaRule, Mixer, RecurrentLayers, STATE_COLUMNS, TAPS_MAX};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use heapless::Vec;
 
 use super::batch::{self, Span};
-use super::buffers::{Buffers, KvValues};
+use super::buffers::{Buffers, KvValues, RowTables};
 use super::inputs::{Inputs, Prepared};
 use super::interrupt::Interrupt;
 use super::kv::{KvLane, KvShape};
@@ -28,6 +28,8 @@ pub(super) struct Attention<'a> {
     pub(super) kv: &'a KvShape,
     pub(super) spec: LayerSpec,
     pub(super) heads: HeadSpec<'a>,
+    /// Whether the layer computes keys and values; otherwise those of an earlier layer are used.
+    pub(super) is_own: bool,
     pub(super) interrupt: &'a Interrupt,
     /// Spans of the batch.
     pub(super) spans: &'a [Span],
@@ -48,16 +50,16 @@ pub(super) struct HeadSpec<'a> {
     pub(super) head_dim: usize,
     /// Whether each head's output has a gate, behind the values of a row.
     pub(super) is_gated: bool,
-    /// Whether queries and keys are rotated.
-    pub(super) is_rotated: bool,
-    /// How many values of a head are rotated, from the first on.
+    /// How many values of a head are rotated, from the first on; 0 for none.
     pub(super) rotary_dim: usize,
     /// Epsilon: added to the mean square in norms.
     pub(super) norm_eps: f32,
     /// Biases of queries, keys and values.
     pub(super) biases: Option<[&'a [f32]; 3]>,
     /// Weights of the norms of each query and key, `[head_dim]`.
-    pub(super) norms: Option<[&'a [f32]; 2]>,
+    pub(super) norms: [Option<&'a [f32]>; 2],
+    /// Whether each value is normalised, without weights.
+    pub(super) value_norm: bool,
     /// Attention sinks: one more score for each head.
     pub(super) sinks: Option<&'a [f32]>,
 }
@@ -68,7 +70,10 @@ impl HeadSpec<'_> {
     fn shape(&self, kernels: &Kernels, qkv: &mut [f32], (angles, growth): (Angles<'_>, f32)) {
         let (q, kv) = qkv.split_at_mut(self.n_heads * self.head_dim);
         self.shape_queries(kernels, (q, 0), (angles, growth));
-        self.shape_keys(kernels, &mut kv[..2 * self.n_kv_heads * self.head_dim], angles);
+        // Layers that use others' keys have none here.
+        if let Some(kv) = kv.get_mut(..2 * self.n_kv_heads * self.head_dim) {
+            self.shape_keys(kernels, kv, angles);
+        }
     }
 
     /// Adds bias, normalises and rotates a row of queries, and multiplies them by `growth`. `q` begins at `column` of
@@ -82,7 +87,7 @@ impl HeadSpec<'_> {
         if let Some([bias, ..]) = self.biases {
             kernels.add(q, &bias[column..][..q.len()]);
         }
-        if let Some([weight, _]) = self.norms {
+        if let [Some(weight), _] = self.norms {
             self.normalise(kernels, q, weight);
         }
         self.rotate(kernels, q, angles);
@@ -98,8 +103,11 @@ impl HeadSpec<'_> {
             kernels.add(k, of_k);
             kernels.add(v, of_v);
         }
-        if let Some([_, weight]) = self.norms {
+        if let [_, Some(weight)] = self.norms {
             self.normalise(kernels, k, weight);
+        }
+        if self.value_norm {
+            self.normalise(kernels, v, &[1.0; HEAD_DIM_MAX][..self.head_dim]);
         }
         self.rotate(kernels, k, angles);
     }
@@ -115,9 +123,9 @@ impl HeadSpec<'_> {
 
     fn rotate(&self, kernels: &Kernels, x: &mut [f32], (cos, sin): Angles<'_>) {
         let HeadSpec { head_dim, rotary_dim, .. } = *self;
-        if self.is_rotated && rotary_dim == head_dim {
+        if rotary_dim == head_dim {
             kernels.rope(x, head_dim, cos, sin);
-        } else if self.is_rotated {
+        } else if rotary_dim > 0 {
             for head in x.chunks_exact_mut(head_dim) {
                 kernels.rope(&mut head[..rotary_dim], rotary_dim, cos, sin);
             }
@@ -130,11 +138,12 @@ type Angles<'a> = (&'a [f32], &'a [f32]);
 
 impl Attention<'_> {
     fn q_dim(&self) -> usize {
-        self.heads.n_heads * self.kv.head_dim
+        self.heads.n_heads * self.heads.head_dim
     }
 
+    /// Width of the keys that are computed; 0 if those of another layer are used.
     fn kv_dim(&self) -> usize {
-        self.kv.n_kv_heads * self.kv.head_dim
+        if self.is_own { self.heads.n_kv_heads * self.heads.head_dim } else { 0 }
     }
 
     /// Width of a row of queries, keys, values and gates.
@@ -152,10 +161,10 @@ impl Attention<'_> {
             return;
         }
         let width = self.width();
-        let Buffers { angles: [cos, sin], kv, .. } = buffers;
+        let Buffers { tables: RowTables { angles: [cos, sin], .. }, kv, .. } = buffers;
         let qkv = &mut buffers.qkv[..self.m * width];
         let (heads, kernels) = (&self.heads, self.kernels);
-        let is_shaped = heads.is_rotated || heads.biases.is_some() || heads.norms.is_some();
+        let is_shaped = heads.rotary_dim > 0 || heads.biases.is_some() || heads.norms[0].is_some();
         if is_shaped || self.spec.temperature.is_some() {
             pool.run_chunks(Chunks::new(qkv, width), &|row, qkv| {
                 heads.shape(kernels, qkv, (self.angles(row, (cos, sin)), self.growth(row)));
@@ -166,7 +175,7 @@ impl Attention<'_> {
             true => &mut buffers.inputs.f32[..self.m * q_dim],
             false => &mut buffers.part[..self.m * q_dim],
         };
-        let heads = self.heads_step() * self.kv.head_dim;
+        let heads = self.heads_step() * self.heads.head_dim;
         let rows_step = self.rows_step(heads);
         let (qkv, kv) = (&*qkv, &*kv);
         pool.run_tiles(out, q_dim, (rows_step, heads), &|block, columns, out| {
@@ -195,7 +204,7 @@ impl Attention<'_> {
     ) -> Option<Prepared<'i>> {
         let (q_dim, kernels) = (self.q_dim(), self.kernels);
         let width = self.width();
-        let step = self.heads_step() * self.kv.head_dim;
+        let step = self.heads_step() * self.heads.head_dim;
         let units = Units::new(projector, (wo, q_dim), self.m, step)?;
         if self.m > self.rows_step(step) {
             return None;
@@ -203,7 +212,9 @@ impl Attention<'_> {
         let qkv = &mut qkv[..self.m * width];
         for (row, qkv) in qkv.chunks_exact_mut(width).enumerate() {
             let angles = self.angles(row, (cos, sin));
-            self.heads.shape_keys(kernels, &mut qkv[q_dim..], angles);
+            if self.is_own {
+                self.heads.shape_keys(kernels, &mut qkv[q_dim..], angles);
+            }
         }
         self.store(layer, qkv, kv);
         let (out, room) = inputs.split_f32();
@@ -239,8 +250,11 @@ impl Attention<'_> {
         (1.0 + f64::from(slope) * ln(1.0 + contexts)) as f32
     }
 
-    /// Stores the keys and values of all rows.
+    /// Stores the keys and values of all rows, if the layer computes them.
     fn store(&self, layer: usize, qkv: &[f32], kv: &mut KvValues<'_>) {
+        if !self.is_own {
+            return;
+        }
         let (q_dim, kv_dim, width) = (self.q_dim(), self.kv_dim(), self.width());
         let lane = |span: &Span| KvLane { stream: span.stream, layer };
         let spans = batch::part(self.spans, self.first..self.first + self.m);
@@ -261,7 +275,7 @@ impl Attention<'_> {
     /// Number of rows in one piece of work, if its heads have `columns` columns: successive rows share keys
     /// and values, too.
     fn rows_step(&self, columns: usize) -> usize {
-        (ATTEND_QUERIES * self.kv.head_dim / columns).clamp(1, BLOCK_ROWS)
+        (ATTEND_QUERIES * self.heads.head_dim / columns).clamp(1, BLOCK_ROWS)
     }
 
     /// Attention of some query heads of one KV head: `columns` of the rows in `block`.
@@ -277,7 +291,7 @@ impl Attention<'_> {
             return;
         }
         let (scale, sinks, head_dim) =
-            (self.spec.attention_scale, self.heads.sinks, self.kv.head_dim);
+            (self.spec.attention_scale, self.heads.sinks, self.heads.head_dim);
         let window = self.spec.window.unwrap_or(usize::MAX);
         let HeadSpec { group, first: (first, first_kv), .. } = self.heads;
         let head = (first + columns.start / head_dim) / group - first_kv;

@@ -22,11 +22,19 @@ pub(super) enum KvValues<'a> {
     Int8(&'a mut [KvLine]),
 }
 
+/// Values of each row that all layers read.
+pub(super) struct RowTables<'a> {
+    /// RoPE cosines and sines, `[batch, rotary_dim_max / 2]` each.
+    pub(super) angles: [&'a mut [f32]; 2],
+    /// Inputs of all layers, `[batch, layer_inputs]`, and behind them room for one row; empty if there are none.
+    pub(super) layer_inputs: &'a mut [f32],
+}
+
 /// Everything a forward pass writes.
 pub(super) struct Buffers<'a> {
     /// Residual stream, `[batch, dim]`.
     pub(super) x: &'a mut [f32],
-    /// Queries, keys, values and gates of each row side by side, `[batch, q_dim + 2 * kv_dim + gate_dim]`.
+    /// Queries, keys, values and gates of each row side by side, `[batch, qkv_dim_max + gate_dim]`.
     pub(super) qkv: &'a mut [f32],
     /// Gate and up projection side by side, `[batch, 2 * ffn_dim]`, with room for at least one row of each
     /// active expert.
@@ -35,8 +43,7 @@ pub(super) struct Buffers<'a> {
     pub(super) delta: &'a mut [f32],
     pub(super) inputs: Inputs<'a>,
     pub(super) routes: Routes<'a>,
-    /// RoPE cosines and sines, `[batch, rotary_dim / 2]` each.
-    pub(super) angles: [&'a mut [f32]; 2],
+    pub(super) tables: RowTables<'a>,
     /// `[max_logits, vocab_size]`; empty if the share has no classifier.
     pub(super) logits: &'a mut [f32],
     /// This node's columns of the rows to gather; empty if there is no team.
@@ -93,6 +100,26 @@ fn team_values(header: &Header, team: &Team, plan: &Plan, logits: usize) -> [usi
     [part, plan.max_batch.saturating_mul(acts)]
 }
 
+/// Width of a row of [`Buffers::gate_up`].
+fn gate_up_dim(header: &Header) -> usize {
+    (2 * header.ffn_dim_max()).max(header.features.more.layer_input_dim)
+}
+
+impl<'a> RowTables<'a> {
+    fn carve(
+        header: &Header,
+        max_batch: usize,
+        carver: &mut Carver<'a>,
+    ) -> Result<RowTables<'a>, Exhausted> {
+        let pairs = max_batch.saturating_mul(header.rotary_dim_max() / 2);
+        let inputs = max_batch.saturating_add(1).saturating_mul(header.layer_inputs());
+        Ok(RowTables {
+            angles: [carver.take("cos", pairs)?, carver.take("sin", pairs)?],
+            layer_inputs: carver.take("layers' inputs", inputs)?,
+        })
+    }
+}
+
 impl<'a> Buffers<'a> {
     /// Takes every buffer that `plan` asks for, always in the same order: the next call finds the KV cache at
     /// the same place.
@@ -112,16 +139,12 @@ impl<'a> Buffers<'a> {
         let [part, acts] = team.map_or([0; 2], |team| team_values(header, team, plan, logits));
         Ok(Buffers {
             x: carver.take("x", rows(header.dim))?,
-            qkv: carver.take("qkv", rows(own.q_dim() + 2 * own.kv_dim() + own.gate_dim()))?,
-            gate_up: carver
-                .take("gate_up", rows_or_experts.saturating_mul(2 * own.ffn_dim_max()))?,
+            qkv: carver.take("qkv", rows(own.qkv_dim_max() + own.gate_dim()))?,
+            gate_up: carver.take("gate_up", rows_or_experts.saturating_mul(gate_up_dim(own)))?,
             delta: carver.take("delta", rows(header.dim))?,
             inputs: Inputs::carve(header, rows_or_experts, carver)?,
             routes: Routes::carve(header, plan.max_batch, carver)?,
-            angles: [
-                carver.take("cos", rows(header.rotary_dim() / 2))?,
-                carver.take("sin", rows(header.rotary_dim() / 2))?,
-            ],
+            tables: RowTables::carve(header, plan.max_batch, carver)?,
             logits: carver.take("logits", logits.saturating_mul(header.vocab_size))?,
             part: carver.take("a node's part", part)?,
             acts: carver.take("gathered inputs", acts)?,
@@ -141,10 +164,10 @@ impl<'a> Buffers<'a> {
             let width = all.len() / n;
             &mut all[first * width..]
         }
-        let Buffers { x, qkv, gate_up, delta, inputs, routes, angles, logits, part, acts, .. } =
+        let Buffers { x, qkv, gate_up, delta, inputs, routes, tables, logits, part, acts, .. } =
             self;
         let Buffers { recurrent, kv, .. } = self;
-        let [cos, sin] = angles;
+        let RowTables { angles: [cos, sin], layer_inputs } = tables;
         Buffers {
             x: rest(x, first, max_batch),
             qkv,
@@ -158,8 +181,13 @@ impl<'a> Buffers<'a> {
                 rows: rest(routes.rows, first, max_batch),
                 ends: rest(routes.ends, usize::from(first > 0), 2),
                 outputs: routes.outputs,
+                beside: routes.beside,
             },
-            angles: [rest(cos, first, max_batch), rest(sin, first, max_batch)],
+            tables: RowTables {
+                angles: [rest(cos, first, max_batch), rest(sin, first, max_batch)],
+                // Models of teams have none.
+                layer_inputs,
+            },
             logits,
             part,
             acts: rest(acts, first, max_batch),

@@ -64,7 +64,8 @@ impl<'a> Inputs<'a> {
     ) -> Result<Inputs<'a>, Exhausted> {
         let rows = |width: usize| rows.saturating_mul(width);
         let mixed = header.features.recurrent.map_or(0, |of| of.mixer.out_cols(header.dim));
-        let widest = header.dim.max(header.q_dim()).max(header.ffn_dim_max()).max(mixed);
+        let widest = header.dim.max(header.q_dim_max()).max(header.ffn_dim_max()).max(mixed);
+        let widest = widest.max(header.features.more.layer_input_dim);
         let (q_width, scale_width) = match header.weights.group() {
             None => (0, 0),
             Some(group) if matches!(header.weights, Weights::Q8 { .. }) => {

@@ -15,10 +15,8 @@ use crate::kernels::{Kernels, KvPages, KvStored};
 
 /// Shape of the cache, and the streams' tables.
 pub(super) struct KvShape {
-    pub(super) n_kv_heads: usize,
-    pub(super) head_dim: usize,
-    /// Size of the layer's part of a page.
-    part: KvPart,
+    /// Units of each layer's part of a page; 0 if layers differ.
+    part_units: usize,
     /// Layers of the share, from its first.
     layers: Vec<KvLayer>,
     /// Pages of layers without a window.
@@ -36,7 +34,8 @@ struct KvLayer {
     is_windowed: bool,
     /// Unit at which the part begins in a page.
     start: usize,
-    /// Whether the layer has keys and values: recurrent layers have none.
+    part: KvPart,
+    /// Whether the layer stores keys and values: recurrent layers have none, and others use those of an earlier layer.
     is_stored: bool,
 }
 
@@ -70,21 +69,30 @@ impl KvShape {
         let [page, window_page] = plan.page_units(header, layers.clone());
         let (ring_pages, n_window_pages) =
             window.map_or((0, 0), |window| (window.ring_pages, window.n_pages));
-        let part = plan.kv_part(header);
         let mut ends = [0; 2];
-        let layer = |layer: usize| {
+        let mut all: Vec<KvLayer> = Vec::with_capacity(layers.len());
+        for layer in layers.clone() {
             let is_windowed = window.is_some() && header.layer(layer).window.is_some();
             let end = &mut ends[usize::from(is_windowed)];
             let start = *end;
-            let is_stored = header.mixer(layer).is_none();
-            *end += if is_stored { part.of_layer() } else { 0 };
-            KvLayer { is_windowed, start, is_stored }
-        };
+            let spec = header.layer(layer);
+            all.push(match plan.kv_part_of(header, layer) {
+                Some(part) => {
+                    *end += part.of_layer();
+                    KvLayer { is_windowed, start, part, is_stored: true }
+                }
+                None if spec.mixer.is_some() => {
+                    KvLayer { is_windowed, start, part: plan.kv_part(header), is_stored: false }
+                }
+                // The other layer is an earlier one of the same share.
+                None => KvLayer { is_stored: false, ..all[spec.kv_layer - layers.start] },
+            });
+        }
+        let is_alike =
+            header.features.more.full_heads.is_none() && header.features.more.n_shared_kv == 0;
         KvShape {
-            n_kv_heads: header.n_kv_heads,
-            head_dim: header.head_dim,
-            part,
-            layers: layers.map(layer).collect(),
+            part_units: if is_alike { plan.kv_part(header).of_layer() } else { 0 },
+            layers: all,
             whole: PageGroup::new(0, page, (plan.n_streams, ctx_pages, n_pages)),
             windowed: PageGroup::new(
                 n_pages * page,
@@ -140,9 +148,9 @@ impl KvShape {
         self.layers[layer].is_windowed
     }
 
-    /// Units of a layer's part of a page.
+    /// Units of each layer's part of a page; 0 if layers differ.
     pub(super) fn part_units(&self) -> usize {
-        self.part.of_layer()
+        self.part_units
     }
 
     /// Range of a layer's part of a page, in units; `None` if it does not exist.
@@ -150,9 +158,9 @@ impl KvShape {
         let is_stored = self.layers.get(layer).is_some_and(|layer| layer.is_stored);
         let is_there = is_stored && page < self.group(layer).n_pages;
         is_there.then(|| {
-            let group = self.group(layer);
-            let start = group.start + page * group.page + self.layers[layer].start;
-            start..start + self.part.of_layer()
+            let (group, own) = (self.group(layer), &self.layers[layer]);
+            let start = group.start + page * group.page + own.start;
+            start..start + own.part.of_layer()
         })
     }
 
@@ -165,15 +173,6 @@ impl KvShape {
         let group = self.group(lane.layer);
         let page = group.table(lane.stream)[pos / KV_PAGE % group.n] as usize;
         group.start + page * group.page + self.layers[lane.layer].start
-    }
-
-    /// Range of each head in a layer's part. All heads' keys come before all heads' values.
-    fn heads(&self) -> impl Iterator<Item = Range<usize>> {
-        let [of_key, of_value] = self.part.of_head();
-        let keys = (0..self.n_kv_heads).map(move |head| (head * of_key, of_key));
-        let values_at = self.part.of_keys();
-        let values = (0..self.n_kv_heads).map(move |head| (values_at + head * of_value, of_value));
-        keys.chain(values).map(|(at, len)| at..at + len)
     }
 }
 
@@ -214,15 +213,17 @@ impl KvValues<'_> {
         (k, v): (&[f32], &[f32]),
         kernels: &Kernels,
     ) {
-        let rows = k.chunks_exact(shape.head_dim).chain(v.chunks_exact(shape.head_dim));
+        let part = shape.layers[lane.layer].part;
+        let head_dim = part.head_dim();
+        let rows = k.chunks_exact(head_dim).chain(v.chunks_exact(head_dim));
         let (at, pos) = (shape.place(lane, pos), pos % KV_PAGE);
-        let row = pos * shape.head_dim..(pos + 1) * shape.head_dim;
-        for (index, (x, head)) in rows.zip(shape.heads()).enumerate() {
+        let row = pos * head_dim..(pos + 1) * head_dim;
+        for (index, (x, head)) in rows.zip(part.heads()).enumerate() {
             let head = at + head.start..at + head.end;
             match self {
                 KvValues::F16(kv) => kernels.store_kv(x, &mut kv[head][row.clone()]),
                 KvValues::F32(kv) => kv[head][row.clone()].copy_from_slice(x),
-                KvValues::Int8(kv) if index < shape.n_kv_heads => {
+                KvValues::Int8(kv) if index < part.n_kv_heads() => {
                     kernels.store_key_i8(x, &mut kv[head], pos);
                 }
                 KvValues::Int8(kv) => kernels.store_value_i8(x, &mut kv[head], pos),
@@ -247,8 +248,8 @@ impl KvValues<'_> {
         head: usize,
     ) -> KvPages<'a> {
         let group = shape.group(lane.layer);
-        let start = shape.layers[lane.layer].start;
-        let [of_key, of_value] = shape.part.of_head();
+        let KvLayer { start, part, .. } = shape.layers[lane.layer];
+        let [of_key, of_value] = part.of_head();
         KvPages {
             stored: match self {
                 KvValues::F16(kv) => KvStored::F16(&kv[group.start..]),
@@ -259,7 +260,7 @@ impl KvValues<'_> {
             page_shift: KV_PAGE.ilog2(),
             page_step: group.page,
             keys_at: start + head * of_key,
-            values_at: start + shape.part.of_keys() + head * of_value,
+            values_at: start + part.of_keys() + head * of_value,
         }
     }
 }
@@ -268,7 +269,7 @@ impl KvValues<'_> {
 mod tests {
     use super::*;
 
-    use crate::format::model::{Features, LayerSet, Weights};
+    use crate::format::model::{Features, FullHeads, LayerSet, MoreFeatures, Weights};
     use crate::model::KvKind;
 
     const PLAN: Plan = Plan {
@@ -329,12 +330,40 @@ mod tests {
                 for page in (0..n).step_by(KV_PAGE) {
                     let at = shape.place(lane, page);
                     assert!((page..page + KV_PAGE).all(|pos| shape.place(lane, pos) == at));
-                    places.extend(shape.heads().flat_map(|head| at + head.start..at + head.end));
+                    let heads = shape.layers[layer].part.heads();
+                    places.extend(heads.flat_map(|head| at + head.start..at + head.end));
                 }
             }
             places.sort_unstable();
             assert!(places.windows(2).all(|pair| pair[0] < pair[1]));
             assert_eq!(places.len(), plan.kv_units(&header(), layers));
+        }
+    }
+
+    /// Layers 0 and 1 store their own keys and values, of unlike heads; 2 and 3 store none.
+    #[test]
+    fn layers_that_use_others_keys_and_values_take_no_room() {
+        let full_layers = LayerSet::new([1, 3].into_iter()).unwrap();
+        let more = MoreFeatures {
+            full_heads: Some(FullHeads { head_dim: 8, n_kv_heads: 1 }),
+            n_shared_kv: 2,
+            ..MoreFeatures::default()
+        };
+        let features = Features { full_layers, more, ..Features::default() };
+        let header = Header { n_layers: 4, features, ..header() };
+        for ctx_len in [1000, 40] {
+            let plan = Plan { ctx_len, ..PLAN };
+            let shape = KvShape::new(&header, 0..4, &plan);
+            let lane = |layer| KvLane { stream: 1, layer };
+            for pos in [0, 30, ctx_len - 1] {
+                assert_eq!(shape.place(lane(0), pos), shape.place(lane(2), pos));
+                assert_eq!(shape.place(lane(1), pos), shape.place(lane(3), pos));
+                assert_ne!(shape.place(lane(0), pos), shape.place(lane(1), pos));
+            }
+            let units: usize = (0..2).map(|layer| plan.kv_units(&header, layer..layer + 1)).sum();
+            assert_eq!(plan.kv_units(&header, 0..4), units);
+            assert_eq!(plan.kv_units(&header, 2..4), 0);
+            assert_eq!(shape.part_units(), 0);
         }
     }
 

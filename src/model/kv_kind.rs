@@ -1,5 +1,7 @@
 //! Formats of stored keys and values, and their sizes in a page.
 
+use std::ops::Range;
+
 use crate::format::model::{Header, Weights};
 use crate::kernels::{KV_BLOCK, KvLine, clear_kv_block, kv_block_lines};
 
@@ -53,7 +55,7 @@ impl KvKind {
 }
 
 /// Shape of a layer's part of a page: all keys, head by head, then all values, head by head.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvPart {
     kind: KvKind,
     n_kv_heads: usize,
@@ -65,11 +67,39 @@ pub struct KvPart {
 impl KvPart {
     /// The part of a page with `len` positions. Int8 is stored in whole blocks.
     pub fn new(kind: KvKind, header: &Header, len: usize) -> KvPart {
+        KvPart::with_heads(kind, (header.n_kv_heads, header.head_dim), len)
+    }
+
+    /// The part of a layer with other heads than the model's header says.
+    pub(super) fn with_heads(
+        kind: KvKind,
+        (n_kv_heads, head_dim): (usize, usize),
+        len: usize,
+    ) -> KvPart {
         let len = match kind {
             KvKind::F16 | KvKind::F32 => len,
             KvKind::Int8 => len.next_multiple_of(KV_BLOCK),
         };
-        KvPart { kind, n_kv_heads: header.n_kv_heads, head_dim: header.head_dim, len }
+        KvPart { kind, n_kv_heads, head_dim, len }
+    }
+
+    /// Width of a head.
+    pub(super) fn head_dim(&self) -> usize {
+        self.head_dim
+    }
+
+    /// Range of each head in the part. All heads' keys come before all heads' values.
+    pub(super) fn heads(self) -> impl Iterator<Item = Range<usize>> {
+        let [of_key, of_value] = self.of_head();
+        let keys = (0..self.n_kv_heads).map(move |head| (head * of_key, of_key));
+        let values_at = self.of_keys();
+        let values = (0..self.n_kv_heads).map(move |head| (values_at + head * of_value, of_value));
+        keys.chain(values).map(|(at, len)| at..at + len)
+    }
+
+    /// Number of key heads, and of value heads.
+    pub(super) fn n_kv_heads(&self) -> usize {
+        self.n_kv_heads
     }
 
     /// Units ([`KvKind::unit_bytes`]) of one head's keys, and of its values.

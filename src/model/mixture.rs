@@ -50,6 +50,8 @@ pub(super) struct ExpertTensors<'a> {
     pub(super) downs: Matrix<'a>,
     /// `[experts, dim]`.
     pub(super) down_bias: Option<&'a [f32]>,
+    /// Factors of the experts' outputs, `[experts]`.
+    pub(super) scales: Option<&'a [f32]>,
 }
 
 /// Row-wise work between the matrix products.
@@ -62,6 +64,8 @@ pub(super) struct RowWork<'a> {
     pub(super) ffn_dim: usize,
     /// Weights of the norm before the mixture, `[dim]`.
     pub(super) norm: &'a [f32],
+    /// Weights of the norm before the router, if it has another, `[dim]`.
+    pub(super) router_norm: Option<&'a [f32]>,
     /// Biases of gate and up, `[experts, ffn_dim]` each.
     pub(super) biases: Option<[&'a [f32]; 2]>,
 }
@@ -134,6 +138,7 @@ impl Mixture<'_> {
     fn route(&self, buffers: &mut Buffers<'_>) {
         let router = Matrix::F32 { w: self.tensors.router, k: self.rows.dim };
         let (x, work) = (&*buffers.x, self.rows);
+        let work = RowWork { norm: work.router_norm.unwrap_or(work.norm), ..work };
         let fill = |row: usize, out: &mut [f32]| work.normalise(x, row, out);
         let shape = MatrixDims { rows: self.m, k: work.dim };
         let inputs = self.projector.prepare(&mut buffers.inputs, shape, &router, Some(&fill));
@@ -144,6 +149,9 @@ impl Mixture<'_> {
             }
         }
         buffers.routes.choose(self.experts, self.m);
+        if let Some(scales) = self.tensors.scales {
+            buffers.routes.scale(self.experts, self.m, scales);
+        }
     }
 
     /// Computes the outputs of one expert for all rows that use it.

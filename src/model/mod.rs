@@ -16,6 +16,7 @@ mod inputs;
 mod interrupt;
 mod kv;
 mod kv_kind;
+mod layer_inputs;
 mod matrix;
 mod mixture;
 mod packed;

@@ -84,7 +84,7 @@ impl Pass<'_> {
     }
 
     /// The matrix of `kind` in `layer`, in packed form if there is one.
-    fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
+    pub(super) fn matrix(&self, kind: TensorKind, layer: usize) -> Matrix<'_> {
         let header = self.model.header();
         let packed = self.packed.and_then(|packed| packed.matrix(TensorId { kind, layer }, header));
         packed.unwrap_or_else(|| self.model.matrix(kind, layer))
@@ -115,6 +115,7 @@ impl Pass<'_> {
             embedding.read_row(*id as usize, self.kernels, x);
             scale(x, header.features.embedding_scale);
         }
+        self.fill_layer_inputs(tokens, buffers);
     }
 
     /// Computes the share's layers on `x`, on a node that has all of their rows.
@@ -127,6 +128,8 @@ impl Pass<'_> {
                 None => self.attention(layer, buffers),
             }
             self.feed_forward(layer, buffers);
+            self.add_layer_input(layer, buffers);
+            self.scale_layer(layer, buffers);
             if self.interrupt.ask() {
                 return Err(ForwardError::Interrupted);
             }
@@ -145,8 +148,8 @@ impl Pass<'_> {
     }
 
     fn fill_angles(&self, rope: Rope, buffers: &mut Buffers<'_>) {
-        let half = self.model.header().rotary_dim() / 2;
-        let [cos, sin] = &mut buffers.angles;
+        let half = rope.dim / 2;
+        let [cos, sin] = &mut buffers.tables.angles;
         let tables = cos.chunks_exact_mut(half).zip(sin.chunks_exact_mut(half));
         let rows = self.spans.iter().flat_map(|span| {
             let frequencies = self.positions.frequencies.of(rope, span.is_long);
@@ -162,13 +165,15 @@ impl Pass<'_> {
     }
 
     fn attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
-        let dims = MatrixDims { rows: self.m, k: self.model.header().q_dim() };
-        let (projector, wo) = (self.projector(), self.rows(TensorKind::Wo, layer));
+        let [_, _, _, wo] = self.attention_kinds(layer);
+        let (projector, wo) = (self.projector(), self.rows(wo, layer));
+        let dims = MatrixDims { rows: self.m, k: self.q_dim(layer) };
         let at_once = self.adds_at_once(self.attention_ends(layer), layer);
         let is_gated = self.model.header().features.output_gate;
         let (attention, own_layer) = self.prepare_attention(layer, buffers);
         if at_once && self.watch.is_none() && !is_gated {
-            let Buffers { qkv, angles: [cos, sin], kv, inputs, .. } = buffers;
+            let Buffers { qkv, tables, kv, inputs, .. } = buffers;
+            let [cos, sin] = &tables.angles;
             let of = (&mut **qkv, (&**cos, &**sin));
             if let Some(inputs) = attention.run_few(own_layer, (projector, &wo), of, kv, inputs) {
                 projector.add_projected(inputs, &wo, buffers.x);
@@ -177,7 +182,8 @@ impl Pass<'_> {
         }
         attention.run(self.pool, own_layer, buffers);
         let inputs = &mut buffers.inputs;
-        self.watcher(layer).tell((TensorKind::Wo, 0), (inputs.f32, dims), self.pool, None);
+        let id = (self.attention_kinds(layer)[3], 0);
+        self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, None);
         let inputs = projector.prepare(inputs, dims, &wo, None);
         if at_once {
             projector.add_projected(inputs, &wo, buffers.x);
@@ -198,22 +204,40 @@ impl Pass<'_> {
     fn prepare_attention(&self, layer: usize, buffers: &mut Buffers<'_>) -> (Attention<'_>, usize) {
         let (header, spec) = (self.model.header(), self.spec(layer));
         let (m, dim, projector) = (self.m, header.dim, self.projector());
-        let kinds = [TensorKind::Wq, TensorKind::Wk, TensorKind::Wv, TensorKind::OutputGate];
-        let kinds = kinds.into_iter().filter(|kind| header.has(*kind));
-        let wqkv: heapless::Vec<_, 4> = kinds.map(|kind| self.rows(kind, layer)).collect();
+        let is_own = spec.kv_layer == layer;
+        let [wq, wk, wv, _] = self.attention_kinds(layer);
+        let kinds = [wq, wk, wv].into_iter().take(if is_own { 3 } else { 1 });
+        let gate = header.has(TensorKind::OutputGate).then_some(TensorKind::OutputGate);
+        let wqkv: heapless::Vec<Matrix<'_>, 4> =
+            kinds.chain(gate).map(|kind| self.rows(kind, layer)).collect();
         let norm = self.norm((TensorKind::AttentionNorm, layer), spec.norm_eps);
         let x = &*buffers.x;
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
         let (inputs, dims) = (&mut buffers.inputs, MatrixDims { rows: m, k: dim });
-        let id = (TensorKind::Wq, 0);
+        let id = (wq, 0);
         let fill = self.watcher(layer).tell(id, (inputs.f32, dims), projector.pool, Some(&fill));
         let inputs = projector.prepare(inputs, dims, &wqkv[0], fill);
         projector.project(inputs, &wqkv, buffers.qkv);
 
         let (kernels, kv, interrupt) = (self.kernels, self.positions.kv, &self.interrupt);
         let (heads, spans, first) = (self.heads(layer, spec), self.spans, self.first);
-        let attention = Attention { kernels, kv, spec, heads, interrupt, spans, first, m };
+        let attention = Attention { kernels, kv, spec, heads, is_own, interrupt, spans, first, m };
+        // Places of keys and values are those of the layer that computes them.
         (attention, layer - self.model.share().layers.start)
+    }
+
+    /// Projections to queries, keys and values, and of attention's output.
+    fn attention_kinds(&self, layer: usize) -> [TensorKind; 4] {
+        use TensorKind::{FullWk, FullWo, FullWq, FullWv, Wk, Wo, Wq, Wv};
+        match self.spec(layer).has_full_heads {
+            true => [FullWq, FullWk, FullWv, FullWo],
+            false => [Wq, Wk, Wv, Wo],
+        }
+    }
+
+    /// Width of all of the model's query heads in `layer`.
+    fn q_dim(&self, layer: usize) -> usize {
+        self.model.header().n_heads * self.spec(layer).head_dim
     }
 
     /// Bias and post-norm of attention's output, if the model has them.
@@ -231,34 +255,42 @@ impl Pass<'_> {
         let header = self.model.header();
         let Slice { heads, kv_heads, .. } = &self.slice;
         let vector = |kind| {
-            let rows = self.slice.rows(kind, header.head_dim);
+            let rows = self.slice.rows(kind, spec.head_dim);
             self.vector(kind, layer).map(|vector| &vector[rows])
+        };
+        // Layers of a team's model are alike.
+        let kv_heads = if spec.has_full_heads { 0..spec.n_kv_heads } else { kv_heads.clone() };
+        let norms = match spec.has_full_heads {
+            true => [TensorKind::FullQNorm, TensorKind::FullKNorm],
+            false => [TensorKind::QNorm, TensorKind::KNorm],
         };
         HeadSpec {
             n_heads: heads.len(),
             n_kv_heads: kv_heads.len(),
-            group: header.n_heads / header.n_kv_heads,
+            group: header.n_heads / spec.n_kv_heads,
             first: (heads.start, kv_heads.start),
-            head_dim: header.head_dim,
+            head_dim: spec.head_dim,
             is_gated: header.features.output_gate,
-            is_rotated: spec.rope.is_some(),
-            rotary_dim: header.rotary_dim(),
+            rotary_dim: spec.rope.map_or(0, |rope| rope.dim),
             norm_eps: spec.norm_eps,
             biases: all([TensorKind::Bq, TensorKind::Bk, TensorKind::Bv].map(vector)),
-            norms: all([TensorKind::QNorm, TensorKind::KNorm].map(|kind| self.vector(kind, layer))),
+            norms: norms.map(|kind| self.vector(kind, layer)),
+            value_norm: header.features.more.value_norm,
             sinks: vector(TensorKind::Sinks),
         }
     }
 
-    /// The vector of `kind` in `layer`, if the model has it.
+    /// The vector of `kind` in `layer`, if the layer has it.
     pub(super) fn vector(&self, kind: TensorKind, layer: usize) -> Option<&[f32]> {
-        self.model.header().has(kind).then(|| self.model.vector(kind, layer))
+        let header = self.model.header();
+        let is_there = header.has(kind) && header.has_in(kind, layer);
+        is_there.then(|| self.model.vector(kind, layer))
     }
 
     /// The feed-forward layer of `layer`, which is no mixture of experts.
     pub(super) fn ffn(&self, layer: usize) -> Ffn {
         let (header, slice) = (self.model.header(), &self.slice);
-        match header.is_dense(layer) {
+        match header.is_dense(layer) || header.features.more.parallel_ffn.is_some() {
             true => Ffn {
                 gate_up: [TensorKind::DenseW1, TensorKind::DenseW3],
                 down: TensorKind::DenseW2,
@@ -278,7 +310,11 @@ impl Pass<'_> {
 
     fn feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         match self.mixture(layer) {
-            Some(mixture) => mixture.run(buffers),
+            Some(mixture) => {
+                self.compute_beside(layer, buffers);
+                mixture.run(buffers);
+                self.add_beside(layer, buffers);
+            }
             None if self.adds_at_once(self.feed_forward_ends(layer), layer)
                 && self.gated(layer, buffers) =>
             {
@@ -323,7 +359,9 @@ impl Pass<'_> {
                 spec,
                 dim: header.dim,
                 ffn_dim: header.ffn_dim,
-                norm: self.model.vector(TensorKind::FfnNorm, layer),
+                norm: vector(TensorKind::MixtureNorm)
+                    .unwrap_or_else(|| self.model.vector(TensorKind::FfnNorm, layer)),
+                router_norm: vector(TensorKind::RouterNorm),
                 biases: all([TensorKind::B1, TensorKind::B3].map(vector)),
             },
             m: self.m,
@@ -337,6 +375,7 @@ impl Pass<'_> {
                 ups: matrix(TensorKind::W3),
                 downs: matrix(TensorKind::W2),
                 down_bias: vector(TensorKind::B2),
+                scales: vector(TensorKind::ExpertScale),
             },
         })
     }
@@ -368,7 +407,7 @@ impl Pass<'_> {
     }
 
     /// Computes the feed-forward layer and writes its output to `delta`.
-    fn dense(&self, layer: usize, buffers: &mut Buffers<'_>) {
+    pub(super) fn dense(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.project_gate_up(layer, buffers);
         let Ffn { down, width, .. } = self.ffn(layer);
         let dims = MatrixDims { rows: self.m, k: width };
@@ -525,12 +564,13 @@ impl Pass<'_> {
                 team.gather(Columns::Vocab, part, logits, To::Lead, gather)?;
             }
         }
+        self.cap_logits(logits);
         Ok(logits)
     }
 }
 
 /// Multiplies each of `x` by `factor`. The result is rounded alike everywhere.
-fn scale(x: &mut [f32], factor: f32) {
+pub(super) fn scale(x: &mut [f32], factor: f32) {
     if factor != 1.0 {
         x.iter_mut().for_each(|x| *x *= factor);
     }

@@ -107,6 +107,8 @@ pub enum PlanError {
     },
     /// The buffers would need more bytes than there are addresses.
     TooLarge,
+    /// Boards cannot share the model's layers.
+    Whole(&'static str),
 }
 
 impl fmt::Display for PlanError {
@@ -124,6 +126,9 @@ impl fmt::Display for PlanError {
                 "memory for keys and values of {tokens} tokens, a context of {ctx_len} needs more"
             ),
             PlanError::TooLarge => write!(f, "context and batch need more memory than exists"),
+            PlanError::Whole(why) => {
+                write!(f, "several boards cannot share this model's layers: {why}")
+            }
         }
     }
 }
@@ -187,17 +192,27 @@ impl Plan {
         KvPart::new(self.kv, header, KV_PAGE.min(self.ctx_len))
     }
 
+    /// Shape of one layer's part of a page; `None` if it stores nothing.
+    pub(super) fn kv_part_of(&self, header: &Header, layer: usize) -> Option<KvPart> {
+        let spec = header.layer(layer);
+        let heads = (spec.n_kv_heads, spec.head_dim);
+        let part = KvPart::with_heads(self.kv, heads, KV_PAGE.min(self.ctx_len));
+        (spec.kv_layer == layer && spec.mixer.is_none()).then_some(part)
+    }
+
     /// Units of a page of the KV cache: in those of `layers` without a window, and in those with one.
     /// Saturating.
     pub(super) fn page_units(&self, header: &Header, layers: Range<usize>) -> [usize; 2] {
         let windows = self.kv_plan(header).window;
         let is_windowed = |layer: usize| windows.is_some() && header.layer(layer).window.is_some();
-        let attends = |layer: &usize| header.mixer(*layer).is_none();
-        let layers = layers.filter(attends);
-        let n_layers = layers.clone().count();
-        let n_windowed = layers.filter(|layer| is_windowed(*layer)).count();
-        let of_layer = self.kv_part(header).of_layer();
-        [n_layers - n_windowed, n_windowed].map(|n| of_layer.saturating_mul(n))
+        let mut units = [0usize; 2];
+        for layer in layers {
+            if let Some(part) = self.kv_part_of(header, layer) {
+                let all = &mut units[usize::from(is_windowed(layer))];
+                *all = all.saturating_add(part.of_layer());
+            }
+        }
+        units
     }
 
     /// Bytes of the KV cache for one context, in whole pages.

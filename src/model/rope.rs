@@ -16,7 +16,7 @@ impl Frequencies {
         let mut all: Vec<(Rope, [Vec<f64>; 2])> = Vec::new();
         for rope in header.layers().filter_map(|layer| layer.rope) {
             if all.iter().all(|(known, _)| *known != rope) {
-                all.push((rope, [short, long].map(|of| frequencies(header, rope, of))));
+                all.push((rope, [short, long].map(|of| frequencies(rope, of))));
             }
         }
         Frequencies(all)
@@ -29,8 +29,8 @@ impl Frequencies {
     }
 }
 
-fn frequencies(header: &Header, rope: Rope, divisors: &[f32]) -> Vec<f64> {
-    let dim = header.rotary_dim();
+fn frequencies(rope: Rope, divisors: &[f32]) -> Vec<f64> {
+    let dim = rope.dim;
     let plain = |pair: usize| pow(rope.theta, -2.0 * pair as f64 / dim as f64);
     let frequency = |pair: usize| match rope.scaling {
         Some(RopeScaling::Yarn { factor, beta_slow, beta_fast, original_ctx, is_truncated }) => {

@@ -22,6 +22,8 @@ pub(super) struct Routes<'a> {
     pub(super) ends: &'a mut [u32],
     /// Output of each use, `[batch, active, dim]`.
     pub(super) outputs: &'a mut [f32],
+    /// Output of the feed-forward layer beside a mixture, `[batch, dim]`; empty if there is none.
+    pub(super) beside: &'a mut [f32],
 }
 
 impl<'a> Routes<'a> {
@@ -32,6 +34,7 @@ impl<'a> Routes<'a> {
     ) -> Result<Routes<'a>, Exhausted> {
         let (n, active) = header.features.experts.map_or((0, 0), |e| (e.n, e.n_active));
         let uses = max_batch.saturating_mul(active);
+        let beside_dim = header.features.more.parallel_ffn.map_or(0, |_| header.dim);
         Ok(Routes {
             scores: carver.take("scores of experts", max_batch.saturating_mul(n))?,
             chosen: carver.take("chosen experts", uses)?,
@@ -39,6 +42,7 @@ impl<'a> Routes<'a> {
             rows: carver.take("rows of experts", uses)?,
             ends: carver.take("uses of experts", 2 * n)?,
             outputs: carver.take("outputs of experts", uses.saturating_mul(header.dim))?,
+            beside: carver.take("layers beside mixtures", max_batch.saturating_mul(beside_dim))?,
         })
     }
 
@@ -46,6 +50,14 @@ impl<'a> Routes<'a> {
     pub(super) fn uses(&self, expert: usize) -> Range<usize> {
         let start = if expert == 0 { 0 } else { self.ends[expert - 1] };
         start as usize..self.ends[expert] as usize
+    }
+
+    /// Multiplies the weights of the experts that `m` rows have chosen.
+    pub(super) fn scale(&mut self, experts: Experts, m: usize, scales: &[f32]) {
+        let rows = self.scores.chunks_exact_mut(experts.n);
+        for (scores, chosen) in rows.zip(self.chosen.chunks_exact(experts.n_active)).take(m) {
+            chosen.iter().for_each(|of| scores[*of as usize] *= scales[*of as usize]);
+        }
     }
 
     /// Chooses the experts of `m` rows by their scores, and numbers the uses.
@@ -129,6 +141,7 @@ mod tests {
             rows: &mut rows,
             ends: &mut ends,
             outputs: &mut [],
+            beside: &mut [],
         };
         routes.choose(EXPERTS, 3);
         assert_eq!([0, 1, 2, 3].map(|expert| routes.uses(expert)), [0..1, 1..3, 3..6, 6..6]);

@@ -86,6 +86,8 @@ pub enum SharesError {
     Nodes(usize),
     /// A node has a share of 0.
     Nothing,
+    /// The rows of the model's layers cannot be shared.
+    Model(&'static str),
 }
 
 impl fmt::Display for SharesError {
@@ -93,6 +95,7 @@ impl fmt::Display for SharesError {
         match self {
             SharesError::Nodes(n) => write!(f, "a team of {n}, it may have 1 to {TEAM_MAX} nodes"),
             SharesError::Nothing => f.write_str("a node of a team whose share is 0"),
+            SharesError::Model(why) => write!(f, "no team can share this model's layers: {why}"),
         }
     }
 }
@@ -111,6 +114,9 @@ impl Team {
         }
         if shares.contains(&0) {
             return Err(SharesError::Nothing);
+        }
+        if let Some(why) = header.why_not_in_rows() {
+            return Err(SharesError::Model(why));
         }
         let Header { head_dim, n_heads, dim, ffn_dim, vocab_size, .. } = *header;
         let head_unit = PANEL_ROWS / gcd(PANEL_ROWS, head_dim);

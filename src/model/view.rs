@@ -83,6 +83,11 @@ impl Model {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
+        let is_part = share.layers.len() < self.header().n_layers;
+        if let Some(why) = self.header().why_whole().filter(|_| is_part) {
+            let what = format!("one board must have all layers of this model: {why}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let weights = Weights::new(self.header(), &self.file.source, &share)?;
         Ok(Model { file: Arc::clone(&self.file), share, weights })
     }

@@ -63,8 +63,13 @@ mod reference {
     use leap::engine::score;
     use leap::format::model::{Ends, Weights};
 
+    use std::fs;
+
     use super::*;
-    use crate::common::models::{CHECKPOINTS, Case, FAMILIES, GGUF_FILES, cases, export};
+    use crate::common::folder::Folder;
+    use crate::common::models::{
+        CHECKPOINTS, Case, FAMILIES, GGUF_FILES, cases, export, export_folder, folder_of,
+    };
     use crate::common::quick;
 
     /// Largest difference from a reference logit, relative to the largest logit.
@@ -85,7 +90,9 @@ mod reference {
             rows.extend(logits.chunks_exact(vocab_size).map(<[f32]>::to_vec));
         }
         let drift = score::drift(last_logits, rows.last().unwrap());
-        let max_drift = if FAMILIES.contains(&checkpoint) { 1e-4 } else { MAX_DRIFT };
+        // Gemma 4's scores are not scaled down: rounding errors have more weight.
+        let is_exact = FAMILIES.contains(&checkpoint) && !checkpoint.starts_with("gemma4");
+        let max_drift = if is_exact { 1e-4 } else { MAX_DRIFT };
         assert!(drift <= max_drift, "{name}: drift {drift:e}");
         let found: Vec<u32> = rows.iter().map(|row| argmax(row).unwrap()).collect();
         assert_eq!(&found, wanted, "{name}");
@@ -194,6 +201,16 @@ mod reference {
     }
 
     #[test]
+    fn gemma4_in_f32_is_as_the_reference() {
+        check_all("gemma4-tiny");
+    }
+
+    #[test]
+    fn gemma4_moe_in_f32_is_as_the_reference() {
+        check_all("gemma4moe-tiny");
+    }
+
+    #[test]
     fn files_of_llama_cpps_converter_in_f32_are_as_the_reference() {
         GGUF_FILES.into_iter().for_each(check_all);
     }
@@ -250,10 +267,38 @@ mod reference {
         }
     }
 
+    /// Exports a checkpoint like [`export`]. Gemma 4 does not scale scores: with random weights these spread so far that
+    /// rounding changes which position has most of the weight. Its queries become a quarter as long, so that scores
+    /// are like those of others.
+    fn export_mild(checkpoint: &str, weights: Weights) -> Arc<Model> {
+        if !checkpoint.starts_with("gemma4") {
+            return export(checkpoint, weights);
+        }
+        let (own, folder) = (folder_of(checkpoint), Folder::new());
+        fs::copy(own.join("config.json"), folder.join("config.json")).unwrap();
+        let mut bytes = fs::read(own.join("model.safetensors")).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let all = tensors.iter().filter(|(name, _)| name.ends_with("q_norm.weight"));
+        let start = bytes.as_ptr() as usize;
+        let places: Vec<(usize, usize)> = all
+            .map(|(_, view)| (view.data().as_ptr() as usize - start, view.data().len()))
+            .collect();
+        assert!(!places.is_empty());
+        for (at, len) in places {
+            for weight in bytes[at..at + len].as_chunks_mut().0 {
+                let quarter =
+                    half::bf16::from_f32(half::bf16::from_le_bytes(*weight).to_f32() / 4.0);
+                *weight = quarter.to_le_bytes();
+            }
+        }
+        folder.write("model.safetensors", bytes);
+        export_folder(folder.path(), weights)
+    }
+
     /// Mean KL divergence of each position's logits from those of f32 weights.
     fn mean_kl(checkpoint: &str, weights: Weights, prompt: &[u32]) -> f64 {
         let setup = Setup { isa: best(), kv: KvKind::F32, threads: 1, batch: 64 };
-        let logits = |weights| setup.logits(&export(checkpoint, weights), prompt);
+        let logits = |weights| setup.logits(&export_mild(checkpoint, weights), prompt);
         let (wanted, found) = (logits(Weights::F32), logits(weights));
         let width = wanted.len() / prompt.len();
         let rows = wanted.chunks_exact(width).zip(found.chunks_exact(width));

@@ -146,12 +146,12 @@ fn more_streams_or_rows_than_frames_can_number_are_refused() {
 #[cfg(feature = "pickle")]
 #[test]
 fn rings_of_other_families_give_the_bits_of_one_node() {
-    use crate::common::models::{FAMILIES, cases, export_to};
+    use crate::common::models::{cases, divisible, export_to};
     use leap::format::model::{Ends, Weights};
 
     let four_bits = Weights::Q4 { group: 64, int8_embedding: true };
     let two_levels = Weights::B2 { group: 64, ends: Ends::SixBits };
-    crate::common::side_by_side(&FAMILIES, |checkpoint| {
+    crate::common::side_by_side(&divisible(), |checkpoint| {
         let ids = cases(checkpoint).pop().unwrap().prompt;
         let all = |engine: &mut Engine| -> Vec<u32> {
             let mut stream = engine.stream().unwrap();
@@ -176,6 +176,35 @@ fn rings_of_other_families_give_the_bits_of_one_node() {
             }
         }
     });
+}
+
+/// A board that had only some layers would lack what the others have stored, or what belongs to a token.
+#[cfg(feature = "pickle")]
+#[test]
+fn models_that_cannot_be_divided_are_refused_by_name() {
+    use crate::common::models::{export, package};
+    use leap::export::{ExportOptions, ExportPlan};
+    use leap::format::model::Weights;
+    use leap::internals::model::{Share, Team};
+
+    let whole = export("gemma4-tiny", Weights::F32);
+    let error = |layers: std::ops::Range<usize>| {
+        let has_ends = layers.start == 0;
+        whole.with_share(Share { layers, has_ends }).err().map(|error| error.to_string())
+    };
+    assert_eq!(error(0..10), None);
+    for layers in [0..5, 5..10] {
+        assert!(error(layers).unwrap().contains("one board must have all layers"));
+    }
+    let options = ExportOptions { weights: Weights::F32, ctx: None, verify: false };
+    let mut plan = ExportPlan::open(&package("tests/golden/gemma4-tiny"), &options).unwrap();
+    let error = std::error::Error::source(&plan.set_layers(0..5).unwrap_err()).unwrap().to_string();
+    assert!(error.contains("a part of a model"), "{error}");
+    for checkpoint in ["gemma4-tiny", "gemma4moe-tiny"] {
+        let model = export(checkpoint, Weights::F32);
+        let error = Team::new(model.header(), &[1, 1], 0).unwrap_err().to_string();
+        assert!(error.contains("no team can share"), "{error}");
+    }
 }
 
 /// In windows, later positions replace earlier ones, and the pages travel with the layers.

@@ -402,13 +402,13 @@ mod families {
     use leap::format::model::Ends;
 
     use super::*;
-    use crate::common::models::{CHECKPOINTS, FAMILIES, export, export_to};
+    use crate::common::models::{CHECKPOINTS, export, export_to, with_equal_layers};
     use crate::common::{leap, quick};
 
     #[test]
     fn every_family_is_the_same_in_a_team() {
         let step = if quick() { 3 } else { 1 };
-        for checkpoint in CHECKPOINTS.into_iter().chain(FAMILIES).step_by(step) {
+        for checkpoint in CHECKPOINTS.into_iter().chain(with_equal_layers()).step_by(step) {
             let int8 = Weights::Q8 { group: 32 };
             for weights in [Weights::F32, int8, Weights::B2 { group: 32, ends: Ends::SixBits }] {
                 let model = export(checkpoint, weights);
@@ -425,7 +425,7 @@ mod families {
     fn every_family_is_the_same_by_nodes_with_rows_alone() {
         let step = if quick() { 3 } else { 1 };
         let shares = &[2, 1, 3][..];
-        for checkpoint in CHECKPOINTS.into_iter().chain(FAMILIES).step_by(step) {
+        for checkpoint in CHECKPOINTS.into_iter().chain(with_equal_layers()).step_by(step) {
             let int8 = Weights::Q8 { group: 32 };
             let four = Weights::Q4 { group: 32, int8_embedding: true };
             let six = Weights::B2 { group: 32, ends: Ends::SixBits };

@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Checkpoints of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 15] = [
+    pub(crate) const FAMILIES: [&str; 17] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -63,14 +63,28 @@ mod reference {
         "ministral3-tiny",
         "lfm2-tiny",
         "qwen35-tiny",
+        "gemma4-tiny",
+        "gemma4moe-tiny",
     ];
 
+    /// The checkpoints whose layers several boards can have, each some of them.
+    pub(crate) fn divisible() -> Vec<&'static str> {
+        FAMILIES.into_iter().filter(|name| *name != "gemma4-tiny").collect()
+    }
+
+    /// The checkpoints whose layers several boards can have, each some rows of all.
+    pub(crate) fn with_equal_layers() -> Vec<&'static str> {
+        FAMILIES.into_iter().filter(|name| !name.starts_with("gemma4")).collect()
+    }
+
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
-    pub(crate) const GGUF_FILES: [&str; 4] = [
+    pub(crate) const GGUF_FILES: [&str; 6] = [
         "granite4-tiny/granite4-tiny-bf16.gguf",
         "ministral3-tiny/ministral3-tiny-bf16.gguf",
         "lfm2-tiny/lfm2-tiny-bf16.gguf",
         "qwen35-tiny/qwen35-tiny-bf16.gguf",
+        "gemma4-tiny/gemma4-tiny-bf16.gguf",
+        "gemma4moe-tiny/gemma4moe-tiny-bf16.gguf",
     ];
 
     /// The folder of a checkpoint of `tests/golden`: a folder there, or a file in one.
@@ -85,15 +99,24 @@ mod reference {
         Arc::new(Model::open(&export_to(&folder, checkpoint, weights)).unwrap())
     }
 
+    /// Exports the checkpoint in any folder.
+    pub(crate) fn export_folder(source: &Path, weights: Weights) -> Arc<Model> {
+        let folder = Folder::new();
+        Arc::new(Model::open(&export_source(&folder, source, weights)).unwrap())
+    }
+
     /// Exports a checkpoint of `tests/golden` to a file in `folder`.
     pub(crate) fn export_to(folder: &Folder, checkpoint: &str, weights: Weights) -> PathBuf {
+        export_source(folder, &package("tests/golden").join(checkpoint), weights)
+    }
+
+    fn export_source(folder: &Folder, source: &Path, weights: Weights) -> PathBuf {
         let path = folder.join("model.bin");
         let options = ExportOptions { weights, ctx: None, verify: true };
-        let source = package("tests/golden").join(checkpoint);
-        let gguf = if source.is_dir() { source.join("model.gguf") } else { source.clone() };
+        let gguf = if source.is_dir() { source.join("model.gguf") } else { source.to_owned() };
         let plan = match gguf.exists() {
             true => ExportPlan::open_gguf(&gguf, &options),
-            false => ExportPlan::open(&source, &options),
+            false => ExportPlan::open(source, &options),
         };
         let plan = plan.unwrap();
         plan.write(&path, |_| ControlFlow::Continue(())).unwrap();

@@ -78,6 +78,7 @@ impl Calibration {
 fn inputs_of(id: TensorId) -> TensorId {
     let kind = match id.kind {
         TensorKind::Wk | TensorKind::Wv => TensorKind::Wq,
+        TensorKind::FullWk | TensorKind::FullWv => TensorKind::FullWq,
         TensorKind::W3 => TensorKind::W1,
         TensorKind::DenseW3 => TensorKind::DenseW1,
         other => other,

@@ -131,7 +131,14 @@ impl Checkpoint {
     /// Keeps only the language model of a vision-language model, under the names of a language model alone. Returns how
     /// many tensors are left out.
     pub(super) fn keep_text_part(&mut self) -> Result<usize, ExportError> {
-        const SEEING: [&str; 3] = ["vision_tower.", "multi_modal_projector.", "visual."];
+        const SEEING: [&str; 6] = [
+            "vision_tower.",
+            "multi_modal_projector.",
+            "visual.",
+            "embed_vision.",
+            "audio_tower.",
+            "embed_audio.",
+        ];
         let mut kept = TensorTable::new();
         let mut left_out = 0;
         for (name, stored) in std::mem::take(&mut self.tensors) {

@@ -11,9 +11,11 @@
 //! A family without a row is refused by its name.
 
 mod configure;
+mod gemma4;
 mod recurrent;
 
 use self::configure::*;
+use self::gemma4::gemma4;
 use self::recurrent::*;
 use super::model::Extras;
 use super::settings::Settings;
@@ -42,7 +44,7 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 15] = [
+static FAMILIES: [&Family; 16] = [
     &LLAMA,
     &INTERNLM,
     &MISTRAL,
@@ -58,6 +60,7 @@ static FAMILIES: [&Family; 15] = [
     &MINISTRAL3,
     &LFM2,
     &QWEN35,
+    &GEMMA4,
 ];
 
 static LLAMA: Family = LIKE_LLAMA;
@@ -197,6 +200,25 @@ static MINISTRAL3: Family = Family {
     allows: &["llama_4_scaling_beta", "attention.temperature_scale", YARN_LOG_MULTIPLIER],
     configure: ministral3,
     ..LIKE_LLAMA
+};
+
+static GEMMA4: Family = Family {
+    architecture: Architecture::Gemma4,
+    model_type: "gemma4_text",
+    wrapper: "gemma4",
+    classes: &["Gemma4ForCausalLM"],
+    gguf: "gemma4",
+    allows: &[
+        "hidden_act",
+        "num_experts",
+        "proportional",
+        "expert_count",
+        "final_logit_softcapping",
+        "attention.head_count_kv",
+    ],
+    defaults: &[("head_dim", 256), ("global_head_dim", 512)],
+    rope_theta: 1e6,
+    configure: gemma4,
 };
 
 /// Setting of GGUF files that takes back YaRN's factor of cosines and sines.

@@ -22,6 +22,8 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
     let fields = GgufFields::new(path, &gguf)?;
     let settings = Settings::new(ConfigKind::Gguf, &fields);
     let family = family(&fields, &settings)?;
+    let fields = fields.of_family(family);
+    let settings = Settings::new(ConfigKind::Gguf, &fields);
     refuse_variants(&fields, family)?;
     let (dims, ffn_dim) = (settings.dims()?, ffn_dim(&fields, family)?);
     let vocab_size = rows(checkpoint, &Naming::Gguf.first(TensorKind::Embedding))?;

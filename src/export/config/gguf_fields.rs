@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::family::Family;
 use super::settings::Fields;
 use crate::export::error::ExportError;
 use crate::export::gguf::{Gguf, GgufValue};
@@ -13,6 +14,8 @@ pub(super) struct GgufFields<'a> {
     gguf: &'a Gguf<'a>,
     /// `general.architecture`.
     family: &'a str,
+    /// The family, once it is known.
+    known: Option<&'static Family>,
 }
 
 impl<'a> GgufFields<'a> {
@@ -20,7 +23,12 @@ impl<'a> GgufFields<'a> {
         let bad = |problem| ExportError::BadFile { path: path.to_owned(), problem };
         let family = gguf.text("general.architecture").map_err(bad)?;
         let family = family.ok_or_else(|| bad("general.architecture is missing".to_owned()))?;
-        Ok(GgufFields { path, gguf, family })
+        Ok(GgufFields { path, gguf, family, known: None })
+    }
+
+    /// The fields of a model of `family`. Where its layers may differ, a list's first value counts as the size.
+    pub(super) fn of_family(self, family: &'static Family) -> GgufFields<'a> {
+        GgufFields { known: Some(family), ..self }
     }
 
     pub(super) fn family(&self) -> &'a str {
@@ -56,10 +64,12 @@ impl<'a> GgufFields<'a> {
 impl Fields for GgufFields<'_> {
     /// In a list, 0 stands for a layer to which the size does not apply.
     fn size(&self, name: &str) -> Result<Option<usize>, ExportError> {
-        if let Some(list) = self.gguf.get(&self.key(name)).and_then(GgufValue::list) {
+        let list = || self.gguf.get(&self.key(name)).and_then(GgufValue::list);
+        if let Some(list) = list() {
             let mut sizes = list.values().filter(|value| value.unsigned() != Some(0));
             let first = sizes.next();
-            if sizes.all(|size| Some(size) == first) {
+            let may_differ = self.known.is_some_and(|family| family.allows(name));
+            if may_differ || sizes.all(|size| Some(size) == first) {
                 let size = first.and_then(|first| first.unsigned());
                 return Ok(size
                     .and_then(|size| usize::try_from(size).ok())

@@ -30,6 +30,8 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) logits_divisor: f32,
     /// Whether decays of recurrent layers are stored as logarithms of their negative values.
     pub(in crate::export) has_log_decay: bool,
+    /// Whether layers with heads of their own may lack a projection of values, and use that of keys.
+    pub(in crate::export) has_keys_as_values: bool,
     /// Whether the checkpoint is that of a vision-language model.
     pub(in crate::export) is_wrapped: bool,
     /// Whether the family may have biases. If a model has some, missing ones are 0.
@@ -43,6 +45,7 @@ impl Default for Extras {
             norm_plus: 0.0,
             logits_divisor: 1.0,
             has_log_decay: false,
+            has_keys_as_values: false,
             is_wrapped: false,
             has_optional_biases: false,
         }

@@ -8,7 +8,8 @@ use super::header::{
 use super::weights::Weights;
 use crate::format::FormatError;
 
-const GROUP_MIN: usize = 32;
+/// Smallest group of values with one scale.
+pub(super) const GROUP_MIN: usize = 32;
 const GROUP_MAX: usize = 1 << 16;
 
 impl Header {
@@ -113,7 +114,12 @@ impl Header {
     }
 
     fn check_share(&self) -> Result<(), FormatError> {
-        let Some(FileShare { layers, .. }) = &self.share else { return Ok(()) };
+        let Some(FileShare { layers, slice, .. }) = &self.share else { return Ok(()) };
+        let why_whole = self.why_whole().filter(|_| layers.len() < self.n_layers);
+        let why_not = self.why_not_in_rows().filter(|_| slice.is_some());
+        if let Some(why) = why_whole.or(why_not) {
+            return Err(FormatError::Unsupported(format!("a part of a model: {why}")));
+        }
         match layers.start < layers.end && layers.end <= self.n_layers {
             true => self.check_slice(),
             false => {

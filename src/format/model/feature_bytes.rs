@@ -5,6 +5,7 @@ use super::features::{
 };
 use super::header::{Architecture, Header, PACKED_ALIGN, RopeScaling};
 use super::layer_set::{LAYER_SET_MAX, LayerSet};
+use super::more_features::{MORE_LEN, MoreFeatures};
 use super::recurrent::{RECURRENT_LEN, RecurrentLayers};
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
@@ -24,6 +25,9 @@ const HAS_RECURRENT: u32 = 1;
 const HAS_TEMPERATURE: u32 = 1 << 1;
 /// Length of a temperature in bytes.
 const TEMPERATURE_LEN: usize = 8;
+
+/// Bit of the block's further parts that stands for features of few families.
+const HAS_MORE: u32 = 1 << 2;
 
 /// Length of a set of layers in bytes.
 const SET_LEN: usize = LAYER_SET_MAX / 8;
@@ -55,7 +59,8 @@ impl Features {
         let dense = if self.dense.is_some() { SET_LEN } else { 0 };
         let temperature = if self.temperature.is_some() { TEMPERATURE_LEN } else { 0 };
         let recurrent = if self.recurrent.is_some() { RECURRENT_LEN } else { 0 };
-        let parts = dense + temperature + recurrent;
+        let more = if self.more.is_some() { MORE_LEN } else { 0 };
+        let parts = dense + temperature + recurrent + more;
         let len = FIXED_LEN + 4 * self.all_divisors().count() + parts;
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
@@ -93,6 +98,7 @@ impl Features {
         let parts = [
             (HAS_RECURRENT, self.recurrent.is_some()),
             (HAS_TEMPERATURE, self.temperature.is_some()),
+            (HAS_MORE, self.more.is_some()),
         ];
         let parts =
             parts.iter().filter(|(_, is_there)| *is_there).fold(0, |all, (bit, _)| all | bit);
@@ -104,6 +110,9 @@ impl Features {
             out.extend((original_ctx as u32).to_le_bytes());
         }
         out.extend(self.recurrent.iter().flat_map(RecurrentLayers::emit));
+        if self.more.is_some() {
+            out.extend(self.more.emit());
+        }
         out.resize(self.block_len(), 0);
         out
     }
@@ -158,6 +167,7 @@ impl Features {
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
             recurrent,
+            more: parse_more(&mut r, parts)?,
         };
         // Emitting again shows that the rest is zero, and that the block has its only valid form.
         match features.emit() == block {
@@ -217,6 +227,13 @@ fn parse_temperature(r: &mut Cursor<'_>, parts: u32) -> Result<Option<Temperatur
     }
     let slope = r.f32("slope of the temperature")?;
     Ok(Some(Temperature { slope, original_ctx: r.u32("context of the temperature")? as usize }))
+}
+
+fn parse_more(r: &mut Cursor<'_>, parts: u32) -> Result<MoreFeatures, FormatError> {
+    match parts & HAS_MORE {
+        0 => Ok(MoreFeatures::default()),
+        _ => MoreFeatures::parse(r),
+    }
 }
 
 fn parse_set(r: &mut Cursor<'_>, name: &'static str) -> Result<LayerSet, FormatError> {
@@ -304,6 +321,7 @@ impl Header {
             let wanted = "above 0".to_owned();
             return Err(FormatError::field("context of the temperature", 0, wanted));
         }
+        self.check_more()?;
         self.check_divisors()?;
         self.check_experts()?;
         self.check_dense()?;
@@ -313,16 +331,14 @@ impl Header {
         }
     }
 
-    /// Checks that the dense layers are some of the model's, but not all, and that the others are mixtures.
+    /// Checks that the dense layers are some of the model's, but not all.
     fn check_dense(&self) -> Result<(), FormatError> {
         let Features { dense, experts, ffn_bias, .. } = &self.features;
-        if *ffn_bias && experts.is_some() {
-            return Err(FormatError::Unsupported("ffn_bias in a mixture of experts".to_owned()));
+        if *ffn_bias && (experts.is_some() || dense.is_some()) {
+            let what = "ffn_bias in a mixture of experts, or in layers that differ";
+            return Err(FormatError::Unsupported(what.to_owned()));
         }
         let Some(DenseLayers { layers, ffn_dim }) = dense else { return Ok(()) };
-        if experts.is_none() {
-            return Err(FormatError::Unsupported("dense layers without a mixture".to_owned()));
-        }
         let n = (0..self.n_layers).filter(|layer| layers.contains(*layer)).count();
         if layers.end() > self.n_layers || n == 0 || n == self.n_layers {
             let wanted = format!("some of {} layers, not all", self.n_layers);
@@ -342,7 +358,11 @@ impl Header {
         let short = &self.features.rope_divisors;
         let long = self.features.long_rope.as_ref().map_or(short, |long| &long.divisors);
         let is_used = self.rope_scaling == Some(RopeScaling::Divisors);
-        let wanted = if is_used { self.rotary_dim() / 2 } else { 0 };
+        let rotary_dim = match self.full_head_dim() {
+            0 => self.rotary_dim(),
+            full => full,
+        };
+        let wanted = if is_used { rotary_dim / 2 } else { 0 };
         if let Some(divisors) = [short, long].into_iter().find(|of| of.len() != wanted) {
             let found = u32::try_from(divisors.len()).unwrap_or(u32::MAX);
             return Err(FormatError::field("rope_divisors", found, format!("{wanted} of them")));

@@ -1,6 +1,7 @@
 //! Features of model families' layers that Llama's lack.
 
 use super::layer_set::LayerSet;
+use super::more_features::MoreFeatures;
 use super::recurrent::RecurrentLayers;
 
 /// Maximum number of experts that a token may use.
@@ -33,7 +34,8 @@ pub struct Experts {
     pub has_biases: bool,
 }
 
-/// Dense layers of a model of mixtures: they have one feed-forward layer without experts.
+/// Dense layers of a model of mixtures: they have one feed-forward layer without experts. In a model without mixtures,
+/// layers whose feed-forward layer has another width than the others'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenseLayers {
     /// The dense layers.
@@ -104,10 +106,12 @@ pub struct Features {
     pub temperature: Option<Temperature>,
     /// Experts, if the feed-forward layers are mixtures.
     pub experts: Option<Experts>,
-    /// Dense layers of a model of mixtures, if it has any.
+    /// Dense layers of a model of mixtures, or layers of another width, if there are any.
     pub dense: Option<DenseLayers>,
     /// Recurrent layers, if the model has any.
     pub recurrent: Option<RecurrentLayers>,
+    /// Features that few families have.
+    pub more: MoreFeatures,
 }
 
 impl Default for Features {
@@ -135,6 +139,7 @@ impl Default for Features {
             experts: None,
             dense: None,
             recurrent: None,
+            more: MoreFeatures::default(),
         }
     }
 }

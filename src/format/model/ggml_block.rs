@@ -20,7 +20,8 @@ impl Header {
     fn kinds_in_blocks(&self) -> impl Iterator<Item = TensorKind> + '_ {
         let is_in_blocks =
             |kind: &TensorKind| !matches!(kind.role(), TensorRole::Vector | TensorRole::Router);
-        self.kinds().filter(is_in_blocks).filter(|kind| self.kind_of_types(*kind) == *kind)
+        let kinds = self.kinds().filter(is_in_blocks).filter(|kind| !self.is_narrow(*kind));
+        kinds.filter(|kind| self.kind_of_types(*kind) == *kind)
     }
 
     /// The kind whose types those of `kind` are.

@@ -58,10 +58,12 @@ pub enum Architecture {
     Qwen35 = 11,
     /// Granite 4: Granite with gate and up in one tensor.
     Granite4 = 12,
+    /// Gemma 4, text only: layers with heads and keys of other layers, and inputs of their own.
+    Gemma4 = 13,
 }
 
 impl Architecture {
-    pub(super) const ALL: [Architecture; 13] = [
+    pub(super) const ALL: [Architecture; 14] = [
         Architecture::Llama,
         Architecture::Mistral,
         Architecture::Qwen2,
@@ -75,6 +77,7 @@ impl Architecture {
         Architecture::Lfm2,
         Architecture::Qwen35,
         Architecture::Granite4,
+        Architecture::Gemma4,
     ];
 }
 
@@ -246,9 +249,10 @@ impl Header {
         self.features.experts.map_or(1, |experts| experts.n)
     }
 
-    /// FFN width of the dense layers in a model of mixtures; 0 if it has none.
+    /// FFN width of the dense layers, or of the layers beside mixtures; 0 if there are none.
     pub fn dense_ffn_dim(&self) -> usize {
-        self.features.dense.map_or(0, |dense| dense.ffn_dim)
+        let beside = self.features.more.parallel_ffn.unwrap_or(0);
+        self.features.dense.map_or(beside, |dense| dense.ffn_dim)
     }
 
     /// Width of the widest feed-forward layer, or expert.
@@ -277,7 +281,7 @@ impl Header {
         Ok(())
     }
 
-    /// Whether `layer` is a dense layer in a model of mixtures.
+    /// Whether `layer` is a dense layer in a model of mixtures, or one of another width.
     pub fn is_dense(&self, layer: usize) -> bool {
         self.features.dense.is_some_and(|dense| dense.layers.contains(layer))
     }

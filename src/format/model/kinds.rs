@@ -3,6 +3,7 @@
 //! Code that lists, sizes, stores or packs tensors uses the table. For a family with a new tensor, add a
 //! [`TensorKind`] and its row at the end, and the exporter's row of names.
 
+use super::check::GROUP_MIN;
 use super::header::Header;
 use super::recurrent::Mixer;
 
@@ -85,6 +86,42 @@ pub enum TensorKind {
     MixStepBias,
     /// Norm of each head's output in a recurrent layer.
     MixNorm,
+    /// Query projection of a layer with heads of its own.
+    FullWq,
+    /// Key projection of such a layer.
+    FullWk,
+    /// Value projection of such a layer.
+    FullWv,
+    /// Attention's output projection in such a layer.
+    FullWo,
+    /// Norm of each head's queries in such a layer.
+    FullQNorm,
+    /// Norm of each head's keys in such a layer.
+    FullKNorm,
+    /// Factor of a layer's output.
+    LayerScale,
+    /// Part of all layers' inputs that belongs to a token.
+    InputTable,
+    /// Projection from a token's embedding to all layers' inputs.
+    InputProjection,
+    /// Norm of a layer's part of that projection's output.
+    InputNorm,
+    /// Projection from the residual stream to the gate of a layer's input.
+    InputGate,
+    /// Projection from a layer's gated input to the residual stream.
+    InputOut,
+    /// Norm after that projection.
+    InputPostNorm,
+    /// Norm before a mixture that has a feed-forward layer beside it.
+    MixtureNorm,
+    /// Norm after such a mixture.
+    MixturePostNorm,
+    /// Norm after the feed-forward layer beside a mixture.
+    DensePostNorm,
+    /// Norm before the router of such a mixture.
+    RouterNorm,
+    /// Factor of each expert's output in such a mixture.
+    ExpertScale,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -125,7 +162,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 38] = [
+static TABLE: [TensorSpec; 56] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -166,11 +203,11 @@ static TABLE: [TensorSpec; 38] = [
     in_each_layer(B2, "b2", Vector, |h| (1, h.n_ffns() * h.dim)).present_if(has_ffn_biases),
     in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_ffn_biases),
     in_each_layer(DenseW1, "dense_w1", Matrix, |h| (h.dense_ffn_dim(), h.dim))
-        .present_if(|h| h.features.dense.is_some()),
+        .present_if(has_dense),
     in_each_layer(DenseW2, "dense_w2", Matrix, |h| (h.dim, h.dense_ffn_dim()))
-        .present_if(|h| h.features.dense.is_some()),
+        .present_if(has_dense),
     in_each_layer(DenseW3, "dense_w3", Matrix, |h| (h.dense_ffn_dim(), h.dim))
-        .present_if(|h| h.features.dense.is_some()),
+        .present_if(has_dense),
     in_each_layer(OutputGate, "output_gate", Matrix, |h| (h.q_dim(), h.dim))
         .present_if(|h| h.features.output_gate),
     in_each_layer(MixIn, "mix_in", Matrix, |h| (mixed(h, |m| m.in_rows(h.dim)), h.dim))
@@ -193,11 +230,67 @@ static TABLE: [TensorSpec; 38] = [
         .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
     in_each_layer(MixNorm, "mix_norm", Vector, |h| (1, mixed(h, |m| m.state_dims()[1])))
         .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
+    in_each_layer(FullWq, "full_wq", Matrix, |h| (h.full_q_dim(), h.dim))
+        .ordered(RowOrder::RopePairs)
+        .present_if(has_full_heads),
+    in_each_layer(FullWk, "full_wk", Matrix, |h| (h.full_kv_dim(), h.dim))
+        .ordered(RowOrder::RopePairs)
+        .present_if(has_full_heads),
+    in_each_layer(FullWv, "full_wv", Matrix, |h| (h.full_kv_dim(), h.dim))
+        .present_if(has_full_heads),
+    in_each_layer(FullWo, "full_wo", Matrix, |h| (h.dim, h.full_q_dim()))
+        .present_if(has_full_heads),
+    in_each_layer(FullQNorm, "full_q_norm", Vector, |h| (1, h.full_head_dim()))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| has_full_heads(h) && h.features.qk_norm),
+    in_each_layer(FullKNorm, "full_k_norm", Vector, |h| (1, h.full_head_dim()))
+        .ordered(RowOrder::RopePairs)
+        .present_if(|h| has_full_heads(h) && h.features.qk_norm),
+    in_each_layer(LayerScale, "layer_scale", Vector, |_| (1, 1))
+        .present_if(|h| h.features.more.layer_scales),
+    once(InputTable, "input_table", TensorRole::Embedding, |h| (h.vocab_size, h.layer_inputs()))
+        .present_if(has_inputs),
+    once(InputProjection, "input_projection", TensorRole::Classifier, |h| {
+        (h.layer_inputs(), h.dim)
+    })
+    .present_if(has_inputs),
+    once(InputNorm, "input_norm", Vector, |h| (1, input_dim(h))).present_if(has_inputs),
+    in_each_layer(InputGate, "input_gate", TensorRole::Classifier, |h| (input_dim(h), h.dim))
+        .present_if(has_inputs),
+    in_each_layer(InputOut, "input_out", TensorRole::Classifier, |h| (h.dim, input_dim(h)))
+        .present_if(has_inputs),
+    in_each_layer(InputPostNorm, "input_post_norm", Vector, |h| (1, h.dim)).present_if(has_inputs),
+    in_each_layer(MixtureNorm, "mixture_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
+    in_each_layer(MixturePostNorm, "mixture_post_norm", Vector, |h| (1, h.dim))
+        .present_if(is_parallel),
+    in_each_layer(DensePostNorm, "dense_post_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
+    in_each_layer(RouterNorm, "router_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
+    in_each_layer(ExpertScale, "expert_scale", Vector, |h| (1, h.n_ffns())).present_if(is_parallel),
 ];
 
 /// A size of the model's recurrent layers; 0 if it has none.
 fn mixed(header: &Header, size: impl Fn(&Mixer) -> usize) -> usize {
     header.features.recurrent.map_or(0, |recurrent| size(&recurrent.mixer))
+}
+
+fn has_dense(header: &Header) -> bool {
+    header.features.dense.is_some() || is_parallel(header)
+}
+
+fn is_parallel(header: &Header) -> bool {
+    header.features.more.parallel_ffn.is_some()
+}
+
+fn has_full_heads(header: &Header) -> bool {
+    header.features.more.full_heads.is_some()
+}
+
+fn has_inputs(header: &Header) -> bool {
+    input_dim(header) > 0
+}
+
+fn input_dim(header: &Header) -> usize {
+    header.features.more.layer_input_dim
 }
 
 fn has_expert_biases(header: &Header) -> bool {
@@ -311,10 +404,14 @@ impl Header {
     /// Whether `layer` has a tensor of `kind`, if the model has this kind.
     pub fn has_in(&self, kind: TensorKind, layer: usize) -> bool {
         match kind {
-            DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer),
+            DenseW1 | DenseW2 | DenseW3 => self.is_dense(layer) || is_parallel(self),
             kind if kind.is_of_mixture() => !self.is_dense(layer),
-            kind if kind.is_of_attention() => self.mixer(layer).is_none(),
+            kind if kind.is_of_attention() && self.mixer(layer).is_some() => false,
             kind if kind.is_of_recurrence() => self.mixer(layer).is_some(),
+            Wq | Wo | QNorm => !self.has_full_heads(layer),
+            Wk | Wv | KNorm => !self.has_full_heads(layer) && self.has_own_kv(layer),
+            FullWq | FullWo | FullQNorm => self.has_full_heads(layer),
+            FullWk | FullWv | FullKNorm => self.has_full_heads(layer) && self.has_own_kv(layer),
             _ => true,
         }
     }
@@ -337,15 +434,20 @@ impl Header {
     pub fn is_multiplied(&self, kind: TensorKind) -> bool {
         match kind.role() {
             Vector | TensorRole::Router => false,
-            Matrix | TensorRole::Classifier => true,
+            Matrix | TensorRole::Classifier => !self.is_narrow(kind),
             TensorRole::Embedding => kind == self.classifier(),
         }
+    }
+
+    /// Whether the rows of a matrix are too short for groups, so that it stays f32.
+    pub(super) fn is_narrow(&self, kind: TensorKind) -> bool {
+        kind == InputOut && !input_dim(self).is_multiple_of(GROUP_MIN)
     }
 
     /// Number of columns of every matrix; groups lie along the columns.
     pub fn matrix_cols(&self) -> impl Iterator<Item = usize> + Clone {
         let is_matrix = |spec: &&TensorSpec| !matches!(spec.role, Vector | TensorRole::Router);
-        let is_there = |spec: &&TensorSpec| (spec.is_present)(self);
+        let is_there = |spec: &&TensorSpec| (spec.is_present)(self) && !self.is_narrow(spec.kind);
         let matrices = TABLE.iter().filter(is_matrix).filter(is_there);
         matrices.map(|spec| (spec.shape)(self).1)
     }

@@ -2,6 +2,7 @@
 
 use super::features::{Activation, Temperature};
 use super::header::{Header, RopeScaling};
+use super::more_features::FullHeads;
 use super::recurrent::Mixer;
 
 /// Parameters of a layer besides its tensors. Norms and biases follow from the tensors that exist.
@@ -9,6 +10,14 @@ use super::recurrent::Mixer;
 pub struct LayerSpec {
     /// Form of a recurrent layer; `None` if the layer has attention.
     pub mixer: Option<Mixer>,
+    /// Width of one attention head.
+    pub head_dim: usize,
+    /// Number of key and value heads.
+    pub n_kv_heads: usize,
+    /// Whether the heads are [`MoreFeatures::full_heads`](super::MoreFeatures::full_heads), with tensors of their own.
+    pub has_full_heads: bool,
+    /// The layer whose keys and values are used: this one, or an earlier one.
+    pub kv_layer: usize,
     /// Positions that a token attends to, including its own; `None` for all.
     pub window: Option<usize>,
     /// Rotation of queries and keys; `None` if they are not rotated.
@@ -35,6 +44,8 @@ pub struct Rope {
     pub scaling: Option<RopeScaling>,
     /// Factor of the cosines and sines.
     pub magnitude: f32,
+    /// How many values of a head are rotated, from the first on.
+    pub dim: usize,
 }
 
 impl Header {
@@ -55,17 +66,26 @@ impl Header {
         assert!(layer < self.n_layers);
         let features = &self.features;
         let window = self.sliding_window.filter(|_| !features.full_layers.contains(layer));
+        let has_full_heads = self.has_full_heads(layer);
+        let own = FullHeads { head_dim: self.head_dim, n_kv_heads: self.n_kv_heads };
+        let full = features.more.full_heads.filter(|_| has_full_heads);
+        let FullHeads { head_dim, n_kv_heads } = full.unwrap_or(own);
         let rope = match features.local_theta.filter(|_| window.is_some()) {
-            Some(theta) => Rope { theta, scaling: None, magnitude: 1.0 },
+            Some(theta) => Rope { theta, scaling: None, magnitude: 1.0, dim: self.rotary_dim() },
             None => Rope {
                 theta: self.rope_theta,
                 scaling: self.rope_scaling,
                 magnitude: features.rope_magnitude,
+                dim: if has_full_heads { head_dim } else { self.rotary_dim() },
             },
         };
-        let scale = 1.0 / (self.head_dim as f32).sqrt();
+        let scale = 1.0 / (head_dim as f32).sqrt();
         LayerSpec {
             mixer: self.mixer(layer),
+            head_dim,
+            n_kv_heads,
+            has_full_heads,
+            kv_layer: self.kv_layer(layer).unwrap_or(layer),
             window,
             rope: Some(rope).filter(|_| !features.unrotated_layers.contains(layer)),
             temperature: features.temperature,

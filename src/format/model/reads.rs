@@ -146,9 +146,15 @@ impl Header {
             Embedding => WeightPart::Embedding,
             Classifier => WeightPart::Classifier,
             Wq | Wk | Wv | Wo | Bq | Bk | Bv | Bo | Sinks | OutputGate => WeightPart::Attention,
+            FullWq | FullWk | FullWv | FullWo => WeightPart::Attention,
             MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias => {
                 WeightPart::Recurrence
             }
+            InputTable => WeightPart::Embedding,
+            InputProjection | InputGate | InputOut => WeightPart::FeedForward,
+            RouterNorm | ExpertScale => WeightPart::Router,
+            FullQNorm | FullKNorm | LayerScale | InputNorm | InputPostNorm | MixtureNorm
+            | MixturePostNorm | DensePostNorm => WeightPart::Norms,
             W1 | W2 | W3 | B1 | B2 | B3 if self.features.experts.is_some() => WeightPart::Experts,
             W1 | W2 | W3 | B1 | B2 | B3 | DenseW1 | DenseW2 | DenseW3 => WeightPart::FeedForward,
             Router | RouterBias => WeightPart::Router,

@@ -172,6 +172,7 @@ impl Header {
     pub fn encoding(&self, id: TensorId) -> Encoding {
         match (self.weights, id.kind.role()) {
             (_, TensorRole::Vector | TensorRole::Router) | (Weights::F32, _) => Encoding::F32,
+            _ if self.is_narrow(id.kind) => Encoding::F32,
             (Weights::Ggml, _) => self.ggml_encoding(id),
             (Weights::Q8 { group }, _) => Encoding::Q8 { group },
             (

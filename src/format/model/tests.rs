@@ -165,6 +165,7 @@ pub(super) fn featured(weights: Weights) -> Header {
         experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
         dense: None,
         recurrent: None,
+        more: MoreFeatures::default(),
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
     typed(Header { features, architecture, rope_scaling, ..small(weights) })
@@ -191,7 +192,8 @@ fn features_come_back_from_their_block() {
     assert_eq!(header.active_bytes(&w1), w1.bytes / 4 * 3);
     let layers: Vec<LayerSpec> = header.layers().collect();
     assert_eq!((layers[0].window, layers[0].rope), (Some(48), None));
-    let rope = Rope { theta: 10_000.0, scaling: Some(RopeScaling::Divisors), magnitude: 1.25 };
+    let scaling = Some(RopeScaling::Divisors);
+    let rope = Rope { theta: 10_000.0, scaling, magnitude: 1.25, dim: 24 };
     assert_eq!((layers[1].window, layers[1].rope), (None, Some(rope)));
     assert_eq!((layers[1].attention_scale, layers[1].residual_scale), (0.25, 0.5));
 }
@@ -241,10 +243,142 @@ fn layers_that_are_no_mixtures_have_their_own_tensors() {
         change(&mut header);
         assert!(header.check().is_err());
     };
-    impossible(|header| header.features.experts = None);
     impossible(|header| header.n_layers = 2);
     impossible(|header| header.features.ffn_bias = true);
     impossible(|header| header.features.dense.as_mut().unwrap().layers = LayerSet::default());
+}
+
+/// Four layers of two kinds; the last two are wider, and use the first two's keys and values.
+pub(super) fn unlike(weights: Weights) -> Header {
+    let mut header = Header { n_layers: 4, architecture: Architecture::Gemma4, ..small(weights) };
+    header.rope_scaling = Some(RopeScaling::Divisors);
+    header.features = Features {
+        qk_norm: true,
+        post_norms: true,
+        full_layers: LayerSet::new([1, 3].into_iter()).unwrap(),
+        local_theta: Some(5_000.0),
+        rope_divisors: vec![1.5; 32],
+        dense: LayerSet::new(2..4).map(|layers| DenseLayers { layers, ffn_dim: 160 }),
+        more: MoreFeatures {
+            full_heads: Some(FullHeads { head_dim: 64, n_kv_heads: 1 }),
+            value_norm: true,
+            layer_scales: true,
+            parallel_ffn: None,
+            n_shared_kv: 2,
+            layer_input_dim: 32,
+            logit_cap: Some(30.0),
+        },
+        ..Features::default()
+    };
+    typed(header)
+}
+
+/// Mixtures with feed-forward layers beside them.
+fn parallel(weights: Weights) -> Header {
+    let mut header = featured(weights);
+    header.features.experts =
+        Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: false });
+    header.features.more.parallel_ffn = Some(160);
+    typed(header)
+}
+
+#[test]
+fn layers_that_differ_have_their_own_tensors() {
+    use TensorKind::{
+        DenseW1, DenseW2, FullKNorm, FullQNorm, FullWk, FullWo, FullWq, FullWv, InputGate,
+        InputOut, KNorm, QNorm, W1, Wk, Wq, Wv,
+    };
+    for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, B2_SIX, Weights::Ggml] {
+        for whole in [unlike(weights), parallel(weights)] {
+            let packed = packed(weights, true, false).packed.filter(|_| weights != F32);
+            for header in [whole.clone(), Header { packed, ..whole }] {
+                let bytes = file(&header);
+                assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+                assert_eq!(header.n_tensors(), header.tensors().count());
+            }
+        }
+        let header = unlike(weights);
+        let layers = |kind| {
+            let of = header.tensors().filter(move |t| t.id.kind == kind);
+            of.map(|t| t.id.layer).collect::<Vec<_>>()
+        };
+        assert_eq!([Wq, QNorm, FullWq, FullQNorm].map(layers), [[0, 2], [0, 2], [1, 3], [1, 3]]);
+        assert_eq!([Wk, Wv, KNorm].map(layers), [[0]; 3]);
+        assert_eq!([FullWk, FullWv, FullKNorm].map(layers), [[1]; 3]);
+        assert_eq!([W1, DenseW1].map(layers), [[0, 1], [2, 3]]);
+        let beside = parallel(weights);
+        assert_eq!(beside.tensors().filter(|t| t.id.kind == DenseW2).count(), 2);
+    }
+    let header = unlike(Weights::Q8 { group: 32 });
+    assert_eq!([FullWo, FullWk].map(|kind| header.shape(kind)), [(64, 256), (64, 64)]);
+    let specs: Vec<LayerSpec> = header.layers().collect();
+    assert_eq!(specs.iter().map(|spec| spec.kv_layer).collect::<Vec<_>>(), [0, 1, 0, 1]);
+    assert_eq!(
+        [0, 3].map(|layer| (specs[layer].head_dim, specs[layer].n_kv_heads)),
+        [(32, 2), (64, 1)]
+    );
+    assert_eq!([0, 3].map(|layer| specs[layer].rope.map(|rope| rope.dim)), [Some(32), Some(64)]);
+    assert_eq!(
+        [0, 3].map(|layer| specs[layer].rope.and_then(|rope| rope.scaling)),
+        [None, Some(RopeScaling::Divisors)]
+    );
+    // Rows that are too short for groups stay f32.
+    let mut narrow = header.clone();
+    narrow.features.more.layer_input_dim = 16;
+    let [out, gate] = [InputOut, InputGate].map(|kind| narrow.encoding(TensorId::first(kind)));
+    assert_eq!((out, gate), (Encoding::F32, Encoding::Q8 { group: 32 }));
+    assert_eq!(Header::parse(&file(&narrow)), Ok(narrow));
+    for (layers, slice) in [(0..2, None), (2..4, None), (0..4, Some(Slice::whole(&header)))] {
+        let share = FileShare { layers, has_ends: true, fingerprint: 7, slice };
+        let error = Header { share: Some(share), ..header.clone() }.check().unwrap_err();
+        assert!(error.to_string().contains("a part of a model"), "{error}");
+    }
+}
+
+#[test]
+fn hostile_values_of_features_of_few_families_are_refused_by_name() {
+    let header = unlike(Weights::Q8 { group: 32 });
+    let nan = f32::NAN.to_bits();
+    for (at, value, word) in [
+        (124, 0, "unknown fields"),
+        (288, 1 << 2, "flags 0x4 of further features"),
+        (292, 0, "head_dim of full layers"),
+        (292, 63, "head_dim of full layers"),
+        (292, 514, "head_dim of full layers"),
+        (292, 62, "rope_divisors"),
+        (296, 0, "their n_kv_heads"),
+        (296, 3, "their n_kv_heads"),
+        (300, 64, "dense layers beside mixtures"),
+        (304, 4, "layers without keys and values"),
+        (304, u32::MAX, "layers without keys and values"),
+        (304, 3, "no such layer before it"),
+        (308, u32::MAX, "width of layers' inputs"),
+        (312, nan, "cap of logits"),
+        (312, (-1f32).to_bits(), "cap of logits"),
+        (316, 1, "unknown fields"),
+    ] {
+        let file = with_block(&header, |block| {
+            block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        });
+        let error = Header::parse(&file).unwrap_err().to_string();
+        assert!(error.contains(word), "{value:#x} at {at}: {error}");
+    }
+    let impossible = |header: fn(Weights) -> Header, change: fn(&mut Header)| {
+        let mut header = header(Q4);
+        change(&mut header);
+        assert!(header.check().is_err());
+    };
+    impossible(unlike, |header| header.features.local_theta = None);
+    impossible(unlike, |header| header.sliding_window = None);
+    impossible(unlike, |header| header.features.qkv_bias = true);
+    impossible(unlike, |header| header.features.sinks = true);
+    impossible(unlike, |header| header.features.rotary_dim = Some(16));
+    impossible(unlike, |header| header.features.ffn_bias = true);
+    impossible(parallel, |header| header.features.experts = None);
+    impossible(parallel, |header| header.features.more.parallel_ffn = Some(1 << 31));
+    impossible(parallel, |header| {
+        header.features.experts.as_mut().unwrap().has_biases = true;
+    });
 }
 
 #[test]

@@ -175,6 +175,56 @@ fn ministrals_queries_grow_where_the_configuration_says_so() {
     }
 }
 
+/// Settings of Gemma 4, which stand in an object of their own.
+#[test]
+fn impossible_settings_of_gemma_4_are_named() {
+    let opened = |name: &str, changes: &Value| {
+        let mut text = config(name)["text_config"].clone();
+        for (field, value) in changes.as_object().unwrap() {
+            text[field] = value.clone();
+        }
+        opened(name, &json!({ "text_config": text }), None)
+    };
+    let proportional = |factor: f64| {
+        json!({ "full_attention": { "rope_type": "proportional", "partial_rotary_factor": factor,
+                "rope_theta": 1e6 } })
+    };
+    let types = |label: &str| Value::from(vec![label; 10]);
+    for (name, changes, word) in [
+        ("gemma4", json!({ "hidden_activation": "gelu" }), "hidden_activation"),
+        ("gemma4", json!({ "attn_logit_softcapping": 50.0 }), "attn_logit_softcapping"),
+        ("gemma4", json!({ "use_bidirectional_attention": "all" }), "bidirectional"),
+        ("gemma4", json!({ "use_bidirectional_attention": true }), "bidirectional"),
+        ("gemma4", json!({ "final_logit_softcapping": -30.0 }), "cap of logits"),
+        ("gemma4", json!({ "vocab_size_per_layer_input": 700 }), "vocab_size_per_layer_input 700"),
+        ("gemma4", json!({ "hidden_size_per_layer_input": 8 }), "embed_tokens_per_layer"),
+        ("gemma4", json!({ "hidden_size_per_layer_input": 0 }), "has no place"),
+        ("gemma4", json!({ "layer_types": types("sliding_attention") }), "one kind only"),
+        ("gemma4", json!({ "layer_types": types("linear_attention") }), "linear_attention"),
+        ("gemma4", json!({ "sliding_window": null }), "one kind only"),
+        ("gemma4", json!({ "global_head_dim": 33 }), "head_dim of full layers"),
+        ("gemma4", json!({ "global_head_dim": 1024 }), "head_dim of full layers"),
+        ("gemma4", json!({ "num_kv_shared_layers": 10 }), "layers without keys and values"),
+        ("gemma4", json!({ "num_kv_shared_layers": 6 }), "no such layer before it"),
+        ("gemma4", json!({ "num_kv_shared_layers": 4 }), "5.mlp.gate_proj"),
+        ("gemma4", json!({ "use_double_wide_mlp": false }), "5.mlp.gate_proj"),
+        ("gemma4", json!({ "rope_parameters": proportional(1.5) }), "partial_rotary_factor"),
+        ("gemma4moe", json!({ "num_global_key_value_heads": 3 }), "their n_kv_heads"),
+        ("gemma4moe", json!({ "attention_k_eq_v": false }), "5.self_attn"),
+        ("gemma4moe", json!({ "enable_moe_block": false }), "has no place"),
+        ("gemma4moe", json!({ "num_experts": null }), "num_experts is missing"),
+        ("gemma4moe", json!({ "num_experts": 7 }), "experts"),
+        ("gemma4moe", json!({ "top_k_experts": 9 }), "n_active_experts"),
+        ("gemma4moe", json!({ "moe_intermediate_size": 16 }), "experts"),
+    ] {
+        let error = opened(name, &changes).err().unwrap_or_else(|| panic!("{name} {changes}"));
+        assert!(error.contains(word), "{name} {changes}: {error}");
+    }
+    for changes in [json!({}), json!({ "use_bidirectional_attention": "vision" })] {
+        opened("gemma4", &changes).unwrap();
+    }
+}
+
 #[test]
 fn windows_count_where_the_configuration_says_so() {
     let windows = |name: &str, changes: Value| -> Vec<bool> {

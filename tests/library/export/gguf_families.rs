@@ -9,7 +9,7 @@ use leap::format::model::{Header, Weights};
 use serde_json::{Value, json};
 
 use crate::common::folder::Folder;
-use crate::common::models::export_to;
+use crate::common::models::{export_to, package};
 use crate::export::checkpoint::options;
 use crate::export::families::{config, opened, tensors};
 use crate::export::gguf::Value as Field;
@@ -402,5 +402,56 @@ fn windows_of_gguf_families_follow_their_pattern() {
                 assert_eq!(spec.window.is_none(), is_full(layer), "{name} {period:?} {layer}");
             }
         }
+    }
+}
+
+/// The file of llama.cpp's converter for the folder `name`, with a field's number changed; in a list, that at `index`.
+fn converted(name: &str, field: &str, index: usize, value: u32) -> Vec<u8> {
+    let path = package("tests/golden").join(name).join(format!("{name}-bf16.gguf"));
+    let mut bytes = fs::read(path).unwrap();
+    let key = [&(field.len() as u64).to_le_bytes()[..], field.as_bytes()].concat();
+    let at = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
+    let is_list = bytes[at] == 9;
+    let at = at + 4 + if is_list { 12 + 4 * index } else { 0 };
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn impossible_fields_of_files_from_the_converter_are_named() {
+    let float = f32::to_bits;
+    for (name, field, index, value, word) in [
+        ("gemma4-tiny", "gemma4.feed_forward_length", 7, 128, "feed_forward_length"),
+        ("gemma4-tiny", "gemma4.feed_forward_length", 0, 0, "feed_forward_length"),
+        ("gemma4-tiny", "gemma4.embedding_length_per_layer_input", 0, 8, "per_layer_token_embd"),
+        ("gemma4-tiny", "gemma4.embedding_length_per_layer_input", 0, 0, "has no place"),
+        ("gemma4-tiny", "gemma4.attention.shared_kv_layers", 0, 6, "feed_forward_length"),
+        ("gemma4-tiny", "gemma4.attention.key_length_swa", 0, 8, "attention.value_length_swa 16"),
+        ("gemma4-tiny", "gemma4.rope.dimension_count_swa", 0, 8, "rope.dimension_count_swa 8"),
+        ("gemma4-tiny", "gemma4.final_logit_softcapping", 0, float(-1.0), "cap of logits"),
+        ("gemma4-tiny", "gemma4.attention.sliding_window", 0, 0, "one kind only"),
+        ("gemma4moe-tiny", "gemma4.attention.head_count_kv", 0, 1, "attention.head_count_kv"),
+        ("gemma4moe-tiny", "gemma4.attention.head_count_kv", 5, 3, "their n_kv_heads"),
+        ("gemma4moe-tiny", "gemma4.attention.shared_kv_layers", 0, 6, "layers without keys"),
+        ("gemma4moe-tiny", "gemma4.expert_used_count", 0, 9, "n_active_experts"),
+        ("gemma4moe-tiny", "gemma4.expert_count", 0, 0, "has no place"),
+        ("ministral3-tiny", "mistral3.attention.temperature_scale", 0, float(-1.0), "slope"),
+        (
+            "ministral3-tiny",
+            "mistral3.rope.scaling.yarn_log_multiplier",
+            0,
+            float(0.5),
+            "yarn_log_multiplier 0.5",
+        ),
+        ("granite4-tiny", "granite.attention.head_count_kv", 1, 1, "layers that differ"),
+        ("granite4-tiny", "granite.expert_count", 0, 8, "a mixture of experts"),
+    ] {
+        let folder = Folder::new();
+        let path = folder.write("model.gguf", converted(name, field, index, value));
+        let error = ExportPlan::open_gguf(&path, &options(1)).err();
+        let error = error.unwrap_or_else(|| panic!("{name} {field}"));
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let text = format!("{error}: {}", source.unwrap_or_default());
+        assert!(text.contains(word), "{name} {field}: {text}");
     }
 }

@@ -1,11 +1,10 @@
 //! The settings that each family takes from its configurations.
 
-use super::Header;
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
 use crate::format::model::{
-    Activation, Experts, LAYER_SET_MAX, LayerSet, RopeScaling, Temperature,
+    Activation, Experts, Header, LAYER_SET_MAX, LayerSet, RopeScaling, Temperature,
 };
 
 pub(super) fn llama(
@@ -232,13 +231,8 @@ pub(super) fn gemma3(
     header: &mut Header,
     extras: &mut Extras,
 ) -> Result<(), ExportError> {
-    const GELU: &str = "gelu_pytorch_tanh";
     let fields = settings.fields;
-    for name in ["hidden_activation", "hidden_act"] {
-        if settings.fields.text(name)?.is_some_and(|activation| activation != GELU) {
-            return Err(settings.unsupported(&format!("{name}, wanted {GELU}")));
-        }
-    }
+    check_gelu(settings)?;
     for name in ["attn_logit_softcapping", "final_logit_softcapping"] {
         if fields.number(name)?.is_some_and(|cap| cap != 0.0) {
             return Err(settings.unsupported(name));
@@ -268,6 +262,17 @@ pub(super) fn gemma3(
     features.embedding_scale = (header.dim as f64).sqrt() as f32;
     features.activation = Activation::GeluTanh;
     (features.qk_norm, features.post_norms) = (true, true);
+    Ok(())
+}
+
+/// Refuses other activations than Gemma's.
+pub(super) fn check_gelu(settings: &Settings<'_>) -> Result<(), ExportError> {
+    const GELU: &str = "gelu_pytorch_tanh";
+    for name in ["hidden_activation", "hidden_act"] {
+        if settings.fields.text(name)?.is_some_and(|activation| activation != GELU) {
+            return Err(settings.unsupported(&format!("{name}, wanted {GELU}")));
+        }
+    }
     Ok(())
 }
 
@@ -333,7 +338,7 @@ fn periodic_windows(
 const GGUF_WINDOWS: &str = "attention.sliding_window_pattern";
 
 /// Takes over the window and the layers that have one: those that are listed, or else a rule.
-fn windows(
+pub(super) fn windows(
     settings: &Settings<'_>,
     header: &mut Header,
     is_windowed: impl Fn(usize) -> bool,

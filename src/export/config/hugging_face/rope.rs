@@ -35,8 +35,15 @@ pub(super) fn read(
     read_rotary(fields, family, header)?;
     if let Some(rope) = rope {
         theta = rope.number("rope_theta")?.or(theta);
-        read_rotary(&rope, family, header)?;
+        let is_proportional = kind(&rope)? == Some("proportional") && family.allows("proportional");
+        if !is_proportional {
+            read_rotary(&rope, family, header)?;
+        }
         header.rope_scaling = match kind(&rope)? {
+            Some("proportional") if is_proportional => {
+                header.features.rope_divisors = proportional((fields, &rope))?;
+                Some(RopeScaling::Divisors)
+            }
             Some("longrope" | "su") => Some(long_rope((fields, &rope), header)?),
             _ => scaling(&rope, header, extras)?,
         };
@@ -44,6 +51,22 @@ pub(super) fn read(
     }
     header.rope_theta = theta.unwrap_or(family.rope_theta);
     Ok(())
+}
+
+/// Divisors of frequencies of which only the first are not 0, those of a part of a head's pairs. The others become so
+/// small that they rotate nothing, as in GGUF files.
+fn proportional(
+    (fields, rope): (&JsonFields<'_>, &JsonFields<'_>),
+) -> Result<Vec<f32>, ExportError> {
+    const NAME: &str = "partial_rotary_factor";
+    const STILL: f32 = 1e30;
+    let n_pairs = fields.required_size("global_head_dim")? / 2;
+    let factor = rope.number(NAME)?.unwrap_or(1.0);
+    if !(factor > 0.0 && factor <= 1.0) {
+        return Err(rope.bad(format!("{NAME} is {factor}, wanted a part of a head")));
+    }
+    let n_rotated = (factor * 2.0 * n_pairs as f64 / 2.0) as usize;
+    Ok((0..n_pairs).map(|pair| if pair < n_rotated { 1.0 } else { STILL }).collect())
 }
 
 /// The growth of queries with their position.

@@ -1,0 +1,154 @@
+//! Sizes of layers that differ from each other, and checks of [`MoreFeatures`].
+
+use super::features::Experts;
+use super::header::{HEAD_DIM_MAX, Header};
+use super::layer_set::LAYER_SET_MAX;
+use super::more_features::{FullHeads, MoreFeatures};
+use crate::format::FormatError;
+
+impl Header {
+    /// Heads of layers without a window, if those of layers with one are others.
+    fn full_heads(&self) -> Option<FullHeads> {
+        self.features.more.full_heads
+    }
+
+    /// Whether `layer` has [`MoreFeatures::full_heads`].
+    pub fn has_full_heads(&self, layer: usize) -> bool {
+        self.full_heads().is_some() && self.features.full_layers.contains(layer)
+    }
+
+    /// Width of all query heads of layers with [`MoreFeatures::full_heads`]; 0 if there are none.
+    pub(super) fn full_q_dim(&self) -> usize {
+        self.full_heads().map_or(0, |of| self.n_heads * of.head_dim)
+    }
+
+    /// Width of all key heads of such layers.
+    pub(super) fn full_kv_dim(&self) -> usize {
+        self.full_heads().map_or(0, |of| of.n_kv_heads * of.head_dim)
+    }
+
+    /// Width of a head of such layers.
+    pub fn full_head_dim(&self) -> usize {
+        self.full_heads().map_or(0, |of| of.head_dim)
+    }
+
+    /// Width of the widest layer's query heads together.
+    pub fn q_dim_max(&self) -> usize {
+        self.q_dim().max(self.full_q_dim())
+    }
+
+    /// Width of the widest layer's query, key and value heads together.
+    pub fn qkv_dim_max(&self) -> usize {
+        (self.q_dim() + 2 * self.kv_dim()).max(self.full_q_dim() + 2 * self.full_kv_dim())
+    }
+
+    /// Number of values of a head that are rotated, in the layers where most are.
+    pub fn rotary_dim_max(&self) -> usize {
+        self.rotary_dim().max(self.full_head_dim())
+    }
+
+    /// Width of the inputs of all layers together.
+    pub fn layer_inputs(&self) -> usize {
+        self.n_layers * self.features.more.layer_input_dim
+    }
+
+    /// The layer whose keys and values `layer` attends to: itself, or an earlier one. `None` only in a header that was
+    /// not checked.
+    pub fn kv_layer(&self, layer: usize) -> Option<usize> {
+        let first_shared = self.n_layers - self.features.more.n_shared_kv.min(self.n_layers);
+        if layer < first_shared {
+            return Some(layer);
+        }
+        let is_full = |layer: usize| self.features.full_layers.contains(layer);
+        (0..first_shared).rev().find(|own| is_full(*own) == is_full(layer))
+    }
+
+    /// Whether `layer` stores keys and values.
+    pub fn has_own_kv(&self, layer: usize) -> bool {
+        self.kv_layer(layer) == Some(layer)
+    }
+
+    /// Why a node cannot have only some layers; `None` if it can.
+    pub fn why_whole(&self) -> Option<&'static str> {
+        let more = &self.features.more;
+        match () {
+            () if more.n_shared_kv > 0 => {
+                Some("its last layers use earlier layers' keys and values")
+            }
+            () if more.layer_input_dim > 0 => Some("each of its layers has an input of its own"),
+            () => None,
+        }
+    }
+
+    /// Why nodes cannot share the rows of this model's layers; `None` if they can.
+    pub fn why_not_in_rows(&self) -> Option<&'static str> {
+        self.features.more.is_some().then_some("its layers or their parts differ from each other")
+    }
+
+    /// Checks that the further features fit together and fit the rest of the header.
+    pub(super) fn check_more(&self) -> Result<(), FormatError> {
+        let MoreFeatures { parallel_ffn, n_shared_kv, layer_input_dim, logit_cap, .. } =
+            self.features.more;
+        let unsupported = |what: &str| Err(FormatError::Unsupported(what.to_owned()));
+        if let Some(cap) = logit_cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
+            return unsupported(&format!("a cap of logits of {cap}"));
+        }
+        self.check_full_heads()?;
+        if self.features.more.is_some() && self.has_state() {
+            return unsupported("recurrent layers with features of other families");
+        }
+        if n_shared_kv >= self.n_layers {
+            let wanted = format!("below n_layers {}", self.n_layers);
+            let found = n_shared_kv as u32;
+            return Err(FormatError::field("layers without keys and values", found, wanted));
+        }
+        if n_shared_kv > 0 && self.n_layers > LAYER_SET_MAX {
+            return unsupported("shared keys and values beyond the 256th layer");
+        }
+        let first_shared = self.n_layers - n_shared_kv;
+        if (first_shared..self.n_layers).any(|layer| self.kv_layer(layer).is_none()) {
+            return unsupported("a layer that shares keys and values, and no such layer before it");
+        }
+        if self.n_layers.checked_mul(layer_input_dim).is_none_or(|n| n > i32::MAX as usize) {
+            let wanted = "fewer than 2^31 values in all layers".to_owned();
+            let found = layer_input_dim as u32;
+            return Err(FormatError::field("width of layers' inputs", found, wanted));
+        }
+        let is_plain = |experts: Experts| !experts.has_biases;
+        match parallel_ffn {
+            Some(_) if self.features.dense.is_some() => unsupported("dense layers beside mixtures"),
+            Some(_) if !self.features.experts.is_some_and(is_plain) => {
+                unsupported("a layer beside a mixture that is not there, or has biases")
+            }
+            Some(width) if width > i32::MAX as usize => {
+                let wanted = "below 2^31".to_owned();
+                Err(FormatError::field("width beside the mixture", width as u32, wanted))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_full_heads(&self) -> Result<(), FormatError> {
+        let Some(FullHeads { head_dim, n_kv_heads }) = self.full_heads() else { return Ok(()) };
+        if head_dim == 0 || head_dim % 2 == 1 || head_dim > HEAD_DIM_MAX {
+            let wanted = format!("an even number up to {HEAD_DIM_MAX}");
+            return Err(FormatError::field("head_dim of full layers", head_dim as u32, wanted));
+        }
+        if n_kv_heads == 0 || !self.n_heads.is_multiple_of(n_kv_heads) {
+            let wanted = format!("a divisor of n_heads {}", self.n_heads);
+            return Err(FormatError::field("their n_kv_heads", n_kv_heads as u32, wanted));
+        }
+        let features = &self.features;
+        let is_fit = features.local_theta.is_some()
+            && features.rotary_dim.is_none()
+            && !(features.qkv_bias || features.sinks);
+        match is_fit && self.sliding_window.is_some() {
+            true => Ok(()),
+            false => Err(FormatError::Unsupported(
+                "heads of full layers without local_theta and a window, or with biases, sinks or \
+                 rotary_dim"
+                    .to_owned(),
+            )),
+        }
+    }
+}
