@@ -14,7 +14,7 @@ use crate::fleet::team_plan::{TeamPlan, quickest};
 use crate::fleet::teams_plan::{BOARDS_MAX, TeamsPlan};
 use crate::format::model::{Ends, Header};
 use crate::format::text_without_mark;
-use crate::model::{KvKind, Plan as Sizes, Shape};
+use crate::model::{KvKind, Plan as Sizes, PlanError, Shape};
 use crate::ring::TEAM_PORT_DEFAULT;
 use crate::ring::plan::{Board, Load, NoSplit, Objective, Part, Task, fleet, solve};
 use crate::sys::file::write_whole;
@@ -91,6 +91,9 @@ impl Plan {
         let text = fs::read_to_string(path).map_err(|e| Failure::unreadable(path, &e))?;
         let boards = fleet::parse(text_without_mark(&text))
             .map_err(|what| Failure::Input(format!("{}: {what}", path.display())))?;
+        if let Some(why) = header.why_whole().filter(|_| quickest(&boards).len() > 1) {
+            return Err(Failure::input(&PlanError::Whole(why)));
+        }
         if self.teams {
             return self.plan_teams(&header, &load, &boards);
         }

@@ -19,7 +19,7 @@ use super::split::file_name;
 use super::wanted::Wanted;
 use crate::channel::PORT_DEFAULT as PORT_OF_LAYERS;
 use crate::engine::{Cache, Options, WeightsPlace};
-use crate::model::Model;
+use crate::model::{Model, PlanError};
 use crate::ring::PORT_DEFAULT;
 use crate::ring::plan::Objective;
 use crate::sys::notify;
@@ -44,6 +44,9 @@ pub(crate) fn gather(
     check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
+    if let Some(why) = model.header().why_whole() {
+        return Err(PartError::Load(PlanError::Whole(why)));
+    }
     let sizes = load::sizes(model.header(), options.into());
     let load = load::load(model.header(), &sizes).map_err(PartError::Load)?;
     let folder = folder(settings, &place.cache);

@@ -72,9 +72,11 @@ mod reference {
         FAMILIES.into_iter().filter(|name| *name != "gemma4-tiny").collect()
     }
 
-    /// The checkpoints whose layers several boards can have, each some rows of all.
+    /// The checkpoints whose layers several boards can have, each some rows of all: their layers are alike, and have no
+    /// state.
     pub(crate) fn with_equal_layers() -> Vec<&'static str> {
-        FAMILIES.into_iter().filter(|name| !name.starts_with("gemma4")).collect()
+        let is_other = |name: &str| ["gemma4", "lfm2", "qwen35"].map(|of| name.starts_with(of));
+        FAMILIES.into_iter().filter(|name| !is_other(name).contains(&true)).collect()
     }
 
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.

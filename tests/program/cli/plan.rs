@@ -64,6 +64,27 @@ fn a_plan_says_how_many_threads_a_board_is_to_have() {
     run(&[&plan[..], &["--team"]].concat()).succeeds();
 }
 
+/// A board that had only some layers of Gemma 4 would lack the others' keys and values.
+#[cfg(feature = "pickle")]
+#[test]
+fn a_model_whose_layers_belong_together_is_for_one_board() {
+    use crate::common::models::export_to;
+    use leap::format::model::Weights;
+
+    let folder = Folder::new();
+    let model = export_to(&folder, "gemma4-tiny", Weights::F32);
+    let of = |names: &[&str]| {
+        let line = |(i, name): (usize, &&str)| {
+            format!("{name} 127.0.0.1:{} read=10 int8=100 memory=4 rtt=100 wire=100\n", 9711 + i)
+        };
+        let text: String = names.iter().enumerate().map(line).collect();
+        let boards = folder.write("boards", text);
+        run(&["plan", model.to_str().unwrap(), "--boards", boards.to_str().unwrap()])
+    };
+    of(&["desk"]).succeeds();
+    of(&["desk", "pi"]).fails(3, "several boards cannot share this model's layers");
+}
+
 #[test]
 fn a_plan_is_a_team_file_too() {
     let folder = Folder::new();
