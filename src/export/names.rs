@@ -78,6 +78,8 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::DensePostNorm => ["post_feedforward_layernorm_1", "", "post_ffw_norm_1"],
         TensorKind::RouterNorm => ["router.scale", "", "ffn_gate_inp.scale"],
         TensorKind::ExpertScale => ["router.per_expert_scale", "", "ffn_down_exps.scale"],
+        TensorKind::MixConvBias => ["mamba.conv1d", "", "ssm_conv1d"],
+        TensorKind::MixSkip => ["mamba.D", "", "ssm_d"],
     }
 }
 
@@ -86,7 +88,8 @@ fn suffix(kind: TensorKind) -> &'static str {
     match kind {
         TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",
         TensorKind::RouterBias => ".bias",
-        TensorKind::MixDecay | TensorKind::MixStepBias => "",
+        TensorKind::MixDecay | TensorKind::MixStepBias | TensorKind::MixSkip => "",
+        TensorKind::MixConvBias => ".bias",
         TensorKind::LayerScale | TensorKind::RouterNorm | TensorKind::ExpertScale => "",
         TensorKind::Sinks | TensorKind::B1 | TensorKind::B2 | TensorKind::B3 => "",
         _ => ".weight",

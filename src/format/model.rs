@@ -78,9 +78,10 @@
 //! 128     f32 × n  rope_divisors; then, unless all texts use them, the same number for longer texts
 //! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers
 //! …       8        if there is a temperature: f32 slope, u32 context
-//! …       96       if there are recurrent layers: u64 × 4 their bits; u32 form: 1 short convolution, 2 gated delta rule;
+//! …       96       if there are recurrent layers: u64 × 4 their bits; u32 form: 1 short convolution, 2 gated delta rule,
+//!                  3 state space;
 //!                  u32 taps; for the delta rule u32 × 5 key heads, value heads, key dim, value dim, and 1 if value head
-//!                  h has key head h % key_heads; then zeros
+//!                  h has key head h % key_heads; for a state space u32 × 4 groups, heads, state dim, head dim; then zeros
 //! …       32       if there are features of few families: u32 flags (bit 0 norms of values, 1 scales of layers);
 //!                  u32 × 2 head_dim and n_kv_heads of full layers, 0 = those of the others; u32 ffn width beside the
 //!                  mixture, 0 = none; u32 layers at the end without keys and values; u32 width of each layer's input,
@@ -155,7 +156,7 @@ pub use layer_set::{LAYER_SET_MAX, LayerSet};
 pub use more_features::{FullHeads, MoreFeatures};
 pub use part::{Extent, Part};
 pub use reads::{WeightPart, WeightRead};
-pub use recurrent::{DeltaRule, Mixer, RecurrentLayers, STATE_COLUMNS, TAPS_MAX};
+pub use recurrent::{DeltaRule, Mixer, RecurrentLayers, STATE_COLUMNS, StateSpace, TAPS_MAX};
 pub use slice::Slice;
 pub use tensors::{Tensor, TensorId};
 pub use weights::{Encoding, Ends, Weights};

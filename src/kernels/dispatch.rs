@@ -11,7 +11,7 @@ use super::kv8::{self, KV_BLOCK, KvLine, store};
 use super::packed::activations::{self, ActivationRow, Q8Tiles, TilePartsMut, TileRow};
 use super::packed::cut::TileCut;
 use super::packed::layout::{Layout, PackedB2, PackedB6, PackedGgml, PackedQ4, PackedQ8};
-use super::recurrence::{DELTA_COLUMNS, DeltaStep};
+use super::recurrence::{Convolution, DELTA_COLUMNS, DeltaStep, ScanStep};
 use super::table::{Table, call};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512vnni, avxvnni, stream};
@@ -464,17 +464,58 @@ impl Kernels {
         call!(self.table.add(x, y))
     }
 
-    /// One position of a depthwise convolution: `out[c] = Σ inputs[j][c] * taps[j][c]`, the oldest input first. With
-    /// `is_activated`, the result then goes through SiLU.
+    /// One position of a depthwise convolution: `out[c] = Σ inputs[j][c] * taps[j][c]`, the oldest input first.
     ///
     /// # Panics
     ///
     /// When there is no input, or a length differs from that of `out`.
-    pub fn convolve(&self, inputs: &[&[f32]], taps: &[f32], is_activated: bool, out: &mut [f32]) {
+    pub fn convolve(&self, inputs: &[&[f32]], convolution: Convolution<'_>, out: &mut [f32]) {
         assert!(!inputs.is_empty());
         assert!(inputs.iter().all(|input| input.len() == out.len()));
-        assert_eq!(taps.len(), inputs.len() * out.len());
-        call!(self.table.convolve(inputs, taps, is_activated, out))
+        assert_eq!(convolution.taps.len(), inputs.len() * out.len());
+        assert!(convolution.bias.is_none_or(|bias| bias.len() == out.len()));
+        call!(self.table.convolve(inputs, convolution, out))
+    }
+
+    /// Turns projections `x` into the steps of a scan: `softplus(x + bias)`.
+    ///
+    /// # Panics
+    ///
+    /// When the lengths differ.
+    pub fn steps(&self, x: &mut [f32], bias: &[f32]) {
+        assert_eq!(x.len(), bias.len());
+        call!(self.table.steps(x, bias))
+    }
+
+    /// A state-space layer (Mamba-2, arXiv:2405.21060) for some columns of a head's state, token by token:
+    ///
+    /// ```text
+    /// S = exp(decay * step) * S + write · (step * input)ᵀ;  out = Sᵀ · read + skip * input
+    /// ```
+    ///
+    /// `factors` are `decay`, which is negative, and `skip`. `state` is `[rows, columns]`, `out` `[steps, columns]`. The
+    /// old state is `from`, if it is given, and is else in `state`.
+    ///
+    /// # Panics
+    ///
+    /// When there is no step, columns are not [`DELTA_COLUMNS`](super::DELTA_COLUMNS) or half of them, or a length does
+    /// not fit.
+    pub fn scan(
+        &self,
+        steps: &[ScanStep<'_>],
+        factors: (f32, f32),
+        from: Option<&[f32]>,
+        state: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let (rows, columns) = (steps[0].write.len(), steps[0].input.len());
+        assert!(columns == DELTA_COLUMNS || columns == DELTA_COLUMNS / 2);
+        assert!(steps.iter().all(|step| step.write.len() == rows && step.read.len() == rows));
+        assert!(steps.iter().all(|step| step.input.len() == columns));
+        assert_eq!(state.len(), rows * columns);
+        assert!(from.is_none_or(|from| from.len() == state.len()));
+        assert_eq!(out.len(), steps.len() * columns);
+        call!(self.table.scan(steps, factors, from, state, out))
     }
 
     /// `out *= sigmoid(gate)`.

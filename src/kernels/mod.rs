@@ -160,5 +160,5 @@ pub use packed::layout::{
     GROUP_MAX as PACKED_GROUP_MAX, Layout, MatrixDims, PANEL_ROWS, PackedB2, PackedB6,
     PackedBytesError, PackedGgml, PackedQ4, PackedQ8, PackedSteps,
 };
-pub use recurrence::{DELTA_COLUMNS, DeltaStep};
+pub use recurrence::{Convolution, DELTA_COLUMNS, DeltaStep, ScanStep};
 pub use softmax::softmax_terms;

@@ -24,12 +24,35 @@ pub struct DeltaStep<'a> {
     pub strength: f32,
 }
 
+/// One token's update of a state-space layer.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanStep<'a> {
+    /// Input, one value for each column of the state.
+    pub input: &'a [f32],
+    /// Weights of the input in each row.
+    pub write: &'a [f32],
+    /// Weights of each row in the output.
+    pub read: &'a [f32],
+    /// Length of the step, above 0.
+    pub step: f32,
+}
+
+/// Taps of a convolution, and what follows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Convolution<'a> {
+    /// `[taps, channels]`.
+    pub taps: &'a [f32],
+    /// Added to the result.
+    pub bias: Option<&'a [f32]>,
+    /// Whether the result goes through SiLU.
+    pub is_activated: bool,
+}
+
 /// See [`super::Kernels::convolve`].
 #[inline(always)]
 pub(super) fn convolve<const FMA: bool>(
     inputs: &[&[f32]],
-    taps: &[f32],
-    is_activated: bool,
+    Convolution { taps, bias, is_activated }: Convolution<'_>,
     out: &mut [f32],
 ) {
     let Some((first, later)) = inputs.split_first() else { return };
@@ -40,6 +63,9 @@ pub(super) fn convolve<const FMA: bool>(
         for ((out, x), tap) in out.iter_mut().zip(*x).zip(taps) {
             *out = fma::<FMA>(*x, *tap, *out);
         }
+    }
+    for (out, bias) in out.iter_mut().zip(bias.unwrap_or_default()) {
+        *out += bias;
     }
     if is_activated {
         for x in out {
@@ -66,6 +92,79 @@ pub(super) fn delta_controls<const FMA: bool>(controls: &mut [f32], decay: &[f32
     for ((x, decay), bias) in steps.iter_mut().zip(decay).zip(bias) {
         *x = exp_within::<FMA>(decay * softplus::<FMA>(*x + bias));
     }
+}
+
+/// See [`super::Kernels::steps`].
+#[inline(always)]
+pub(super) fn steps<const FMA: bool>(x: &mut [f32], bias: &[f32]) {
+    for (x, bias) in x.iter_mut().zip(bias) {
+        *x = softplus::<FMA>(*x + bias);
+    }
+}
+
+/// See [`super::Kernels::scan`].
+#[inline(always)]
+pub(super) fn scan<const FMA: bool>(
+    steps: &[ScanStep<'_>],
+    (decay, skip): (f32, f32),
+    from: Option<&[f32]>,
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let columns = steps.first().map_or(0, |step| step.input.len());
+    match columns {
+        DELTA_COLUMNS => scan_columns::<FMA, DELTA_COLUMNS>(steps, (decay, skip), from, state, out),
+        _ => scan_columns::<FMA, { DELTA_COLUMNS / 2 }>(steps, (decay, skip), from, state, out),
+    }
+}
+
+#[inline(always)]
+fn scan_columns<const FMA: bool, const N: usize>(
+    steps: &[ScanStep<'_>],
+    (decay, skip): (f32, f32),
+    from: Option<&[f32]>,
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let state = state.as_chunks_mut::<N>().0;
+    let from = from.map(|from| from.as_chunks::<N>().0);
+    for (index, (step, out)) in steps.iter().zip(out.as_chunks_mut::<N>().0).enumerate() {
+        let old = exp_within::<FMA>(decay * step.step);
+        let mut scaled = [0.0; N];
+        for (scaled, x) in scaled.iter_mut().zip(step.input) {
+            *scaled = step.step * x;
+        }
+        let read = match from.filter(|_| index == 0) {
+            Some(from) => {
+                let rows = from.iter().zip(state.iter_mut()).map(copied);
+                scan_rows::<FMA, N>(step, (old, &scaled), rows)
+            }
+            None => {
+                scan_rows::<FMA, N>(step, (old, &scaled), state.iter_mut().map(|row| (*row, row)))
+            }
+        };
+        for ((out, read), x) in out.iter_mut().zip(read).zip(step.input) {
+            *out = fma::<FMA>(skip, *x, read);
+        }
+    }
+}
+
+/// Updates all rows, and returns the sums that the step reads from the new ones.
+#[inline(always)]
+fn scan_rows<'r, const FMA: bool, const N: usize>(
+    step: &ScanStep<'_>,
+    (old, input): (f32, &[f32; N]),
+    rows: impl Iterator<Item = Row<'r, N>>,
+) -> [f32; N] {
+    let mut sums = [0.0; N];
+    for ((before, after), (write, read)) in rows.zip(step.write.iter().zip(step.read)) {
+        for j in 0..N {
+            let value = fma::<FMA>(*write, input[j], old * before[j]);
+            after[j] = value;
+            sums[j] = fma::<FMA>(value, *read, sums[j]);
+        }
+    }
+    sums
 }
 
 /// `ln(1 + exp(x))`; `x` itself from 20 on, where the difference is below its rounding.
@@ -311,8 +410,19 @@ mod tests {
         let mut wanted = None;
         for kernels in tiers() {
             let [mut plain, mut active] = [vec![0.0; n], vec![0.0; n]];
-            kernels.convolve(&inputs, &taps, false, &mut plain);
-            kernels.convolve(&inputs, &taps, true, &mut active);
+            let convolution = Convolution { taps: &taps, bias: None, is_activated: false };
+            kernels.convolve(&inputs, convolution, &mut plain);
+            let convolution = Convolution { is_activated: true, ..convolution };
+            kernels.convolve(&inputs, convolution, &mut active);
+            let bias = Some(&*active);
+            let mut shifted = vec![0.0; n];
+            kernels.convolve(
+                &inputs,
+                Convolution { bias, is_activated: false, ..convolution },
+                &mut shifted,
+            );
+            let sums = plain.iter().zip(&active).map(|(a, b)| a + b);
+            assert_eq!(shifted, sums.collect::<Vec<_>>());
             let mut controls: Vec<f32> = numbers(11, 2 * n).iter().map(|x| x * 30.0).collect();
             let decay: Vec<f32> = numbers(12, n).iter().map(|x| -4.0 * x.abs()).collect();
             kernels.delta_controls(&mut controls, &decay, &numbers(13, n));
@@ -326,6 +436,51 @@ mod tests {
                 let sigmoid = |x: f32| 1.0 / (1.0 + (-x).exp());
                 assert!((active[c] - sum * sigmoid(sum)).abs() < 1e-6);
                 assert!((gated[c] - sum * sigmoid(active[c])).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn scans_are_mamba_2s_on_every_tier_and_in_any_pieces() {
+        for columns in [16, 32] {
+            let (inputs, weights) = (numbers(21, TOKENS * columns), numbers(22, 2 * TOKENS * ROWS));
+            let step = |t: usize| ScanStep {
+                input: &inputs[t * columns..][..columns],
+                write: &weights[2 * t * ROWS..][..ROWS],
+                read: &weights[(2 * t + 1) * ROWS..][..ROWS],
+                step: 0.1 + t as f32 / 10.0,
+            };
+            let steps: Vec<ScanStep<'_>> = (0..TOKENS).map(step).collect();
+            let start = numbers(4, ROWS * columns);
+            let mut exact: Vec<f64> = start.iter().map(|x| f64::from(*x)).collect();
+            let mut wanted = Vec::new();
+            for step in &steps {
+                let old = (-0.7 * f64::from(step.step)).exp();
+                for (at, s) in exact.iter_mut().enumerate() {
+                    let (row, column) = (at / columns, at % columns);
+                    let added = step.step * step.input[column] * step.write[row];
+                    *s = old * *s + f64::from(added);
+                }
+                wanted.extend((0..columns).map(|column| {
+                    let rows = (0..ROWS)
+                        .map(|row| exact[row * columns + column] * f64::from(step.read[row]));
+                    rows.sum::<f64>() + 0.3 * f64::from(step.input[column])
+                }));
+            }
+            let mut first = None;
+            for kernels in tiers() {
+                for cut in [1, 5, TOKENS] {
+                    let (mut state, mut out) = (vec![0.0; start.len()], Vec::new());
+                    let mut from = Some(&start[..]);
+                    for steps in steps.chunks(cut) {
+                        let mut some = vec![0.0; steps.len() * columns];
+                        kernels.scan(steps, (-0.7, 0.3), from.take(), &mut state, &mut some);
+                        out.extend(some);
+                    }
+                    assert!(out.iter().zip(&wanted).all(|(a, b)| (f64::from(*a) - b).abs() < 2e-5));
+                    let found = (bits(&out), bits(&state));
+                    assert_eq!(&found, first.get_or_insert(found.clone()), "{kernels:?} by {cut}");
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use super::packed::ggml::Unpacked;
 use super::packed::layout::Layout;
 use super::packed::table::PackedTable;
 use super::packed::tile::Q8Tile;
-use super::recurrence::DeltaStep;
+use super::recurrence::{Convolution, DeltaStep, ScanStep};
 use crate::quant::Q8Row;
 use crate::quant::bcml1::Block;
 use crate::quant::ggml::Form;
@@ -38,8 +38,8 @@ pub(super) struct SummedRow<'a> {
     pub(super) sums: &'a [i32],
 }
 
-/// A convolution: its inputs, its taps, whether it is activated, and the result.
-type Convolve = unsafe fn(&[&[f32]], &[f32], bool, &mut [f32]);
+/// A scan: the tokens, decay and skip, the old state if it lies apart, the new one, and the outputs.
+type Scan = unsafe fn(&[ScanStep<'_>], (f32, f32), Option<&[f32]>, &mut [f32], &mut [f32]);
 
 /// An update of a state: the tokens, the old state if it lies apart, the new one, and the outputs.
 type Update = unsafe fn(&[DeltaStep<'_>], Option<&[f32]>, &mut [f32], &mut [f32]);
@@ -61,10 +61,12 @@ pub(super) struct Table {
     pub(super) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(super) add: unsafe fn(&mut [f32], &[f32]),
     /// A convolution of one position; see [`super::recurrence`].
-    pub(super) convolve: Convolve,
+    pub(super) convolve: unsafe fn(&[&[f32]], Convolution<'_>, &mut [f32]),
     pub(super) gate: unsafe fn(&[f32], &mut [f32]),
     pub(super) delta_controls: unsafe fn(&mut [f32], &[f32], &[f32]),
     pub(super) delta_rule: Update,
+    pub(super) steps: unsafe fn(&mut [f32], &[f32]),
+    pub(super) scan: Scan,
     pub(super) score: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(super) soften: unsafe fn(&mut [f32; BLOCK], &mut Softmax) -> f32,
     pub(super) weigh: unsafe fn(&[f32], &[f32], f32, &mut [f32]),

@@ -95,8 +95,28 @@ macro_rules! float_kernels {
         }
 
         $(#[$attr])?
-        pub(super) fn convolve(inputs: &[&[f32]], taps: &[f32], is_activated: bool, out: &mut [f32]) {
-            $crate::kernels::recurrence::convolve::<{ $fma }>(inputs, taps, is_activated, out);
+        pub(super) fn convolve(
+            inputs: &[&[f32]],
+            convolution: $crate::kernels::recurrence::Convolution<'_>,
+            out: &mut [f32],
+        ) {
+            $crate::kernels::recurrence::convolve::<{ $fma }>(inputs, convolution, out);
+        }
+
+        $(#[$attr])?
+        pub(super) fn steps(x: &mut [f32], bias: &[f32]) {
+            $crate::kernels::recurrence::steps::<{ $fma }>(x, bias);
+        }
+
+        $(#[$attr])?
+        pub(super) fn scan(
+            steps: &[$crate::kernels::recurrence::ScanStep<'_>],
+            factors: (f32, f32),
+            from: Option<&[f32]>,
+            state: &mut [f32],
+            out: &mut [f32],
+        ) {
+            $crate::kernels::recurrence::scan::<{ $fma }>(steps, factors, from, state, out);
         }
 
         $(#[$attr])?
@@ -136,6 +156,8 @@ macro_rules! float_kernels {
             gate,
             delta_controls,
             delta_rule,
+            steps,
+            scan,
             score,
             soften,
             weigh,

@@ -3,6 +3,8 @@
 //! Rows are independent up to the convolution, and again behind the recurrence. In between, a state's columns are: one
 //! thread takes a unit of columns through all rows of the batch.
 
+use std::ops::Range;
+
 use super::Matrix;
 use super::batch::Span;
 use super::buffers::Buffers;
@@ -11,8 +13,8 @@ use super::pass::Pass;
 use super::project::{Fill, Projector};
 use super::recurrent_buffers::{MixRows, RecurrentBuffers};
 use super::state::{Replay, Run, StateShape, States};
-use crate::format::model::{DeltaRule, Mixer, TAPS_MAX, TensorKind};
-use crate::kernels::{DeltaStep, Kernels, MatrixDims};
+use crate::format::model::{Mixer, TAPS_MAX, TensorKind};
+use crate::kernels::{Convolution, DeltaStep, Kernels, MatrixDims, ScanStep};
 use crate::pool::{Chunks, Pool};
 
 /// Added to the sum of squares of a key or query before it is normalised.
@@ -28,13 +30,20 @@ const STEPS: usize = 32;
 struct Recurrence<'a> {
     kernels: &'a Kernels,
     shape: StateShape,
-    /// Taps of the convolution, `[taps, channels]`.
-    taps: &'a [f32],
+    weights: MixWeights<'a>,
     /// Rows of the batch, or of the journal.
     rows: Rows<'a>,
     runs: &'a [Run],
     spans: &'a [Span],
     n_rows: usize,
+}
+
+/// Weights of the convolution and of the recurrence.
+#[derive(Clone, Copy)]
+struct MixWeights<'a> {
+    convolution: Convolution<'a>,
+    /// Decay and skip of each head of a state space; empty for other forms.
+    factors: [&'a [f32]; 2],
 }
 
 /// Inputs of the convolution, and controls, row by row.
@@ -96,7 +105,7 @@ impl Pass<'_> {
         let recurrence = Recurrence {
             kernels: self.kernels,
             shape,
-            taps: self.model.vector(TensorKind::MixConv, layer),
+            weights: self.mix_weights(layer, shape.mixer),
             rows,
             runs: &[run],
             spans: &[span],
@@ -122,7 +131,7 @@ impl Pass<'_> {
                 });
                 2 * dim
             }
-            Mixer::DeltaRule(_) => 0,
+            Mixer::DeltaRule(_) | Mixer::StateSpace(_) => 0,
         };
         let rows = Rows {
             inputs: mix.projected,
@@ -135,7 +144,7 @@ impl Pass<'_> {
         let recurrence = Recurrence {
             kernels: self.kernels,
             shape,
-            taps: self.model.vector(TensorKind::MixConv, layer),
+            weights: self.mix_weights(layer, shape.mixer),
             rows,
             runs: states.runs(),
             spans: self.spans,
@@ -145,6 +154,20 @@ impl Pass<'_> {
         recurrence.run(self.pool, values, (mix.convolved, mix.outputs));
         recurrence.write_journal(index, journal);
         self.project_mixed(layer, shape, buffers);
+    }
+
+    fn mix_weights(&self, layer: usize, mixer: Mixer) -> MixWeights<'_> {
+        let vector = |kind| self.model.vector(kind, layer);
+        let is_space = matches!(mixer, Mixer::StateSpace(_));
+        let kinds = [TensorKind::MixDecay, TensorKind::MixSkip];
+        MixWeights {
+            convolution: Convolution {
+                taps: vector(TensorKind::MixConv),
+                bias: is_space.then(|| vector(TensorKind::MixConvBias)),
+                is_activated: !matches!(mixer, Mixer::ShortConv { .. }),
+            },
+            factors: if is_space { kinds.map(vector) } else { [&[]; 2] },
+        }
     }
 
     /// Projects the outputs of the recurrence, and adds them to `x`.
@@ -190,7 +213,7 @@ impl Pass<'_> {
         let told = self.watcher(layer).tell(id, (inputs.f32, dims), self.pool, Some(&fill));
         let prepared = projector.prepare(inputs, dims, &matrices[0], told);
         projector.project(prepared, &matrices, mix.projected);
-        if let Mixer::DeltaRule(_) = mixer {
+        if mixer.n_controls() > 0 {
             self.project_controls(layer, (projector, &fill), (inputs, mix.controls));
         }
     }
@@ -207,9 +230,12 @@ impl Pass<'_> {
         let prepared = projector.prepare(inputs, dims, &matrix, Some(fill));
         projector.project(prepared, &[matrix], controls);
         let (decay, bias) = (vector(TensorKind::MixDecay), vector(TensorKind::MixStepBias));
-        let n = 2 * decay.len();
+        let n = self.model.header().shape(TensorKind::MixControls).0;
         for row in controls[..self.m * n].chunks_exact_mut(n) {
-            self.kernels.delta_controls(row, decay, bias);
+            match n == bias.len() {
+                true => self.kernels.steps(row, bias),
+                false => self.kernels.delta_controls(row, decay, bias),
+            }
         }
     }
 }
@@ -226,10 +252,12 @@ impl Recurrence<'_> {
         let histories = &mut histories[index * of_layer..][..of_layer];
         self.convolve(pool, histories, convolved);
         self.write_histories(histories);
-        let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
+        if self.shape.mixer.state_heads() == 0 {
+            return;
+        }
         let of_layer = self.shape.matrices_of_layer();
         let matrices = &mut matrices[index * of_layer..][..of_layer];
-        self.update(pool, rule, (matrices, convolved, outputs));
+        self.update(pool, (matrices, convolved, outputs));
     }
 
     fn convolve(&self, pool: &Pool, histories: &[f32], convolved: &mut [f32]) {
@@ -240,10 +268,8 @@ impl Recurrence<'_> {
             let n = self.shape.mixer.taps();
             let input = |tap: usize| self.input(run, histories, (row + tap + 1).wrapping_sub(n));
             let inputs: heapless::Vec<&[f32], TAPS_MAX> = (0..n).map(input).collect();
-            let Mixer::DeltaRule(rule) = self.shape.mixer else {
-                return self.kernels.convolve(&inputs, self.taps, false, out);
-            };
-            self.kernels.convolve(&inputs, self.taps, true, out);
+            self.kernels.convolve(&inputs, self.weights.convolution, out);
+            let Mixer::DeltaRule(rule) = self.shape.mixer else { return };
             let (queries, keys) = out[..2 * rule.keys()].split_at_mut(rule.keys());
             let root = (rule.key_dim as f32).sqrt();
             normalise(self.kernels, queries, rule.key_dim, 1.0 / (root * root));
@@ -292,12 +318,8 @@ impl Recurrence<'_> {
     }
 
     /// Updates the matrices, and writes the outputs of the recurrence.
-    fn update(
-        &self,
-        pool: &Pool,
-        rule: DeltaRule,
-        (matrices, convolved, outputs): (&mut [f32], &[f32], &mut [f32]),
-    ) {
+    fn update(&self, pool: &Pool, values: (&mut [f32], &[f32], &mut [f32])) {
+        let (matrices, convolved, outputs) = values;
         let columns = self.shape.columns();
         let of_rows = (self.n_rows * columns).max(1);
         let units = Chunks::new(matrices, self.shape.slots_of_unit());
@@ -307,18 +329,30 @@ impl Recurrence<'_> {
         }
         let outputs = Chunks::new(&mut outputs[..self.shape.units() * of_rows], of_rows);
         pool.run_chunks((units, outputs), &|unit, (slots, out)| {
-            let (head, part) =
-                (unit / self.shape.units_of_head(), unit % self.shape.units_of_head());
-            let at = UnitAt {
-                key: rule.key_head(head) * rule.key_dim,
-                value: 2 * rule.keys() + head * rule.value_dim + part * columns,
-                head,
-            };
             self.copy_unit(slots);
-            self.runs
-                .iter()
-                .for_each(|run| self.update_unit((rule, at), run, slots, convolved, out));
+            let unit = self.unit(unit, convolved);
+            self.runs.iter().for_each(|run| self.update_unit(&unit, run, slots, out));
         });
+    }
+
+    fn unit<'u>(&'u self, index: usize, convolved: &'u [f32]) -> Unit<'u> {
+        let of_head = self.shape.units_of_head();
+        let (head, first) = (index / of_head, index % of_head * self.shape.columns());
+        let places = match self.shape.mixer {
+            Mixer::ShortConv { .. } => Places::default(),
+            Mixer::DeltaRule(rule) => {
+                let query = rule.key_head(head) * rule.key_dim;
+                let value = 2 * rule.keys() + head * rule.value_dim + first;
+                Places { value, rows: [query, rule.keys() + query] }
+            }
+            Mixer::StateSpace(space) => {
+                let group = head / (space.heads / space.groups);
+                let write = space.inner() + group * space.state_dim;
+                let read = write + space.groups * space.state_dim;
+                Places { value: head * space.head_dim + first, rows: [write, read] }
+            }
+        };
+        Unit { head, places, convolved }
     }
 
     /// Copies a unit of each run that must not read the old state while it writes the new one: a text's beginning.
@@ -335,41 +369,60 @@ impl Recurrence<'_> {
         }
     }
 
-    fn update_unit(
-        &self,
-        (rule, at): (DeltaRule, UnitAt),
-        run: &Run,
-        slots: &mut [f32],
-        convolved: &[f32],
-        out: &mut [f32],
-    ) {
-        let (len, columns, channels) =
-            (self.shape.unit_len(), self.shape.columns(), self.shape.channels);
-        let step = |row: usize| {
-            let convolved = &convolved[row * channels..][..channels];
-            let controls = self.rows.controls(row, 2 * rule.value_heads);
-            DeltaStep {
-                query: &convolved[at.key..][..rule.key_dim],
-                key: &convolved[rule.keys() + at.key..][..rule.key_dim],
-                value: &convolved[at.value..][..columns],
-                strength: controls[at.head],
-                decay: controls[rule.value_heads + at.head],
-            }
-        };
+    fn update_unit(&self, unit: &Unit<'_>, run: &Run, slots: &mut [f32], out: &mut [f32]) {
+        let (len, columns) = (self.shape.unit_len(), self.shape.columns());
         let mut first = run.rows.start;
         for (end, checkpoint) in run.parts(self.spans, &self.shape) {
             while first < end {
                 let n = (end - first).min(STEPS);
-                let steps: heapless::Vec<DeltaStep<'_>, STEPS> =
-                    (first..first + n).map(step).collect();
                 let out = &mut out[first * columns..][..n * columns];
                 let from = run.from.filter(|from| first == run.rows.start && *from != run.to);
                 let (from, state) = slots_of(slots, len, from, run.to);
-                self.kernels.delta_rule(&steps, from, state, out);
+                self.step(unit, first..first + n, (from, state), out);
                 first += n;
             }
             if let Some(checkpoint) = checkpoint {
                 slots.copy_within(run.to * len..(run.to + 1) * len, checkpoint * len);
+            }
+        }
+    }
+
+    /// Takes a unit through up to [`STEPS`] rows.
+    fn step(
+        &self,
+        unit: &Unit<'_>,
+        rows: Range<usize>,
+        (from, state): (Option<&[f32]>, &mut [f32]),
+        out: &mut [f32],
+    ) {
+        let [n_rows, _] = self.shape.mixer.state_dims();
+        let Unit { head, places: Places { value, rows: [one, other] }, convolved } = *unit;
+        let (channels, columns) = (self.shape.channels, self.shape.columns());
+        let part = |row: usize, at: usize, n: usize| &convolved[row * channels + at..][..n];
+        let controls = |row: usize| self.rows.controls(row, self.shape.mixer.n_controls());
+        match self.shape.mixer {
+            Mixer::ShortConv { .. } => {}
+            Mixer::DeltaRule(rule) => {
+                let steps = rows.map(|row| DeltaStep {
+                    query: part(row, one, n_rows),
+                    key: part(row, other, n_rows),
+                    value: part(row, value, columns),
+                    strength: controls(row)[head],
+                    decay: controls(row)[rule.value_heads + head],
+                });
+                let steps: heapless::Vec<DeltaStep<'_>, STEPS> = steps.collect();
+                self.kernels.delta_rule(&steps, from, state, out);
+            }
+            Mixer::StateSpace(_) => {
+                let steps = rows.map(|row| ScanStep {
+                    input: part(row, value, columns),
+                    write: part(row, one, n_rows),
+                    read: part(row, other, n_rows),
+                    step: controls(row)[head],
+                });
+                let steps: heapless::Vec<ScanStep<'_>, STEPS> = steps.collect();
+                let [decay, skip] = self.weights.factors.map(|factors| factors[head]);
+                self.kernels.scan(&steps, (decay, skip), from, state, out);
             }
         }
     }
@@ -389,12 +442,20 @@ impl Recurrence<'_> {
     }
 }
 
-/// Where a unit's key and value lie in a row of the convolution's output, and its head.
-#[derive(Clone, Copy)]
-struct UnitAt {
-    key: usize,
-    value: usize,
+/// A unit of columns of a head's state.
+struct Unit<'a> {
     head: usize,
+    places: Places,
+    convolved: &'a [f32],
+}
+
+/// Where a unit's vectors lie in a row of the convolution's output.
+#[derive(Clone, Copy, Default)]
+struct Places {
+    /// The columns' values.
+    value: usize,
+    /// Vectors with a value for each row of the state: query and key, or write and read.
+    rows: [usize; 2],
 }
 
 /// A unit of slot `from`, and that of slot `to`.
@@ -444,23 +505,65 @@ impl MixEnds<'_> {
         let (mixer, channels) = (self.shape.mixer, self.shape.channels);
         let width = mix_width(self.shape, self.dim);
         let projected = &mix.projected[row * width..][..width];
-        let Mixer::DeltaRule(rule) = mixer else {
+        if let Mixer::ShortConv { .. } = mixer {
             let convolved = &mix.convolved[row * channels..][..channels];
             let gates = &projected[self.dim..][..self.dim];
             let both = convolved.iter().zip(gates);
             return out.iter_mut().zip(both).for_each(|(out, (x, gate))| *out = x * gate);
-        };
-        let columns = self.shape.columns();
-        let [mut values, mut normed] = [[0.0; HEAD_MAX]; 2];
-        let (values, normed) = (&mut values[..rule.value_dim], &mut normed[..rule.value_dim]);
-        let gates = projected[channels..].chunks_exact(rule.value_dim);
-        for (head, (out, gate)) in out.chunks_exact_mut(rule.value_dim).zip(gates).enumerate() {
-            for (part, values) in values.chunks_exact_mut(columns).enumerate() {
-                let unit = head * self.shape.units_of_head() + part;
-                values.copy_from_slice(&mix.outputs[(unit * self.m + row) * columns..][..columns]);
+        }
+        let gates = &projected[channels..];
+        match mixer {
+            Mixer::ShortConv { .. } => {}
+            Mixer::DeltaRule(rule) => self.write_normed(mix, row, (rule.value_dim, gates), out),
+            Mixer::StateSpace(space) => {
+                let mut values = [0.0; HEAD_MAX];
+                let values = &mut values[..space.head_dim];
+                let heads = out.chunks_exact_mut(space.head_dim);
+                for (head, (out, gate)) in heads.zip(gates.chunks_exact(space.head_dim)).enumerate()
+                {
+                    self.read(mix, row, head, values);
+                    self.kernels.swiglu(gate, values, out);
+                }
+                self.normalise_groups(out, space.inner() / space.groups);
             }
+        }
+    }
+
+    /// The delta rule normalises each head, and then multiplies it by its gate.
+    fn write_normed(
+        &self,
+        mix: &MixRows<'_>,
+        row: usize,
+        (width, gates): (usize, &[f32]),
+        out: &mut [f32],
+    ) {
+        let [mut values, mut normed] = [[0.0; HEAD_MAX]; 2];
+        let (values, normed) = (&mut values[..width], &mut normed[..width]);
+        let heads = out.chunks_exact_mut(width).zip(gates.chunks_exact(width));
+        for (head, (out, gate)) in heads.enumerate() {
+            self.read(mix, row, head, values);
             self.kernels.rms_norm(values, self.norm.unwrap_or_default(), self.norm_eps, normed);
             self.kernels.swiglu(gate, normed, out);
+        }
+    }
+
+    /// Normalises the groups of `out`, each of `width` values, in place: RMSNorm.
+    fn normalise_groups(&self, out: &mut [f32], width: usize) {
+        let weights = self.norm.unwrap_or_default();
+        for (x, weight) in out.chunks_exact_mut(width).zip(weights.chunks_exact(width)) {
+            let mut square = [0.0];
+            self.kernels.matmul_f32(x, width, x, &mut [&mut square]);
+            let factor = 1.0 / (square[0] / width as f32 + self.norm_eps).sqrt();
+            x.iter_mut().zip(weight).for_each(|(x, weight)| *x = *x * factor * weight);
+        }
+    }
+
+    /// Reads a head's part of row `row` of the recurrence's output.
+    fn read(&self, mix: &MixRows<'_>, row: usize, head: usize, out: &mut [f32]) {
+        let columns = self.shape.columns();
+        for (part, out) in out.chunks_exact_mut(columns).enumerate() {
+            let unit = head * self.shape.units_of_head() + part;
+            out.copy_from_slice(&mix.outputs[(unit * self.m + row) * columns..][..columns]);
         }
     }
 }

@@ -84,7 +84,7 @@ pub enum TensorKind {
     MixDecay,
     /// Bias of each head's step.
     MixStepBias,
-    /// Norm of each head's output in a recurrent layer.
+    /// Norm of the recurrence's output: of each head, or of each group of heads.
     MixNorm,
     /// Query projection of a layer with heads of its own.
     FullWq,
@@ -122,6 +122,10 @@ pub enum TensorKind {
     RouterNorm,
     /// Factor of each expert's output in such a mixture.
     ExpertScale,
+    /// Bias of a recurrent layer's convolution.
+    MixConvBias,
+    /// Factor of each head's input in its output.
+    MixSkip,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -162,7 +166,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 56] = [
+static TABLE: [TensorSpec; 58] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -228,8 +232,8 @@ static TABLE: [TensorSpec; 56] = [
         .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
     in_each_layer(MixStepBias, "mix_step_bias", Vector, |h| (1, mixed(h, |m| m.state_heads())))
         .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
-    in_each_layer(MixNorm, "mix_norm", Vector, |h| (1, mixed(h, |m| m.state_dims()[1])))
-        .present_if(|h| mixed(h, |m| m.state_heads()) > 0),
+    in_each_layer(MixNorm, "mix_norm", Vector, |h| (1, mixed(h, Mixer::norm_dim)))
+        .present_if(|h| mixed(h, Mixer::norm_dim) > 0),
     in_each_layer(FullWq, "full_wq", Matrix, |h| (h.full_q_dim(), h.dim))
         .ordered(RowOrder::RopePairs)
         .present_if(has_full_heads),
@@ -266,7 +270,16 @@ static TABLE: [TensorSpec; 56] = [
     in_each_layer(DensePostNorm, "dense_post_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
     in_each_layer(RouterNorm, "router_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
     in_each_layer(ExpertScale, "expert_scale", Vector, |h| (1, h.n_ffns())).present_if(is_parallel),
+    in_each_layer(MixConvBias, "mix_conv_bias", Vector, |h| (1, mixed(h, |m| m.channels(h.dim))))
+        .present_if(is_state_space),
+    in_each_layer(MixSkip, "mix_skip", Vector, |h| (1, mixed(h, |m| m.state_heads())))
+        .present_if(is_state_space),
 ];
+
+fn is_state_space(header: &Header) -> bool {
+    let mixer = header.features.recurrent.map(|recurrent| recurrent.mixer);
+    matches!(mixer, Some(Mixer::StateSpace(_)))
+}
 
 /// A size of the model's recurrent layers; 0 if it has none.
 fn mixed(header: &Header, size: impl Fn(&Mixer) -> usize) -> usize {
@@ -380,7 +393,16 @@ impl TensorKind {
     fn is_of_recurrence(self) -> bool {
         matches!(
             self,
-            MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias | MixNorm
+            MixIn
+                | MixGate
+                | MixOut
+                | MixControls
+                | MixConv
+                | MixDecay
+                | MixStepBias
+                | MixNorm
+                | MixConvBias
+                | MixSkip
         )
     }
 

@@ -147,9 +147,8 @@ impl Header {
             Classifier => WeightPart::Classifier,
             Wq | Wk | Wv | Wo | Bq | Bk | Bv | Bo | Sinks | OutputGate => WeightPart::Attention,
             FullWq | FullWk | FullWv | FullWo => WeightPart::Attention,
-            MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias => {
-                WeightPart::Recurrence
-            }
+            MixIn | MixGate | MixOut | MixControls | MixConv | MixDecay | MixStepBias
+            | MixConvBias | MixSkip => WeightPart::Recurrence,
             InputTable => WeightPart::Embedding,
             InputProjection | InputGate | InputOut => WeightPart::FeedForward,
             RouterNorm | ExpertScale => WeightPart::Router,

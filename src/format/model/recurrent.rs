@@ -39,6 +39,9 @@ pub enum Mixer {
     /// The gated delta rule of Qwen3.5 (arXiv:2412.06464). The state is a matrix `[key_dim, value_dim]` for each value
     /// head, and the last inputs of the convolution.
     DeltaRule(DeltaRule),
+    /// Mamba-2's state space (arXiv:2405.21060), of Granite 4. The state is a matrix `[state_dim, head_dim]` for each
+    /// head, and the last inputs of the convolution.
+    StateSpace(StateSpace),
 }
 
 /// Sizes of a layer of the gated delta rule.
@@ -57,6 +60,28 @@ pub struct DeltaRule {
     /// Whether value head `h` has key head `h % key_heads`, the order of GGUF files; otherwise it has key head
     /// `h / (value_heads / key_heads)`.
     pub is_tiled: bool,
+}
+
+/// Sizes of a state-space layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSpace {
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Number of groups of heads, which divides `heads`. Heads of a group write and read the state alike.
+    pub groups: usize,
+    /// Width of a head, a multiple of [`STATE_COLUMNS`].
+    pub head_dim: usize,
+    /// Rows of a head's state.
+    pub state_dim: usize,
+}
+
+impl StateSpace {
+    /// Width of all heads together.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
 }
 
 impl DeltaRule {
@@ -83,7 +108,9 @@ impl Mixer {
     /// Taps of the convolution.
     pub fn taps(&self) -> usize {
         match self {
-            Mixer::ShortConv { taps } | Mixer::DeltaRule(DeltaRule { taps, .. }) => *taps,
+            Mixer::ShortConv { taps }
+            | Mixer::DeltaRule(DeltaRule { taps, .. })
+            | Mixer::StateSpace(StateSpace { taps, .. }) => *taps,
         }
     }
 
@@ -92,6 +119,7 @@ impl Mixer {
         match self {
             Mixer::ShortConv { .. } => dim,
             Mixer::DeltaRule(rule) => 2 * rule.keys() + rule.values(),
+            Mixer::StateSpace(space) => space.inner() + 2 * space.groups * space.state_dim,
         }
     }
 
@@ -99,7 +127,7 @@ impl Mixer {
     pub fn in_rows(&self, dim: usize) -> usize {
         match self {
             Mixer::ShortConv { .. } => 3 * dim,
-            Mixer::DeltaRule(_) => self.channels(dim),
+            Mixer::DeltaRule(_) | Mixer::StateSpace(_) => self.channels(dim),
         }
     }
 
@@ -108,15 +136,17 @@ impl Mixer {
         match self {
             Mixer::ShortConv { .. } => 0,
             Mixer::DeltaRule(rule) => rule.values(),
+            Mixer::StateSpace(space) => space.inner(),
         }
     }
 
     /// Values that steer each token's update of the state: for the delta rule a strength and a decay for each value
-    /// head.
+    /// head, for a state space a step for each head.
     pub fn n_controls(&self) -> usize {
         match self {
             Mixer::ShortConv { .. } => 0,
             Mixer::DeltaRule(rule) => 2 * rule.value_heads,
+            Mixer::StateSpace(space) => space.heads,
         }
     }
 
@@ -125,6 +155,7 @@ impl Mixer {
         match self {
             Mixer::ShortConv { .. } => dim,
             Mixer::DeltaRule(rule) => rule.values(),
+            Mixer::StateSpace(space) => space.inner(),
         }
     }
 
@@ -133,6 +164,7 @@ impl Mixer {
         match self {
             Mixer::ShortConv { .. } => 0,
             Mixer::DeltaRule(rule) => rule.value_heads,
+            Mixer::StateSpace(space) => space.heads,
         }
     }
 
@@ -141,6 +173,16 @@ impl Mixer {
         match self {
             Mixer::ShortConv { .. } => [0, STATE_COLUMNS],
             Mixer::DeltaRule(rule) => [rule.key_dim, rule.value_dim],
+            Mixer::StateSpace(space) => [space.state_dim, space.head_dim],
+        }
+    }
+
+    /// Width of the norm of the recurrence's output; 0 if there is none.
+    pub fn norm_dim(&self) -> usize {
+        match self {
+            Mixer::ShortConv { .. } => 0,
+            Mixer::DeltaRule(rule) => rule.value_dim,
+            Mixer::StateSpace(space) => space.inner(),
         }
     }
 }
@@ -157,6 +199,9 @@ impl RecurrentLayers {
                 value_dim,
                 is_tiled,
             }) => (2, [taps, key_heads, value_heads, key_dim, value_dim, usize::from(is_tiled)]),
+            Mixer::StateSpace(StateSpace { taps, heads, groups, head_dim, state_dim }) => {
+                (3, [taps, groups, heads, state_dim, head_dim, 0])
+            }
         };
         let mut out: Vec<u8> = self.layers.0.iter().flat_map(|word| word.to_le_bytes()).collect();
         out.extend(id.to_le_bytes());
@@ -185,6 +230,13 @@ impl RecurrentLayers {
         let mixer = match id {
             1 => Mixer::ShortConv { taps },
             2 => Mixer::DeltaRule(rule),
+            3 => Mixer::StateSpace(StateSpace {
+                taps,
+                heads: rule.value_heads,
+                groups: rule.key_heads,
+                head_dim: rule.value_dim,
+                state_dim: rule.key_dim,
+            }),
             id => return Err(FormatError::Unsupported(format!("form {id} of recurrent layers"))),
         };
         Ok(RecurrentLayers { layers, mixer })
@@ -201,20 +253,24 @@ impl RecurrentLayers {
             let wanted = format!("2 to {TAPS_MAX}");
             return Err(FormatError::field("taps", mixer.taps() as u32, wanted));
         }
-        let Mixer::DeltaRule(rule) = mixer else { return Ok(()) };
-        let DeltaRule { key_heads, value_heads, key_dim, value_dim, .. } = rule;
+        let (groups, heads) = match mixer {
+            Mixer::ShortConv { .. } => return Ok(()),
+            Mixer::DeltaRule(rule) => (rule.key_heads, rule.value_heads),
+            Mixer::StateSpace(space) => (space.groups, space.heads),
+        };
+        let [rows, columns] = mixer.state_dims();
         let is_dim =
             |dim: usize| dim.is_multiple_of(STATE_COLUMNS) && (1..=STATE_DIM_MAX).contains(&dim);
-        if !is_dim(key_dim) || !is_dim(value_dim) {
+        if !is_dim(rows) || !is_dim(columns) {
             let what = format!(
-                "a state of {key_dim} by {value_dim}, wanted multiples of \
+                "a state of {rows} by {columns}, wanted multiples of \
                                 {STATE_COLUMNS} up to {STATE_DIM_MAX}"
             );
             return Err(FormatError::Unsupported(what));
         }
-        let is_fit = key_heads > 0 && value_heads > 0 && value_heads.is_multiple_of(key_heads);
-        if !is_fit || value_heads > ROWS_MAX / STATE_DIM_MAX {
-            let what = format!("{value_heads} value heads with {key_heads} key heads");
+        let is_fit = groups > 0 && heads > 0 && heads.is_multiple_of(groups);
+        if !is_fit || heads > ROWS_MAX / STATE_DIM_MAX {
+            let what = format!("{heads} recurrent heads in {groups} groups");
             return Err(FormatError::Unsupported(what));
         }
         Ok(())

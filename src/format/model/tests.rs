@@ -100,7 +100,9 @@ fn recurrent(mixer: Mixer, weights: Weights) -> Header {
 
 #[test]
 fn recurrent_layers_come_back_from_their_block_and_have_tensors_of_their_own() {
-    for mixer in [Mixer::ShortConv { taps: 3 }, Mixer::DeltaRule(RULE)] {
+    let space = StateSpace { taps: 4, heads: 6, groups: 2, head_dim: 16, state_dim: 32 };
+    let mixers = [Mixer::ShortConv { taps: 3 }, Mixer::DeltaRule(RULE), Mixer::StateSpace(space)];
+    for mixer in mixers {
         for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, Weights::Ggml] {
             let header = recurrent(mixer, weights);
             let bytes = file(&header);
@@ -119,10 +121,10 @@ fn impossible_recurrent_layers_are_refused_by_name() {
     let rules = [
         (DeltaRule { taps: 1, ..RULE }, "taps"),
         (DeltaRule { taps: 9, ..RULE }, "taps"),
-        (DeltaRule { key_heads: 0, ..RULE }, "key heads"),
-        (DeltaRule { key_heads: 3, ..RULE }, "key heads"),
-        (DeltaRule { value_heads: 0, ..RULE }, "value heads"),
-        (DeltaRule { value_heads: 1 << 30, ..RULE }, "value heads"),
+        (DeltaRule { key_heads: 0, ..RULE }, "recurrent heads"),
+        (DeltaRule { key_heads: 3, ..RULE }, "recurrent heads"),
+        (DeltaRule { value_heads: 0, ..RULE }, "recurrent heads"),
+        (DeltaRule { value_heads: 1 << 30, ..RULE }, "recurrent heads"),
         (DeltaRule { key_dim: 24, ..RULE }, "a state of 24 by 32"),
         (DeltaRule { value_dim: 0, ..RULE }, "a state of 32 by 0"),
         (DeltaRule { value_dim: 1 << 20, ..RULE }, "a state of"),
