@@ -80,6 +80,7 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::ExpertScale => ["router.per_expert_scale", "", "ffn_down_exps.scale"],
         TensorKind::MixConvBias => ["mamba.conv1d", "", "ssm_conv1d"],
         TensorKind::MixSkip => ["mamba.D", "", "ssm_d"],
+        TensorKind::ChoiceBias => ["feed_forward.expert_bias", "", "exp_probs_b.bias"],
     }
 }
 
@@ -89,6 +90,7 @@ fn suffix(kind: TensorKind) -> &'static str {
         TensorKind::Bq | TensorKind::Bk | TensorKind::Bv | TensorKind::Bo => ".bias",
         TensorKind::RouterBias => ".bias",
         TensorKind::MixDecay | TensorKind::MixStepBias | TensorKind::MixSkip => "",
+        TensorKind::ChoiceBias => "",
         TensorKind::MixConvBias => ".bias",
         TensorKind::LayerScale | TensorKind::RouterNorm | TensorKind::ExpertScale => "",
         TensorKind::Sinks | TensorKind::B1 | TensorKind::B2 | TensorKind::B3 => "",
@@ -191,7 +193,7 @@ impl Naming {
             }
             (Architecture::Phi3, ..) => self.fused(id, header),
             (Architecture::Granite4, ..) => self.of_granite4(id, header),
-            (Architecture::Lfm2, ..) => self.of_lfm2(id),
+            (Architecture::Lfm2, ..) => self.of_lfm2(id, header),
             (Architecture::Qwen35, ..) => self.of_qwen35(id, header),
             (Architecture::Gemma4, ..) => self.of_gemma4(id, header),
             _ if header.n_ffns() > 1 && kind.is_per_expert() && is_matrix => {
@@ -202,8 +204,14 @@ impl Naming {
     }
 
     /// LFM2 has names of its own.
-    fn of_lfm2(self, id: TensorId) -> Place {
+    fn of_lfm2(self, id: TensorId, header: &Header) -> Place {
+        let is_mixture = header.n_ffns() > 1 && id.kind.is_per_expert();
         let name = match (id.kind, self.is_hugging_face()) {
+            (_, false) if is_mixture => return self.experts(id, header.n_ffns()),
+            (TensorKind::W1 | TensorKind::W2 | TensorKind::W3, true) if is_mixture => {
+                return self.experts_of_lfm2(id, header.n_ffns());
+            }
+            (TensorKind::Router, true) => "feed_forward.gate.weight",
             (TensorKind::FinalNorm, true) => "model.embedding_norm.weight",
             (TensorKind::FinalNorm, false) => "token_embd_norm.weight",
             (TensorKind::AttentionNorm, true) => "operator_norm.weight",
@@ -211,9 +219,9 @@ impl Naming {
             (TensorKind::Wo, true) => "self_attn.out_proj.weight",
             (TensorKind::QNorm, true) => "self_attn.q_layernorm.weight",
             (TensorKind::KNorm, true) => "self_attn.k_layernorm.weight",
-            (TensorKind::W1, true) => "feed_forward.w1.weight",
-            (TensorKind::W2, true) => "feed_forward.w2.weight",
-            (TensorKind::W3, true) => "feed_forward.w3.weight",
+            (TensorKind::W1 | TensorKind::DenseW1, true) => "feed_forward.w1.weight",
+            (TensorKind::W2 | TensorKind::DenseW2, true) => "feed_forward.w2.weight",
+            (TensorKind::W3 | TensorKind::DenseW3, true) => "feed_forward.w3.weight",
             (TensorKind::MixIn, true) => "conv.in_proj.weight",
             (TensorKind::MixIn, false) => "shortconv.in_proj.weight",
             (TensorKind::MixOut, true) => "conv.out_proj.weight",
@@ -227,6 +235,17 @@ impl Naming {
             false => name.to_owned(),
         };
         if id.kind == TensorKind::MixConv { Place::Taps(name) } else { Place::Whole(name) }
+    }
+
+    fn experts_of_lfm2(self, TensorId { kind, layer }: TensorId, n: usize) -> Place {
+        let name = match kind {
+            TensorKind::W1 => "w1",
+            TensorKind::W2 => "w2",
+            _ => "w3",
+        };
+        let layers = self.layers();
+        let of = |expert| format!("{layers}.{layer}.feed_forward.experts.{expert}.{name}.weight");
+        Place::Stacked((0..n).map(of).collect())
     }
 
     /// Qwen3.5 has queries and their gates head by head in one tensor.

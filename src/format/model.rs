@@ -61,7 +61,8 @@
 //! 0       u32      flags: bit 0 biases of queries, keys and values; 1 bias of attention's output;
 //!                  2 norms of queries and keys; 3 norms after attention and feed-forward layer; 4 sinks;
 //!                  5 weights of experts add up to 1; 6 biases of router and experts; 7 biases of gate, up and
-//!                  down in a model without experts; 8 gate of attention's output
+//!                  down in a model without experts; 8 gate of attention's output;
+//!                  9 weights of experts are sigmoids, with biases of the choice
 //! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU
 //! 8       f32      limit of clamped SiLU
 //! 12      f32 × 4  embedding_scale, attention_scale (0 = 1 / sqrt(head_dim)), residual_scale,

@@ -161,4 +161,4 @@ pub use packed::layout::{
     PackedBytesError, PackedGgml, PackedQ4, PackedQ8, PackedSteps,
 };
 pub use recurrence::{Convolution, DELTA_COLUMNS, DeltaStep, ScanStep};
-pub use softmax::softmax_terms;
+pub use softmax::{sigmoids, softmax_terms};

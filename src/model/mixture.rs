@@ -42,6 +42,8 @@ pub(super) struct ExpertTensors<'a> {
     pub(super) router: &'a [f32],
     /// `[experts]`.
     pub(super) router_bias: Option<&'a [f32]>,
+    /// Added to scores in the choice alone, `[experts]`.
+    pub(super) choice_bias: Option<&'a [f32]>,
     /// `[experts * ffn_dim, dim]`.
     pub(super) gates: Matrix<'a>,
     /// `[experts * ffn_dim, dim]`.
@@ -148,7 +150,7 @@ impl Mixture<'_> {
                 self.rows.kernels.add(scores, bias);
             }
         }
-        buffers.routes.choose(self.experts, self.m);
+        buffers.routes.choose(self.experts, self.m, self.tensors.choice_bias);
         if let Some(scales) = self.tensors.scales {
             buffers.routes.scale(self.experts, self.m, scales);
         }

@@ -371,6 +371,7 @@ impl Pass<'_> {
             tensors: ExpertTensors {
                 router: self.model.vector(TensorKind::Router, layer),
                 router_bias: vector(TensorKind::RouterBias),
+                choice_bias: vector(TensorKind::ChoiceBias),
                 gates: matrix(TensorKind::W1),
                 ups: matrix(TensorKind::W3),
                 downs: matrix(TensorKind::W2),

@@ -247,7 +247,13 @@ impl Shape {
     /// Features of the shape's model family.
     fn features(&self) -> Features {
         let of_qwen3 = Features { qk_norm: true, ..Features::default() };
-        let experts = Experts { n: 128, n_active: 8, is_normalised: true, has_biases: false };
+        let experts = Experts {
+            n: 128,
+            n_active: 8,
+            is_normalised: true,
+            has_biases: false,
+            is_sigmoid: false,
+        };
         match self.architecture {
             Architecture::Qwen3 => of_qwen3,
             Architecture::Qwen3Moe => Features { experts: Some(experts), ..of_qwen3 },

@@ -221,6 +221,11 @@ mod reference {
     }
 
     #[test]
+    fn lfm2_moe_in_f32_is_as_the_reference() {
+        check_all("lfm2moe-tiny");
+    }
+
+    #[test]
     fn qwen35_in_f32_is_as_the_reference() {
         check_all("qwen35-tiny");
     }

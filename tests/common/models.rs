@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Checkpoints of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 17] = [
+    pub(crate) const FAMILIES: [&str; 18] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -62,6 +62,7 @@ mod reference {
         "granite4-tiny",
         "ministral3-tiny",
         "lfm2-tiny",
+        "lfm2moe-tiny",
         "qwen35-tiny",
         "gemma4-tiny",
         "gemma4moe-tiny",
@@ -75,15 +76,18 @@ mod reference {
     /// The checkpoints whose layers several boards can have, each some rows of all: their layers are alike, and have no
     /// state.
     pub(crate) fn with_equal_layers() -> Vec<&'static str> {
-        let is_other = |name: &str| ["gemma4", "lfm2", "qwen35"].map(|of| name.starts_with(of));
-        FAMILIES.into_iter().filter(|name| !is_other(name).contains(&true)).collect()
+        let is_other = |name: &&str| {
+            ["gemma4", "lfm2", "qwen35", "granite4h"].iter().any(|other| name.starts_with(other))
+        };
+        FAMILIES.into_iter().filter(|name| !is_other(name)).collect()
     }
 
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
-    pub(crate) const GGUF_FILES: [&str; 6] = [
+    pub(crate) const GGUF_FILES: [&str; 7] = [
         "granite4-tiny/granite4-tiny-bf16.gguf",
         "ministral3-tiny/ministral3-tiny-bf16.gguf",
         "lfm2-tiny/lfm2-tiny-bf16.gguf",
+        "lfm2moe-tiny/lfm2moe-tiny-bf16.gguf",
         "qwen35-tiny/qwen35-tiny-bf16.gguf",
         "gemma4-tiny/gemma4-tiny-bf16.gguf",
         "gemma4moe-tiny/gemma4moe-tiny-bf16.gguf",

@@ -44,7 +44,7 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 16] = [
+static FAMILIES: [&Family; 17] = [
     &LLAMA,
     &INTERNLM,
     &MISTRAL,
@@ -59,6 +59,7 @@ static FAMILIES: [&Family; 16] = [
     &GRANITE4,
     &MINISTRAL3,
     &LFM2,
+    &LFM2_MOE,
     &QWEN35,
     &GEMMA4,
 ];
@@ -233,6 +234,20 @@ static LFM2: Family = Family {
     rope_theta: 1e6,
     configure: lfm2,
     ..LIKE_LLAMA
+};
+
+static LFM2_MOE: Family = Family {
+    model_type: "lfm2_moe",
+    classes: &["Lfm2MoeForCausalLM"],
+    gguf: "lfm2moe",
+    allows: &[
+        "attention.head_count_kv",
+        "num_experts",
+        "expert_count",
+        "leading_dense_block_count",
+    ],
+    configure: lfm2_moe,
+    ..LFM2
 };
 
 static QWEN35: Family = Family {

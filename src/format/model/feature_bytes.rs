@@ -16,7 +16,7 @@ const FIXED_LEN: usize = 128;
 const EXPERTS_MAX: usize = 4096;
 
 /// Number of known flags.
-const FLAGS: u32 = 9;
+const FLAGS: u32 = 10;
 
 /// Bit of the block's further parts that stands for recurrent layers.
 const HAS_RECURRENT: u32 = 1;
@@ -39,6 +39,7 @@ impl Features {
             n_active: 0,
             is_normalised: false,
             has_biases: false,
+            is_sigmoid: false,
         });
         let flags = [
             self.qkv_bias,
@@ -50,6 +51,7 @@ impl Features {
             experts.has_biases,
             self.ffn_bias,
             self.output_gate,
+            experts.is_sigmoid,
         ];
         flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag))
     }
@@ -132,7 +134,8 @@ impl Features {
         let rotary_dim = Some(r.u32("rotary_dim")? as usize).filter(|dim| *dim != 0);
         let local_theta = Some(r.f64("local_theta")?).filter(|theta| *theta != 0.0);
         let (n, n_active) = (r.u32("n_experts")? as usize, r.u32("n_active_experts")? as usize);
-        let experts = Experts { n, n_active, is_normalised: is(5), has_biases: is(6) };
+        let experts =
+            Experts { n, n_active, is_normalised: is(5), has_biases: is(6), is_sigmoid: is(9) };
         let full_layers = parse_set(&mut r, "full_layers")?;
         let unrotated_layers = parse_set(&mut r, "unrotated_layers")?;
         let n_divisors = r.u32("number of rope_divisors")? as usize;

@@ -32,6 +32,9 @@ pub struct Experts {
     pub is_normalised: bool,
     /// Whether router and experts add biases.
     pub has_biases: bool,
+    /// Whether an expert's weight is the sigmoid of its score, to which a bias is added in the choice alone. Otherwise
+    /// weights are a softmax.
+    pub is_sigmoid: bool,
 }
 
 /// Dense layers of a model of mixtures: they have one feed-forward layer without experts. In a model without mixtures,

@@ -126,6 +126,8 @@ pub enum TensorKind {
     MixConvBias,
     /// Factor of each head's input in its output.
     MixSkip,
+    /// Bias of each expert's score in the choice of experts.
+    ChoiceBias,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -166,7 +168,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 58] = [
+static TABLE: [TensorSpec; 59] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -274,6 +276,8 @@ static TABLE: [TensorSpec; 58] = [
         .present_if(is_state_space),
     in_each_layer(MixSkip, "mix_skip", Vector, |h| (1, mixed(h, |m| m.state_heads())))
         .present_if(is_state_space),
+    in_each_layer(ChoiceBias, "choice_bias", Vector, |h| (1, h.n_ffns()))
+        .present_if(|h| h.features.experts.is_some_and(|experts| experts.is_sigmoid)),
 ];
 
 fn is_state_space(header: &Header) -> bool {
@@ -381,7 +385,7 @@ impl TensorKind {
 
     /// Whether dense layers of a model of mixtures lack this kind.
     fn is_of_mixture(self) -> bool {
-        self.is_per_expert() || matches!(self, Router | RouterBias)
+        self.is_per_expert() || matches!(self, Router | RouterBias | ChoiceBias)
     }
 
     /// Whether recurrent layers lack this kind.

@@ -164,7 +164,13 @@ pub(super) fn featured(weights: Weights) -> Header {
         rope_divisors: vec![1.5; 12],
         long_rope: Some(LongRope { original_ctx: 16, divisors: vec![2.5; 12] }),
         temperature: Some(Temperature { slope: 0.5, original_ctx: 32 }),
-        experts: Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: true }),
+        experts: Some(Experts {
+            n: 4,
+            n_active: 3,
+            is_normalised: true,
+            has_biases: true,
+            is_sigmoid: false,
+        }),
         dense: None,
         recurrent: None,
         more: MoreFeatures::default(),
@@ -423,7 +429,7 @@ fn hostile_features_are_refused_by_name() {
     let header = featured(Weights::Q8 { group: 32 });
     let nan = f32::NAN.to_bits();
     for (at, value, word) in [
-        (0, 1 << 9, "feature flags"),
+        (0, 1 << 10, "feature flags"),
         (4, 3, "activation 3"),
         (8, nan, "activation limit"),
         (12, 0, "embedding_scale"),

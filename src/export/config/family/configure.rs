@@ -94,6 +94,7 @@ pub(super) fn qwen3_moe(
         n_active: active_experts(settings, 1)?,
         is_normalised: settings.fields.flag(normalises)?.unwrap_or(settings.is_gguf()),
         has_biases: false,
+        is_sigmoid: false,
     });
     header.set_dense(&dense, dense_ffn_dim).map_err(|what| settings.unsupported(&what))
 }
@@ -117,7 +118,7 @@ fn dense_layers(settings: &Settings<'_>, n_layers: usize) -> Result<Vec<usize>, 
 }
 
 /// Experts that a token uses. In a GGUF file, `expert_gating_func` has to be `gating` if it is there.
-fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, ExportError> {
+pub(super) fn active_experts(settings: &Settings<'_>, gating: usize) -> Result<usize, ExportError> {
     const GATING: &str = "expert_gating_func";
     let fields = settings.fields;
     match fields.size(GATING)?.filter(|found| *found != gating) {
@@ -314,6 +315,7 @@ pub(super) fn gpt_oss(
         n_active,
         is_normalised: true,
         has_biases: true,
+        is_sigmoid: false,
     });
     Ok(())
 }

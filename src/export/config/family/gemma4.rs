@@ -171,6 +171,7 @@ fn mixtures(settings: &Settings<'_>, header: &mut Header) -> Result<(), ExportEr
         n_active: fields.required_size(n_active)?,
         is_normalised: true,
         has_biases: false,
+        is_sigmoid: false,
     });
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! The settings of families with recurrent layers.
 
-use super::configure::set;
+use super::configure::{active_experts, set};
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{DeltaRule, Header, Mixer, RecurrentLayers};
+use crate::format::model::{DeltaRule, Experts, Header, Mixer, RecurrentLayers};
 
 pub(super) fn lfm2(
     settings: &Settings<'_>,
@@ -31,6 +31,44 @@ pub(super) fn lfm2(
     };
     header.features.qk_norm = true;
     recur(settings, header, &is_recurrent, Mixer::ShortConv { taps })
+}
+
+/// LFM2 whose layers, but the first ones, are mixtures.
+pub(super) fn lfm2_moe(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    lfm2(settings, header, extras)?;
+    let fields = settings.fields;
+    let [n, width, n_dense, normalises] = match settings.is_gguf() {
+        true => [
+            "expert_count",
+            "expert_feed_forward_length",
+            "leading_dense_block_count",
+            "expert_weights_norm",
+        ],
+        false => ["num_experts", "moe_intermediate_size", "num_dense_layers", "norm_topk_prob"],
+    };
+    if fields.flag("use_expert_bias")? == Some(false) {
+        return Err(settings.unsupported("use_expert_bias false"));
+    }
+    for name in ["routed_scaling_factor", "expert_weights_scale"] {
+        if let Some(factor) = fields.number(name)?.filter(|factor| ![0.0, 1.0].contains(factor)) {
+            return Err(settings.unsupported(&format!("{name} {factor}")));
+        }
+    }
+    let n_dense = fields.number(n_dense)?.unwrap_or(0.0) as usize;
+    let dense: Vec<usize> = (0..n_dense.min(header.n_layers)).collect();
+    let dense_ffn_dim = std::mem::replace(&mut header.ffn_dim, fields.required_size(width)?);
+    header.features.experts = Some(Experts {
+        n: fields.required_size(n)?,
+        n_active: active_experts(settings, 2)?,
+        is_normalised: fields.flag(normalises)?.unwrap_or(true),
+        has_biases: false,
+        is_sigmoid: true,
+    });
+    header.set_dense(&dense, dense_ffn_dim).map_err(|what| settings.unsupported(&what))
 }
 
 /// Which layers of LFM2 are convolutions.
