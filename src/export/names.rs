@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use crate::format::model::{Architecture, Experts, Header, RowOrder, TensorId, TensorKind};
+use crate::format::model::{
+    Architecture, Experts, Header, Mixer, RowOrder, StateSpace, TensorId, TensorKind,
+};
 
 /// How a checkpoint names its tensors.
 #[derive(Clone, Copy)]
@@ -81,6 +83,7 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::MixConvBias => ["mamba.conv1d", "", "ssm_conv1d"],
         TensorKind::MixSkip => ["mamba.D", "", "ssm_d"],
         TensorKind::ChoiceBias => ["feed_forward.expert_bias", "", "exp_probs_b.bias"],
+        TensorKind::SharedGate => ["mlp.shared_expert_gate", "", "ffn_gate_inp_shexp"],
     }
 }
 
@@ -110,6 +113,8 @@ pub(super) enum Place {
     Rows(String, Range<usize>, usize),
     /// In the rows of this part of each head of a tensor. There are this many heads, and this many parts in each.
     HeadParts(String, usize, (usize, usize)),
+    /// In a tensor of this many rows, which together are one vector.
+    Flat(String, usize),
     /// In a tensor of rows of taps, one for each channel.
     Taps(String),
     /// In a tensor with a transposed matrix, or a vector, for each expert. The rows are given by the first one and the
@@ -127,6 +132,7 @@ impl Place {
             Place::Whole(name)
             | Place::Rows(name, ..)
             | Place::HeadParts(name, ..)
+            | Place::Flat(name, _)
             | Place::Taps(name)
             | Place::Transposed(name, _) => std::slice::from_ref(name),
             Place::Stacked(names) => names,
@@ -255,7 +261,9 @@ impl Naming {
             true => ["linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"],
             false => ["ssm_beta.weight", "ssm_alpha.weight"],
         };
+        let n = header.n_ffns();
         match id.kind {
+            kind if n > 1 && (kind.is_per_expert() || is_dense(kind)) => self.of_shared(id, n),
             TensorKind::Wq => Place::HeadParts(self.name(id), header.n_heads, (0, 2)),
             TensorKind::OutputGate => Place::HeadParts(self.name(id), header.n_heads, (1, 2)),
             TensorKind::MixControls => Place::Stacked(controls.map(in_layer).to_vec()),
@@ -265,6 +273,38 @@ impl Naming {
             }
             _ => Place::Whole(self.name(id)),
         }
+    }
+
+    /// The experts and the shared expert of Qwen3.5's mixtures. All experts may be in one tensor; see
+    /// [`Naming::single_experts`].
+    fn of_shared(self, id: TensorId, n: usize) -> Place {
+        let in_layer = |name: &str| format!("{}.{}.{name}", self.layers(), id.layer);
+        let is_hugging_face = self.is_hugging_face();
+        match id.kind {
+            TensorKind::W1 | TensorKind::W3 if is_hugging_face => {
+                let part = usize::from(id.kind == TensorKind::W3);
+                Place::HeadParts(in_layer("mlp.experts.gate_up_proj"), n, (part, 2))
+            }
+            TensorKind::W2 if is_hugging_face => Place::Whole(in_layer("mlp.experts.down_proj")),
+            TensorKind::W1 | TensorKind::W2 | TensorKind::W3 => self.experts(id, n),
+            kind => {
+                let [hugging_face, _, gguf] = names(kind);
+                Place::Whole(match is_hugging_face {
+                    true => in_layer(&format!(
+                        "mlp.shared_expert.{}.weight",
+                        hugging_face.trim_start_matches("mlp.")
+                    )),
+                    false => in_layer(&format!("{gguf}_shexp.weight")),
+                })
+            }
+        }
+    }
+
+    /// The experts of a checkpoint that has a tensor for each, although the family's usual ones have one for all.
+    pub(super) fn single_experts(self, id: TensorId, header: &Header) -> Option<Place> {
+        let has_both = header.architecture == Architecture::Qwen35 && self.is_hugging_face();
+        let is_experts = header.n_ffns() > 1 && id.kind.is_per_expert();
+        (has_both && is_experts).then(|| self.experts(id, header.n_ffns()))
     }
 
     /// The bias of a feed-forward layer that is no mixture.
@@ -308,15 +348,76 @@ impl Naming {
         Place::Rows(format!("{}.{}.{name}.weight", self.layers(), id.layer), rows, all)
     }
 
-    /// Granite 4 has gates and ups in one tensor.
+    /// Granite 4 has experts in one tensor, gates above ups, and the parts of a Mamba layer's input in another.
     fn of_granite4(self, id: TensorId, header: &Header) -> Place {
-        let in_layer = |name: &str| format!("{}.{}.shared_mlp.{name}", self.layers(), id.layer);
-        let (input, ffn) = (|| in_layer("input_linear.weight"), header.ffn_dim);
-        match id.kind {
-            TensorKind::W1 => Place::Rows(input(), 0..ffn, 2 * ffn),
-            TensorKind::W3 => Place::Rows(input(), ffn..2 * ffn, 2 * ffn),
-            TensorKind::W2 => Place::Whole(in_layer("output_linear.weight")),
+        if let Some(Mixer::StateSpace(space)) = header.mixer(id.layer)
+            && id.kind.is_of_recurrence()
+        {
+            return self.of_mamba(id, (space, header.dim));
+        }
+        let in_layer = |name: &str| format!("{}.{}.{name}", self.layers(), id.layer);
+        let n = header.n_ffns();
+        let (kind, is_hugging_face) = (id.kind, self.is_hugging_face());
+        let input = || in_layer("block_sparse_moe.input_linear.weight");
+        let shared = || in_layer("shared_mlp.input_linear.weight");
+        match kind {
+            TensorKind::W1 | TensorKind::W3 if n > 1 && is_hugging_face => {
+                Place::HeadParts(input(), n, (usize::from(kind == TensorKind::W3), 2))
+            }
+            TensorKind::W2 if n > 1 && is_hugging_face => {
+                Place::Whole(in_layer("block_sparse_moe.output_linear.weight"))
+            }
+            TensorKind::Router if is_hugging_face => {
+                Place::Whole(in_layer("block_sparse_moe.router.layer.weight"))
+            }
+            TensorKind::W1 | TensorKind::DenseW1 if is_hugging_face => {
+                Place::HeadParts(shared(), 1, (0, 2))
+            }
+            TensorKind::W3 | TensorKind::DenseW3 if is_hugging_face => {
+                Place::HeadParts(shared(), 1, (1, 2))
+            }
+            TensorKind::W2 | TensorKind::DenseW2 if is_hugging_face => {
+                Place::Whole(in_layer("shared_mlp.output_linear.weight"))
+            }
+            kind if n > 1 && (kind.is_per_expert() || is_dense(kind)) => self.of_shared(id, n),
             _ => Place::Whole(self.name(id)),
+        }
+    }
+
+    /// The tensors of a Mamba layer in a model of width `dim`.
+    fn of_mamba(self, id: TensorId, (space, dim): (StateSpace, usize)) -> Place {
+        let mixer = Mixer::StateSpace(space);
+        let (gates, inputs) = (mixer.gate_rows(), mixer.in_rows(dim));
+        let all = gates + inputs + space.heads;
+        let [name, column] = match (id.kind, self.is_hugging_face()) {
+            (TensorKind::MixIn | TensorKind::MixGate | TensorKind::MixControls, true) => {
+                ["mamba.in_proj.weight", ""]
+            }
+            (TensorKind::MixIn | TensorKind::MixGate | TensorKind::MixControls, false) => {
+                ["ssm_in.weight", ""]
+            }
+            (TensorKind::MixOut, true) => ["mamba.out_proj.weight", ""],
+            (TensorKind::MixConv, true) => ["mamba.conv1d.weight", ""],
+            (TensorKind::MixDecay, true) => ["mamba.A_log", ""],
+            (TensorKind::MixStepBias, true) => ["mamba.dt_bias", ""],
+            (TensorKind::MixNorm, true) => ["mamba.norm.weight", ""],
+            (TensorKind::MixDecay, false) => ["ssm_a", "column"],
+            (TensorKind::MixSkip, false) => ["ssm_d", "column"],
+            (TensorKind::MixNorm, false) => ["ssm_norm.weight", "groups"],
+            _ => ["", ""],
+        };
+        let name = match name {
+            "" => self.name(id),
+            name => format!("{}.{}.{name}", self.layers(), id.layer),
+        };
+        match (id.kind, column) {
+            (TensorKind::MixGate, _) => Place::Rows(name, 0..gates, all),
+            (TensorKind::MixIn, _) => Place::Rows(name, gates..gates + inputs, all),
+            (TensorKind::MixControls, _) => Place::Rows(name, gates + inputs..all, all),
+            (TensorKind::MixConv, _) => Place::Taps(name),
+            (_, "column") => Place::Flat(name, space.heads),
+            (_, "groups") => Place::Flat(name, space.groups),
+            _ => Place::Whole(name),
         }
     }
 
@@ -365,6 +466,7 @@ impl Naming {
                     | Architecture::Mistral
                     | Architecture::SmolLm3
                     | Architecture::Granite
+                    | Architecture::Granite4
             ),
         };
         is_halved && kind.order() == RowOrder::RopePairs
@@ -401,6 +503,11 @@ impl Naming {
         };
         format!("{name}{}", suffix(kind))
     }
+}
+
+/// Whether tensors of `kind` are those of a dense layer, or of one beside a mixture.
+fn is_dense(kind: TensorKind) -> bool {
+    matches!(kind, TensorKind::DenseW1 | TensorKind::DenseW2 | TensorKind::DenseW3)
 }
 
 /// Whether a tensor holds what can be computed from the configuration.

@@ -284,6 +284,9 @@ impl ExportPlan {
             {
                 Place::Whole(self.naming.name(TensorId { kind: TensorKind::FullWk, ..id }))
             }
+            place if place.names().first().is_some_and(|name| !self.checkpoint.has(name)) => {
+                self.naming.single_experts(id, &self.header).unwrap_or(place)
+            }
             place => place,
         }
     }
@@ -333,6 +336,7 @@ impl ExportPlan {
             }
             Place::Rows(name, rows, all) => tensor(name)?.rows(*all, (rows.start, 1), rows.len()),
             Place::HeadParts(name, n, part) => tensor(name)?.head_parts(*n, *part),
+            Place::Flat(name, n) => tensor(name)?.flattened(*n, true),
             Place::Taps(name) => tensor(name)?.transposed(1, (0, 1)),
             Place::Transposed(name, step) => tensor(name)?.transposed(self.header.n_ffns(), *step),
             Place::Blocks([blocks, scales], step) => {

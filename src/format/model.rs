@@ -83,7 +83,8 @@
 //!                  3 state space;
 //!                  u32 taps; for the delta rule u32 × 5 key heads, value heads, key dim, value dim, and 1 if value head
 //!                  h has key head h % key_heads; for a state space u32 × 4 groups, heads, state dim, head dim; then zeros
-//! …       32       if there are features of few families: u32 flags (bit 0 norms of values, 1 scales of layers);
+//! …       32       if there are features of few families: u32 flags (bit 0 norms of values, 1 scales of layers,
+//!                  2 the layer beside the mixture is a shared expert, 3 which has a gate);
 //!                  u32 × 2 head_dim and n_kv_heads of full layers, 0 = those of the others; u32 ffn width beside the
 //!                  mixture, 0 = none; u32 layers at the end without keys and values; u32 width of each layer's input,
 //!                  0 = none; f32 cap of logits, 0 = none; then zeros

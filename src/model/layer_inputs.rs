@@ -1,5 +1,5 @@
-//! Parts of Gemma 4's layers that other families lack: an input of each layer for each token, a feed-forward layer beside
-//! the mixture, and a factor of the layer's output. And the cap of logits.
+//! Parts of layers that few families have: an input of each layer for each token, a feed-forward layer beside the mixture
+//! or a shared expert, and a factor of the layer's output. And the cap of logits.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -9,7 +9,7 @@ use super::interrupt::Interrupt;
 use super::pass::{Pass, scale};
 use super::project::Projector;
 use crate::format::model::{Activation, TensorKind};
-use crate::kernels::MatrixDims;
+use crate::kernels::{MatrixDims, sigmoids};
 use crate::numerics::tanh;
 use crate::pool::Chunks;
 
@@ -93,8 +93,13 @@ impl Pass<'_> {
 
     /// Computes the feed-forward layer beside the mixture of `layer`, if there is one.
     pub(super) fn compute_beside(&self, layer: usize, buffers: &mut Buffers<'_>) {
-        let Some(norm) = self.vector(TensorKind::DensePostNorm, layer) else { return };
+        if self.model.header().features.more.parallel_ffn.is_none() {
+            return;
+        }
         self.dense(layer, buffers);
+        let Some(norm) = self.vector(TensorKind::DensePostNorm, layer) else {
+            return self.gate_shared(layer, buffers);
+        };
         let dim = self.model.header().dim;
         let (eps, delta) = (self.spec(layer).norm_eps, &*buffers.delta);
         let rows = Chunks::new(&mut buffers.routes.beside[..self.m * dim], dim);
@@ -103,10 +108,40 @@ impl Pass<'_> {
         });
     }
 
+    /// Copies a shared expert's output from `delta`, times the sigmoid of its gate if it has one.
+    fn gate_shared(&self, layer: usize, buffers: &mut Buffers<'_>) {
+        let dim = self.model.header().dim;
+        let Buffers { x, delta, routes, inputs, .. } = buffers;
+        let (x, delta) = (&**x, &**delta);
+        let gate = self.vector(TensorKind::SharedGate, layer);
+        let norm = self.norm((TensorKind::FfnNorm, layer), self.spec(layer).norm_eps);
+        let rows = (
+            Chunks::new(&mut routes.beside[..self.m * dim], dim),
+            Chunks::new(&mut inputs.f32[..self.m * dim], dim),
+        );
+        self.pool.run_chunks(rows, &|row, (out, normed)| {
+            out.copy_from_slice(&delta[row * dim..][..dim]);
+            if let Some(gate) = gate {
+                norm(x, row, normed);
+                let mut factor = [0.0];
+                self.kernels.matmul_f32(gate, dim, normed, &mut [&mut factor]);
+                sigmoids(&mut factor);
+                scale(out, factor[0]);
+            }
+        });
+    }
+
     /// Adds that layer's output to the mixture's, in `delta`.
     pub(super) fn add_beside(&self, layer: usize, buffers: &mut Buffers<'_>) {
-        let Some(norm) = self.vector(TensorKind::MixturePostNorm, layer) else { return };
         let dim = self.model.header().dim;
+        let Some(norm) = self.vector(TensorKind::MixturePostNorm, layer) else {
+            let (delta, beside) = (&mut *buffers.delta, &*buffers.routes.beside);
+            let n = if beside.is_empty() { 0 } else { self.m * dim };
+            let rows = Chunks::new(&mut delta[..n], dim);
+            return self.pool.run_chunks(rows, &|row, delta| {
+                self.kernels.add(delta, &beside[row * dim..][..dim]);
+            });
+        };
         let (eps, beside) = (self.spec(layer).norm_eps, &*buffers.routes.beside);
         let rows = (
             Chunks::new(&mut buffers.delta[..self.m * dim], dim),

@@ -226,6 +226,16 @@ mod reference {
     }
 
     #[test]
+    fn qwen35_moe_in_f32_is_as_the_reference() {
+        check_all("qwen35moe-tiny");
+    }
+
+    #[test]
+    fn granite4_with_state_spaces_in_f32_is_as_the_reference() {
+        check_all("granite4h-tiny");
+    }
+
+    #[test]
     fn qwen35_in_f32_is_as_the_reference() {
         check_all("qwen35-tiny");
     }

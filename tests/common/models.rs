@@ -47,7 +47,7 @@ mod reference {
     pub(crate) const CHECKPOINTS: [&str; 3] = ["llama3-tiny", "llama2-meta-tiny", "mistral-tiny"];
 
     /// Checkpoints of other families than Llama's.
-    pub(crate) const FAMILIES: [&str; 18] = [
+    pub(crate) const FAMILIES: [&str; 20] = [
         "qwen2-tiny",
         "qwen3-tiny",
         "smollm3-tiny",
@@ -64,6 +64,8 @@ mod reference {
         "lfm2-tiny",
         "lfm2moe-tiny",
         "qwen35-tiny",
+        "qwen35moe-tiny",
+        "granite4h-tiny",
         "gemma4-tiny",
         "gemma4moe-tiny",
     ];
@@ -83,12 +85,14 @@ mod reference {
     }
 
     /// Files of llama.cpp's converter, beside the checkpoints that they were made of.
-    pub(crate) const GGUF_FILES: [&str; 7] = [
+    pub(crate) const GGUF_FILES: [&str; 9] = [
         "granite4-tiny/granite4-tiny-bf16.gguf",
         "ministral3-tiny/ministral3-tiny-bf16.gguf",
         "lfm2-tiny/lfm2-tiny-bf16.gguf",
         "lfm2moe-tiny/lfm2moe-tiny-bf16.gguf",
         "qwen35-tiny/qwen35-tiny-bf16.gguf",
+        "qwen35moe-tiny/qwen35moe-tiny-bf16.gguf",
+        "granite4h-tiny/granite4h-tiny-bf16.gguf",
         "gemma4-tiny/gemma4-tiny-bf16.gguf",
         "gemma4moe-tiny/gemma4moe-tiny-bf16.gguf",
     ];

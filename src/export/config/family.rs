@@ -12,10 +12,12 @@
 
 mod configure;
 mod gemma4;
+mod granite4;
 mod recurrent;
 
 use self::configure::*;
 use self::gemma4::gemma4;
+use self::granite4::granite4;
 use self::recurrent::*;
 use super::model::Extras;
 use super::settings::Settings;
@@ -44,7 +46,7 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 17] = [
+static FAMILIES: [&Family; 18] = [
     &LLAMA,
     &INTERNLM,
     &MISTRAL,
@@ -61,6 +63,7 @@ static FAMILIES: [&Family; 17] = [
     &LFM2,
     &LFM2_MOE,
     &QWEN35,
+    &QWEN35_MOE,
     &GEMMA4,
 ];
 
@@ -182,12 +185,21 @@ static GPT_OSS: Family = Family {
     ..LIKE_LLAMA
 };
 
-/// Granite 4 without Mamba layers. Its GGUF files are those of Granite.
+/// Granite 4. GGUF files of models without Mamba layers are those of Granite.
 static GRANITE4: Family = Family {
     architecture: Architecture::Granite4,
     model_type: "granitemoehybrid",
     classes: &["GraniteMoeHybridForCausalLM"],
     gguf: "granitehybrid",
+    allows: &[
+        "logit_scale",
+        "residual_scale",
+        "embedding_scale",
+        "attention.scale",
+        "attention.head_count_kv",
+        "num_local_experts",
+        "expert_count",
+    ],
     configure: granite4,
     ..LIKE_LLAMA
 };
@@ -248,6 +260,22 @@ static LFM2_MOE: Family = Family {
     ],
     configure: lfm2_moe,
     ..LFM2
+};
+
+static QWEN35_MOE: Family = Family {
+    model_type: "qwen3_5_moe_text",
+    wrapper: "qwen3_5_moe",
+    classes: &["Qwen3_5MoeForCausalLM"],
+    gguf: "qwen35moe",
+    allows: &[
+        "partial_rotary_factor",
+        "rope.dimension_count",
+        "num_experts",
+        "expert_count",
+        "expert_shared_count",
+    ],
+    configure: qwen35_moe,
+    ..QWEN35
 };
 
 static QWEN35: Family = Family {

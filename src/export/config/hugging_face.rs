@@ -37,7 +37,11 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     // LFM2 has other names for some settings.
     let ffn_dim = match fields.size("block_ff_dim")? {
         Some(ffn_dim) => ffn_dim,
-        None => fields.required_size("intermediate_size")?,
+        None => match fields.size("moe_intermediate_size")? {
+            // Mixtures need no other.
+            Some(ffn_dim) if fields.get("intermediate_size").is_none() => ffn_dim,
+            _ => fields.required_size("intermediate_size")?,
+        },
     };
     let dims = settings.dims()?;
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);

@@ -128,6 +128,8 @@ pub enum TensorKind {
     MixSkip,
     /// Bias of each expert's score in the choice of experts.
     ChoiceBias,
+    /// Projection to the gate of a shared expert's output.
+    SharedGate,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -168,7 +170,7 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 59] = [
+static TABLE: [TensorSpec; 60] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
     once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
@@ -266,18 +268,22 @@ static TABLE: [TensorSpec; 59] = [
     in_each_layer(InputOut, "input_out", TensorRole::Classifier, |h| (h.dim, input_dim(h)))
         .present_if(has_inputs),
     in_each_layer(InputPostNorm, "input_post_norm", Vector, |h| (1, h.dim)).present_if(has_inputs),
-    in_each_layer(MixtureNorm, "mixture_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
+    in_each_layer(MixtureNorm, "mixture_norm", Vector, |h| (1, h.dim)).present_if(has_norms_beside),
     in_each_layer(MixturePostNorm, "mixture_post_norm", Vector, |h| (1, h.dim))
-        .present_if(is_parallel),
-    in_each_layer(DensePostNorm, "dense_post_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
-    in_each_layer(RouterNorm, "router_norm", Vector, |h| (1, h.dim)).present_if(is_parallel),
-    in_each_layer(ExpertScale, "expert_scale", Vector, |h| (1, h.n_ffns())).present_if(is_parallel),
+        .present_if(has_norms_beside),
+    in_each_layer(DensePostNorm, "dense_post_norm", Vector, |h| (1, h.dim))
+        .present_if(has_norms_beside),
+    in_each_layer(RouterNorm, "router_norm", Vector, |h| (1, h.dim)).present_if(has_norms_beside),
+    in_each_layer(ExpertScale, "expert_scale", Vector, |h| (1, h.n_ffns()))
+        .present_if(has_norms_beside),
     in_each_layer(MixConvBias, "mix_conv_bias", Vector, |h| (1, mixed(h, |m| m.channels(h.dim))))
         .present_if(is_state_space),
     in_each_layer(MixSkip, "mix_skip", Vector, |h| (1, mixed(h, |m| m.state_heads())))
         .present_if(is_state_space),
     in_each_layer(ChoiceBias, "choice_bias", Vector, |h| (1, h.n_ffns()))
         .present_if(|h| h.features.experts.is_some_and(|experts| experts.is_sigmoid)),
+    in_each_layer(SharedGate, "shared_gate", TensorRole::Router, |h| (1, h.dim))
+        .present_if(|h| h.features.more.has_shared_gate),
 ];
 
 fn is_state_space(header: &Header) -> bool {
@@ -296,6 +302,11 @@ fn has_dense(header: &Header) -> bool {
 
 fn is_parallel(header: &Header) -> bool {
     header.features.more.parallel_ffn.is_some()
+}
+
+/// Whether mixture and layer beside it have norms of their own.
+fn has_norms_beside(header: &Header) -> bool {
+    is_parallel(header) && !header.features.more.is_shared_expert
 }
 
 fn has_full_heads(header: &Header) -> bool {
@@ -394,7 +405,7 @@ impl TensorKind {
     }
 
     /// Whether only recurrent layers have this kind.
-    fn is_of_recurrence(self) -> bool {
+    pub fn is_of_recurrence(self) -> bool {
         matches!(
             self,
             MixIn

@@ -1,4 +1,5 @@
-//! Features of Gemma 4's layers: heads that differ, keys and values of other layers, inputs of each layer.
+//! Features of few families' layers: heads that differ, keys and values of other layers, inputs of each layer, and
+//! feed-forward layers beside mixtures.
 
 use crate::format::FormatError;
 use crate::format::cursor::Cursor;
@@ -7,7 +8,7 @@ use crate::format::cursor::Cursor;
 pub(super) const MORE_LEN: usize = 32;
 
 /// Number of known flags.
-const FLAGS: u32 = 2;
+const FLAGS: u32 = 4;
 
 /// Features of layers that few families have. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -20,6 +21,10 @@ pub struct MoreFeatures {
     pub layer_scales: bool,
     /// Width of a feed-forward layer beside the mixture of experts in each layer.
     pub parallel_ffn: Option<usize>,
+    /// Whether that layer is a shared expert: it has the mixture's input, and no norms of its own.
+    pub is_shared_expert: bool,
+    /// Whether a shared expert's output is multiplied by the sigmoid of a gate.
+    pub has_shared_gate: bool,
     /// Number of layers, the model's last, without keys and values: they use those of the last earlier layer that has
     /// a window, or has none, as they do.
     pub n_shared_kv: usize,
@@ -45,7 +50,9 @@ impl MoreFeatures {
     }
 
     pub(super) fn emit(&self) -> Vec<u8> {
-        let flags = u32::from(self.value_norm) | u32::from(self.layer_scales) << 1;
+        let flags =
+            [self.value_norm, self.layer_scales, self.is_shared_expert, self.has_shared_gate];
+        let flags = flags.iter().rev().fold(0, |all, flag| all << 1 | u32::from(*flag));
         let heads = self.full_heads.map_or([0, 0], |of| [of.head_dim, of.n_kv_heads]);
         let sizes = [
             heads[0],
@@ -80,6 +87,8 @@ impl MoreFeatures {
             value_norm: flags & 1 != 0,
             layer_scales: flags & 2 != 0,
             parallel_ffn,
+            is_shared_expert: flags & 4 != 0,
+            has_shared_gate: flags & 8 != 0,
             n_shared_kv,
             layer_input_dim,
             logit_cap,

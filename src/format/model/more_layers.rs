@@ -82,7 +82,13 @@ impl Header {
 
     /// Why nodes cannot share the rows of this model's layers; `None` if they can.
     pub fn why_not_in_rows(&self) -> Option<&'static str> {
-        self.features.more.is_some().then_some("its layers or their parts differ from each other")
+        match self.has_state() {
+            true => Some("its recurrent layers are not divided"),
+            false => {
+                let what = "its layers or their parts differ from each other";
+                self.features.more.is_some().then_some(what)
+            }
+        }
     }
 
     /// Checks that the further features fit together and fit the rest of the header.
@@ -94,7 +100,14 @@ impl Header {
             return unsupported(&format!("a cap of logits of {cap}"));
         }
         self.check_full_heads()?;
-        if self.features.more.is_some() && self.has_state() {
+        let of_experts = MoreFeatures {
+            parallel_ffn,
+            is_shared_expert: true,
+            has_shared_gate: self.features.more.has_shared_gate,
+            ..MoreFeatures::default()
+        };
+        let is_other = self.features.more.is_some() && self.features.more != of_experts;
+        if is_other && self.has_state() {
             return unsupported("recurrent layers with features of other families");
         }
         if n_shared_kv >= self.n_layers {
@@ -113,6 +126,10 @@ impl Header {
             let wanted = "fewer than 2^31 values in all layers".to_owned();
             let found = layer_input_dim as u32;
             return Err(FormatError::field("width of layers' inputs", found, wanted));
+        }
+        let MoreFeatures { is_shared_expert, has_shared_gate, .. } = self.features.more;
+        if is_shared_expert > parallel_ffn.is_some() || has_shared_gate > is_shared_expert {
+            return unsupported("a shared expert that is not there");
         }
         let is_plain = |experts: Experts| !experts.has_biases;
         match parallel_ffn {

@@ -156,7 +156,7 @@ impl Header {
             | MixturePostNorm | DensePostNorm => WeightPart::Norms,
             W1 | W2 | W3 | B1 | B2 | B3 if self.features.experts.is_some() => WeightPart::Experts,
             W1 | W2 | W3 | B1 | B2 | B3 | DenseW1 | DenseW2 | DenseW3 => WeightPart::FeedForward,
-            Router | RouterBias | ChoiceBias => WeightPart::Router,
+            Router | RouterBias | ChoiceBias | SharedGate => WeightPart::Router,
             AttentionNorm | FfnNorm | FinalNorm | QNorm | KNorm | AttentionPostNorm
             | FfnPostNorm | MixNorm => WeightPart::Norms,
         }

@@ -272,6 +272,8 @@ pub(super) fn unlike(weights: Weights) -> Header {
             value_norm: true,
             layer_scales: true,
             parallel_ffn: None,
+            is_shared_expert: false,
+            has_shared_gate: false,
             n_shared_kv: 2,
             layer_input_dim: 32,
             logit_cap: Some(30.0),
@@ -284,8 +286,13 @@ pub(super) fn unlike(weights: Weights) -> Header {
 /// Mixtures with feed-forward layers beside them.
 fn parallel(weights: Weights) -> Header {
     let mut header = featured(weights);
-    header.features.experts =
-        Some(Experts { n: 4, n_active: 3, is_normalised: true, has_biases: false });
+    header.features.experts = Some(Experts {
+        n: 4,
+        n_active: 3,
+        is_normalised: true,
+        has_biases: false,
+        is_sigmoid: false,
+    });
     header.features.more.parallel_ffn = Some(160);
     typed(header)
 }
@@ -383,6 +390,8 @@ fn hostile_values_of_features_of_few_families_are_refused_by_name() {
     impossible(unlike, |header| header.features.rotary_dim = Some(16));
     impossible(unlike, |header| header.features.ffn_bias = true);
     impossible(parallel, |header| header.features.experts = None);
+    impossible(parallel, |header| header.features.more.has_shared_gate = true);
+    impossible(unlike, |header| header.features.more.is_shared_expert = true);
     impossible(parallel, |header| header.features.more.parallel_ffn = Some(1 << 31));
     impossible(parallel, |header| {
         header.features.experts.as_mut().unwrap().has_biases = true;

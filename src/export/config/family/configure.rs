@@ -183,32 +183,6 @@ pub(super) fn granite(
     Ok(())
 }
 
-/// Granite, if all layers have attention.
-pub(super) fn granite4(
-    settings: &Settings<'_>,
-    header: &mut Header,
-    extras: &mut Extras,
-) -> Result<(), ExportError> {
-    let fields = settings.fields;
-    let types = settings.layer_labels("layer_types", header.n_layers)?;
-    // Without this list, no layer has attention.
-    if types.is_none_or(|types| types.iter().any(|label| label != "attention")) {
-        return Err(settings.unsupported("Mamba layers"));
-    }
-    header.ffn_dim = fields.required_size("shared_intermediate_size")?;
-    match fields.text("position_embedding_type")? {
-        Some("rope") => {}
-        None | Some("nope") => {
-            header.features.unrotated_layers = set(settings, 0..header.n_layers)?;
-        }
-        Some(other) => {
-            let what = format!("position_embedding_type {}", crate::format::excerpt(other));
-            return Err(settings.unsupported(&what));
-        }
-    }
-    granite(settings, header, extras)
-}
-
 /// Mistral whose queries grow with their position. A config.json says so with RoPE's parameters.
 pub(super) fn ministral3(
     settings: &Settings<'_>,

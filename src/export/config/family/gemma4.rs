@@ -30,6 +30,8 @@ pub(super) fn gemma4(
         value_norm: true,
         layer_scales: true,
         parallel_ffn: None,
+        is_shared_expert: false,
+        has_shared_gate: false,
         n_shared_kv,
         layer_input_dim: layer_input_dim?,
         logit_cap: settings.fields.number("final_logit_softcapping")?.map(|cap| cap as f32),

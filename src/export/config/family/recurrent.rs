@@ -127,6 +127,35 @@ pub(super) fn qwen35(
     recur(settings, header, &is_recurrent, Mixer::DeltaRule(rule))
 }
 
+/// Qwen3.5 whose layers are mixtures with a shared expert.
+pub(super) fn qwen35_moe(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    extras: &mut Extras,
+) -> Result<(), ExportError> {
+    qwen35(settings, header, extras)?;
+    let fields = settings.fields;
+    let [n, width, shared] = match settings.is_gguf() {
+        true => ["expert_count", "expert_feed_forward_length", "expert_shared_feed_forward_length"],
+        false => ["num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"],
+    };
+    if fields.labels("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty()) {
+        return Err(settings.unsupported("mlp_only_layers"));
+    }
+    header.ffn_dim = fields.required_size(width)?;
+    header.features.experts = Some(Experts {
+        n: fields.required_size(n)?,
+        n_active: active_experts(settings, 1)?,
+        is_normalised: true,
+        has_biases: false,
+        is_sigmoid: false,
+    });
+    let more = &mut header.features.more;
+    more.parallel_ffn = Some(fields.required_size(shared)?);
+    (more.is_shared_expert, more.has_shared_gate) = (true, true);
+    Ok(())
+}
+
 fn json_rule(settings: &Settings<'_>) -> Result<DeltaRule, ExportError> {
     let size = |name, usual| Ok(settings.fields.size(name)?.unwrap_or(usual));
     Ok(DeltaRule {
@@ -174,7 +203,7 @@ fn of_types(
 }
 
 /// Takes over which layers are recurrent. A model without any is an ordinary one.
-fn recur(
+pub(super) fn recur(
     settings: &Settings<'_>,
     header: &mut Header,
     is_recurrent: &[bool],
