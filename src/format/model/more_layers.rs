@@ -128,7 +128,8 @@ impl Header {
             return Err(FormatError::field("width of layers' inputs", found, wanted));
         }
         let MoreFeatures { is_shared_expert, has_shared_gate, .. } = self.features.more;
-        if is_shared_expert > parallel_ffn.is_some() || has_shared_gate > is_shared_expert {
+        let lacks_layer = is_shared_expert && parallel_ffn.is_none();
+        if lacks_layer || (has_shared_gate && !is_shared_expert) {
             return unsupported("a shared expert that is not there");
         }
         let is_plain = |experts: Experts| !experts.has_biases;
