@@ -145,8 +145,6 @@ impl Features {
         let rope_divisors = parse_divisors(&mut r, n_divisors)?;
         let long_rope = parse_long_rope(&mut r, original_ctx, n_divisors)?;
         let dense = parse_dense(&mut r, dense_ffn_dim)?;
-        let temperature = parse_temperature(&mut r, parts)?;
-        let recurrent = parse_recurrent(&mut r, parts)?;
         let features = Features {
             qkv_bias: is(0),
             output_bias: is(1),
@@ -166,10 +164,10 @@ impl Features {
             rope_magnitude,
             rope_divisors,
             long_rope,
-            temperature,
+            temperature: parse_temperature(&mut r, parts)?,
             experts: Some(experts).filter(|experts| *experts != Experts { n: 0, ..*experts }),
             dense,
-            recurrent,
+            recurrent: parse_recurrent(&mut r, parts)?,
             more: parse_more(&mut r, parts)?,
         };
         // Emitting again shows that the rest is zero, and that the block has its only valid form.

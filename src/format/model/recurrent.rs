@@ -276,3 +276,74 @@ impl RecurrentLayers {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{B2, Q4, file, small, typed};
+    use super::super::{Architecture, Features, Header, TensorId, TensorKind, Weights};
+    use super::*;
+
+    const F32: Weights = Weights::F32;
+
+    const RULE: DeltaRule = DeltaRule {
+        taps: 4,
+        key_heads: 2,
+        value_heads: 4,
+        key_dim: 32,
+        value_dim: 32,
+        is_tiled: true,
+    };
+
+    /// A header whose first layer is recurrent.
+    fn recurrent(mixer: Mixer, weights: Weights) -> Header {
+        let layers = LayerSet::new(0..1).unwrap();
+        let recurrent = Some(RecurrentLayers { layers, mixer });
+        let features = Features { recurrent, output_gate: true, ..Features::default() };
+        typed(Header { features, architecture: Architecture::Qwen35, ..small(weights) })
+    }
+
+    #[test]
+    fn recurrent_layers_come_back_from_their_block_and_have_tensors_of_their_own() {
+        let space = StateSpace { taps: 4, heads: 6, groups: 2, head_dim: 16, state_dim: 32 };
+        let mixers =
+            [Mixer::ShortConv { taps: 3 }, Mixer::DeltaRule(RULE), Mixer::StateSpace(space)];
+        for mixer in mixers {
+            for weights in [F32, Weights::Q8 { group: 32 }, Q4, B2, Weights::Ggml] {
+                let header = recurrent(mixer, weights);
+                let bytes = file(&header);
+                assert_eq!(Header::parse(&bytes), Ok(header.clone()));
+                let has = |kind, layer| header.tensors().any(|t| t.id == TensorId { kind, layer });
+                assert!(has(TensorKind::MixIn, 0) && !has(TensorKind::MixIn, 1));
+                assert!(has(TensorKind::Wq, 1) && !has(TensorKind::Wq, 0));
+                assert!(has(TensorKind::OutputGate, 1) && !has(TensorKind::OutputGate, 0));
+                assert!(has(TensorKind::FfnNorm, 0) && has(TensorKind::FfnNorm, 1));
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_recurrent_layers_are_refused_by_name() {
+        let rules = [
+            (DeltaRule { taps: 1, ..RULE }, "taps"),
+            (DeltaRule { taps: 9, ..RULE }, "taps"),
+            (DeltaRule { key_heads: 0, ..RULE }, "recurrent heads"),
+            (DeltaRule { key_heads: 3, ..RULE }, "recurrent heads"),
+            (DeltaRule { value_heads: 0, ..RULE }, "recurrent heads"),
+            (DeltaRule { value_heads: 1 << 30, ..RULE }, "recurrent heads"),
+            (DeltaRule { key_dim: 24, ..RULE }, "a state of 24 by 32"),
+            (DeltaRule { value_dim: 0, ..RULE }, "a state of 32 by 0"),
+            (DeltaRule { value_dim: 1 << 20, ..RULE }, "a state of"),
+        ];
+        for (rule, what) in rules {
+            let error = recurrent(Mixer::DeltaRule(rule), F32).check().unwrap_err().to_string();
+            assert!(error.contains(what), "{rule:?}: {error}");
+        }
+        let mut header = recurrent(Mixer::ShortConv { taps: 3 }, F32);
+        let mixer = Mixer::ShortConv { taps: 3 };
+        for layers in [LayerSet::default(), LayerSet::new(2..3).unwrap()] {
+            header.features.recurrent = Some(RecurrentLayers { layers, mixer });
+            let error = header.check().unwrap_err().to_string();
+            assert!(error.contains("recurrent layers"), "{error}");
+        }
+    }
+}
