@@ -119,6 +119,12 @@ fn model(
     let path = model_files::converted(path, beside.is_quiet)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
+    if model.header().has_state() {
+        return Err(Failure::Usage(format!(
+            "--draft {}: it has recurrent layers, whose state cannot follow rejected drafts back",
+            path.display()
+        )));
+    }
     let options = Options {
         ctx_len: Some(engine.ctx_len().min(model.header().max_seq_len)),
         n_streams: Some(n_streams),

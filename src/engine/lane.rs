@@ -234,7 +234,11 @@ impl<'t> Lane<'t> {
         let Some(work) = self.work.as_ref().filter(|_| !self.is_parked) else { return false };
         let pairs = self.ids[..work.prompt_len].iter().zip(&ids[..ids.len() - 1]);
         let common = pairs.take_while(|(a, b)| a == b).count();
-        self.stream.serves(ids.len()) && common / KV_PAGE * KV_PAGE > self.stream.shared_len()
+        let will_have = match &self.prompt.forks {
+            Some(forks) => forks.next(self.flight.since, common).is_some(),
+            None => common / KV_PAGE * KV_PAGE > self.stream.shared_len(),
+        };
+        self.stream.serves(ids.len()) && will_have
     }
 
     /// Most draft tokens that the batch's `room`, the context and the answer allow.
