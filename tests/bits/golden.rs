@@ -327,9 +327,12 @@ mod reference {
             // Weights are random and have outliers, and a change may pick other experts. gpt-oss's scores spread twice
             // as far here as Llama's, also because of YaRN's magnitude, and rounding queries and keys moves them in
             // proportion. With half the scores, its divergence, which mostly comes from there, is a third.
-            let bound = 2.5 * of("llama3-tiny");
+            let of_llama = of("llama3-tiny");
             for checkpoint in FAMILIES {
                 let kl = of(checkpoint);
+                // A state carries the difference that another expert makes on to all later tokens.
+                let factor = if checkpoint == "qwen35moe-tiny" { 3.0 } else { 2.5 };
+                let bound = factor * of_llama;
                 assert!(kl <= bound, "{checkpoint}, {weights}: {kl:.2e}, at most {bound:.2e}");
             }
         }
