@@ -135,10 +135,15 @@ fn impossible_settings_of_families_are_named() {
             json!({ "rope_scaling": { "rope_type": "yarn", "factor": 2, "beta_fast": 0.5 } }),
             "beta_fast 0.5",
         ),
-        ("granite4", json!({ "layer_types": null }), "Mamba layers"),
-        ("granite4", json!({ "layer_types": ["attention", "mamba", "mamba", "mamba"] }), "Mamba"),
+        ("granite4", json!({ "layer_types": null }), "mamba.in_proj"),
+        ("granite4", json!({ "layer_types": ["attention", "mamba", "mamba", "mamba"] }), "mamba"),
+        (
+            "granite4h",
+            json!({ "layer_types": ["attention", "mamba", "mamba", "x", "mamba", "mamba"] }),
+            "layer_types x",
+        ),
         ("granite4", json!({ "layer_types": ["attention"] }), "layer_types lists 1 layers"),
-        ("granite4", json!({ "num_local_experts": 8 }), "num_local_experts"),
+        ("granite4", json!({ "num_local_experts": 8 }), "num_experts_per_tok"),
         ("granite4", json!({ "shared_intermediate_size": null }), "shared_intermediate_size"),
         ("granite4", json!({ "shared_intermediate_size": 128 }), "input_linear"),
         ("granite4", json!({ "position_embedding_type": "alibi" }), "alibi"),
@@ -247,6 +252,57 @@ fn windows_count_where_the_configuration_says_so() {
     assert_eq!(rope("smollm3", json!({ "no_rope_layers": null })), wanted);
     let unrotated = rope("granite4", json!({ "position_embedding_type": "nope" }));
     assert_eq!(unrotated, [false; 4]);
+}
+
+#[test]
+fn impossible_settings_of_recurrent_families_are_named() {
+    for (name, changes, word) in [
+        ("granite4h", json!({ "mamba_n_heads": null }), "mamba_n_heads is missing"),
+        ("granite4h", json!({ "mamba_n_heads": 4 }), "in_proj"),
+        ("granite4h", json!({ "mamba_n_groups": 3 }), "8 recurrent heads in 3 groups"),
+        ("granite4h", json!({ "mamba_d_state": 24 }), "a state of 24 by 16"),
+        ("granite4h", json!({ "mamba_conv_bias": false }), "mamba_conv_bias"),
+        ("granite4h", json!({ "mamba_proj_bias": true }), "mamba_proj_bias"),
+        ("granite4h", json!({ "shared_intermediate_size": 32 }), "shared_mlp"),
+        ("lfm2", json!({ "conv_bias": true }), "conv_bias"),
+        ("lfm2", json!({ "conv_L_cache": 9 }), "taps is 9"),
+        ("lfm2", json!({ "conv_L_cache": 4 }), "conv.conv"),
+        ("lfm2", json!({ "layer_types": ["conv"] }), "layer_types lists 1 layers"),
+        ("lfm2", json!({ "layer_types": null, "full_attn_idxs": null }), "layer_types is missing"),
+        ("lfm2", json!({ "block_ffn_dim_multiplier": -1.0 }), "block_ffn_dim_multiplier"),
+        ("lfm2moe", json!({ "use_expert_bias": false }), "use_expert_bias"),
+        ("lfm2moe", json!({ "routed_scaling_factor": 2.0 }), "routed_scaling_factor"),
+        ("lfm2moe", json!({ "num_experts_per_tok": 9 }), "n_active_experts"),
+    ] {
+        let error =
+            opened(name, &changes, None).err().unwrap_or_else(|| panic!("{name} {changes}"));
+        assert!(error.contains(word), "{name} {changes}: {error}");
+    }
+    // Qwen3.5's configuration has the language model's inside.
+    let config = config("qwen35moe");
+    for (setting, value, word) in [
+        ("attn_output_gate", json!(false), "attn_output_gate"),
+        ("linear_conv_kernel_dim", json!(1), "taps is 1"),
+        ("linear_num_value_heads", json!(3), "recurrent heads"),
+        ("linear_key_head_dim", json!(16), "in_proj_qkv"),
+        ("linear_value_head_dim", json!(40), "a state of 32 by 40"),
+        ("layer_types", json!(["linear_attention"]), "layer_types lists 1 layers"),
+        ("layer_types", json!(["x", "x", "x", "x"]), "layer_types x"),
+        ("full_attention_interval", json!(0), "full_attention_interval"),
+        ("mlp_only_layers", json!([1]), "mlp_only_layers"),
+        ("shared_expert_intermediate_size", json!(64), "shared_expert"),
+        ("num_experts_per_tok", json!(17), "n_active_experts"),
+    ] {
+        let mut text = config["text_config"].clone();
+        text[setting] = value;
+        if setting == "full_attention_interval" {
+            text["layer_types"] = Value::Null;
+        }
+        let changes = json!({ "text_config": text });
+        let error =
+            opened("qwen35moe", &changes, None).err().unwrap_or_else(|| panic!("{setting}"));
+        assert!(error.contains(word), "{setting}: {error}");
+    }
 }
 
 /// A multimodal Gemma 3 has the language model's configuration inside its own, and other tensors beside it.
