@@ -116,13 +116,13 @@ fn model(
     (n_streams, engine): (usize, &mut Engine),
     beside: &Beside<'_>,
 ) -> Result<ModelDrafter, Failure> {
+    let shown = path.display();
     let path = model_files::converted(path, beside.is_quiet)?;
     let Loaded { model, tokenizer, .. } = model_files::load(Some(&path), None)?;
     check_vocabulary(&path, &tokenizer, beside.tokenizer)?;
     if model.header().has_state() {
         return Err(Failure::Usage(format!(
-            "--draft {}: it has recurrent layers, whose state cannot follow rejected drafts back",
-            path.display()
+            "--draft {shown}: it has recurrent layers, whose state cannot follow rejected drafts back"
         )));
     }
     let options = Options {

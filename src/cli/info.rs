@@ -12,7 +12,8 @@ use super::convert;
 use super::reads::TokenReads;
 use crate::format::json::JsonObject;
 use crate::format::model::{
-    self, Activation, FileShare, Header, LayerSet, LayerSpec, Packed, RopeScaling, TensorKind,
+    self, Activation, FileShare, Header, LayerSet, LayerSpec, Mixer, Packed, RopeScaling,
+    TensorKind,
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::format::{FormatError, foreign_kind, stand_in};
@@ -285,6 +286,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("rope_scaling", &scaling),
         text("norm_eps", &header.norm_eps.to_string()),
         optional("sliding_window", window),
+        text("recurrent_layers", &layer_list(header, |layer| layer.mixer.is_some())),
         text("windowed_layers", &layer_list(header, |layer| layer.window.is_some())),
         text("rotated_layers", &layer_list(header, |layer| layer.rope.is_some())),
         optional("bos", header.bos),
@@ -304,12 +306,20 @@ fn features(header: &Header) -> String {
         Activation::GeluTanh => "gelu",
         Activation::ClampedSilu { .. } => "clamped silu",
     };
+    let mixer = features.recurrent.map(|recurrent| match recurrent.mixer {
+        Mixer::ShortConv { .. } => "short convolutions",
+        Mixer::DeltaRule(_) => "gated delta rule",
+        Mixer::StateSpace(_) => "state spaces",
+    });
+    let is_beside = features.more.parallel_ffn.is_some() && !features.more.is_shared_expert;
     let names = [
+        (mixer.is_some(), mixer.unwrap_or_default()),
         (features.qkv_bias, "biases of q, k, v"),
         (features.output_bias, "bias of attention"),
         (features.qk_norm, "norms of q, k"),
         (features.post_norms, "norms behind"),
         (features.sinks, "sinks"),
+        (features.output_gate, "gates of attention"),
         (!activation.is_empty(), activation),
         (header.layers().any(|layer| layer.rope.is_none()), "layers without rotation"),
         (features.full_layers != LayerSet::default(), "layers without window"),
@@ -318,7 +328,8 @@ fn features(header: &Header) -> String {
         (features.more.full_heads.is_some(), "other heads without window"),
         (features.more.n_shared_kv > 0, "shared keys and values"),
         (features.more.layer_input_dim > 0, "inputs of layers"),
-        (features.more.parallel_ffn.is_some(), "dense layers beside mixtures"),
+        (features.more.is_shared_expert, "shared experts"),
+        (is_beside, "dense layers beside mixtures"),
         (features.more.logit_cap.is_some(), "capped logits"),
     ];
     named(&names)

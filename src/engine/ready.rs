@@ -121,14 +121,18 @@ impl Engine {
     /// Keeps keys and values of long prompts in files in `folder`, and reads them from there. All models
     /// together get up to `limit` bytes. A separate thread writes the files. A file that cannot be used is
     /// reported and ignored. On a ring every node has to call this, each for its own layers; the master calls
-    /// it after joining. Has no effect on a team, or if the keys and values of layers differ in size.
+    /// it after joining. Has no effect on a team.
     ///
     /// # Errors
-    /// If the folder cannot be made or listed, or the system refuses the thread.
+    /// If the model has recurrent layers, or layers whose keys and values differ in size; the folder cannot be made or
+    /// listed; or the system refuses the thread.
     pub fn keep_prefixes(&mut self, folder: &Path, limit: u64) -> io::Result<()> {
-        if self.header().has_state() || self.stage.transformer.kv_part_bytes() == 0 {
-            // Pages are of no use without the states behind them, which files do not keep.
-            return Ok(());
+        if self.header().has_state() {
+            // Pages are of no use without the states behind them.
+            return Err(io::Error::other("files hold no states of recurrent layers"));
+        }
+        if self.stage.transformer.kv_part_bytes() == 0 {
+            return Err(io::Error::other("keys and values of its layers differ in size"));
         }
         self.stage.prefixes = Some(Store::open(folder, limit, self.model().fingerprint()?)?);
         Ok(())

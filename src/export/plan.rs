@@ -558,8 +558,10 @@ fn check(header: &Header, path: &Path) -> Result<(), ExportError> {
 
 fn check_shape(source: &SourceTensor<'_>, tensor: &Tensor) -> Result<(), ExportError> {
     let matrix = [tensor.rows, tensor.cols];
+    // Programs that quantise GGUF files write a matrix of one row as a vector.
+    let is_row = tensor.rows == 1 && source.shape == matrix[1..];
     let wanted = if tensor.id.kind.is_vector() { &matrix[1..] } else { &matrix[..] };
-    match source.shape == wanted {
+    match is_row || source.shape == wanted {
         true => Ok(()),
         false => Err(source.error(format!("has shape {:?}, wanted {wanted:?}", source.shape))),
     }

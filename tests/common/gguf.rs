@@ -48,6 +48,33 @@ fn gguf_fields(file: &[u8]) -> (&[u8], u64, u64) {
     (&file[start..at], n_fields, n_tokens)
 }
 
+/// The GGUF file `file` as programs that quantise write it: shapes end with their last size above 1.
+pub(crate) fn with_short_shapes(file: &[u8]) -> Vec<u8> {
+    let word = |at: usize, bytes: usize| {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(&file[at..at + bytes]);
+        u64::from_le_bytes(word) as usize
+    };
+    let n_tensors = word(8, 8);
+    let mut at = 24 + gguf_fields(file).0.len();
+    let mut out = file[..at].to_vec();
+    for _ in 0..n_tensors {
+        let dims_at = at + 8 + word(at, 8);
+        let n_dims = word(dims_at, 4);
+        let dim = |index: usize| word(dims_at + 4 + 8 * index, 8);
+        let n_kept = (1..=n_dims).rev().find(|n| *n == 1 || dim(n - 1) != 1).unwrap();
+        out.extend(&file[at..dims_at]);
+        out.extend((n_kept as u32).to_le_bytes());
+        out.extend(&file[dims_at + 4..][..8 * n_kept]);
+        at = dims_at + 4 + 8 * n_dims;
+        out.extend(&file[at..at + 12]);
+        at += 12;
+    }
+    out.resize(out.len().next_multiple_of(32), 0);
+    out.extend(&file[at.next_multiple_of(32)..]);
+    out
+}
+
 /// A GGUF file of a small model with the tokenizer of `spm.gguf`.
 pub(crate) fn whole_gguf() -> Vec<u8> {
     const DIM: u64 = 64;

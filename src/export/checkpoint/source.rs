@@ -324,7 +324,7 @@ impl<'a> SourceTensor<'a> {
         Some(piece.row_bytes(*dtype, bytes, row % piece_rows, cols))
     }
 
-    /// Joins `n` matrices, or `n` vectors, into one.
+    /// Joins `n` matrices, or `n` vectors, into one. One vector may stand for itself.
     ///
     /// # Errors
     /// If there are not `n` of them, or if vectors are not contiguous.
@@ -334,6 +334,9 @@ impl<'a> SourceTensor<'a> {
         is_vector: bool,
     ) -> Result<SourceTensor<'a>, ExportError> {
         let [rows, cols] = self.grid;
+        if n == 1 && is_vector && self.shape.len() == 1 {
+            return Ok(self);
+        }
         let is_fit = self.shape.len() == if is_vector { 2 } else { 3 } && self.shape[0] == n;
         let strides = self.values.pieces.iter().map(|piece| piece.strides);
         if !is_fit || (is_vector && !strides.eq([[cols, 1]])) {

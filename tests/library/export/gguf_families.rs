@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::ControlFlow;
 
 use leap::export::{ExportOptions, ExportPlan};
 use leap::format::model::{Header, Weights};
 use serde_json::{Value, json};
 
 use crate::common::folder::Folder;
+use crate::common::gguf::with_short_shapes;
 use crate::common::models::{export_to, package};
 use crate::export::checkpoint::options;
 use crate::export::families::{config, opened, tensors};
@@ -445,6 +447,17 @@ fn impossible_fields_of_files_from_the_converter_are_named() {
         ),
         ("granite4-tiny", "granite.attention.head_count_kv", 1, 1, "layers that differ"),
         ("granite4-tiny", "granite.expert_count", 0, 8, "a mixture of experts"),
+        ("lfm2-tiny", "lfm2.shortconv.l_cache", 0, 9, "taps is 9"),
+        ("lfm2-tiny", "lfm2.attention.head_count_kv", 2, 0, "shortconv.in_proj"),
+        ("lfm2-tiny", "lfm2.attention.head_count_kv", 2, 4, "head_count_kv"),
+        ("lfm2moe-tiny", "lfm2moe.expert_gating_func", 0, 1, "expert_gating_func 1"),
+        ("qwen35-tiny", "qwen35.nextn_predict_layers", 0, 9, "nextn_predict_layers is 9"),
+        ("qwen35-tiny", "qwen35.nextn_predict_layers", 0, 0, "has no place"),
+        ("qwen35-tiny", "qwen35.ssm.time_step_rank", 0, 3, "ssm.inner_size is 128"),
+        ("qwen35-tiny", "qwen35.ssm.conv_kernel", 0, 0, "ssm.conv_kernel is 0"),
+        ("qwen35moe-tiny", "qwen35moe.ssm.group_count", 0, 3, "4 recurrent heads in 3 groups"),
+        ("granite4h-tiny", "granitehybrid.ssm.state_size", 0, 24, "a state of 24 by 16"),
+        ("granite4h-tiny", "granitehybrid.expert_shared_feed_forward_length", 0, 32, "shexp"),
     ] {
         let folder = Folder::new();
         let path = folder.write("model.gguf", converted(name, field, index, value));
@@ -453,5 +466,25 @@ fn impossible_fields_of_files_from_the_converter_are_named() {
         let source = std::error::Error::source(&error).map(ToString::to_string);
         let text = format!("{error}: {}", source.unwrap_or_default());
         assert!(text.contains(word), "{name} {field}: {text}");
+    }
+}
+
+/// Files of `llama-quantize` have vectors where those of the converter have matrices of one row.
+#[test]
+fn shapes_may_lack_their_last_ones() {
+    for name in ["granite4h-tiny", "qwen35moe-tiny", "lfm2moe-tiny"] {
+        let file =
+            fs::read(package("tests/golden").join(format!("{name}/{name}-bf16.gguf"))).unwrap();
+        let short = with_short_shapes(&file);
+        assert_eq!(short.len() < file.len(), name != "lfm2moe-tiny", "{name}");
+        let folder = Folder::new();
+        let models = [file, short].map(|bytes| {
+            folder.write("model.gguf", bytes);
+            let plan = ExportPlan::open_gguf(&folder.join("model.gguf"), &options(2)).unwrap();
+            let path = folder.join("model.bin");
+            plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+            fs::read(path).unwrap()
+        });
+        assert!(models[0] == models[1], "{name}");
     }
 }
