@@ -34,6 +34,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     refuse_variants(&fields, family)?;
     refuse_quantised(&outer, family)?;
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
+    let dims = settings.dims()?;
     // LFM2 has other names for some settings.
     let ffn_dim = match fields.size("block_ff_dim")? {
         Some(ffn_dim) => ffn_dim,
@@ -43,7 +44,6 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
             _ => fields.required_size("intermediate_size")?,
         },
     };
-    let dims = settings.dims()?;
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
     let norm_eps = fields.number("rms_norm_eps")?.or(fields.number("norm_eps")?);
