@@ -449,7 +449,7 @@ fn impossible_fields_of_files_from_the_converter_are_named() {
         ("granite4-tiny", "granite.expert_count", 0, 8, "a mixture of experts"),
         ("lfm2-tiny", "lfm2.shortconv.l_cache", 0, 9, "taps is 9"),
         ("lfm2-tiny", "lfm2.attention.head_count_kv", 2, 0, "shortconv.in_proj"),
-        ("lfm2-tiny", "lfm2.attention.head_count_kv", 2, 4, "head_count_kv"),
+        ("lfm2-tiny", "lfm2.attention.head_count_kv", 2, 4, "attn_k"),
         ("lfm2moe-tiny", "lfm2moe.expert_gating_func", 0, 1, "expert_gating_func 1"),
         ("qwen35-tiny", "qwen35.nextn_predict_layers", 0, 9, "nextn_predict_layers is 9"),
         ("qwen35-tiny", "qwen35.nextn_predict_layers", 0, 0, "has no place"),
