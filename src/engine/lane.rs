@@ -287,10 +287,11 @@ impl<'t> Lane<'t> {
         let end = since + n_rows;
         while self.stream.pos() < end {
             let pos = self.stream.pos();
-            let fork = self.prompt.forks.as_ref().and_then(|forks| forks.next(pos, end));
+            // Results are for whole submissions: one whose every row is wanted is not cut.
+            let forks = self.prompt.forks.as_ref().filter(|_| wants != Wants::All);
+            let fork = forks.and_then(|forks| forks.next(pos, end));
             let n_rows = fork.unwrap_or(end) - pos;
-            let is_last = pos + n_rows == end;
-            let wants = if is_last || wants == Wants::All { wants } else { Wants::None };
+            let wants = if pos + n_rows == end { wants } else { Wants::None };
             let mut span = self.stream.span(n_rows, wants);
             if fork.is_some() {
                 self.stream.keep_state(&mut span);

@@ -44,7 +44,8 @@ pub(crate) fn gather(
     check_watts(settings, meter.is_some() || settings.figures.milliwatts.is_some())?;
     let caller = caller(settings, shape)?;
     let model = Model::open(path).map_err(PartError::Open)?;
-    if let Some(why) = model.header().why_whole() {
+    let in_rows = model.header().why_not_in_rows().filter(|_| shape == Shape::Team);
+    if let Some(why) = model.header().why_whole().or(in_rows) {
         return Err(PartError::Load(PlanError::Whole(why)));
     }
     let sizes = load::sizes(model.header(), options.into());

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::common::folder::Folder;
-use crate::common::jobs::{Heard, answers};
+use crate::common::jobs::{Heard, Listener, answers, finish};
 use crate::common::models::{bits, cases, export, export_to, package};
 use crate::common::rings::Recipe;
 use crate::drafts::{counts, drafted, knowing};
 use crate::scheduler::{below, interrupted};
-use leap::engine::{DraftMode, Drafter, Engine, Job, KvMemory, NgramDrafter, Options, Wants};
+use leap::engine::{
+    DraftMode, Drafter, Engine, Job, KvMemory, NgramDrafter, Options, Scheduler, Wants,
+};
 use leap::format::model::Weights;
 use leap::internals::model::Model;
 use leap::sampler::Sampling;
@@ -157,6 +159,25 @@ fn texts_that_begin_alike_share_states() {
                 let computed: usize = found.iter().map(|(_, computed)| computed).sum();
                 assert!(computed < n_ids, "{what}: {computed} of {n_ids}");
             }
+        }
+    }
+}
+
+#[test]
+fn logits_of_a_prompt_are_those_of_a_stream() {
+    for checkpoint in CHECKPOINTS {
+        let (model, prompt) = (int8(checkpoint), &long_prompt(checkpoint)[..70]);
+        let mut alone = engine(&model, 1, 128);
+        let mut stream = alone.stream().unwrap();
+        let wanted = bits(alone.push_batch(&mut stream, prompt, Wants::All).unwrap());
+        for batch in [7, 64, 128] {
+            let job = Job { wants_logits: true, n_predict: 3, ..Job::new(prompt.to_vec()) };
+            let mut engine = engine(&model, 2, batch);
+            let mut scheduler = Scheduler::new(&mut engine, 2, None).unwrap();
+            let id = scheduler.submit(job);
+            let mut listener = Listener::default();
+            finish(&mut scheduler, &mut engine, &mut listener);
+            assert!(listener.0[&id].logits == wanted, "{checkpoint}, batches of {batch}");
         }
     }
 }
