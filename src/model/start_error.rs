@@ -17,8 +17,6 @@ pub enum StartError {
     Share(io::Error),
     /// Several nodes compute this share together, so it cannot change.
     Fixed,
-    /// A team does not compute recurrent layers.
-    StateInTeam,
     /// Not enough memory.
     Memory(Exhausted),
     /// The model's file is packed for other kernels than those in use.
@@ -36,9 +34,6 @@ impl fmt::Display for StartError {
             StartError::Plan(e) => e.fmt(f),
             StartError::Share(e) => e.fmt(f),
             StartError::Fixed => f.write_str("layers of a team stay"),
-            StartError::StateInTeam => f.write_str(
-                "the model has recurrent layers, which a team does not share; use a ring instead",
-            ),
             StartError::Memory(e) => e.fmt(f),
             StartError::Packed { wanted, found } => {
                 let (wanted, found) = (wanted.name(), found.name());

@@ -461,9 +461,6 @@ struct Memory {
 
 fn allocate(model: &Model, plan: &Plan, team: Option<&Team>) -> Result<Memory, StartError> {
     let (header, layers) = (model.header(), model.share().layers.clone());
-    if header.has_state() && team.is_some() {
-        return Err(StartError::StateInTeam);
-    }
     let bytes = plan.team_bytes(model.header(), model.share(), team).map_err(StartError::Plan)?;
     let arena = heap::may_fail(|| Arena::new(bytes)).map_err(StartError::Memory)?;
     let states = States::new(header, layers, plan);

@@ -1,11 +1,11 @@
 //! The settings of Granite 4.
 
-use super::configure::{active_experts, granite, set};
-use super::recurrent::recur;
+use super::configure::{granite, set};
+use super::recurrent::{mixture_with_shared, recur};
 use crate::export::config::model::Extras;
 use crate::export::config::settings::Settings;
 use crate::export::error::ExportError;
-use crate::format::model::{Experts, Header, Mixer, StateSpace};
+use crate::format::model::{Header, Mixer, StateSpace};
 
 /// Granite whose layers may be Mamba's, and may be mixtures with a shared expert.
 pub(in crate::export::config) fn granite4(
@@ -59,16 +59,7 @@ fn feed_forward(settings: &Settings<'_>, header: &mut Header) -> Result<(), Expo
         }
         return Ok(());
     }
-    header.features.experts = Some(Experts {
-        n: fields.required_size(n)?,
-        n_active: active_experts(settings, 1)?,
-        is_normalised: true,
-        has_biases: false,
-        is_sigmoid: false,
-    });
-    header.features.more.parallel_ffn = Some(fields.required_size(shared)?);
-    header.features.more.is_shared_expert = true;
-    Ok(())
+    mixture_with_shared(settings, header, [n, shared])
 }
 
 /// Whether attention has RoPE. GGUF files say so with a setting that means something else in other families.

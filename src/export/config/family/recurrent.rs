@@ -143,6 +143,18 @@ pub(super) fn qwen35_moe(
         return Err(settings.unsupported("mlp_only_layers"));
     }
     header.ffn_dim = fields.required_size(width)?;
+    mixture_with_shared(settings, header, [n, shared])?;
+    header.features.more.has_shared_gate = true;
+    Ok(())
+}
+
+/// Takes over a mixture with a shared expert. `n` and `shared` name the number of experts and the shared one's width.
+pub(super) fn mixture_with_shared(
+    settings: &Settings<'_>,
+    header: &mut Header,
+    [n, shared]: [&str; 2],
+) -> Result<(), ExportError> {
+    let fields = settings.fields;
     header.features.experts = Some(Experts {
         n: fields.required_size(n)?,
         n_active: active_experts(settings, 1)?,
@@ -150,9 +162,8 @@ pub(super) fn qwen35_moe(
         has_biases: false,
         is_sigmoid: false,
     });
-    let more = &mut header.features.more;
-    more.parallel_ffn = Some(fields.required_size(shared)?);
-    (more.is_shared_expert, more.has_shared_gate) = (true, true);
+    header.features.more.parallel_ffn = Some(fields.required_size(shared)?);
+    header.features.more.is_shared_expert = true;
     Ok(())
 }
 
