@@ -312,16 +312,12 @@ impl Course {
         true
     }
 
-    /// Takes back the batch begun last, of which no node has heard: it is begun again, or dropped if it is
-    /// forgotten and none was submitted after it.
+    /// Takes back the batch begun last, of which no node has heard: it is begun again. That holds for forgotten ones,
+    /// too: the caller may already count on their positions.
     pub(super) fn take_back(&mut self) {
-        if self.sent.pop_back().is_none() {
-            return;
-        }
-        self.next_number = self.next_number.wrapping_sub(1);
-        self.n_begun -= 1;
-        if self.n_begun + 1 == self.queue.len() {
-            self.free.extend(self.queue.pop_back());
+        if self.sent.pop_back().is_some() {
+            self.next_number = self.next_number.wrapping_sub(1);
+            self.n_begun -= 1;
         }
     }
 

@@ -224,6 +224,23 @@ fn interrupted_batches_are_run_again() {
 }
 
 #[test]
+fn rings_go_on_after_interrupted_batches() {
+    for checkpoint in CHECKPOINTS.into_iter().chain(["llama3-tiny"]) {
+        let folder = Folder::new();
+        let path = export_to(&folder, checkpoint, Weights::Q8 { group: 64 });
+        let model = Arc::new(Model::open(&path).unwrap());
+        let jobs = jobs(&model, 8, 11);
+        let wanted = fresh(&model, &jobs);
+        let recipe = Recipe { model: path, n_streams: 3, max_logits: 16, ..Recipe::demo(&[2]) };
+        let (mut engine, _workers) = recipe.ring();
+        for (said, every) in [(&wanted[..], 2), (&[], 3)] {
+            let found = interrupted(&mut engine, None, (&jobs, said), every);
+            assert_eq!(found, wanted, "{checkpoint}, one of {every}");
+        }
+    }
+}
+
+#[test]
 fn rings_say_the_same_also_after_their_layers_have_moved() {
     for checkpoint in CHECKPOINTS {
         let folder = Folder::new();

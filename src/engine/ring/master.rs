@@ -499,10 +499,16 @@ impl RingMaster {
             stage.run_layers(batch.spans())
         });
         let machine = (self.user.meter)(false);
-        if let Err(ForwardError::Gather(_)) = result {
-            return self.begin_anew(stage);
+        match result {
+            Ok(()) => {}
+            Err(ForwardError::Gather(_)) => return self.begin_anew(stage),
+            Err(ForwardError::Interrupted) => return Err(StepError::Interrupted),
+            // The batch will never be computed: nothing can build on it.
+            Err(error) => {
+                self.master.begin_anew();
+                return Err(error.into());
+            }
         }
-        result?;
         self.held.computed(self.master.epoch(), &self.sizes);
         self.master.computed(WorkFigures::new(compute_us, machine));
         Ok(())
