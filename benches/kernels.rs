@@ -394,7 +394,7 @@ fn bench_attend(report: &Report) {
             let kv = pages(KvStored::F16(black_box(&stored)));
             kernels.attend(
                 &q,
-                &Attended { kv, pos, window, head_dim, scale, sinks: &[] },
+                &Attended { kv, pos, window, end: None, head_dim, scale, sinks: &[] },
                 &mut out,
             );
         });
@@ -402,7 +402,7 @@ fn bench_attend(report: &Report) {
             let kv = pages(KvStored::F32(black_box(&computed)));
             kernels.attend(
                 &q,
-                &Attended { kv, pos, window, head_dim, scale, sinks: &[] },
+                &Attended { kv, pos, window, end: None, head_dim, scale, sinks: &[] },
                 &mut out,
             );
         });

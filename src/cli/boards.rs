@@ -77,7 +77,7 @@ impl Named {
     }
 
     /// True if there are other boards, or may be.
-    #[cfg(feature = "tools")]
+    #[cfg(any(feature = "serve", feature = "tools"))]
     pub(super) fn has_others(&self) -> bool {
         self.boards != Boards::Alone || self.gives.is_some() || self.gets.is_some()
     }

@@ -72,7 +72,7 @@ pub(super) fn tokenizer(
         return Ok(None);
     }
     let imported = import::import(source, Some(plan.header().vocab_size));
-    let ImportedTokenizer { file, notes, .. } = imported.map_err(|e| Failure::input(&e))?;
+    let ImportedTokenizer { file, notes, around, .. } = imported.map_err(|e| Failure::input(&e))?;
     if !is_quiet {
         notes.iter().for_each(|hint| note(&format!("leap: {hint}")));
     }
@@ -82,6 +82,7 @@ pub(super) fn tokenizer(
         stop_ids: file.stop_ids,
         chat_template: file.chat,
         tokenizer_hash: fingerprint(&bytes),
+        around,
     };
     plan.set_vocabulary(vocabulary).map_err(Failure::export)?;
     Ok(Some(bytes))

@@ -12,8 +12,8 @@ use super::convert;
 use super::reads::TokenReads;
 use crate::format::json::JsonObject;
 use crate::format::model::{
-    self, Activation, FileShare, Header, LayerSet, LayerSpec, Mixer, Packed, RopeScaling,
-    TensorKind,
+    self, Activation, EmbeddingModel, FileShare, Header, LayerSet, LayerSpec, Mixer, Packed,
+    RopeScaling, TensorKind,
 };
 use crate::format::tokenizer::{TokenKind, TokenizerFile, TokenizerKind, fingerprint};
 use crate::format::{FormatError, foreign_kind, stand_in};
@@ -154,6 +154,7 @@ impl Info {
         let kind = match file.kind {
             TokenizerKind::ByteLevel => "byte-level BPE",
             TokenizerKind::SentencePiece => "SentencePiece BPE",
+            TokenizerKind::WordPiece => "WordPiece",
         };
         let is_split = file.kind == TokenizerKind::ByteLevel;
         let special = file.vocab.iter().filter(|(_, _, kind)| *kind == TokenKind::Control).count();
@@ -260,7 +261,7 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         0 => "unknown".to_owned(),
         hash => format!("{hash:016x}"),
     };
-    vec![
+    let mut rows = vec![
         text("file", "model"),
         number("version", f64::from(header.weights.version())),
         text("weights", &header.weights.to_string()),
@@ -295,7 +296,24 @@ fn describe(header: &Header, file_bytes: usize) -> Vec<Row> {
         text("tokenizer", &hash),
         number("tensors", header.n_tensors() as f64),
         number("file_bytes", file_bytes as f64),
-    ]
+    ];
+    rows.extend(header.embedding().map(|embedding| text("embeddings", &embeddings(embedding))));
+    rows
+}
+
+/// How a model of embeddings makes a text's vector.
+fn embeddings(embedding: &EmbeddingModel) -> String {
+    let prompts: Vec<&str> = embedding.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
+    let names = [
+        (true, format!("pooling {}", embedding.pooling.name())),
+        (embedding.is_normalised, "length 1".to_owned()),
+        (embedding.is_bidirectional, "attention to later tokens".to_owned()),
+        (embedding.encoder.is_some(), "layers like BERT's".to_owned()),
+        (embedding.dense_dim > 0, "dense layers".to_owned()),
+        (!prompts.is_empty(), format!("prompts {}", prompts.join(" "))),
+    ];
+    let names = names.into_iter().filter(|(is_so, _)| *is_so).map(|(_, name)| name);
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Operations of the model's layers that Llama's layers lack.
@@ -303,7 +321,7 @@ fn features(header: &Header) -> String {
     let features = &header.features;
     let activation = match features.activation {
         Activation::Silu => "",
-        Activation::GeluTanh => "gelu",
+        Activation::GeluTanh | Activation::GeluErf => "gelu",
         Activation::ClampedSilu { .. } => "clamped silu",
     };
     let mixer = features.recurrent.map(|recurrent| match recurrent.mixer {

@@ -12,6 +12,7 @@ mod convert;
 mod doctor;
 mod draft;
 mod draft_node;
+mod embed;
 #[cfg(feature = "tools")]
 mod eval;
 #[cfg(feature = "tools")]
@@ -88,6 +89,7 @@ enum AnyCommand {
     Run(run::Run),
     #[cfg(feature = "serve")]
     Serve(serve::Serve),
+    Embed(embed::Embed),
     #[cfg(feature = "tools")]
     Export(export::Export),
     #[cfg(feature = "pull")]
@@ -118,6 +120,7 @@ impl AnyCommand {
             #[cfg(feature = "tools")]
             AnyCommand::Export(export) => export.execute(),
             AnyCommand::Run(run) => run.execute(line),
+            AnyCommand::Embed(embed) => embed.execute(),
             #[cfg(feature = "serve")]
             AnyCommand::Serve(serve) => serve.execute(line),
             #[cfg(feature = "pull")]

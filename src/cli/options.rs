@@ -204,7 +204,7 @@ fn core_numbers(value: &str) -> Result<Vec<usize>, String> {
 pub(super) fn engine_failure(error: EngineError) -> Failure {
     match &error {
         EngineError::Load(e) => load_failure(e),
-        EngineError::Isa(_) => Failure::Usage(error.to_string()),
+        EngineError::Isa(_) | EngineError::Embeddings => Failure::Usage(error.to_string()),
         EngineError::Start(StartError::Plan(e)) => plan_failure(e),
         EngineError::Start(StartError::Memory(Exhausted { bytes, .. })) => {
             Failure::Runtime(format!(

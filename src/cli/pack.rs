@@ -35,7 +35,7 @@ impl Pack {
             isa: options::isa_from_environment()?,
             ..Options::default()
         };
-        let mut engine = Engine::new(model_files::open_whole(&path)?.into(), &options)
+        let mut engine = Engine::for_packing(model_files::open_whole(&path)?.into(), &options)
             .map_err(options::engine_failure)?;
         if engine.model().packed_for().is_some() {
             let (model, isa) = (path.display(), engine.isa().name());

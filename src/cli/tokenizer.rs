@@ -102,6 +102,7 @@ impl Tokenizer {
         let kind = match tokenizer.kind() {
             TokenizerKind::ByteLevel => "byte-level BPE",
             TokenizerKind::SentencePiece => "SentencePiece BPE",
+            TokenizerKind::WordPiece => "WordPiece",
         };
         let (path, n_vocab) = (output.display(), tokenizer.vocab_len());
         let chat = tokenizer.chat_template().name();

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::progress::ProgressLine;
 use super::{Failure, note, warn};
-use crate::engine::{Cache, Engine, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace};
+use crate::engine::{
+    Cache, Embedder, Engine, Huge, LargerThanMemory, Listener, Preparing, WeightsPlace,
+};
 use crate::model::{CheckError, PackError, PackReport};
 use crate::sys::signal;
 
@@ -55,6 +57,18 @@ pub(super) fn prepare(
     let teller = Teller::new(words);
     let tell = |what: Preparing<'_>| teller.tell(&what);
     let prepared = engine.prepare(place, listener(&tell));
+    prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
+}
+
+/// Prepares the weights of a model of embeddings, and tells the user.
+pub(super) fn prepare_embedder(
+    embedder: &mut Embedder,
+    place: &WeightsPlace,
+    words: Words,
+) -> Result<(), Failure> {
+    let teller = Teller::new(words);
+    let tell = |what: Preparing<'_>| teller.tell(&what);
+    let prepared = embedder.prepare(place, listener(&tell));
     prepared.map(|_| ()).map_err(|e| failure(place.model.as_deref(), &e))
 }
 

@@ -26,6 +26,8 @@ pub enum EngineError {
     Threads(io::Error),
     /// Every stream is taken.
     NoStream,
+    /// The model computes embeddings, and text is asked for.
+    Embeddings,
 }
 
 impl fmt::Display for EngineError {
@@ -37,6 +39,10 @@ impl fmt::Display for EngineError {
             EngineError::Isa(isa) => write!(f, "this CPU cannot run {} kernels", isa.name()),
             EngineError::Threads(_) => write!(f, "cannot start the threads"),
             EngineError::NoStream => write!(f, "all streams are in use"),
+            EngineError::Embeddings => write!(
+                f,
+                "this model computes embeddings, and writes no text: `leap embed` and `leap serve` use it"
+            ),
         }
     }
 }

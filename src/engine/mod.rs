@@ -11,6 +11,7 @@ mod choice;
 mod draft_model;
 pub(crate) mod draft_node;
 mod drafts;
+mod embedder;
 mod error;
 mod forks;
 mod job;
@@ -36,12 +37,13 @@ mod together;
 mod weights;
 
 pub use crate::kernels::Isa;
-pub use crate::model::{KvKind, Model, Precision, Wants};
+pub use crate::model::{ForwardError, KvKind, Model, Precision, Wants};
 pub use about::{EngineInfo, WeightsIn};
 #[cfg(feature = "tools")]
 pub use calibrate::{CalibrateError, calibrate};
 pub use draft_model::ModelDrafter;
 pub use drafts::{DRAFTS_MAX, DraftKind, DraftMode, Drafter};
+pub use embedder::{EmbedError, Embedder, TextIds, VectorForm};
 pub use error::{EngineError, JoinError, LeadError, StepError};
 pub use job::{Job, JobError, JobEvent, JobFigures, JobId, Outcome, StopReason};
 pub use ngrams::NgramDrafter;

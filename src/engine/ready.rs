@@ -56,6 +56,17 @@ impl Engine {
     /// # Errors
     /// If `options` do not fit the model or the machine.
     pub fn new(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
+        match model.header().embedding() {
+            Some(_) => Err(EngineError::Embeddings),
+            None => Engine::for_packing(model, options),
+        }
+    }
+
+    /// Like [`Engine::new`], also for models of embeddings, which only have their weights packed.
+    ///
+    /// # Errors
+    /// If `options` do not fit the model or the machine.
+    pub fn for_packing(model: Arc<Model>, options: &Options) -> Result<Engine, EngineError> {
         let mut plan = options.plan(model.header());
         plan.kv_pages = options.kv_memory.pages(&plan, &model);
         let kernels = Engine::kernels(Some(&model), options.isa)?;

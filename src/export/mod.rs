@@ -21,6 +21,7 @@
 mod calibration;
 mod checkpoint;
 mod config;
+mod encoder_names;
 mod error;
 #[cfg(fuzzing)]
 pub mod fuzz;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::encoder_names;
 use crate::format::model::{
     Architecture, Experts, Header, Mixer, RowOrder, StateSpace, TensorId, TensorKind,
 };
@@ -83,6 +84,15 @@ fn names(kind: TensorKind) -> [&'static str; 3] {
         TensorKind::MixConvBias => ["mamba.conv1d", "", "ssm_conv1d"],
         TensorKind::MixSkip => ["mamba.D", "", "ssm_d"],
         TensorKind::ChoiceBias => ["feed_forward.expert_bias", "", "exp_probs_b.bias"],
+        TensorKind::PooledIn => ["dense.0.linear", "", "dense_2"],
+        TensorKind::PooledOut => ["dense.1.linear", "", "dense_3"],
+        // See `encoder_names`.
+        TensorKind::TokenType
+        | TensorKind::PositionTable
+        | TensorKind::EmbeddingNorm
+        | TensorKind::EmbeddingNormBias
+        | TensorKind::AttentionNormBias
+        | TensorKind::FfnNormBias => ["", "", ""],
         TensorKind::SharedGate => ["mlp.shared_expert_gate", "", "ffn_gate_inp_shexp"],
     }
 }
@@ -113,6 +123,8 @@ pub(super) enum Place {
     Rows(String, Range<usize>, usize),
     /// In the rows of this part of each head of a tensor. There are this many heads, and this many parts in each.
     HeadParts(String, usize, (usize, usize)),
+    /// In the first row of a tensor.
+    FirstRow(String),
     /// In a tensor of this many rows, which together are one vector.
     Flat(String, usize),
     /// In a tensor of rows of taps, one for each channel.
@@ -132,6 +144,7 @@ impl Place {
             Place::Whole(name)
             | Place::Rows(name, ..)
             | Place::HeadParts(name, ..)
+            | Place::FirstRow(name)
             | Place::Flat(name, _)
             | Place::Taps(name)
             | Place::Transposed(name, _) => std::slice::from_ref(name),
@@ -171,6 +184,9 @@ impl Naming {
         let TensorId { kind, layer } = id;
         let in_layer = |name: &str| format!("{}.{layer}.{name}", self.layers());
         let is_matrix = !kind.is_vector();
+        if header.encoder().is_some() {
+            return self.of_encoder(id, header);
+        }
         match (header.architecture, kind, self.is_hugging_face()) {
             (Architecture::Gemma3 | Architecture::Gemma4, TensorKind::FfnNorm, true) => {
                 Place::Whole(in_layer("pre_feedforward_layernorm.weight"))
@@ -206,6 +222,21 @@ impl Naming {
                 self.experts(id, header.n_ffns())
             }
             _ => Place::Whole(self.name(id)),
+        }
+    }
+
+    /// Encoders have names of their own.
+    fn of_encoder(self, id: TensorId, header: &Header) -> Place {
+        if matches!(id.kind, TensorKind::PooledIn | TensorKind::PooledOut) {
+            return Place::Whole(self.name(id));
+        }
+        match (id.kind, encoder_names::find(id, header, self.is_hugging_face())) {
+            (TensorKind::TokenType, (name, _)) => Place::FirstRow(name),
+            (TensorKind::PositionTable, (name, _)) => {
+                Place::Flat(name, header.encoder().map_or(0, |encoder| encoder.n_positions))
+            }
+            (_, (name, Some((rows, all)))) => Place::Rows(name, rows, all),
+            (_, (name, None)) => Place::Whole(name),
         }
     }
 
@@ -458,6 +489,8 @@ impl Naming {
     /// side. GGUF files of Llama and its near relations have them side by side, too.
     pub(super) fn has_halved_heads(self, kind: TensorKind, header: &Header) -> bool {
         let is_halved = match self {
+            // Without rotation there are no pairs.
+            _ if header.architecture == Architecture::Bert => false,
             Naming::HuggingFace => true,
             Naming::Meta => false,
             Naming::Gguf => !matches!(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::calibration::Calibration;
 use super::checkpoint::{Checkpoint, SourceTensor};
 use super::config::{self, Config, Extras};
+use super::encoder_names::is_of_head;
 use super::error::ExportError;
 use super::job::{Change, HalvedHeads, Packing, TensorJob};
 use super::names::{Naming, Place, ROPE_FACTORS, ROPE_FREQS, is_computable, is_of_seeing_part};
@@ -40,6 +41,8 @@ pub struct Vocabulary {
     pub chat_template: ChatTemplate,
     /// Fingerprint of the tokenizer file.
     pub tokenizer_hash: u64,
+    /// Ids that the tokenizer puts before and behind a text.
+    pub around: [Option<u32>; 2],
 }
 
 /// A checkpoint whose every tensor has its place in a model file.
@@ -86,7 +89,8 @@ impl ExportPlan {
         set_ctx(&mut header, options.ctx);
         drop_ids(&mut header, &mut extras.notes);
         let notes = &mut extras.notes;
-        header.shared_classifier = is_shared(naming, &checkpoint, is_tied, notes)?;
+        header.shared_classifier =
+            header.embedding().is_some() || is_shared(naming, &checkpoint, is_tied, notes)?;
         // Before the group is chosen: a bad dimension is the cause of a group that does not fit.
         check(&header, &path)?;
         header.weights = match options.weights {
@@ -141,6 +145,9 @@ impl ExportPlan {
         drop_ids(&mut self.header, &mut self.extras.notes);
         self.header.chat_template = vocabulary.chat_template;
         self.header.tokenizer_hash = vocabulary.tokenizer_hash;
+        if let Some(embedding) = &mut self.header.features.embedding {
+            [embedding.first, embedding.last] = vocabulary.around;
+        }
         check(&self.header, &self.config_path)
     }
 
@@ -336,6 +343,7 @@ impl ExportPlan {
             }
             Place::Rows(name, rows, all) => tensor(name)?.rows(*all, (rows.start, 1), rows.len()),
             Place::HeadParts(name, n, part) => tensor(name)?.head_parts(*n, *part),
+            Place::FirstRow(name) => tensor(name)?.first_row(),
             Place::Flat(name, n) => tensor(name)?.flattened(*n, true),
             Place::Taps(name) => tensor(name)?.transposed(1, (0, 1)),
             Place::Transposed(name, step) => tensor(name)?.transposed(self.header.n_ffns(), *step),
@@ -404,6 +412,7 @@ impl ExportPlan {
             || (is_of_gguf && is_of_seeing_part(name))
             || self.naming.is_of_next_token_block(name, &self.header)
             || (is_classifier && self.header.shared_classifier)
+            || (self.header.encoder().is_some() && is_of_head(name))
     }
 
     fn refuse_input_as_output(&self, out: &Path) -> Result<(), ExportError> {
@@ -428,6 +437,10 @@ fn open_folder(dir: &Path) -> Result<(Naming, Checkpoint, Config), ExportError> 
         if config.extras.is_wrapped {
             let n = checkpoint.keep_text_part()?;
             config.extras.notes.push(format!("{n} tensors of the vision part are left out"));
+        }
+        if config.header.embedding().is_some() {
+            checkpoint.name_as_within(config.header.encoder().is_some())?;
+            checkpoint.add_dense(&config.extras.embedder.dense)?;
         }
         return Ok((Naming::HuggingFace, checkpoint, config));
     }

@@ -63,7 +63,7 @@
 //!                  5 weights of experts add up to 1; 6 biases of router and experts; 7 biases of gate, up and
 //!                  down in a model without experts; 8 gate of attention's output;
 //!                  9 weights of experts are sigmoids, with biases of the choice
-//! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU
+//! 4       u32      activation: 0 SiLU, 1 GELU by tanh, 2 clamped SiLU, 3 GELU by the error function
 //! 8       f32      limit of clamped SiLU
 //! 12      f32 × 4  embedding_scale, attention_scale (0 = 1 / sqrt(head_dim)), residual_scale,
 //!                  rope_magnitude
@@ -75,7 +75,8 @@
 //! 112     u32      number of rope_divisors
 //! 116     u32      longest text, in tokens, that uses these; 0 if all texts use them
 //! 120     u32      ffn width of dense layers; 0 = there are none
-//! 124     u32      further parts of the block: bit 0 recurrent layers, bit 1 temperature, bit 2 features of few families
+//! 124     u32      further parts of the block: bit 0 recurrent layers, bit 1 temperature, bit 2 features of few families,
+//!                  bit 3 embeddings
 //! 128     f32 × n  rope_divisors; then, unless all texts use them, the same number for longer texts
 //! …       u64 × 4  if there are dense layers: their bits, in the form of full_layers
 //! …       8        if there is a temperature: f32 slope, u32 context
@@ -88,6 +89,11 @@
 //!                  u32 × 2 head_dim and n_kv_heads of full layers, 0 = those of the others; u32 ffn width beside the
 //!                  mixture, 0 = none; u32 layers at the end without keys and values; u32 width of each layer's input,
 //!                  0 = none; f32 cap of logits, 0 = none; then zeros
+//! …       32 + n   if the model is one of embeddings: u32 pooling (1 mean, 2 first token, 3 last token); u32 flags (bit 0
+//!                  vectors of length 1, 1 tokens attend to later ones, 2 layers like BERT's, 3 which have gates, 4 there is
+//!                  a first id, 5 a last id); u32 learned positions, 0 = none; u32 width between the dense layers behind
+//!                  pooling, 0 = none; u32 × 2 ids before and behind a text; u32 number of prompts; u32 0; then for
+//!                  each prompt u32 length and bytes of its name, and the same of its text
 //! …                zeros up to a multiple of 128
 //! ```
 //!
@@ -123,6 +129,8 @@
 
 mod bytes;
 mod check;
+mod embedding;
+mod embedding_header;
 mod feature_bytes;
 mod features;
 mod fingerprint;
@@ -143,6 +151,7 @@ mod tensors;
 mod weights;
 
 pub use crate::quant::Ggml;
+pub use embedding::{EmbeddingModel, Encoder, PROMPTS_MAX, Pooling, Prompt};
 pub use features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LongRope, Temperature,
 };

@@ -30,6 +30,8 @@ pub(super) struct Attention<'a> {
     pub(super) heads: HeadSpec<'a>,
     /// Whether the layer computes keys and values; otherwise those of an earlier layer are used.
     pub(super) is_own: bool,
+    /// Whether rows attend to no later positions. Otherwise a span is a whole text.
+    pub(super) is_causal: bool,
     pub(super) interrupt: &'a Interrupt,
     /// Spans of the batch.
     pub(super) spans: &'a [Span],
@@ -305,8 +307,10 @@ impl Attention<'_> {
             let (results, rest) = out.split_at_mut(span.n_rows);
             out = rest;
             let pos = span.pos;
+            let end = self.spans.iter().find(|whole| whole.stream == span.stream);
+            let end = end.filter(|_| !self.is_causal).map(|whole| whole.positions().end);
             let kv = kv.pages(self.kv, KvLane { stream: span.stream, layer }, head);
-            let to = Attended { kv, pos, window, head_dim, scale, sinks };
+            let to = Attended { kv, pos, window, end, head_dim, scale, sinks };
             self.kernels.attend(&q, &to, results);
         }
     }

@@ -9,6 +9,7 @@ mod attention;
 mod batch;
 mod buffers;
 mod check;
+mod encoder;
 mod file;
 mod gated;
 mod gather;

@@ -115,6 +115,7 @@ impl Pass<'_> {
             embedding.read_row(*id as usize, self.kernels, x);
             scale(x, header.features.embedding_scale);
         }
+        self.place_embeddings(buffers);
         self.fill_layer_inputs(tokens, buffers);
     }
 
@@ -221,7 +222,9 @@ impl Pass<'_> {
 
         let (kernels, kv, interrupt) = (self.kernels, self.positions.kv, &self.interrupt);
         let (heads, spans, first) = (self.heads(layer, spec), self.spans, self.first);
-        let attention = Attention { kernels, kv, spec, heads, is_own, interrupt, spans, first, m };
+        let is_causal = !header.is_bidirectional();
+        let attention =
+            Attention { kernels, kv, spec, heads, is_own, is_causal, interrupt, spans, first, m };
         // Places of keys and values are those of the layer that computes them.
         (attention, layer - self.model.share().layers.start)
     }
@@ -248,6 +251,8 @@ impl Pass<'_> {
     /// Adds attention's output, in `delta`, to `x`.
     pub(super) fn add_attention(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.add_delta(self.attention_ends(layer), self.spec(layer), buffers);
+        let norm = [TensorKind::AttentionNorm, TensorKind::AttentionNormBias];
+        self.normalise_encoded(norm, layer, buffers);
     }
 
     /// Biases, norms, rotation and numbers of this node's heads in `layer`.
@@ -336,11 +341,16 @@ impl Pass<'_> {
     /// Adds the feed-forward layer's output, in `delta`, to `x`.
     pub(super) fn add_feed_forward(&self, layer: usize, buffers: &mut Buffers<'_>) {
         self.add_delta(self.feed_forward_ends(layer), self.spec(layer), buffers);
+        let norm = [TensorKind::FfnNorm, TensorKind::FfnNormBias];
+        self.normalise_encoded(norm, layer, buffers);
     }
 
-    /// Whether the residual add can be fused into the projection: few rows, and no bias, post-norm or scale.
+    /// Whether the residual add can be fused into the projection: few rows, and no bias, post-norm or scale, nor a norm
+    /// of the sum.
     fn adds_at_once(&self, ends: [Option<&[f32]>; 2], layer: usize) -> bool {
-        let is_plain = ends.iter().all(Option::is_none) && self.spec(layer).residual_scale == 1.0;
+        let is_plain = ends.iter().all(Option::is_none)
+            && self.spec(layer).residual_scale == 1.0
+            && self.model.header().encoder().is_none();
         self.m <= FEW_ROWS && is_plain
     }
 
@@ -431,10 +441,16 @@ impl Pass<'_> {
         }
     }
 
+    /// Number of parts of a row of `gate_up`: gate and up, or one without gates.
+    fn n_gate_up(&self) -> usize {
+        1 + usize::from(self.model.header().has_gates())
+    }
+
     /// Writes this node's gate and up, with biases, to `gate_up`.
     fn project_gate_up(&self, layer: usize, buffers: &mut Buffers<'_>) {
         let Ffn { gate_up: kinds, own, .. } = self.ffn(layer);
-        let gate_up = kinds.map(|kind| self.rows(kind, layer));
+        let gate_up: heapless::Vec<Matrix<'_>, 2> =
+            kinds.into_iter().take(self.n_gate_up()).map(|kind| self.rows(kind, layer)).collect();
         let norm = self.norm((TensorKind::FfnNorm, layer), self.spec(layer).norm_eps);
         let (projector, x) = (self.projector(), &*buffers.x);
         let fill = |row: usize, out: &mut [f32]| norm(x, row, out);
@@ -444,14 +460,12 @@ impl Pass<'_> {
         let inputs = projector.prepare(inputs, dims, &gate_up[0], fill);
         projector.project(inputs, &gate_up, buffers.gate_up);
         if self.model.header().features.ffn_bias && !own.is_empty() {
-            let vector = |kind| &self.model.vector(kind, layer)[own.clone()];
-            let (gate, up) = (vector(TensorKind::B1), vector(TensorKind::B3));
-            let width = 2 * own.len();
+            let biases = [TensorKind::B1, TensorKind::B3].map(|kind| self.vector(kind, layer));
+            let width = self.n_gate_up() * own.len();
             let rows = Chunks::new(&mut buffers.gate_up[..self.m * width], width);
             self.pool.run_chunks(rows, &|_, row| {
-                let (of_gate, of_up) = row.split_at_mut(own.len());
-                self.kernels.add(of_gate, gate);
-                self.kernels.add(of_up, up);
+                let parts = row.chunks_exact_mut(own.len()).zip(biases.into_iter().flatten());
+                parts.for_each(|(part, bias)| self.kernels.add(part, &bias[own.clone()]));
             });
         }
     }
@@ -463,9 +477,9 @@ impl Pass<'_> {
         gate_up: &'g [f32],
     ) -> impl Fn(usize, &mut [f32]) + Sync + use<'_, 'g> {
         let (kernels, own) = (self.kernels, self.ffn(layer).own.len());
-        let activation = self.spec(layer).activation;
+        let (activation, width) = (self.spec(layer).activation, self.n_gate_up() * own);
         move |row, out| {
-            let row = gate_up[row * 2 * own..][..2 * own].split_at(own);
+            let row = gate_up[row * width..][..width].split_at(own);
             activate(kernels, activation, row, out);
         }
     }
@@ -501,15 +515,19 @@ impl Pass<'_> {
         });
     }
 
-    /// A function that writes the RMSNorm of one row.
+    /// A function that writes the RMSNorm of one row; in an encoder the row itself.
     pub(super) fn norm(
         &self,
         (kind, layer): (TensorKind, usize),
         eps: f32,
     ) -> impl Fn(&[f32], usize, &mut [f32]) + Sync + use<'_> {
-        let (dim, kernels) = (self.model.header().dim, self.kernels);
+        let (header, kernels) = (self.model.header(), self.kernels);
+        let (dim, is_plain) = (header.dim, header.encoder().is_some());
         let weight = self.model.vector(kind, layer);
-        move |x, row, out| kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out)
+        move |x, row, out| match is_plain {
+            true => out.copy_from_slice(&x[row * dim..][..dim]),
+            false => kernels.rms_norm(&x[row * dim..][..dim], weight, eps, out),
+        }
     }
 
     /// Writes the final norm of the rows of `x` that want logits to the classifier's inputs. Returns their

@@ -279,6 +279,16 @@ impl Transformer {
         pass.classify(m, buffers, None)
     }
 
+    /// Vectors of all rows of `spans`, `[rows, dim]`, behind the final norm if the model has one. The node must have all
+    /// layers, and have computed them with [`Stage::run_layers`].
+    ///
+    /// # Panics
+    /// If there are more rows than planned, or the model is a share without ends.
+    pub fn hidden(&mut self, spans: &[Span]) -> &mut [f32] {
+        let (pass, buffers) = self.begin(spans);
+        pass.hidden(buffers)
+    }
+
     /// Finds the states that `spans` continue, and makes those that are not there yet.
     fn begin_states(&mut self, spans: &[Span]) -> Result<(), ForwardError> {
         let Some(states) = &mut self.states else { return Ok(()) };

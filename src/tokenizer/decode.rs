@@ -24,7 +24,7 @@ enum Rule {
 impl Rule {
     fn of(tokenizer: &Tokenizer) -> Rule {
         match tokenizer.kind {
-            TokenizerKind::ByteLevel => Rule::ByteLevel,
+            TokenizerKind::ByteLevel | TokenizerKind::WordPiece => Rule::ByteLevel,
             // Only the library tokenizers looks for user-defined tokens before all else.
             TokenizerKind::SentencePiece if tokenizer.flags.split_at_user_defined => Rule::Fallback,
             TokenizerKind::SentencePiece => Rule::SentencePiece,

@@ -37,7 +37,7 @@ impl Rules {
         merges: Merges,
     ) -> Result<Rules, TokenizerError> {
         let reachable = |token: TokenKind| match kind {
-            TokenizerKind::ByteLevel => token == TokenKind::Normal,
+            TokenizerKind::ByteLevel | TokenizerKind::WordPiece => token == TokenKind::Normal,
             TokenizerKind::SentencePiece => {
                 matches!(token, TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused)
             }

@@ -8,6 +8,8 @@
 //!   its own;
 //! - SentencePiece: `sentencepiece` normalises the text, which merges as a whole.
 //!
+//! BERT's kind has no merges: see `wordpiece`.
+//!
 //! [`Decoder`] turns ids into text as they come; [`ChatFormat`] writes conversations.
 
 mod byte_ids;
@@ -28,6 +30,7 @@ mod split;
 mod table;
 mod thoughts;
 mod utf8;
+mod wordpiece;
 
 pub use chat::{ChatFormat, ChatRole};
 pub use decode::Decoder;
@@ -128,7 +131,7 @@ impl Tokenizer {
             TokenizerKind::SentencePiece if flags.byte_fallback => {
                 byte_ids::of_pieces(vocab, flags.split_at_user_defined)
             }
-            TokenizerKind::SentencePiece => [NO_ID; 256],
+            TokenizerKind::SentencePiece | TokenizerKind::WordPiece => [NO_ID; 256],
         };
         let unknown = vocab.iter().find(|(.., k)| *k == TokenKind::Unknown).map(|(id, ..)| id);
         let marks = flags.split_at_user_defined;
@@ -312,6 +315,7 @@ impl Tokenizer {
             }
             TokenizerKind::ByteLevel => self.encode_bytes(text, out),
             TokenizerKind::SentencePiece => self.encode_sentencepiece(text, has_prefix, out),
+            TokenizerKind::WordPiece => self.encode_words(text, out),
         }
     }
 

@@ -8,6 +8,8 @@ mod common;
 mod convert;
 mod drafts;
 #[cfg(feature = "pickle")]
+mod embed;
+#[cfg(feature = "pickle")]
 mod export;
 mod hostile;
 mod kv_quality;

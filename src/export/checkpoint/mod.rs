@@ -158,6 +158,36 @@ impl Checkpoint {
         Ok(left_out)
     }
 
+    /// Gives tensors the names that they have within a model with a head. An encoder's lose the name of the model.
+    ///
+    /// # Errors
+    /// If two tensors would have one name.
+    pub(super) fn name_as_within(&mut self, is_encoder: bool) -> Result<(), ExportError> {
+        let is_bare = self.has("embed_tokens.weight");
+        let name = |name: String| match is_encoder {
+            true => name.strip_prefix("bert.").map_or(name.clone(), str::to_owned),
+            false if is_bare => format!("model.{name}"),
+            false => name,
+        };
+        let all = std::mem::take(&mut self.tensors);
+        self.add(all.into_iter().map(|(own, stored)| (name(own), stored)).collect())
+    }
+
+    /// Adds the weights of dense layers in `folders`, as `dense.0.linear.weight` and so on.
+    ///
+    /// # Errors
+    /// If a folder has none.
+    pub(super) fn add_dense(&mut self, folders: &[PathBuf]) -> Result<(), ExportError> {
+        for (index, folder) in folders.iter().enumerate() {
+            for path in folder::hugging_face(folder)? {
+                let table = self.open(path)?;
+                let name = |own: String| format!("dense.{index}.{own}");
+                self.add(table.into_iter().map(|(own, stored)| (name(own), stored)).collect())?;
+            }
+        }
+        Ok(())
+    }
+
     /// The folder, or the file that stands for all.
     pub(super) fn dir(&self) -> &Path {
         &self.dir

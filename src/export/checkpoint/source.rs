@@ -347,6 +347,15 @@ impl<'a> SourceTensor<'a> {
         Ok(SourceTensor { shape, grid, ..self })
     }
 
+    /// The first row as a vector.
+    ///
+    /// # Errors
+    /// If there is none, or the tensor is in pieces.
+    pub(in crate::export) fn first_row(self) -> Result<SourceTensor<'a>, ExportError> {
+        let all = self.grid[0];
+        self.rows(all, (0, 1), 1)?.flattened(1, true)
+    }
+
     /// Takes `n` of the tensor's `all` rows: every `step`th from `first` on.
     ///
     /// # Errors

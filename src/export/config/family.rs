@@ -11,11 +11,13 @@
 //! A family without a row is refused by its name.
 
 mod configure;
+mod encoders;
 mod gemma4;
 mod granite4;
 mod recurrent;
 
 use self::configure::*;
+use self::encoders::{NOMIC_NAMES, bert, nomic};
 use self::gemma4::gemma4;
 use self::granite4::granite4;
 use self::recurrent::*;
@@ -39,6 +41,8 @@ pub(super) struct Family {
     allows: &'static [&'static str],
     /// Sizes for a config.json that leaves them out.
     pub(super) defaults: &'static [(&'static str, usize)],
+    /// Names of settings in this family's config.json, behind the names that others have for them.
+    pub(super) aliases: &'static [(&'static str, &'static str)],
     /// Base of the RoPE frequencies if a config.json does not say it.
     pub(super) rope_theta: f64,
     configure: Configure,
@@ -46,7 +50,7 @@ pub(super) struct Family {
 
 type Configure = fn(&Settings<'_>, &mut Header, &mut Extras) -> Result<(), ExportError>;
 
-static FAMILIES: [&Family; 18] = [
+static FAMILIES: [&Family; 21] = [
     &LLAMA,
     &INTERNLM,
     &MISTRAL,
@@ -56,6 +60,7 @@ static FAMILIES: [&Family; 18] = [
     &SMOLLM3,
     &GRANITE,
     &GEMMA3,
+    &GEMMA_EMBEDDING,
     &PHI3,
     &GPT_OSS,
     &GRANITE4,
@@ -65,6 +70,8 @@ static FAMILIES: [&Family; 18] = [
     &QWEN35,
     &QWEN35_MOE,
     &GEMMA4,
+    &BERT,
+    &NOMIC_BERT,
 ];
 
 static LLAMA: Family = LIKE_LLAMA;
@@ -77,6 +84,7 @@ const LIKE_LLAMA: Family = Family {
     gguf: "llama",
     allows: &[],
     defaults: &[],
+    aliases: &[],
     rope_theta: 10_000.0,
     configure: llama,
 };
@@ -109,7 +117,7 @@ static QWEN2: Family = Family {
 static QWEN3: Family = Family {
     architecture: Architecture::Qwen3,
     model_type: "qwen3",
-    classes: &["Qwen3ForCausalLM"],
+    classes: &["Qwen3ForCausalLM", "Qwen3Model"],
     gguf: "qwen3",
     defaults: &[("head_dim", 128)],
     configure: qwen3,
@@ -162,6 +170,37 @@ static GEMMA3: Family = Family {
     ],
     rope_theta: 1e6,
     configure: gemma3,
+    ..LIKE_LLAMA
+};
+
+/// EmbeddingGemma's name in GGUF files; a config.json calls it Gemma 3.
+static GEMMA_EMBEDDING: Family = Family {
+    gguf: "gemma-embedding",
+    classes: &["Gemma3TextModel"],
+    allows: &["hidden_act", "attention.causal"],
+    ..GEMMA3
+};
+
+static BERT: Family = Family {
+    architecture: Architecture::Bert,
+    model_type: "bert",
+    classes: &["BertModel", "BertForMaskedLM", "BertForPreTraining"],
+    gguf: "bert",
+    allows: &["hidden_act", "attention.causal"],
+    configure: bert,
+    ..LIKE_LLAMA
+};
+
+static NOMIC_BERT: Family = Family {
+    architecture: Architecture::NomicBert,
+    model_type: "nomic_bert",
+    classes: &["NomicBertModel"],
+    gguf: "nomic-bert",
+    allows: &["attention.causal", "num_experts"],
+    aliases: NOMIC_NAMES,
+    rope_theta: 1000.0,
+    configure: nomic,
+    ..LIKE_LLAMA
 };
 
 static PHI3: Family = Family {
@@ -232,6 +271,7 @@ static GEMMA4: Family = Family {
     defaults: &[("head_dim", 256), ("global_head_dim", 512)],
     rope_theta: 1e6,
     configure: gemma4,
+    ..LIKE_LLAMA
 };
 
 /// Setting of GGUF files that takes back YaRN's factor of cosines and sines.
@@ -288,6 +328,7 @@ static QWEN35: Family = Family {
     defaults: &[("head_dim", 256)],
     rope_theta: 1e7,
     configure: qwen35,
+    ..LIKE_LLAMA
 };
 
 impl Family {
@@ -327,6 +368,11 @@ impl Family {
     /// The family of a params.json, which names none.
     pub(super) fn of_params(is_mistral: bool) -> &'static Family {
         if is_mistral { &MISTRAL } else { &LLAMA }
+    }
+
+    /// Whether models of this family are encoders like BERT.
+    pub(super) fn is_encoder(&self) -> bool {
+        matches!(self.architecture, Architecture::Bert | Architecture::NomicBert)
     }
 
     /// Whether this family may have the setting `name`, which others may not.

@@ -12,7 +12,7 @@ use crate::export::error::ExportError;
 use crate::export::gguf::Gguf;
 use crate::export::names::Naming;
 use crate::format::excerpt;
-use crate::format::model::{Header, LAYER_SET_MAX, TensorId, TensorKind};
+use crate::format::model::{Header, LAYER_SET_MAX, Pooling, TensorId, TensorKind};
 
 /// Reads the fields of `checkpoint`'s first file; some dimensions are only in the tensors' shapes.
 pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportError> {
@@ -39,12 +39,16 @@ pub(in crate::export) fn read(checkpoint: &Checkpoint) -> Result<Config, ExportE
             None => {}
         }
     }
-    header.norm_eps = fields.required_number("attention.layer_norm_rms_epsilon")? as f32;
+    header.norm_eps = match fields.number("attention.layer_norm_epsilon")? {
+        Some(eps) if family.is_encoder() => eps as f32,
+        _ => fields.required_number("attention.layer_norm_rms_epsilon")? as f32,
+    };
     let mut extras = Extras::default();
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
     rope::read((&fields, family), checkpoint, &mut header, &mut extras.notes)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(checkpoint, &mut header, &mut extras);
+    read_embedding(checkpoint, &fields, &mut header, &extras)?;
     read_dense_layers(checkpoint, &fields, &mut header)?;
     if fields.general_text("general.name").is_ok_and(|name| name.is_some_and(is_windowed_mistral)) {
         extras.notes.push(
@@ -99,6 +103,33 @@ fn read_dense_layers(
     header
         .set_dense(&dense, rows(checkpoint, &gate(first))?)
         .map_err(|what| fields.unsupported(what))
+}
+
+/// Takes over what makes the model one of embeddings.
+fn read_embedding(
+    checkpoint: &Checkpoint,
+    fields: &GgufFields<'_>,
+    header: &mut Header,
+    extras: &Extras,
+) -> Result<(), ExportError> {
+    const POOLING: &str = "pooling_type";
+    let pooling = match fields.unsigned(POOLING)? {
+        None | Some(0) if extras.embedder.is_needed() => Pooling::Mean,
+        None | Some(0) => return Ok(()),
+        Some(1) => Pooling::Mean,
+        Some(2) => Pooling::First,
+        Some(3) => Pooling::Last,
+        Some(other) => {
+            return Err(fields.unsupported(format!("{} {other}", fields.key(POOLING))));
+        }
+    };
+    let mut model = extras.embedder.model(pooling, true);
+    let dense = Naming::Gguf.first(TensorKind::PooledIn);
+    if checkpoint.has(&dense) {
+        model.dense_dim = rows(checkpoint, &dense)?;
+    }
+    header.features.embedding = Some(model);
+    Ok(())
 }
 
 /// Finds the family. An unknown one is refused by its name.
@@ -158,7 +189,7 @@ fn refuse_variants(fields: &GgufFields<'_>, family: &Family) -> Result<(), Expor
             _ => {}
         }
     }
-    if fields.flag("attention.causal")? == Some(false) {
+    if fields.flag("attention.causal")? == Some(false) && !family.allows("attention.causal") {
         return refuse(format!("{} false", fields.key("attention.causal")));
     }
     // A list has a number for each layer; LEAP has one number for all.

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 mod rope;
+mod sentence;
 
 use super::family::Family;
 use super::json_fields::{JsonFields, VALUES_MAX};
@@ -30,7 +31,7 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
         false => outer,
     };
     let family = family(&fields)?;
-    let fields = fields.with_defaults(family.defaults);
+    let fields = fields.with_defaults(family.defaults).with_aliases(family.aliases);
     refuse_variants(&fields, family)?;
     refuse_quantised(&outer, family)?;
     let settings = Settings::new(ConfigKind::HuggingFace, &fields);
@@ -46,11 +47,11 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     };
     let mut header = dims.header(ffn_dim, fields.required_size("vocab_size")?);
     header.max_seq_len = settings.ctx((CTX, &mut extras.notes))?;
-    let norm_eps = fields.number("rms_norm_eps")?.or(fields.number("norm_eps")?);
-    header.norm_eps = norm_eps.unwrap_or(1e-6) as f32;
+    header.norm_eps = norm_eps(&fields)?;
     rope::read(&fields, family, &mut header, &mut extras)?;
     family.configure(&settings, &mut header, &mut extras)?;
     read_biases(&fields, &mut header, &mut extras)?;
+    sentence::read(dir, &mut header, &mut extras)?;
     let is_tied = fields.flag("tie_word_embeddings")?.or(fields.flag("tie_embedding")?);
     read_ids(&fields, &mut header)?;
     read_ids(&outer, &mut header)?;
@@ -62,6 +63,15 @@ pub(in crate::export) fn read(dir: &Path) -> Result<Config, ExportError> {
     }
     let files = [Some(path.clone()), generation].into_iter().flatten().collect();
     Ok(Config { header, is_tied, path, files, extras })
+}
+
+/// Epsilon of norms; BERT's have another name and another value if it is missing.
+fn norm_eps(fields: &JsonFields<'_>) -> Result<f32, ExportError> {
+    let mut found = None;
+    for name in ["rms_norm_eps", "norm_eps", "layer_norm_eps"] {
+        found = found.or(fields.number(name)?);
+    }
+    Ok(found.unwrap_or(1e-6) as f32)
 }
 
 /// Finds the family. An unknown one is refused by its name.
@@ -117,7 +127,7 @@ fn read_biases(
 ) -> Result<(), ExportError> {
     let of_attention = fields.flag("attention_bias")? == Some(true);
     let features = &mut header.features;
-    features.ffn_bias = fields.flag("mlp_bias")? == Some(true);
+    features.ffn_bias |= fields.flag("mlp_bias")? == Some(true);
     // Families that always have some of these biases have set them already.
     if !features.qkv_bias {
         (features.qkv_bias, features.output_bias) = (of_attention, of_attention);

@@ -18,12 +18,14 @@ pub(super) struct JsonFields<'a> {
     object: &'a Map<String, Value>,
     /// Values of sizes that are absent.
     defaults: &'static [(&'static str, usize)],
+    /// Other names of fields that are absent.
+    aliases: &'static [(&'static str, &'static str)],
 }
 
 impl<'a> JsonFields<'a> {
     pub(super) fn new(path: &'a Path, json: &'a Value) -> Result<JsonFields<'a>, ExportError> {
         match json.as_object() {
-            Some(object) => Ok(JsonFields { path, object, defaults: &[] }),
+            Some(object) => Ok(JsonFields { path, object, defaults: &[], aliases: &[] }),
             None => {
                 let problem = "no JSON object".to_owned();
                 Err(ExportError::BadFile { path: path.to_owned(), problem })
@@ -32,7 +34,9 @@ impl<'a> JsonFields<'a> {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&'a Value> {
-        self.object.get(name).filter(|value| !value.is_null())
+        let own = |name: &str| self.object.get(name).filter(|value| !value.is_null());
+        let alias = || self.aliases.iter().find(|(known, _)| *known == name);
+        own(name).or_else(|| own(alias()?.1))
     }
 
     pub(super) fn texts(&self, name: &str) -> Result<Vec<&'a str>, ExportError> {
@@ -56,6 +60,14 @@ impl<'a> JsonFields<'a> {
         defaults: &'static [(&'static str, usize)],
     ) -> JsonFields<'a> {
         JsonFields { defaults, ..self }
+    }
+
+    /// The fields with other names for some that may be absent.
+    pub(super) fn with_aliases(
+        self,
+        aliases: &'static [(&'static str, &'static str)],
+    ) -> JsonFields<'a> {
+        JsonFields { aliases, ..self }
     }
 
     /// A token id or a list of them; -1 stands for none.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::export::checkpoint::Checkpoint;
 use crate::export::error::ExportError;
-use crate::format::model::{Header, LongRope};
+use crate::format::model::{Encoder, Header, LongRope};
 
 /// A checkpoint's configuration.
 pub(in crate::export) struct Config {
@@ -36,6 +36,26 @@ pub(in crate::export) struct Extras {
     pub(in crate::export) is_wrapped: bool,
     /// Whether the family may have biases. If a model has some, missing ones are 0.
     pub(in crate::export) has_optional_biases: bool,
+    /// Properties of a model of embeddings.
+    pub(in crate::export) embedder: Embedder,
+}
+
+/// Properties of a model of embeddings that its configuration shows.
+#[derive(Default)]
+pub(in crate::export) struct Embedder {
+    /// Layers like BERT's.
+    pub(in crate::export) encoder: Option<Encoder>,
+    /// Whether tokens attend to later tokens, too.
+    pub(in crate::export) is_bidirectional: bool,
+    /// Folders of the dense layers behind pooling.
+    pub(in crate::export) dense: Vec<PathBuf>,
+}
+
+impl Embedder {
+    /// Whether the model can be nothing but one of embeddings.
+    pub(in crate::export::config) fn is_needed(&self) -> bool {
+        self.encoder.is_some() || self.is_bidirectional
+    }
 }
 
 impl Default for Extras {
@@ -48,6 +68,7 @@ impl Default for Extras {
             has_keys_as_values: false,
             is_wrapped: false,
             has_optional_biases: false,
+            embedder: Embedder::default(),
         }
     }
 }

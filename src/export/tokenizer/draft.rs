@@ -24,7 +24,7 @@ pub(super) struct Draft {
     /// Whether texts start with `bos`, unless settings decide.
     pub(super) writes_bos: bool,
     pub(super) stop_ids: Vec<u32>,
-    edges: DraftEdges,
+    pub(super) edges: DraftEdges,
     chat: ChatTemplate,
     chat_texts: ChatTexts,
     pub(super) notes: Vec<String>,
@@ -35,6 +35,8 @@ pub(super) struct DraftEdges {
     strips_right: BTreeSet<u32>,
     strips_left: BTreeSet<u32>,
     whole_words: BTreeSet<u32>,
+    /// Ids that the tokenizer puts before and behind a text.
+    pub(super) around: [Option<u32>; 2],
 }
 
 impl Draft {
@@ -52,6 +54,7 @@ impl Draft {
                 strips_right: BTreeSet::new(),
                 strips_left: BTreeSet::new(),
                 whole_words: BTreeSet::new(),
+                around: [None; 2],
             },
             chat: ChatTemplate::None,
             chat_texts: ChatTexts::default(),
@@ -320,6 +323,7 @@ impl Draft {
         let missing = self.missing_bytes();
         let effect = match self.kind {
             TokenizerKind::ByteLevel => "are left out of texts",
+            TokenizerKind::WordPiece => return,
             TokenizerKind::SentencePiece if !self.flags.byte_fallback => return,
             TokenizerKind::SentencePiece => {
                 "have no token, and characters that need them are unknown"

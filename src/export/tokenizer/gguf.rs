@@ -10,6 +10,7 @@ use super::hf_json::{self, split_at_space};
 use super::sentencepiece;
 use super::settings::Settings;
 use super::token::{Token, VOCAB_MAX};
+use super::wordpiece;
 use crate::export::gguf::{Gguf, GgufList, GgufValue, MAGIC};
 use crate::format::excerpt;
 use crate::format::tokenizer::{
@@ -108,7 +109,13 @@ pub(super) fn read(path: &Path) -> Result<(Draft, Settings), ImportError> {
 /// The tokenizer of the GGUF file `bytes`, and its settings.
 pub(super) fn parse(bytes: &[u8]) -> Result<(Draft, Settings), String> {
     let gguf = Gguf::parse(bytes)?;
-    let (draft, mut settings) = (draft(&gguf)?, settings(&gguf)?);
+    let (mut draft, mut settings) = (draft(&gguf)?, settings(&gguf)?);
+    for (at, end) in ["bos", "eos"].into_iter().enumerate() {
+        let is_added = gguf.flag(&format!("tokenizer.ggml.add_{end}_token"))?;
+        if draft.kind != TokenizerKind::WordPiece && is_added == Some(true) {
+            draft.edges.around[at] = named_id(&gguf, end);
+        }
+    }
     // The file has room for one end of the text; the checkpoints of Qwen and gpt-oss list the first of these, too,
     // and those of Gemma 4 the others.
     for name in [END_OF_TEXT, "<turn|>", "<|tool_response>"] {
@@ -123,8 +130,14 @@ fn draft(gguf: &Gguf<'_>) -> Result<Draft, String> {
         Some("llama") => sentencepiece_draft(gguf),
         Some("gpt2") => byte_level_draft(gguf),
         Some("gemma4") => gemma4_draft(gguf),
+        Some("bert") => {
+            let entries = entries(gguf)?;
+            wordpiece::of_gguf(
+                entries.into_iter().map(|entry| (entry.text.into_owned(), entry.kind)),
+            )
+        }
         Some(other) => {
-            let known = "llama, gpt2 and gemma4 are";
+            let known = "llama, gpt2, gemma4 and bert are";
             Err(format!("tokenizer model {} is not supported, {known}", excerpt(other)))
         }
         None => Err("tokenizer.ggml.model is missing".to_owned()),

@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use super::added;
 use super::draft::Draft;
 use super::files::VALUES_MAX;
+use super::steps::{is_true, steps};
 use super::token::{Token, VOCAB_MAX};
+use super::{around, wordpiece};
 use crate::format::tokenizer::{
     Merges, SPACE_MARK, Splitter, TokenKind, TokenizerFlags, TokenizerKind, byte_piece,
 };
@@ -45,6 +47,9 @@ const MERGES_MAX: usize = 1 << 23;
 pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let json = json::parse(bytes, VALUES_MAX)?;
     let model = json.get("model").and_then(Value::as_object).ok_or("there is no model")?;
+    if model.get("type") == Some(&Value::from("WordPiece")) {
+        return wordpiece::from_json(&json, model);
+    }
     check_model(model)?;
     let (kind, splitter, flags) = if has_byte_alphabet(&json) {
         let (splitter, nfc) = byte_level_steps(&json)?;
@@ -71,6 +76,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Draft, String> {
     let is_sentencepiece = kind == TokenizerKind::SentencePiece;
     draft.writes_bos = is_sentencepiece || bos.is_some() || writes_special(&json);
     draft.stop_ids.extend(eos);
+    draft.edges.around = around::parse(&json, &draft);
     Ok(draft)
 }
 
@@ -89,10 +95,6 @@ pub(super) fn take_merges(draft: &mut Draft, merges: &[(&str, &str)]) -> Result<
     draft.notes.extend(merges.note.clone());
     draft.merges = merges.rule(draft);
     Ok(())
-}
-
-fn is_true(object: &Map<String, Value>, key: &str) -> bool {
-    object.get(key) == Some(&Value::Bool(true))
 }
 
 /// Whether the key is absent, null, empty or 0.
@@ -122,18 +124,6 @@ fn check_model(model: &Map<String, Value>) -> Result<(), String> {
 fn has_byte_alphabet(json: &Value) -> bool {
     let steps = steps(json.get("pre_tokenizer"), "pretokenizers");
     steps.iter().any(|step| step.get("type") == Some(&Value::from("ByteLevel")))
-}
-
-/// The steps of a normalizer or pre-tokenizer, also if there are none or they are nested.
-fn steps<'a>(step: Option<&'a Value>, list: &str) -> Vec<&'a Value> {
-    match step {
-        None | Some(Value::Null) => Vec::new(),
-        Some(step) if step.get("type") == Some(&Value::from("Sequence")) => {
-            let inner = step.get(list).and_then(Value::as_array).into_iter().flatten();
-            inner.flat_map(|step| steps(Some(step), list)).collect()
-        }
-        Some(step) => vec![step],
-    }
 }
 
 /// The splitter, and whether text is first normalised to NFC.
@@ -257,7 +247,9 @@ fn parse_vocab(
         }
         tokens[id] = match kind {
             TokenizerKind::ByteLevel => byte_level_token(text),
-            TokenizerKind::SentencePiece => piece(text, Some(text.as_str()) == unknown),
+            TokenizerKind::SentencePiece | TokenizerKind::WordPiece => {
+                piece(text, Some(text.as_str()) == unknown)
+            }
         };
     }
     Ok(tokens)
@@ -353,7 +345,9 @@ impl MergeList {
         let ids = ids_by_bytes(draft);
         let bytes = |text: &str| match draft.kind {
             TokenizerKind::ByteLevel => byte_level_bytes(text),
-            TokenizerKind::SentencePiece => Some(text.replace(SPACE_MARK, " ").into_bytes()),
+            TokenizerKind::SentencePiece | TokenizerKind::WordPiece => {
+                Some(text.replace(SPACE_MARK, " ").into_bytes())
+            }
         };
         let (mut pairs, mut results, mut impossible) = (Vec::new(), Vec::new(), Vec::new());
         for &(left, right) in merges {
@@ -390,7 +384,7 @@ impl MergeList {
                     token.score = -(id as f32);
                 }
             }
-            TokenizerKind::SentencePiece => {
+            TokenizerKind::SentencePiece | TokenizerKind::WordPiece => {
                 for (place, &id) in self.results.iter().enumerate().rev() {
                     draft.tokens[id as usize].score = -(place as f32);
                 }
@@ -420,7 +414,7 @@ impl MergeList {
 fn ids_by_bytes(draft: &Draft) -> HashMap<&[u8], u32> {
     // Gemma's runs of spaces are both user-defined and reached by merging.
     let is_reachable = |kind| match draft.kind {
-        TokenizerKind::ByteLevel => kind == TokenKind::Normal,
+        TokenizerKind::ByteLevel | TokenizerKind::WordPiece => kind == TokenKind::Normal,
         TokenizerKind::SentencePiece => matches!(kind, TokenKind::Normal | TokenKind::UserDefined),
     };
     let reachable = (0u32..).zip(&draft.tokens).filter(|(_, t)| is_reachable(t.kind));

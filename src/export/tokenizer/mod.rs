@@ -7,6 +7,7 @@
 //! tokens are special, which ones end a text, and how conversations are written (`settings`).
 
 mod added;
+mod around;
 mod draft;
 mod error;
 mod files;
@@ -16,9 +17,11 @@ mod gguf;
 mod hf_json;
 mod sentencepiece;
 mod settings;
+mod steps;
 mod template;
 mod tiktoken;
 mod token;
+mod wordpiece;
 
 use std::path::{Path, PathBuf};
 
@@ -37,6 +40,8 @@ pub struct ImportedTokenizer {
     pub source: PathBuf,
     /// Notes for the user about the conversion, one line each.
     pub notes: Vec<String>,
+    /// Ids that the tokenizer puts before and behind a text whose embedding is computed.
+    pub around: [Option<u32>; 2],
 }
 
 /// Reads the tokenizer in the file or folder `path`.
@@ -67,10 +72,11 @@ pub fn import(path: &Path, vocab_size: Option<usize>) -> Result<ImportedTokenize
     draft.fit(vocab_size).map_err(bad)?;
     draft.note_missing_bytes();
     let notes = std::mem::take(&mut draft.notes);
+    let around = draft.edges.around;
     let file = draft.finish().map_err(bad)?;
     // A tokenizer that cannot be used is an error here.
     Tokenizer::new(file.clone()).map_err(|e| bad(e.to_string()))?;
-    Ok(ImportedTokenizer { file, source, notes })
+    Ok(ImportedTokenizer { file, source, notes, around })
 }
 
 /// Reads the tokenizer file `source` with the settings in `folder`.
@@ -97,6 +103,9 @@ fn parse(bytes: &[u8], vocab_size: Option<usize>, settings: &Settings) -> Result
     match (first, bytes.first()) {
         (None, _) => Err("the file is empty".to_owned()),
         (Some(b'{'), _) => hf_json::parse(bytes),
+        _ if bytes.starts_with(b"[PAD]\n") || bytes.starts_with(b"[PAD]\r\n") => {
+            wordpiece::parse(bytes, settings)
+        }
         // The first piece of a SentencePiece model: field 1, bytes.
         (_, Some(b'\n')) => sentencepiece::parse(bytes),
         _ => tiktoken::parse(bytes, vocab_size, settings.added.is_empty()),
@@ -116,7 +125,7 @@ fn find(path: &Path) -> Result<PathBuf, ImportError> {
     if !path.is_dir() {
         return Ok(path.to_path_buf());
     }
-    let places = ["tokenizer.model", "tokenizer.json", "original/tokenizer.model"];
+    let places = ["tokenizer.model", "tokenizer.json", "vocab.txt", "original/tokenizer.model"];
     // Meta's downloads of several models have one tokenizer, beside their folders.
     let shared = path.join("params.json").is_file().then_some("../tokenizer.model");
     let mut files = places.into_iter().chain(shared).map(|name| path.join(name));
@@ -129,8 +138,9 @@ fn settings_folder(path: &Path, source: &Path) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path.to_path_buf());
     }
-    let is_standard =
-        ["tokenizer.model", "tokenizer.json"].map(Some).contains(&source.file_name()?.to_str());
+    let is_standard = ["tokenizer.model", "tokenizer.json", "vocab.txt"]
+        .map(Some)
+        .contains(&source.file_name()?.to_str());
     let folder = source.parent()?;
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     is_standard.then(|| folder.to_path_buf())

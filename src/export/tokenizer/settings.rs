@@ -28,6 +28,8 @@ pub(super) struct Settings {
     pub(super) has_tokenizer_config: bool,
     pub(super) vocab_size: Option<usize>,
     pub(super) is_legacy: Option<bool>,
+    /// Whether BERT's tokenizer makes small letters of capitals.
+    pub(super) lowercase: Option<bool>,
 }
 
 impl Settings {
@@ -90,6 +92,7 @@ impl Settings {
             _ => config.get("add_bos_token").and_then(truth),
         };
         self.is_legacy = config.get("legacy").and_then(truth);
+        self.lowercase = config.get("do_lower_case").and_then(truth);
         self.chat_template = config.get("chat_template").and_then(template);
         let Some(added) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
             return Ok(());

@@ -1,5 +1,6 @@
 //! Parses, emits and checks the block of features after a header.
 
+use super::embedding::EmbeddingModel;
 use super::features::{
     Activation, DenseLayers, EXPERTS_ACTIVE_MAX, Experts, Features, LongRope, Temperature,
 };
@@ -28,6 +29,9 @@ const TEMPERATURE_LEN: usize = 8;
 
 /// Bit of the block's further parts that stands for features of few families.
 const HAS_MORE: u32 = 1 << 2;
+
+/// Bit of the block's further parts that stands for a model of embeddings.
+const HAS_EMBEDDING: u32 = 1 << 3;
 
 /// Length of a set of layers in bytes.
 const SET_LEN: usize = LAYER_SET_MAX / 8;
@@ -62,7 +66,8 @@ impl Features {
         let temperature = if self.temperature.is_some() { TEMPERATURE_LEN } else { 0 };
         let recurrent = if self.recurrent.is_some() { RECURRENT_LEN } else { 0 };
         let more = if self.more.is_some() { MORE_LEN } else { 0 };
-        let parts = dense + temperature + recurrent + more;
+        let embedding = self.embedding.as_ref().map_or(0, EmbeddingModel::len);
+        let parts = dense + temperature + recurrent + more + embedding;
         let len = FIXED_LEN + 4 * self.all_divisors().count() + parts;
         len.next_multiple_of(PACKED_ALIGN as usize)
     }
@@ -78,6 +83,7 @@ impl Features {
         let (activation, limit) = match self.activation {
             Activation::Silu => (0u32, 0.0),
             Activation::GeluTanh => (1, 0.0),
+            Activation::GeluErf => (3, 0.0),
             Activation::ClampedSilu { limit } => (2, limit),
         };
         out.extend(self.flags().to_le_bytes());
@@ -101,6 +107,7 @@ impl Features {
             (HAS_RECURRENT, self.recurrent.is_some()),
             (HAS_TEMPERATURE, self.temperature.is_some()),
             (HAS_MORE, self.more.is_some()),
+            (HAS_EMBEDDING, self.embedding.is_some()),
         ];
         let parts =
             parts.iter().filter(|(_, is_there)| *is_there).fold(0, |all, (bit, _)| all | bit);
@@ -115,6 +122,7 @@ impl Features {
         if self.more.is_some() {
             out.extend(self.more.emit());
         }
+        out.extend(self.embedding.iter().flat_map(EmbeddingModel::emit));
         out.resize(self.block_len(), 0);
         out
     }
@@ -169,6 +177,7 @@ impl Features {
             dense,
             recurrent: parse_recurrent(&mut r, parts)?,
             more: parse_more(&mut r, parts)?,
+            embedding: parse_embedding(&mut r, parts)?,
         };
         // Emitting again shows that the rest is zero, and that the block has its only valid form.
         match features.emit() == block {
@@ -186,6 +195,7 @@ fn parse_activation(r: &mut Cursor<'_>) -> Result<Activation, FormatError> {
     match id {
         0 => Ok(Activation::Silu),
         1 => Ok(Activation::GeluTanh),
+        3 => Ok(Activation::GeluErf),
         2 => Ok(Activation::ClampedSilu { limit }),
         id => Err(FormatError::Unsupported(format!("activation {id}"))),
     }
@@ -234,6 +244,13 @@ fn parse_more(r: &mut Cursor<'_>, parts: u32) -> Result<MoreFeatures, FormatErro
     match parts & HAS_MORE {
         0 => Ok(MoreFeatures::default()),
         _ => MoreFeatures::parse(r),
+    }
+}
+
+fn parse_embedding(r: &mut Cursor<'_>, parts: u32) -> Result<Option<EmbeddingModel>, FormatError> {
+    match parts & HAS_EMBEDDING {
+        0 => Ok(None),
+        _ => EmbeddingModel::parse(r).map(Some),
     }
 }
 
@@ -291,7 +308,7 @@ impl Header {
         let is_factor = |factor: f32| factor.is_finite() && factor > 0.0;
         let limit = match self.features.activation {
             Activation::ClampedSilu { limit } => limit,
-            Activation::Silu | Activation::GeluTanh => 1.0,
+            Activation::Silu | Activation::GeluTanh | Activation::GeluErf => 1.0,
         };
         for (name, value) in [
             ("activation limit", limit),
@@ -323,6 +340,7 @@ impl Header {
             return Err(FormatError::field("context of the temperature", 0, wanted));
         }
         self.check_more()?;
+        self.check_embedding()?;
         self.check_divisors()?;
         self.check_experts()?;
         self.check_dense()?;

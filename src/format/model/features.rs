@@ -1,5 +1,6 @@
 //! Features of model families' layers that Llama's lack.
 
+use super::embedding::EmbeddingModel;
 use super::layer_set::LayerSet;
 use super::more_features::MoreFeatures;
 use super::recurrent::RecurrentLayers;
@@ -14,6 +15,8 @@ pub enum Activation {
     Silu,
     /// gelu(gate) · up, with the tanh approximation of GELU.
     GeluTanh,
+    /// gelu(gate) · up, or gelu(gate) in a layer without up, with the error function.
+    GeluErf,
     /// With gate at most `limit` and up within ±`limit`: gate · sigmoid(1.702 · gate) · (up + 1).
     ClampedSilu {
         /// Limit of gate and up; above 0.
@@ -115,6 +118,8 @@ pub struct Features {
     pub recurrent: Option<RecurrentLayers>,
     /// Features that few families have.
     pub more: MoreFeatures,
+    /// Properties of a model of embeddings; `None` for others.
+    pub embedding: Option<EmbeddingModel>,
 }
 
 impl Default for Features {
@@ -143,6 +148,7 @@ impl Default for Features {
             dense: None,
             recurrent: None,
             more: MoreFeatures::default(),
+            embedding: None,
         }
     }
 }

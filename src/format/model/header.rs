@@ -60,10 +60,14 @@ pub enum Architecture {
     Granite4 = 12,
     /// Gemma 4, text only: layers with heads and keys of other layers, and inputs of their own.
     Gemma4 = 13,
+    /// BERT and encoders of its shape: embeddings only.
+    Bert = 14,
+    /// nomic's BERT: RoPE, gates and no biases.
+    NomicBert = 15,
 }
 
 impl Architecture {
-    pub(super) const ALL: [Architecture; 14] = [
+    pub(super) const ALL: [Architecture; 16] = [
         Architecture::Llama,
         Architecture::Mistral,
         Architecture::Qwen2,
@@ -78,6 +82,8 @@ impl Architecture {
         Architecture::Qwen35,
         Architecture::Granite4,
         Architecture::Gemma4,
+        Architecture::Bert,
+        Architecture::NomicBert,
     ];
 }
 

@@ -10,9 +10,9 @@ use super::recurrent::Mixer;
 /// Purpose of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorKind {
-    /// Norm before attention.
+    /// Norm before attention; behind it in an encoder.
     AttentionNorm,
-    /// Norm before the feed-forward layer.
+    /// Norm before the feed-forward layer; behind it in an encoder.
     FfnNorm,
     /// Norm before the classifier.
     FinalNorm,
@@ -130,6 +130,22 @@ pub enum TensorKind {
     ChoiceBias,
     /// Projection to the gate of a shared expert's output.
     SharedGate,
+    /// Row that an encoder adds to every token's embedding.
+    TokenType,
+    /// Rows that an encoder adds by position.
+    PositionTable,
+    /// LayerNorm of an encoder's embeddings.
+    EmbeddingNorm,
+    /// Bias of that norm.
+    EmbeddingNormBias,
+    /// Bias of an encoder's LayerNorm behind attention.
+    AttentionNormBias,
+    /// Bias of an encoder's LayerNorm behind the feed-forward layer.
+    FfnNormBias,
+    /// First dense layer behind pooling.
+    PooledIn,
+    /// Second dense layer behind pooling.
+    PooledOut,
 }
 
 /// Use of a tensor, which decides how it is stored.
@@ -170,10 +186,10 @@ struct TensorSpec {
 use TensorKind::*;
 use TensorRole::{Matrix, Vector};
 
-static TABLE: [TensorSpec; 60] = [
+static TABLE: [TensorSpec; 68] = [
     in_each_layer(AttentionNorm, "attention_norm", Vector, |h| (1, h.dim)),
     in_each_layer(FfnNorm, "ffn_norm", Vector, |h| (1, h.dim)),
-    once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)),
+    once(FinalNorm, "final_norm", Vector, |h| (1, h.dim)).present_if(|h| !is_encoder(h)),
     once(Embedding, "embedding", TensorRole::Embedding, |h| (h.vocab_size, h.dim)),
     in_each_layer(Wq, "wq", Matrix, |h| (h.q_dim(), h.dim)).ordered(RowOrder::RopePairs),
     in_each_layer(Wk, "wk", Matrix, |h| (h.kv_dim(), h.dim)).ordered(RowOrder::RopePairs),
@@ -181,7 +197,8 @@ static TABLE: [TensorSpec; 60] = [
     in_each_layer(Wo, "wo", Matrix, |h| (h.dim, h.q_dim())),
     in_each_layer(W1, "w1", Matrix, |h| (h.n_ffns() * h.ffn_dim, h.dim)),
     in_each_layer(W2, "w2", Matrix, |h| (h.n_ffns() * h.dim, h.ffn_dim)),
-    in_each_layer(W3, "w3", Matrix, |h| (h.n_ffns() * h.ffn_dim, h.dim)),
+    in_each_layer(W3, "w3", Matrix, |h| (h.n_ffns() * h.ffn_dim, h.dim))
+        .present_if(Header::has_gates),
     once(Classifier, "classifier", TensorRole::Classifier, |h| (h.vocab_size, h.dim))
         .present_if(|h| h.classifier() == Classifier),
     in_each_layer(Bq, "bq", Vector, |h| (1, h.q_dim()))
@@ -209,7 +226,8 @@ static TABLE: [TensorSpec; 60] = [
         .present_if(has_expert_biases),
     in_each_layer(B1, "b1", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_ffn_biases),
     in_each_layer(B2, "b2", Vector, |h| (1, h.n_ffns() * h.dim)).present_if(has_ffn_biases),
-    in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim)).present_if(has_ffn_biases),
+    in_each_layer(B3, "b3", Vector, |h| (1, h.n_ffns() * h.ffn_dim))
+        .present_if(|h| has_ffn_biases(h) && h.has_gates()),
     in_each_layer(DenseW1, "dense_w1", Matrix, |h| (h.dense_ffn_dim(), h.dim))
         .present_if(has_dense),
     in_each_layer(DenseW2, "dense_w2", Matrix, |h| (h.dim, h.dense_ffn_dim()))
@@ -284,7 +302,31 @@ static TABLE: [TensorSpec; 60] = [
         .present_if(|h| h.features.experts.is_some_and(|experts| experts.is_sigmoid)),
     in_each_layer(SharedGate, "shared_gate", TensorRole::Router, |h| (1, h.dim))
         .present_if(|h| h.features.more.has_shared_gate),
+    once(TokenType, "token_type", Vector, |h| (1, h.dim)).present_if(is_encoder),
+    once(PositionTable, "position_table", Vector, |h| (1, n_positions(h) * h.dim))
+        .present_if(|h| n_positions(h) > 0),
+    once(EmbeddingNorm, "embedding_norm", Vector, |h| (1, h.dim)).present_if(is_encoder),
+    once(EmbeddingNormBias, "embedding_norm_bias", Vector, |h| (1, h.dim)).present_if(is_encoder),
+    in_each_layer(AttentionNormBias, "attention_norm_bias", Vector, |h| (1, h.dim))
+        .present_if(is_encoder),
+    in_each_layer(FfnNormBias, "ffn_norm_bias", Vector, |h| (1, h.dim)).present_if(is_encoder),
+    once(PooledIn, "pooled_in", TensorRole::Router, |h| (dense_dim(h), h.dim))
+        .present_if(|h| dense_dim(h) > 0),
+    once(PooledOut, "pooled_out", TensorRole::Router, |h| (h.dim, dense_dim(h)))
+        .present_if(|h| dense_dim(h) > 0),
 ];
+
+fn is_encoder(header: &Header) -> bool {
+    header.encoder().is_some()
+}
+
+fn n_positions(header: &Header) -> usize {
+    header.encoder().map_or(0, |encoder| encoder.n_positions)
+}
+
+fn dense_dim(header: &Header) -> usize {
+    header.embedding().map_or(0, |embedding| embedding.dense_dim)
+}
 
 fn is_state_space(header: &Header) -> bool {
     let mixer = header.features.recurrent.map(|recurrent| recurrent.mixer);
@@ -472,7 +514,7 @@ impl Header {
         match kind.role() {
             Vector | TensorRole::Router => false,
             Matrix | TensorRole::Classifier => !self.is_narrow(kind),
-            TensorRole::Embedding => kind == self.classifier(),
+            TensorRole::Embedding => kind == self.classifier() && self.embedding().is_none(),
         }
     }
 

@@ -76,6 +76,7 @@ impl Header {
                 Some("its last layers use earlier layers' keys and values")
             }
             () if more.layer_input_dim > 0 => Some("each of its layers has an input of its own"),
+            () if self.embedding().is_some() => Some("it computes embeddings"),
             () => None,
         }
     }
@@ -86,7 +87,8 @@ impl Header {
             true => Some("its recurrent layers are not divided"),
             false => {
                 let what = "its layers or their parts differ from each other";
-                self.features.more.is_some().then_some(what)
+                let is_other = self.features.more.is_some() || self.embedding().is_some();
+                is_other.then_some(what)
             }
         }
     }

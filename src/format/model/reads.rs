@@ -152,6 +152,11 @@ impl Header {
             InputTable => WeightPart::Embedding,
             InputProjection | InputGate | InputOut => WeightPart::FeedForward,
             RouterNorm | ExpertScale => WeightPart::Router,
+            TokenType | PositionTable => WeightPart::Embedding,
+            PooledIn | PooledOut => WeightPart::FeedForward,
+            EmbeddingNorm | EmbeddingNormBias | AttentionNormBias | FfnNormBias => {
+                WeightPart::Norms
+            }
             FullQNorm | FullKNorm | LayerScale | InputNorm | InputPostNorm | MixtureNorm
             | MixturePostNorm | DensePostNorm => WeightPart::Norms,
             W1 | W2 | W3 | B1 | B2 | B3 if self.features.experts.is_some() => WeightPart::Experts,

@@ -119,6 +119,7 @@ pub(super) fn featured(weights: Weights) -> Header {
         dense: None,
         recurrent: None,
         more: MoreFeatures::default(),
+        embedding: None,
     };
     let (architecture, rope_scaling) = (Architecture::GptOss, Some(RopeScaling::Divisors));
     typed(Header { features, architecture, rope_scaling, ..small(weights) })
@@ -384,7 +385,7 @@ fn hostile_features_are_refused_by_name() {
     let nan = f32::NAN.to_bits();
     for (at, value, word) in [
         (0, 1 << 10, "feature flags"),
-        (4, 3, "activation 3"),
+        (4, 4, "activation 4"),
         (8, nan, "activation limit"),
         (12, 0, "embedding_scale"),
         (16, nan, "attention_scale"),

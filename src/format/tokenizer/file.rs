@@ -14,11 +14,13 @@ pub enum TokenizerKind {
     ByteLevel = 0,
     /// Characters of the whole text, merged like in SentencePiece BPE models.
     SentencePiece = 1,
+    /// Words, cut into the longest tokens that there are: BERT.
+    WordPiece = 2,
 }
 
 impl TokenizerKind {
     pub(super) fn from_id(id: u8) -> Option<TokenizerKind> {
-        [TokenizerKind::ByteLevel, TokenizerKind::SentencePiece]
+        [TokenizerKind::ByteLevel, TokenizerKind::SentencePiece, TokenizerKind::WordPiece]
             .into_iter()
             .find(|&k| k as u8 == id)
     }
@@ -122,10 +124,14 @@ pub struct TokenizerFlags {
     pub cuts_at_spaces: bool,
     /// The system's text is part of a conversation's last user turn; otherwise of the first.
     pub system_in_last_turn: bool,
+    /// WordPiece: capitals become small letters.
+    pub lowercase: bool,
+    /// WordPiece: letters lose their accents.
+    pub strips_accents: bool,
 }
 
 impl TokenizerFlags {
-    const COUNT: usize = 13;
+    const COUNT: usize = 15;
 
     fn to_bools(self) -> [bool; Self::COUNT] {
         [
@@ -142,6 +148,8 @@ impl TokenizerFlags {
             self.separate_unknowns,
             self.cuts_at_spaces,
             self.system_in_last_turn,
+            self.lowercase,
+            self.strips_accents,
         ]
     }
 
@@ -165,6 +173,8 @@ impl TokenizerFlags {
             separate_unknowns: flag(10),
             cuts_at_spaces: flag(11),
             system_in_last_turn: flag(12),
+            lowercase: flag(13),
+            strips_accents: flag(14),
         })
     }
 }

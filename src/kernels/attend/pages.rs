@@ -62,6 +62,8 @@ pub struct Attended<'a> {
     pub pos: usize,
     /// Number of positions that each query looks at, up to and including its own.
     pub window: usize,
+    /// End of the text, if queries look at later positions, too: at as many as at earlier ones.
+    pub end: Option<usize>,
     /// Values of a head.
     pub head_dim: usize,
     /// Factor of the scores.

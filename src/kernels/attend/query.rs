@@ -37,7 +37,8 @@ pub(super) fn for_queries(
         let pos = to.pos + row;
         let heads = q.chunks_exact(to.head_dim).zip(out.chunks_exact_mut(to.head_dim));
         for (head, (q, out)) in heads.enumerate() {
-            let positions = (pos + 1).saturating_sub(to.window)..pos + 1;
+            let end = to.end.map_or(pos + 1, |end| end.min(pos.saturating_add(to.window)));
+            let positions = (pos + 1).saturating_sub(to.window)..end;
             if queries.len() == n.min(QUERIES) {
                 pass(&mut queries);
                 queries.clear();

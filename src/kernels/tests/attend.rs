@@ -86,7 +86,7 @@ fn attend_at(
     (head_dim, scale): (usize, f32),
 ) -> Vec<f32> {
     let mut out = vec![f32::NAN; q.len()];
-    let to = Attended { kv, pos, window: usize::MAX, head_dim, scale, sinks: &[] };
+    let to = Attended { kv, pos, window: usize::MAX, end: None, head_dim, scale, sinks: &[] };
     kernels.attend(&[q], &to, &mut [&mut out]);
     out
 }
@@ -113,7 +113,7 @@ fn a_sink_takes_a_weight_of_each_head_and_gives_nothing() {
     let paged = Paged::new((&k, &v), head_dim, 6);
     let with = |kernels: Kernels, sinks: &[f32]| {
         let (pos, window, kv) = (len - 1, usize::MAX, paged.pages(KvStored::F32));
-        let to = Attended { kv, pos, window, head_dim, scale, sinks };
+        let to = Attended { kv, pos, window, end: None, head_dim, scale, sinks };
         let mut out = vec![f32::NAN; q.len()];
         kernels.attend(&[&q], &to, &mut [&mut out]);
         out
@@ -216,7 +216,7 @@ impl Streamed {
         let mut found = vec![f32::NAN; q.len() * width];
         let mut out: Vec<&mut [f32]> = found.chunks_mut(width).collect();
         let (kv, pos, window) = (paged.pages(KvStored::F16), rows.start, self.window);
-        let to = Attended { kv, pos, window, head_dim, scale: 0.3, sinks: &[] };
+        let to = Attended { kv, pos, window, end: None, head_dim, scale: 0.3, sinks: &[] };
         kernels.attend(&q, &to, &mut out);
         found
     }

@@ -74,7 +74,7 @@ impl Paged {
         let rows: Vec<&[f32]> = q.chunks(width).collect();
         let mut out: Vec<&mut [f32]> = found.chunks_mut(width).collect();
         let (kv, head_dim) = (self.pages(), self.head_dim);
-        let to = Attended { kv, pos, window, head_dim, scale, sinks: &[] };
+        let to = Attended { kv, pos, window, end: None, head_dim, scale, sinks: &[] };
         kernels.attend(&rows, &to, &mut out);
         found
     }

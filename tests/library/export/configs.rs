@@ -319,6 +319,7 @@ fn tokenizer_fills_in_what_the_configuration_leaves_open() {
         stop_ids: vec![12, 13],
         chat_template: ChatTemplate::Llama3,
         tokenizer_hash: 14,
+        around: [None; 2],
     };
     let mut open = plan(&Checkpoint::meta("F16", SMALL));
     open.set_vocabulary(vocabulary.clone()).unwrap();

@@ -213,10 +213,14 @@ pub(super) fn gemma3(
             return Err(settings.unsupported(name));
         }
     }
-    if settings.fields.flag("use_bidirectional_attention")? == Some(true) {
-        return Err(settings.unsupported("use_bidirectional_attention"));
-    }
+    let is_both_ways = settings.fields.flag("use_bidirectional_attention")? == Some(true);
+    extras.embedder.is_bidirectional =
+        is_both_ways || settings.fields.flag("attention.causal")? == Some(false);
     periodic_windows(settings, header, 6)?;
+    if extras.embedder.is_bidirectional {
+        // The window is that of both sides.
+        header.sliding_window = header.sliding_window.map(|both| both / 2 + 1);
+    }
     // GGUF files lack this number. It differs from the usual one only in the model of 62 layers.
     let is_27b = settings.is_gguf() && header.n_layers == 62;
     let scalar = match fields.number("query_pre_attn_scalar")? {

@@ -1,0 +1,343 @@
+//! Models of embeddings: the reference's vectors, and the same bits whatever the batch, threads and instruction set.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use leap::engine::{EmbedError, Embedder, Engine, EngineError, Options, TextIds, VectorForm};
+use leap::export::tokenizer::import;
+use leap::export::{ExportOptions, ExportPlan, Vocabulary};
+use leap::format::model::{Pooling, Weights};
+use leap::internals::model::Model;
+use leap::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+
+use crate::common::folder::Folder;
+use crate::common::models::{bits, ids, isas, package};
+
+/// Folders in `tests/golden` with vectors of sentence-transformers.
+const MODELS: [&str; 4] =
+    ["bert-embed-tiny", "nomic-embed-tiny", "qwen3-embed-tiny", "gemma3-embed-tiny"];
+
+/// A model of `tests/golden` with its tokenizer, and the reference's texts and vectors.
+struct Case {
+    model: Arc<Model>,
+    tokenizer: Tokenizer,
+    golden: Value,
+}
+
+impl Case {
+    fn new(name: &str, weights: Weights) -> Case {
+        let source = package("tests/golden").join(name);
+        let folder = Folder::new();
+        let path = folder.join("model.bin");
+        let options = ExportOptions { weights, ctx: None, verify: true };
+        let mut plan = ExportPlan::open(&source, &options).unwrap();
+        let imported = import(&source, Some(plan.header().vocab_size)).unwrap();
+        plan.set_vocabulary(Vocabulary { around: imported.around, ..Vocabulary::default() })
+            .unwrap();
+        plan.write(&path, |_| ControlFlow::Continue(())).unwrap();
+        let golden = fs::read_to_string(source.join("embedding_golden.json")).unwrap();
+        Case {
+            model: Arc::new(Model::open(&path).unwrap()),
+            tokenizer: Tokenizer::new(imported.file).unwrap(),
+            golden: serde_json::from_str(&golden).unwrap(),
+        }
+    }
+
+    fn texts(&self) -> Vec<&str> {
+        self.golden["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+    }
+
+    fn ids(&self, prompt: &str, text: &str) -> Vec<u32> {
+        let (tokenizer, header) = (&self.tokenizer, self.model.header());
+        let limit = header.max_seq_len;
+        TextIds { tokenizer, header, limit, truncates: false }.of(prompt, text).unwrap()
+    }
+
+    fn all_ids(&self) -> Vec<Vec<u32>> {
+        self.texts().iter().map(|text| self.ids("", text)).collect()
+    }
+
+    fn embedder(&self, options: &Options) -> Embedder {
+        Embedder::new(Arc::clone(&self.model), options).unwrap()
+    }
+}
+
+fn vectors(embedder: &mut Embedder, texts: &[Vec<u32>], form: VectorForm) -> Vec<Vec<f32>> {
+    let mut found = Vec::new();
+    let result = embedder.embed(texts, form, &mut |index, vector| {
+        assert_eq!(index, found.len());
+        found.push(vector.to_vec());
+        true
+    });
+    result.unwrap();
+    found
+}
+
+fn cosine(a: &[f32], b: &[f64]) -> f64 {
+    let dot: f64 = a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum();
+    let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    assert_eq!(a.len(), b.len());
+    let of_a = squares(&mut a.iter().map(|x| f64::from(*x)));
+    dot / of_a / squares(&mut b.iter().copied())
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn ids_and_vectors_are_the_reference_s() {
+    for name in MODELS {
+        let case = Case::new(name, Weights::F32);
+        let texts = case.all_ids();
+        for (found, wanted) in texts.iter().zip(case.golden["ids"].as_array().unwrap()) {
+            assert_eq!(*found, ids(wanted), "{name}");
+        }
+        let mut embedder = case.embedder(&Options::default());
+        let form = embedder.form();
+        let found = vectors(&mut embedder, &texts, form);
+        for (found, wanted) in found.iter().zip(case.golden["vectors"].as_array().unwrap()) {
+            let cosine = cosine(found, &floats(wanted));
+            assert!(cosine > 0.999_999, "{name}: {cosine}");
+            let length: f32 = found.iter().map(|x| x * x).sum();
+            assert!((length - 1.0).abs() < 1e-5, "{name}: {length}");
+        }
+        if let Some(wanted) = case.golden.get("query") {
+            let prompts = &case.model.header().embedding().unwrap().prompts;
+            let prompt = &prompts.iter().find(|prompt| prompt.name == "query").unwrap().text;
+            let text = case.ids(prompt, case.texts()[0]);
+            let found = vectors(&mut embedder, &[text], form);
+            assert!(cosine(&found[0], &floats(wanted)) > 0.999_999, "{name} with a prompt");
+        }
+    }
+}
+
+#[test]
+fn a_vector_is_the_same_in_any_batch_with_any_threads_and_kernels() {
+    for name in MODELS {
+        for weights in [Weights::F32, Weights::Q8 { group: 32 }] {
+            let case = Case::new(name, weights);
+            let texts = case.all_ids();
+            let mut embedder = case.embedder(&Options { threads: Some(1), ..Options::default() });
+            let form = embedder.form();
+            let wanted = vectors(&mut embedder, &texts, form);
+            let bits_of = |all: &[Vec<f32>]| all.iter().map(|x| bits(x)).collect::<Vec<_>>();
+            let alone: Vec<Vec<f32>> = texts
+                .iter()
+                .flat_map(|text| vectors(&mut embedder, std::slice::from_ref(text), form))
+                .collect();
+            assert_eq!(bits_of(&alone), bits_of(&wanted), "{name}, {weights}: alone");
+            let mut turned = texts.clone();
+            turned.reverse();
+            let mut found = vectors(&mut embedder, &turned, form);
+            found.reverse();
+            assert_eq!(bits_of(&found), bits_of(&wanted), "{name}, {weights}: in another order");
+            // A causal model's texts are also cut into parts of a few rows.
+            let small = Options { batch: Some(7), threads: Some(2), ..Options::default() };
+            let found = vectors(&mut case.embedder(&small), &texts, form);
+            assert_eq!(bits_of(&found), bits_of(&wanted), "{name}, {weights}: small batches");
+            for isa in isas() {
+                let options = Options { isa: Some(isa), threads: Some(3), ..Options::default() };
+                let found = vectors(&mut case.embedder(&options), &texts, form);
+                assert_eq!(bits_of(&found), bits_of(&wanted), "{name}, {weights}: {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_are_normalised_and_cut_as_bert_does() {
+    let case = Case::new("bert-embed-tiny", Weights::F32);
+    let ids = |text: &str| case.ids("", text);
+    let same = [
+        ("owl", "OWL"),
+        ("cafe", "Caf\u{e9}"),
+        ("cafe", "cafe\u{301}"),
+        ("a b", "a\t\r\n\u{a0}b"),
+        ("ab", "a\0\u{200d}\u{fffd}\u{ad}b"),
+        ("\u{4f60} \u{597d}", "\u{4f60}\u{597d}"),
+        ("a , b", "a,b"),
+    ];
+    for (plain, other) in same {
+        assert_eq!(ids(plain), ids(other), "{other:?}");
+    }
+    let unknown = case.tokenizer.special("[UNK]").unwrap();
+    let inner = |text: &str| ids(text)[1..ids(text).len() - 1].to_vec();
+    assert_eq!(inner(&"x".repeat(100)).len(), 100);
+    assert_eq!(inner(&"x".repeat(101)), [unknown]);
+    assert_eq!(inner("a\u{3a9}b c"), [&[unknown][..], &inner("c")].concat());
+    assert_eq!(inner("[SEP]"), [case.tokenizer.special("[SEP]").unwrap()]);
+    assert_eq!(inner(" \n "), []);
+}
+
+#[test]
+fn int8_is_near_the_reference() {
+    for name in MODELS {
+        let case = Case::new(name, Weights::Q8 { group: 32 });
+        let mut embedder = case.embedder(&Options::default());
+        let form = embedder.form();
+        let found = vectors(&mut embedder, &case.all_ids(), form);
+        for (found, wanted) in found.iter().zip(case.golden["vectors"].as_array().unwrap()) {
+            let cosine = cosine(found, &floats(wanted));
+            assert!(cosine > 0.995, "{name}: {cosine}");
+        }
+    }
+}
+
+#[test]
+fn forms_of_vectors_follow_from_each_other() {
+    let case = Case::new("qwen3-embed-tiny", Weights::F32);
+    let texts = case.all_ids();
+    let mut embedder = case.embedder(&Options::default());
+    let form = embedder.form();
+    assert_eq!(form.pooling, Pooling::Last);
+    let raw = VectorForm { is_normalised: false, ..form };
+    let whole = vectors(&mut embedder, &texts, raw);
+    let short = vectors(&mut embedder, &texts, VectorForm { dimensions: Some(5), ..raw });
+    assert!(whole.iter().zip(&short).all(|(whole, short)| whole[..5] == short[..]));
+    let normal = vectors(&mut embedder, &texts, VectorForm { dimensions: Some(5), ..form });
+    for (short, normal) in short.iter().zip(&normal) {
+        let wanted: Vec<f64> = short.iter().map(|x| f64::from(*x)).collect();
+        assert!(cosine(normal, &wanted) > 0.999_999);
+    }
+    // The mean of a text of one token is that token's vector, as is the last and the first.
+    let one = [vec![5]];
+    let of =
+        |embedder: &mut Embedder, pooling| vectors(embedder, &one, VectorForm { pooling, ..raw });
+    let first = of(&mut embedder, Pooling::First);
+    assert_eq!(first, of(&mut embedder, Pooling::Last));
+    assert_eq!(first, of(&mut embedder, Pooling::Mean));
+}
+
+#[test]
+fn texts_and_forms_that_do_not_fit_are_refused() {
+    let case = Case::new("bert-embed-tiny", Weights::F32);
+    // The reference cuts texts at 96 tokens, though the table has 128 positions.
+    assert_eq!(case.model.header().max_seq_len, 96);
+    let mut embedder = case.embedder(&Options::default());
+    let form = embedder.form();
+    let mut refused = |text: Vec<u32>, form| {
+        embedder.embed(&[vec![1, 2], text], form, &mut |_, _| panic!("computed")).unwrap_err()
+    };
+    let wanted = EmbedError::TooLong { tokens: 97, limit: 96 };
+    assert_eq!(refused(vec![5; 97], form), wanted);
+    assert_eq!(refused(Vec::new(), form), EmbedError::Empty);
+    assert!(refused(vec![192], form).to_string().contains("192"));
+    for wanted in [0, 65] {
+        let form = VectorForm { dimensions: Some(wanted), ..form };
+        assert_eq!(refused(vec![1], form), EmbedError::Dimensions { wanted, dim: 64 });
+    }
+    let (tokenizer, header) = (&case.tokenizer, case.model.header());
+    let ids = TextIds { tokenizer, header, limit: 8, truncates: false };
+    let text = "a b c d e f g h i";
+    assert_eq!(ids.of("", text), Err(EmbedError::TooLong { tokens: 11, limit: 8 }));
+    let cut = TextIds { truncates: true, ..ids }.of("", text).unwrap();
+    assert_eq!(cut, ids.of("", "a b c d e f").unwrap());
+    let engine = Engine::new(Arc::clone(&case.model), &Options::default());
+    assert!(matches!(engine, Err(EngineError::Embeddings)));
+}
+
+/// Copies a folder of `tests/golden`, with one JSON file changed.
+fn changed(name: &str, file: &str, change: impl Fn(&mut Value)) -> Folder {
+    fn copy(from: &std::path::Path, to: &std::path::Path) {
+        for entry in fs::read_dir(from).unwrap().flatten() {
+            let to = to.join(entry.file_name());
+            if entry.path().is_dir() {
+                fs::create_dir(&to).unwrap();
+                copy(&entry.path(), &to);
+            } else {
+                fs::copy(entry.path(), to).unwrap();
+            }
+        }
+    }
+    let folder = Folder::new();
+    copy(&package("tests/golden").join(name), folder.path());
+    let path = folder.join(file);
+    let mut json: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    change(&mut json);
+    fs::write(&path, json.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn hostile_configurations_get_one_clear_error() {
+    let options = ExportOptions { weights: Weights::F32, ctx: None, verify: false };
+    let huge = json!(1u64 << 40);
+    let cases: [(&str, &str, &str, Value, &str); 16] = [
+        ("bert-embed-tiny", "modules.json", "/0/path", json!("../x"), "a module in"),
+        ("bert-embed-tiny", "modules.json", "/1/type", json!("a.Magic"), "Magic"),
+        (
+            "bert-embed-tiny",
+            "modules.json",
+            "/1/type",
+            json!("a.Normalize"),
+            "no module of pooling",
+        ),
+        ("bert-embed-tiny", "modules.json", "", json!({}), "no list"),
+        (
+            "bert-embed-tiny",
+            "1_Pooling/config.json",
+            "/pooling_mode_cls_token",
+            json!(true),
+            "pooling",
+        ),
+        (
+            "bert-embed-tiny",
+            "1_Pooling/config.json",
+            "/pooling_mode_mean_tokens",
+            json!(7),
+            "pooling",
+        ),
+        (
+            "bert-embed-tiny",
+            "sentence_bert_config.json",
+            "/max_seq_length",
+            json!(-1),
+            "max_seq_length",
+        ),
+        (
+            "bert-embed-tiny",
+            "config.json",
+            "/max_position_embeddings",
+            huge.clone(),
+            "max_position",
+        ),
+        (
+            "bert-embed-tiny",
+            "config.json",
+            "/max_position_embeddings",
+            json!(127),
+            "position_embeddings",
+        ),
+        ("bert-embed-tiny", "config.json", "/hidden_act", json!("relu"), "hidden_act"),
+        ("bert-embed-tiny", "config.json", "/layer_norm_eps", json!(-1.0), "norm_eps"),
+        (
+            "nomic-embed-tiny",
+            "config_sentence_transformers.json",
+            "/prompts",
+            json!([1]),
+            "prompts",
+        ),
+        (
+            "nomic-embed-tiny",
+            "config_sentence_transformers.json",
+            "/prompts/query",
+            json!("x".repeat(20_000)),
+            "prompts",
+        ),
+        ("gemma3-embed-tiny", "2_Dense/config.json", "/out_features", huge, "out_features"),
+        ("gemma3-embed-tiny", "2_Dense/config.json", "/bias", json!(true), "dense layer"),
+        ("gemma3-embed-tiny", "3_Dense/config.json", "/out_features", json!(32), "dense layers"),
+    ];
+    for (name, file, pointer, value, wanted) in cases {
+        let folder =
+            changed(name, file, |json| *json.pointer_mut(pointer).unwrap() = value.clone());
+        let error = ExportPlan::open(folder.path(), &options).map(drop).unwrap_err();
+        let cause = std::error::Error::source(&error);
+        let error = cause.map_or(error.to_string(), |cause| format!("{error}: {cause}"));
+        assert!(error.contains(wanted), "{name}/{file} {pointer}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
