@@ -15,7 +15,7 @@ use super::boards::{self, Auto, Named, Said};
 use super::convert;
 use super::draft::{self, Beside, Draft};
 use super::draft_node::{self, DraftNode};
-use super::model_files::Loaded;
+use super::model_files::{self, Loaded};
 use super::options::ChatChoice;
 
 #[cfg(feature = "tools")]
@@ -27,7 +27,9 @@ use super::served_models::{self, ServedModels, about, served};
 use super::weights;
 use super::words::Line;
 use super::{Failure, counted, key, note, options, overwritten, warn};
-use crate::engine::{Cache, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::engine::{
+    Cache, Embedder, Engine, Huge, KvMemory, Options, Scheduler, StallLimit, WeightsPlace,
+};
 use crate::fleet::boards::Boards;
 use crate::fleet::gather::gather;
 use crate::fleet::settings::{ControlPlace, LinkSettings, Settings, Wishes};
@@ -38,7 +40,8 @@ use crate::model::KvKind;
 use crate::ring::Address;
 use crate::ring::plan::Objective;
 use crate::serve::{
-    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, serve, serve_several,
+    AccessLog, ApiKeys, ListenSocket, ModelAbout, ServeLimits, ServeOptions, serve,
+    serve_embeddings, serve_several,
 };
 use crate::sys::power::Meter;
 use crate::sys::{activation, clock, notify, random, signal};
@@ -261,6 +264,9 @@ impl Serve {
         self.convert(named.has_others())?;
         let place =
             WeightsPlace { model: self.model.clone(), cache: self.cache.clone(), huge: self.huge };
+        if self.computes_embeddings(named.has_others())? {
+            return self.execute_embeddings(&place, (keys, meter));
+        }
         let mut settings = self.settings(named)?;
         let has_boards = settings.boards != Boards::Alone;
         let (options, by) = (self.engine_options(has_boards)?, settings.named_by);
@@ -294,17 +300,57 @@ impl Serve {
             let holds = fleet.holds.clone();
             options.lost = Box::new(move || holds.lost());
         }
-        if !self.quiet {
-            let streams = counted(n_streams, "stream");
-            let what = format!("{streams} of {} tokens", engine.ctx_len());
-            introduce(&model.about.name, &options, &what);
-        }
+        let what = format!("{} of {} tokens", counted(n_streams, "stream"), engine.ctx_len());
+        self.introduce(&model.about.name, &options, &what);
         notify::ready();
         let visit = move |engine: &mut _| control.iter().for_each(|c| c.visit(engine));
         let model = (model, Box::new(visit) as Box<_>);
         let ended = serve(&mut engine, scheduler, model, options).map_err(ring::step_failure);
         meter.iter().for_each(|meter| meter.stop());
         ended
+    }
+
+    /// Says where the server answers, unless the user wants no such line.
+    fn introduce(&self, who: &str, options: &ServeOptions, what: &str) {
+        if !self.quiet {
+            introduce(who, options, what);
+        }
+    }
+
+    /// Whether the model is one of embeddings, which this board computes alone.
+    fn computes_embeddings(&self, has_boards: bool) -> Result<bool, Failure> {
+        match &self.model {
+            Some(path) if !has_boards => {
+                Ok(model_files::model(Some(path))?.header().embedding().is_some())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Serves a model of embeddings.
+    fn execute_embeddings(
+        &self,
+        place: &WeightsPlace,
+        (keys, meter): (ApiKeys, Option<Arc<Meter>>),
+    ) -> Result<(), Failure> {
+        let loaded = model_files::load(place.model.as_deref(), self.tokenizer.as_deref())?;
+        let Loaded { model, tokenizer, chat_template, .. } = loaded;
+        overwritten::watch(place.model.as_deref(), &model);
+        let (listeners, _files) = self.listeners(&keys)?;
+        let options = Options { n_streams: None, max_logits: None, ..self.engine_options(false)? };
+        let embedder = Embedder::new(Arc::clone(&model), &options);
+        let mut embedder = embedder.map_err(options::engine_failure)?;
+        weights::prepare_embedder(&mut embedder, place, weights::words(self.quiet))?;
+        notify::start();
+        let options = self.options((listeners, keys), meter.clone())?;
+        let words = (tokenizer, chat_template);
+        let model = served(self.about(&model)?, model.header(), words, Suggested::default());
+        let what = format!("embeddings of up to {} tokens", embedder.ctx_len());
+        self.introduce(&model.about.name, &options, &what);
+        notify::ready();
+        serve_embeddings(&mut embedder, model, options);
+        meter.iter().for_each(|meter| meter.stop());
+        Ok(())
     }
 
     /// Serves several models.

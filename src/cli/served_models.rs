@@ -19,13 +19,13 @@ use super::names;
 use super::served_names;
 use super::weights::{self, Words};
 use super::{Failure, note, options, overwritten, prefixes, warn};
-use crate::engine::{Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
+use crate::engine::{Embedder, Engine, KvMemory, Options, Scheduler, StallLimit, WeightsPlace};
 use crate::format::model::Header;
 use crate::format::{ChatTemplate, Shard, Suggested, printable};
 use crate::model::{KV_PAGE, Plan, PlanError, Share};
 use crate::serve::{
-    DescribedModel, ListedModel, LoadedModel, ModelAbout, ModelSource, Progress, ServedModel,
-    SourceError, TellProgress,
+    DescribedModel, ListedModel, LoadedModel, Machine, ModelAbout, ModelSource, Progress,
+    ServedModel, SourceError, TellProgress,
 };
 use crate::sys::memory;
 use crate::tokenizer::Tokenizer;
@@ -129,7 +129,8 @@ pub(super) fn served(
 ) -> ServedModel {
     let mut stop_ids = header.stop_ids.clone();
     stop_ids.extend_from_slice(tokenizer.stop_ids());
-    ServedModel { about, tokenizer, chat_template, stop_ids, suggested }
+    let embeds = header.embedding().map(|_| Arc::new(header.clone()));
+    ServedModel { about, tokenizer, chat_template, stop_ids, suggested, embeds }
 }
 
 /// The description of a model, for clients.
@@ -298,6 +299,12 @@ impl ServedModels {
         let Settings { options, kv_memory, budget, .. } = &self.settings;
         let ctx_len = options.ctx_len.map(|ctx_len| ctx_len.min(header.max_seq_len));
         let options = Options { ctx_len, ..options.clone() };
+        if header.embedding().is_some() {
+            let options = Options { n_streams: None, max_logits: None, ..options };
+            let buffers = Embedder::plan(header, &options).bytes(header, &Share::whole(header));
+            let buffers = buffers.map_err(|e| options::plan_failure(&e))?;
+            return Ok((options, weight_bytes(header).saturating_add(buffers as u64)));
+        }
         let (plan, weights) = (options.plan(header), weight_bytes(header));
         let context = plan.context_bytes(header, &Share::whole(header)) as u64;
         let kv_memory = kv_memory.unwrap_or_else(|| {
@@ -326,14 +333,22 @@ impl ServedModels {
         overwritten::watch(Some(&file), &model);
         let (options, memory) = self.sizes(model.header())?;
         let (cache, huge) = (options.cache.clone(), options.huge);
-        let mut engine =
-            Engine::new(Arc::clone(&model), &options).map_err(options::engine_failure)?;
         let place = WeightsPlace { model: Some(file), cache, huge };
         let words = if *is_quiet { Words::None } else { Words::Progress };
-        weights::prepare(&mut engine, &place, words)?;
-        if let Some((folder, size)) = prefixes {
-            prefixes::keep(&mut engine, Some(folder), *size);
-        }
+        let machine = if model.header().embedding().is_some() {
+            let embedder = Embedder::new(Arc::clone(&model), &options);
+            let mut embedder = embedder.map_err(options::engine_failure)?;
+            weights::prepare_embedder(&mut embedder, &place, words)?;
+            Machine::Embeds(Box::new(embedder))
+        } else {
+            let engine = Engine::new(Arc::clone(&model), &options);
+            let mut engine = engine.map_err(options::engine_failure)?;
+            weights::prepare(&mut engine, &place, words)?;
+            if let Some((folder, size)) = prefixes {
+                prefixes::keep(&mut engine, Some(folder), *size);
+            }
+            Machine::Writes(Box::new(engine))
+        };
         if !is_quiet {
             let (mb, seconds) = (memory as f64 / 1e6, start.elapsed().as_secs_f64());
             let name = printable(name);
@@ -341,7 +356,7 @@ impl ServedModels {
         }
         let words = (tokenizer, chat_template);
         let model = served(listed.about, model.header(), words, suggested(path));
-        Ok(LoadedModel { engine, model })
+        Ok(LoadedModel { machine, model })
     }
 
     fn describe_at(&self, name: &str, path: &Path) -> Result<DescribedModel, Failure> {

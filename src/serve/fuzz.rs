@@ -104,6 +104,7 @@ fn server(chat_template: ChatTemplate) -> Server {
         chat_template,
         stop_ids: TOKENIZER.stop_ids().to_vec(),
         suggested: Suggested::default(),
+        embeds: None,
     };
     let service = Service::new(model, (1024, *VOCAB_SIZE), (queue, &Arc::new(House::new(1))));
     Server {

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::embed_job::EmbedJob;
 use crate::engine::{Job, JobError, Outcome};
 
 /// Number of the queue whose jobs no client waits for; 0 if there is none.
@@ -27,6 +28,8 @@ pub(super) enum Command {
     Submit(Box<Job>, Arc<Answers>, usize),
     /// Cancel these answers, because their client has gone.
     Cancel(Arc<Answers>),
+    /// Compute the vectors of these texts.
+    Embed(Box<EmbedJob>),
 }
 
 /// Queue to which connections submit jobs.
@@ -113,6 +116,26 @@ impl JobQueue {
             self.commands.send(command).map_err(|_| Refusal::Ending)?;
         }
         Ok(ticket)
+    }
+}
+
+impl JobQueue {
+    /// Counts one more open job.
+    pub(super) fn open_one(&self) -> Result<(), Refusal> {
+        let room = |open: usize| open.checked_add(1).filter(|&open| open <= self.open_max);
+        let taken = self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        taken.map(drop).map_err(|_| Refusal::Full)
+    }
+
+    /// Counts one open job less. If its client has gone and there are no others, nobody wants the rest of the work.
+    pub(super) fn close_one(&self, is_abandoned: bool) {
+        if self.open.fetch_sub(1, Ordering::Relaxed) == 1 && is_abandoned {
+            ABANDONED.store(self.number, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn send(&self, command: Command) -> Result<(), Refusal> {
+        self.commands.send(command).map_err(|_| Refusal::Ending)
     }
 }
 

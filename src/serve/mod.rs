@@ -10,6 +10,8 @@ mod access;
 mod answer;
 mod divide;
 mod early;
+mod embed_job;
+mod embeddings;
 mod ending;
 mod error;
 mod fields;
@@ -49,6 +51,7 @@ mod source;
 mod table;
 mod tools;
 mod turns;
+mod vectors;
 mod wish;
 
 use std::sync::Arc;
@@ -56,7 +59,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::{Engine, Scheduler, StepError};
+use crate::engine::{Embedder, Engine, Scheduler, StepError};
 use crate::sys::power::Meter;
 
 use http::{Budget, HttpLimits};
@@ -68,13 +71,15 @@ use runner::{Runner, Visit};
 use server::Server;
 use service::{House, Service};
 use turns::Turns;
+use vectors::EmbedRunner;
 
 pub(crate) use access::AccessLog;
 pub(crate) use keys::ApiKeys;
 pub(crate) use server::ListenSocket;
 pub(crate) use service::{ModelAbout, ServedModel};
 pub(crate) use source::{
-    DescribedModel, ListedModel, LoadedModel, ModelSource, Progress, SourceError, TellProgress,
+    DescribedModel, ListedModel, LoadedModel, Machine, ModelSource, Progress, SourceError,
+    TellProgress,
 };
 
 /// Memory for the bodies of all requests.
@@ -138,6 +143,18 @@ pub(crate) fn serve(
     drop(commands);
     server.let_clients_read();
     Ok(())
+}
+
+/// Serves one model of embeddings until a signal ends the program; returns when all requests are answered.
+pub(crate) fn serve_embeddings(embedder: &mut Embedder, model: ServedModel, options: ServeOptions) {
+    let (queue, commands) = JobQueue::new(options.limits.queue.saturating_add(1));
+    let sizes = (embedder.ctx_len(), embedder.header().vocab_size);
+    let service = Service::new(model, sizes, (queue, &Arc::new(House::new(options.seed))));
+    let turns = Arc::new(Turns::new(options.meter.clone()));
+    let server = listen(Models::one(service, Arc::clone(&turns)), Arc::default(), options);
+    EmbedRunner { embedder, turns }.run(&commands);
+    drop(commands);
+    server.let_clients_read();
 }
 
 /// Serves the models of `source`, which take up to `budget` bytes of memory, until a signal ends the program; returns when

@@ -15,11 +15,12 @@ use super::jobs::{Command, Commands, JobQueue, Refusal};
 use super::keep_alive::KeepAlive;
 use super::metrics::Metrics;
 use super::runner::Runner;
-use super::service::{House, Service, untagged};
-use super::source::{DescribedModel, ListedModel, LoadedModel, ModelSource, SourceError};
+use super::service::{House, ServedModel, Service, untagged};
+use super::source::{DescribedModel, ListedModel, LoadedModel, Machine, ModelSource, SourceError};
 use super::table::{Claim, Phase, Slot, Table, Wanted};
 use super::turns::Turns;
-use crate::engine::{JobError, StepError};
+use super::vectors::EmbedRunner;
+use crate::engine::{Embedder, JobError, StepError};
 use crate::sys::{heap, notify};
 
 /// Interval between checks of a waiting client.
@@ -252,8 +253,15 @@ impl Models {
         &self,
         id: u64,
         several: &Several,
-        LoadedModel { mut engine, model }: LoadedModel,
+        LoadedModel { machine, model }: LoadedModel,
     ) -> Result<(), SourceError> {
+        let mut engine = match machine {
+            Machine::Writes(engine) => engine,
+            Machine::Embeds(embedder) => {
+                self.embed(id, several, (*embedder, model));
+                return Ok(());
+            }
+        };
         let (name, tokenizer) = (model.about.name.clone(), Arc::clone(&model.tokenizer));
         let scheduler = several.source.schedule(&mut engine, &tokenizer)?;
         let (queue, commands) = JobQueue::new(scheduler.n_streams().saturating_add(several.queue));
@@ -268,6 +276,16 @@ impl Models {
             fail_all(&commands, &error);
         }
         Ok(())
+    }
+
+    /// Answers with vectors.
+    fn embed(&self, id: u64, several: &Several, (mut embedder, model): (Embedder, ServedModel)) {
+        let (queue, commands) = JobQueue::new(several.queue.saturating_add(1));
+        let sizes = (embedder.ctx_len(), embedder.header().vocab_size);
+        let service = Arc::new(Service::new(model, sizes, (queue, &self.house)));
+        self.change(|table| table.set_ready(id, service));
+        let turns = Arc::clone(&self.turns);
+        EmbedRunner { embedder: &mut embedder, turns }.run(&commands);
     }
 
     /// Drops models whose time is over, until a signal ends the server and all models have ended.

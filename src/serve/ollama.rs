@@ -102,6 +102,9 @@ pub(super) fn show(models: &Models, body: &Value) -> Result<Reply, ApiError> {
 
 /// The model's capabilities: Home Assistant looks for `tools` here.
 fn capabilities(service: &Service) -> Vec<&'static str> {
+    if service.model.embeds.is_some() {
+        return vec!["embedding"];
+    }
     let thinks = service.thoughts().is_some();
     let all = [
         ("completion", true),

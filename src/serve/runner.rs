@@ -178,6 +178,8 @@ impl<'e, 't> Runner<'e, 't> {
                 let id = self.scheduler.submit(*job);
                 self.running.push(Running { id, answers, index });
             }
+            // Dropped, so that the client sees that there are none.
+            Command::Embed(_) => {}
             Command::Cancel(answers) => {
                 let meant = self.running.iter().filter(|one| Arc::ptr_eq(&one.answers, &answers));
                 meant.for_each(|one| self.scheduler.cancel(one.id));

@@ -22,7 +22,7 @@ use super::lobby::{Admission, Lobby};
 use super::lost::{GivenUp, Lost};
 use super::models::Models;
 use super::service::Service;
-use super::{ollama, openai, origin, page, plain, pull, responses};
+use super::{embeddings, ollama, openai, origin, page, plain, pull, responses};
 use crate::sys::{activation, net};
 
 /// Longest time for which a client may leave an answer unread.
@@ -331,6 +331,9 @@ impl Server {
             "/v1/responses" => responses::respond,
             "/api/chat" => ollama::chat,
             "/api/generate" => ollama::generate,
+            "/v1/embeddings" => embeddings::openai,
+            "/api/embed" => embeddings::ollama,
+            "/api/embeddings" => embeddings::old_ollama,
             _ => return self.post_without_answer(connection, request),
         };
         let body = plain::parse(&request.body)?;
@@ -343,7 +346,10 @@ impl Server {
         let wanted = (model_of(models, &fields)?, keep);
         let early = Early::new(request, &fields);
         match models.lease(wanted, &mut || early.look_after(connection))? {
-            Some(service) => endpoint(&service, connection, (request, &body)),
+            Some(service) => {
+                embeddings::check(&service, path)?;
+                endpoint(&service, connection, (request, &body))
+            }
             None => Ok(Sent::Gone),
         }
     }
@@ -395,7 +401,7 @@ fn is_open(request: &Request) -> bool {
 fn unknown(request: &Request, is_several: bool) -> ApiError {
     const GET: [&str; 7] =
         ["/", "/health", "/metrics", "/v1/models", "/api/version", "/api/tags", "/api/ps"];
-    const POST: [&str; 8] = [
+    const POST: [&str; 11] = [
         "/v1/chat/completions",
         "/v1/completions",
         "/v1/responses",
@@ -404,6 +410,9 @@ fn unknown(request: &Request, is_several: bool) -> ApiError {
         "/api/show",
         "/tokenize",
         "/detokenize",
+        "/v1/embeddings",
+        "/api/embed",
+        "/api/embeddings",
     ];
     let Request { method, path, .. } = request;
     let (wanted, fields) = match path.as_str() {

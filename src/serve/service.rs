@@ -18,6 +18,7 @@ use super::schema;
 use super::tools::{Course, OwnWords, Words};
 use super::wish::{Thinking, Wish};
 use crate::engine::{Job, ThoughtLimit, TokenFilter};
+use crate::format::model::Header;
 use crate::format::{ChatTemplate, Date, Suggested};
 use crate::sys::clock;
 use crate::tokenizer::{
@@ -39,6 +40,8 @@ pub(crate) struct ServedModel {
     pub(crate) stop_ids: Vec<u32>,
     /// Settings of answers, where a request says nothing.
     pub(crate) suggested: Suggested,
+    /// The model's header, if it computes embeddings and writes no text.
+    pub(crate) embeds: Option<Arc<Header>>,
 }
 
 /// The served model, and the queue for its answers.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::service::{ModelAbout, ServedModel};
-use crate::engine::{Engine, Scheduler};
+use crate::engine::{Embedder, Engine, Scheduler};
 use crate::tokenizer::Tokenizer;
 
 /// A model that requests may name.
@@ -28,8 +28,14 @@ pub(crate) struct DescribedModel {
 
 /// A model that can answer.
 pub(crate) struct LoadedModel {
-    pub(crate) engine: Engine,
+    pub(crate) machine: Machine,
     pub(crate) model: ServedModel,
+}
+
+/// The machine that answers for a model.
+pub(crate) enum Machine {
+    Writes(Box<Engine>),
+    Embeds(Box<Embedder>),
 }
 
 /// Why a model cannot be had.

@@ -20,6 +20,7 @@ fn service() -> Arc<Service> {
         chat_template: ChatTemplate::Llama3,
         stop_ids: Vec::new(),
         suggested: Suggested::default(),
+        embeds: None,
     };
     let (queue, _) = JobQueue::new(1);
     Arc::new(Service::new(model, (8, 8), (queue, &Arc::new(House::new(0)))))

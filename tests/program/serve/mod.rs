@@ -3,6 +3,7 @@
 
 mod conversations;
 mod doors;
+mod embeddings;
 mod fields;
 mod forms;
 mod models;
