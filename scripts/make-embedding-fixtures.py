@@ -40,9 +40,9 @@ def word_piece(folder, vocab_size):
     tokens = list(dict.fromkeys(tokens))
     tokens += [f"[unused{n}]" for n in range(vocab_size - len(tokens))]
     (folder / "vocab.txt").write_text("".join(token + "\n" for token in tokens))
-    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    if not (folder / "tokenizer.json").exists():
-        raise SystemExit("no tokenizer.json was written")
+    words = tokenizers.BertWordPieceTokenizer({token: id for id, token in enumerate(tokens)}, lowercase=True)
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ["pad", "unk", "cls", "sep", "mask"]}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words._tokenizer, **names).save_pretrained(folder)
 
 
 def byte_level(folder, source, first, last):
